@@ -15,38 +15,35 @@ version in float32.
 """
 
 import argparse
-import contextlib
 import ctypes
 import functools
 import gc
 import json
-import statistics
 import subprocess
 import sys
-import tempfile
 from collections import defaultdict
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from benchmarks.dlrm_training import workload
+from benchmarks.dlrm_training.__main__ import LOSS_TOLERANCE
 from benchmarks.dlrm_training.__main__ import OURS as OUR_TRAINING
-from benchmarks.harness import machine
-from benchmarks.harness.report import finish, machine_facts, summary
+from benchmarks.harness import machine, report
+from benchmarks.harness.report import Page, summary, table
+from benchmarks.harness.training import Case, TrainingMeasurements, in_turn
 from benchmarks.harness.worker import timed_ms
 
-TARGET_RATIO = 3.0
+TARGET_RATIO = 3
 BATCH, FEATURES, DIM = 8192, workload.NUM_FEATURES, workload.EMBEDDING_DIM
 WARM_UP_CALLS = 3
-WIDTH = -(-workload.INTERACTION_WIDTH // 8) * 8
 OP, OURS, PLAIN = "op", "dot_tensorflow", "plain"
 BOTH = "forward and backward"
 STEP_SIDES = {"dot_custom": OP, "dot_tensorflow": OURS}
 
 
 def interactions(dtype: str, apart: bool) -> dict[str, Callable]:
-    """The sides of a comparison: functions of (features, bottom), of any batch.
+    """The sides of a comparison: functions of (features, bottom).
 
     Args:
         dtype: "float32" or "bfloat16".
@@ -55,7 +52,7 @@ def interactions(dtype: str, apart: bool) -> dict[str, Callable]:
     import tensorflow as tf
     from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops, reference
 
-    from nn.layers.interaction import DotInteraction, padded_width, pairwise_dots
+    from nn.layers.interaction import DotInteraction, pairwise_dots
 
     if apart:
         return {
@@ -65,7 +62,7 @@ def interactions(dtype: str, apart: bool) -> dict[str, Callable]:
 
     def ours(features, bottom):
         pairs = pairwise_dots(features)
-        padding = padded_width(DIM + pairs.shape[1]) - DIM - pairs.shape[1]
+        padding = workload.PADDED_WIDTH - DIM - pairs.shape[1]
         zeros = tf.zeros([tf.shape(features)[0], padding], features.dtype)
         return tf.concat([bottom, pairs, zeros], axis=1)
 
@@ -83,7 +80,7 @@ class InteractionSide:
         import tensorflow as tf
 
         generator = np.random.default_rng(1)
-        shapes = [(BATCH, FEATURES - apart, DIM), (BATCH, DIM), (BATCH, WIDTH)]
+        shapes = [(BATCH, FEATURES - apart, DIM), (BATCH, DIM), (BATCH, workload.PADDED_WIDTH)]
         # From NumPy: TensorFlow keeps the memory of what it drops, and would use it again.
         numbers = (generator.standard_normal(shape, np.float32) for shape in shapes)
         inputs = [tf.constant(x.astype(tf.as_dtype(dtype).as_numpy_dtype)) for x in numbers]
@@ -103,15 +100,13 @@ class InteractionSide:
         self.inputs = inputs
         self.functions = {"forward": forward, BOTH: both}
 
-    def call(self, what: str, samples: int = BATCH):
-        """The result of "forward" or `BOTH` for the first samples."""
-        whole = samples == BATCH
-        return self.functions[what](*(x if whole else x[:samples] for x in self.inputs))
+    def call(self, what: str, samples: int | None = None):
+        """The result of "forward" or `BOTH` for the first samples, or for all."""
+        return self.functions[what](*(x[:samples] if samples else x for x in self.inputs))
 
 
 def extra_mib(side: str, dtype: str, apart: bool) -> float:
-    """Memory of a forward and backward pass beyond inputs, output and gradients: the peak of what
-    is resident, of a pass in which nothing can be taken from an earlier one."""
+    """Memory of a first forward and backward pass beyond inputs, output and gradients."""
     import tensorflow as tf
 
     measured = InteractionSide(interactions(dtype, apart)[side], dtype, apart)
@@ -126,7 +121,6 @@ def extra_mib(side: str, dtype: str, apart: bool) -> float:
 
 
 def extra_mib_of_a_process(*what) -> float:
-    """`extra_mib`, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.dot_interaction", "--memory_of", json.dumps(what)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stdout.splitlines()[-1])
@@ -142,127 +136,98 @@ def check_same_results(sides: dict[str, InteractionSide]) -> None:
     }
     tolerance = 1e-4 if sides[OP].inputs[0].dtype == tf.float32 else 5e-2
     for name, tensors in results.items():
-        for tensor, of_op in zip(tensors, results[OP], strict=True):
-            scale = np.abs(of_op).max()
-            if tensor.shape != of_op.shape or np.abs(tensor - of_op).max() > tolerance * scale:
+        for tensor, expected in zip(tensors, results[OP], strict=True):
+            is_equal = tensor.shape == expected.shape
+            if not is_equal or np.abs(tensor - expected).max() > tolerance * np.abs(expected).max():
                 raise RuntimeError(f"{name} and {OP} do not compute the same")
 
 
 def measure_calls(
     sides: dict[str, InteractionSide], rounds: int
 ) -> dict[tuple[str, str], list[float]]:
-    """Milliseconds by side and call, a value a round."""
+    """Milliseconds by side and call, one value per round."""
     times = defaultdict(list)
     for number in range(WARM_UP_CALLS + rounds):
-        order = list(sides.items())
-        for name, side in order if number % 2 else order[::-1]:
+        for name, side in in_turn(list(sides.items()), number):
             for what in side.functions:
-                taken_ms = timed_ms(functools.partial(side.call, what))
+                elapsed_ms = timed_ms(functools.partial(side.call, what))
                 if number >= WARM_UP_CALLS:
-                    times[name, what].append(taken_ms)
+                    times[name, what].append(elapsed_ms)
     return times
 
 
-def measure_steps(args, precision: str) -> dict[str, list[float]]:
-    """Milliseconds of a training step by interaction, a median of some steps a round."""
-    times = defaultdict(list)
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        num_rows = workload.NUM_BATCHES * workload.BATCH_SIZE
-        workload.make_rows(folder / "rows", num_rows, workload.TABLE_ROWS)
-        workers = {}
-        for name in STEP_SIDES:
-            side = OUR_TRAINING._replace(flags=("--interaction", name))
-            worker = stack.enter_context(contextlib.closing(side.start(folder, args)))
-            workers[name] = worker
-            worker.ask("start", precision=precision)
-            worker.ask("steps", count=WARM_UP_CALLS)
-        for number in range(args.step_rounds):
-            order = list(workers.items())
-            for name, worker in order if number % 2 else order[::-1]:
-                answer = worker.ask("steps", count=args.steps)
-                times[name].append(statistics.median(answer["ms"]))
-    return times
+def measure_steps(args: argparse.Namespace) -> TrainingMeasurements:
+    sides = [OUR_TRAINING._replace(name=name, flags=("--interaction", name)) for name in STEP_SIDES]
+    cases = [
+        Case(
+            precision,
+            sides,
+            workload.BATCH_SIZE,
+            {"flags": {"amp": precision == "bfloat16"}},
+            LOSS_TOLERANCE[precision],
+            args.step_rounds,
+            warmup_steps=WARM_UP_CALLS,
+        )
+        for precision in workload.PRECISIONS
+    ]
+    measurements, num_rows = TrainingMeasurements(cases), workload.NUM_BATCHES * workload.BATCH_SIZE
+    measurements.measure_all(
+        lambda folder, _: workload.make_rows(folder / "rows", num_rows, workload.TABLE_ROWS), args
+    )
+    return measurements
 
 
-def ratios(slow: list[float], fast: list[float]) -> list[float]:
-    """Round by round, how many times as fast."""
-    return [a / b for a, b in zip(slow, fast, strict=True)]
+def speed_up(times, name: str) -> np.ndarray:
+    """The op's speed relative to another side, both passes, one value per round."""
+    return np.asarray(times[name, BOTH]) / np.asarray(times[OP, BOTH])
 
 
 def calls_table(times, memory: dict[str, float]) -> list[str]:
-    """Rows of a table of `measure_calls`."""
-    names = list(memory)
-    lines = ["| side | forward, ms | forward and backward, ms | op is faster | extra memory |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: |"]
-    both = "forward and backward"
-    for name in names:
-        faster = (
-            "" if name == OP else f"{summary(ratios(times[name, both], times[OP, both]), '.2f')} x"
-        )
-        lines.append(
-            f"| {name} | {summary(times[name, 'forward'], '.1f')} | "
-            f"{summary(times[name, BOTH], '.1f')} | {faster} | {memory[name]:.0f} MiB |"
-        )
-    return lines
+    """Lines of a table of `measure_calls`."""
+    rows = []
+    for name, mib in memory.items():
+        faster = "" if name == OP else f"{summary(speed_up(times, name), '.2f')} x"
+        ms = (summary(times[name, what], ".1f") for what in ("forward", BOTH))
+        rows.append((name, *ms, faster, f"{mib:.0f} MiB"))
+    columns = ("forward, ms", "forward and backward, ms", "op is faster", "extra memory")
+    return table(("side", *columns), rows)
 
 
-def steps_table(times: dict[str, dict[str, list[float]]]) -> list[str]:
-    """Rows of a table of `measure_steps`, by precision."""
-    lines = ["| precision | `dot_tensorflow`, ms | `dot_custom`, ms | faster |"]
-    lines += ["| --- | ---: | ---: | ---: |"]
-    for precision, sides in times.items():
-        before, after = sides["dot_tensorflow"], sides["dot_custom"]
-        lines.append(
-            f"| {precision} | {summary(before, '.1f')} | {summary(after, '.1f')} | "
-            f"{summary(ratios(before, after), '.3f')} x |"
-        )
-    return lines
-
-
-def setting(args) -> list[str]:
-    """The head of the page."""
+def facts_of(args: argparse.Namespace) -> list[str]:
     import tensorflow as tf
 
     from nn.layers.fused_op import custom_op
 
     return [
-        "# The fused dot interaction on a CPU",
-        "",
-        f"`python -m benchmarks.dot_interaction --rounds {args.rounds} --step_rounds "
-        f"{args.step_rounds} --steps {args.steps} --threads {args.threads}`",
-        "",
-        *machine_facts(),
-        f"- TensorFlow {tf.__version__}; the op's instruction set: {custom_op().cpu_isa()}",
-        f"- {BATCH:,} samples x {FEATURES} features x {DIM}, {args.threads} threads; median "
+        f"TensorFlow {tf.__version__}; the op's instruction set: {custom_op().cpu_isa()}",
+        f"{BATCH:,} samples x {FEATURES} features x {DIM}, {args.threads} threads; median "
         "[quartiles] over the rounds, which alternate",
-        "- `plain`: the package's `reference.py`, that is the whole Gram matrix, a gather of its "
+        "`plain`: the package's `reference.py`, that is the whole Gram matrix, a gather of its "
         "triangle and TensorFlow's own gradients; `dot_tensorflow`: this toolkit's version in "
         "TensorFlow's operations, with a gradient of its own",
-        "- extra memory: the peak of a forward and backward pass beyond inputs, output and "
+        "extra memory: the peak of a forward and backward pass beyond inputs, output and "
         "gradients, in a process of its own",
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = report.parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--step_rounds", type=int, default=12, help="0 leaves the steps out")
     parser.add_argument("--steps", type=int, default=4, help="steps of a side's turn")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--output", type=Path, help="results page to write (Markdown)")
     parser.add_argument("--memory_of", type=json.loads, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
 
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)
     if args.memory_of:
         print(extra_mib(*args.memory_of))
-        return
-    page, verdict = setting(args), None
+        return 0
+    commands = [report.command("dot_interaction", args)]
+    page = Page("The fused dot interaction on a CPU", commands, facts_of(args))
+    ratios = []
     for apart in (False, True):
         for dtype in workload.PRECISIONS:
             functions = interactions(dtype, apart)
@@ -274,23 +239,18 @@ def main() -> None:
             check_same_results(sides)
             times = measure_calls(sides, args.rounds)
             what = "embeddings and bottom apart, as in the model" if apart else "joined input"
-            page += ["", f"## {dtype}, {what}", "", *calls_table(times, memory)]
-            if verdict is None:
-                verdict = statistics.median(ratios(times[PLAIN, BOTH], times[OP, BOTH]))
+            page.add(f"{dtype}, {what}", *calls_table(times, memory))
+            ratios.append(float(np.median(speed_up(times, PLAIN if not apart else OURS))))
             del sides
             gc.collect()
     if args.step_rounds:
-        steps = {precision: measure_steps(args, precision) for precision in workload.PRECISIONS}
-        page += ["", f"## Training step, batch {workload.BATCH_SIZE:,}", "", *steps_table(steps)]
-    met = verdict >= TARGET_RATIO
-    page += ["", "## Verdict", ""]
-    page += [
-        f"Forward and backward in float32, joined input: {verdict:.2f} times as fast as the plain "
-        f"version, target {TARGET_RATIO:.0f}: {'met' if met else 'missed'}."
-    ]
-    text = "\n".join(page) + "\n"
-    finish(text, met, args.output)
+        lines = measure_steps(args).steps_table("precision", "dot_custom is faster by", ".3f")
+        page.add(f"Training step, batch {workload.BATCH_SIZE:,}", *lines)
+    text = "forward and backward in float32, joined input"
+    text = f"{text}: {ratios[0]:.2f} times as fast as the plain version"
+    page.judge(text, TARGET_RATIO, ratios[0] >= TARGET_RATIO)
+    return page.finish(args.output)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,21 +7,23 @@ file, 9 int32, 9 int16 and 8 int8 categoricals, a bool label. Each case reads al
 up and `--repeats` times timed, cases interleaved. The target is for split binaries in file order.
 """
 
-import argparse
-import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness import report
+from benchmarks.harness.report import Page, command, spread, table
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
 
 TARGET_SAMPLES_PER_S = 2_000_000
 CARDINALITIES = (100_000,) * 9 + (10_000,) * 9 + (100,) * 8
+ORDERED, SHUFFLED = "split binary, file order", "split binary, shuffled"
 
 
 def write_rows(directory: Path, num_rows: int) -> FeatureSpec:
@@ -43,53 +45,53 @@ def write_rows(directory: Path, num_rows: int) -> FeatureSpec:
     return spec
 
 
-def samples_per_s(loader, epoch: int) -> float:
-    """One pass over all rows, each batch handed to Python and dropped."""
-    start = time.perf_counter()
-    num_rows = sum(batch.labels.shape[0] for batch in loader.dataset(epoch))
-    assert num_rows == loader.num_rows
-    return num_rows / (time.perf_counter() - start)
+def measure(cases: Mapping[str, Callable], repeats: int) -> dict[str, np.ndarray]:
+    """Million samples per second of passes over all rows, cases in turn; the first does not count.
+
+    Args:
+        cases: make a loader, within the time of a pass.
+        repeats: passes of each case.
+    """
+    speeds = {name: [] for name in cases}
+    for epoch in range(1 + repeats):
+        for name, make in cases.items():
+            start = time.perf_counter()
+            loader = make()
+            num_rows = sum(batch.labels.shape[0] for batch in loader.dataset(epoch))
+            assert num_rows == loader.num_rows
+            if epoch:
+                speeds[name].append(num_rows / (time.perf_counter() - start) / 1e6)
+    return {name: np.asarray(values) for name, values in speeds.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = report.parser_of(__doc__)
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--batch_size", type=int, default=65_536)
     parser.add_argument("--repeats", type=int, default=7)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        spec = write_rows(Path(folder), args.rows)
-        generated_rows = min(args.rows, 8 * args.batch_size)
-        cases = {
-            "split binary, file order": RawBinaryDataset(spec, TRAIN, args.batch_size),
-            "split binary, shuffled": RawBinaryDataset(spec, TRAIN, args.batch_size, shuffle=True),
+        spec, batch_size = write_rows(Path(folder), args.rows), args.batch_size
+        loaders = {
+            ORDERED: RawBinaryDataset(spec, TRAIN, batch_size),
+            SHUFFLED: RawBinaryDataset(spec, TRAIN, batch_size, shuffle=True),
             "generated on the fly": SyntheticDataset(
-                spec, TRAIN, args.batch_size, num_rows=generated_rows
+                spec, TRAIN, batch_size, num_rows=min(args.rows, 8 * batch_size)
             ),
         }
-        results = {name: [] for name in cases}
-        for repeat in range(1 + args.repeats):
-            for name, loader in cases.items():
-                speed = samples_per_s(loader, epoch=repeat)
-                if repeat:
-                    results[name].append(speed)
-    print(f"13 numerical features, 26 categoricals, {args.rows:,} rows, batch {args.batch_size:,}")
-    for name, speeds in results.items():
-        print(
-            f"{name:26s} median {statistics.median(speeds) / 1e6:6.2f} million samples/s, lowest "
-            f"{min(speeds) / 1e6:.2f}, highest {max(speeds) / 1e6:.2f} ({len(speeds)} passes)"
-        )
-    ordered, shuffled = results["split binary, file order"], results["split binary, shuffled"]
-    ratios = [fast / slow for fast, slow in zip(shuffled, ordered, strict=True)]
-    print(
-        f"shuffled / file order, pass by pass: median {statistics.median(ratios):.2f}, lowest "
-        f"{min(ratios):.2f}, highest {max(ratios):.2f}"
-    )
-    met = statistics.median(results["split binary, file order"]) >= TARGET_SAMPLES_PER_S
-    verdict = "met" if met else "MISSED"
-    print(f"target of {TARGET_SAMPLES_PER_S / 1e6:.0f} million samples/s: {verdict}")
-    sys.exit(0 if met else 1)
+        cases = {name: lambda loader=loader: loader for name, loader in loaders.items()}
+        speeds = measure(cases, args.repeats)
+    facts = f"13 numerical features, 26 categoricals, {args.rows:,} rows, batch {batch_size:,}"
+    page = Page("The loader alone", [command("loader", args)], [facts])
+    rows = [(name, spread(values, ".2f")) for name, values in speeds.items()]
+    rows.append(("shuffled / file order", spread(speeds[SHUFFLED] / speeds[ORDERED], ".2f")))
+    page.add("Passes", *table(("case", "million samples/s: median [lowest, highest]"), rows))
+    median = float(np.median(speeds[ORDERED])) * 1e6
+    text = f"{ORDERED}: {median / 1e6:.2f} million samples/s"
+    target = f"{TARGET_SAMPLES_PER_S / 1e6:.0f} million samples/s"
+    page.judge(text, target, median >= TARGET_SAMPLES_PER_S)
+    return page.finish(args.output)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -15,22 +15,29 @@ popularity to the power that makes the ranking by popularity as good as on the t
 """
 
 import argparse
-import json
-import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.harness.machine import describe
-from benchmarks.harness.recipe_runs import run
+from benchmarks.harness.report import table
+from benchmarks.quality import data_sets
+from benchmarks.quality.recipe_runs import (
+    keep,
+    mean_and_range,
+    read_kept,
+    run,
+    study_page,
+    summary_of,
+)
+from benchmarks.quality.simple_models import popularity, popularity_of
 from dataloading.interactions.candidate_rules import series_key
-from dataloading.interactions.stored import num_users_and_items, read_interactions, read_series
+from dataloading.interactions.stored import num_users_and_items, read_interactions
 from dataloading.interactions.unseen_items import draw_unseen, keys_of
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
-from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 
 CHOOSING_SEED = 100
 METRICS = ("hr@10", "ndcg@10")
@@ -91,14 +98,14 @@ TASKS = {
 
 def prepare(task: Task, data: Path, folder: Path) -> dict[str, Path]:
     """The data set with a validation interaction of each user, and as it is, prepared."""
-    results = {mapping: folder / mapping for mapping in (VALIDATION, TEST)}
-    command = ("-m", "preproc.movielens", "--input", data / task.folder, "--output")
-    run(*command, results[TEST])
+    rows = {split: folder / split for split in (VALIDATION, TEST)}
+    source = data / task.folder
+    data_sets.interactions(source, rows[TEST])
     if task.popular is None:
-        run(*command, results[VALIDATION], "--validation", "--valid_negative", 99)
+        data_sets.interactions(source, rows[VALIDATION], "--validation", "--valid_negative", 99)
     else:
-        hold_out(results[TEST], results[VALIDATION], task.popular)
-    return results
+        hold_out(rows[TEST], rows[VALIDATION], task.popular)
+    return rows
 
 
 def hold_out(rows: Path, output: Path, popular: float) -> None:
@@ -152,137 +159,107 @@ def hold_out(rows: Path, output: Path, popular: float) -> None:
     FeatureSpec.from_dict(content, output).to_yaml(output / "feature_spec.yaml")
 
 
-def train(rows: Path, folder: Path, flags, seed: int, mapping: str) -> dict[str, Any]:
+def train(rows: Path, folder: Path, flags: Sequence[str], seed: int, split: str) -> dict[str, Any]:
     """Trains, then evaluates the last model once; metrics, and seconds of training."""
     model = folder / f"model-{seed}"
     common = ("ncf.py", f"--data={rows}", f"--seed={seed}", "--print_freq=100000")
     saved = (f"--save_checkpoint_path={model}", "--evals_per_epoch=0")
     run(*common, *flags, *saved, f"--run_dir={folder}")
-    training = summary(folder)
-    load = (f"--restore_checkpoint_path={model}", "--mode=test", f"--eval_mapping={mapping}")
+    training_s = summary_of(folder)["elapsed_s"]
+    load = (f"--restore_checkpoint_path={model}", "--mode=test", f"--eval_mapping={split}")
     run(*common, *load, f"--run_dir={folder}")
-    return {**summary(folder), "training_s": training["elapsed_s"], "seed": seed}
-
-
-def summary(run_dir: Path) -> dict[str, Any]:
-    """The last line of a run's log."""
-    last = (run_dir / "log.json").read_text().splitlines()[-1]
-    return json.loads(last.removeprefix("DLLL "))["data"]
-
-
-def popularity(rows: Path) -> tuple[float, float]:
-    """HR@10 and NDCG@10 on the test series of the number of training interactions of an item."""
-    spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
-    num_items = num_users_and_items(spec)[1]
-    counts = np.bincount(read_interactions(spec, TRAIN).items, minlength=num_items)
-    series = read_series(spec, TEST)
-    return popularity_of(counts, series.items, series.labels)
-
-
-def popularity_of(counts, items, labels) -> tuple[float, float]:
-    """HR@10 and NDCG@10 of `counts` of the items of series, whose positives have label 1."""
-    labels = np.broadcast_to(labels, items.shape)
-    ranks = ranks_of_positives(items, labels, counts[items].astype(float))
-    by_rank = np.bincount(ranks, minlength=items.shape[1])
-    return hit_rate(by_rank, 10), ndcg(by_rank, 10)
+    metrics = {**summary_of(folder), "training_s": training_s, "seed": seed}
+    print(split, flags[-1], "seed", seed, [round(metrics[m], 4) for m in METRICS], flush=True)
+    return metrics
 
 
 def measure(task: Task, data: Path, seeds: int, folder: Path) -> dict[str, Any]:
     """Chooses by validation, then trains with each seed."""
-    rows = prepare(task, data, folder)
-    tried = {}
+    rows, tried = prepare(task, data, folder), {}
     for name, flags in task.candidates.items():
         tried[name] = train(rows[VALIDATION], folder, flags, CHOOSING_SEED, VALIDATION)
-        print(name, [round(tried[name][metric], 4) for metric in METRICS], flush=True)
         (folder / f"model-{CHOOSING_SEED}").rename(folder / f"tried-{len(tried)}")
     chosen = max(tried, key=lambda name: tried[name]["ndcg@10"])
-    results = []
-    for seed in range(1, seeds + 1):
-        results.append(train(rows[TEST], folder, task.candidates[chosen], seed, TEST))
-        print("test, seed", seed, [round(results[-1][m], 4) for m in METRICS], flush=True)
+    flags = task.candidates[chosen]
     return {
         "tried": tried,
         "chosen": chosen,
-        "found": results,
+        "found": [train(rows[TEST], folder, flags, seed, TEST) for seed in range(1, seeds + 1)],
         "popular": popularity(rows[TEST]),
-        "time_to_target": time_to(task, rows[TEST], folder, task.candidates[chosen]),
+        "time_to_target": time_to(task, rows[TEST], folder, flags),
     }
 
 
-def time_to(task: Task, rows: Path, folder: Path, flags) -> float | None:
+def time_to(task: Task, rows: Path, folder: Path, flags: Sequence[str]) -> float | None:
     """Seconds of training, evaluations among them, until the published HR@10 is there.
 
     One more seed, with an evaluation after each epoch: nothing is chosen by it.
     """
     threshold = f"--threshold={task.published[0]}"
     run("ncf.py", f"--data={rows}", "--seed=0", *flags, threshold, f"--run_dir={folder}")
-    return summary(folder).get("time_to_target")
+    return summary_of(folder).get("time_to_target")
 
 
-def page(results: dict[str, dict[str, Any]]) -> str:
-    """The results as Markdown."""
-    facts = "\n".join(f"- {name}: {value}" for name, value in describe().items())
-    lines = ["# Accuracy of NeuMF on the splits of published papers", ""]
-    command = f"`python -m benchmarks.ncf_accuracy {' '.join(sys.argv[1:])}`"
-    lines += [command, "", facts]
-    lines += [
-        "",
-        "Settings: the best NDCG@10 on a training interaction of each user held out, of Last.fm at",
-        "random, of MovieLens as popular as the test's (the files have no times; see the script),",
-        f"among 99 drawn negatives, with seed {CHOOSING_SEED}. Then other seeds train on all",
-        "training interactions and look at the test file once, after the last epoch.",
-        "Published: NeuMF in DeepCF (AAAI 2019); popularity: how often an item was taken;",
-        "to the target: until the published HR@10, with an evaluation after each epoch, one seed.",
-        "",
-        "| data | seeds | HR@10 mean (lowest, highest) | NDCG@10 mean (lowest, highest) | "
-        "published | popularity | seconds of training, median | seconds to the target |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+def results_table(results: dict[str, dict[str, Any]]) -> list[str]:
+    rows = []
     for name, result in results.items():
-        cells = []
-        for metric in METRICS:
-            values = [run[metric] for run in result["found"]]
-            low, high = min(values), max(values)
-            cells.append(f"{statistics.mean(values):.4f} ({low:.4f}, {high:.4f})")
-        published, popular = TASKS[name].published, result["popular"]
-        to_target = result["time_to_target"]
-        seconds = statistics.median(run["training_s"] for run in result["found"])
-        lines.append(
-            f"| {name} | {len(result['found'])} | {cells[0]} | {cells[1]} | "
-            f"{published[0]:.4f} / {published[1]:.4f} | {popular[0]:.4f} / {popular[1]:.4f} | "
-            f"{seconds:.0f} | {'not reached' if to_target is None else f'{to_target:.0f}'} |"
+        runs, to_target = result["found"], result["time_to_target"]
+        pairs = (TASKS[name].published, result["popular"])
+        rows.append(
+            (
+                *(name, len(runs)),
+                *(mean_and_range([each[metric] for each in runs]) for metric in METRICS),
+                *(f"{hits:.4f} / {gain:.4f}" for hits, gain in pairs),
+                f"{np.median([each['training_s'] for each in runs]):.0f}",
+                "not reached" if to_target is None else f"{to_target:.0f}",
+            )
         )
-    for name, result in results.items():
-        lines += ["", f"Settings tried on {name}, by the held-out training interaction:", ""]
-        lines += ["| settings | HR@10 | NDCG@10 | |", "| --- | ---: | ---: | --- |"]
-        for settings, values in result["tried"].items():
-            chosen = "chosen" if settings == result["chosen"] else ""
-            flags = " ".join(TASKS[name].candidates[settings])
-            figures = f"{values['hr@10']:.4f} | {values['ndcg@10']:.4f}"
-            lines.append(f"| `{flags}` | {figures} | {chosen} |")
-    return "\n".join(lines) + "\n"
+    columns = ("data", "seeds", *(f"{m.upper()} mean (lowest, highest)" for m in METRICS))
+    columns += ("published", "popularity", "seconds of training, median", "seconds to the target")
+    return table(columns, rows)
 
 
-def main() -> None:
+def settings_table(name: str, result: dict[str, Any]) -> list[str]:
+    rows = []
+    for settings, metrics in result["tried"].items():
+        flags = f"`{' '.join(TASKS[name].candidates[settings])}`"
+        chosen = "chosen" if settings == result["chosen"] else ""
+        rows.append((flags, chosen, *(f"{metrics[metric]:.4f}" for metric in METRICS)))
+    return table(("settings", "", *(metric.upper() for metric in METRICS)), rows, num_text=2)
+
+
+def main() -> int:
     """Prepares, chooses, trains and writes the page."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True, help="the page, Markdown")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", choices=list(TASKS), help="one data set")
-    parser.add_argument("--kept", type=Path, help="JSON file: keeps what was found so far")
+    parser.add_argument("--kept", type=Path, help="JSON file: keeps the results so far")
     args = parser.parse_args()
-    results = json.loads(args.kept.read_text()) if args.kept and args.kept.exists() else {}
+    results = read_kept(args.kept)
     for name in [args.only] if args.only else TASKS:
-        if name in results:
-            continue
-        with tempfile.TemporaryDirectory() as temporary:
-            results[name] = measure(TASKS[name], args.data, args.seeds, Path(temporary))
-        if args.kept:
-            args.kept.write_text(json.dumps(results, indent=1))
-    args.output.write_text(page(results))
-    print(args.output.read_text())
+        if name not in results:
+            with tempfile.TemporaryDirectory() as temporary:
+                results[name] = measure(TASKS[name], args.data, args.seeds, Path(temporary))
+            keep(args.kept, results)
+    page = study_page(
+        "Accuracy of NeuMF on the splits of published papers",
+        "ncf_accuracy",
+        "Settings: the best NDCG@10 on a training interaction of each user held out, of Last.fm at",
+        "random, of MovieLens as popular as the test's (the files have no times; see the script),",
+        f"among 99 drawn negatives, with seed {CHOOSING_SEED}. Then other seeds train on all",
+        "training interactions and look at the test file once, after the last epoch.",
+        "Published: NeuMF in DeepCF (AAAI 2019); popularity: an item's number of interactions;",
+        "to the target: until the published HR@10, with an evaluation after each epoch, one seed.",
+        "",
+        *results_table(results),
+    )
+    for name, result in results.items():
+        title = f"Settings tried on {name}, by the held-out training interaction"
+        page.add(title, *settings_table(name, result))
+    return page.finish(args.output)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

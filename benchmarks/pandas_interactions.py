@@ -1,10 +1,8 @@
 """The preparation of ratings by pandas, in the steps of NVIDIA's NCF recipe: the peer of
 `benchmarks.interaction_preparation`, which runs it.
 
-Read, leave out users with few ratings, number, sort by time, drop duplicates, take each user's last
-one out, draw negatives that the user did not touch. Two steps are quicker than in the recipe: what
-remains is masked instead of made group by group, and negatives are drawn by NumPy for all users at
-a time. The training rows, the questions and their negatives are what `preproc.movielens` stores.
+Two steps are quicker than in the recipe: the last ratings are masked instead of found group by
+group, and negatives are drawn by NumPy for all users at a time.
 
 python -m benchmarks.pandas_interactions ratings.csv folder
 """
@@ -45,9 +43,12 @@ def prepare(log: Path, folder: Path) -> None:
 
 
 def unseen(users: np.ndarray, num_items: int, keys: np.ndarray) -> np.ndarray:
-    """Items that are drawn again where the user touched them, [n, NUM_NEGATIVES].
+    """Items that are drawn again while the user touched them, [n, NUM_NEGATIVES].
 
-    keys: user * num_items + item of all that was touched, ascending.
+    Args:
+        users: [n].
+        num_items: number of items.
+        keys: user * num_items + item of all interactions, ascending.
     """
     random = np.random.default_rng(SEED)
     drawn = random.integers(0, num_items, len(users) * NUM_NEGATIVES)

@@ -13,17 +13,18 @@ than half the samples per second of split binaries, per id. Shuffled ones are ju
 not decide: a row's place in a record has to be looked up and its bytes are gathered one by one.
 """
 
-import argparse
-import statistics
+import functools
 import sys
 import tempfile
-import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.machine import describe
+from benchmarks.harness import report
+from benchmarks.harness.report import Page, command, spread, table
+from benchmarks.loader import measure
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
@@ -56,7 +57,7 @@ def write_data_sets(folder: Path, num_rows: int, features: int, hotness: int, ba
 
 
 def write_ragged(directory: Path, fixed: FeatureSpec, hotness: int, prebatch: int) -> FeatureSpec:
-    """The rows of `fixed` with the ids of each feature cut into rows of 0 to 2 * hotness ids."""
+    """The samples of `fixed`, but with 0 to 2 * hotness ids of each feature."""
     loader = SplitTFRecordsDataset(fixed, TRAIN, prebatch)
     columns = [
         replace(column, width=None) if column.role is Role.CATEGORICAL else column
@@ -79,7 +80,7 @@ def write_ragged(directory: Path, fixed: FeatureSpec, hotness: int, prebatch: in
     for start in range(0, loader.num_rows, prebatch):
         arrays = loader.stored_rows(start, min(start + prebatch, loader.num_rows))
         for number in ragged:
-            # Pairs of rows share what two rows of fixed hotness have.
+            # Pairs of samples share the ids of two samples of fixed hotness.
             pairs = generator.integers(0, 2 * hotness + 1, len(arrays[number]) // 2)
             lengths = np.full(len(arrays[number]), hotness)
             lengths[: 2 * len(pairs)] = np.stack([pairs, 2 * hotness - pairs], 1).ravel()
@@ -89,57 +90,40 @@ def write_ragged(directory: Path, fixed: FeatureSpec, hotness: int, prebatch: in
     return spec
 
 
-def samples_per_s(case: tuple, batch_size: int, shuffle: bool, epoch: int) -> float:
-    """One pass over all rows with files that were just opened."""
-    kind, spec = case
-    start = time.perf_counter()
-    loader = kind(spec, TRAIN, batch_size, shuffle=shuffle)
-    num_rows = sum(batch.labels.shape[0] for batch in loader.dataset(epoch))
-    assert num_rows == loader.num_rows
-    return num_rows / (time.perf_counter() - start)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Returns 0 where the target is met in file order, else 1."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = report.parser_of(__doc__)
     parser.add_argument("--rows", type=int, default=1_048_576)
     parser.add_argument("--features", type=int, default=26)
     parser.add_argument("--hotness", type=int, default=5)
     parser.add_argument("--batch_size", type=int, default=65_536, help="and rows of a prebatch")
     parser.add_argument("--repeats", type=int, default=7)
     args = parser.parse_args(argv)
-    results = {}
     with tempfile.TemporaryDirectory() as folder:
-        cases = write_data_sets(
-            Path(folder), args.rows, args.features, args.hotness, args.batch_size
-        )
-        for repeat in range(1 + args.repeats):
-            for shuffle in (False, True):
-                for name, case in cases.items():
-                    speed = samples_per_s(case, args.batch_size, shuffle, repeat)
-                    if repeat:  # the first turn fills the page cache
-                        results.setdefault((name, shuffle), []).append(speed)
-    for name, fact in describe().items():
-        print(f"{name}: {fact}")
-    ids = args.features * args.hotness
-    print(
+        sizes = (args.rows, args.features, args.hotness, args.batch_size)
+        data_sets = write_data_sets(Path(folder), *sizes)
+        cases = {
+            (name, order): functools.partial(
+                kind, spec, TRAIN, args.batch_size, shuffle=order == "shuffled"
+            )
+            for order in ("in file order", "shuffled")
+            for name, (kind, spec) in data_sets.items()
+        }
+        speeds = measure(cases, args.repeats)
+    num_ids = args.features * args.hotness
+    facts = (
         f"13 numerical features, {args.features} features of {args.hotness} ids, {args.rows:,} "
-        f"rows, batch and prebatch {args.batch_size:,}, median of {args.repeats} passes (lowest to "
-        "highest)"
+        f"rows, batch and prebatch {args.batch_size:,}; median [lowest, highest] of the passes"
     )
-    met = True
-    for (name, shuffle), speeds in results.items():
-        median = statistics.median(speeds)
-        share = median / statistics.median(results[BINARIES, shuffle])
-        met = met and (shuffle or share >= TARGET)
-        print(
-            f"{name:24s} {'shuffled' if shuffle else 'in file order':14s} {median / 1e6:6.3f} "
-            f"million samples/s ({min(speeds) / 1e6:.3f} to {max(speeds) / 1e6:.3f}), "
-            f"{median * ids / 1e6:7.1f} million ids/s, {share:5.2f} of {BINARIES}: "
-            f"{'met' if share >= TARGET else 'NOT met'}"
-        )
-    print(f"target in file order, {TARGET} of {BINARIES}: {'met' if met else 'NOT met'}")
-    return 0 if met else 1
+    page, rows = Page("Loading split TFRecords", [command("split_tfrecords", args)], [facts]), []
+    for (name, order), values in speeds.items():
+        share = float(np.median(values) / np.median(speeds[BINARIES, order]))
+        ids = f"{np.median(values) * num_ids:.1f}"
+        rows.append((name, order, spread(values, ".3f"), ids, f"{share:.2f}"))
+        text = f"{name}, {order}: {share:.2f} of {BINARIES}"
+        page.judge(text, TARGET, share >= TARGET, decides=order == "in file order")
+    columns = ("format", "order", "million samples/s", "million ids/s", f"of {BINARIES}")
+    page.add("Passes", *table(columns, rows, num_text=2))
+    return page.finish(args.output)
 
 
 if __name__ == "__main__":

@@ -20,20 +20,22 @@ import json
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.checkpoint_cost import report as checkpoint_report
+import numpy as np
+
 from benchmarks.dlrm_training import workload
-from benchmarks.harness import machine
-from benchmarks.harness.report import finish
-from benchmarks.harness.worker import Worker
+from benchmarks.harness import machine, report
+from benchmarks.harness.ranks import Ranks, ask_and_watch
+from benchmarks.harness.report import Page, listed, summary, table
 
 NUM_TABLES = len(workload.TABLE_ROWS)
 WARM_UP_STEPS = 10
+TARGET_COST = 0.05
+# Steps after a save that may be slower for it: it is on the disk before they are over.
+STEPS_AFTER = 20
 
 
 class CheckpointSetting(NamedTuple):
@@ -53,127 +55,191 @@ SETTINGS = {
 }
 
 
-@dataclass
-class CheckpointMeasurements:
-    """Measurements of one setting, of one or several runs.
-
-    Attributes:
-        commands: the runs.
-        size_mib: of a checkpoint's weights.
-        rounds: of each "saving" and "plain", the worker's answer on a turn, with "cpu_s" of the
-          process and "foreign_cpu", cores that others kept busy; and "before_mib", the memory
-          before the first save.
-        parts: seconds of the parts of one save, a dictionary each time.
-        versions: of the software.
-    """
-
-    commands: list[str] = field(default_factory=list)
-    size_mib: float = 0.0
-    rounds: list[dict[str, Any]] = field(default_factory=list)
-    parts: list[dict[str, float]] = field(default_factory=list)
-    versions: dict[str, Any] = field(default_factory=dict)
+# Sections of the page, each with a table of `figures`.
+NOTES = {
+    "Training with and without saving": "Turns differ by some percent with or without saves. The "
+    "cost within a turn does not feel it: the training's wait, and the extra time of the "
+    f"{STEPS_AFTER} steps after a save over the later ones of the same turn.",
+    "Seconds that a save adds": "To those of the steps without; the steps are slower while the "
+    "thread writes. CPU: all threads of the process.",
+    "A save": "Memory: the largest resident size (VmHWM) in turns with a save, in those without "
+    "after the first save, and in steps before it.",
+    "Parts of a save": "Seconds and MiB/s of each part alone, one thread, of the same blocks; "
+    "nothing is trained. The training waits for the first four, a thread does the rest. Medians.",
+}
 
 
-class Record:
-    """The measurements of all settings, kept in a file from run to run.
+def cost_within_turn(turn: dict) -> float:
+    """Cost of a save to the turn that it begins: what training waits, and what the next steps take
+    more than the later ones of the same turn."""
+    next_s = turn["steps_s"][:STEPS_AFTER]
+    later_s = turn["steps_s"][STEPS_AFTER:] or next_s
+    step_s = float(np.median(later_s))
+    added_s = turn["copy_s"] + turn["rest_s"] + sum(next_s) - len(next_s) * step_s
+    return added_s / (len(turn["steps_s"]) * step_s + added_s)
 
-    Args:
-        path: the file; None to keep nothing.
-        sizes: what measurements on one page have in common.
+
+def costs(measured: Mapping) -> np.ndarray:
+    return np.array([cost_within_turn(each["saving"]) for each in measured["rounds"]])
+
+
+def values_of(measured: Mapping, side: str, key: str) -> np.ndarray:
+    """A value of the turns of "plain" or "saving", one per round."""
+    return np.array([each[side][key] for each in measured["rounds"]])
+
+
+def speed_ratios(measured: Mapping) -> np.ndarray:
+    """Samples per second with saving over those without."""
+    return values_of(measured, "plain", "turn_s") / values_of(measured, "saving", "turn_s")
+
+
+def figures(measured: Mapping, num_samples: int) -> dict[str, dict[str, object]]:
+    """The row of a setting in the table of each section: cells by column."""
+    plain_s, saving_s = (values_of(measured, side, "turn_s") for side in ("plain", "saving"))
+    copy_s, rest_s, disk_s = (
+        values_of(measured, "saving", key) for key in ("copy_s", "rest_s", "disk_s")
+    )
+    cpu_s = values_of(measured, "saving", "cpu_s") - values_of(measured, "plain", "cpu_s")
+    plain_mib, saving_mib = (values_of(measured, side, "peak_mib") for side in ("plain", "saving"))
+    before_mib, size_mib = measured["before_mib"], measured["size_mib"]
+    parts = {
+        part: float(np.median([seconds[part] for seconds in measured["parts"]]))
+        for part in next(iter(measured["parts"]), ())
+    }
+    return {
+        "Training with and without saving": {
+            "rounds": len(plain_s),
+            "samples/s without": summary(num_samples / plain_s),
+            "samples/s, a save per turn": summary(num_samples / saving_s),
+            "of the samples/s without": summary(plain_s / saving_s, ".3f"),
+            "cost within a turn": f"{summary(100 * costs(measured), '.1f')} %",
+        },
+        "Seconds that a save adds": {
+            "all steps without": summary(plain_s, ".1f"),
+            "a save adds": summary(saving_s - plain_s, ".2f"),
+            "training waits for the copy": summary(copy_s, ".2f"),
+            "waits for the disk at the end": summary(rest_s, ".2f"),
+            "slower steps": summary(saving_s - plain_s - copy_s - rest_s, ".2f"),
+            "CPU seconds added": summary(cpu_s, ".2f"),
+        },
+        "A save": {
+            "MiB saved": f"{size_mib:,.0f}",
+            "training waits, s": summary(copy_s, ".2f"),
+            "on the disk after, s": summary(disk_s, ".1f"),
+            "MiB/s": summary(size_mib / disk_s),
+            "MiB of memory before": f"{before_mib:,.0f}",
+            "without": f"{plain_mib.max():,.0f}",
+            "saving": f"{saving_mib.max():,.0f}",
+            "more than before": f"{saving_mib.max() - before_mib:,.0f}",
+        },
+        "Parts of a save": {
+            part: f"{seconds:.2f} ({size_mib / seconds:,.0f})" for part, seconds in parts.items()
+        },
+    }
+
+
+def page_of(measurements: Mapping[str, dict], args) -> Page:
+    """The page of measurements by setting."""
+    versions = next(iter(measurements.values()))["versions"]
+    rounds = [each for measured in measurements.values() for each in measured["rounds"]]
+    foreign = {
+        side: summary([each[side]["foreign_cpu"] for each in rounds], ".2f")
+        for side in ("plain", "saving")
+    }
+    facts = [
+        f"checkpoints on: {machine.describe_disk(args.folder)}",
+        f"TensorFlow {versions['tensorflow']}, NumPy {versions['numpy']}, xxhash "
+        f"{versions['xxhash']}",
+        f"the recipe `dlrm.py` with its loader: batch {args.batch_size:,}, "
+        f"{workload.describe(table_rows(args.table_mib))}; {args.threads} threads",
+        f"a round is a turn with a save (it is begun, then come {args.steps} steps; if it is not "
+        f"on the disk after them, it is waited for) and a turn of {args.steps} steps without; the "
+        "order alternates. One process, one model; default flags, two checkpoints are kept, so "
+        "that every save deletes one. Median [quartiles] over the rounds, ratios within a round",
+        f"other processes kept {foreign['plain']} cores busy during turns without a save, and "
+        f"{foreign['saving']}, the system's own writers among them, during turns with one",
+    ]
+    commands = [f"- {run}" for measured in measurements.values() for run in measured["commands"]]
+    page = Page("Cost of checkpoints to the training throughput", commands, facts)
+    num_samples = args.steps * args.batch_size
+    rows = {name: figures(m, num_samples) for name, m in measurements.items()}
+    for section, note in NOTES.items():
+        columns = ("setting", *next(iter(rows.values()))[section])
+        cells = [(SETTINGS[name].label, *row[section].values()) for name, row in rows.items()]
+        page.add(section, note, "", *table(columns, cells))
+    for name, measured in measurements.items():
+        cost = float(np.median(costs(measured)))
+        of_turns = 1 - float(np.median(speed_ratios(measured)))
+        text = (
+            f"{SETTINGS[name].label}: a save of {measured['size_mib']:,.0f} MiB every {args.steps} "
+            f"steps costs {cost:.1%} of the samples per second (turn against turn {of_turns:.1%})"
+        )
+        target = f"at most {TARGET_COST:.0%}" if SETTINGS[name].has_target else None
+        page.judge(text, target, cost <= TARGET_COST)
+    return page
+
+
+def table_rows(table_mib: int) -> list[int]:
+    """Rows of the tables, which are equal and have `table_mib` MiB together."""
+    return [-(-table_mib * 2**20 // (NUM_TABLES * workload.EMBEDDING_DIM * 4))] * NUM_TABLES
+
+
+def read_measurements(path: Path | None, sizes: dict[str, Any]) -> dict[str, dict]:
+    """Measurements of earlier runs, by setting; empty without a file.
 
     Raises:
-        ValueError: the file has measurements of something else.
+        ValueError: the file has measurements of other sizes.
     """
-
-    def __init__(self, path: Path | None, sizes: dict[str, Any]):
-        self._path, self._sizes = path, sizes
-        self.measurements: dict[str, CheckpointMeasurements] = {}
-        if path is not None and path.exists():
-            content = json.loads(path.read_text())
-            if content["of"] != sizes:
-                raise ValueError(
-                    f"--measurements {path} are of {content['of']}, now it is {sizes}: give "
-                    "another file, or the same sizes"
-                )
-            self.measurements = {
-                name: CheckpointMeasurements(**kept) for name, kept in content["found"].items()
-            }
-
-    def save(self) -> None:
-        """Writes the file."""
-        if self._path is not None:
-            content = {
-                "of": self._sizes,
-                "found": {n: asdict(m) for n, m in self.measurements.items()},
-            }
-            self._path.write_text(json.dumps(content, indent=1))
+    if path is None or not path.exists():
+        return {}
+    content = json.loads(path.read_text())
+    if content["of"] != sizes:
+        raise ValueError(
+            f"--measurements {path} are of {content['of']}, now it is {sizes}: give "
+            "another file, or the same sizes"
+        )
+    return content["found"]
 
 
-def table_rows(table_mib: int) -> int:
-    """Rows of each of the tables, which are equal and have `table_mib` MiB together."""
-    return -(-table_mib * 2**20 // (NUM_TABLES * workload.EMBEDDING_DIM * 4))
+def measure_round(worker: Ranks, saving_first: bool, steps: int) -> dict[str, Any]:
+    measured = {}
+    for saving in (saving_first, not saving_first):
+        arguments = {"method": "turn", "saving": saving, "steps": steps}
+        (answer,), foreign_cpu = ask_and_watch(worker, "call", **arguments)
+        turn = {**answer["result"], "cpu_s": answer["cpu_s"], "foreign_cpu": foreign_cpu}
+        measured["saving" if saving else "plain"] = turn
+    return measured
 
 
-@contextlib.contextmanager
-def training(args, rows: Path) -> Iterator[Worker]:
-    """A process that trains, without a model yet. Its checkpoints are removed at the end."""
-    args.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="checkpoint_cost.", dir=args.folder) as folder:
-        command = [sys.executable, "-m", "benchmarks.checkpoint_cost.worker", "--folder", folder]
-        command += ["--dataset_path", str(rows), "--batch_size", str(args.batch_size)]
-        command += ["--threads", str(args.threads)]
-        with contextlib.closing(
-            Worker("the training", command, {"TF_CPP_MIN_LOG_LEVEL": "2"})
-        ) as worker:
-            yield worker
-
-
-def measure_turn(worker: Worker, saving: bool, steps: int) -> dict[str, float]:
-    """One turn, and what the process and others used of the processor."""
-    busy_s, begin = machine.busy_cpu_s(), time.perf_counter()
-    answer = worker.ask("turn", saving=saving, steps=steps)
-    busy_s = machine.busy_cpu_s() - busy_s - answer["cpu_s"]
-    return {**answer, "foreign_cpu": busy_s / (time.perf_counter() - begin)}
-
-
-def measure(args, name: str, rows: Path, record: Record) -> None:
-    """Adds rounds to the measurements of a setting, and one pass over the parts of a save."""
-    setting, measurements = (
-        SETTINGS[name],
-        record.measurements.setdefault(name, CheckpointMeasurements()),
-    )
+def measure(args, name: str, folder: Path, measurements: dict[str, dict]) -> None:
+    """Adds rounds to the measurements of a setting, and passes over the parts of a save."""
+    setting = SETTINGS[name]
     num_rounds = args.rounds if setting.has_target else -(-args.rounds // 2)
-    with training(args, rows) as worker:
-        started = worker.ask("start", flags=setting.flags, warm_up_steps=WARM_UP_STEPS)
-        measurements.size_mib, measurements.versions = started["size_mib"], worker.ask("describe")
-        measurements.commands.append(command_of(args, name))
-        for _ in range(num_rounds):
-            saving_first = len(measurements.rounds) % 2 == 0
-            measured: dict[str, Any] = {"before_mib": started["peak_mib"]}
-            for saving in (saving_first, not saving_first):
-                turn = measure_turn(worker, saving, args.steps)
-                measured["saving" if saving else "plain"] = turn
-            measurements.rounds.append(measured)
-            print(f"{name}: {checkpoint_report.progress(measured)}", file=sys.stderr, flush=True)
-            record.save()
-        for _ in range(args.parts):
-            measurements.parts.append(worker.ask("parts")["parts"])
-        record.save()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="checkpoint_cost.", dir=args.folder) as checkpoints:
+        command = [sys.executable, "-m", "benchmarks.checkpoint_cost.worker"]
+        command += ["--folder", str(folder), "--checkpoints", checkpoints]
+        command += ["--threads", str(args.threads)]
+        worker = Ranks("the training", command, environment={"TF_CPP_MIN_LOG_LEVEL": "2"})
+        with contextlib.closing(worker):
+            worker.ask("start", batch_size=args.batch_size, flags=setting.flags)
+            worker.call("warm_up", steps=WARM_UP_STEPS)
+            (described,) = worker.ask("describe")
+            measured = measurements.setdefault(name, {"commands": [], "rounds": [], "parts": []})
+            measured |= {key: described[key] for key in ("size_mib", "before_mib", "versions")}
+            words = argparse.Namespace(**vars(args) | {"settings": name})
+            measured["commands"].append(report.command("checkpoint_cost", words))
+            for _ in range(num_rounds):
+                saving_first = len(measured["rounds"]) % 2 == 0
+                measured["rounds"].append(measure_round(worker, saving_first, args.steps))
+                print(f"{name}: round {len(measured['rounds'])}", file=sys.stderr, flush=True)
+            for _ in range(args.parts):
+                measured["parts"].append(worker.call("save_parts_s", folder=checkpoints))
 
 
-def command_of(args, name: str) -> str:
-    """The command line that measures a setting, without the names of files."""
-    numbers = ("rounds", "steps", "parts", "threads", "batch_size", "table_mib")
-    options = " ".join(f"--{number} {getattr(args, number)}" for number in numbers)
-    return f"python -m benchmarks.checkpoint_cost --settings {name} {options}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    names = ",".join(SETTINGS)
-    parser.add_argument("--settings", default=names, help="what to train")
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = report.parser_of(__doc__)
+    parser.add_argument("--settings", type=listed(str), default=",".join(SETTINGS), help="to train")
     parser.add_argument(
         "--rounds",
         type=int,
@@ -193,34 +259,31 @@ def main() -> None:
         "folder in it is removed at the end",
     )
     parser.add_argument("--measurements", type=Path, help="JSON file to which rounds are added")
-    parser.add_argument("--output", type=Path, help="Markdown page to write")
-    args = parser.parse_args()
-    wanted = args.settings.split(",")
-    if unknown := set(wanted) - set(SETTINGS):
-        parser.error(f"--settings are {names}, got {','.join(sorted(unknown))}")
+    args = parser.parse_args(argv)
+    if unknown := set(args.settings) - set(SETTINGS):
+        parser.error(f"--settings are {','.join(SETTINGS)}, got {','.join(sorted(unknown))}")
     sizes = {name: getattr(args, name) for name in ("steps", "threads", "batch_size", "table_mib")}
     try:
-        record = Record(args.measurements, sizes)
+        measurements = read_measurements(args.measurements, sizes)
     except ValueError as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if args.rounds:
         with tempfile.TemporaryDirectory() as temporary:
-            rows = Path(temporary) / "rows"
-            tables = [table_rows(args.table_mib)] * NUM_TABLES
-            workload.make_rows(rows, workload.NUM_BATCHES * args.batch_size, tables)
-            for name in wanted:
-                measure(args, name, rows, record)
-    measurements = [
-        (SETTINGS[name], record.measurements[name])
-        for name in SETTINGS
-        if name in record.measurements
-    ]
+            folder, num_rows = Path(temporary), workload.NUM_BATCHES * args.batch_size
+            workload.make_rows(folder / "rows", num_rows, table_rows(args.table_mib))
+            try:
+                for name in args.settings:
+                    measure(args, name, folder, measurements)
+            finally:
+                if args.measurements:
+                    content = {"of": sizes, "found": measurements}
+                    args.measurements.write_text(json.dumps(content, indent=1))
+    measurements = {name: measurements[name] for name in SETTINGS if name in measurements}
     if not measurements:
         parser.error("--rounds 0 makes the page of --measurements, which is empty")
-    page, met = checkpoint_report.render(measurements, args, table_rows(args.table_mib))
-    finish(page, met, args.output)
+    return page_of(measurements, args).finish(args.output)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

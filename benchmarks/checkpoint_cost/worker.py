@@ -1,6 +1,5 @@
 """A training of `checkpoint_cost`: the recipe `dlrm.py`, with and without saving, on request."""
 
-import argparse
 import os
 import time
 from collections import defaultdict
@@ -8,30 +7,23 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import tensorflow as tf
 import xxhash
 
-from benchmarks.dlrm_training.recipe import DLRMTraining, configure
+from benchmarks.dlrm_training.ours import DLRMTraining, configure
 from benchmarks.harness import machine
-from benchmarks.harness.worker import serve
+from benchmarks.harness.worker import parser_of, serve_training
 from runtime.checkpoint import Folder, files
 from runtime.checkpoint.disk import Disk, aligned_copy
 from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.checkpoint.weight import BLOCK_BYTES
 from runtime.cluster.distributed import World
 from runtime.cluster.signals import StopSignal
-from runtime.hardware import device
 from training.checkpoints import describe_training, training_weights
 from training.state import Position
 
-# What a save is made of, in its order; see `parts_s`.
-COPY, CHECK = "copy out of the tables", "finite check"
-ALIGN, CHECKSUM = "copy to an aligned buffer", "checksum"
-WRITE = "write, past the page cache"
-SYNC, DELETE = "wait for the disk (fsync)", "delete the oldest checkpoint"
-PARTS = (COPY, CHECK, ALIGN, CHECKSUM, WRITE, SYNC, DELETE)
 
-
-class SavedTraining:
+class SavedTraining(DLRMTraining):
     """One training, whose turns have checkpoints or not, as training/loop.py has them.
 
     Args:
@@ -40,35 +32,39 @@ class SavedTraining:
     """
 
     def __init__(self, config, folder: Folder):
-        self._training = training = DLRMTraining(config)
-        self._description = describe_training(config, training.recipe, training.spec.fingerprint())
+        super().__init__(config, World())
+        self._description = describe_training(config, self.recipe, self.spec.fingerprint())
         self._saved_at = 0.0  # when the training's log reported a saved checkpoint
+        self._before_mib = 0.0
         log = SimpleNamespace(message=self._note)
         world, signals = World(), StopSignal()
         self._policy = CheckpointPolicy(config.checkpoint, folder, world, log, signals)
         self._no_policy = CheckpointPolicy(config.checkpoint, None, world, log, signals)
+        self._folder, self._num_kept = folder, config.checkpoint.keep_checkpoints
 
     def _note(self, text: str) -> None:
         self._saved_at = time.perf_counter()
 
-    def weights(self) -> list:
-        """All weights to save."""
-        return training_weights(self._training.recipe)
+    def facts(self) -> dict:
+        weights = training_weights(self.recipe)
+        sizes = [np.prod(w.shape, dtype=np.int64) * w.dtype.itemsize for w in weights]
+        versions = {"tensorflow": tf.__version__, "numpy": np.__version__, "xxhash": xxhash.VERSION}
+        size_mib = sum(map(int, sizes)) / 2**20
+        return {"size_mib": size_mib, "before_mib": self._before_mib, "versions": versions}
 
-    def warm_up(self, steps: int, saves: int) -> float:
-        """Steps, as many again, and saves; MiB of memory that the second half of the steps takes.
+    def warm_up(self, steps: int) -> None:
+        """Steps, the same number again for the memory before the first save, and saves.
 
         With --keep_checkpoints 2 it takes two saves until every further one deletes another.
         """
         self._steps(steps, self._no_policy)
         machine.reset_peak_memory()
         self._steps(steps, self._no_policy)
-        peak_mib = machine.peak_memory_mib()
-        for _ in range(saves):
+        self._before_mib = machine.peak_memory_mib()
+        for _ in range(self._num_kept):
             self._begin_save()
             self._steps(1, self._policy)
             self._policy.finish()
-        return peak_mib
 
     def turn(self, saving: bool, steps: int) -> dict:
         """A save, if `saving`, and the steps that follow it until the next one is due.
@@ -92,22 +88,25 @@ class SavedTraining:
         return turn
 
     def _begin_save(self) -> None:
-        trainer = self._training.trainer
-        at = Position(step=int(trainer.step), trainer=trainer.state())
-        state = at.to_json(self._training.recipe.goal)
-        self._policy.save(at.step, self.weights(), self._description, state)
+        position = Position(step=int(self.trainer.step), trainer=self.trainer.state())
+        state = position.to_json(self.recipe.goal)
+        weights = training_weights(self.recipe)
+        self._policy.save(position.step, weights, self._description, state)
 
     def _steps(self, count: int, policy: CheckpointPolicy) -> list[float]:
         seconds = []
         for _ in range(count):
             begin = time.perf_counter()
-            self._training.step()
+            self.step()
             policy.tick()
             seconds.append(time.perf_counter() - begin)
         return seconds
 
+    def save_parts_s(self, folder: str) -> dict[str, float]:
+        return save_parts_s(training_weights(self.recipe), Path(folder))
 
-def parts_s(weights, folder: Path) -> dict[str, float]:
+
+def save_parts_s(weights, folder: Path) -> dict[str, float]:
     """Seconds of the parts of one save, each alone: one thread, nothing is trained."""
     seconds: dict[str, float] = defaultdict(float)
 
@@ -119,13 +118,13 @@ def parts_s(weights, folder: Path) -> dict[str, float]:
 
     def copies(weight, box):
         for block in box.blocks(files.rows_of_block(box.columns, weight.dtype)):
-            values = timed(COPY, weight.read, block)
-            assert timed(CHECK, lambda values=values: np.isfinite(values).all())
-            copied = timed(ALIGN, aligned_copy, values)
-            timed(CHECKSUM, files.checksum, copied[: values.nbytes])
+            values = timed("copy out of the tables", weight.read, block)
+            assert timed("finite check", lambda values=values: np.isfinite(values).all())
+            copied = timed("copy to an aligned buffer", aligned_copy, values)
+            timed("checksum", files.checksum, copied[: values.nbytes])
             begin = time.perf_counter()
             yield copied, values.nbytes
-            seconds[WRITE] += time.perf_counter() - begin
+            seconds["write, past the page cache"] += time.perf_counter() - begin
 
     written, disk = [], Disk()
     for weight in weights:
@@ -136,9 +135,9 @@ def parts_s(weights, folder: Path) -> dict[str, float]:
             is_large = box.size * weight.dtype.itemsize >= BLOCK_BYTES
             disk.write(path, copies(weight, box), is_large)
     for path in written:  # as in a save, after all were written
-        timed(SYNC, _sync, path)
+        timed("wait for the disk (fsync)", _sync, path)
     for path in written:
-        timed(DELETE, path.unlink)
+        timed("delete the oldest checkpoint", path.unlink)
     return dict(seconds)
 
 
@@ -149,45 +148,20 @@ def _sync(path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dataset_path", required=True)
-    parser.add_argument("--folder", type=Path, required=True, help="new; for the checkpoints")
-    parser.add_argument("--batch_size", type=int, required=True)
-    parser.add_argument("--threads", type=int, required=True)
+    parser = parser_of(__doc__)
+    parser.add_argument("--checkpoints", type=Path, required=True, help="new folder for them")
     args = parser.parse_args()
-    folder = Folder(args.folder)
+    folder = Folder(args.checkpoints)
     folder.acquire()
-    started: list[SavedTraining] = []
 
-    def start(flags: dict, warm_up_steps: int) -> dict:
+    def make(batch_size: int, flags: dict) -> SavedTraining:
+        flags = {"save_checkpoint_path": str(args.checkpoints), **flags}
         config = configure(
-            args.dataset_path,
-            args.threads,
-            batch_size=args.batch_size,
-            save_checkpoint_path=str(args.folder),
-            on_checkpoint_error="stop",
-            **flags,
+            args.folder, args.threads, batch_size=batch_size, on_checkpoint_error="stop", **flags
         )
-        training = SavedTraining(config, folder)
-        started.append(training)
-        sizes = [np.prod(w.shape, dtype=np.int64) * w.dtype.itemsize for w in training.weights()]
-        peak_mib = training.warm_up(warm_up_steps, config.checkpoint.keep_checkpoints)
-        return {"size_mib": sum(map(int, sizes)) / 2**20, "peak_mib": peak_mib}
+        return SavedTraining(config, folder)
 
-    def parts() -> dict:
-        return {"parts": parts_s(started[0].weights(), args.folder)}
-
-    def describe() -> dict:
-        return {**device.describe(), "xxhash": xxhash.VERSION}
-
-    serve(
-        {
-            "start": start,
-            "turn": lambda saving, steps: started[0].turn(saving, steps),
-            "parts": parts,
-            "describe": describe,
-        }
-    )
+    serve_training(tf.__version__, make, args.address)
 
 
 if __name__ == "__main__":

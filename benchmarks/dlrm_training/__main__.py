@@ -7,13 +7,16 @@ Each round also measures the step's matrix products alone, which are the lower b
 a step's time. The exit code is 1 if our side misses its target.
 """
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.dlrm_training import report, workload
-from benchmarks.harness import training, workload_files
-from benchmarks.harness.report import finish
+from benchmarks.dlrm_training import workload
+from benchmarks.dlrm_training.step_parts import parts_table
+from benchmarks.harness import machine, training, workload_files
+from benchmarks.harness.report import Page, command, summary, table
 from benchmarks.harness.training import Case, Side, TrainingMeasurements
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
 
@@ -23,10 +26,29 @@ POOLED_PEER = PEER._replace(name="PyTorch, memory kept", keeps_memory=True)
 # One operation at a time, so that each part's time is its own: as fast a step as with more.
 TRACED = OURS._replace(name="ours, traced", flags=("--inter_op_threads", "1"))
 LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2}
+TARGET_RATIO = {"float32": 1.5, "bfloat16": 1.7}
+TARGET_SHARE_OF_FLOOR = {"float32": 0.9, "bfloat16": 0.7}
+
+
+def cases_of(rounds: int, warmup_steps: int) -> list[Case]:
+    return [
+        Case(
+            precision,
+            (OURS, PEER, POOLED_PEER),
+            workload.BATCH_SIZE,
+            {"flags": {"amp": precision == "bfloat16"}},
+            LOSS_TOLERANCE[precision],
+            rounds,
+            warmup_steps=warmup_steps,
+            parts=[TRACED],
+            products=(OURS, PEER),
+        )
+        for precision in workload.PRECISIONS
+    ]
 
 
 def read_rows(folder: Path) -> workload.DLRMRows:
-    """The rows of `workload.make_rows` as arrays, for PyTorch."""
+    """The samples of `workload.make_rows` as arrays, for PyTorch."""
     spec, columns = FeatureSpec.from_yaml(folder / "feature_spec.yaml"), {}
     for chunk in spec.source_spec[TRAIN]:
         values = np.fromfile(
@@ -34,13 +56,13 @@ def read_rows(folder: Path) -> workload.DLRMRows:
         ).reshape(-1, len(chunk.features))
         columns.update(zip(chunk.features, values.T, strict=True))
 
-    def side_by_side(channel: str, dtype) -> np.ndarray:
+    def joined(channel: str, dtype) -> np.ndarray:
         return np.stack([columns[name].astype(dtype) for name in spec.channel(channel)], axis=1)
 
     return workload.DLRMRows(
-        side_by_side(NUMERICAL_CHANNEL, np.float32),
-        side_by_side(CATEGORICAL_CHANNEL, np.int64),
-        side_by_side("label", np.float32),
+        joined(NUMERICAL_CHANNEL, np.float32),
+        joined(CATEGORICAL_CHANNEL, np.int64),
+        joined("label", np.float32),
     )
 
 
@@ -50,30 +72,77 @@ def write_rows(folder: Path, case: Case) -> None:
     workload_files.save_rows(folder / "rows.npz", read_rows(folder / "rows"))
 
 
-def main() -> None:
+def page_of(measurements: TrainingMeasurements, args) -> Page:
+    version = measurements.version
+    facts = [
+        f"{OURS.name}: TensorFlow {version(OURS.name)}, the recipe `dlrm.py` with its loader",
+        f"{PEER.name}: torch {version(PEER.name)}, `benchmarks/dlrm_training/peer.py`, "
+        "default memory allocator",
+        f"{POOLED_PEER.name}: the same, but glibc keeps freed memory (`GLIBC_TUNABLES`); for "
+        "information",
+        f"batch {workload.BATCH_SIZE:,}, {workload.describe(workload.TABLE_ROWS)}, SGD; "
+        f"{args.warmup_rounds} rounds to warm up",
+        "bfloat16 has a target on processors with AMX or AVX512-BF16",
+        *measurements.facts(args),
+    ]
+    page = Page("Training throughput of DLRM", [command("dlrm_training", args)], facts)
+    page.add("Training steps", *measurements.steps_table("precision"))
+    page.add("The floor: the matrix products alone", *_products_table(measurements))
+    parts = {case: ranks[0] for (_, case), ranks in measurements.parts.items()}
+    page.add(
+        "Milliseconds of every part of our step",
+        "From TensorFlow's trace of the real step, one operation at a time "
+        "(`--inter_op_parallelism 1`).",
+        "",
+        *parts_table(parts),
+    )
+    targets = dict(TARGET_RATIO)
+    if not machine.has_fast_bfloat16():
+        del targets["bfloat16"]
+    measurements.judge(page, [PEER], targets)
+    _judge_floor(page, measurements)
+    return page
+
+
+def _products_table(measurements: TrainingMeasurements) -> list[str]:
+    gflop = sum(product.gflop for product in workload.products())
+    rows = []
+    for (side, precision), values in measurements.product_ms.items():
+        ms = np.sum(values, axis=1)
+        rows.append((precision, side, summary(ms), summary(gflop / ms * 1e3)))
+    return [
+        f"{gflop:.0f} GFLOP per step: for each layer X W, G W^T and X^T G, for the interaction "
+        "X X^T and twice S X.",
+        "",
+        *table(("precision", "multiplied by", "ms of all products", "GFLOP/s"), rows, num_text=2),
+    ]
+
+
+def _judge_floor(page: Page, measurements: TrainingMeasurements) -> None:
+    skipped = np.array([product.skipped for product in workload.products()])
+    for precision in measurements.cases:
+        ms = np.asarray(measurements.step_ms[OURS.name, precision])
+        product_ms = np.asarray(measurements.product_ms[OURS.name, precision])
+        share = float(np.median(product_ms.sum(axis=1) / ms))
+        strict = float(np.median(product_ms[:, ~skipped].sum(axis=1) / ms))
+        target = TARGET_SHARE_OF_FLOOR[precision]
+        text = (
+            f"{precision}: {share:.0%} of the floor's speed ({strict:.0%} counting only the "
+            "products that our step computes)"
+        )
+        page.judge(text, target, share >= target, decides=False)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     parser = training.parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--warmup_rounds", type=int, default=2, help="rounds that do not count")
     parser.add_argument("--steps", type=int, default=3, help="steps of a side's turn")
-    args = training.parse(parser, "bench")
-    cases = [
-        Case(
-            precision,
-            (OURS, PEER, POOLED_PEER),
-            {"precision": precision},
-            LOSS_TOLERANCE[precision],
-            args.rounds,
-            warmup_steps=args.warmup_rounds * args.steps,
-            parts=[TRACED],
-            products=(OURS, PEER),
-        )
-        for precision in workload.PRECISIONS
-    ]
-    measurements = TrainingMeasurements(OURS.name)
-    measurements.measure_all(cases, write_rows, args)
-    sides = tuple(side.name for side in (OURS, PEER, POOLED_PEER))
-    finish(*report.render(measurements, args, sides), args.output)
+    args = training.parse(parser, argv, "bench")
+    measurements = TrainingMeasurements(cases_of(args.rounds, args.warmup_rounds * args.steps))
+    measurements.measure_all(write_rows, args)
+    return page_of(measurements, args).finish(args.output)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from benchmarks.dlrm_training import workload
-from benchmarks.harness.torch_training import TorchTraining, copy_linears
-from benchmarks.harness.training_worker import parser_of, serve_training
-from benchmarks.harness.worker import timed_ms
+from benchmarks.harness.torch_training import TorchTraining, copy_linears, load_weights
+from benchmarks.harness.worker import parser_of, serve_training, timed_ms
 from benchmarks.harness.workload_files import load_rows
 
 
@@ -38,15 +37,13 @@ class DLRM(nn.Module):
         return self.top(torch.cat([bottom, dots], dim=1))
 
     @torch.no_grad()
-    def load(self, weights: dict[str, np.ndarray]) -> None:
-        """Copies the initial weights of our side."""
-        self.table.weight.copy_(torch.from_numpy(weights["table"]))
+    def load(self, weights: dict[str, torch.Tensor]) -> None:
+        self.table.weight.copy_(weights["table"])
         copy_linears(self.bottom, weights, "bottom")
         copy_linears(self.top, weights, "top")
 
 
 def mlp(inputs: int, dims: tuple[int, ...], last_relu: bool) -> nn.Sequential:
-    """Linear layers with ReLU between them."""
     layers = []
     for dim in dims:
         layers += [nn.Linear(inputs, dim), nn.ReLU(inplace=True)]
@@ -57,7 +54,7 @@ def mlp(inputs: int, dims: tuple[int, ...], last_relu: bool) -> nn.Sequential:
 class TorchDLRMTraining(TorchTraining):
     """The model in training, and the step's matrix products alone."""
 
-    def __init__(self, rows: workload.DLRMRows, precision: str, weights: dict[str, np.ndarray]):
+    def __init__(self, rows: workload.DLRMRows, precision: str, weights: dict[str, torch.Tensor]):
         model = DLRM()
         model.load(weights)
         cross_entropy = nn.BCEWithLogitsLoss()
@@ -90,11 +87,11 @@ def main() -> None:
     blas = [line for line in torch.__config__.show().splitlines() if "Math Kernel" in line]
     version = f"{torch.__version__} (float32 products by {' '.join(blas).strip(' -')})"
 
-    def make(precision: str) -> TorchDLRMTraining:
-        with np.load(args.folder / "weights.npz") as weights:
-            return TorchDLRMTraining(rows, precision, dict(weights))
+    def make(flags: dict) -> TorchDLRMTraining:
+        precision = "bfloat16" if flags["amp"] else "float32"
+        return TorchDLRMTraining(rows, precision, load_weights(args.folder / "weights.npz"))
 
-    serve_training(version, make)
+    serve_training(version, make, args.address)
 
 
 if __name__ == "__main__":

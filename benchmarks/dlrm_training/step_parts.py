@@ -1,11 +1,12 @@
 """Milliseconds of the parts of a training step, from TensorFlow's trace of the real step."""
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.harness.report import table
 from benchmarks.harness.worker import timed_ms
 
 # The first pattern that matches "name:kind" of an operation determines its part.
@@ -22,8 +23,7 @@ PARTS = (
     ("casts", r":(Bitc|C)ast$"),
 )
 # Those of several ranks, left out where they never ran. nn/embedding/exchange/table_wise.py names
-# its
-# exchanges; its gather of received vectors and that of their gradients carry TensorFlow's names.
+# them; its gather of received vectors and that of their gradients carry TensorFlow's names.
 EXCHANGE_PARTS = (
     ("exchange: ids", r"\.(ids|lengths):Horovod"),
     ("exchange: vectors", r"\.(vectors|rows|uncombined\.[\d.]+):Horovod"),
@@ -39,6 +39,7 @@ LAST_PARTS = (
         r":(Gather|Slice|StridedSlice|Concat|Transpose|_?Mkl\w*Transpose|Pad|Pack|Split|AddN)",
     ),
 )
+ALL_PARTS = (*PARTS, *EXCHANGE_PARTS, *LAST_PARTS)
 OTHER = "loss and the rest"
 WAITING = "between operations"
 
@@ -62,16 +63,21 @@ class Interval(NamedTuple):
 
 def part_of(operation: str) -> str:
     """The part that an operation "name:kind" belongs to."""
-    for part, pattern in (*PARTS, *EXCHANGE_PARTS, *LAST_PARTS):
-        if re.search(pattern, operation):
-            return part
-    return OTHER
+    matches = (part for part, pattern in ALL_PARTS if re.search(pattern, operation))
+    return next(matches, OTHER)
 
 
 def in_order(parts: Iterable[str]) -> list[str]:
     """Names of parts, in the order of a table."""
-    known = [part for part, _ in (*PARTS, *EXCHANGE_PARTS, *LAST_PARTS)]
-    return sorted(parts, key=[*known, OTHER, WAITING].index)
+    return sorted(parts, key=[*(part for part, _ in ALL_PARTS), OTHER, WAITING].index)
+
+
+def parts_table(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Milliseconds of parts by column, and their sums."""
+    names = in_order({part for parts in columns.values() for part in parts})
+    rows = [(n, *(f"{parts.get(n, 0.0):.1f}" for parts in columns.values())) for n in names]
+    rows.append(("sum", *(f"{sum(parts.values()):.1f}" for parts in columns.values())))
+    return table(("part", *columns), rows)
 
 
 def share_out(intervals: Iterable[Interval]) -> dict[str, float]:
@@ -82,24 +88,21 @@ def share_out(intervals: Iterable[Interval]) -> dict[str, float]:
     edges = []
     for name, begin, end, waits in intervals:
         edges += [(begin, 1, waits, name), (end, -1, waits, name)]
-    running: dict[bool, dict[str, int]] = {False: defaultdict(int), True: defaultdict(int)}
+    running: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
     shares: dict[str, float] = defaultdict(float)
     last = 0
     for at, change, waits, name in sorted(edges):
         if at > last:
-            at_work = running[False] or running[True]
+            at_work = +running[False] or +running[True]
             for other, times in at_work.items():
-                shares[other] += (at - last) * times / sum(at_work.values())
-        group = running[waits]
-        group[name] += change
-        if not group[name]:
-            del group[name]
+                shares[other] += (at - last) * times / at_work.total()
+        running[waits][name] += change
         last = at
     return dict(shares)
 
 
-def parts_ms(step: Callable[[], object], count: int, folder: str) -> Sequence[tuple[str, float]]:
-    """Traces `count` steps; milliseconds of each part a step, adding up to the step's time.
+def parts_ms(step: Callable[[], object], count: int, folder: str) -> dict[str, float]:
+    """Traces `count` steps; milliseconds of each part per step, adding up to the step's time.
 
     Args:
         step: does one training step and waits for it.
@@ -113,25 +116,18 @@ def parts_ms(step: Callable[[], object], count: int, folder: str) -> Sequence[tu
     total_ms = timed_ms(lambda: [step() for _ in range(count)]) / count
     tf.profiler.experimental.stop()
     (trace,) = Path(folder).rglob("*.xplane.pb")
-    shares = {
-        part: ps / 1e9 / count for part, ps in share_out(intervals_of(trace.read_bytes())).items()
-    }
+    shares = share_out(intervals_of(trace.read_bytes()))
     always = {part for part, _ in (*PARTS, *LAST_PARTS)} | {OTHER}
-    result = [(part, shares.get(part, 0.0)) for part in in_order(always | shares.keys())]
-    return [*result, (WAITING, total_ms - sum(shares.values()))]
+    ms = {part: shares.get(part, 0.0) / 1e9 / count for part in in_order(always | shares.keys())}
+    return {**ms, WAITING: total_ms - sum(ms.values())}
 
 
 def intervals_of(trace: bytes) -> Iterable[Interval]:
-    """The operations of a trace, under the names of their parts.
-
-    Args:
-        trace: the bytes of an .xplane.pb file.
-    """
+    """The operations of an .xplane.pb file, under the names of their parts."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-    space = xplane_pb2.XSpace.FromString(trace)
     started, done = {}, {}
-    for plane in space.planes:
+    for plane in xplane_pb2.XSpace.FromString(trace).planes:
         for line in plane.lines:
             for event in line.events:
                 name = plane.event_metadata[event.metadata_id].name

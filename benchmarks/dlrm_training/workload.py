@@ -27,8 +27,8 @@ TABLE_ROWS = (140_000, 90_000, 60_000, 40_000, 25_000, 15_000, 10_000, 6_000, 4_
 TABLE_ROWS += (1_500, 1_000, 700, 500, 400, 250, 200, 150, 100, 70, 50, 40, 20, 12, 8)
 
 NUM_FEATURES = len(TABLE_ROWS) + 1  # the tables and the bottom MLP's output
-NUM_PAIRS = NUM_FEATURES * (NUM_FEATURES - 1) // 2
-INTERACTION_WIDTH = EMBEDDING_DIM + NUM_PAIRS
+INTERACTION_WIDTH = EMBEDDING_DIM + NUM_FEATURES * (NUM_FEATURES - 1) // 2
+PADDED_WIDTH = -(-INTERACTION_WIDTH // 8) * 8  # of the top MLP's input
 
 
 class DLRMRows(NamedTuple):
@@ -46,7 +46,7 @@ class Product(NamedTuple):
         kind: "forward" X W, "dX" G W^T or "dW" X^T G of a layer; of the interaction "forward" X X^T
           and "dX" S X.
         sizes: (inputs, outputs) of the layer; (features, dim) of the interaction.
-        batched: the interaction: one small product a row.
+        batched: the interaction: one small product per sample.
         skipped: plain backpropagation has it, our step does without.
     """
 
@@ -63,14 +63,9 @@ class Product(NamedTuple):
         return 2 * BATCH_SIZE * work / 1e9
 
 
-def products(padded_to: int = 8) -> list[Product]:
-    """All products of a step, 121 GFLOP: three a layer and three for the interaction.
-
-    Args:
-        padded_to: the interaction's output is padded to a multiple of this.
-    """
-    width = -(-INTERACTION_WIDTH // padded_to) * padded_to
-    bottom, top = (NUM_NUMERICAL, *BOTTOM_MLP_DIMS), (width, *TOP_MLP_DIMS)
+def products() -> list[Product]:
+    """All products of a step, 121 GFLOP: three per layer and three for the interaction."""
+    bottom, top = (NUM_NUMERICAL, *BOTTOM_MLP_DIMS), (PADDED_WIDTH, *TOP_MLP_DIMS)
     layers = [*itertools.pairwise(bottom), *itertools.pairwise(top)]
     result = [
         # The gradient of the numerical features is not needed.
@@ -101,13 +96,16 @@ def operands(product: Product) -> tuple[tuple[int, ...], tuple[int, ...], bool, 
     }[product.kind]
 
 
-def make_rows(folder: Path, num_rows: int, table_rows: Sequence[int]) -> None:
-    """Generates training rows as split binaries, in a process that leaves no threads behind.
+def describe(table_rows: Sequence[int]) -> str:
+    """Words on the model, for the head of a page."""
+    return (
+        f"{NUM_NUMERICAL} numerical features, {len(table_rows)} tables with {sum(table_rows):,} "
+        f"rows of {EMBEDDING_DIM}, bottom {BOTTOM_MLP_DIMS}, top {TOP_MLP_DIMS}"
+    )
 
-    Args:
-        folder: new; gets a `feature_spec.yaml`.
-        table_rows: ids of each categorical feature.
-    """
+
+def make_rows(folder: Path, num_rows: int, table_rows: Sequence[int]) -> None:
+    """Generates split binaries in a new folder, in a process that leaves no threads behind."""
     command = [sys.executable, "-m", "dataloading.synthetic", "--output", str(folder)]
     command += ["--rows", str(num_rows), "--validation_rows", "1", "--test_rows", "1"]
     command += ["--alpha", str(ID_ALPHA), "--cardinalities", ",".join(map(str, table_rows))]

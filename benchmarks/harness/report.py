@@ -1,13 +1,44 @@
-"""Results pages in Markdown, and the exit code of a benchmark."""
+"""Results pages in Markdown, and the exit status of a benchmark."""
 
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+import argparse
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 import numpy as np
 
 from benchmarks.harness import machine
+
+
+def parser_of(description: str) -> argparse.ArgumentParser:
+    """A parser with the flag of a page."""
+    parser = argparse.ArgumentParser(
+        description=description.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--output", type=Path, help="Markdown page to write")
+    return parser
+
+
+def listed(kind: type):
+    """The type of a flag with values that commas separate."""
+    return lambda text: tuple(kind(item) for item in text.split(","))
+
+
+def command(name: str, args: argparse.Namespace) -> str:
+    """The command line of a benchmark with the values of all flags but those of paths."""
+    words = [f"python -m benchmarks.{name}"]
+    for flag, value in vars(args).items():
+        if value is None or isinstance(value, Path):
+            continue
+        if isinstance(value, bool):
+            words += [f"--{flag}"] if value else []
+        elif isinstance(value, tuple | list):
+            separator = "," if isinstance(value, tuple) else " "
+            words.append(f"--{flag} {separator.join(map(str, value))}")
+        else:
+            words.append(f"--{flag} {value}")
+    return f"`{' '.join(words)}`"
 
 
 def summary(values, form: str = ".0f") -> str:
@@ -16,101 +47,60 @@ def summary(values, form: str = ".0f") -> str:
     return f"{middle:{form}} [{low:{form}}, {high:{form}}]"
 
 
+def spread(values: Sequence[float], form: str = ".1f") -> str:
+    """Median, lowest and highest."""
+    return f"{np.median(values):{form}} [{min(values):{form}}, {max(values):{form}}]"
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence], num_text: int = 1) -> list[str]:
     """Lines of a table, of which the first `num_text` columns are text and the others numbers."""
     alignment = ["---"] * num_text + ["---:"] * (len(columns) - num_text)
     return [f"| {' | '.join(map(str, row))} |" for row in (columns, alignment, *rows)]
 
 
-def command(name: str, args: Any, flags: Sequence[str]) -> str:
-    """The command line of a benchmark with the values of `flags`."""
-    words = [f"python -m benchmarks.{name}"]
-    for flag in flags:
-        value = getattr(args, flag)
-        text = " ".join(map(str, value)) if isinstance(value, list) else value
-        words.append(f"--{flag} {text}")
-    return f"`{' '.join(words)}`"
-
-
-def machine_facts() -> list[str]:
-    """Lines on the machine, for the head of a page."""
-    return [f"- {name}: {fact}" for name, fact in machine.describe().items()]
-
-
-def foreign_cpu(cores: Sequence[float]) -> str:
-    """Line on what else the machine did."""
-    return f"- other processes kept {summary(cores, '.2f')} cores busy during the turns"
-
-
-def page(
-    title: str, setting: Sequence[str], sections: Mapping[str, Sequence[str]], verdict: list[str]
-) -> str:
-    """A whole page."""
-    lines = [f"# {title}", "", *setting]
-    for name, content in {**sections, "Verdict": verdict}.items():
-        lines += ["", f"## {name}", "", *content]
-    return "\n".join([*lines, ""])
-
-
-def target(value: float, least: float) -> tuple[str, bool]:
-    """Verdict on a value that should reach `least`, and whether it does."""
-    return f"target {least}: {'met' if value >= least else 'MISSED'}", value >= least
-
-
-def finish(text: str, met: bool, output: Path | None) -> NoReturn:
-    """Prints a page, writes it to `output`, and exits with 1 if a target is missed."""
-    print(text)
-    if output:
-        output.write_text(text)
-    sys.exit(0 if met else 1)
-
-
-def steps_table(measurements, kind: str, sizes: Mapping[str, int]) -> list[str]:
-    """Milliseconds and samples per second of all sides.
+class Page:
+    """A results page: commands and facts, sections, and verdicts.
 
     Args:
-        measurements: `training.TrainingMeasurements`.
-        kind: column name of the cases, e.g. "model".
-        sizes: batch size of each case.
+        title: heading.
+        commands: lines on how it was measured.
+        facts: lines of a list, in addition to those on the machine.
     """
-    columns = (kind, "side", "ms per step", "samples/s", "page faults per step")
-    rows = []
-    sides = [(case, side) for case in sizes for side in measurements.versions]
-    for case, side in sides:
-        if (side, case) not in measurements.step_ms:
-            continue
-        ms = np.asarray(measurements.step_ms[side, case])
-        ours = np.asarray(measurements.step_ms[measurements.ours, case])
-        rows.append(
-            (
-                *(case, side, summary(ms), summary(sizes[case] / ms * 1e3)),
-                f"{np.median(measurements.faults[side, case]):,.0f}",
-                "" if side == measurements.ours else summary(ms / ours, ".2f"),
-            )
-        )
-    return table((*columns, "ours is faster by"), rows, num_text=2)
 
+    def __init__(self, title: str, commands: Sequence[str], facts: Iterable[str]):
+        facts = [*(f"{name}: {fact}" for name, fact in machine.describe().items()), *facts]
+        self._lines = [f"# {title}", "", *commands, "", *(f"- {fact}" for fact in facts)]
+        self._verdicts: list[str] = []
+        self.is_met = True
 
-def verdicts(
-    measurements, peers: Sequence[str], targets: Mapping[str, float]
-) -> tuple[list[str], bool]:
-    """Speed of our side relative to the fastest peer, and whether all targets are met.
+    def add(self, name: str, *lines: str) -> None:
+        """Adds a section."""
+        self._lines += ["", f"## {name}", "", *lines]
 
-    Args:
-        measurements: `training.TrainingMeasurements`.
-        peers: the sides that count.
-        targets: of cases; a case without one is for information.
-    """
-    lines, all_met = [], True
-    for case in measurements.first_losses:
-        ms = np.asarray(measurements.step_ms[measurements.ours, case])
-        ratio, peer = min(
-            (float(np.median(np.asarray(measurements.step_ms[side, case]) / ms)), side)
-            for side in peers
-        )
+    def judge(
+        self, text: str, target: object = None, is_met: bool = True, decides: bool = True
+    ) -> None:
+        """Adds a verdict; one without a target is for information.
+
+        Args:
+            text: measured values.
+            target: to be reached.
+            is_met: whether it is.
+            decides: a missed target makes the exit status 1.
+        """
         verdict = "for information"
-        if case in targets:
-            verdict, met = target(ratio, targets[case])
-            all_met &= met
-        lines.append(f"- {case}: {ratio:.2f} times the samples per second of {peer}; {verdict}")
-    return lines, all_met
+        if target is not None:
+            self.is_met &= bool(is_met) or not decides
+            verdict = f"target {target}: {'met' if is_met else 'MISSED'}"
+        self._verdicts.append(f"- {text}; {verdict}")
+
+    def __str__(self) -> str:
+        verdicts = ["", "## Verdict", "", *self._verdicts] if self._verdicts else []
+        return "\n".join([*self._lines, *verdicts, ""])
+
+    def finish(self, output: Path | None) -> int:
+        """Prints the page and writes it to `output`; returns 1 if a target is missed, else 0."""
+        print(self, end="")
+        if output:
+            output.write_text(str(self))
+        return 0 if self.is_met else 1

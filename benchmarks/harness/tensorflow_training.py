@@ -1,5 +1,6 @@
 """Training of a recipe's model on rows in memory, in TensorFlow."""
 
+import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 import config as configuration
-from benchmarks.harness.training_worker import timed_in_turn
+from benchmarks.harness.worker import serve_training, timed_in_turn
+from benchmarks.harness.workload_files import load
 from dataloading.pipeline.batch import Batch
 from nn.embedding_model import EmbeddingModel
 from nn.optim.optimizers import OptimizerGroup
@@ -15,22 +17,16 @@ from nn.train.trainer import Trainer
 from runtime.hardware import device
 
 
-def set_up(threads: int) -> None:
-    """Limits TensorFlow to `threads` threads."""
-    run = configuration.RunConfig(
-        cpu=True, intra_op_parallelism=threads, inter_op_parallelism=threads
-    )
-    device.set_up(run)
-
-
 class RecipeTraining:
     """A recipe's model and trainer, and where it is in the rows.
 
     Args:
+        model: the recipe's.
         loss: the recipe's.
         groups: its optimizers.
-        table_names: what the other side calls the tables of the model.
+        table_names: names of the model's tables on the other side.
         batch: all rows; they come in whole batches, without end.
+        batch_size: samples of a step.
     """
 
     def __init__(
@@ -51,7 +47,7 @@ class RecipeTraining:
         self.iterator = iter(tf.data.Dataset.from_tensor_slices(by_batch).repeat())
 
     def step(self) -> float:
-        """One training step; its loss."""
+        """One training step; returns its loss."""
         self.trainer.train_step(self.iterator)
         return self.trainer.progress().loss
 
@@ -87,6 +83,27 @@ class RecipeTraining:
 
 
 def wait(results) -> None:
-    """Until all of a structure of tensors is there."""
+    """Waits until all of a structure of tensors is there."""
     for result in tf.nest.flatten(results, expand_composites=True):
         result.numpy()
+
+
+def serve_recipe(
+    args: argparse.Namespace,
+    rows_kind: type,
+    sizes_kind: type,
+    make: Callable[..., RecipeTraining],
+) -> None:
+    """Answers requests about trainings of `make(rows, sizes, **options)`."""
+    run = configuration.RunConfig(
+        cpu=True, intra_op_parallelism=args.threads, inter_op_parallelism=args.threads
+    )
+    device.set_up(run)
+    rows, sizes = load(args.folder, rows_kind, sizes_kind)
+
+    def start(**options) -> RecipeTraining:
+        training = make(rows, sizes, **options)
+        training.save_weights(args.folder / "weights.npz")
+        return training
+
+    serve_training(tf.__version__, start, args.address)

@@ -1,13 +1,15 @@
 """Training in plain PyTorch: eager, default allocator, no compiler, no extension."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.harness.training_worker import timed_in_turn
+from benchmarks.harness.worker import parser_of, serve_training, timed_in_turn
+from benchmarks.harness.workload_files import load
 
 
 class TorchTraining:
@@ -32,7 +34,7 @@ class TorchTraining:
         self.steps = 0
 
     def step(self) -> float:
-        """One training step; its loss."""
+        """One training step; returns its loss."""
         loss = self.forward()
         loss.backward()
         for optimizer in self.optimizers:
@@ -72,14 +74,51 @@ def adam_optimizers(
     return optimizers
 
 
+def load_weights(path: Path) -> dict[str, torch.Tensor]:
+    """The weights that our side wrote."""
+    with np.load(path) as weights:
+        return {name: torch.from_numpy(weights[name]) for name in weights.files}
+
+
 @torch.no_grad()
-def copy_linears(stack: nn.Module, weights: dict[str, np.ndarray], name: str) -> None:
+def copy_linears(stack: nn.Module, weights: dict[str, torch.Tensor], name: str) -> None:
     """Copies kernels, [in, out], and biases named like `{name}.dense_0.kernel` into a stack.
 
     Rows of a kernel beyond the inputs, which pad it, are left out.
     """
     linears = [layer for layer in stack.modules() if isinstance(layer, nn.Linear)]
     for i, linear in enumerate(linears):
-        kernel = torch.as_tensor(weights[f"{name}.dense_{i}.kernel"])
-        linear.weight.copy_(kernel[: linear.in_features].T)
-        linear.bias.copy_(torch.as_tensor(weights[f"{name}.dense_{i}.bias"]))
+        linear.weight.copy_(weights[f"{name}.dense_{i}.kernel"][: linear.in_features].T)
+        linear.bias.copy_(weights[f"{name}.dense_{i}.bias"])
+
+
+def serve_peer(
+    description: str,
+    rows_kind: type,
+    sizes_kind: type,
+    make_model: Callable[..., nn.Module],
+    eps: float,
+    dense_eps: float,
+    **adam,
+) -> None:
+    """Answers requests about trainings of `make_model(sizes, is_sparse, **options)`.
+
+    The model returns the loss of a batch, and loads the weights of our side with `load`. Tables
+    have sparse gradients and `SparseAdam` ("lazy"), or dense ones and one fused `Adam` for all
+    weights ("dense").
+    """
+    parser = parser_of(description)
+    parser.add_argument("--tables", choices=("lazy", "dense"), required=True)
+    args = parser.parse_args()
+    is_lazy = args.tables == "lazy"
+    torch.set_num_threads(args.threads)
+    rows, sizes = load(args.folder, rows_kind, sizes_kind)
+
+    def start(**options) -> TorchTraining:
+        model = make_model(sizes, is_lazy, **options)
+        with torch.no_grad():
+            model.load(load_weights(args.folder / "weights.npz"))
+        optimizers = adam_optimizers(model, is_lazy, eps, dense_eps, **adam)
+        return TorchTraining(model, optimizers, rows, sizes.batch_size)
+
+    serve_training(torch.__version__, start, args.address)

@@ -1,8 +1,8 @@
 """Benchmarks of training: sides train the same model in turns, a few steps each.
 
-Every side is a process of its own (`training_worker.py`) and gets the same rows, initial weights
-and number of threads. The order of the sides alternates from round to round, and ratios are taken
-within a round.
+A side has processes of its own (`worker.serve_training`) and gets the same rows, initial weights
+and number of threads as the others. The order of the sides alternates from round to round, and
+ratios are taken within a round.
 """
 
 import argparse
@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.harness import machine
-from benchmarks.harness.worker import Worker
+from benchmarks.harness import report
+from benchmarks.harness.ranks import Ranks, ask_and_watch
+from benchmarks.harness.report import Page, summary, table
 
 NUM_COMPARED_STEPS = 3
 # glibc returns the memory of each large tensor to the system, and every step pays for getting it
@@ -28,7 +29,7 @@ KEEP_MEMORY = {
 
 
 class Side(NamedTuple):
-    """The process of one side.
+    """The processes of one side.
 
     Attributes:
         module: below `benchmarks`.
@@ -36,6 +37,8 @@ class Side(NamedTuple):
         is_torch: runs in the environment of --torch_python.
         keeps_memory: glibc keeps freed memory.
         is_compared: its first losses must be those of our side.
+        launch: words that start `num_ranks` processes, which are stopped between their turns.
+        threads: of a process; None: --threads.
     """
 
     name: str
@@ -44,16 +47,23 @@ class Side(NamedTuple):
     is_torch: bool = True
     keeps_memory: bool = False
     is_compared: bool = True
+    launch: tuple[str, ...] = ()
+    num_ranks: int = 1
+    threads: int | None = None
 
-    def start(self, folder: Path, args: argparse.Namespace) -> Worker:
-        """Starts the process, without a model yet."""
+    def start(self, folder: Path, args: argparse.Namespace) -> Ranks:
+        """Starts the processes, without a model yet."""
         python = args.torch_python if self.is_torch else sys.executable
-        command = [python, "-m", f"benchmarks.{self.module}", "--folder", str(folder)]
-        command += ["--threads", str(args.threads), *self.flags]
-        environment = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-        if self.is_torch:
-            environment = {"OMP_NUM_THREADS": str(args.threads)}
-        return Worker(self.name, command, environment | (KEEP_MEMORY if self.keeps_memory else {}))
+        threads = str(self.threads or args.threads)
+        command = [str(python), "-m", f"benchmarks.{self.module}", "--folder", str(folder)]
+        command += ["--threads", threads, *self.flags]
+        environment = (
+            {"OMP_NUM_THREADS": threads} if self.is_torch else {"TF_CPP_MIN_LOG_LEVEL": "2"}
+        )
+        if self.keeps_memory:
+            environment |= KEEP_MEMORY
+        is_launched = bool(self.launch)
+        return Ranks(self.name, command, self.launch, self.num_ranks, environment, is_launched)
 
 
 class Case(NamedTuple):
@@ -61,17 +71,19 @@ class Case(NamedTuple):
 
     Attributes:
         sides: ours first; it writes the initial weights.
+        batch_size: samples of a step.
         options: arguments of a side's "start".
         loss_tolerance: relative difference of the first losses.
-        compared_options: those of the model whose losses are compared, where it is another one.
         rounds: turns of every side.
+        compared_options: those of the model whose losses are compared, where it is another one.
         warmup_steps: after the comparison, not counted.
         parts: sides whose parts of a step are measured; one that is not in `sides` is started.
-        products: sides whose matrix products are measured.
+        products: sides whose matrix products are measured in every round.
     """
 
     name: str
     sides: Sequence[Side]
+    batch_size: int
     options: Mapping[str, Any]
     loss_tolerance: float
     rounds: int
@@ -86,32 +98,33 @@ class TrainingMeasurements:
 
     Attributes:
         ours: name of our side.
-        step_ms: median of each turn.
-        faults: page faults per step.
+        step_ms: median of each turn, of the slowest rank.
+        faults: page faults per step of the first rank.
+        cpu_ms: CPU milliseconds of a step, [round][rank] (user, system).
         foreign_cpu: cores that other processes kept busy, of all turns.
         first_losses: of our side, by case.
-        parts, product_ms: what the sides answer to "parts" and "products".
-        versions: of the software, by side.
+        parts: milliseconds of the parts of a step, of each rank.
+        product_ms: what the sides return of `products_ms`.
+        described: the description of each rank.
     """
 
-    def __init__(self, ours: str):
-        self.ours = ours
+    def __init__(self, cases: Sequence[Case]):
+        self.cases = {case.name: case for case in cases}
+        self.ours = cases[0].sides[0].name
         self.step_ms: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.faults: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self.cpu_ms: dict[tuple[str, str], list[list[tuple]]] = defaultdict(list)
         self.foreign_cpu: list[float] = []
         self.first_losses: dict[str, list[float]] = {}
-        self.parts: dict[tuple[str, str], dict[str, list[float]]] = {}
+        self.parts: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self.product_ms: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
-        self.versions: dict[str, str] = {}
+        self.described: dict[tuple[str, str], list[dict]] = {}
 
     def measure_all(
-        self,
-        cases: Sequence[Case],
-        write_rows: Callable[[Path, Case], None],
-        args: argparse.Namespace,
+        self, write_rows: Callable[[Path, Case], None], args: argparse.Namespace
     ) -> None:
         """Measures one case after the other, on the rows that `write_rows` puts into a folder."""
-        for case in cases:
+        for case in self.cases.values():
             with tempfile.TemporaryDirectory() as folder:
                 write_rows(Path(folder), case)
                 self.measure(case, Path(folder), args)
@@ -132,26 +145,123 @@ class TrainingMeasurements:
                 for side in in_turn(list(workers), number):
                     self._measure_turn(workers[side], case.name, args.steps)
                     if side in case.products:
-                        answer = workers[side].ask("products")
-                        self.product_ms[side.name, case.name].append(answer["ms"])
-            for side in case.parts:
-                worker = workers.get(side)
-                if worker is None:
-                    worker = stack.enter_context(contextlib.closing(side.start(folder, args)))
+                        ms = workers[side].call("products_ms")
+                        self.product_ms[side.name, case.name].append(ms)
+            for side, worker in workers.items():
+                if side in case.parts:
+                    self._measure_parts(worker, case.name, args)
+                self.described[side.name, case.name] = worker.ask("describe")
+        for side in case.parts:
+            if side not in case.sides:
+                with contextlib.closing(side.start(folder, args)) as worker:
                     worker.ask("start", **case.options)
                     worker.ask("steps", count=NUM_COMPARED_STEPS)
-                answer = worker.ask("parts", count=max(3, args.steps))
-                self.parts[side.name, case.name] = answer["ms"]
-            for side, worker in workers.items():
-                self.versions[side.name] = worker.ask("describe")["version"]
+                    self._measure_parts(worker, case.name, args)
 
-    def _measure_turn(self, worker: Worker, case: str, count: int) -> None:
-        before = machine.busy_cpu_s()
-        answer = worker.ask("steps", count=count)
-        busy_s = machine.busy_cpu_s() - before
-        self.step_ms[worker.name, case].append(float(np.median(answer["ms"])))
-        self.faults[worker.name, case].append(answer["faults"])
-        self.foreign_cpu.append((busy_s - answer["cpu_s"]) / (sum(answer["ms"]) / 1e3))
+    def _measure_parts(self, worker: Ranks, case: str, args: argparse.Namespace) -> None:
+        count = getattr(args, "trace_steps", max(3, args.steps))
+        answers = worker.ask("call", method="parts_ms", count=count)
+        self.parts[worker.name, case] = [answer["result"] for answer in answers]
+
+    def _measure_turn(self, worker: Ranks, case: str, count: int) -> None:
+        answers, foreign_cpu = ask_and_watch(worker, "steps", count=count)
+        self.step_ms[worker.name, case].append(max(float(np.median(a["ms"])) for a in answers))
+        self.faults[worker.name, case].append(answers[0]["faults"])
+        self.cpu_ms[worker.name, case].append([(a["user_ms"], a["system_ms"]) for a in answers])
+        self.foreign_cpu.append(foreign_cpu)
+
+    def slower(self, side: str, case: str) -> np.ndarray:
+        """Time of a side's step over that of ours, one value per round."""
+        return np.asarray(self.step_ms[side, case]) / np.asarray(self.step_ms[self.ours, case])
+
+    def version(self, side: str) -> str:
+        """Version of a side's software."""
+        return next(
+            ranks[0]["version"] for (name, _), ranks in self.described.items() if name == side
+        )
+
+    def facts(self, args: argparse.Namespace) -> list[str]:
+        """Lines on turns, first losses and the load of the machine, for the head of a page."""
+        losses = "; ".join(
+            f"{case} {', '.join(f'{loss:.4f}' for loss in values)}"
+            for case, values in self.first_losses.items()
+        )
+        return [
+            f"same rows and initial weights on all sides; our first losses {losses}, those of the "
+            "peers equal",
+            f"{args.threads} threads per side, one side at a time, {args.steps} steps per turn, "
+            f"{args.rounds} rounds; median [quartiles] over the rounds",
+            foreign_cpu(self.foreign_cpu),
+        ]
+
+    def steps_table(
+        self, kind: str, title: str = "ours is faster by", form: str = ".2f", exponent: int = 1
+    ) -> list[str]:
+        """Milliseconds and samples per second of all sides.
+
+        Args:
+            kind: column name of the cases, e.g. "model".
+            title: column name of a ratio: that of a side's step time to ours to `exponent`.
+            form: format of the ratio.
+            exponent: -1 for a side's speed relative to ours.
+        """
+        columns = (kind, "side", "ms per step", "samples/s", "page faults per step", title)
+        rows = []
+        for name, case in self.cases.items():
+            for side in (side.name for side in case.sides):
+                ms = np.asarray(self.step_ms[side, name])
+                ratio = self.slower(side, name) ** exponent
+                faults = f"{np.median(self.faults[side, name]):,.0f}"
+                speed = summary(case.batch_size / ms * 1e3)
+                compared = "" if side == self.ours else summary(ratio, form)
+                rows.append((name, side, summary(ms), speed, faults, compared))
+        return table(columns, rows, num_text=2)
+
+    def prefixes_table(self, kind: str) -> list[str]:
+        """Medians of the first parts of a step together, and of the whole step."""
+        rows = []
+        for (side, case), (parts,) in self.parts.items():
+            medians = {part: np.median(ms) for part, ms in parts.items()}
+            medians["update"] = medians["step"] - medians["forward and backward"]
+            rows += [(case, side, part, f"{ms:.0f}") for part, ms in medians.items()]
+        return [
+            "Prefixes of the step and all of it, measured in turn after the rounds, medians; the "
+            "update is the step less both passes.",
+            "",
+            *table((kind, "side", "part", "ms"), rows, num_text=3),
+        ]
+
+    def judge(self, page: Page, peers: Sequence[Side], targets: Mapping[str, float]) -> None:
+        """Judges our speed relative to the fastest peer.
+
+        Args:
+            page: gets the verdicts.
+            peers: the sides that count.
+            targets: of cases; a case without one is for information.
+        """
+        for case in self.cases:
+            ratio, peer = min((float(np.median(self.slower(p.name, case))), p.name) for p in peers)
+            target = targets.get(case)
+            text = f"{case}: {ratio:.2f} times the samples per second of {peer}"
+            page.judge(text, target, target is None or ratio >= target)
+
+
+def adam_peers(lazy: Side, dense: Side, measurements: TrainingMeasurements) -> list[str]:
+    """Facts on two PyTorch sides that differ in the optimizer of the tables."""
+    file = f"benchmarks/{lazy.module.replace('.', '/')}.py"
+    return [
+        f"{lazy.name} and {dense.name}: torch {measurements.version(lazy.name)}, `{file}`, default "
+        "memory allocator, rows in memory; tables with sparse gradients and the optimizer that "
+        "touches their rows only, as ours does, or with dense gradients and one fused Adam for all "
+        "weights, which moves all rows at each step",
+        "memory kept: the same, but glibc keeps freed memory (`GLIBC_TUNABLES`); for information, "
+        "as bfloat16 is; the target is relative to the faster plain one",
+    ]
+
+
+def foreign_cpu(cores: Sequence[float]) -> str:
+    """Line on what else the machine did."""
+    return f"other processes kept {summary(cores, '.2f')} cores busy during the turns"
 
 
 def in_turn(sides: list, number: int) -> list:
@@ -159,7 +269,7 @@ def in_turn(sides: list, number: int) -> list:
     return sides if number % 2 else sides[::-1]
 
 
-def compare_losses(case: Case, workers: Mapping[Side, Worker]) -> list[float]:
+def compare_losses(case: Case, workers: Mapping[Side, Ranks]) -> list[float]:
     """Does the first steps of all sides; returns the losses of our side.
 
     Raises:
@@ -169,64 +279,35 @@ def compare_losses(case: Case, workers: Mapping[Side, Worker]) -> list[float]:
     losses = {}
     for side, worker in workers.items():
         worker.ask("start", **options)
-        answer = worker.ask("steps", count=NUM_COMPARED_STEPS)
+        answer = worker.ask("steps", count=NUM_COMPARED_STEPS)[0]
         if side.is_compared:
             losses[side.name] = answer["losses"]
-    return check_losses(losses, case.name, case.loss_tolerance)
-
-
-def check_losses(losses: Mapping[str, list[float]], case: str, tolerance: float) -> list[float]:
-    """Returns the losses of the first side.
-
-    Raises:
-        RuntimeError: another side's losses differ by more than `tolerance`, relative.
-    """
     first, *_ = losses
     for name, values in losses.items():
-        if not np.allclose(values, losses[first], rtol=tolerance, atol=0):
+        if not np.allclose(values, losses[first], rtol=case.loss_tolerance, atol=0):
             raise RuntimeError(
-                f"the sides do not train the same model: first losses of {case}: "
+                f"the sides do not train the same model: first losses of {case.name}: "
                 f"{first} {losses[first]}, {name} {values}"
             )
     return losses[first]
 
 
 def parser_of(description: str) -> argparse.ArgumentParser:
-    """A parser with the flags that all benchmarks of training have."""
-    parser = argparse.ArgumentParser(
-        description=description.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+    """A parser with the flags of all benchmarks that compare with PyTorch."""
+    parser = report.parser_of(description)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--torch_python", default=".venv-torch/bin/python")
-    parser.add_argument("--output", type=Path, help="Markdown page to write")
+    parser.add_argument("--torch_python", type=Path, default=Path(".venv-torch/bin/python"))
     return parser
 
 
-def parse(parser: argparse.ArgumentParser, make_target: str) -> argparse.Namespace:
+def parse(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, make_target: str
+) -> argparse.Namespace:
     """Reads the command line; `make_target` makes the environment of PyTorch."""
-    args = parser.parse_args()
-    if not Path(args.torch_python).exists():
+    args = parser.parse_args(argv)
+    if not args.torch_python.exists():
         parser.error(
             f"--torch_python {args.torch_python} does not exist: `make {make_target}` makes that "
             "environment from requirements/torch.txt"
         )
     return args
-
-
-def setting(measurements: TrainingMeasurements, args: argparse.Namespace) -> list[str]:
-    """Lines on turns, first losses and the load of the machine, for the head of a page."""
-    from benchmarks.harness.report import foreign_cpu
-
-    losses = "; ".join(
-        f"{case} {', '.join(f'{loss:.4f}' for loss in values)}"
-        for case, values in measurements.first_losses.items()
-    )
-    return [
-        f"- same rows and initial weights on all sides; our first losses {losses}, those of the "
-        "peers equal",
-        f"- {args.threads} threads per side, one side at a time, {args.steps} steps per turn, "
-        f"{args.rounds} rounds; median [quartiles] over the rounds",
-        foreign_cpu(measurements.foreign_cpu),
-    ]

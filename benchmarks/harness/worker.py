@@ -1,83 +1,73 @@
-"""Benchmark sides as processes of their own: one JSON line asks, one JSON line answers."""
+"""The process of a side of a benchmark: one JSON line asks, one JSON line answers.
 
+Standard library only: it also runs in the environment of PyTorch.
+"""
+
+import argparse
 import json
 import os
 import resource
-import subprocess
-import sys
-import tempfile
+import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
-# Threads of a side that waits for its turn must sleep, or they take the cores of the other side.
-SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
+
+def parser_of(description: str) -> argparse.ArgumentParser:
+    """A parser with the flags that all training sides have."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--address", required=True, help="socket of the benchmark")
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    return parser
 
 
-class Worker:
-    """A side of a benchmark.
+def serve(actions: Mapping[str, Callable[..., dict]], address: str, rank: int = 0) -> None:
+    """Answers requests until the other end closes. Answers carry the CPU time they took."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        stream = connection.makefile("rw")
+        print(json.dumps([rank, os.getpid()]), file=stream, flush=True)
+        for line in stream:
+            request = json.loads(line)
+            start = time.process_time()
+            answer = actions[request.pop("action")](**request)
+            answer["cpu_s"] = time.process_time() - start
+            print(json.dumps(answer), file=stream, flush=True)
+
+
+def serve_training(version: str, make: Callable[..., Any], address: str, rank: int = 0) -> None:
+    """Answers "start", "steps", "call" and "describe" of one training at a time.
 
     Args:
-        command: starts a process that calls `serve`.
-        environment: variables to set for it.
+        version: of the software.
+        make: takes the arguments of "start"; returns a training. Its `step()` returns the loss; if
+            it has a `read_loss`, that reads the loss after the measured time of the step. `facts()`
+            are part of the description. "call" calls its methods by name.
+        address: socket of the benchmark.
+        rank: this process among those of its side.
     """
+    trainings = []
 
-    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str]):
-        self.name = name
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process
-        self._process = subprocess.Popen(
-            command,
-            env={**os.environ, **SLEEPING_THREADS, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
+    def start(**options) -> dict:
+        trainings.clear()  # tables and moments of one model at a time are in memory
+        trainings.append(make(**options))
+        return {}
 
-    def ask(self, action: str, **arguments) -> dict:
-        """Lets the side do one thing and returns its answer.
+    def steps(count: int) -> dict:
+        return timed_steps(trainings[0].step, count, getattr(trainings[0], "read_loss", None))
 
-        Raises:
-            RuntimeError: the side died; the message ends with its last words.
-        """
-        try:
-            self._process.stdin.write(json.dumps({"action": action, **arguments}) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass
-        answer = self._process.stdout.readline()
-        if not answer:
-            self._process.wait()
-            self._errors.seek(0)
-            raise RuntimeError(f"{self.name} died during '{action}': {self._errors.read()[-3000:]}")
-        return json.loads(answer)
+    def call(method: str, **arguments) -> dict:
+        return {"result": getattr(trainings[0], method)(**arguments)}
 
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-        self._errors.close()
+    def describe() -> dict:
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        facts = getattr(trainings[0], "facts", dict)()
+        return {"version": version, "peak_kib": peak_kib, **facts}
 
-
-def serve(actions: Mapping[str, Callable[..., dict]]) -> None:
-    """Answers requests until the other end closes. Answers carry the CPU time they took."""
-    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # libraries print to stdout, too
-        answer_requests(actions, sys.stdin, answers)
-
-
-def answer_requests(actions: Mapping[str, Callable[..., dict]], requests, answers) -> None:
-    """Reads requests, a JSON line each, until the end of the stream."""
-    for line in requests:
-        request = json.loads(line)
-        start = time.process_time()
-        answer = actions[request.pop("action")](**request)
-        answers.write(json.dumps({**answer, "cpu_s": time.process_time() - start}) + "\n")
-        answers.flush()
+    actions = (start, steps, call, describe)
+    serve({action.__name__: action for action in actions}, address, rank)
 
 
 def timed_ms(call: Callable[[], object]) -> float:
@@ -87,11 +77,35 @@ def timed_ms(call: Callable[[], object]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def timed_steps(step: Callable[[], float], count: int) -> dict:
-    """Does `count` steps: `ms` and `losses` of each, page `faults` of each on average."""
+def timed_steps(
+    step: Callable[[], float], count: int, read_loss: Callable[[], float] | None = None
+) -> dict:
+    """`ms` and `losses` of each step; page `faults`, `user_ms` and `system_ms` per step."""
     times, losses = [], []
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    before = resource.getrusage(resource.RUSAGE_SELF)
     for _ in range(count):
         times.append(timed_ms(lambda: losses.append(step())))
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
-    return {"ms": times, "losses": losses, "faults": faults / count}
+        if read_loss:
+            losses[-1] = read_loss()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "ms": times,
+        "losses": losses,
+        "faults": (after.ru_minflt - before.ru_minflt) / count,
+        "user_ms": (after.ru_utime - before.ru_utime) * 1e3 / count,
+        "system_ms": (after.ru_stime - before.ru_stime) * 1e3 / count,
+    }
+
+
+def timed_in_turn(calls: Mapping[str, Callable[[], object]], count: int) -> dict[str, list[float]]:
+    """Milliseconds of each call, `count` times after one that does not count.
+
+    The calls take turns, so that other load of the machine affects all of them equally.
+    """
+    times = {name: [] for name in calls}
+    for number in range(1 + count):
+        for name, call in calls.items():
+            elapsed_ms = timed_ms(call)
+            if number:
+                times[name].append(elapsed_ms)
+    return times

@@ -17,7 +17,6 @@ def save_rows(path: Path, rows: Any) -> None:
 
 
 def load_rows(path: Path, kind: type) -> Any:
-    """Reads what `save_rows` wrote of a tuple of that kind."""
     with np.load(path) as stored:
         return kind(*(stored[name] for name in kind._fields))
 
@@ -29,7 +28,6 @@ def save(folder: Path, rows: Any, sizes: Any) -> None:
 
 
 def load(folder: Path, rows_kind: type, sizes_kind: type) -> tuple[Any, Any]:
-    """Rows and sizes that `save` wrote."""
     stored = json.loads((folder / "sizes.json").read_text())
     sizes = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()}
     return load_rows(folder / "rows.npz", rows_kind), sizes_kind(**sizes)

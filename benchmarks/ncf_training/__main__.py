@@ -6,12 +6,14 @@
 The exit code is 1 if our side misses its target.
 """
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import training, workload_files
-from benchmarks.harness.report import finish
+from benchmarks.harness.report import Page, command
 from benchmarks.harness.training import Case, Side, TrainingMeasurements
-from benchmarks.ncf_training import report, workload
+from benchmarks.ncf_training import workload
 
 OURS = Side("ours (TensorFlow)", "ncf_training.ours", is_torch=False)
 OURS_LOW = OURS._replace(
@@ -21,34 +23,72 @@ LAZY = Side("PyTorch, SparseAdam", "ncf_training.peer", ("--tables", "lazy"))
 DENSE = Side("PyTorch, dense Adam", "ncf_training.peer", ("--tables", "dense"))
 POOLED = DENSE._replace(name="PyTorch, dense Adam, memory kept", keeps_memory=True)
 SIDES = (OURS, LAZY, DENSE, POOLED, OURS_LOW)
-
+TARGET_RATIO = 1.5
 # Adam makes a step of full length of the sign of a gradient that rounding decides, and the dense
 # one moves rows that do not occur.
 LOSS_TOLERANCE = 2e-3
 
 
-def case_of(shape: str, rounds: int) -> Case:
+def cases_of(args) -> list[Case]:
     """The losses are compared without dropout, whose units each side draws in its own way."""
-    return Case(
-        shape,
-        SIDES,
-        {"dropout": workload.NCFSizes.dropout},
-        LOSS_TOLERANCE,
-        rounds,
-        compared_options={"dropout": 0.0},
-        warmup_steps=2,
-        parts=(OURS, DENSE),
-    )
+    return [
+        Case(
+            shape,
+            SIDES,
+            args.batch_size,
+            {"dropout": workload.NCFSizes.dropout},
+            LOSS_TOLERANCE,
+            args.rounds,
+            compared_options={"dropout": 0.0},
+            warmup_steps=2,
+            parts=(OURS, DENSE),
+        )
+        for shape in args.shapes
+    ]
 
 
-def main() -> None:
+def page_of(measurements: TrainingMeasurements, facts: dict, args) -> Page:
+    """The page.
+
+    Args:
+        measurements: of `cases_of(args)`.
+        facts: `workload.facts` of the rows of each shape.
+        args: the command's arguments.
+    """
+    sizes = workload.of_shape(args.shapes[0], args.batch_size)
+    setting = [
+        f"{OURS.name}: TensorFlow {measurements.version(OURS.name)}, model, trainer and optimizers "
+        "of `ncf.py` (Adam, lazy Adam for the tables)",
+        *training.adam_peers(LAZY, DENSE, measurements),
+        f"batch {sizes.batch_size:,}, float32, factors {sizes.factors}, layers {sizes.layers}, "
+        f"dropout {sizes.dropout}, Adam {workload.LEARNING_RATE}, {workload.BETA1}, "
+        f"{workload.BETA2}, {workload.EPSILON}; losses are compared without dropout",
+    ]
+    for shape, counts in facts.items():
+        users, items = workload.SHAPES[shape]
+        counted = ", ".join(f"{count:,.0f} {name}" for name, count in counts.items())
+        setting.append(f"{shape}: {users:,} users, {items:,} items; {counted} per batch")
+    setting += [
+        f"generated rows of these sizes, in memory: {workload.NEGATIVES} uniform negatives per "
+        f"interaction, users and items by power laws ({workload.USER_ALPHA}, "
+        f"{workload.ITEM_ALPHA}), shuffled",
+        *measurements.facts(args),
+    ]
+    page = Page("Training throughput of NeuMF", [command("ncf_training", args)], setting)
+    page.add("Training steps", *measurements.steps_table("data"))
+    page.add("Where the milliseconds go", *measurements.prefixes_table("data"))
+    measurements.judge(page, (LAZY, DENSE), dict.fromkeys(args.shapes, TARGET_RATIO))
+    return page
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     parser = training.parser_of(__doc__)
     shapes = list(workload.SHAPES)
     parser.add_argument("--shapes", nargs="+", choices=shapes, default=shapes)
     parser.add_argument("--rounds", type=int, default=6, help="turns of every side")
     parser.add_argument("--steps", type=int, default=1, help="steps of a side's turn")
     parser.add_argument("--batch_size", type=int, default=workload.NCFSizes.batch_size)
-    args = training.parse(parser, "bench-ncf")
+    args = training.parse(parser, argv, "bench-ncf")
     facts = {}
 
     def write_rows(folder: Path, case: Case) -> None:
@@ -57,12 +97,10 @@ def main() -> None:
         facts[case.name] = workload.facts(rows, sizes)
         workload_files.save(folder, rows, sizes)
 
-    measurements = TrainingMeasurements(OURS.name)
-    cases = [case_of(shape, args.rounds) for shape in args.shapes]
-    measurements.measure_all(cases, write_rows, args)
-    peers = (LAZY.name, DENSE.name)
-    finish(*report.render(measurements, facts, args, peers), args.output)
+    measurements = TrainingMeasurements(cases_of(args))
+    measurements.measure_all(write_rows, args)
+    return page_of(measurements, facts, args).finish(args.output)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,12 +1,13 @@
 """Our side: model, optimizers and training step of `ncf.py`. A worker of `ncf_training`."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
 import config as configuration
-from benchmarks.harness.tensorflow_training import RecipeTraining, set_up
-from benchmarks.harness.training_worker import parser_of, serve_training
-from benchmarks.harness.workload_files import load
+from benchmarks.harness.tensorflow_training import RecipeTraining, serve_recipe
+from benchmarks.harness.worker import parser_of
 from benchmarks.ncf_training import workload
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from nn.ncf.config import NEUMF, NCFConfig, embedding_tables
@@ -14,23 +15,24 @@ from nn.ncf.loss import ncf_loss
 from nn.ncf.model import NCFModel
 
 
-def model_config(sizes: workload.NCFSizes) -> NCFConfig:
-    """The recipe's model of these sizes."""
-    return NCFConfig(
-        model_type=NEUMF,
-        num_users=sizes.users,
-        num_items=sizes.items,
-        factors=sizes.factors,
-        layers=sizes.layers,
-        dropout=sizes.dropout,
-    )
-
-
 class NCFTraining(RecipeTraining):
     """NeuMF in training, as the recipe trains it."""
 
-    def __init__(self, rows: workload.NCFRows, sizes: workload.NCFSizes, dtype: str = "float32"):
-        config = model_config(sizes)
+    def __init__(
+        self,
+        rows: workload.NCFRows,
+        sizes: workload.NCFSizes,
+        dropout: float,
+        dtype: str = "float32",
+    ):
+        config = NCFConfig(
+            model_type=NEUMF,
+            num_users=sizes.users,
+            num_items=sizes.items,
+            factors=sizes.factors,
+            layers=sizes.layers,
+            dropout=dropout,
+        )
         model = NCFModel(config, seed=1, dtype=dtype)
         options = configuration.OptimizerConfig(
             optimizer="adam",
@@ -52,8 +54,6 @@ class NCFTraining(RecipeTraining):
         )
 
     def parts(self) -> dict:
-        """Prefixes of the step."""
-
         @tf.function(autograph=False)
         def look_up():
             inputs = self.iterator.get_next().inputs
@@ -66,16 +66,8 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--dtype", default="float32")
     args = parser.parse_args()
-    set_up(args.threads)
-    rows, sizes = load(args.folder, workload.NCFRows, workload.NCFSizes)
-
-    def make(dropout: float) -> NCFTraining:
-        training = NCFTraining(rows, workload.with_dropout(sizes, dropout), args.dtype)
-        if args.dtype == "float32":
-            training.save_weights(args.folder / "weights.npz")
-        return training
-
-    serve_training(tf.__version__, make)
+    make = functools.partial(NCFTraining, dtype=args.dtype)
+    serve_recipe(args, workload.NCFRows, workload.NCFSizes, make)
 
 
 if __name__ == "__main__":

@@ -42,21 +42,15 @@ class NCFRows(NamedTuple):
 
 
 def of_shape(shape: str, batch_size: int) -> NCFSizes:
-    """The sizes of a data set."""
     users, items = SHAPES[shape]
     return replace(NCFSizes(), users=users, items=items, batch_size=batch_size)
-
-
-def with_dropout(sizes: NCFSizes, dropout: float) -> NCFSizes:
-    """The sizes with another dropout; both sides train the same without any."""
-    return replace(sizes, dropout=dropout)
 
 
 def make_rows(sizes: NCFSizes, seed: int = 1) -> NCFRows:
     """Rows as the loader makes them: shuffled interactions and uniform negatives.
 
-    A batch is a small part of an epoch, so that its rows are drawn independently: a user as often
-    as he has interactions, whether the row is one of them or a negative.
+    A batch is a small part of an epoch, so that its samples are drawn independently: a user as
+    often as he has interactions, whether the sample is one of them or a negative.
     """
     random = np.random.default_rng(seed)
     count = sizes.batch_size * sizes.num_batches

@@ -5,13 +5,14 @@
     python -m benchmarks.network --rounds 0        (computed only; any machine, a second)
 
 Measured: the recipe `dlrm.py` on ranks that have a network namespace each, whose links are slowed
-down (needs root, iproute2, Open MPI). One set of processes trains at every speed in turn, in an
-order that alternates from round to round; a ratio is taken within a round. The exit code is 1 if
-the plan's bytes are not those of the interfaces, or a step was faster than the plan's bound.
+down (needs root, iproute2, Open MPI). The same processes train at every speed in turn, in an order
+that alternates from round to round; a ratio is taken within a round. The exit code is 1 if the
+plan's bytes are not those of the interfaces, or a step was faster than the plan's bound.
 """
 
 import argparse
 import contextlib
+import importlib.metadata
 import signal
 import sys
 import tempfile
@@ -21,22 +22,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks.dlrm_training import workload
-from benchmarks.harness import machine
-from benchmarks.harness.report import finish
-from benchmarks.network import report as network_report
+from benchmarks.harness import report, training
+from benchmarks.harness.ranks import Ranks, ask_and_watch
+from benchmarks.harness.report import Page, listed, summary, table
+from benchmarks.network import models
 from benchmarks.network.machines import Machines, machines, why_missing
-from benchmarks.network.ranks import Ranks
-from benchmarks.rank_scaling.sides import why_missing as why_launcher_missing
+from benchmarks.rank_scaling import why_missing as why_launcher_missing
 
 IDLE_S = 2.0
+NUM_RANKS = (8, 16, 32, 64, 128)  # of the computed table
+# The share of a step's bytes on the interfaces that headers and Horovod's own messages may take.
+MOST_OVERHEAD = 0.02
+LINKS = (models.NVLINK, *models.BETWEEN)
 
 
 class NetworkSetting(NamedTuple):
     """Flags that differ from the recipe's.
 
     Attributes:
-        exact: the plan knows every byte; else it estimates how many ids are different.
+        name: words for the page.
+        flags: of the recipe.
+        exact: the plan knows every byte; else it estimates the number of distinct ids.
     """
 
     name: str
@@ -63,109 +72,269 @@ class NetworkMeasurements:
     """Lists of (setting, Mbit/s of a link or None) with one value per round.
 
     Attributes:
-        exact: settings of which the plan knows every byte.
-        planned: of each setting, bytes between machines per step, (sent, received) of each
-          machine.
+        planned: bytes between machines per step, [machine, (sent, received)], of each setting.
         step_ms: of the slowest rank, mean of the turn.
-        passed: bytes of a step on the links, headers included, (sent, received) of each machine.
-        idle_bytes_per_s: what passes a link while the ranks wait for work.
+        passed: like `planned`, but measured on the links, headers included.
+        idle_bytes_per_s: passing a link while the ranks wait for work.
         foreign_cpu: cores that other processes kept busy during the turns.
+        version: of TensorFlow.
     """
 
     def __init__(self):
-        self.exact = {setting.name for setting in SETTINGS if setting.exact}
-        self.planned: dict[str, list[tuple[float, float]]] = {}
+        self.planned: dict[str, np.ndarray] = {}
         self.step_ms: dict[tuple[str, int | None], list[float]] = defaultdict(list)
-        self.passed: dict[tuple[str, int | None], list[list[tuple[float, float]]]] = defaultdict(
-            list
-        )
+        self.passed: dict[tuple[str, int | None], list[np.ndarray]] = defaultdict(list)
         self.idle_bytes_per_s = 0.0
         self.foreign_cpu: list[float] = []
-        self.tensorflow = ""
+        self.version = ""
 
-    def measure_turn(self, ranks: Ranks, per_machine: int, setting: str, rate, steps: int) -> None:
+    def measure_turn(
+        self, cluster: Machines, ranks: Ranks, setting: str, rate: int | None, steps: int
+    ) -> None:
         """A few steps at one speed, after one to get used to it."""
-        ranks.ask("steps", key=setting, count=1)
-        busy_s, begin = machine.busy_cpu_s(), time.perf_counter()
-        answers = ranks.ask("steps", key=setting, count=steps)
-        busy_s = machine.busy_cpu_s() - busy_s - sum(a["cpu_s"] for a in answers)
-        self.foreign_cpu.append(max(0.0, busy_s / (time.perf_counter() - begin)))
-        self.step_ms[setting, rate].append(max(sum(a["ms"]) / steps for a in answers))
-        self.passed[setting, rate].append(
-            [(a["sent"] / steps, a["received"] / steps) for a in answers[::per_machine]]
-        )
+        cluster.limit(None if rate is None else rate * 1e6)
+        ranks.ask("steps", count=1)
+        before = cluster.passed_bytes()
+        answers, foreign_cpu = ask_and_watch(ranks, "steps", count=steps)
+        self.passed[setting, rate].append((cluster.passed_bytes() - before) / steps)
+        self.foreign_cpu.append(max(0.0, foreign_cpu))
+        self.step_ms[setting, rate].append(max(float(np.mean(a["ms"])) for a in answers))
+
+    def step_of(self, setting: str, rate: int | None) -> np.ndarray:
+        return np.asarray(self.step_ms[setting, rate])
+
+    def network_ms(self, setting: str, rate: int) -> float:
+        """The busiest machine's bytes in the busier direction, at the link's speed."""
+        return self.planned[setting].max() * 8 / rate / 1e3
+
+    def passed_of(self, setting: str) -> np.ndarray:
+        """[turn, machine, direction], of all rounds and speeds."""
+        turns = [
+            turn for (name, _), turns in self.passed.items() if name == setting for turn in turns
+        ]
+        return np.asarray(turns)
+
+    def overhead(self, setting: str) -> np.ndarray:
+        """Bytes on the interfaces over the plan's, of all machines, directions and turns."""
+        return (self.passed_of(setting) / self.planned[setting]).ravel()
+
+    @property
+    def rates(self) -> list[int]:
+        return sorted({rate for _, rate in self.step_ms if rate is not None}, reverse=True)
 
 
-def of_machines(planned: Sequence[dict], per_machine: int) -> list[tuple[float, float]]:
-    """Bytes between machines, of each machine, from the traffic of each rank in its plan."""
-    totals = [
-        (sum(rank_bytes["sent_between"].values()), sum(rank_bytes["received_between"].values()))
-        for rank_bytes in planned
-    ]
-    return [
-        tuple(map(sum, zip(*totals[first : first + per_machine], strict=True)))
-        for first in range(0, len(totals), per_machine)
-    ]
+def of_machines(described: Sequence[dict], per_machine: int) -> np.ndarray:
+    """Bytes between machines, [machine, (sent, received)], from the traffic of each rank."""
+    totals = [[sum(rank[way].values()) for way in ("sent", "received")] for rank in described]
+    return np.array(totals).reshape(-1, per_machine, 2).sum(axis=1)
 
 
 def measure(args: argparse.Namespace, folder: Path) -> NetworkMeasurements:
-    """Everything at all speeds."""
+    """One setting after the other at all speeds."""
     measurements, per_machine = NetworkMeasurements(), args.ranks_per_machine
-    rows = folder / "rows"
-    workload.make_rows(rows, 4 * args.batch_size, args.table_rows)
-    command = [sys.executable, "-m", "benchmarks.network.worker", "--dataset_path", str(rows)]
-    command += ["--ranks_per_machine", str(per_machine), "--socket"]
-    with machines(args.machines, folder, per_machine) as cluster:
-        num_ranks = args.machines * per_machine
-        with contextlib.closing(Ranks(cluster.launch, command, num_ranks, folder)) as ranks:
-            measurements.tensorflow = ranks.ask("describe")[0]["tensorflow"]
-            for setting in SETTINGS:
-                planned = ranks.ask(
-                    "start", key=setting.name, batch_size=args.batch_size, flags=setting.flags
-                )
-                measurements.planned[setting.name] = of_machines(planned, per_machine)
-                ranks.ask("steps", key=setting.name, count=2)
-            (first, *_) = ranks.ask("idle", seconds=IDLE_S)
-            measurements.idle_bytes_per_s = first["sent"] / first["elapsed_s"]
+    workload.make_rows(folder / "rows", 4 * args.batch_size, args.table_rows)
+    command = [sys.executable, "-m", "benchmarks.dlrm_training.ours", "--folder", str(folder)]
+    command += ["--threads", "1", "--untimed_loss", "--ranks_per_machine", str(per_machine)]
+    num_ranks = args.machines * per_machine
+    with (
+        machines(args.machines, folder, per_machine) as cluster,
+        contextlib.closing(Ranks("network", command, cluster.launch, num_ranks)) as ranks,
+    ):
+        for setting in SETTINGS:
+            ranks.ask("start", flags=setting.flags, batch_size=args.batch_size)
+            ranks.ask("steps", count=2)
+            described = ranks.ask("describe")
+            measurements.planned[setting.name] = of_machines(described, per_machine)
+            measurements.version = described[0]["version"]
             for number in range(args.rounds):
-                _measure_round(measurements, cluster, ranks, args, number)
+                rates = [None, *args.rates]
+                for rate in rates if number % 2 else rates[::-1]:
+                    measurements.measure_turn(cluster, ranks, setting.name, rate, args.steps)
+                print(f"{setting.name}: round {number + 1}", file=sys.stderr, flush=True)
+        before = cluster.passed_bytes()
+        time.sleep(IDLE_S)
+        measurements.idle_bytes_per_s = (cluster.passed_bytes() - before)[0, 0] / IDLE_S
     return measurements
 
 
-def _measure_round(
-    measurements: NetworkMeasurements,
-    cluster: Machines,
-    ranks: Ranks,
-    args: argparse.Namespace,
-    number: int,
-) -> None:
-    rates = [None, *args.rates]
-    for rate in rates if number % 2 else rates[::-1]:
-        cluster.limit(None if rate is None else rate * 1e6)
-        for setting in SETTINGS:
-            measurements.measure_turn(ranks, args.ranks_per_machine, setting.name, rate, args.steps)
-    print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
+def page_of(measurements: NetworkMeasurements | None, args) -> Page:
+    """The page; with None nothing was measured."""
+    facts = [
+        "*computed*: from the plan (`nn/embedding/planner/traffic.py`) and the links' "
+        "specifications; *published*: NVIDIA's figures, on machines that we do not have; "
+        "*measured*: here, between namespaces of this machine",
+    ]
+    if measurements is not None:
+        facts += [
+            f"TensorFlow {measurements.version}, Horovod {importlib.metadata.version('horovod')} "
+            "with MPI over TCP",
+            f"{args.machines} machines (network namespaces) of {args.ranks_per_machine} "
+            "rank(s) with one thread; links slowed down by a token bucket (tc tbf); all of them "
+            "share this machine's cores",
+            f"the recipe `dlrm.py`, {workload.describe(args.table_rows)}, global batch "
+            f"{args.batch_size:,}, SGD",
+            f"the same processes train at every speed in turn, {args.steps} steps after one that "
+            f"is not measured, {args.rounds} rounds; median [quartiles], ratios taken within a "
+            "round",
+            training.foreign_cpu(measurements.foreign_cpu),
+        ]
+    page = Page("Network traffic of a plan", [report.command("network", args)], facts)
+    page.add("NVIDIA's models: bytes and time of the network, computed", *computed_table())
+    page.add("Compared with NVIDIA's throughputs on one machine", *published_table())
+    page.add("Compared with published steps on many machines", *synthetic_table())
+    if measurements is None:
+        page.judge("nothing was measured (`--rounds 0`)")
+        return page
+    page.add("Bytes: the plan and the interfaces", *_bytes_table(measurements))
+    page.add("Time: the plan and links of a given speed", *_times_table(measurements))
+    for setting in SETTINGS:
+        _judge(page, measurements, setting)
+    return page
 
 
-def main() -> None:
-    def whole_numbers(text: str) -> list[int]:
-        return [int(number) for number in text.split(",")]
+def computed_table() -> list[str]:
+    short = [link.name.split(",")[0] for link in LINKS]
+    columns = ("model", "precision", "ranks", "MB within a machine", "MB between machines")
+    columns += tuple(f"ms, {name}" for name in short)
+    columns += tuple(f"at most M samples/s, {name}" for name in short[1:])
+    rows = []
+    for model in models.MODELS:
+        for precision, amp in models.PRECISIONS.items():
+            for num_ranks in NUM_RANKS:
+                load = models.ranking_load(model, num_ranks, amp)
+                megabytes = (f"{load.within / 1e6:.1f}", f"{load.between / 1e6:.1f}")
+                ms = [load.ms(link) for link in LINKS]
+                bounds = [models.BATCH_SIZE / load.step_ms(link) / 1e3 for link in models.BETWEEN]
+                cells = [f"{value:.3g}" if value else "-" for value in (*ms, *bounds)]
+                rows.append((model.name, precision, num_ranks, *megabytes, *cells))
+    speeds = "; ".join(f"{link.name}: {link.bytes_per_s / 1e9:g} GB/s" for link in LINKS)
+    return [
+        "All columns are computed. Global batch 65,536, machines of 8 ranks, 80 GB a rank, the "
+        "recipe's own plan (`--dist_strategy auto`), `mixed` is `--amp`. MB (10^6 bytes) a step "
+        "that the busiest rank sends or receives, whichever is more. ms: the least that these "
+        f"bytes take at the link's specified speed ({speeds}, in one direction). Million "
+        "samples/s: what the network alone allows, NVLink within a machine and the named link "
+        "between machines at once.",
+        "",
+        *table(columns, rows, num_text=2),
+    ]
 
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
+
+def published_table() -> list[str]:
+    rows = []
+    for model in models.MODELS:
+        for precision, rate in model.samples_per_s.items():
+            num_gpus = models.RANKS_PER_MACHINE
+            load = models.ranking_load(model, num_gpus, models.PRECISIONS[precision])
+            step_ms, network_ms = models.BATCH_SIZE / rate * 1e3, load.ms(models.NVLINK)
+            times = (f"{rate / 1e6:g}", f"{step_ms:.2f}", f"{load.within / 1e6:.1f}")
+            ratio = f"{network_ms / step_ms:.2f}"
+            rows.append((model.name, num_gpus, precision, *times, f"{network_ms:.2f}", ratio))
+    columns = ("model", "GPUs", "precision", "published M samples/s", "published, ms per step")
+    columns += ("computed: MB per rank", "computed: ms over NVLink", "computed / published")
+    return [
+        "Published: training throughput on one DGX A100 (8 x A100 80 GB), global batch 65,536 "
+        "(DLRM: the README of NVIDIA's recipe; DCNv2: `doc/DCNv2.md` of the same). The "
+        "milliseconds of a step are 65,536 over it. Computed: the least time of the plan's bytes "
+        "over NVLink, and its share of the published step.",
+        "",
+        *table(columns, rows, num_text=2),
+    ]
+
+
+def synthetic_table() -> list[str]:
+    rows = []
+    for model in models.SYNTHETIC:
+        for gpus, step_ms in model.step_ms.items():
+            load = models.synthetic_load(model, gpus)
+            network_ms = load.step_ms(models.HDR)
+            megabytes = (f"{load.within / 1e6:.1f}", f"{load.between / 1e6:.1f}")
+            times = (f"{network_ms:.2f}", f"{network_ms / step_ms:.2f}")
+            rows.append((model.name, gpus, f"{step_ms:g}", *megabytes, *times))
+    columns = ("model", "GPUs", "published, ms per step", "computed: MB within a machine")
+    columns += ("computed: MB between machines", "computed: ms of the network")
+    return [
+        "NVIDIA published no throughput of DLRM or DCNv2 on several machines; these are the "
+        "synthetic models of Merlin's distributed-embeddings. Published: ms per step on DGX A100, "
+        "global batch 65,536, Adagrad. Computed: their tables in our planner as they were started "
+        "(memory_balanced, column slices above 1,280 Mi elements, model-parallel input, float32), "
+        "over NVLink and InfiniBand HDR at once.",
+        "",
+        *table((*columns, "computed / published"), rows),
+    ]
+
+
+def _bytes_table(measurements: NetworkMeasurements) -> list[str]:
+    rows = []
+    for setting, planned in measurements.planned.items():
+        passed = measurements.passed_of(setting).max(axis=(1, 2)) / 1e6
+        ratios = summary(measurements.overhead(setting), ".4f")
+        rows.append((setting, f"{planned.max() / 1e6:.3f}", summary(passed, ".3f"), ratios))
+    return [
+        "MB (10^6 bytes) a step out of the busiest machine. Measured: what Linux counted on its "
+        "interface at all speeds, headers and Horovod's own messages included; the ratio is of "
+        "every machine and direction. While ranks wait for work, Horovod's looks for it pass "
+        f"{measurements.idle_bytes_per_s / 1e6:.2f} MB/s. In row slices the plan counts different "
+        "ids as if they were uniform; these rows are skewed.",
+        "",
+        *table(("setting", "computed", "measured", "measured / computed"), rows),
+    ]
+
+
+def _times_table(measurements: NetworkMeasurements) -> list[str]:
+    rows = []
+    for setting in measurements.planned:
+        base = measurements.step_of(setting, None)
+        rows.append((setting, "no limit", "", "", summary(base), "", ""))
+        for rate in measurements.rates:
+            step_ms = measurements.step_of(setting, rate)
+            network_ms = measurements.network_ms(setting, rate)
+            predicted = base + network_ms
+            added_ms = np.median(step_ms - base)
+            share = f"{network_ms / added_ms:.2f}" if added_ms > 0 else "-"
+            computed = (f"{network_ms:.0f}", f"{np.median(predicted):.0f}", summary(step_ms))
+            ratio = summary(step_ms / predicted, ".2f")
+            rows.append((setting, f"{rate:,}", *computed, ratio, share))
+    columns = ("setting", "Mbit/s", "computed: network alone")
+    columns += ("measured without a limit + computed", "measured", "measured / predicted")
+    return [
+        "Milliseconds per step. Computed: the network alone, the plan's bytes of the busiest "
+        "machine over the link's speed; with the measured step without a limit added, the "
+        "prediction for a step that computes and sends one after the other. Overlap makes a step "
+        "shorter than that; headers, waiting for each other, and MPI's acknowledgements on a busy "
+        "way back make it longer. Share of the link: the network alone over what the limit added "
+        "to the step.",
+        "",
+        *table((*columns, "share of the link"), rows),
+    ]
+
+
+def _judge(page: Page, measurements: NetworkMeasurements, setting: NetworkSetting) -> None:
+    ratios = measurements.overhead(setting.name)
+    text = f"{setting.name}: {np.median(ratios):.4f} of the plan's bytes on the interfaces"
+    if not setting.exact:
+        page.judge(text)
+        return
+    is_met = ratios.min() >= 1 and np.median(ratios) <= 1 + MOST_OVERHEAD
+    page.judge(text, f"1 to {1 + MOST_OVERHEAD:g}", is_met)
+    for rate in measurements.rates:
+        fastest = min(measurements.step_ms[setting.name, rate])
+        share = fastest / measurements.network_ms(setting.name, rate)
+        text = f"the fastest turn took {share:.2f} of the least time by the plan"
+        page.judge(f"{setting.name}, {rate:,} Mbit/s: {text}", "1 or more", share >= 1)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = report.parser_of(__doc__)
     add = parser.add_argument
     add("--machines", type=int, default=2)
     add("--ranks_per_machine", type=int, default=1, help="one thread each")
     add("--batch_size", type=int, default=2048, help="of all ranks together")
-    add("--rates", type=whole_numbers, default="1000,300,100", help="Mbit/s of a machine's link")
+    add("--rates", type=listed(int), default="1000,300,100", help="Mbit/s of a machine's link")
     add("--rounds", type=int, default=5, help="0: measure nothing")
     add("--steps", type=int, default=2, help="of a turn, after one that is not measured")
-    add("--table_rows", type=whole_numbers, default=",".join(map(str, workload.TABLE_ROWS)))
-    add("--output", type=Path, help="Markdown page to write")
-    args = parser.parse_args()
+    add("--table_rows", type=listed(int), default=workload.TABLE_ROWS)
+    args = parser.parse_args(argv)
     ranks = args.machines * args.ranks_per_machine
     if args.machines < 2 or args.ranks_per_machine < 1:
         parser.error("a network takes --machines 2 or more, and --ranks_per_machine 1 or more")
@@ -180,9 +349,8 @@ def main() -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         with tempfile.TemporaryDirectory() as folder:
             measurements = measure(args, Path(folder))
-    page, met = network_report.render(measurements, args)
-    finish(page, met, args.output)
+    return page_of(measurements, args).finish(args.output)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

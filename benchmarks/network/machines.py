@@ -1,7 +1,6 @@
 """Machines of `benchmarks.network`: namespaces of this one, joined by links of a given speed.
 
-Each has a network and a host name of its own and shares all else, processors and files among it.
-Nothing of this machine's own network is touched, and nothing is left: their processes are in one
+Each has a network and a host name of its own and shares all else. Their processes are in one
 namespace, whose first process ends with this program, however it does; the kernel ends the others.
 """
 
@@ -13,6 +12,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 _PROGRAMS = {
@@ -36,13 +36,11 @@ def why_missing() -> str | None:
     absent = [f"{name} ({package})" for name, package in _PROGRAMS.items() if not _path_of(name)]
     if absent:
         return f"not installed: {', '.join(absent)}"
-    tried = subprocess.run(
-        [_path_of("unshare"), *_NAMESPACES, "--fork", "true"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return f"namespaces need root: {tried.stderr.strip()}" if tried.returncode else None
+    try:
+        _run(_path_of("unshare"), *_NAMESPACES, "--fork", "true")
+    except RuntimeError as error:
+        return f"namespaces need root: {str(error).rpartition(': ')[2]}"
+    return None
 
 
 def _path_of(program: str) -> str | None:
@@ -70,12 +68,12 @@ class _Namespaces:
         enter: runs the command that follows it there.
     """
 
-    def __init__(self, among: "_Namespaces | None" = None):
+    def __init__(self, parent: "_Namespaces | None" = None):
         """With processes of its own, or among those of others."""
-        unshare = (_path_of("unshare"), *_NAMESPACES, "--fork", "--kill-child")
-        if among is not None:
-            enter = (_path_of("nsenter"), "--target", str(among.pid), "--pid", "--")
-            unshare = (*enter, _path_of("unshare"), "--net", "--uts")
+        unshare = [_path_of("unshare"), *_NAMESPACES, "--fork", "--kill-child"]
+        if parent is not None:
+            enter = (_path_of("nsenter"), "--target", str(parent.pid), "--pid", "--")
+            unshare = [*enter, _path_of("unshare"), "--net", "--uts"]
         self._holder = subprocess.Popen(
             [*unshare, "bash", "-c", "echo ready; read -r _"],  # bash also buries orphans
             stdin=subprocess.PIPE,
@@ -121,6 +119,10 @@ class Machines:
         ]
         self.launch = self.command(self.names[0], mpirun)
 
+    def passed_bytes(self) -> np.ndarray:
+        """Bytes that each machine's link has sent and received so far, headers included."""
+        return np.array([_passed_bytes(each.pid) for each in self._namespaces.values()])
+
     def command(self, machine: str, argv: Sequence[str]) -> list[str]:
         """The command line that runs a command on a machine."""
         return [*self._namespaces[machine].enter, *argv]
@@ -137,16 +139,18 @@ class Machines:
                 )
 
 
+def _passed_bytes(pid: int) -> tuple[int, int]:
+    for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == LINK:
+            numbers = counts.split()
+            return int(numbers[8]), int(numbers[0])
+    raise ValueError(f"process {pid} has no network interface {LINK}")
+
+
 @contextlib.contextmanager
 def machines(count: int, folder: Path, ranks_per_machine: int = 1) -> Iterator[Machines]:
-    """Makes machines; they are gone in the end.
-
-    Args:
-        folder: for the program by which the launcher reaches them.
-
-    Raises:
-        RuntimeError: this machine does not let us.
-    """
+    """Makes machines, which are gone in the end; `folder` has the launcher's way to them."""
     with contextlib.ExitStack() as stack:
         switch = _Namespaces()
         stack.callback(switch.end)
@@ -155,7 +159,7 @@ def machines(count: int, folder: Path, ranks_per_machine: int = 1) -> Iterator[M
         machines_by_name = {}
         for number in range(count):
             name, port = f"machine{number}", f"port{number}"
-            machines_by_name[name] = machine = _Namespaces(among=switch)
+            machines_by_name[name] = machine = _Namespaces(switch)
             stack.callback(machine.end)
             machine.run("hostname", name)
             _run(

@@ -1,17 +1,18 @@
 """Published configurations and throughputs, and the bytes that they put on the network.
 
-Published figures are copied from the sources in PUBLISHED and SYNTHETIC; all else is computed.
+Published figures are copied from the sources in MODELS and SYNTHETIC; all else is computed.
 """
 
 import itertools
-from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 import config as configuration
 from dataloading.generate_feature_spec import VARIANTS
 from dataloading.synthetic.rows import synthetic_spec
 from nn.embedding.planner import Limits, Plan, Table, Workload, make_features, plan
-from nn.embedding.planner.traffic import KINDS, RankTraffic, traffic
+from nn.embedding.planner.traffic import traffic
 from recipes import ctr
 
 BATCH_SIZE = 65536  # of all ranks together, in all that was published
@@ -20,9 +21,10 @@ DEVICE_MEMORY_GB = 80
 
 
 class Link(NamedTuple):
-    """A connection as it is specified; what a program gets of it is less.
+    """A connection as it is specified; a program gets less of it.
 
     Attributes:
+        name: words for the page.
         bytes_per_s: in one direction.
         shared: by the ranks of a machine; else each has its own.
     """
@@ -39,42 +41,41 @@ HDR = Link("InfiniBand HDR, 200 Gb/s a GPU", 25e9)
 ETHERNET_100 = Link("100 GbE a machine", 12.5e9, shared=True)  # IEEE 802.3
 ETHERNET_10 = Link("10 GbE a machine", 1.25e9, shared=True)
 BETWEEN = (HDR, ETHERNET_100, ETHERNET_10)
+PRECISIONS = {"TF32": False, "mixed": True}  # the value of --amp
 
 
 class PublishedModel(NamedTuple):
-    """A ranking model as NVIDIA published it: Criteo's terabyte with a frequency threshold."""
+    """A ranking model as NVIDIA published it: Criteo's terabyte with a frequency threshold.
+
+    Attributes:
+        name: of the model.
+        recipe: that trains it.
+        variant: of dataloading.generate_feature_spec.
+        flags: of the recipe.
+        samples_per_s: published for 8 GPUs of a DGX A100 (80 GB), by precision.
+    """
 
     name: str
     recipe: str
-    variant: str  # of dataloading.generate_feature_spec
+    variant: str
     flags: dict
-
-
-_CROSS = {"interaction": "cross", "optimizer": "adam"}
-MODELS = (
-    PublishedModel("DLRM large", "dlrm", "criteo_t3_synthetic", {}),
-    PublishedModel("DLRM extra large", "dlrm", "criteo_t0_synthetic", {}),
-    PublishedModel("DCNv2 large", "dcnv2", "criteo_t3_synthetic", _CROSS),
-)
-
-
-class Published(NamedTuple):
-    """Training throughput on DGX A100 (80 GB), samples/s."""
-
-    model: str
-    gpus: int
-    tf32: float
-    mixed: float
+    samples_per_s: dict[str, float]
 
 
 # DLRM: NVIDIA's README of "DLRM for TensorFlow 2". DCNv2: NVIDIA DeepLearningExamples,
 # TensorFlow2/Recommendation/DLRM_and_DCNv2/doc/DCNv2.md (June 2023).
-PUBLISHED = (
-    Published("DLRM large", 8, 9.39e6, 13.31e6),
-    Published("DLRM extra large", 8, 9.93e6, 12.1e6),
-    Published("DCNv2 large", 8, 3.81e6, 5.75e6),
+_CROSS = {"interaction": "cross", "optimizer": "adam"}
+MODELS = (
+    PublishedModel(
+        "DLRM large", "dlrm", "criteo_t3_synthetic", {}, {"TF32": 9.39e6, "mixed": 13.31e6}
+    ),
+    PublishedModel(
+        "DLRM extra large", "dlrm", "criteo_t0_synthetic", {}, {"TF32": 9.93e6, "mixed": 12.1e6}
+    ),
+    PublishedModel(
+        "DCNv2 large", "dcnv2", "criteo_t3_synthetic", _CROSS, {"TF32": 3.81e6, "mixed": 5.75e6}
+    ),
 )
-PRECISIONS = {"TF32": False, "mixed": True}
 
 
 class Synthetic(NamedTuple):
@@ -174,32 +175,23 @@ def load_of(sharding_plan: Plan, dense_bytes: float) -> Load:
     """Traffic of a step of a plan on machines of RANKS_PER_MACHINE."""
     ranks = traffic(sharding_plan, ranks_per_machine=RANKS_PER_MACHINE, dense_bytes=dense_bytes)
 
-    def busiest(planned: Sequence[RankTraffic], *ways: str) -> float:
-        return max(sum(getattr(r, way)[kind] for r in planned for kind in KINDS) for way in ways)
+    def bytes_of(place: str) -> np.ndarray:
+        ways = (f"sent_{place}", f"received_{place}")
+        totals = [[sum(getattr(rank, way).values()) for way in ways] for rank in ranks]
+        return np.array(totals).reshape(-1, RANKS_PER_MACHINE, 2)
 
-    within, between = (
-        max(busiest([r], f"sent_{place}", f"received_{place}") for r in ranks)
-        for place in ("within", "between")
-    )
-    first_ranks = range(0, len(ranks), RANKS_PER_MACHINE)
-    machines = [ranks[first : first + RANKS_PER_MACHINE] for first in first_ranks]
-    of_machine = max(busiest(planned, "sent_between", "received_between") for planned in machines)
-    return Load(len(ranks), within, between, of_machine)
+    within, between = bytes_of("within"), bytes_of("between")
+    return Load(len(ranks), within.max(), between.max(), between.sum(axis=1).max())
 
 
-def ranking_load(model: PublishedModel, ranks: int, amp: bool, **flags) -> Load:
-    """The load of a published model by the plan that its recipe makes.
-
-    Raises:
-        ValueError: the tables do not fit.
-    """
+def ranking_load(model: PublishedModel, ranks: int, amp: bool) -> Load:
+    """The load of a published model by the plan that its recipe makes."""
     config = configuration.Config(model.recipe).replace(
         dataset_type="synthetic",
         batch_size=BATCH_SIZE,
         amp=amp,
         plan_device_memory_gb=DEVICE_MEMORY_GB,
         **model.flags,
-        **flags,
     )
     spec = synthetic_spec(VARIANTS[model.variant])
     dense_bytes = 4 * ctr.model_config(config, spec).num_dense_weights

@@ -4,9 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 import config as configuration
-from benchmarks.harness.tensorflow_training import RecipeTraining, set_up
-from benchmarks.harness.training_worker import parser_of, serve_training
-from benchmarks.harness.workload_files import load
+from benchmarks.harness.tensorflow_training import RecipeTraining, serve_recipe
+from benchmarks.harness.worker import parser_of
 from benchmarks.sequence_training import workload
 from dataloading.pipeline.batch import Batch, SequenceInputs
 from nn.optim.optimizers import create_groups
@@ -15,31 +14,25 @@ from nn.sequence.gru import AUGRU, GRU
 from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
 
-
-def model_config(model_type: str, sizes: workload.SequenceSizes) -> SequenceModelConfig:
-    """The recipe's model of these sizes."""
-    return SequenceModelConfig(
-        model_type=model_type,
-        user_features=("user_id",),
-        user_cardinalities=(sizes.users,),
-        item_features=("item_id", "cat_id"),
-        item_cardinalities=(sizes.items, sizes.categories),
-        embedding_dim=sizes.embedding_dim,
-        history_length=sizes.history_length,
-        long_seq_length=sizes.long_seq_length,
-        stage_one_mlp_dims=sizes.stage_one_mlp_dims,
-        stage_two_mlp_dims=sizes.stage_two_mlp_dims,
-        aux_mlp_dims=sizes.aux_mlp_dims,
-        top_k=sizes.top_k,
-    )
+SHARED_SIZES = ("embedding_dim", "history_length", "long_seq_length", "top_k")
+SHARED_SIZES += ("stage_one_mlp_dims", "stage_two_mlp_dims", "aux_mlp_dims")
 
 
 class SequenceTraining(RecipeTraining):
     """A model in training, as the recipe trains it."""
 
-    def __init__(self, model_type: str, rows: workload.SequenceRows, sizes: workload.SequenceSizes):
+    def __init__(self, rows: workload.SequenceRows, sizes: workload.SequenceSizes, model_type: str):
         self.sizes = sizes
-        model = SequenceModel(model_config(model_type, sizes), seed=1)
+        shared = {name: getattr(sizes, name) for name in SHARED_SIZES}
+        config = SequenceModelConfig(
+            model_type=model_type,
+            user_features=("user_id",),
+            user_cardinalities=(sizes.users,),
+            item_features=("item_id", "cat_id"),
+            item_cardinalities=(sizes.items, sizes.categories),
+            **shared,
+        )
+        model = SequenceModel(config, seed=1)
         options = configuration.OptimizerConfig(
             optimizer="adam", learning_rate=workload.LEARNING_RATE, warmup_steps=0, decay_steps=0
         )
@@ -59,7 +52,7 @@ class SequenceTraining(RecipeTraining):
         )
 
     def parts(self) -> dict:
-        """Both passes of the step, and its recurrences alone, on the step's own rows."""
+        """Both passes of the step, and its recurrences alone."""
         calls, config = super().parts(), self.model.config
         if config.num_negatives:
             steps = self.sizes.history_length - config.short_start
@@ -92,18 +85,10 @@ def recurrences(sizes: workload.SequenceSizes, steps: int) -> dict:
     return {"recurrences, forward": forward, "recurrences, both passes": backward}
 
 
-def main() -> None:
-    args = parser_of(__doc__).parse_args()
-    set_up(args.threads)
-    rows, sizes = load(args.folder, workload.SequenceRows, workload.SequenceSizes)
-
-    def make(model_type: str) -> SequenceTraining:
-        training = SequenceTraining(model_type, rows, sizes)
-        training.save_weights(args.folder / f"{model_type}.npz")
-        return training
-
-    serve_training(tf.__version__, make)
-
-
 if __name__ == "__main__":
-    main()
+    serve_recipe(
+        parser_of(__doc__).parse_args(),
+        workload.SequenceRows,
+        workload.SequenceSizes,
+        SequenceTraining,
+    )

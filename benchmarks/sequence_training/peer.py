@@ -2,20 +2,15 @@
 
 A worker of `sequence_training`. `nn.Embedding`, `nn.Linear`, `nn.PReLU`, `torch.bmm`,
 `torch.topk`, a loop over the steps of the recurrences with one input projection for all of them.
-Tables have sparse gradients and `SparseAdam` ("lazy"),
-or dense ones and one fused `Adam` for everything ("dense").
 """
 
 import math
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.harness.torch_training import TorchTraining, adam_optimizers, copy_linears
-from benchmarks.harness.training_worker import parser_of, serve_training
-from benchmarks.harness.workload_files import load
+from benchmarks.harness.torch_training import copy_linears, serve_peer
 from benchmarks.sequence_training import workload
 
 EPSILON = 1e-7  # the recipe's, added to the root of the biased second moment; so in SparseAdam
@@ -38,8 +33,7 @@ class TorchClassifier(nn.Module):
         """[..., inputs] -> [...]."""
         return self.stack(x).squeeze(-1)
 
-    def load(self, weights: dict[str, np.ndarray], name: str) -> None:
-        """Copies the weights of our side."""
+    def load(self, weights: dict[str, torch.Tensor], name: str) -> None:
         copy_linears(self.stack, weights, name)
         for i, prelu in enumerate(layer for layer in self.stack if isinstance(layer, nn.PReLU)):
             prelu.weight.copy_(weights[f"{name}.prelu_{i}.slope"])
@@ -69,8 +63,7 @@ class TorchRecurrence(nn.Module):
             states.append(state)
         return states
 
-    def load(self, weights: dict[str, np.ndarray], name: str) -> None:
-        """Copies the weights of our side."""
+    def load(self, weights: dict[str, torch.Tensor], name: str) -> None:
         for part in ("kernel", "recurrent_kernel", "bias"):
             getattr(self, part).copy_(weights[f"{name}.{part}"])
 
@@ -97,8 +90,7 @@ class TorchInterestEvolution(nn.Module):
         losses = (functional.softplus(-own) + functional.softplus(other)) * pairs
         return last, (losses.sum(1) / pairs.sum(1).clamp(min=1)).mean()
 
-    def load(self, weights: dict[str, np.ndarray], name: str) -> None:
-        """Copies the weights of our side."""
+    def load(self, weights: dict[str, torch.Tensor], name: str) -> None:
         self.gru.load(weights, f"{name}.gru")
         self.augru.load(weights, f"{name}.augru")
         self.attention.copy_(weights[f"{name}.attention.kernel"])
@@ -113,7 +105,7 @@ def masked_softmax(scores, mask):
 class TorchSequenceModel(nn.Module):
     """SIM (Pi et al., 2020), DIEN (Zhou et al., 2019) or DIN (Zhou et al., 2018)."""
 
-    def __init__(self, model_type: str, sizes: workload.SequenceSizes, sparse: bool):
+    def __init__(self, sizes: workload.SequenceSizes, sparse: bool, model_type: str):
         super().__init__()
         self.model_type, self.sizes = model_type, sizes
         dim, item_dim = sizes.embedding_dim, sizes.item_dim
@@ -181,10 +173,7 @@ class TorchSequenceModel(nn.Module):
         weights = masked_softmax(scores, mask.unsqueeze(1))
         return torch.bmm(weights, keys).flatten(1)
 
-    @torch.no_grad()
-    def load(self, weights: dict[str, np.ndarray]) -> None:
-        """Copies the initial weights of our side."""
-        weights = {name: torch.from_numpy(value) for name, value in weights.items()}
+    def load(self, weights: dict[str, torch.Tensor]) -> None:
         for name in ("user", "item", "category"):
             getattr(self, name).weight.copy_(weights[name])
         self.stage_two.load(weights, "stage_two_mlp")
@@ -198,28 +187,16 @@ class TorchSequenceModel(nn.Module):
 
 
 def cross_entropy(logits, labels):
-    """Mean log loss of logits [batch] and labels [batch, 1]."""
     return functional.binary_cross_entropy_with_logits(logits, labels.squeeze(1))
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--tables", choices=("lazy", "dense"), required=True)
-    args = parser.parse_args()
-    lazy = args.tables == "lazy"
-    torch.set_num_threads(args.threads)
-    rows, sizes = load(args.folder, workload.SequenceRows, workload.SequenceSizes)
-
-    def make(model_type: str) -> TorchTraining:
-        model = TorchSequenceModel(model_type, sizes, lazy)
-        with np.load(args.folder / f"{model_type}.npz") as weights:
-            model.load(dict(weights))
-        rate = workload.LEARNING_RATE
-        optimizers = adam_optimizers(model, lazy, EPSILON, CORRECTED_EPSILON, lr=rate)
-        return TorchTraining(model, optimizers, rows, sizes.batch_size)
-
-    serve_training(torch.__version__, make)
-
-
 if __name__ == "__main__":
-    main()
+    serve_peer(
+        __doc__,
+        workload.SequenceRows,
+        workload.SequenceSizes,
+        TorchSequenceModel,
+        eps=EPSILON,
+        dense_eps=CORRECTED_EPSILON,
+        lr=workload.LEARNING_RATE,
+    )

@@ -11,13 +11,25 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.harness import machine
-from benchmarks.serving import report as serving_report
-from benchmarks.serving.models import DEPLOYED, PLAIN, SIZES, deploy_all, model_name, train
+from benchmarks.harness import machine, report
+from benchmarks.harness.report import Page, command, summary, table
+from benchmarks.serving.models import (
+    CARDINALITIES,
+    DEPLOYED,
+    EXACT,
+    MAX_BATCH_SIZE,
+    PLAIN,
+    SIZES,
+    deploy_all,
+    model_name,
+    train,
+)
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.client.closed_loop import ClosedLoop
@@ -25,25 +37,54 @@ from deployment.client.drawn_requests import drawn_request
 from deployment.client.latency_statistics import Timing
 from deployment.serve.server import running
 
-# (rows of a request, requests in flight, requests that are measured in a round). The last one is
-# for throughput: while the server computes one request it receives the next one.
-SETTINGS = ((1, 1, 800), (64, 1, 200), (2048, 1, 20), (1, 8, 1600), (2048, 2, 30))
 ROWS = 8192  # that requests are made of
 # perf_analyzer prepares the square of the rows; from here on our own client sends requests.
 OWN_CLIENT_FROM = 2048
+
+
+class Traffic(NamedTuple):
+    """Requests of a turn: their size, and how many are in flight and measured."""
+
+    batch_size: int
+    in_flight: int
+    requests: int
+
+
+# The last one is for throughput: while the server computes one request it receives the next one.
+LATENCY, THROUGHPUT = Traffic(1, 1, 800), Traffic(2048, 2, 30)
+SETTINGS = (LATENCY, Traffic(64, 1, 200), Traffic(2048, 1, 20), Traffic(1, 8, 1600), THROUGHPUT)
+LATENCY_TARGET, THROUGHPUT_TARGET = 2.0, 1.5  # times better than the plain SavedModel
 
 
 class ServingMeasurements:
     """Measurements of all sides.
 
     Attributes:
-        timings: of (size, side, setting) a `Timing` a round.
+        timings: of (size, side, traffic) a `Timing` per round.
         differences: of (size, side) the largest one from the plain SavedModel's scores.
         foreign_cpu: cores that others kept busy while the server was idle, one value per round.
     """
 
     def __init__(self):
-        self.timings, self.differences, self.foreign_cpu = defaultdict(list), {}, []
+        self.timings: dict[tuple[str, str, Traffic], list[Timing]] = defaultdict(list)
+        self.differences: dict[tuple[str, str], float] = {}
+        self.foreign_cpu: list[float] = []
+
+    def ms(self, size: str, side: str, traffic: Traffic, place: int) -> np.ndarray:
+        """A percentile of each round: 0 for p50, -1 for p99."""
+        return np.array([t.percentiles_ms[place] for t in self.timings[size, side, traffic]])
+
+    def rows_per_s(self, size: str, side: str, traffic: Traffic) -> np.ndarray:
+        timings = self.timings[size, side, traffic]
+        return np.array([traffic.batch_size * t.requests / t.elapsed_s for t in timings])
+
+    def latency_ratio(self, size: str, side: str, traffic: Traffic) -> np.ndarray:
+        """The plain SavedModel's p50 over a side's."""
+        return self.ms(size, PLAIN, traffic, 0) / self.ms(size, side, traffic, 0)
+
+    def throughput_ratio(self, size: str, side: str, traffic: Traffic) -> np.ndarray:
+        """A side's throughput over the plain SavedModel's."""
+        return self.rows_per_s(size, side, traffic) / self.rows_per_s(size, PLAIN, traffic)
 
 
 def measure(args: argparse.Namespace, folder: Path) -> ServingMeasurements:
@@ -60,35 +101,24 @@ def measure(args: argparse.Namespace, folder: Path) -> ServingMeasurements:
         turns = [(size, side) for size in args.sizes for side in (*DEPLOYED, PLAIN)]
         for number in range(args.rounds):
             measurements.foreign_cpu.append(_busy_cores())
-            for setting in SETTINGS:
+            for traffic in SETTINGS:
                 for size, side in turns[:: 1 if number % 2 else -1]:
-                    batch_size, in_flight, requests = setting
-                    request = (
-                        server.url,
-                        model_name(size, side),
-                        rows[size],
-                        batch_size,
-                        in_flight,
-                    )
-                    timing = _measure(request, requests)
+                    model = (server.url, model_name(size, side), rows[size])
+                    timing = _measure_turn(model, traffic)
                     if timing.errors:
                         raise RuntimeError(f"{size}, {side}: {timing.errors} requests failed")
-                    measurements.timings[size, side, setting].append(timing)
+                    measurements.timings[size, side, traffic].append(timing)
             print(f"round {number + 1} of {args.rounds}", flush=True)
     return measurements
 
 
-def _measure(request: tuple, requests: int) -> Timing:
-    """Asks one model, after a warm-up.
-
-    Args:
-        asked: url, name of the model, rows, rows of a request, requests in flight.
-        requests: to be measured.
-    """
-    if request[3] < OWN_CLIENT_FROM:
-        return perf_analyzer.measure(*request, requests)
-    with ClosedLoop(*request) as loop:
-        loop.run(0, min_requests=2 * request[4])
+def _measure_turn(model: tuple, traffic: Traffic) -> Timing:
+    """Asks a model (url, name, rows), after a warm-up."""
+    batch_size, in_flight, requests = traffic
+    if batch_size < OWN_CLIENT_FROM:
+        return perf_analyzer.measure(*model, batch_size, in_flight, requests)
+    with ClosedLoop(*model, batch_size, in_flight) as loop:
+        loop.run(0, min_requests=2 * in_flight)
         return loop.run(0, min_requests=requests)
 
 
@@ -109,26 +139,70 @@ def _compare(measurements: ServingMeasurements, url: str, size: str, rows) -> No
     for side in DEPLOYED:
         difference = float(np.abs(scores[side] - scores[PLAIN]).max())
         measurements.differences[size, side] = difference
-        if side in serving_report.EXACT and difference > 1e-5:
+        if side in EXACT and difference > 1e-5:
             raise RuntimeError(f"{size}: scores of {side} differ by {difference} from {PLAIN}'s")
 
 
-def main() -> int:
-    """Exit status 1 where a target is missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
+def page_of(measurements: ServingMeasurements, args: argparse.Namespace) -> Page:
+    differences = "; ".join(
+        f"{size}, {side}: {value:.1e}" for (size, side), value in measurements.differences.items()
+    )
+    facts = [
+        "tritonserver 2.51 with the Python backend, one instance of each model, max_batch_size "
+        f"{MAX_BATCH_SIZE:,}, dynamic batching; perf_analyzer asks over gRPC, with 2,048 rows "
+        "our own client; server and client share the cores",
+        f"{len(CARDINALITIES)} tables of {sum(CARDINALITIES):,} rows in all; ids are uniform, "
+        "which is the hardest on caches",
+        f"{PLAIN}: `benchmarks/serving/plain_saved_model.py`, the trained Keras model saved with "
+        "one signature, TensorFlow's own threads",
+        "the others: `python -m deployment.deploy --backend local`, `--monolithic` but for the "
+        "ensemble",
+        f"others kept {summary(measurements.foreign_cpu, '.2f')} cores busy while the server "
+        "was idle",
+        f"largest difference from the scores of {PLAIN}, over 2,048 rows: {differences}",
+        "medians [quartiles] over the rounds; latencies are those of a round's requests",
+    ]
+    page = Page("A deployed DLRM on a Triton server", [command("serving", args)], facts)
+    for size in args.sizes:
+        title = f"Sizes of the {size}: `{' '.join(SIZES[size])}`"
+        page.add(title, *_table(measurements, size))
+    for traffic, ratio, target, what in (
+        (LATENCY, measurements.latency_ratio, LATENCY_TARGET, "p50 lower"),
+        (THROUGHPUT, measurements.throughput_ratio, THROUGHPUT_TARGET, "throughput higher"),
+    ):
+        for size in args.sizes:
+            reached = {side: float(np.median(ratio(size, side, traffic))) for side in DEPLOYED}
+            values = "; ".join(f"{side}: {value:.2f}" for side, value in reached.items())
+            name = f"{size}, batch {traffic.batch_size:,}, {traffic.in_flight} in flight"
+            text = f"{name}, {what} by: {values}"
+            page.judge(text, f"{target} of one side", max(reached.values()) >= target)
+    return page
+
+
+def _table(measurements: ServingMeasurements, size: str) -> list[str]:
+    rows = []
+    for traffic in sorted(SETTINGS):
+        for side in (*DEPLOYED, PLAIN):
+            key = (size, side, traffic)
+            ms = (summary(measurements.ms(*key, place), ".2f") for place in (0, -1))
+            ratios = (measurements.latency_ratio(*key), measurements.throughput_ratio(*key))
+            better = ("" if side == PLAIN else summary(ratio, ".2f") for ratio in ratios)
+            speed = summary(measurements.rows_per_s(*key))
+            rows.append((side, f"{traffic.batch_size:,}", traffic.in_flight, *ms, speed, *better))
+    columns = ("side", "rows of a request", "in flight", "p50 ms", "p99 ms", "rows/s")
+    return table((*columns, "p50 lower by", "rows/s higher by"), rows)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = report.parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=[*SIZES])
-    parser.add_argument("--output", type=Path, help="Markdown page to write")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if not perf_analyzer.works():
         parser.error("perf_analyzer is not there: run `make serve-setup`")
     with tempfile.TemporaryDirectory() as folder:
         measurements = measure(args, Path(folder))
-    page, met = serving_report.render(measurements, args)
-    print(page)
-    if args.output:
-        args.output.write_text(page)
-    return 0 if met else 1
+    return page_of(measurements, args).finish(args.output)
 
 
 if __name__ == "__main__":

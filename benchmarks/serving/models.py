@@ -41,9 +41,10 @@ DEPLOYED = {
     "fp32, int8 tables": {"monolithic": True, "quantize_tables": "int8", "check_rows": 20_000},
 }
 
+EXACT = ("fp32", "fp32, ensemble")  # float32 scores of exact tables
+
 
 def model_name(size: str, side: str) -> str:
-    """Name of a served model."""
     return f"{size}_{side}".replace(", ", "_").replace(" ", "_")
 
 
@@ -69,15 +70,9 @@ def deploy_all(size: str, checkpoint: Path, repository: Path) -> Interface:
     trained = open_checkpoint(str(checkpoint))
     serving_spec = serving_spec_of(trained)
     _deploy_plainly(trained, serving_spec.inputs, repository / model_name(size, PLAIN))
-    return Interface(
-        recipe=trained.recipe,
-        inputs=serving_spec.inputs,
-        features=serving_spec.features,
-        lookups=serving_spec.lookups,
-        tables=(),
-        dense_inputs=serving_spec.dense_inputs,
-        width=serving_spec.width,
-    )
+    fields = ("inputs", "features", "lookups", "dense_inputs", "width")
+    parts = {name: getattr(serving_spec, name) for name in fields}
+    return Interface(recipe=trained.recipe, tables=(), **parts)
 
 
 def _deploy_plainly(trained, inputs: tuple[ServedTensor, ...], folder: Path) -> None:

@@ -4,8 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from benchmarks.default_settings.linear_model import evaluate_linear_model
-from benchmarks.sequence_accuracy import popularity
+from benchmarks.quality.simple_models import evaluate_linear_model, sequence_popularity
 from dataloading.spec.feature_spec import FeatureSpec
 
 
@@ -16,10 +15,10 @@ def test_popularity_counts_training_events(tmp_path):
         (tmp_path / split).mkdir()
         table = pa.table({"label": labels, "item_id_trgt": items})
         pyarrow.parquet.write_table(table, tmp_path / split / "0.parquet")
-    assert popularity(tmp_path, "test") == 1
+    assert sequence_popularity(tmp_path, "test") == 1
     table = pa.table({"label": [1, 1, 1], "item_id_trgt": [2, 2, 1]})
     pyarrow.parquet.write_table(table, tmp_path / "train" / "0.parquet")
-    assert popularity(tmp_path, "test") == 0
+    assert sequence_popularity(tmp_path, "test") == 0
 
 
 def test_linear_model_finds_a_linear_teacher(tmp_path):

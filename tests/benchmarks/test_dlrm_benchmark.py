@@ -7,18 +7,20 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from benchmarks.dlrm_training import report, step_parts, workload
+from benchmarks.dlrm_training import __main__ as dlrm_training
+from benchmarks.dlrm_training import step_parts, workload
 from benchmarks.harness import training, workload_files
+from benchmarks.harness.ranks import Ranks
 from benchmarks.harness.training import Case
-from benchmarks.harness.training_worker import timed_in_turn
-from benchmarks.harness.worker import Worker
+from benchmarks.harness.worker import timed_in_turn, timed_steps
 
 ECHO = [
     sys.executable,
     "-c",
+    "import sys\n"
     "from benchmarks.harness.worker import serve\n"
     "def add(a, b): print('noise'); return {'sum': a + b}\n"
-    "serve({'add': add})",
+    "serve({'add': add}, sys.argv[-1])",
 ]
 
 
@@ -91,25 +93,24 @@ def test_parts_of_a_traced_step(tmp_path):
 
 def test_worker_answers_and_ends(root, monkeypatch):
     monkeypatch.chdir(root)
-    worker = Worker("echo", ECHO, {})
-    answer = worker.ask("add", a=1, b=2)
+    worker = Ranks("echo", ECHO)
+    (answer,) = worker.ask("add", a=1, b=2)
     assert answer["sum"] == 3
     assert answer["cpu_s"] >= 0
     worker.close()
 
 
-def test_a_dead_worker_says_why(root, monkeypatch):
+def test_error_of_a_dead_worker(root, monkeypatch):
     monkeypatch.chdir(root)
-    worker = Worker("echo", ECHO, {})
+    worker = Ranks("echo", ECHO)
     with pytest.raises(RuntimeError, match=r"(?s)echo died during 'multiply'.*KeyError"):
         worker.ask("multiply")
     worker.close()
 
 
-def test_missing_torch(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["dlrm_training", "--torch_python", "/nowhere"])
+def test_missing_torch(capsys):
     with pytest.raises(SystemExit):
-        training.parse(training.parser_of("Trains."), "bench")
+        training.parse(training.parser_of("Trains."), ["--torch_python", "/nowhere"], "bench")
     assert "--torch_python /nowhere does not exist: `make bench`" in capsys.readouterr().err
 
 
@@ -121,17 +122,25 @@ def test_parts_in_turn():
     assert {name: len(ms) for name, ms in times.items()} == {"a": 2, "b": 2}
 
 
+def test_losses_outside_the_measured_time():
+    """`read_loss` is called after each step."""
+    calls = []
+    answer = timed_steps(lambda: calls.append("step"), 2, lambda: calls.append("loss") or 0.5)
+    assert calls == ["step", "loss"] * 2
+    assert answer["losses"] == [0.5, 0.5] and len(answer["ms"]) == 2
+
+
 class StandIn:
-    """The process of a side whose first losses are given."""
+    """The process of a side with fixed first losses."""
 
     def __init__(self, name, losses):
         self.name, self.losses, self.actions = name, losses, []
 
     def ask(self, action, **arguments):
         self.actions.append((action, arguments))
-        answers = {"describe": {"version": "1.0"}, "parts": {"ms": {"step": [2.0]}}}
+        answers = {"describe": {"version": "1.0"}, "call": {"result": {"step": [2.0]}}}
         steps = {"losses": self.losses, "ms": [2.0], "faults": 1.0, "cpu_s": 0.0}
-        return answers.get(action, steps)
+        return [answers.get(action, {**steps, "user_ms": 1.0, "system_ms": 0.5})]
 
     def close(self):
         self.actions.append(("close", {}))
@@ -159,19 +168,21 @@ OURS, PEER, LOW = (
 def test_measured_case(tmp_path):
     """Losses are compared, sides warm up, turns alternate."""
     STARTED.clear()
-    case = Case("sim", (OURS, PEER, LOW), {"a": 1}, 1e-3, 2, {"a": 0}, 5, parts=(OURS,))
-    measurements = training.TrainingMeasurements("ours")
+    case = Case("sim", (OURS, PEER, LOW), 64, {"a": 1}, 1e-3, 2, {"a": 0}, 5, parts=(OURS,))
+    measurements = training.TrainingMeasurements([case])
     measurements.measure(case, tmp_path, ARGS)
     assert measurements.first_losses == {"sim": [3.0, 2.9, 2.8]}
     assert measurements.step_ms == {(side.name, "sim"): [2.0, 2.0] for side in case.sides}
-    assert measurements.parts == {("ours", "sim"): {"step": [2.0]}}
+    assert measurements.parts == {("ours", "sim"): [{"step": [2.0]}]}
+    assert measurements.cpu_ms["peer", "sim"] == [[(1.0, 0.5)]] * 2
+    assert measurements.version("peer") == "1.0"
     assert STARTED[0].actions == [
         ("start", {"a": 0}),
         ("steps", {"count": 3}),
         ("start", {"a": 1}),
         ("steps", {"count": 5}),
         *[("steps", {"count": 2})] * 2,
-        ("parts", {"count": 3}),
+        ("call", {"method": "parts_ms", "count": 3}),
         ("describe", {}),
         ("close", {}),
     ]
@@ -180,29 +191,35 @@ def test_measured_case(tmp_path):
 
 def test_different_models(tmp_path):
     other = PEER._replace(losses=(3.0, 2.9, 2.7))
-    case = Case("sim", (OURS, other), {}, 1e-3, 1)
+    case = Case("sim", (OURS, other), 64, {}, 1e-3, 1)
     with pytest.raises(RuntimeError, match=r"do not train the same model.* of sim.* peer .*2\.7\]"):
-        training.TrainingMeasurements("ours").measure(case, tmp_path, ARGS)
+        training.TrainingMeasurements([case]).measure(case, tmp_path, ARGS)
 
 
 @pytest.mark.parametrize(("peer_ms", "met"), [(200.0, True), (120.0, False)])
 def test_page(peer_ms, met, monkeypatch):
-    monkeypatch.setattr(report.machine, "has_fast_bfloat16", lambda: True)
-    sides = ("ours", "PyTorch", "PyTorch, memory kept")
-    measurements = training.TrainingMeasurements("ours")
-    for precision in workload.PRECISIONS:
-        for side, ms in zip(sides, (100.0, peer_ms, peer_ms), strict=True):
-            measurements.step_ms[side, precision] = [ms, ms]
-            measurements.faults[side, precision] = [1.0, 1.0]
-            measurements.versions[side] = "1.0"
-        measurements.product_ms["ours", precision] = [[3.0] * len(workload.products())] * 2
-        measurements.parts["traced", precision] = {"casts": 1.0, "between operations": 2.0}
-        measurements.first_losses[precision] = [0.7]
+    monkeypatch.setattr(dlrm_training.machine, "has_fast_bfloat16", lambda: True)
+    cases = dlrm_training.cases_of(2, 1)
+    measurements = training.TrainingMeasurements(cases)
+    for case in cases:
+        for side, ms in zip(case.sides, (100.0, peer_ms, peer_ms), strict=True):
+            key = side.name, case.name
+            measurements.step_ms[key] = [ms, ms]
+            measurements.faults[key] = [1.0, 1.0]
+            measurements.described[key] = [{"version": "1.0"}]
+        product_ms = [[3.0] * len(workload.products())] * 2
+        measurements.product_ms[measurements.ours, case.name] = product_ms
+        parts = {"casts": 1.0, "between operations": 2.0}
+        measurements.parts[dlrm_training.TRACED.name, case.name] = [parts]
+        measurements.first_losses[case.name] = [0.7]
     measurements.foreign_cpu = [0.0]
     args = SimpleNamespace(rounds=2, warmup_rounds=1, steps=1, threads=2)
-    page, is_met = report.render(measurements, args, sides)
-    assert is_met is met
-    assert f"- float32: {peer_ms / 100:.2f} times the samples per second of PyTorch; target" in page
-    assert "- float32: 81% of the floor's speed; target 0.9: MISSED (75% counting" in page
-    assert "| sum | 3.0 | 3.0 |" in page
-    assert "`python -m benchmarks.dlrm_training --rounds 2 --steps 1 --threads 2`" in page
+    page = dlrm_training.page_of(measurements, args)
+    assert page.is_met is met
+    ratio = f"- float32: {peer_ms / 100:.2f} times the samples per second of PyTorch; target"
+    assert ratio in str(page)
+    floor = "- float32: 81% of the floor's speed (75% counting only the products that our step"
+    assert f"{floor} computes); target 0.9: MISSED" in str(page)
+    assert "| sum | 3.0 | 3.0 |" in str(page)
+    command = "--rounds 2 --warmup_rounds 1 --steps 1 --threads 2`"
+    assert f"`python -m benchmarks.dlrm_training {command}" in str(page)

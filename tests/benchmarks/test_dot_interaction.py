@@ -43,5 +43,3 @@ def test_tables_take_ratios_within_a_round():
     table = benchmark.calls_table(times, {"op": 3.0, "plain": 170.0})
     assert table[2] == "| op | 1.0 [1.0, 1.0] | 4.0 [3.0, 6.0] |  | 3 MiB |"
     assert table[3].startswith("| plain | 3.0 [3.0, 3.0] | 16.0 [12.0, 24.0] | 4.00 [4.00, 4.00] x")
-    steps = {"float32": {"dot_tensorflow": [220.0, 110.0], "dot_custom": [200.0, 100.0]}}
-    assert benchmark.steps_table(steps)[2].endswith("| 1.100 [1.100, 1.100] x |")

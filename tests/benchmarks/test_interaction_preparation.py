@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks import interaction_preparation
-from benchmarks.interaction_preparation import OURS, PANDAS, PreparationRun, checksum, compare, main
+from benchmarks.harness.preparations import PreparationRun
+from benchmarks.interaction_preparation import OURS, PANDAS, checksum, compare, main
 
 
 def stand_in(monkeypatch, seconds, peak_mib=900.0, checksums="aaaaa"):
@@ -15,11 +16,12 @@ def stand_in(monkeypatch, seconds, peak_mib=900.0, checksums="aaaaa"):
 
     def prepare(side, log, work, *flags):
         got.append((side, *flags))
-        return PreparationRun(seconds[side] + len(got) / 10, peak_mib, checksums[len(got) - 1])
+        elapsed_s = seconds[side] + len(got) / 10
+        return PreparationRun(elapsed_s, peak_mib, checksum=checksums[len(got) - 1])
 
-    def run(command):
-        (next(path for path in command if hasattr(path, "iterdir")) / "ratings.csv").touch()
-        return 7.0, 1.0
+    def run(module, *arguments):
+        (next(path for path in arguments if hasattr(path, "iterdir")) / "ratings.csv").touch()
+        return PreparationRun(7.0, 1.0)
 
     monkeypatch.setattr(interaction_preparation, "prepare", prepare)
     monkeypatch.setattr(interaction_preparation, "run", run)
@@ -29,12 +31,12 @@ def stand_in(monkeypatch, seconds, peak_mib=900.0, checksums="aaaaa"):
 @pytest.mark.parametrize(
     ("ratings", "ours_s", "limit_mib", "status", "verdicts"),
     [
-        (20_000_000, 110.0, 1000, 0, ("120: met", "1000: met")),
-        (20_000_000, 120.0, 1000, 1, ("120: NOT met", "1000: met")),
-        (20_000_000, 110.0, 899, 1, ("120: met", "899: NOT met")),
-        (1000, 110.0, 1000, 0, ("120: not judged", "1000: met")),
-        (30_000_000, 120.0, 1000, 0, ("120: not judged", "1000: met")),
-        (1000, 110.0, 899, 1, ("120: not judged", "899: NOT met")),
+        (20_000_000, 110.0, 1000, 0, ("target 120: met", "1000: met")),
+        (20_000_000, 120.0, 1000, 1, ("target 120: MISSED", "1000: met")),
+        (20_000_000, 110.0, 899, 1, ("target 120: met", "899: MISSED")),
+        (1000, 110.0, 1000, 0, ("for information", "1000: met")),
+        (30_000_000, 120.0, 1000, 0, ("for information", "1000: met")),
+        (1000, 110.0, 899, 1, ("for information", "899: MISSED")),
     ],
 )
 def test_the_page(monkeypatch, tmp_path, capsys, ratings, ours_s, limit_mib, status, verdicts):
@@ -51,7 +53,7 @@ def test_the_page(monkeypatch, tmp_path, capsys, ratings, ours_s, limit_mib, sta
     middle = ours_s + 0.25
     assert f"| {middle:.1f} [{ours_s + 0.1:.1f}, {ours_s + 0.4:.1f}] |" in page
     assert f"- {330.25 / middle:.1f} times as fast as pandas" in page
-    assert f"target for 20 million ratings {verdicts[0]}" in page
+    assert f"{middle:.1f} s, judged for 20 million ratings; {verdicts[0]}" in page
     assert f"{ours_s + 0.5:.1f} s, 900 MiB; target {verdicts[1]}" in page
     assert [path.name for path in tmp_path.iterdir()] == ["page.md"]
 

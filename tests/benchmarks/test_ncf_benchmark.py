@@ -12,13 +12,10 @@ import pytest
 from benchmarks.harness import workload_files
 from benchmarks.harness.training import TrainingMeasurements
 from benchmarks.ncf_training import __main__ as ncf_training
-from benchmarks.ncf_training import report as ncf_report
 from benchmarks.ncf_training import workload
 from nn.ncf.config import NCFConfig
 
-TINY = workload.NCFSizes(
-    users=20, items=60, factors=4, layers=(8, 6), dropout=0.0, batch_size=64, num_batches=2
-)
+TINY = workload.NCFSizes(users=20, items=60, factors=4, layers=(8, 6), batch_size=64, num_batches=2)
 TORCH_PYTHON = Path(".venv-torch/bin/python")
 
 
@@ -31,7 +28,6 @@ def test_sizes_of_the_recipe():
     defaults = NCFConfig("neumf", 1, 1)
     for name in ("factors", "layers", "dropout"):
         assert getattr(sizes, name) == getattr(defaults, name)
-    assert workload.with_dropout(sizes, 0.0) == replace(sizes, dropout=0.0)
 
 
 def test_rows_are_those_of_a_loader():
@@ -68,20 +64,20 @@ def test_rows_and_sizes_survive_the_disk(tmp_path):
 @pytest.mark.parametrize(("dense_ms", "met"), [(160.0, True), (140.0, False)])
 def test_page(dense_ms, met):
     """The faster plain peer counts."""
-    measurements = TrainingMeasurements(ncf_training.OURS.name)
+    args = SimpleNamespace(shapes=["ml-1m"], rounds=2, steps=1, threads=2, batch_size=4096)
+    measurements = TrainingMeasurements(ncf_training.cases_of(args))
     for side, ms in zip(ncf_training.SIDES, (100.0, 300.0, dense_ms, 110.0, 40.0), strict=True):
         measurements.step_ms[side.name, "ml-1m"] = [ms, ms]
         measurements.faults[side.name, "ml-1m"] = [1.0, 1.0]
-        measurements.versions[side.name] = "1.0"
+        measurements.described[side.name, "ml-1m"] = [{"version": "1.0"}]
     measurements.first_losses = {"ml-1m": [0.7]}
     measurements.foreign_cpu = [0.0]
     parts = {"forward": [40.0], "forward and backward": [80.0], "step": [105.0]}
-    measurements.parts = {(ncf_training.OURS.name, "ml-1m"): parts}
-    args = SimpleNamespace(shapes=["ml-1m"], rounds=2, steps=1, threads=2, batch_size=4096)
-    peers = (ncf_training.LAZY.name, ncf_training.DENSE.name)
+    measurements.parts = {(ncf_training.OURS.name, "ml-1m"): [parts]}
     facts = {"ml-1m": {"distinct users": 6000.0}}
-    page, is_met = ncf_report.render(measurements, facts, args, peers)
-    assert is_met is met
+    page = ncf_training.page_of(measurements, facts, args)
+    assert page.is_met is met
+    page = str(page)
     verdict = "met" if met else "MISSED"
     assert f"- ml-1m: {dense_ms / 100:.2f} times the samples per second of PyTorch, dense" in page
     assert f"target 1.5: {verdict}" in page
@@ -94,7 +90,7 @@ def test_our_side_learns_and_measures_its_parts(tmp_path):
     from benchmarks.ncf_training.ours import NCFTraining
 
     sizes = replace(TINY, num_batches=1)
-    training = NCFTraining(workload.make_rows(sizes), sizes)
+    training = NCFTraining(workload.make_rows(sizes), sizes, dropout=0.0)
     training.save_weights(tmp_path / "weights.npz")
     losses = [training.step() for _ in range(120)]
     assert losses[-1] < losses[0] / 2

@@ -1,41 +1,22 @@
 """The benchmark of the network: its figures, machines, ranks, page, and a small run."""
 
 import argparse
-import contextlib
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.dlrm_training import workload as dlrm_workload
 from benchmarks.network import __main__ as network
 from benchmarks.network import machines as network_machines
 from benchmarks.network import models as network_models
-from benchmarks.network import ranks as network_ranks
-from benchmarks.network import report
-from benchmarks.network import worker as network_worker
-from benchmarks.network.models import ETHERNET_100, HDR, MODELS, NVLINK, PUBLISHED, SYNTHETIC, Load
-from benchmarks.rank_scaling.sides import why_missing as why_launcher_missing
+from benchmarks.network.models import ETHERNET_100, HDR, MODELS, NVLINK, SYNTHETIC, Load
+from benchmarks.rank_scaling import why_missing as why_launcher_missing
 from dataloading.generate_feature_spec import VARIANTS
 
 SMALL_TABLES = ",".join(map(str, [50] * 26))
-
-# Two "ranks" that a shell launches, and what they do.
-TWO = ["sh", "-c", 'RANK=1 "$@" & RANK=0 "$@" & wait', "launch"]
-RANK = [
-    sys.executable,
-    "-c",
-    "import json, os, socket, sys\n"
-    "from benchmarks.harness.worker import answer_requests\n"
-    "rank = int(os.environ.get('RANK', 0))\n"
-    "def add(a, b): return {'sum': a + b + rank, 'pid': os.getpid()}\n"
-    "link = socket.socket(socket.AF_UNIX)\n"
-    "link.connect(sys.argv[-1])\n"
-    "stream = link.makefile('rw')\n"
-    "print(json.dumps({'rank': rank}), file=stream, flush=True)\n"
-    "answer_requests({'add': add}, stream, stream)\n",
-]
 
 
 def gone(pid: int) -> bool:
@@ -78,15 +59,14 @@ def test_the_load_of_dlrm_by_hand():
     assert half.within - dense == pytest.approx((load.within - dense) / 2, rel=0.05)
 
 
-def test_every_published_throughput_is_beside_the_bound_of_a_model():
-    names = {model.name for model in MODELS}
-    assert {message.model for message in PUBLISHED} == names
-    for line in report._compared_with_published()[-len(PUBLISHED) * 2 :]:
+def test_published_throughputs_below_their_bound():
+    assert all(model.samples_per_s.keys() == network_models.PRECISIONS.keys() for model in MODELS)
+    for line in network.published_table()[-len(MODELS) * 2 :]:
         assert 0 < float(line.split("|")[-2]) < 1  # or the bound would be wrong
 
 
 def test_synthetic_steps_take_longer_than_their_bound():
-    for line in report._compared_with_synthetic()[-9:]:
+    for line in network.synthetic_table()[-9:]:
         assert 0 < float(line.split("|")[-2]) < 1
 
 
@@ -97,14 +77,6 @@ def test_links_by_hand():
     assert load.ms(ETHERNET_100) == pytest.approx(20)
     assert load.step_ms(HDR) == pytest.approx(10)
     assert load.step_ms(ETHERNET_100) == pytest.approx(20)
-
-
-def test_ranks_answer_in_order_and_end(root, monkeypatch, tmp_path):
-    monkeypatch.chdir(root)
-    with contextlib.closing(network_ranks.Ranks(TWO, RANK, 2, tmp_path)) as ranks:
-        answers = ranks.ask("add", a=1, b=2)
-        assert [answer["sum"] for answer in answers] == [3, 4]
-    assert all(gone(answer["pid"]) for answer in answers)
 
 
 @pytest.fixture
@@ -157,7 +129,7 @@ def test_machines_are_gone_in_the_end(tmp_path):
         network_machines.machines(2, tmp_path) as measurements,
     ):
         sleeper = subprocess.Popen(measurements.command("machine0", ["sleep", "60"]))
-        pids += [sleeper.pid, *(of.pid for of in measurements._namespaces.values())]
+        pids += [sleeper.pid, *(each.pid for each in measurements._namespaces.values())]
         assert not any(map(gone, pids))
         measurements.limit(0.0)
     sleeper.wait(timeout=60)
@@ -192,10 +164,9 @@ def test_namespaces_that_are_refused(monkeypatch, tmp_path):
     ],
 )
 def test_arguments_that_cannot_be(options, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["network", *options])
     monkeypatch.setattr(network, "why_missing", lambda: "not root")
     with pytest.raises(SystemExit) as stopped:
-        network.main()
+        network.main(options)
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
 
@@ -204,30 +175,27 @@ def test_bytes_are_counted_on_the_link_only(monkeypatch):
     heading = "Inter-|   Receive\n face |bytes\n"
     counts = "    lo: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n link0: 12 1 0 0 0 0 0 0 34 1 0 0 0 0 0 0\n"
     monkeypatch.setattr(Path, "read_text", lambda path: heading + counts)
-    assert network_worker.passed_bytes() == {"received": 12, "sent": 34}
+    assert network_machines._passed_bytes(1) == (34, 12)  # sent, received
     monkeypatch.setattr(Path, "read_text", lambda path: heading)
-    with pytest.raises(ValueError, match="this process has no network interface link0"):
-        network_worker.passed_bytes()
+    with pytest.raises(ValueError, match="process 1 has no network interface link0"):
+        network_machines._passed_bytes(1)
 
 
 def test_bytes_of_machines_are_those_of_their_ranks():
-    planned = [{"sent_between": {"ids": n}, "received_between": {"ids": 10 * n}} for n in range(4)]
-    assert network.of_machines(planned, 2) == [(1, 10), (5, 50)]
+    planned = [{"sent": {"ids": n}, "received": {"ids": 10 * n}} for n in range(4)]
+    assert network.of_machines(planned, 2).tolist() == [[1, 10], [5, 50]]
 
 
 def made_up(passed: float, limited_ms: float) -> network.NetworkMeasurements:
     """1 MB a step each way; `passed` of it was counted; 10 ms without a limit."""
     measurements = network.NetworkMeasurements()
-    measurements.tensorflow, measurements.foreign_cpu, measurements.idle_bytes_per_s = (
-        "2.0",
-        [0.25],
-        5e5,
-    )
+    measurements.version, measurements.foreign_cpu = "2.0", [0.25]
+    measurements.idle_bytes_per_s = 5e5
     for setting in network.SETTINGS:
-        measurements.planned[setting.name] = [(1e6, 1e6), (1e6, 0.5e6)]
+        measurements.planned[setting.name] = np.array([(1e6, 1e6), (1e6, 0.5e6)])
         for rate, ms in ((None, 10.0), (100, limited_ms)):
             measurements.step_ms[setting.name, rate] = [ms, ms]
-            turn = [(1e6 * passed, 1e6 * passed), (1e6 * passed, 0.5e6 * passed)]
+            turn = measurements.planned[setting.name] * passed
             measurements.passed[setting.name, rate] = [turn, turn]
     return measurements
 
@@ -236,28 +204,29 @@ ARGUMENTS = argparse.Namespace(
     machines=2,
     ranks_per_machine=1,
     batch_size=2048,
-    rates=[100],
+    rates=(100,),
     rounds=2,
     steps=3,
-    table_rows=list(dlrm_workload.TABLE_ROWS),
+    table_rows=dlrm_workload.TABLE_ROWS,
 )
 
 
 @pytest.fixture
 def rendered(monkeypatch):
     """Renders measurements; of what is computed only the first lines, which other tests have."""
-    monkeypatch.setattr(report, "RANKS", (8,))
+    monkeypatch.setattr(network, "NUM_RANKS", (8,))
     monkeypatch.setattr(network_models, "SYNTHETIC", ())
-    return lambda measurements: report.render(measurements, ARGUMENTS)
+    return lambda measurements: network.page_of(measurements, ARGUMENTS)
 
 
 def test_page_of_made_up_measurements(rendered):
     # 1 MB at 100 Mbit/s are 80 ms; with the 10 ms of the step 90.
-    page, met = rendered(made_up(1.01, 108.0))
-    assert met
+    page = rendered(made_up(1.01, 108.0))
+    assert page.is_met
+    page = str(page)
     for line in (
         "| float32 | 1.000 | 1.010 [1.010, 1.010] | 1.0100 [1.0100, 1.0100] |",
-        "| float32 | no limit | | | 10 [10, 10] | | |",
+        "| float32 | no limit |  |  | 10 [10, 10] |  |  |",
         "| float32 | 100 | 80 | 90 | 108 [108, 108] | 1.20 [1.20, 1.20] | 0.82 |",
         "- float32: 1.0100 of the plan's bytes on the interfaces; target 1 to 1.02: met",
         "- float32, 100 Mbit/s: the fastest turn took 1.35 of the least time by the plan; "
@@ -280,9 +249,9 @@ def test_page_of_made_up_measurements(rendered):
     ids=["fewer bytes", "more bytes", "faster than the bound"],
 )
 def test_a_missed_target_is_said(passed, limited_ms, missed, rendered):
-    page, met = rendered(made_up(passed, limited_ms))
-    assert not met
-    assert f"{missed}: MISSED" in page
+    page = rendered(made_up(passed, limited_ms))
+    assert not page.is_met
+    assert f"{missed}: MISSED" in str(page)
 
 
 def test_the_docs_have_the_figures_of_the_page(root):
@@ -298,14 +267,11 @@ def test_the_docs_have_the_figures_of_the_page(root):
 def test_what_is_computed_needs_no_machines(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(network, "why_missing", lambda: "not root")
     output = tmp_path / "page.md"
-    monkeypatch.setattr(sys, "argv", ["network", "--rounds", "0", "--output", str(output)])
-    with pytest.raises(SystemExit) as stopped:
-        network.main()
-    assert stopped.value.code == 0
+    assert network.main(["--rounds", "0", "--output", str(output)]) == 0
     page = output.read_text()
     assert page in capsys.readouterr().out
     assert "nothing was measured" in page
-    assert page.count("| DCNv2 large | mixed |") == len(report.RANKS)
+    assert page.count("| DCNv2 large | mixed |") == len(network.NUM_RANKS)
 
 
 @pytest.mark.long

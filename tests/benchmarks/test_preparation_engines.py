@@ -1,13 +1,14 @@
 """The comparison of the engines: what it measures and refuses, on stand-ins."""
 
+import contextlib
 import subprocess
 import sys
 
 import pytest
 
-from benchmarks import preparation_engines
-from benchmarks.harness import process_tree
-from benchmarks.harness.process_tree import run, tree_memory_mib
+from benchmarks import preparation, preparation_engines
+from benchmarks.harness import preparations
+from benchmarks.harness.preparations import PreparationRun, run, tree_memory_mib
 from benchmarks.preparation_engines import CLUSTER, DUCKDB, NVTABULAR, SPARK
 
 ALLOCATE = "import time; held = b'x' * (200 << 20); time.sleep(1.2)"
@@ -17,34 +18,47 @@ IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {AL
 @pytest.fixture
 def frequent_looks(monkeypatch):
     """Some of them come while memory is held for a second, however busy the machine is."""
-    monkeypatch.setattr(process_tree, "_SAMPLE_S", 0.05)
+    monkeypatch.setattr(preparations, "_SAMPLE_S", 0.05)
+
+
+@pytest.fixture
+def run_text(monkeypatch, tmp_path):
+    """Runs Python text as a module."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def run_module(text, **options):
+        (tmp_path / "written_module.py").write_text(text)
+        return run("written_module", **options)
+
+    return run_module
 
 
 @pytest.mark.usefixtures("frequent_looks")
 @pytest.mark.parametrize("script", [ALLOCATE, IN_A_CHILD], ids=["itself", "a child"])
-def test_memory_of_a_command(script):
-    elapsed_s, peak_mib = run([sys.executable, "-c", script])
-    assert elapsed_s > 1.2
-    assert 200 < peak_mib < 300
+def test_memory_of_a_command(script, run_text):
+    result = run_text(script)
+    assert result.elapsed_s > 1.2
+    assert 200 < result.peak_mib < 300
+    assert result.resident_mib > 200
 
 
 @pytest.mark.usefixtures("frequent_looks")
-def test_memory_beside():
+def test_memory_of_other_processes(run_text):
     """Other processes count; one that has ended does not."""
     script = ALLOCATE.replace("time.sleep(1.2)", "print(flush=True); time.sleep(100)")
     other = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     try:
         assert other.stdout.readline()  # it holds them
-        assert run([sys.executable, "-c", "import time; time.sleep(1.2)"], [other.pid])[1] > 200
+        assert run_text("import time; time.sleep(1.2)", others=[other.pid]).peak_mib > 200
     finally:
         other.kill()
         other.communicate()
     assert tree_memory_mib(other.pid) == 0
 
 
-def test_a_command_that_fails():
+def test_a_command_that_fails(run_text):
     with pytest.raises(RuntimeError, match="failed with 3:\nwhy not"):
-        run([sys.executable, "-c", "print('why not'); raise SystemExit(3)"])
+        run_text("print('why not'); raise SystemExit(3)")
 
 
 def test_checksum(tmp_path):
@@ -52,40 +66,32 @@ def test_checksum(tmp_path):
     folder = tmp_path / "a"
     (folder / "train").mkdir(parents=True)
     (folder / "train" / "x.bin").write_bytes(b"1")
-    found = {preparation_engines.checksum(folder)}
+    found = {preparations.checksum(folder)}
     (folder / "train" / "x.bin").write_bytes(b"2")
-    found.add(preparation_engines.checksum(folder))
+    found.add(preparations.checksum(folder))
     (folder / "train" / "x.bin").rename(folder / "x.bin")
-    found.add(preparation_engines.checksum(folder))
+    found.add(preparations.checksum(folder))
     (folder / "x.bin").rename(folder / "y.bin")
-    found.add(preparation_engines.checksum(folder))
+    found.add(preparations.checksum(folder))
     assert len(found) == 4
 
 
-class NoCluster:
-    url, pids = "spark://127.0.0.1:1", ()
-
-    def __init__(self, folder):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
+@contextlib.contextmanager
+def no_cluster(folder):
+    yield "spark://127.0.0.1:1", []
 
 
 @pytest.fixture
 def stand_ins(monkeypatch):
     """Preparations that take an engine's time and 100 MiB a day; returns the flags they got."""
     got, seconds = [], {"spark": 40.0, "nvtabular": 20.0}
-    monkeypatch.setattr(preparation_engines, "SparkCluster", NoCluster)
+    monkeypatch.setattr(preparation_engines, "spark_cluster", no_cluster)
 
-    def prepare(log, output, *flags, others=()):
+    def prepare(log, work, *flags, others=()):
         got.append(flags)
         engine = flags[flags.index("--engine") + 1] if "--engine" in flags else "duckdb"
         rows = len(list(log.iterdir()))
-        return seconds.get(engine, 4.0), 100.0 * rows, "same"
+        return PreparationRun(seconds.get(engine, 4.0), 100.0 * rows, checksum="same")
 
     def generate(folder, rows_per_day):
         folder.mkdir()
@@ -107,19 +113,20 @@ def test_the_page(stand_ins, tmp_path, monkeypatch, capsys):
     page = capsys.readouterr().out
     assert (tmp_path / "page.md").read_text() == page
     assert sum("--engine" not in flags for flags in got) == 6 + 4
+    assert "| 10 | 0 | 4.0 | 100 |" in page and "| 100 | 0 | 4.0 | 200 |" in page
     assert "| Spark local[2] | 40.0 [40.0, 40.0] | 0 | 10.0 | 100 |" in page
     assert "DuckDB is 10.0 times as fast as Spark local[2]; target 8: met" in page
-    assert "take 2.00 times the memory; target 1.3: NOT met" in page
+    assert "take 2.00 times the memory; target 1.3: MISSED" in page
     assert status == 1
 
 
 def test_different_files_are_no_result(tmp_path, monkeypatch):
     names = iter("aaab")
-    monkeypatch.setattr(preparation_engines, "SparkCluster", NoCluster)
+    monkeypatch.setattr(preparation_engines, "spark_cluster", no_cluster)
     monkeypatch.setattr(
         preparation_engines,
         "prepare",
-        lambda log, output, *flags, others=(): (1.0, 1.0, next(names, "a")),
+        lambda log, work, *flags, others=(): PreparationRun(1, 1, checksum=next(names, "a")),
     )
     with pytest.raises(RuntimeError, match="different files"):
         preparation_engines.compare(tmp_path, tmp_path, [], 1)
@@ -135,3 +142,14 @@ def test_the_sides_of_a_comparison(stand_ins, tmp_path):
     }
     masters = [flags[-1] for flags in stand_ins if "--master" in flags]
     assert sorted(masters) == ["local[2]"] * 2 + ["spark://127.0.0.1:1"] * 2
+
+
+def test_criteo_preparation(tmp_path, capsys):
+    """A real one on tiny logs: the target of its speed is not met."""
+    flags = ["--rows", "400", "--memory_rows", "800", "--repeats", "2", "--work_dir", str(tmp_path)]
+    assert preparation.main([*flags, "--output", str(tmp_path / "page.md")]) == 1
+    page = capsys.readouterr().out
+    assert "--frequency_threshold 15 |" in page and "## Memory: 800 rows" in page
+    assert "rows/s; target 150,000: MISSED" in page
+    assert "target at most 512 MiB: met" in page
+    assert [path.name for path in tmp_path.iterdir()] == ["page.md"]

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import rank_scaling
 from benchmarks.dlrm_training import step_parts
 from benchmarks.dlrm_training import workload as dlrm_workload
-from benchmarks.harness import launched_ranks as asked_ranks
-from benchmarks.rank_scaling import __main__ as rank_scaling
-from benchmarks.rank_scaling import report as rank_report
-from benchmarks.rank_scaling import sides as rank_sides
-from benchmarks.rank_scaling.sides import RankSide
+from benchmarks.harness import ranks as ranks_module
+from benchmarks.harness.ranks import Ranks
+from benchmarks.harness.training import TrainingMeasurements
 from nn.embedding.planner.traffic import KINDS
 
 # Two "ranks" that a shell launches, and what they do.
@@ -24,13 +23,11 @@ TWO = ["sh", "-c", 'RANK=1 "$@" & RANK=0 "$@" & wait', "launch"]
 RANK = [
     sys.executable,
     "-c",
-    "import json, os, socket, sys\n"
-    "from benchmarks.harness.worker import answer_requests\n"
+    "import os, sys\n"
+    "from benchmarks.harness.worker import serve\n"
     "rank = int(os.environ.get('RANK', 0))\n"
     "def add(a, b): return {'sum': a + b + rank, 'pid': os.getpid()}\n"
-    "stream = socket.create_connection(('127.0.0.1', int(sys.argv[-1]))).makefile('rw')\n"
-    "print(json.dumps({'rank': rank, 'pid': os.getpid()}), file=stream, flush=True)\n"
-    "answer_requests({'add': add}, stream, stream)\n",
+    "serve({'add': add}, sys.argv[-1], rank)\n",
 ]
 SMALL_TABLES = ",".join(map(str, [50] * 26))
 
@@ -114,26 +111,34 @@ def test_parts_have_one_order():
 
 
 def test_settings_and_sides():
-    names = [setting.name for setting in rank_scaling.settings_of(["float32"])]
-    assert names == ["float32", "float32, vectors travel as bfloat16"]
-    assert [s.flags for s in rank_scaling.settings_of(["bfloat16"])] == [{"amp": True}]
-    one, mpi = rank_scaling.sides_of(["mpi"], threads=4, ranks=2)
-    assert one == ("1 rank x 4 threads", (), 1, 4)
+    sides = one, mpi = rank_scaling.sides_of(["mpi"], threads=4, ranks=2)
+    assert (one.name, one.num_ranks, one.threads) == ("1 rank x 4 threads", 1, 4)
     assert mpi.name == "2 ranks x 2 threads, MPI (mpirun)"
-    assert (mpi.launch[0], mpi.launch[-2:], mpi.threads) == ("mpirun", ["-np", "2"], 2)
+    assert (mpi.launch[0], mpi.launch[-2:], mpi.threads) == ("mpirun", ("-np", "2"), 2)
+    cases = rank_scaling.cases_of(arguments(precisions=["float32"], batch_sizes=[8, 64]), sides)
+    assert [case.name for case in cases] == [
+        "batch 8, float32",
+        "batch 8, float32, vectors travel as bfloat16",
+        "batch 64, float32",
+        "batch 64, float32, vectors travel as bfloat16",
+    ]
+    (case,) = rank_scaling.cases_of(arguments(precisions=["bfloat16"], trace_steps=0), sides)
+    assert case.options == {"flags": {"amp": True}, "batch_size": 1000}
+    assert case.parts == () and case.warmup_steps == 3
+    assert cases[0].parts[0].flags[-2:] == ("--inter_op_threads", "1")
     assert [rank_scaling.num_batches(size) for size in (64, 8192, 65536, 2**20)] == [16, 16, 4, 4]
 
 
 def test_launchers_that_are_missing(monkeypatch):
-    if why := rank_sides.why_missing("gloo"):
+    if why := rank_scaling.why_missing("gloo"):
         pytest.skip(why)
-    monkeypatch.setattr(rank_sides, "_HAS_MPI", "raise SystemExit(1)")
-    monkeypatch.setattr(rank_sides.shutil, "which", lambda name: "/usr/bin/mpirun")
-    assert rank_sides.why_missing("mpi") == "Horovod was built without MPI"
-    monkeypatch.setattr(rank_sides.shutil, "which", lambda name: None)
-    assert rank_sides.why_missing("mpi") == "mpirun is not installed"
-    monkeypatch.setattr(rank_sides, "_horovodrun", lambda: Path("/nowhere/horovodrun"))
-    assert "Horovod is not installed" in rank_sides.why_missing("gloo")
+    monkeypatch.setattr(rank_scaling, "_HAS_MPI", "raise SystemExit(1)")
+    monkeypatch.setattr(rank_scaling.shutil, "which", lambda name: "/usr/bin/mpirun")
+    assert rank_scaling.why_missing("mpi") == "Horovod was built without MPI"
+    monkeypatch.setattr(rank_scaling.shutil, "which", lambda name: None)
+    assert rank_scaling.why_missing("mpi") == "mpirun is not installed"
+    monkeypatch.setattr(rank_scaling, "_horovodrun", lambda: Path("/nowhere/horovodrun"))
+    assert "Horovod is not installed" in rank_scaling.why_missing("gloo")
 
 
 @pytest.mark.parametrize(
@@ -146,10 +151,9 @@ def test_launchers_that_are_missing(monkeypatch):
     ],
 )
 def test_arguments_that_cannot_be(options, message, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["rank_scaling", *options])
     monkeypatch.setattr(rank_scaling, "why_missing", lambda name: "mpirun is not installed")
     with pytest.raises(SystemExit):
-        rank_scaling.main()
+        rank_scaling.main(options)
     assert message in capsys.readouterr().err
 
 
@@ -180,7 +184,7 @@ def ends(pid: int) -> bool:
 
 def test_ranks_answer_in_order_stop_and_end(root, monkeypatch):
     monkeypatch.chdir(root)
-    side = RankSide("two", TWO, 2, RANK)
+    side = Ranks("two", RANK, TWO, 2, pauses=True)
     answers = side.ask("add", a=1, b=2)
     assert [answer["sum"] for answer in answers] == [3, 4]
     assert all(stops(answer["pid"]) for answer in answers)
@@ -191,7 +195,7 @@ def test_ranks_answer_in_order_stop_and_end(root, monkeypatch):
 
 def test_a_rank_that_dies_says_why_and_takes_the_others_along(root, monkeypatch):
     monkeypatch.chdir(root)
-    side = RankSide("two", TWO, 2, RANK)
+    side = Ranks("two", RANK, TWO, 2, pauses=True)
     pids = [answer["pid"] for answer in side.ask("add", a=1, b=2)]
     with pytest.raises(RuntimeError, match=r"(?s)two died during 'multiply'.*KeyError"):
         side.ask("multiply")
@@ -210,15 +214,15 @@ def test_a_rank_that_dies_says_why_and_takes_the_others_along(root, monkeypatch)
 )
 def test_ranks_that_do_not_come(launch, message, root, monkeypatch):
     monkeypatch.chdir(root)
-    monkeypatch.setattr(asked_ranks, "START_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(ranks_module, "START_TIMEOUT_S", 3.0)
     with pytest.raises(RuntimeError, match=f"two: {message}"):
-        RankSide("two", launch, 2, RANK)
+        Ranks("two", RANK, launch, 2, pauses=True)
 
 
 def test_ranks_end_when_their_driver_is_killed(root):
     program = (
         "from tests.benchmarks.test_rank_scaling import *\n"
-        "side = RankSide('two', TWO, 2, RANK)\n"
+        "side = Ranks('two', RANK, TWO, 2, pauses=True)\n"
         "print(*(answer['pid'] for answer in side.ask('add', a=1, b=2)), flush=True)\n"
         "time.sleep(60)\n"
     )
@@ -234,98 +238,86 @@ def test_ranks_end_when_their_driver_is_killed(root):
     assert all(map(ends, pids))
 
 
-def test_sides_that_train_different_things_are_refused():
-    class Side:
-        def __init__(self, losses):
-            self.losses = iter(losses)
-
-        def ask(self, action, **arguments):
-            return [{"loss": next(self.losses)}]
-
-    settings = [rank_scaling.RankSetting("float32", {}, 1e-4)]
-    measurements = rank_scaling.RankMeasurements(64, ["one", "two"], ["float32"])
-    measurements.check_same_training(
-        {"one": Side([0.7, 0.6]), "two": Side([0.7, 0.60001])}, settings, 2
-    )
-    assert measurements.first_losses == {"float32": [0.7, 0.6]}
-    sides = {"one": Side([0.7, 0.6]), "two": Side([0.7, 0.601])}
-    with pytest.raises(RuntimeError, match="do not train the same model.*batch 64.*two"):
-        measurements.check_same_training(sides, settings, 2)
+def arguments(**changes):
+    values = {
+        "batch_sizes": (1000,),
+        "rounds": 3,
+        "warmup_rounds": 1,
+        "steps": 3,
+        "trace_steps": 5,
+        "threads": 2,
+        "ranks": 2,
+        "launchers": ("gloo",),
+        "precisions": ("float32", "bfloat16"),
+        "table_rows": dlrm_workload.TABLE_ROWS,
+    }
+    return argparse.Namespace(**values | changes)
 
 
 def made_up(ms_of_ranks):
-    """One rank took 90, 100 and 110 ms a step; two took `ms_of_ranks`, in both settings."""
-    measurements = rank_scaling.RankMeasurements(
-        1000, ["1 rank", "2 ranks"], ["float32", "bfloat16"]
-    )
-    for setting in measurements.settings:
-        measurements.step_ms["1 rank", setting] = [90.0, 100.0, 110.0]
-        measurements.step_ms["2 ranks", setting] = ms_of_ranks
-        measurements.cpu_ms["1 rank", setting] = [[(150.0, 5.0)]] * 3
-        measurements.cpu_ms["2 ranks", setting] = [[(80.0, 7.0), (90.0, 9.0)]] * 3
-        sent = dict(zip(KINDS, (1e6, 2e6, 3e6, 0.0, 4e6), strict=True))
-        measurements.exchanged["2 ranks", setting] = [sent] * 2
-    measurements.parts["1 rank", "float32"] = [{"casts": 1.0, "between operations": 99.0}]
-    measurements.parts["2 ranks", "float32"] = [
+    """One rank took 90, 100 and 110 ms a step; two took `ms_of_ranks`, in each setting."""
+    sides = one, two = rank_scaling.sides_of(["gloo"], threads=2, ranks=2)
+    measurements = TrainingMeasurements(rank_scaling.cases_of(arguments(), sides))
+    sent = dict(zip(KINDS, (1e6, 2e6, 3e6, 0.0, 4e6), strict=True))
+    for case in measurements.cases:
+        measurements.step_ms[one.name, case] = [90.0, 100.0, 110.0]
+        measurements.step_ms[two.name, case] = ms_of_ranks
+        measurements.cpu_ms[one.name, case] = [[(150.0, 5.0)]] * 3
+        measurements.cpu_ms[two.name, case] = [[(80.0, 7.0), (90.0, 9.0)]] * 3
+        for side in sides:
+            measurements.faults[side.name, case] = [1.0] * 3
+            described = {"version": "2.0", "peak_kib": 2**21, "sent": sent}
+            measurements.described[side.name, case] = [described] * side.num_ranks
+        measurements.first_losses[case] = [0.7]
+    case = "batch 1,000, float32"
+    measurements.parts[one.name, case] = [{"casts": 1.0, "between operations": 99.0}]
+    measurements.parts[two.name, case] = [
         {"casts": 0.5, "exchange: ids": 30.0, "between operations": 60.0},
         {"casts": 0.4, "exchange: ids": 50.0, "between operations": 40.0},
     ]
-    measurements.first_losses = {"float32": [0.7], "bfloat16": [0.7]}
     measurements.foreign_cpu = [0.1]
-    for side, ranks in (("1 rank", 1), ("2 ranks", 2)):
-        measurements.described[side] = [{"tensorflow": "2.0", "peak_kib": 2**21}] * ranks
     return measurements
 
 
 def rendered(measurements, missing=()):
-    if why := rank_sides.why_missing("gloo"):
+    if why := rank_scaling.why_missing("gloo"):
         pytest.skip(why)
-    args = argparse.Namespace(
-        batch_sizes=[1000],
-        rounds=3,
-        warmup_rounds=1,
-        steps=3,
-        trace_steps=5,
-        threads=2,
-        ranks=2,
-        launchers=["gloo"],
-        precisions=["float32", "bfloat16"],
-        table_rows=list(dlrm_workload.TABLE_ROWS),
-    )
-    return rank_report.render([measurements], args, dict(missing))
+    return rank_scaling.page_of(measurements, arguments(), dict(missing))
 
 
 def test_page_of_made_up_measurements():
     # Ratios within a round: 0.9, 0.8, 1.1.
-    page, met = rendered(made_up([100.0, 125.0, 100.0]), {"mpi": "mpirun is not installed"})
-    assert met
+    page = rendered(made_up([100.0, 125.0, 100.0]), {"mpi": "mpirun is not installed"})
+    assert page.is_met
+    case, one, two = "batch 1,000, float32", "1 rank x 2 threads", "2 ranks x 1 thread, Gloo"
+    two += " (horovodrun)"
+    low = "batch 1,000, bfloat16"
     for line in (
         "- not measured, mpi: mpirun is not installed",
-        "| 1 rank | float32 | 1,000 | 100 [95, 105] | 10000 [9545, 10556] |  |",
-        "| 2 ranks | float32 | 1,000 | 100 [100, 112] | 10000 [9000, 10000] | "
-        "0.900 [0.850, 1.000] |",
-        "| 1,000 | float32 | 2 ranks | 0 | 80 | 7 | 186 | 2.00 |",
-        "| 1,000 | float32 | 2 ranks | 1 | 90 | 9 |  | 2.00 |",
-        "| 1,000 | bfloat16 | 1 | 1.0 | 2.0 | 3.0 | 0.0 | 4.0 | 10.0 |",
-        "| part | 1 rank: rank 0 | 2 ranks: rank 0 | 2 ranks: rank 1 |",
+        f"| {case} | {one} | 100 [95, 105] | 10000 [9545, 10556] | 1 |  |",
+        f"| {case} | {two} | 100 [100, 112] | 10000 [9000, 10000] | 1 | 0.900 [0.850, 1.000] |",
+        f"| {case} | {two} | 0 | 80 | 7 | 186 | 2.00 |",
+        f"| {case} | {two} | 1 | 90 | 9 |  | 2.00 |",
+        f"| {low} | 1 | 1.0 | 2.0 | 3.0 | 0.0 | 4.0 | 10.0 |",
+        f"| part | {one}: rank 0 | {two}: rank 0 | {two}: rank 1 |",
         "| exchange: ids | 0.0 | 30.0 | 50.0 |",
         "| sum | 100.0 | 90.5 | 90.4 |",
-        "- batch 1,000, float32, 2 ranks: 0.900 of one rank's samples per second; target 0.85: met",
-        "- batch 1,000, bfloat16, 2 ranks: 0.900 of one rank's samples per second; for information",
+        f"- {case}, {two}: 0.900 of one rank's samples per second; target 0.85: met",
+        f"- {low}, {two}: 0.900 of one rank's samples per second; for information",
     ):
-        assert line in page.splitlines(), page
-    assert "Batch 1,000, bfloat16" not in page  # it was not traced
+        assert line in str(page).splitlines(), str(page)
+    assert f"At {low}" not in str(page)  # it was not traced
 
 
-def test_a_missed_target_is_said():
-    page, met = rendered(made_up([100.0, 120.0, 140.0]))
-    assert not met
-    assert "0.833 of one rank's samples per second; target 0.85: MISSED" in page
+def test_missed_target():
+    page = rendered(made_up([100.0, 120.0, 140.0]))
+    assert not page.is_met
+    assert "0.833 of one rank's samples per second; target 0.85: MISSED" in str(page)
 
 
 @pytest.mark.long
 def test_a_small_run(root, run_script, tmp_path):
-    if why := rank_sides.why_missing("gloo"):
+    if why := rank_scaling.why_missing("gloo"):
         pytest.skip(why)
     options = ["--batch_sizes", "64", "--rounds", "1", "--warmup_rounds", "0", "--steps", "1"]
     options += ["--trace_steps", "1", "--launchers", "gloo", "--precisions", "bfloat16"]

@@ -11,7 +11,6 @@ import pytest
 from benchmarks.harness import workload_files
 from benchmarks.harness.training import TrainingMeasurements
 from benchmarks.sequence_training import __main__ as sequence_training
-from benchmarks.sequence_training import report as sequence_report
 from benchmarks.sequence_training import workload
 from nn.sequence.config import SequenceModelConfig
 
@@ -93,26 +92,26 @@ def test_page(dense_ms, met):
         batch_size=4096,
         items=TINY.items,
     )
-    measurements = TrainingMeasurements(sequence_training.OURS.name)
-    for model_type in args.models:
-        sides = sequence_training.case_of(model_type, args).sides
-        for side, ms in zip(sides, (100.0, 300.0, dense_ms, 110.0, 110.0), strict=False):
-            measurements.step_ms[side.name, model_type] = [ms, ms]
-            measurements.faults[side.name, model_type] = [1.0, 1.0]
-            measurements.versions[side.name] = "1.0"
+    cases = [sequence_training.case_of(model_type, args) for model_type in args.models]
+    measurements = TrainingMeasurements(cases)
+    for case in cases:
+        for side, ms in zip(case.sides, (100.0, 300.0, dense_ms, 110.0, 110.0), strict=False):
+            key = side.name, case.name
+            measurements.step_ms[key] = [ms, ms]
+            measurements.faults[key] = [1.0, 1.0]
+            measurements.described[key] = [{"version": "1.0"}]
     measurements.first_losses = {"sim": [3.0], "din": [0.7]}
     measurements.foreign_cpu = [0.0]
     parts = {"forward": [40.0], "forward and backward": [80.0], "step": [100.0]}
-    measurements.parts = {(sequence_training.OURS.name, "sim"): parts}
+    measurements.parts = {(sequence_training.OURS.name, "sim"): [parts]}
     facts = {"real steps": 49.0, "distinct items, sim": 6.0, "distinct items, dien": 7.0}
-    peers = (sequence_training.LAZY.name, sequence_training.DENSE.name)
-    sizes = workload.SequenceSizes()
-    page, is_met = sequence_report.render(measurements, facts, args, sizes, peers)
-    assert is_met is met
+    page = sequence_training.page_of(measurements, facts, workload.SequenceSizes(), args)
+    assert page.is_met is met
+    page = str(page)
     verdict = "met" if met else "MISSED"
     assert f"- sim: {dense_ms / 100:.2f} times the samples per second of PyTorch, dense" in page
     assert f"target 1.3: {verdict}" in page
-    assert "| sim | update (the step less both passes) | 20 |" in page
+    assert "| sim | ours (TensorFlow) | update | 20 |" in page
     assert page.count("memory kept |") == 2  # of SIM only
     assert "--models sim din --rounds 2" in page
     assert "--items 400" in page
@@ -132,7 +131,7 @@ def test_our_side_learns_and_measures_its_parts(tmp_path):
         long_seq_length=4,
         top_k=3,
     )
-    training = SequenceTraining("sim", workload.make_rows(sizes), sizes)
+    training = SequenceTraining(workload.make_rows(sizes), sizes, "sim")
     training.save_weights(tmp_path / "sim.npz")
     losses = [training.step() for _ in range(30)]
     assert losses[-1] < losses[0] / 2

@@ -1,16 +1,48 @@
-"""Logistic regression on one-hot ids and numerical features, in NumPy."""
+"""Models to compare with: popularity of items; logistic regression on one-hot ids, in NumPy."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow.parquet
 
+from dataloading.interactions.stored import num_users_and_items, read_interactions, read_series
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.metrics.classification import make_metrics
+from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 
 BATCH_SIZE = 256
 RATES = (0.05, 0.2)
+
+
+def popularity(rows: Path) -> tuple[float, float]:
+    """HR@10 and NDCG@10, on the test split, of an item's number of training interactions."""
+    spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
+    num_items = num_users_and_items(spec)[1]
+    counts = np.bincount(read_interactions(spec, fs.TRAIN).items, minlength=num_items)
+    series = read_series(spec, fs.TEST)
+    return popularity_of(counts, series.items, series.labels)
+
+
+def popularity_of(counts, items, labels) -> tuple[float, float]:
+    """HR@10 and NDCG@10 of `counts` of items [n, length], whose positives have label 1."""
+    labels = np.broadcast_to(labels, items.shape)
+    ranks = ranks_of_positives(items, labels, counts[items].astype(float))
+    by_rank = np.bincount(ranks, minlength=items.shape[1])
+    return hit_rate(by_rank, 10), ndcg(by_rank, 10)
+
+
+def sequence_popularity(parquet: Path, split: str) -> float:
+    """AUC of the number of training events of the target item."""
+    columns = ["label", "item_id_trgt"]
+    tables = (pyarrow.parquet.read_table(parquet / m, columns=columns) for m in ("train", split))
+    (clicked, shown), (labels, items) = (
+        [table[name].to_numpy() for name in columns] for table in tables
+    )
+    counts = np.bincount(shown[clicked == 1], minlength=1 + max(shown.max(), items.max()))
+    return _auc(labels, counts[items])
 
 
 class OneHotRows(NamedTuple):
@@ -25,7 +57,6 @@ class OneHotRows(NamedTuple):
 
 
 def read_rows(spec: FeatureSpec, split: str) -> OneHotRows:
-    """Returns the rows of split binaries."""
     columns = {}
     for chunk in spec.source_spec[split]:
         dtype = np.dtype([(f, spec.dtype(f), (spec.hotness(f),)) for f in chunk.features])
@@ -64,7 +95,9 @@ def evaluate_linear_model(folder: Path) -> float:
     return auc(test, *weights)
 
 
-def fit(rows: OneHotRows, num_ids: int, rate: float, epochs: int):
+def fit(
+    rows: OneHotRows, num_ids: int, rate: float, epochs: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the weights of ids and of the dense part after each epoch."""
     weights, dense = np.zeros(num_ids), np.zeros(rows.dense.shape[1])
     sums, dense_sums = np.full_like(weights, 0.1), np.full_like(dense, 0.1)
@@ -74,8 +107,8 @@ def fit(rows: OneHotRows, num_ids: int, rate: float, epochs: int):
         for chosen in np.array_split(rng.permutation(num_rows), -(-num_rows // BATCH_SIZE)):
             batch = rows.at(chosen)
             error = _probability(batch, weights, dense) - batch.labels
-            of_ids = np.repeat(error, batch.ids.shape[1])
-            gradient = np.bincount(batch.ids.ravel(), of_ids, num_ids) / BATCH_SIZE**0.5
+            id_errors = np.repeat(error, batch.ids.shape[1])
+            gradient = np.bincount(batch.ids.ravel(), id_errors, num_ids) / BATCH_SIZE**0.5
             dense_gradient = error @ batch.dense / BATCH_SIZE**0.5
             sums += gradient**2
             dense_sums += dense_gradient**2
@@ -85,9 +118,12 @@ def fit(rows: OneHotRows, num_ids: int, rate: float, epochs: int):
 
 
 def auc(rows: OneHotRows, weights: np.ndarray, dense: np.ndarray) -> float:
-    """Returns the AUC of the model."""
+    return _auc(rows.labels, _probability(rows, weights, dense))
+
+
+def _auc(labels: np.ndarray, scores: np.ndarray) -> float:
     metrics = make_metrics(None)
-    metrics.update(rows.labels, _probability(rows, weights, dense).astype(np.float32))
+    metrics.update(labels, scores.astype(np.float32))
     return metrics.result().auc
 
 

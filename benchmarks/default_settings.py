@@ -9,20 +9,26 @@ documentation. The metric is that of the test split after the last epoch: nothin
 """
 
 import argparse
-import json
-import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.default_settings import data_sets
-from benchmarks.default_settings.linear_model import evaluate_linear_model
-from benchmarks.harness.machine import describe
-from benchmarks.harness.recipe_runs import run
-from benchmarks.ncf_accuracy import TASKS, popularity
-from benchmarks.sequence_accuracy import popularity as sequence_popularity
+import numpy as np
+
+from benchmarks.harness.report import table
+from benchmarks.ncf_accuracy import TASKS
+from benchmarks.quality import data_sets, simple_models
+from benchmarks.quality.recipe_runs import (
+    keep,
+    mean_and_range,
+    read_kept,
+    run,
+    study_page,
+    summary_of,
+)
 
 METRICS = ("hr@10", "test_auc", "auc")
 SCHEDULE = ("--warmup_steps=20", "--decay_start_step=0", "--decay_power=1")
@@ -103,18 +109,17 @@ def train(
             *("--eval_mapping=test", "--print_freq=100000", *case.flags, *flags),
         )
         seconds = time.perf_counter() - began
-        *_, last = Path(folder, "log.json").read_text().splitlines()
-    summary = json.loads(last.removeprefix("DLLL "))["data"]
+        summary = summary_of(Path(folder))
     return [next(summary[name] for name in METRICS if name in summary), seconds]
 
 
 def evaluate_simple_model(case: QualityCase, rows: Path) -> float:
     """Returns the metric of popularity or of a logistic regression."""
     if case.script == "ncf.py":
-        return popularity(rows)[0]
+        return simple_models.popularity(rows)[0]
     if case.script == "sim.py":
-        return sequence_popularity(rows.with_name(rows.name + "_parquet"), "test")
-    return evaluate_linear_model(rows)
+        return simple_models.sequence_popularity(data_sets.parquet_of(rows), "test")
+    return simple_models.evaluate_linear_model(rows)
 
 
 def measure(name: str, args: argparse.Namespace, results: dict) -> None:
@@ -133,35 +138,25 @@ def measure(name: str, args: argparse.Namespace, results: dict) -> None:
             print(name, side, "seed", seed, runs[-1], flush=True)
 
 
-def page(results: dict[str, dict]) -> str:
-    """The results as Markdown."""
-    facts = "\n".join(f"- {name}: {value}" for name, value in describe().items())
-
-    def cell(runs: list[list[float]] | None) -> str:
+def results_table(results: dict[str, dict]) -> list[str]:
+    def cells(runs: list[list[float]] | None) -> tuple[str, str]:
         if not runs:
-            return "| "
-        values = [value for value, _ in runs]
-        seconds = statistics.median(seconds for _, seconds in runs)
-        spread = f" ({min(values):.4f}, {max(values):.4f})" if len(values) > 1 else ""
-        return f"{statistics.mean(values):.4f}{spread} | {seconds:.0f}"
+            return "", ""
+        values, seconds = zip(*runs, strict=True)
+        return mean_and_range(values), f"{np.median(seconds):.0f}"
 
-    lines = ["# Quality without flags", "", "`python -m benchmarks.default_settings`", "", facts]
-    lines += [
-        "",
-        "AUC on the test split, of `ncf.py` HR@10: means over seeds (lowest, highest), and median",
-        "seconds of the whole training command. Simple: popularity of the item (NCF, SIM, DIEN and",
-        "DIN), else logistic regression on one-hot ids and numerical features.",
-        "",
-        "| data set and recipe | seeds | no flags | s | tuned flags | s | simple |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    rows = [
+        (
+            *(name, len(row["none"]), *cells(row["none"]), *cells(row.get("tuned"))),
+            f"{row['simple']:.4f}",
+        )
+        for name, row in results.items()
     ]
-    for name, row in results.items():
-        sides = f"{cell(row['none'])} | {cell(row.get('tuned'))}"
-        lines.append(f"| {name} | {len(row['none'])} | {sides} | {row['simple']:.4f} |")
-    return "\n".join(lines) + "\n"
+    columns = ("data set and recipe", "seeds", "no flags", "s", "tuned flags", "s", "simple")
+    return table(columns, rows)
 
 
-def main() -> None:
+def main() -> int:
     """Prepares, trains, evaluates and writes the page."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--data", type=Path, required=True)
@@ -174,15 +169,23 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     results = {}
     for name in args.only or CASES:
-        kept = args.work / f"{name.replace(' ', '_')}.json"
-        results[name] = json.loads(kept.read_text()) if kept.exists() else {}
+        path = args.work / f"{name.replace(' ', '_')}.json"
+        results[name] = read_kept(path)
         try:
             measure(name, args, results[name])
         finally:
-            kept.write_text(json.dumps(results[name]))
-    args.output.write_text(page(results))
-    print(args.output.read_text())
+            keep(path, results[name])
+    page = study_page(
+        "Quality without flags",
+        "default_settings",
+        "AUC on the test split, of `ncf.py` HR@10: means over seeds (lowest, highest), and median",
+        "seconds of the whole training command. Simple: popularity of the item (NCF, SIM, DIEN and",
+        "DIN), else logistic regression on one-hot ids and numerical features.",
+        "",
+        *results_table(results),
+    )
+    return page.finish(args.output)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

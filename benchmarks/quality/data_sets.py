@@ -1,4 +1,4 @@
-"""Data sets of `default_settings`, prepared by the documented commands, once per folder."""
+"""Data sets of the studies, prepared by the documented commands, once per folder."""
 
 import csv
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness.recipe_runs import run
+from benchmarks.quality.recipe_runs import run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,72 +54,83 @@ def movielens_clicks(data: Path, work: Path) -> Path:
     if rows.exists():
         return rows
     raw.mkdir(exist_ok=True)
-    with open(data / "movielens_latest_small/movies.csv", newline="") as file:
-        genres = {row["movieId"]: row["genres"].split("|")[0] for row in csv.DictReader(file)}
-    with open(data / "movielens_latest_small/ratings.csv", newline="") as file:
-        ratings = list(csv.DictReader(file))
-    order = np.random.default_rng(0).permutation(len(ratings))
-    cut = len(order) * 9 // 10
-    for split, chosen in (("train", order[:cut]), ("test", order[cut:])):
-        with open(raw / f"{split}.csv", "w") as file:
-            for row in (ratings[i] for i in chosen):
-                liked = int(float(row["rating"]) >= 4)
-                film = row["movieId"]
-                print(f"{liked},{row['userId']},{film},{genres[film]}", file=file)
-    chunk = "{type: csv, features: [liked, user, film, genre], files: [%s.csv]}"
+    tables = []
+    for name in ("movies", "ratings"):
+        with open(data / f"movielens_latest_small/{name}.csv", newline="") as file:
+            tables.append(list(csv.DictReader(file)))
+    genres = {movie["movieId"]: movie["genres"].split("|")[0] for movie in tables[0]}
+    clicks = [
+        f"{int(float(r['rating']) >= 4)},{r['userId']},{r['movieId']},{genres[r['movieId']]}\n"
+        for r in tables[1]
+    ]
+    order = np.random.default_rng(0).permutation(len(clicks))
+    sources = ""
+    for split, chosen in zip(
+        ("train", "test"), np.split(order, [len(order) * 9 // 10]), strict=True
+    ):
+        (raw / f"{split}.csv").write_text("".join(clicks[i] for i in chosen))
+        features = "features: [liked, user, film, genre]"
+        sources += f"  {split}: [{{type: csv, {features}, files: [{split}.csv]}}]\n"
     (raw / "feature_spec.yaml").write_text(
         "feature_spec: {liked: {}, user: {}, film: {}, genre: {}}\n"
-        "source_spec:\n"
-        + "".join(f"  {split}: [{chunk % split}]\n" for split in ("train", "test"))
-        + "channel_spec: {label: [liked], numerical: [], categorical: [user, film, genre]}\n"
+        f"source_spec:\n{sources}"
+        "channel_spec: {label: [liked], numerical: [], categorical: [user, film, genre]}\n"
     )
     command = ("-m", "dataloading.transcode", "--input", raw, "--output", rows)
     run(*command, "--categorify", "all")
     return rows
 
 
-def _interactions(source: Path, rows: Path) -> Path:
+def interactions(source: Path, rows: Path, *flags: object) -> Path:
+    """Users and items of a log of ratings, or of files with published negatives."""
     if not rows.exists():
-        run("-m", "preproc.movielens", "--input", source, "--output", rows)
+        run("-m", "preproc.movielens", "--input", source, "--output", rows, *flags)
     return rows
 
 
 def lastfm(data: Path, work: Path) -> Path:
     """Last.fm with the negatives of its test file."""
-    return _interactions(data / "ncf_lastfm", work / "lastfm")
+    return interactions(data / "ncf_lastfm", work / "lastfm")
 
 
 def ml_1m(data: Path, work: Path) -> Path:
     """MovieLens 1M with the negatives of its test file."""
-    return _interactions(data / "ncf_ml1m", work / "ml_1m")
+    return interactions(data / "ncf_ml1m", work / "ml_1m")
 
 
 def movielens(data: Path, work: Path) -> Path:
     """The last interaction of each user among 100 drawn ones."""
-    return _interactions(data / "movielens_latest_small/ratings.csv", work / "movielens")
+    return interactions(data / "movielens_latest_small/ratings.csv", work / "movielens")
 
 
-def _histories(rows: Path, *flags: object) -> Path:
+def parquet_of(rows: Path) -> Path:
+    """The Parquet files that histories were made of."""
+    return rows.with_name(f"{rows.name}_parquet")
+
+
+def _histories(rows: Path, batch_size: int, *flags: object) -> Path:
+    parquet = parquet_of(rows)
     if not rows.exists():
-        parquet = rows.with_name(rows.name + "_parquet")
-        run("-m", "preproc.amazon_books", *flags, "--min_events", 3, "--output_path", parquet)
+        flags = (*flags, "--min_events", 3, "--validation_event", "--output_path", parquet)
+        run("-m", "preproc.amazon_books", *flags)
         run(
             *("-m", "preproc.amazon_books.parquet_to_tfrecord", "--amazon_dataset_path", parquet),
-            *("--tfrecord_output_dir", rows),
-            *("--prebatch_train_size", 256, "--prebatch_test_size", 256),
+            *("--tfrecord_output_dir", rows, "--prebatch_train_size", batch_size),
+            *("--prebatch_test_size", batch_size),
         )
     return rows
 
 
+def purchases(folder: Path, rows: Path, batch_size: int) -> Path:
+    """Purchases of items of a category; a user's last but one event validates."""
+    files = ("--interactions", folder / "train.csv", "--items", folder / "item_meta.csv")
+    form = ("--input_format", "csv", "--delimiter", "tab", "--item_features", "i_category")
+    return _histories(rows, batch_size, *form, *files)
+
+
 def grocery(data: Path, work: Path) -> Path:
-    """Purchases of groceries as in `sequence_accuracy`; a user's last but one event validates."""
-    folder = data / "amazon_grocery"
-    return _histories(
-        work / "grocery",
-        *("--input_format", "csv", "--delimiter", "tab", "--interactions", folder / "train.csv"),
-        *("--items", folder / "item_meta.csv", "--item_features", "i_category"),
-        "--validation_event",
-    )
+    """Purchases of groceries as in `sequence_accuracy`."""
+    return purchases(data / "amazon_grocery", work / "grocery", 256)
 
 
 def musical(data: Path, work: Path) -> Path:
@@ -129,5 +140,4 @@ def musical(data: Path, work: Path) -> Path:
     link = raw / "reviews_Books.json"
     if not link.exists():
         link.symlink_to((data / "amazon_musical/Musical_Instruments.json").resolve())
-    rows = work / "musical"
-    return _histories(rows, "--amazon_dataset_path", raw, "--no_metadata", "--validation_event")
+    return _histories(work / "musical", 256, "--amazon_dataset_path", raw, "--no_metadata")

@@ -1,0 +1,194 @@
+"""Preparations of data sets as commands: seconds, peak memory, and the files that they leave."""
+
+import argparse
+import hashlib
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+
+from benchmarks.harness import report
+from benchmarks.harness.report import spread
+
+ROOT = Path(__file__).resolve().parents[2]
+_SAMPLE_S = 0.5  # between two samples of the memory, each of which takes the kernel some work
+
+
+class PreparationRun(NamedTuple):
+    """One command.
+
+    Attributes:
+        elapsed_s: from its start to its end.
+        peak_mib: sampled memory of its processes and of those that work for it: the sum of
+            proportional set sizes (a page that n processes share counts as 1/n of a page in each).
+        resident_mib: largest resident memory of one process, as the kernel counts it.
+        log: its output.
+        checksum: of the files that it left.
+    """
+
+    elapsed_s: float
+    peak_mib: float
+    resident_mib: float = 0.0
+    log: str = ""
+    checksum: str = ""
+
+
+def run(module: str, *arguments: object, others: Sequence[int] = ()) -> PreparationRun:
+    """Runs a module, with the processes `others` working for it, and waits for it.
+
+    Raises:
+        RuntimeError: it fails; the message holds its output.
+    """
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    peak_mib = 0.0
+    with tempfile.TemporaryFile("w+") as log:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        handle = os.pidfd_open(process.pid)
+        while not select.select([handle], [], [], _SAMPLE_S)[0]:
+            used_mib = sum(tree_memory_mib(pid) for pid in (process.pid, *others))
+            peak_mib = max(peak_mib, used_mib)
+        os.close(handle)
+        _, status, usage = os.wait4(process.pid, 0)
+        elapsed_s = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        log.seek(0)
+        output = log.read()
+    if process.returncode:
+        raise RuntimeError(f"{command} failed with {process.returncode}:\n{output}")
+    return PreparationRun(elapsed_s, peak_mib, usage.ru_maxrss / 1024, output)
+
+
+def tree_memory_mib(pid: int) -> float:
+    """Memory of a process and its descendants now; 0 for those that have ended."""
+    total = 0
+    try:
+        process = psutil.Process(pid)
+        tree = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0.0
+    for process in tree:
+        try:
+            total += process.memory_full_info().pss
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return total / 2**20
+
+
+def checksum(folder: Path) -> str:
+    """SHA-256 over names and contents of all files."""
+    total = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with open(path, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{path.relative_to(folder)} {content}\n".encode())
+    return total.hexdigest()
+
+
+def prepare(
+    output: Path,
+    module: str,
+    *arguments: object,
+    others: Sequence[int] = (),
+    checksum_of: Callable[[Path], str] = checksum,
+) -> PreparationRun:
+    """Runs a preparation that writes the folder `output`, which is removed again."""
+    result = run(module, *arguments, others=others)
+    digest = checksum_of(output)
+    shutil.rmtree(output)
+    return result._replace(checksum=digest)
+
+
+def compare(
+    order: Sequence[str], prepare_side: Callable[[str], PreparationRun], repeats: int, what: str
+) -> dict[str, list[PreparationRun]]:
+    """Runs the sides in turn, in an order that changes from round to round.
+
+    Raises:
+        RuntimeError: two runs left different files, or another `what`.
+    """
+    runs: dict[str, list[PreparationRun]] = {side: [] for side in order}
+    for turn in range(repeats):
+        for side in order[:: -1 if turn % 2 else 1]:
+            result = prepare_side(side)
+            runs[side].append(result)
+            words = f"{result.elapsed_s:.1f} s, {result.peak_mib:.0f} MiB"
+            print(f"round {turn}: {side}: {words}", file=sys.stderr)
+    checksums = {each.checksum: side for side in runs for each in runs[side]}
+    if len(checksums) != 1:
+        raise RuntimeError(f"different {what}: {checksums}")
+    return runs
+
+
+def median_s(runs: Sequence[PreparationRun]) -> float:
+    return float(np.median([each.elapsed_s for each in runs]))
+
+
+def table(
+    runs: Mapping[str, Sequence[PreparationRun]],
+    unit: str,
+    count: int,
+    extra: Mapping[str, Callable[[Sequence[PreparationRun]], float]] | None = None,
+) -> list[str]:
+    """Seconds (median, least, most), speed and highest peak memory of all sides.
+
+    Args:
+        runs: by side.
+        unit: name of the items that a preparation reads.
+        count: their number.
+        extra: more columns.
+    """
+    extra = extra or {}
+    columns = ("side", "seconds", f"{unit} per second", *extra, "peak memory, MiB")
+    rows = []
+    for side, each in runs.items():
+        speed = f"{count / median_s(each):,.0f}"
+        cells = (f"{value(each):.1f}" for value in extra.values())
+        peak = f"{max(run.peak_mib for run in each):,.0f}"
+        rows.append((side, spread([run.elapsed_s for run in each]), speed, *cells, peak))
+    return report.table(columns, rows)
+
+
+def growth(
+    unit: str,
+    counts: Sequence[int],
+    generate: Callable[[int], Path],
+    prepare_log: Callable[[Path], Sequence[PreparationRun]],
+) -> tuple[list[str], list[float]]:
+    """Prepares logs of several lengths; returns a table, and the peak memory of each in MiB."""
+    rows, peaks = [], []
+    for count in counts:
+        log = generate(count)
+        runs = prepare_log(log)
+        peaks.append(max(run.peak_mib for run in runs))
+        rows.append(
+            (f"{count:,}", f"{size_mb(log):,.0f}", f"{median_s(runs):.1f}", f"{peaks[-1]:,.0f}")
+        )
+        shutil.rmtree(log)
+    return report.table((unit, "log, MB", "seconds", "peak memory, MiB"), rows, 0), peaks
+
+
+def size_mb(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+
+
+def versions(*packages: str) -> str:
+    return ", ".join(f"{name} {version(name)}" for name in packages)
+
+
+def parser_of(description: str, repeats: int) -> argparse.ArgumentParser:
+    """A parser with the flags of all comparisons of preparations."""
+    parser = report.parser_of(description)
+    parser.add_argument("--repeats", type=int, default=repeats, help="rounds")
+    parser.add_argument("--work_dir", type=Path, help="of temporary files; default: the system's")
+    return parser

@@ -1,0 +1,55 @@
+"""Trainings by the recipes' command lines, and their metrics."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.report import Page
+
+
+def run(*command: object) -> None:
+    """Runs Python quietly; exits with its output if it fails."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    result = subprocess.run(
+        [sys.executable, *map(str, command)], capture_output=True, text=True, env=environment
+    )
+    if result.returncode:
+        raise SystemExit(f"{' '.join(map(str, command))}\n{result.stdout}{result.stderr}")
+
+
+def log_of(run_dir: Path) -> list[dict[str, Any]]:
+    """Entries of a run's log; the last one is the summary."""
+    lines = (run_dir / "log.json").read_text().splitlines()
+    return [json.loads(line.removeprefix("DLLL ")) for line in lines]
+
+
+def summary_of(run_dir: Path) -> dict[str, Any]:
+    return log_of(run_dir)[-1]["data"]
+
+
+def mean_and_range(values: Sequence[float]) -> str:
+    spread = f" ({min(values):.4f}, {max(values):.4f})" if len(values) > 1 else ""
+    return f"{np.mean(values):.4f}{spread}"
+
+
+def read_kept(path: Path | None) -> dict[str, Any]:
+    """Results of earlier runs in a JSON file; empty without one."""
+    return json.loads(path.read_text()) if path and path.exists() else {}
+
+
+def keep(path: Path | None, results: dict[str, Any]) -> None:
+    if path:
+        path.write_text(json.dumps(results, indent=1))
+
+
+def study_page(title: str, name: str, *lines: str) -> Page:
+    """A page with the command line as it was typed."""
+    page = Page(title, [f"`python -m benchmarks.{name} {' '.join(sys.argv[1:])}`"], [])
+    page.add("Results", *lines)
+    return page
