@@ -20,12 +20,8 @@ class SeriesCheck:
     Where the metadata have the rows per series, these are neighbours, of one user, and one of
     them has the label 1. Elsewhere there is no label, or it is one of `train` and always 1.
 
-    Args:
-        spec: the raw interactions.
-        mapping: e.g. `test`.
-
     Raises:
-        ValueError: the metadata are wrong, or do not go with the columns.
+        ValueError: a rule is broken, or the metadata are wrong.
     """
 
     def __init__(self, spec: RawSpec, mapping: str):
@@ -39,15 +35,7 @@ class SeriesCheck:
         self._users = self._labels = pa.array([])
 
     def add(self, values: dict[str, pa.Array], block_of: dict[str, Block]) -> None:
-        """Takes in the next rows.
-
-        Args:
-            values: feature -> its values of these rows.
-            block_of: feature -> the block that they are from.
-
-        Raises:
-            ValueError: a rule is broken; the message names file and row.
-        """
+        """Takes in the next rows: by feature their values, and the block that they are from."""
         if self._label is None:
             return
         labels = values[self._label]
@@ -74,11 +62,7 @@ class SeriesCheck:
         self._users, self._labels = users[end:], labels[end:]
 
     def end(self) -> None:
-        """Call after the last row.
-
-        Raises:
-            ValueError: the last series is cut off.
-        """
+        """Checks that the last series is whole."""
         if len(self._labels):
             raise ValueError(
                 f"{self._where}: its last series has {len(self._labels)} rows, and {self._key} is "

@@ -48,13 +48,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class KnownData:
-    """An earlier data set of transcode, as --vocabulary names it.
-
-    Attributes:
-        path: its feature spec.
-        spec: the same, read.
-        encoding: of its rows.
-    """
+    """An earlier data set of transcode: the file of its feature spec, the spec, its encoding."""
 
     path: Path
     spec: FeatureSpec
@@ -62,11 +56,7 @@ class KnownData:
 
     @classmethod
     def read(cls, flags: argparse.Namespace) -> "KnownData":
-        """Reads the data set of --vocabulary, a folder or a feature spec.
-
-        Raises:
-            ValueError: transcode did not write it, or flags contradict its encoding.
-        """
+        """Reads the data set of --vocabulary, whose encoding no flag may contradict."""
         for name in _FLAGS:
             if getattr(flags, name) not in (None, False):
                 raise ValueError(

@@ -171,11 +171,8 @@ class Roles:
 
 
 def _columns_of(path: Path) -> tuple[list[str], dict]:
-    """Returns (the columns of a file, the keys of its chunk in a feature spec but for features).
-
-    Columns of a CSV file are those of its first line, which is divided at tabs if it has any, else
-    at commas. A column without a name is left out.
-    """
+    """Returns the columns of a file that have a name, and its chunk without features. The first
+    line of a CSV file is divided at tabs if it has any, else at commas."""
     kind = next((kind for end, kind in _ENDINGS.items() if path.name.endswith(end)), None)
     if kind is None:
         raise ValueError(
@@ -208,12 +205,8 @@ def _columns_of(path: Path) -> tuple[list[str], dict]:
 
 
 def new_content(path: Path, roles: Roles, chunk_size: int) -> tuple[dict, str]:
-    """Returns (sections of the simplified feature spec of a new data set, the spec for people).
-
-    Args:
-        path: the file.
-        roles: what is known of its columns.
-        chunk_size: the most rows to read at a time.
+    """Returns the sections of the simplified feature spec of a new data set, and the spec for
+    people.
 
     Raises:
         ValueError: the file cannot be read, or the roles do not fit its columns.
@@ -307,11 +300,7 @@ def _printed(content: dict, reasons: dict[str, str]) -> str:
 def known_content(path: Path, known: FeatureSpec, derived: set[str], mapping: str) -> dict:
     """Returns the sections of the simplified feature spec of more rows of an earlier data set.
 
-    Args:
-        path: the file; its columns are found by name, the label may be absent.
-        known: the earlier data set.
-        derived: its features that raw data does not have.
-        mapping: what the rows are called.
+    The columns of the file are found by name; the label and the derived features may be absent.
     """
     columns, chunk = _columns_of(path)
     channels = {

@@ -19,7 +19,6 @@ from dataloading.interactions.stored import check_channels
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import data_set_folder
 from dataloading.table_input import values as table_values
-from dataloading.table_input.duckdb_session import DuckDBSession
 from dataloading.table_input.files import Block, mapping_blocks
 from dataloading.table_input.values import BadValue
 from dataloading.transcode import stored_files
@@ -60,16 +59,15 @@ def transcode(
 
     Args:
         spec: the raw data; with `split` its only mapping is `train`.
-        split: divides the rows into train, validation and test.
         output: new or empty, or with `overwrite` a data set to replace.
-        spec_file: name of the YAML file in it.
+        split: divides the rows into train, validation and test.
+        spec_file: name of the YAML file in `output`.
         chunk_size: the most rows to work on at a time.
         memory_limit_bytes: for counting and looking up texts, and for sorting times.
 
     Returns:
-        The spec as written. Its metadata is that of `spec` and, under `transcode`, the rows and, of
-        clicks, the click rate of each mapping, the share of the values of each feature of
-        `categorify` that have the id `vocabulary.UNKNOWN`, and the encoding.
+        The spec as written. Its metadata is that of `spec` and, under `transcode`, the encoding and
+        rows, click rate and shares of unknown and missing values of each mapping.
 
     Raises:
         ValueError: a rule of the raw data is broken; the message names file and row.
@@ -79,12 +77,12 @@ def transcode(
         raise ValueError(f"{spec.origin}: metadata: '{METADATA}' is written here; rename the key")
     with data_set_folder(output, overwrite, spec_file) as folder:
         with tempfile.TemporaryDirectory(prefix=".scratch.", dir=folder) as scratch:
-            session = DuckDBSession(Path(scratch) / "duckdb", memory_limit_bytes)
-            routes = routes_of(spec, split, session, Path(scratch), chunk_size)
+            session = Vocabularies(Path(scratch) / "duckdb", memory_limit_bytes)
+            routes = routes_of(spec, split, session, chunk_size)
             work = _Transcoding(spec, routes, encoding, folder, Path(scratch))
             for route in routes:
                 work.stage(route, chunk_size)
-            final = work.finish(memory_limit_bytes)
+            final = work.finish(session)
         for mapping in final.source_spec if spec.is_interactions else ():
             check_channels(final, mapping)
         final.validate_files()
@@ -212,12 +210,11 @@ class _Transcoding:
                 clicks = np.count_nonzero(_numbers(rows, self._staged[name]))
                 self._clicks[mapping] += int(clicks)
 
-    def finish(self, memory_limit_bytes: int) -> FeatureSpec:
+    def finish(self, vocabularies: Vocabularies) -> FeatureSpec:
         """Encodes the staged rows; returns the spec of the data set."""
         for feature in self._numericals.values():
             feature.complete()
         self._spec = with_indicators(self._spec, self._numericals.values())
-        vocabularies = Vocabularies(self._scratch / "duckdb", memory_limit_bytes)
         texts = TextIds(self._encoding, self._folder, vocabularies, self._texts)
         with ExitStack() as stack:
             if self._encoding.categorify:

@@ -1,7 +1,6 @@
 """Division of the rows of one raw mapping into train, validation and test.
 
-Shares of rows, drawn at random or in the order of time. A row's part depends on its number (or its
-time) alone, so that neither the size of a block nor the division into files matters.
+A row's split depends on its number or its time alone, not on the size of a block or the files.
 """
 
 import math
@@ -57,13 +56,7 @@ def parse_shares(text: str) -> dict[str, float]:
 
 
 class SplitRequest(NamedTuple):
-    """The flags of a split.
-
-    Attributes:
-        shares: split -> share of the rows.
-        seed: of a random split.
-        column: of a split by time; None: at random.
-    """
+    """Shares of the splits, drawn at random, or in the order of a column of times."""
 
     shares: dict[str, float]
     seed: int = 0
@@ -72,23 +65,14 @@ class SplitRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class RandomSplit:
-    """Rows drawn at random, each by a hash of its number and the seed.
-
-    Attributes:
-        shares: split -> share of the rows; they add up to 1.
-        seed: 0 or more; another seed draws other rows.
-    """
+    """Rows drawn at random, each by a hash of its number and the seed."""
 
     shares: dict[str, float]
     seed: int = 0
 
     def parts(self, first_row: int, block_of: dict[str, Block]) -> np.ndarray:
-        """Returns the number of the split of each row of neighbouring ones.
-
-        Args:
-            first_row: number of the first one in the raw mapping, from 0.
-            block_of: raw column -> its block of these rows.
-        """
+        """Returns the number of the split of each of the rows from `first_row` on, counted from 0
+        in the raw mapping; `block_of` has the block of each raw column."""
         bounds = np.cumsum(list(self.shares.values()))[:-1]
         num_rows = next(iter(block_of.values())).num_rows
         return np.searchsorted(bounds, _uniform(first_row, num_rows, self.seed), side="right")
@@ -112,13 +96,10 @@ class TimeSplit:
     """Rows in the order of a column, the earliest first; rows of one time stay together.
 
     Attributes:
-        shares: split -> share of the rows.
-        column: name of the raw column.
-        time_type: of its texts.
+        time_type: of the texts of the column.
         bounds: the last time of each split but the last one.
     """
 
-    shares: dict[str, float]
     column: str
     time_type: pa.DataType
     bounds: tuple
@@ -141,7 +122,7 @@ class Route(NamedTuple):
 
     Attributes:
         source: the raw mapping.
-        targets: the mappings of the data set that get its rows.
+        targets: mappings of the data set, in the order of their numbers in the split.
         split: which row goes where; None: all to the only target.
     """
 
@@ -165,16 +146,9 @@ def routes_of(
     spec: RawSpec,
     request: SplitRequest | None,
     session: DuckDBSession,
-    scratch: Path,
     chunk_size: int,
 ) -> list[Route]:
-    """Returns where the rows of each raw mapping go.
-
-    Args:
-        spec: the raw data; with a request its only mapping is `train`.
-        session: sorts times; entered here if needed.
-        scratch: a folder for them.
-        chunk_size: the most rows to work on at a time.
+    """Returns where the rows of each raw mapping go; `session` is entered to sort times.
 
     Raises:
         ValueError: there is no such column, or a value is missing or not a time.
@@ -192,15 +166,15 @@ def routes_of(
                 "feature_spec and in the chunk's features"
             )
         with session:
-            split = _time_split(spec, request, session, scratch / "times.parquet", chunk_size)
+            split = _time_split(spec, request, session, chunk_size)
     return [Route(TRAIN, tuple(request.shares), split)]
 
 
 def _time_split(
-    spec: RawSpec, request: SplitRequest, session: DuckDBSession, file: Path, chunk_size: int
+    spec: RawSpec, request: SplitRequest, session: DuckDBSession, chunk_size: int
 ) -> TimeSplit:
     """Reads the column once for each type that it may have."""
-    failures = []
+    file, failures = session.scratch.with_name("times"), []
     for time_type in _TIME_TYPES:
         num_rows, failure = _write_times(spec, request.column, time_type, file, chunk_size)
         if failure:
@@ -213,8 +187,7 @@ def _time_split(
                 f"SELECT time FROM {read_parquet(file)} ORDER BY time LIMIT 1 OFFSET {offset}"
             ).fetchone()
             bounds.append(bound)
-        file.unlink()
-        return TimeSplit(request.shares, request.column, time_type, tuple(bounds))
+        return TimeSplit(request.column, time_type, tuple(bounds))
     raise ValueError(max(failures, key=lambda failure: failure[0])[1])
 
 
@@ -246,11 +219,7 @@ def _stored_type(time_type: pa.DataType) -> pa.DataType:
 
 
 def _times(column: pa.Array, time_type: pa.DataType) -> np.ndarray:
-    """Returns the times of a column of text, numbers, dates or timestamps, as float64 or int64.
-
-    Raises:
-        BadValue: a value is missing or is not of the type; `index` is its row.
-    """
+    """Returns the times of a column of text, numbers, dates or timestamps, as float64 or int64."""
     values = table_values.flat(column, 1)
     if pa.types.is_temporal(values.type) and not pa.types.is_time(values.type):
         values = values.cast(pa.timestamp("us"), safe=False)

@@ -41,23 +41,17 @@ class StagedRows:
 
 
 def put(stream: BinaryIO, values: np.ndarray) -> None:
-    """Appends the bytes of an array to a file.
-
-    Raises:
-        OSError: it cannot; the message names the file.
-    """
+    """Appends the bytes of an array to a file; errors name the file."""
     with write_errors_name(Path(stream.name)):
         values.tofile(stream)
         stream.flush()
 
 
 def stored_layout(spec: RawSpec, cardinalities: dict[str, int], folder: Path) -> FeatureSpec:
-    """Returns the feature spec of the raw features as split binaries.
+    """Returns the feature spec of the raw features as split binaries in a folder.
 
-    Args:
-        cardinalities: of features of ids, in addition to those of the raw spec; an absent dtype
-            is the smallest that holds the ids.
-        folder: what the file names are relative to.
+    `cardinalities` are in addition to those of the raw spec. An absent dtype is the smallest that
+    holds the ids.
     """
     features = {}
     for name, keys in spec.features.items():

@@ -7,7 +7,7 @@ feature: values are filled first, then standardized, then rounded once.
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -63,7 +63,14 @@ def parse_fill(text: str | None, spec: RawSpec) -> dict[str, str | float]:
     default = None
     for item in text.split(",") if text is not None else ():
         name, _, value = item.rpartition("=")
-        number = _fill_value(value, text)
+        try:
+            number = value if value == MEAN else float(value)
+        except ValueError:
+            number = math.nan
+        if number != MEAN and not math.isfinite(number):
+            raise ValueError(
+                f"--fill_missing is '{text}': expected '{MEAN}' or a finite number, got '{value}'"
+            )
         if not name and "=" not in item and default is None:
             default = number
         elif name in numericals and name not in values:
@@ -78,20 +85,6 @@ def parse_fill(text: str | None, spec: RawSpec) -> dict[str, str | float]:
     if default is not None:
         values = {name: values.get(name, default) for name in numericals}
     return values
-
-
-def _fill_value(text: str, whole: str) -> str | float:
-    if text == MEAN:
-        return MEAN
-    try:
-        number = float(text)
-    except ValueError:
-        number = np.nan
-    if not np.isfinite(number):
-        raise ValueError(
-            f"--fill_missing is '{whole}': expected '{MEAN}' or a finite number, got '{text}'"
-        )
-    return number
 
 
 def parse_standardize(text: str, spec: RawSpec) -> tuple[str, ...]:
@@ -122,30 +115,22 @@ def known_rules(own: Mapping, origin: str) -> NumericalRules:
     Raises:
         ValueError: the metadata are damaged.
     """
-    values, indicators = own.get("fill_missing", {}), own.get("missing_indicators", {})
-    numbers = isinstance(values, dict) and all(
-        isinstance(value, int | float) for value in values.values()
-    )
-    if not numbers or not isinstance(indicators, dict) or not set(indicators) <= set(values):
-        raise ValueError(
-            f"{origin}: metadata: 'fill_missing' is {values!r:.100} and 'missing_indicators' is "
-            f"{indicators!r:.100}; expected numbers and names of features, as transcode writes them"
-        )
-    stored = own.get("standardize", {})
     try:
-        scales = {name: Scale(**scale) for name, scale in stored.items()}
-        valid = all(
+        fill = {name: float(value) for name, value in own.get("fill_missing", {}).items()}
+        indicators = dict(own.get("missing_indicators", {}))
+        scales = {name: Scale(**scale) for name, scale in own.get("standardize", {}).items()}
+        valid = set(indicators) <= set(fill) and all(
             math.isfinite(scale.mean) and 0 <= scale.standard_deviation < math.inf
             for scale in scales.values()
         )
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError, ValueError):
         valid = False
     if not valid:
         raise ValueError(
-            f"{origin}: metadata: 'standardize' is {stored!r:.100}; expected a finite mean and "
-            "standard_deviation per feature, as transcode writes them"
+            f"{origin}: metadata: 'standardize', 'fill_missing' or 'missing_indicators' is "
+            "damaged; expected finite numbers per feature, as transcode writes them"
         )
-    return NumericalRules(values, False, tuple(scales), indicators, scales)
+    return NumericalRules(fill, False, tuple(scales), indicators, scales)
 
 
 class RunningStatistics:
@@ -184,15 +169,14 @@ class RunningStatistics:
 class NumericalFeature:
     """Reads, fills and standardizes the values of one feature.
 
-    Args:
-        name: of the feature.
-        spec: the raw data.
-        rules: of all features.
-
     Attributes:
         fill_value: replaces missing values; None: they are errors.
         scale: of a standardized feature, None for another one.
         indicator: name of the feature that marks missing values; empty: there is none.
+
+    Raises:
+        ValueError: there is no value in training to take a mean of, a value does not fit into the
+            dtype, or the name of an indicator is taken.
     """
 
     def __init__(self, name: str, spec: RawSpec, rules: NumericalRules):
@@ -207,11 +191,7 @@ class NumericalFeature:
 
     def read(self, values: pa.Array) -> np.ndarray:
         """Returns float64 values, rounded to the dtype unless they are standardized later; NaN is
-        a missing value.
-
-        Raises:
-            BadValue: a value is no number, is too large, or is missing and not filled.
-        """
+        a missing value. Raises `BadValue`."""
         fills = self.name in self._rules.fill
         numbers = table_values.numericals(values, self._read_dtype, may_miss=fills)
         return numbers.astype(np.float64)
@@ -223,27 +203,22 @@ class NumericalFeature:
         self._num_missing[mapping] += int(np.count_nonzero(np.isnan(values)))
 
     def complete(self) -> None:
-        """Fixes scale, fill value and indicator when all rows are read.
-
-        Raises:
-            ValueError: the feature has no value of which to take the mean, or the name of the
-                indicator is taken.
-        """
-        known = self._rules
-        if known.known_scales is not None:
-            self.scale = known.known_scales.get(self.name)
-        elif self.name in known.standardize:
+        """Fixes scale, fill value and indicator when all rows are read."""
+        rules = self._rules
+        if rules.known_scales is not None:
+            self.scale = rules.known_scales.get(self.name)
+        elif self.name in rules.standardize:
             if not self._statistics.count:
                 raise ValueError(
                     f"--standardize {self.name}: the feature has no value in '{TRAIN}': leave it "
                     f"out, or name the features to standardize (--standardize {NONE}: no feature)"
                 )
             self.scale = self._statistics.scale
-        if self.name in known.fill:
-            self.fill_value = self._rounded(known.fill[self.name])
-        if known.known_indicators is not None:
-            self.indicator = known.known_indicators.get(self.name, "")
-        elif known.mark_missing and self._num_missing[TRAIN]:
+        if self.name in rules.fill:
+            self.fill_value = self._rounded(rules.fill[self.name])
+        if rules.known_indicators is not None:
+            self.indicator = rules.known_indicators.get(self.name, "")
+        elif rules.mark_missing and self._num_missing[TRAIN]:
             self.indicator = f"{self.name}_missing"
         if self.indicator in (*self._spec.features, *self._spec.unused):
             raise ValueError(
@@ -276,9 +251,6 @@ class NumericalFeature:
             values: float64 [rows, hotness], NaN where missing.
             mapping: of the rows.
             first_row: number of the first row in the mapping, from 0.
-
-        Raises:
-            ValueError: a standardized value is too large for the dtype of the feature.
         """
         missing = np.isnan(values)
         if self.fill_value is not None:
@@ -321,34 +293,22 @@ class NumericalFeature:
 def with_indicators(spec: RawSpec, numericals: Collection[NumericalFeature]) -> RawSpec:
     """Returns the raw data with the indicators among its numerical features, each after its
     feature."""
-    indicators = {feature.name: feature.indicator for feature in numericals if feature.indicator}
-    if not indicators:
-        return spec
-
-    def extended(names: Iterable[str]) -> tuple[str, ...]:
-        pairs = ((name, indicators.get(name)) for name in names)
-        return tuple(name for pair in pairs for name in pair if name)
-
-    features = spec.features | {new: dict(spec.features[old]) for old, new in indicators.items()}
-    channels = spec.channels | {NUMERICAL_CHANNEL: extended(spec.channels[NUMERICAL_CHANNEL])}
-    sources = {
-        mapping: tuple(
-            dataclasses.replace(chunk, features=extended(chunk.features)) for chunk in chunks
-        )
-        for mapping, chunks in spec.sources.items()
-    }
-    return dataclasses.replace(spec, features=features, channels=channels, sources=sources)
+    features, channel = dict(spec.features), []
+    for feature in numericals:
+        channel.append(feature.name)
+        if feature.indicator:
+            channel.append(feature.indicator)
+            features[feature.indicator] = dict(features[feature.name])
+    channels = spec.channels | ({NUMERICAL_CHANNEL: tuple(channel)} if channel else {})
+    return dataclasses.replace(spec, features=features, channels=channels)
 
 
 def numerical_metadata(numericals: Collection[NumericalFeature], rows: Mapping[str, int]) -> dict:
     """Returns what the data set stores: fill values, indicators, shares of missing values, scales,
-    and features that may need one.
-
-    Args:
-        rows: mapping -> its number of rows.
-    """
+    and features that may need one; `rows` is the number of rows of each mapping."""
     filled = [feature for feature in numericals if feature.fill_value is not None]
     scales = {feature.name: asdict(feature.scale) for feature in numericals if feature.scale}
+    unscaled = [feature.name for feature in numericals if feature.is_large]
     metadata = {}
     if filled:
         metadata = {
@@ -359,8 +319,5 @@ def numerical_metadata(numericals: Collection[NumericalFeature], rows: Mapping[s
                 for mapping, n in rows.items()
             },
         }
-    if scales:
-        metadata["standardize"] = scales
-    if unscaled := [feature.name for feature in numericals if feature.is_large]:
-        metadata["unscaled"] = unscaled
-    return metadata
+    parts = {"standardize": scales, "unscaled": unscaled}
+    return metadata | {name: part for name, part in parts.items() if part}

@@ -71,10 +71,7 @@ def float_integers(
         vocabularies: feature -> vocabulary, of some features.
 
     Returns:
-        a file, as `Block.where` names it -> features whose values there need `without_point`.
-
-    Raises:
-        ValueError: a file cannot be read.
+        A file, as `Block.where` names it -> features whose values there need `without_point`.
     """
     features = {name for name in features if spec.hotness(name) == 1}
     files = [
@@ -130,8 +127,6 @@ class TextIds:
 
     Attributes:
         unknown_shares: mapping -> feature -> share of the values that have id 0.
-        thresholds: feature -> frequency threshold of a new vocabulary.
-        warnings: sentences on features whose share is far above that of training.
     """
 
     def __init__(
@@ -145,8 +140,8 @@ class TextIds:
         self._vocabularies, self._column = vocabularies, column
         self._tables: dict[str, Path] = {}
         self.unknown_shares: dict[str, dict[str, float]] = {}
-        self.thresholds: dict[str, int] = {}
-        self.warnings: list[str] = []
+        self._thresholds: dict[str, int] = {}
+        self._warnings: list[str] = []
 
     def make_vocabularies(self, spec: RawSpec, scratch: Path) -> dict[str, int]:
         """Makes the vocabularies, as tables and as text; returns feature -> cardinality."""
@@ -154,13 +149,13 @@ class TextIds:
         fixed = self._encoding.frequency_threshold
         threshold = automatic_threshold if fixed is None else lambda *_: fixed
         for number, feature in enumerate(self._encoding.categorify):
-            table = self._tables[feature] = scratch / f"vocabulary_{number}.parquet"
+            table = self._tables[feature] = scratch / f"{number}.vocabulary"
             text = self._folder / vocabulary.text_file(feature)
             text.parent.mkdir(exist_ok=True)
             known = self._encoding.vocabularies.get(feature)
             if known is None:
                 texts = self._column(TRAIN, feature)
-                kept, self.thresholds[feature] = self._vocabularies.count(texts, threshold, table)
+                kept, self._thresholds[feature] = self._vocabularies.count(texts, threshold, table)
                 vocabulary.write_text(table, text)
                 cardinalities[feature] = kept + 1
             else:
@@ -178,14 +173,14 @@ class TextIds:
         self.unknown_shares.setdefault(mapping, {})[feature] = num_unknown / texts.num_values
 
     def look_for_unknown(self) -> None:
-        """Notes a warning for each feature with far more values of id 0 than in training; of the
-        mappings that have them, the first is named."""
+        """Notes a warning for each feature with far more values of id 0 than in training, which
+        names the first such mapping."""
         for feature in self._encoding.categorify:
             shares = {mapping: shares[feature] for mapping, shares in self.unknown_shares.items()}
             trained = shares.pop(TRAIN, self._encoding.trained_unknown.get(feature))
             for mapping, share in shares.items():
                 if trained is not None and is_far_above(share, trained):
-                    self.warnings.append(self._warning(feature, mapping, share, trained))
+                    self._warnings.append(self._warning(feature, mapping, share, trained))
                     break
 
     def _warning(self, feature: str, mapping: str, share: float, trained: float) -> str:
@@ -203,5 +198,5 @@ class TextIds:
 
     def metadata(self) -> dict:
         """Returns what the data set stores of thresholds and warnings, where there are any."""
-        parts = {"frequency_threshold": self.thresholds, "warnings": self.warnings}
+        parts = {"frequency_threshold": self._thresholds, "warnings": self._warnings}
         return {name: part for name, part in parts.items() if part}

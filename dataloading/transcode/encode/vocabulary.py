@@ -49,13 +49,7 @@ def text_file(feature: str) -> str:
 
 
 class TextColumn(NamedTuple):
-    """Texts in a Parquet file, null where missing.
-
-    Attributes:
-        path: the file.
-        name: the column: texts, or lists of `hotness` texts where that is above 1.
-        hotness: values per row.
-    """
+    """Column of texts in a Parquet file, or of lists of `hotness` texts; null where missing."""
 
     path: Path
     name: str
@@ -86,14 +80,8 @@ class Vocabularies(DuckDBSession):
         self, texts: TextColumn, threshold: Callable[[int, int], int], target: Path
     ) -> tuple[int, int]:
         """Writes the vocabulary of values that are frequent enough, by falling count, ties by the
-        bytes of their UTF-8 text.
-
-        Args:
-            threshold: the least count, from the number of values and of those that occur once.
-
-        Returns:
-            (number of values in the vocabulary, the threshold).
-        """
+        bytes of their UTF-8 text; returns its number of values, and the least count, which is
+        `threshold(number of values, number of those that occur once)`."""
         self.connection.execute(
             f"""
             CREATE OR REPLACE TEMP TABLE counts AS
@@ -115,11 +103,7 @@ class Vocabularies(DuckDBSession):
         return kept, least
 
     def reuse(self, known: Path, table: Path, text: Path, cardinality: int) -> None:
-        """Copies the vocabulary of an earlier data set, as text and as a table.
-
-        Raises:
-            ValueError: it is not that of a feature of this cardinality.
-        """
+        """Copies the vocabulary of an earlier data set, as text and as a table."""
         num_values = read_text(known, table)
         repeated = self.connection.execute(
             f"""
@@ -140,8 +124,7 @@ class Vocabularies(DuckDBSession):
         shutil.copyfile(known, text)
 
     def most_frequent_unknown(self, texts: TextColumn, vocabulary: Path) -> tuple[str, int] | None:
-        """Returns the value without an id that occurs most often, and how often; None: each value
-        has an id."""
+        """Returns the most frequent value without an id and its count; None: each has an id."""
         return self.connection.execute(
             f"""
             SELECT value, count(*) AS count
@@ -152,8 +135,7 @@ class Vocabularies(DuckDBSession):
         ).fetchone()
 
     def look_up(self, texts: TextColumn, vocabulary: Path) -> Iterator[np.ndarray]:
-        """Yields the id, int64, of each value in order, a block at a time; `UNKNOWN` where it has
-        none."""
+        """Yields the ids of the values in order, int64; `UNKNOWN` of a value that has none."""
         # A table, because it spills; sorted, so that a block's rows lie together.
         self.connection.execute(
             f"""
