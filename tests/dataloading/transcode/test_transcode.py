@@ -590,7 +590,7 @@ def test_names_that_a_folder_cannot_take(tmp_path, capsys, monkeypatch):
         (".", "is or contains the current folder, which cannot be replaced"),
         ("../../" + tmp_path.name, "is or contains the current folder"),
         ("..", "is or contains the current folder"),
-        ("../link", "is a symbolic link, which a folder cannot replace"),
+        ("../link", "is a symbolic link, which cannot be replaced"),
         ("/", "is a mount point, which cannot be replaced"),
     ):
         assert run(folder, output=output) == 2
