@@ -31,21 +31,13 @@ class DamagedCheckpoint(ValueError):
 
 
 class Piece(NamedTuple):
-    """One .npy file with a box of a weight.
+    """One .npy file with a box of a weight."""
 
-    Attributes:
-        file: path below the checkpoint.
-        box: its position in the weight.
-        start: byte at which the values start.
-        block_rows: rows that share a checksum; the last block may be shorter.
-        checksums: XXH3 (64 bits, hexadecimal) of the bytes before `start`, then of each block.
-    """
-
-    file: str
-    box: Box
-    start: int
-    block_rows: int
-    checksums: tuple[str, ...]
+    file: str  # path below the checkpoint
+    box: Box  # its position in the weight
+    start: int  # byte at which the values start
+    block_rows: int  # rows that share a checksum; the last block may be shorter
+    checksums: tuple[str, ...]  # of the bytes before `start`, then of each block
 
     def as_json(self) -> dict[str, Any]:
         return {**self._asdict(), "box": list(self.box), "checksums": " ".join(self.checksums)}
@@ -104,10 +96,7 @@ def npy_header(shape: tuple[int, ...], box: Box, dtype: np.dtype[Any]) -> bytes:
 def read_blocks(
     path: Path, piece: Piece, dtype: np.dtype[Any], wanted: Box
 ) -> Iterator[tuple[Box, NDArray[Any]]]:
-    """Yields the checked blocks of a piece that have rows of a box.
-
-    Yields:
-        Position in the weight, values [rows, columns].
+    """Yields (position in the weight, values [rows, columns]) of a piece's blocks with wanted rows.
 
     Raises:
         DamagedCheckpoint: the file is missing, has another size, or a checksum differs.
@@ -156,16 +145,10 @@ class WeightEntry(NamedTuple):
 
 
 class Index(NamedTuple):
-    """Content of `checkpoint.json`.
+    """Content of `checkpoint.json`."""
 
-    Attributes:
-        description: of the model: recipe, flags, versions.
-        state: of the training; empty for a model alone.
-        weights: entries by name.
-    """
-
-    description: dict[str, Any]
-    state: dict[str, Any]
+    description: dict[str, Any]  # of the model: recipe, flags, versions
+    state: dict[str, Any]  # of the training; empty for a model alone
     weights: dict[str, WeightEntry]
 
     @property

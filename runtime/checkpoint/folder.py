@@ -33,10 +33,8 @@ class Folder:
     """Checkpoints `NUMBER-step-STEP` in one folder, and optionally a link `best` to one of them.
 
     A checkpoint gets its name by a rename when all of it is on the disk, and loses it by a rename
-    before any of it is deleted: what has such a name is complete. Other files are left alone.
-
-    Args:
-        root: the folder; need not exist.
+    before any of it is deleted: what has such a name is complete. Other files are left alone. The
+    folder need not exist.
     """
 
     def __init__(self, root: str | os.PathLike[str]):
@@ -55,7 +53,6 @@ class Folder:
         return sorted(saved for saved in checkpoints if saved.path.is_dir())
 
     def newest(self) -> Saved | None:
-        """Returns the last one saved."""
         return max(self.list(), default=None)
 
     def previous(self, path: Path) -> Path | None:
@@ -101,7 +98,6 @@ class Folder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def release(self) -> None:
-        """Releases the lock."""
         self.lock.release()
 
     def stage(self, step: int) -> Path:
@@ -132,7 +128,6 @@ class Folder:
         return final
 
     def link_best(self, path: Path) -> None:
-        """Points the link `best` to this checkpoint."""
         link = self.root / f"{_UNFINISHED}{BEST}.{secrets.token_hex(4)}"
         os.symlink(path.name, link)
         try:
@@ -173,10 +168,7 @@ class Folder:
 
 def _is_old(path: Path) -> bool:
     """Returns whether no process can still be writing there."""
-    try:
-        return time.time() - path.stat().st_mtime > 24 * 3600
-    except OSError:
-        return False
+    return time.time() - path.lstat().st_mtime > 24 * 3600
 
 
 def best_of(path: str | os.PathLike[str]) -> Path:

@@ -28,16 +28,12 @@ class LockedError(Exception):
 
 
 class Lock:
-    """Lock of a checkpoint folder, with the name of its holder for error messages.
-
-    Attributes:
-        path: the file.
-        token: random text in the file by which other ranks know the folder (`sees`); None without
-            the lock, or if it cannot be written, so that saves will fail.
-    """
+    """Lock of a checkpoint folder, with the name of its holder for error messages."""
 
     def __init__(self, root: Path):
         self.path = root / ".lock"
+        # In the file; other ranks know the folder by it (`sees`). None without the lock, or if it
+        # cannot be written, so that saves will fail.
         self.token: str | None = None
         self._lock = FileLock(self.path)
 
@@ -70,7 +66,6 @@ class Lock:
         self._write_holder()
 
     def release(self) -> None:
-        """Releases the lock; the file stays."""
         self._lock.release()
         self.token = None
 

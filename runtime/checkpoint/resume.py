@@ -17,18 +17,12 @@ class Start(NamedTuple):
     """Checkpoint that a run starts from, and folder that it saves to.
 
     Equal on all ranks, except that rank 0 holds the lock of `folder`.
-
-    Attributes:
-        folder: of this run's checkpoints; None if it saves none.
-        path: checkpoint to start from; None for a start from scratch.
-        resumes: whether the run resumes the training of that checkpoint.
-        is_newest: whether `path` is the newest checkpoint in `folder`.
     """
 
-    folder: Folder | None
-    path: Path | None
-    resumes: bool
-    is_newest: bool
+    folder: Folder | None  # of this run's checkpoints; None if it saves none
+    path: Path | None  # checkpoint to start from; None for a start from scratch
+    resumes: bool  # the training of that checkpoint
+    is_newest: bool  # whether `path` is the newest checkpoint in `folder`
 
     @property
     def flag(self) -> str:

@@ -1,9 +1,8 @@
 """Keeps collectives in compiled functions, which TensorFlow optimises on each rank alone.
 
-Horovod's operations are not stateful, so that a `tf.function`
-
-- drops a collective that none of its results needs on this rank, while the other ranks wait for it;
-- computes a collective of constants while it optimises the function, and never again.
+Horovod's operations are not stateful: a `tf.function` drops a collective that none of its results
+needs on this rank, while the other ranks wait for it, and computes a collective of constants while
+it optimises the function, and never again.
 
 Every collective therefore gets an input whose value or shape is not known before the function runs,
 and feeds a stateful operation. In eager mode nothing is added.
@@ -11,7 +10,7 @@ and feeds a stateful operation. In eager mode nothing is added.
 
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import tensorflow as tf
@@ -65,6 +64,19 @@ def keep(result: tf.Tensor) -> None:
     if not tf.executing_eagerly():
         size = tf.size(result)
         _run_independently(tf.raw_ops.Assert(condition=size >= 0, data=[size]))
+
+
+def run(
+    collective: Callable[[tf.Tensor], tf.Tensor],
+    tensor: tf.Tensor,
+    shape: tf.TensorShape | Sequence[int | None],
+    hvd: ModuleType,
+    world_size: int,
+) -> tf.Tensor:
+    """Returns the result, of `shape`, of a collective of one tensor of any dtype."""
+    result = collective(variable_shape(to_wire(tensor), hvd, world_size))
+    keep(result)
+    return from_wire(fixed_shape(result, shape), tensor.dtype)
 
 
 def to_wire(tensor: tf.Tensor) -> tf.Tensor:

@@ -57,17 +57,11 @@ class World:
     collectives on every rank, whether this rank needs the result or not. Gradients end at a
     collective: what the backward pass should do is up to the caller (`tf.custom_gradient`). With
     size 1 the collectives are the identity.
-
-    Attributes:
-        rank: this process, 0 to size - 1.
-        size: number of processes.
-        local_rank: this process among those of its machine, which is also the GPU that it uses.
-        local_size: number of processes on this machine.
     """
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0
+    local_rank: int = 0  # among the processes of this machine; also the GPU that it uses
     local_size: int = 1
 
     @property
@@ -172,13 +166,11 @@ class World:
         tensor = tf.stop_gradient(tensor)
         if self.size == 1:
             return tensor
-        hvd = horovod_tensorflow()
-        sent = compiled.variable_shape(compiled.to_wire(tensor), hvd, self.size)
-        gathered = hvd.allgather(sent, name=name, ignore_name_scope=True)
-        compiled.keep(gathered)
-        gathered = compiled.fixed_shape(gathered, [None, *tensor.shape[1:]])
+        hvd, shape = horovod_tensorflow(), [None, *tensor.shape[1:]]
+        gather = functools.partial(hvd.allgather, name=name, ignore_name_scope=True)
+        gathered = compiled.run(gather, tensor, shape, hvd, self.size)
         stack_sample.record_progress()
-        return compiled.from_wire(gathered, tensor.dtype)
+        return gathered
 
     def broadcast(self, tensors: Sequence[Any], name: str, root: int = 0) -> list[Any]:
         """Returns the tensors of rank `root`; all ranks pass the same shapes and dtypes."""
@@ -191,14 +183,14 @@ class World:
         if self.size == 1:
             return tensors
         hvd = horovod_tensorflow()
-        received = []
-        for i, tensor in enumerate(tensors):
-            sent = compiled.variable_shape(compiled.to_wire(tensor), hvd, self.size)
-            result = hvd.broadcast(sent, root, name=f"{name}.{i}", ignore_name_scope=True)
-            compiled.keep(result)
-            result = compiled.fixed_shape(result, tensor.shape)
-            received.append(compiled.from_wire(result, tensor.dtype))
-        return received
+        options = {"root_rank": root, "ignore_name_scope": True}
+        return [
+            compiled.run(
+                functools.partial(hvd.broadcast, name=f"{name}.{i}", **options),
+                *(tensor, tensor.shape, hvd, self.size),
+            )
+            for i, tensor in enumerate(tensors)
+        ]
 
     def gather_objects(self, value: Any, name: str = "objects") -> list[Any]:
         """Returns every rank's value in the order of ranks; not within a `tf.function`.

@@ -3,9 +3,7 @@
 The committed state is the newest checkpoint, not a copy in memory: a table is spread over several
 ranks, and a lost rank takes its part along. After a loss, and when hosts come or go, each remaining
 process becomes a new program with the same command line (exec: the process stays a child of the
-launcher), requests its new rank from horovodrun and resumes that checkpoint, which any number of
-ranks can read. Nothing of the old world stays in memory: no tables, no compiled steps, no
-connections.
+launcher), requests its new rank from horovodrun and resumes that checkpoint.
 
 Source: Horovod's elastic driver, whose workers report at `rank_and_size` of its rendezvous server.
 """
@@ -54,21 +52,14 @@ class RestartState:
 
 
 class Membership:
-    """Membership in a training whose processes stay the same; interface of `ElasticMembership`.
-
-    Attributes:
-        is_elastic: whether processes may come and go.
-        hosts_changed: whether horovodrun has reported a change of hosts to this process (rank 0).
-        state: the restarts so far.
-        start_timeout_s: time limit for connecting the ranks; None for the default.
-        restart_on_loss: called in place of an exit if this process does not find the other ranks
-            or is given up by them; does not return.
-    """
+    """Membership in a training whose processes stay the same; interface of `ElasticMembership`."""
 
     is_elastic = False
-    hosts_changed = False
+    hosts_changed = False  # reported by horovodrun to this process (rank 0)
     state = RestartState()
-    start_timeout_s: float | None = None
+    start_timeout_s: float | None = None  # for connecting the ranks; None: the default
+    # Called in place of an exit if this process does not find the other ranks, or is given up by
+    # them; does not return.
     restart_on_loss: Callable[[str], None] | None = None
 
     def start(self, step: int, run_dir: Path) -> str | None:
@@ -176,14 +167,9 @@ def current() -> Membership:
 
 @contextlib.contextmanager
 def join() -> Iterator[ElasticMembership]:
-    """Makes this process a member of an elastic training within the block.
-
-    Raises:
-        ValueError, LeftTraining: see `ElasticMembership`.
-    """
+    """Makes this process a member of an elastic training (`ElasticMembership`) within the block."""
     global _current
-    membership = ElasticMembership()
-    _current = membership
+    _current = membership = ElasticMembership()
     try:
         yield membership
     finally:

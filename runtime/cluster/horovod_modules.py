@@ -5,11 +5,7 @@ from types import ModuleType
 
 
 def horovod_tensorflow() -> ModuleType:
-    """Returns the module `horovod.tensorflow`.
-
-    Raises:
-        ValueError: it is not installed, or cannot be loaded.
-    """
+    """Returns the module `horovod.tensorflow`; raises ValueError if it cannot be imported."""
     try:
         import horovod.tensorflow as hvd
     except ImportError as error:
@@ -17,8 +13,8 @@ def horovod_tensorflow() -> ModuleType:
             f"several processes need Horovod, which cannot be imported ({error}): install it with "
             "`make setup`, or start a single process"
         ) from None
-    module: ModuleType = hvd
-    return module
+    assert isinstance(hvd, ModuleType)
+    return hvd
 
 
 def notify_host_changes(callback: Callable[[], None]) -> None:

@@ -1,7 +1,6 @@
 """horovodrun that ends with one sentence, and with the exit code of the first process that failed.
 
-`make setup` puts this program in place of Horovod's own .venv/bin/horovodrun, whose last lines are
-a traceback, whatever the reason, and whose exit code is 1.
+`make setup` puts it in place of Horovod's own .venv/bin/horovodrun, which ends with a traceback.
 """
 
 import os

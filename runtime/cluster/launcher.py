@@ -66,17 +66,16 @@ def is_elastic() -> bool:
 
 
 def uses_mpi(hvd: ModuleType) -> bool:
-    """Returns whether Horovod uses MPI: if it was built in and the launcher did not set Gloo."""
+    """Returns whether Horovod uses MPI: it was built in, and the launcher did not set Gloo."""
     return bool(hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER", "mpi").lower() != "gloo")
 
 
 def set_defaults(
     timeout_s: float, start_timeout_s: float, mpi: bool, deterministic: bool = False
 ) -> None:
-    """Sets the environment variables that Horovod reads when it starts; existing values stay.
+    """Sets the environment variables that Horovod reads when it starts.
 
-    horovodrun hands on what the user has set, and itself sets none of these unless its own flags
-    (--cycle-time-ms, --stall-check-shutdown-time-seconds, --gloo-timeout-seconds, ...) are given.
+    Existing values, of the user or of horovodrun's flags (--cycle-time-ms, ...), stay.
     """
     default = os.environ.setdefault
     # Horovod looks for new tensors once in a cycle, by default every 1 ms. With Gloo each look is a

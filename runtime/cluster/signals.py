@@ -27,13 +27,10 @@ class StopSignal:
     A second SIGINT, a second or more later, raises KeyboardInterrupt: Ctrl-C twice ends at once.
     Further SIGTERMs change nothing: launchers send them to groups and to processes. Leaving
     restores the previous handlers, except where others have installed one in the meantime.
-
-    Attributes:
-        name: "SIGTERM" or "SIGINT"; None before the first one.
     """
 
     def __init__(self) -> None:
-        self.name: str | None = None
+        self.name: str | None = None  # "SIGTERM" or "SIGINT"
         self._time = 0.0
         self._previous: dict[int, Handler] = {}
 
@@ -58,8 +55,7 @@ class StopSignal:
 def ignore_sigterm() -> None:
     """Ignores SIGTERM from now on, in a process that is about to end.
 
-    A launcher sends it to all other processes as soon as one has ended, before they have reported
-    why they end.
+    Launchers send it to all other processes when one has ended, before they report why they end.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

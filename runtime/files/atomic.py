@@ -60,11 +60,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 def atomic_folder(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:
     """Yields a new folder that takes the name `path` when the block ends without error.
 
-    Parent folders are created.
-
-    Args:
-        path: a new or empty folder.
-        overwrite: also allow a folder with content, which is removed after the rename.
+    `path` is new, or an empty folder; with `overwrite` also a folder with content, which is removed
+    after the rename. Parent folders are created.
 
     Raises:
         ValueError: no folder can take this name (`check_folder_name`), or it has content.
@@ -190,10 +187,8 @@ def write_errors_name(path: Path) -> Iterator[None]:
 class FileLock:
     """Exclusive advisory lock (flock) on a file or an existing folder.
 
-    The system releases it when the process ends. As a context manager it waits for the lock.
-
-    Args:
-        path: created as an empty file if it does not exist.
+    The system releases it when the process ends. As a context manager it waits for the lock. A file
+    that does not exist is created.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -234,7 +229,6 @@ class FileLock:
                     os.close(descriptor)
 
     def release(self) -> None:
-        """Releases the lock; the file stays."""
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None

@@ -88,10 +88,7 @@ class PredictionWriter:
         self._num_written = self._num_buffered = 0
 
     def add(self, scores: NDArray[Any]) -> None:
-        """Adds the scores of the next rows.
-
-        Args:
-            scores: float32 [n], n at least 0.
+        """Adds the scores of the next rows, float32 [n], n at least 0.
 
         Raises:
             ValueError: another dtype or shape, more scores than rows, or an error of the system.

@@ -1,7 +1,7 @@
 """CPU affinity of a process (`--affinity`): cores near its GPU and not used by its neighbours.
 
-The modes have the names of NVIDIA's recipes. A process's memory is on the socket of its cores; a
-GPU is attached to one socket, too, and copies from the memory of another one are slower.
+The modes have the names of NVIDIA's recipes. A process's memory is on the socket of its cores, and
+copies from another socket's memory to a GPU are slower.
 """
 
 import os
@@ -34,8 +34,7 @@ def choose(mode: str, cores: Sequence[Core], index: int, sockets: Sequence[int])
             assigned round-robin or in contiguous blocks. If a socket has fewer physical cores than
             processes, they share.
         cores: those that the processes may use.
-        index: of this process on the machine.
-        sockets: the socket of each process of the machine.
+        index: of this process in `sockets`, the socket of each process of the machine.
     """
     socket = sockets[index]
     by_core: dict[int, list[int]] = {}

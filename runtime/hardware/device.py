@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import os
+import platform
 import random
 import sys
 import tempfile
@@ -27,7 +28,7 @@ class Device:
             (Micikevicius et al., 2018).
         gpu: the process's GPU, not part of the text and the equality of a Device, which ranks
             compare; None on a CPU, or if the driver does not identify it.
-        memory: memory of a rank for its tables, the same on all ranks (`with_memory`).
+        memory: for the tables of a rank, the same on all ranks (`with_memory`).
     """
 
     kind: str
@@ -165,8 +166,6 @@ def derive_seed(seed: int, *names: object) -> int:
 
 def describe() -> dict[str, object]:
     """Returns facts of machine and software that a result depends on, for the log."""
-    import platform
-
     import numpy as np
     import tensorflow as tf
 

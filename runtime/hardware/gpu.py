@@ -12,17 +12,11 @@ from runtime.cluster.distributed import World
 
 
 class Gpu(NamedTuple):
-    """A GPU, or a part of one (MIG).
+    """A GPU, or a part of one (MIG)."""
 
-    Attributes:
-        identity: its UUID.
-        address: of the card on the PCI bus, like "0000:65:00.0".
-        memory_bytes: its total memory, or that of the part; None: unknown.
-    """
-
-    identity: str
-    address: str
-    memory_bytes: int | None = None
+    identity: str  # its UUID
+    address: str  # of the card on the PCI bus, like "0000:65:00.0"
+    memory_bytes: int | None = None  # total, of the part if it is one; None: unknown
 
 
 def identify(number: int) -> Gpu | None:

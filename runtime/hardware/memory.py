@@ -20,10 +20,9 @@ class RankMemory(NamedTuple):
     """Memory of one rank in bytes; None where it is not known.
 
     Attributes:
-        device_bytes: total memory of the rank's GPU; on a CPU, the rank's share of the memory that
-            is available on its machine.
-        host_bytes: with a GPU, the rank's share of the memory that is available on its machine;
-            None on a CPU, where it is the same memory.
+        device_bytes: total memory of the rank's GPU; on a CPU its share of the machine's available
+            memory.
+        host_bytes: with a GPU, that share; None on a CPU, where it is the same memory.
         source: description of `device_bytes` for messages.
     """
 
@@ -33,12 +32,7 @@ class RankMemory(NamedTuple):
 
 
 def read_memory(kind: str, gpu: Gpu | None, num_local_ranks: int) -> RankMemory:
-    """Reads the memory of this rank, of which there are `num_local_ranks` on its machine.
-
-    Args:
-        kind: "GPU" or "CPU".
-        gpu: the rank's GPU, if the driver describes it.
-    """
+    """Reads the memory of this rank; `gpu` is its GPU, if the driver describes it."""
     available = available_bytes()
     share = None if available is None else available // num_local_ranks
     if kind == "GPU":

@@ -51,9 +51,8 @@ def open_log(
 
     Args:
         append: append at the first step, too.
-        names: the recipe's names of values.
+        names, bar_values: as of `RunLogger`.
         metrics: the evaluated split of each loss and metric; None without one.
-        bar_values: names of values that the progress bar shows.
     """
     log = RunLogger(
         config.run.log_path or run_dir / config.run.log_filename,

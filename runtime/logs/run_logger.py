@@ -20,18 +20,14 @@ _LARGE = 1e6
 class LogNames(NamedTuple):
     """Names of values in a recipe's original log that differ from ours, by kind of line.
 
-    Attributes:
-        step, epoch, summary: our name -> the name in lines of a step, of the end of an epoch, and
-            of the run.
-        epoch_lines: the end of an epoch has a line of its own, whose step is the epoch alone.
-        speeds: these lines contain the throughput of training and evaluation, and the summary its
-            maximum and mean.
+    Each maps our names to those of the recipe.
     """
 
     step: Mapping[str, str] = {}
     epoch: Mapping[str, str] = {}
     summary: Mapping[str, str] = {}
-    epoch_lines: bool = False
+    epoch_lines: bool = False  # the end of an epoch has a line, whose step is the epoch alone
+    # These lines contain the throughput of training and evaluation, the summary maximum and mean.
     speeds: bool = False
 
 
@@ -42,16 +38,14 @@ class RunLogger:
     so a killed run keeps them.
 
     Args:
-        log_path: the DLLL file; its folder is created. An existing file is overwritten, as by
-            dllogger, unless `append`. None or "" for no file.
+        log_path: the DLLL file, if any; its folder is created. An existing file is overwritten, as
+            by dllogger, unless `append`, which adds a parameter line.
         parameters: of the run; the first line of the file.
         defaults: of the parameters; if passed, stdout shows the parameters that differ from them.
         tensorboard_dir: folder for TensorBoard scalars, or None.
         enabled: False on all ranks but 0.
-        total_steps: steps of the whole run, for the progress bar and the readable lines; None if
-            unknown.
+        total_steps: steps of the whole run; None if unknown.
         initial_step: first step of a resumed run.
-        append: continue an existing file (a resumed run), with a parameter line of its own.
         names: names under which values are written.
         bar_values: names of values that the progress bar shows.
 
@@ -114,8 +108,7 @@ class RunLogger:
             metric: a name that `log` or `summary` will use.
             unit: shown after the value, e.g. "samples/s".
             format: of the value, e.g. ".6f".
-            split: of the data set. The readable lines show it before the first of its metrics,
-                unless the metric's own name begins with it.
+            split: shown before the first of its metrics, unless its name begins with it.
         """
         fields = {"unit": unit, "format": format and f":{format}", "split": split}
         renamings = (self.names.step, self.names.epoch, self.names.summary)
@@ -126,14 +119,7 @@ class RunLogger:
                 self._file.metadata(name, {k: v for k, v in fields.items() if v is not None})
 
     def log(self, step: int, data: Mapping[str, Any], epoch: int | None = None) -> None:
-        """Writes values that belong to a step.
-
-        Args:
-            step: steps since the start of training (not of the epoch).
-            data: values by name. numpy and tensor values become plain numbers and lists in the
-                file; NaN and infinities become null, because JSON has no other value for them
-                (stdout shows them unchanged).
-            epoch: optional, written before the step.
+        """Writes values that belong to a step, counted since the start of training.
 
         Raises:
             ValueError: the summary was already written.
@@ -155,11 +141,7 @@ class RunLogger:
         self._write_scalars(step, data)
 
     def summary(self, data: Mapping[str, Any]) -> None:
-        """Writes the result of the run as last line of the file; later messages go to stdout only.
-
-        Raises:
-            ValueError: a summary was already written.
-        """
+        """Writes the result of the run as last line of the file; messages then go to stdout only."""
         data = _renamed(data, self.names.summary)
         self._write((), data)
         self._summary_written = True

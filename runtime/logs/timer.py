@@ -23,12 +23,7 @@ class StepTimer:
 
     The first `warmup_steps` steps (tracing, compilation, page faults) and pauses count neither in a
     lap nor in the mean. If the device runs ahead of the host, call lap() and paused() after waiting
-    for it.
-
-    Args:
-        warmup_steps: number of steps that do not count.
-        clock: returns seconds, monotonic.
-        epochs: keep the time of each step for `end_epoch()`.
+    for it. With `epochs` the time of each step is kept for `end_epoch()`.
     """
 
     def __init__(
@@ -129,9 +124,7 @@ class LatencyTimer:
                 model(batch).numpy()          # without .numpy() only the dispatch is measured
         timer.statistics()
 
-    Args:
-        warmup_steps: number of measurements that do not count.
-        clock: returns seconds, monotonic.
+    The first `warmup_steps` measurements do not count.
     """
 
     def __init__(self, warmup_steps: int = 10, clock: Callable[[], float] = time.perf_counter):
@@ -203,8 +196,7 @@ class Speeds:
         """Records an epoch.
 
         Returns:
-            `train_throughput` and `epoch_s`, and after an evaluation also `eval_throughput` and
-            `evaluation_s`.
+            `train_throughput`, `epoch_s`; if evaluated also `eval_throughput`, `evaluation_s`.
         """
         values = {"epoch_s": epoch_s}
         if num_samples:  # 0 if a resumed run had only the evaluation left

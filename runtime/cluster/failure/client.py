@@ -41,17 +41,11 @@ _MAX_DESCRIBED = 8
 
 
 class AbsentRanks(NamedTuple):
-    """Ranks that did not report a failure.
+    """Ranks that did not report a failure."""
 
-    Attributes:
-        stalled: they run, but did not come to the collective.
-        ended: their process has ended, or their machine is unreachable.
-        details: a description of each of the ended ranks, or without them, of the stalled.
-    """
-
-    stalled: list[int]
-    ended: list[int]
-    details: Sequence[str] = ()
+    stalled: list[int]  # run, but did not come to the collective
+    ended: list[int]  # the process has ended, or its machine is unreachable
+    details: Sequence[str] = ()  # on each of the ended ranks, or without them, of the stalled
 
     def describe(self, timeout_s: float) -> str:
         """Returns an error message; `timeout_s` is that of the collective, 0 if it has none."""
@@ -80,7 +74,6 @@ class FailureClient:
         address: of the monitor.
         log: log file of this rank, for the error message.
         abandoned: called in a thread, with the reason, when the other ranks have given this one up.
-        sample: returns the current stack sample.
     """
 
     def __init__(

@@ -24,10 +24,9 @@ class FailureMonitor:
 
     Args:
         size: number of ranks.
-        timeout_s: seconds without progress after which `end_process` may be called.
+        timeout_s: seconds without progress (`idle_s`) after which `end_process` may be called.
         end_process: ends this process, and with it the job, when a rank is frozen and Horovod
             would wait for it forever; None: Horovod has a time-out of its own.
-        idle_s: returns the seconds without progress on rank 0.
 
     Attributes:
         address: what `FailureClient` needs to connect, as JSON values.
@@ -113,7 +112,7 @@ class FailureMonitor:
             send(connection, {"request": self._request})
 
     def _silent(self) -> set[int]:
-        """Connected ranks that neither reported nor answered the last request."""
+        """Returns connected ranks that neither reported nor answered the last request."""
         return self._connections.keys() - self._reported - self._samples.keys()
 
     def _all_known(self) -> bool:
@@ -165,8 +164,6 @@ class FailureMonitor:
 
 
 class _Server(socketserver.ThreadingTCPServer):
-    """Accepts connections on a free port of all interfaces."""
-
     daemon_threads = True
 
     def __init__(self, monitor: FailureMonitor, size: int):
@@ -203,7 +200,6 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 def _own_addresses() -> list[str]:
-    """Returns the IPv4 addresses of this machine, without loopback."""
     import psutil
 
     return [

@@ -18,15 +18,10 @@ _last_progress = time.monotonic()
 
 
 class StackSample(NamedTuple):
-    """Position of a process.
+    """Position of a process."""
 
-    Attributes:
-        step: number of completed training steps; None before the first.
-        location: innermost line of our own code, of the main thread and of threads that read data.
-    """
-
-    step: int | None
-    location: str
+    step: int | None  # completed training steps; None before the first
+    location: str  # innermost line of our own code, of the main thread and of readers of data
 
     def describe(self, other_steps: Sequence[int | None]) -> str:
         """Returns "at step 1210 (the others: 1211), in dataloading/binary_reader.py:88 read"."""
