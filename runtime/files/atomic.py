@@ -205,9 +205,6 @@ class FileLock:
         Returns:
             False if another process has it and `blocking` is false. True without a lock on a file
             system that has no locks.
-
-        Raises:
-            OSError: the file cannot be opened.
         """
         while True:
             flags = os.O_RDONLY if self.path.is_dir() else os.O_RDWR | os.O_CREAT

@@ -1,6 +1,5 @@
 """Prediction files: one float32 score per row, in row order, as Parquet, CSV or npy.
 
-    check_writable(path)                               # before the work
     with open_predictions(path, num_rows) as writer:
         writer.add(scores)                             # any number of times, pieces of any length
 
@@ -68,11 +67,7 @@ def open_predictions(
 
 
 def check_writable(path: str | os.PathLike[str], flag: str = FLAG) -> None:
-    """Checks early that `open_predictions` can write to `path`; creates the folder of `path`.
-
-    Raises:
-        ValueError: as `open_predictions`.
-    """
+    """Raises ValueError early if `open_predictions` cannot write to `path`; creates its folder."""
     _check_path(path, flag)
     with _system_errors(Path(path), flag):
         atomic.check_writable(path)

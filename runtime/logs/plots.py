@@ -55,10 +55,10 @@ def learning_curve(
     """Plots the loss, and the metric of evaluations if there are any, against the step.
 
     Args:
-        path: the PNG; its folder is created, and the file appears when it is complete.
-        history: (step, value) pairs under "train_loss", "validation_loss" and a metric to maximize,
-            such as "validation_auc"; all are optional, and values that are not finite are left out.
-            A training loss is the mean since the previous pair.
+        path: the PNG; its folder is created.
+        history: points under "train_loss" (means since the previous point), "validation_loss" and a
+            metric to maximize, such as "validation_auc"; all are optional, and values that are not
+            finite are left out.
         best_reachable_auc: of the evaluated split, if it is known.
         split: name of the evaluated split, which replaces "validation".
     """

@@ -1,7 +1,4 @@
-"""Log of a run: DLLL file, readable lines and progress bar on the terminal, TensorBoard.
-
-The DLLL lines (runtime/logs/dlll.py) are the complete record; stdout shows a readable summary.
-"""
+"""Log of a run: DLLL file, readable lines and progress bar on the terminal, TensorBoard."""
 
 import contextlib
 import math
@@ -32,7 +29,7 @@ class LogNames(NamedTuple):
 
 
 class RunLogger:
-    """Log of a run; on a rank that is not enabled nothing is written.
+    """Log of a run: all of it as DLLL lines (runtime/logs/dlll.py), a readable summary on stdout.
 
     A context manager that closes the files. Lines reach the operating system when they are written,
     so a killed run keeps them.
@@ -43,7 +40,7 @@ class RunLogger:
         parameters: of the run; the first line of the file.
         defaults: of the parameters; if passed, stdout shows the parameters that differ from them.
         tensorboard_dir: folder for TensorBoard scalars, or None.
-        enabled: False on all ranks but 0.
+        enabled: False on all ranks but 0, which write nothing.
         total_steps: steps of the whole run; None if unknown.
         initial_step: first step of a resumed run.
         names: names under which values are written.
@@ -141,7 +138,7 @@ class RunLogger:
         self._write_scalars(step, data)
 
     def summary(self, data: Mapping[str, Any]) -> None:
-        """Writes the result of the run as last line of the file; messages then go to stdout only."""
+        """Writes the run's result as last line of the file; messages then go to stdout only."""
         data = _renamed(data, self.names.summary)
         self._write((), data)
         self._summary_written = True

@@ -17,9 +17,6 @@ class StepTimer:
             if print:
                 loss.numpy()                  # wait for the device: step() itself never does
                 log(timer.lap())
-            if evaluate:
-                with timer.paused():
-                    evaluate()
 
     The first `warmup_steps` steps (tracing, compilation, page faults) and pauses count neither in a
     lap nor in the mean. If the device runs ahead of the host, call lap() and paused() after waiting
@@ -86,19 +83,17 @@ class StepTimer:
         return _rate(self._samples, self._last_step - self._mean_start)
 
     def end_epoch(self) -> dict[str, float]:
-        """Ends an epoch and a lap; needs `epochs`.
+        """Ends an epoch and a lap; returns measurements since the last call.
 
-        Returns:
-            Of the steps since the last call: `throughput` and latencies as of `LatencyTimer`,
-            without the warm-up, and `epoch_s`, the seconds of all steps without pauses. The latency
-            of a step is the time since the previous one; time that `lap` waited for the device is
-            distributed over the steps since the previous lap.
+        `throughput` and latencies as of `LatencyTimer`, without the warm-up, and `epoch_s`, the
+        seconds of all steps without pauses. The latency of a step is the time since the previous
+        one; time that `lap` waited for the device is distributed over the steps of the lap.
         """
         assert self._latencies is not None
         self.lap()
         now = self._active_s()
         values = {"epoch_s": now - self._epoch_start}
-        if self._latencies.num_measurements:
+        if self._latencies.measurements:
             values |= self._latencies.statistics()
             del values["num_measurements"]
         self._epoch_start, self.epoch_samples = now, 0
@@ -129,7 +124,7 @@ class LatencyTimer:
 
     def __init__(self, warmup_steps: int = 10, clock: Callable[[], float] = time.perf_counter):
         self._warmup_steps, self._clock = warmup_steps, clock
-        self._measurements: list[tuple[float, int]] = []  # seconds and samples
+        self.measurements: list[tuple[float, int]] = []  # seconds and samples
 
     @contextmanager
     def measure(self, num_samples: int) -> Iterator[None]:
@@ -138,29 +133,20 @@ class LatencyTimer:
         yield
         self.record(self._clock() - start, num_samples)
 
-    @property
-    def num_measurements(self) -> int:
-        """Measurements so far, warm-up included."""
-        return len(self._measurements)
-
     def record(self, duration_s: float, num_samples: int) -> None:
         """Records a time that was measured elsewhere."""
-        self._measurements.append((duration_s, num_samples))
+        self.measurements.append((duration_s, num_samples))
 
     def statistics(self) -> dict[str, float]:
-        """Computes statistics of the measurements after the warm-up.
+        """Returns statistics of the measurements after the warm-up; ValueError without any.
 
-        Returns:
-            latency_mean, latency_p50, _p90, _p95, _p99 in milliseconds (percentiles interpolated
-            linearly), throughput in samples per second of measured time, and num_measurements.
-
-        Raises:
-            ValueError: all measurements are warm-up.
+        latency_mean, latency_p50, _p90, _p95, _p99 in milliseconds (percentiles interpolated
+        linearly), throughput in samples per second of measured time, and num_measurements.
         """
-        measured = self._measurements[self._warmup_steps :]
+        measured = self.measurements[self._warmup_steps :]
         if not measured:
             raise ValueError(
-                f"latency: {self.num_measurements} batches were measured and the first "
+                f"latency: {len(self.measurements)} batches were measured and the first "
                 f"{self._warmup_steps} are warm-up: measure more batches or warm "
                 "up with fewer"
             )
