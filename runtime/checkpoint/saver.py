@@ -48,11 +48,7 @@ class Saver:
     """
 
     def __init__(
-        self,
-        folder: Folder,
-        world: World = World(),
-        keep: int = 2,
-        memory_bytes: int = 32 * 2**20,
+        self, folder: Folder, world: World = World(), keep: int = 2, memory_bytes: int = 32 * 2**20
     ):
         self._folder, self._world, self._keep = folder, world, keep
         self._memory_bytes = memory_bytes

@@ -155,14 +155,14 @@ def missing_at_rendezvous(size: int) -> list[int]:
     return [rank for rank, (status, _) in enumerate(answers) if status == 404]
 
 
-def _ask_rendezvous(path: str, timeout_s: float) -> tuple[int, str]:
-    """Returns status and text of an answer of horovodrun's rendezvous server."""
+def _ask_rendezvous(path: str, timeout_s: float) -> tuple[int, bytes]:
+    """Returns status and content of an answer of horovodrun's rendezvous server."""
     host, port = (os.environ[f"HOROVOD_GLOO_RENDEZVOUS_{name}"] for name in ("ADDR", "PORT"))
     connection = http.client.HTTPConnection(host, int(port), timeout_s)
     with contextlib.closing(connection):
         connection.request("GET", path)
         response = connection.getresponse()
-        return response.status, response.read().decode()
+        return response.status, response.read()
 
 
 def request_rank() -> dict[str, str] | None:
@@ -180,7 +180,7 @@ def request_rank() -> dict[str, str] | None:
     # A little more than horovodrun waits, which then ends all processes.
     timeout_s = int(os.environ.get("HOROVOD_ELASTIC_TIMEOUT") or 600) + 60
     try:
-        values = _ask_rendezvous(f"/rank_and_size/{place}", timeout_s)[1].split(",")
+        values = _ask_rendezvous(f"/rank_and_size/{place}", timeout_s)[1].decode().split(",")
     except TimeoutError:
         raise ValueError(
             f"horovodrun gave {place} no new rank within {timeout_s} seconds: a process has "
