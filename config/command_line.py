@@ -71,7 +71,7 @@ def parse(
     if values["preset"] == AUTO:  # decides nothing, so that a resumed training keeps its preset
         explicit -= {"preset"}
     if flag_set in COLLABORATIVE:
-        explicit |= _expand_precision(values, explicit) | _expand_checkpoint_dir(values, explicit)
+        explicit |= _expand_flags(values, explicit)
     config = Config(recipe, frozenset(explicit), flags_of=flags_of).with_values(values)
     resumes = config.checkpoint.resume and config.run.mode == "train"
     config.check(complete=not (resumes or config.checkpoint.restore_checkpoint_path))
@@ -113,30 +113,30 @@ def _check_spellings(absl_flags: flags.FlagValues, aliases: Mapping[str, str]) -
             raise ValueError(f"--{used[0]} and --{used[1]} are aliases: pass only one of them")
 
 
-def _expand_precision(values: dict[str, Any], explicit: set[str]) -> set[str]:
-    """Sets `--amp` from NCF's `--opt_level`; returns the flags that this sets."""
-    if values["opt_level"] is None:
-        return set()
-    if "amp" in explicit:
-        raise ValueError("--opt_level and --amp are aliases: pass only one of them")
-    values["amp"] = values["opt_level"] == "O2"
-    return {"amp"}
+def _expand_flags(values: dict[str, Any], explicit: set[str]) -> set[str]:
+    """Sets the flags that NCF's `--opt_level` and `--checkpoint_dir` stand for.
 
-
-def _expand_checkpoint_dir(values: dict[str, Any], explicit: set[str]) -> set[str]:
-    """Sets the path that NCF's `--checkpoint_dir` stands for; returns the flags that this sets."""
+    Returns:
+        The flags that the command line sets by them.
+    """
+    expanded = set()
+    if values["opt_level"] is not None:
+        if "amp" in explicit:
+            raise ValueError("--opt_level and --amp are aliases: pass only one of them")
+        values["amp"] = values["opt_level"] == "O2"
+        expanded.add("amp")
     trains, folder = values["mode"] == "train", values["checkpoint_dir"]
     name = "save_checkpoint_path" if trains else "restore_checkpoint_path"
     by_default = "checkpoint_dir" not in explicit
     is_overridden = name in explicit or values["resume"] not in (None, "auto")
     if not folder or (by_default and is_overridden):
         values["checkpoint_dir"] = None
-        return set()
+        return expanded
     if name in explicit:
         raise ValueError(f"--checkpoint_dir and --{name} are aliases here: pass only one of them")
     best = os.path.join(folder, "best")
     values[name] = best if not trains and os.path.isdir(best) else folder
-    return set() if by_default else {name}
+    return expanded if by_default else {*expanded, name}
 
 
 def _join_spaced_lists(argv: Sequence[str], flag_set: str) -> list[str]:

@@ -4,7 +4,7 @@ import dataclasses
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 # Recipes by the kind of their model.
 RANKING = ("dlrm", "dcnv2")
@@ -145,5 +145,4 @@ flag = Rules().flag  # a flag without rules
 
 def rules_of(field: "dataclasses.Field[Any]") -> Rules:
     """Returns the rules that a flag's dataclass field carries."""
-    rules: Rules = field.metadata["rules"]
-    return rules
+    return cast(Rules, field.metadata["rules"])

@@ -81,10 +81,7 @@ class _Selection:
 def apply(config: Config, count: Callable[[], int | None], pinned: Collection[str]) -> Config:
     """Returns the flags with the values of `--preset`, and with a sentence on it (`preset_note`).
 
-    Args:
-        config: the flags.
-        count: returns the number of training samples; called only if it decides.
-        pinned: names of flags that keep their value, see `choose`.
+    `count`, which returns the number of training samples, is called only if it decides.
     """
     num_samples = None if config.run.preset == TERABYTE else count()
     choice = choose(config, num_samples, pinned)

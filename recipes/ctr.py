@@ -103,13 +103,7 @@ def click_loss(model: Any, batch: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]
 
 
 def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None = None) -> CTRConfig:
-    """Returns the shape of the model from the flags and the data set.
-
-    Args:
-        config: the flags.
-        spec: the data set.
-        interaction: see `CTRConfig`; None: cross layers, or any dot interaction.
-    """
+    """Returns the shape of the model; without `interaction`, with cross layers or any dot one."""
     from nn.ctr.config import CTRConfig
 
     if interaction is None:

@@ -81,11 +81,7 @@ def data_facts(train: Dataset | None, valid: Dataset | None) -> dict[str, int | 
 def note_test_split(mode: str, spec: fs.FeatureSpec, valid: Dataset | None, remedy: str) -> str:
     """Returns a note if a training evaluates test samples for lack of a validation split, or "".
 
-    Args:
-        mode: `--mode`.
-        spec: the data set.
-        valid: the evaluated samples.
-        remedy: how to make a validation split.
+    `remedy` describes how to make a validation split.
     """
     evaluates_test = mode == "train" and valid is not None and valid.split == fs.TEST
     if not evaluates_test or fs.VALIDATION in spec.source_spec:
@@ -210,16 +206,10 @@ def _with_flags(text: str) -> str:
 
 
 def evaluation_split(split: str, mode: str, spec: fs.FeatureSpec) -> str:
-    """Returns the split to evaluate.
-
-    Args:
-        split: `--eval_mapping`; "auto" evaluates no test samples in a training with a validation
-            split.
-        mode: `--mode`.
-        spec: the data set.
+    """Returns the split to evaluate, by `--eval_mapping` (`split`) and `--mode`.
 
     Raises:
-        ValueError: the data set has no such split.
+        ValueError: the data set has neither a validation nor a test split for "auto".
     """
     if split != "auto":
         return split

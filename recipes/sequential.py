@@ -225,48 +225,42 @@ def open_data(
     from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
 
     data, run, train, evaluated_train = config.data, config.run, None, None
-    options: dict[str, Any] = {
-        "rank": world.rank,
-        "world_size": world.size,
-        "parallel_reads": data.num_parallel_calls or max(2, len(os.sched_getaffinity(0)) // 2),
-        # Other modes read each sample once.
-        "cache": not data.disable_cache and run.mode in ("train", "inference"),
-    }
-    if run.mode == "train":
-        train = SequenceTFRecordDataset(
+
+    def load(split: str, batch_size: int | None, **options: Any) -> SequenceTFRecordDataset:
+        assert batch_size is not None
+        prebatch_size = data.prebatch_train_size if split == fs.TRAIN else data.prebatch_test_size
+        return SequenceTFRecordDataset(
             spec,
+            split,
+            batch_size,
+            rank=world.rank,
+            world_size=world.size,
+            parallel_reads=data.num_parallel_calls or max(2, len(os.sched_getaffinity(0)) // 2),
+            prebatch_size=prebatch_size or None,
+            **options,
+        )
+
+    # Other modes read each sample once.
+    cache = not data.disable_cache and run.mode in ("train", "inference")
+    if run.mode == "train":
+        train = load(
             fs.TRAIN,
             run.batch_size,
+            cache=cache,
             with_negatives=_needs_negatives(config),
             shuffle=data.shuffle,
             seed=run.seed,
-            prebatch_size=data.prebatch_train_size or None,
             prefetch_batches=data.prefetch_batches,
             drop_remainder=data.drop_remainder,
             repeat_count=data.repeat_count,
-            **options,
         )
         if run.benchmark or not run.evals_per_epoch:
             return train, None, None
-    assert run.valid_batch_size is not None
     split = evaluation_split(data.eval_mapping, run.mode, spec)
-    prebatch_size = data.prebatch_train_size if split == fs.TRAIN else data.prebatch_test_size
-    options |= {"prefetch_batches": data.prefetch_test_size, "with_negatives": False}
-    valid = SequenceTFRecordDataset(
-        spec,
-        split,
-        run.valid_batch_size,
-        with_labels=run.mode != "predict",
-        prebatch_size=prebatch_size or None,
-        **options,
-    )
+    options = {"prefetch_batches": data.prefetch_test_size, "with_negatives": False}
+    has_labels = run.mode != "predict"
+    valid = load(split, run.valid_batch_size, cache=cache, with_labels=has_labels, **options)
     if run.mode == "train" and run.evaluate_training_rows and split != fs.TRAIN:
-        options["cache"] = False  # the cache of `train` has another order, and negatives
-        evaluated_train = SequenceTFRecordDataset(
-            spec,
-            fs.TRAIN,
-            run.valid_batch_size,
-            prebatch_size=data.prebatch_train_size or None,
-            **options,
-        )
+        # Not cached: the cache of `train` has another order, and negatives.
+        evaluated_train = load(fs.TRAIN, run.valid_batch_size, cache=False, **options)
     return train, valid, evaluated_train

@@ -34,14 +34,11 @@ def describe_training(config: Config, recipe: Recipe, spec_hash: str | None) -> 
 def check_same_data(
     saved: Mapping[str, Any], config: Config, recipe: Recipe, spec_hash: str | None, path: Path
 ) -> None:
-    """Checks that a training can resume a checkpoint with this data.
+    """Raises ValueError if a training cannot resume a checkpoint, or not with this data.
 
     Args:
         saved: the checkpoint's description, see `describe_training`.
         path: the checkpoint.
-
-    Raises:
-        ValueError: the data differ, or the checkpoint cannot be resumed.
     """
     current = describe_training(config, recipe, spec_hash)
     if why := saved.get("no_resume") or current.get("no_resume"):
@@ -72,13 +69,7 @@ def restore(start: Start, recipe: Recipe, world: World) -> None:
 def describe_start(
     run: RunContext, path: Path, saved: checkpoint.Index, changed: Sequence[str]
 ) -> Iterator[str]:
-    """Yields log lines on the checkpoint that a run starts from.
-
-    Args:
-        path: the checkpoint.
-        saved: its description.
-        changed: flags that differ from those of the checkpoint.
-    """
+    """Yields log lines on the checkpoint that a run starts from, and on `changed` flags."""
     step, total_steps = run.position.step, run.total_steps
     if step:
         text = f"resumed {path} at step {step} of {total_steps}"

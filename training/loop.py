@@ -20,13 +20,10 @@ WARMUP_STEPS = 10
 
 
 class TrainingLoop:
-    """Trains the model of a run from its position to the end.
-
-    Weights and optimizers are restored before; the position is advanced here. All ranks run it
-    together.
+    """Trains the model of a run from its position to the end, on all ranks together.
 
     Args:
-        run: a run with `--mode train`.
+        run: a run with `--mode train`, whose weights and optimizers are restored.
         checkpoints: decides when to save, and when to stop because of a signal.
         description: description of the training for its checkpoints.
     """
@@ -92,6 +89,8 @@ class TrainingLoop:
             CollectiveError: a checkpoint could not be written, at the end or with
                 `--on_checkpoint_error stop`.
         """
+        from nn.train.trainer import non_finite_variable
+
         position, data, checkpoints = self.position, self.data, self.checkpoints
         if self._evaluation_is_due():  # the previous run was stopped before it evaluated
             self.evaluate()
@@ -127,7 +126,8 @@ class TrainingLoop:
                     break
         self.report()
         self.profiler.stop()
-        self._check_weights()
+        if name := non_finite_variable(self.recipe.groups):
+            raise NonFiniteWeight(name)
         if checkpoints.due(position.step, last=True):  # stopped, or nothing was left to do
             self.save()
         steps_are_done = position.step >= self.total_steps and not self._evaluation_is_due()
@@ -286,12 +286,6 @@ class TrainingLoop:
                 f"the loss is not finite at step {first_bad_step} (between step "
                 f"{self._reported_step}, the last one reported, and {step})"
             )
-
-    def _check_weights(self) -> None:
-        from nn.train.trainer import non_finite_variable
-
-        if name := non_finite_variable(self.recipe.groups):
-            raise NonFiniteWeight(name)
 
     def _update_best_link(self) -> None:
         if self.world.is_chief and self.best_folder is not None:

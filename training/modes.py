@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from recipes.recipe import Dataset
 from runtime.cluster import elastic
 from runtime.cluster.distributed import CollectiveError
 from runtime.files import predictions
@@ -40,7 +39,8 @@ def evaluate(run: RunContext) -> Summary:
 
     start, speeds = time.perf_counter(), Speeds()
     metrics = _measure(run)
-    speeds.evaluated(_valid(run).num_rows, time.perf_counter() - start)
+    assert run.recipe.valid is not None
+    speeds.evaluated(run.recipe.valid.num_rows, time.perf_counter() - start)
     return {**metrics, **(speeds.summary() if run.log.names.speeds else {})}
 
 
@@ -49,8 +49,8 @@ def predict(run: RunContext) -> Summary:
     from nn.metrics.classification import NonFiniteScores
     from nn.metrics.predictor import predict as score_batches
 
-    path, dataset = run.config.run.predictions_path, _valid(run)
-    assert path is not None
+    path, dataset = run.config.run.predictions_path, run.recipe.valid
+    assert path is not None and dataset is not None
     start = time.perf_counter()
     with (
         predictions.open_predictions(path, dataset.num_rows)
@@ -82,7 +82,8 @@ def benchmark_inference(run: RunContext) -> Summary:
     from runtime.logs.timer import LatencyTimer, StepTimer
 
     start = time.perf_counter()
-    options, dataset = run.config.run, _valid(run)
+    options, dataset = run.config.run, run.recipe.valid
+    assert dataset is not None
     warmup = options.warmup_batches
     measured = options.benchmark_steps if options.benchmark else options.max_steps
     if measured == -1:
@@ -128,8 +129,3 @@ def _measure(run: RunContext) -> dict[str, float]:
     if evaluator.note:
         run.log.message(evaluator.note)
     return metrics
-
-
-def _valid(run: RunContext) -> Dataset:
-    assert run.recipe.valid is not None
-    return run.recipe.valid

@@ -41,11 +41,6 @@ def open_run(
 ) -> Iterator[RunContext]:
     """Sets up a run, and closes its log and unlocks its checkpoints at the end.
 
-    Args:
-        config: the flags.
-        build: composes the recipe.
-        defaults: flags whose default differs in this recipe.
-
     Raises:
         ValueError: flags, data or checkpoint cannot be used.
         OSError: a file cannot be read or written.
@@ -76,16 +71,8 @@ def open_run(
             ),
         ) as log:
             run = RunContext(
-                config=config,
-                recipe=recipe,
-                device=device,
-                world=world,
-                log=log,
-                run_dir=run_dir,
-                start=start,
-                position=position,
-                total_steps=total_steps,
-                spec_hash=spec_hash,
+                *(config, recipe, device, world, log, run_dir),
+                *(start, position, total_steps, spec_hash),
             )
             for text in _describe(run, binding_note, restart_note, pretrained):
                 log.message(text)
@@ -118,12 +105,8 @@ def finish(run: RunContext, summary: dict[str, Any]) -> None:
 def with_preset(config: Config, saved: Index | None = None, resumes: bool = False) -> Config:
     """Returns the flags with the values that `--preset` chooses for this data set.
 
-    Flags that are given, or stored by the checkpoint, keep their values.
-
-    Args:
-        config: the flags, those of the checkpoint included.
-        saved: description of the checkpoint that the run starts from; None without one.
-        resumes: the run resumes the training of that checkpoint, with all of its flags.
+    Flags of the command line, or of the model of a checkpoint (`saved`), keep their values; so do
+    all flags of a training that `resumes`.
     """
     if resumes or (saved is not None and config.run.mode != "train"):
         return replace(config, preset_note="").replace()
@@ -267,13 +250,7 @@ def _make_run_dir(config: Config, position: Position, world: World) -> tuple[Pat
 def _describe(
     run: RunContext, binding_note: str | None, restart_note: str | None, pretrained: str | None
 ) -> Iterator[str]:
-    """Yields log lines on what runs, and on what.
-
-    Args:
-        binding_note: why the process is not bound to cores; None if it is.
-        restart_note: reason of an elastic restart; None without one.
-        pretrained: other models that the weights come from; None without any.
-    """
+    """Yields log lines on what runs, and on what."""
     config, device = run.config, run.device
     if config.preset_note:
         yield config.preset_note
