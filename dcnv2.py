@@ -21,8 +21,7 @@ DEFAULTS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    report_plan = ctr.report_plan
-    return entry.run("dcnv2", ctr.build, __doc__, DEFAULTS, argv, report_plan=report_plan)
+    return entry.run("dcnv2", ctr.build, __doc__, DEFAULTS, argv, report_plan=ctr.report_plan)
 
 
 if __name__ == "__main__":

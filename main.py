@@ -19,7 +19,6 @@ from training import setup
 from training.errors import DIVERGED, INTERRUPTED, STOPPED, USER_ERROR, Stopped, TrainingDiverged
 from training.guard import restart_elastically
 from training.modes import MODES
-from training.path_checks import check_paths
 
 
 def run(
@@ -59,11 +58,8 @@ def run(
             config = setup.with_preset(config)
             print(f"{config.preset_note}\n{report_plan(config, load_feature_spec(config))}")
             return 0
-        check_paths(config)
-        with (
-            restart_elastically(config),
-            setup.open_run(config, build, defaults) as context,
-        ):
+        setup.check_paths(config)
+        with restart_elastically(config), setup.open_run(config, build, defaults) as context:
             summary = MODES[context.config.run.mode](context)
             setup.finish(context, summary)
         return 0

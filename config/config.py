@@ -118,11 +118,7 @@ SECTIONS: dict[str, type] = {
 
 @functools.cache
 def fields_of(flag_set: str) -> tuple[tuple[str, "dataclasses.Field[Any]"], ...]:
-    """Returns (section, field) of each flag of a built-in recipe.
-
-    Raises:
-        ValueError: there is no such recipe.
-    """
+    """Returns (section, field) of each flag of a built-in recipe; other names are a ValueError."""
     if flag_set not in RECIPES:
         raise ValueError(
             f"unknown recipe {flag_set!r}: expected one of {', '.join(RECIPES)}; a recipe of "

@@ -106,12 +106,7 @@ class Rules:
     spaced: bool = False
 
     def flag(self, default: Any, help_text: str) -> Any:
-        """Returns the dataclass field of a flag with these rules.
-
-        Args:
-            default: the value where neither a recipe nor the command line has another.
-            help_text: one phrase, with the unit.
-        """
+        """Returns the dataclass field of a flag with these rules; the help is one phrase."""
         return dataclasses.field(default=default, metadata={"help": help_text, "rules": self})
 
     def check_value(self, name: str, value: Any) -> None:

@@ -47,13 +47,7 @@ _MANY_INTERACTIONS_RATES = {
 
 
 class Choice(NamedTuple):
-    """Preset chosen for a data set.
-
-    Attributes:
-        preset: `small` or `terabyte`.
-        values: the flags that it sets, by name.
-        reason: reason for the choice, one clause.
-    """
+    """Preset chosen for a data set: `small` or `terabyte`, the flags it sets, and the reason."""
 
     preset: str
     values: dict[str, Any]

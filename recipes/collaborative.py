@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 from config import Config
 from dataloading.interactions.candidate_rules import series_key
 from dataloading.spec import feature_spec as fs
-from recipes.from_flags import (
-    TableUse,
-    data_facts,
-    describe_plan,
-    evaluation_split,
-    model_arguments,
-    note_test_split,
-    plan_tables,
-)
+from recipes import from_flags
 from recipes.recipe import METRICS, Goal, Recipe
 from runtime import checkpoint
 from runtime.cluster.distributed import World, run_on_all_ranks
@@ -51,7 +43,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     config = config.replace(amp=device.policy != "float32")  # if it was left to the device
     shape = model_config(config, spec)
     plan = make_plan(config, spec, world.size, device.memory)
-    model = NCFModel(shape, plan=plan, **model_arguments(config, device, world))
+    model = NCFModel(shape, plan=plan, **from_flags.model_arguments(config, device, world))
     train, valid = open_data(config, spec, world)
     evaluator, names = None, [f"{metric}@{flags.topk}" for metric in ("hr", "ndcg")]
     if valid and config.run.mode != "predict":
@@ -68,12 +60,14 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
             "model": flags.model_type,
             "users": shape.num_users,
             "items": shape.num_items,
-            **data_facts(train, valid),
+            **from_flags.data_facts(train, valid),
             "parameters": model.num_parameters,
         },
         notes=(
             plan.memory_note,
-            note_test_split(config.run.mode, spec, valid, "prepare the data with --validation"),
+            from_flags.note_test_split(
+                config.run.mode, spec, valid, "prepare the data with --validation"
+            ),
         ),
         log_names=_log_names(names[0]),
         metrics=(*METRICS, *names, f"best_{names[0]}"),
@@ -165,17 +159,17 @@ def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
 
     plan = make_plan(config, spec, config.distribution.plan_world_size)
     one_row_each = dataclasses.replace(model_config(config, spec), num_users=1, num_items=1)
-    return describe_plan(config, plan, dense_bytes(lambda: NCFModel(one_row_each)))
+    return from_flags.describe_plan(config, plan, dense_bytes(lambda: NCFModel(one_row_each)))
 
 
 def make_plan(
     config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
 ) -> Plan:
-    """Returns the sharding plan that training follows and `--plan_only` prints; see `TableUse`."""
+    """Returns the sharding plan that training follows and `--plan_only` prints."""
     from nn.ncf.config import embedding_tables, feature_table_map, hotnesses
 
     shape = model_config(config, spec)
-    use = TableUse(
+    use = from_flags.TableUse(
         embedding_tables(shape),
         hotness=hotnesses(shape),
         has_wide_ids=False,  # dataloading/interactions/stored.py allows ids of int32 only
@@ -183,18 +177,13 @@ def make_plan(
         # Each row of a table is looked up at most once per rank.
         max_samples=world_size * max(shape.num_users, shape.num_items),
     )
-    return plan_tables(config, use, world_size, memory)
+    return from_flags.plan_tables(config, use, world_size, memory)
 
 
 def open_data(
     config: Config, spec: fs.FeatureSpec, world: World
 ) -> tuple[SampledInteractions | None, SeriesDataset | None]:
-    """Opens the interactions to train on and the candidate lists to evaluate.
-
-    Returns:
-        The interactions, None unless `--mode train`, and the candidate lists, None with
-        `--evals_per_epoch 0`.
-    """
+    """Opens the interactions to train on and the candidate lists to evaluate; see `ctr`."""
     from dataloading.interactions.candidates import SeriesDataset
     from dataloading.interactions.sampled import SampledInteractions
 
@@ -213,7 +202,7 @@ def open_data(
         )
         if not run.evals_per_epoch:
             return train, None
-    split = evaluation_split(config.data.eval_mapping, run.mode, spec)
+    split = from_flags.evaluation_split(config.data.eval_mapping, run.mode, spec)
     assert run.valid_batch_size is not None
     valid = SeriesDataset(
         spec,

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from config import Config, canonical_value, parse_embedding_dims
 from dataloading.spec import feature_spec as fs
-from recipes.from_flags import (
-    TableUse,
-    data_facts,
-    describe_plan,
-    evaluation_split,
-    model_arguments,
-    note_test_split,
-    plan_tables,
-)
+from recipes import from_flags
 from recipes.recipe import Dataset, Goal, Recipe
 from runtime.cluster.distributed import World
 from runtime.hardware.device import Device
@@ -61,7 +53,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         plan=plan,
         model_parallel_input=by_model,
         merlin=_merlin_options(config) if use_merlin else None,
-        **model_arguments(config, device, world),
+        **from_flags.model_arguments(config, device, world),
     )
     features = model.embedding.input_ids_list[world.rank] if by_model else None
     train, valid = open_data(config, spec, world, features)
@@ -79,7 +71,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
             name: canonical_value(name, getattr(config.model, name)) for name in SHAPE_FLAGS
         },
         facts={
-            **data_facts(train, valid),
+            **from_flags.data_facts(train, valid),
             "tables": len(spec.channel(fs.CATEGORICAL_CHANNEL)),
             "interaction": interaction,
             **({"embedding_backend": "merlin"} if use_merlin else {}),
@@ -88,7 +80,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         notes=(
             note or "",
             plan.memory_note if plan else "",
-            note_test_split(config.run.mode, spec, valid, _VALIDATION_SPLIT),
+            from_flags.note_test_split(config.run.mode, spec, valid, _VALIDATION_SPLIT),
         ),
         best_auc=best_auc(config, spec, valid),
         goal=Goal(threshold=config.run.auc_threshold),
@@ -182,23 +174,23 @@ def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
     """Returns the sharding plan for `--plan_world_size` ranks."""
     spec = spec_of_data(config, spec)
     plan = make_plan(config, spec, config.distribution.plan_world_size)
-    return describe_plan(config, plan, 4 * model_config(config, spec).num_dense_weights)
+    return from_flags.describe_plan(config, plan, 4 * model_config(config, spec).num_dense_weights)
 
 
 def make_plan(
     config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
 ) -> Plan:
-    """Returns the sharding plan that training follows and `--plan_only` prints; see `TableUse`."""
+    """Returns the sharding plan that training follows and `--plan_only` prints."""
     from nn.ctr.config import embedding_tables
 
     shape = model_config(config, spec)
-    use = TableUse(
+    use = from_flags.TableUse(
         embedding_tables(shape),
         hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL),
         has_wide_ids=any(spec.dtype(name).itemsize > 4 for name in shape.feature_names),
         dense_bytes=_dense_step_bytes(shape, config.run.batch_size / world_size),
     )
-    return plan_tables(config, use, world_size, memory)
+    return from_flags.plan_tables(config, use, world_size, memory)
 
 
 def _dense_step_bytes(shape: CTRConfig, batch_size: float) -> float:
@@ -244,7 +236,7 @@ def open_data(
     if config.data.dataset_type == "synthetic":
         split = fs.VALIDATION if run.mode == "train" else fs.TEST
     else:
-        split = evaluation_split(config.data.eval_mapping, run.mode, spec)
+        split = from_flags.evaluation_split(config.data.eval_mapping, run.mode, spec)
     return train, load(spec, split, run.valid_batch_size, **valid_options, **options)
 
 

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 from config import Config
 from dataloading.formats.sequence_tfrecord.channels import num_ids, sequence_channels
 from dataloading.spec import feature_spec as fs
-from recipes.from_flags import (
-    TableUse,
-    data_facts,
-    describe_plan,
-    evaluation_split,
-    model_arguments,
-    note_test_split,
-    plan_tables,
-)
+from recipes import from_flags
 from recipes.recipe import METRICS, Evaluator, Goal, Recipe
 from runtime.cluster.distributed import World
 from runtime.hardware.device import Device
@@ -50,7 +42,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
 
     shape = model_config(config, spec)
     plan = make_plan(config, spec, world.size, device.memory)
-    model = SequenceModel(shape, plan=plan, **model_arguments(config, device, world))
+    model = SequenceModel(shape, plan=plan, **from_flags.model_arguments(config, device, world))
     train, valid, evaluated_train = open_data(config, spec, world)
     evaluator: Evaluator | None = None
     if valid is not None and config.run.mode != "predict":
@@ -69,7 +61,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         model_flags={"embedding_dim": config.model.embedding_dim, **own_flags},
         facts={
             "model": config.sequence.model_type,
-            **data_facts(train, valid),
+            **from_flags.data_facts(train, valid),
             "tables": len(embedding_tables(shape)),
             "history": shape.history_length,
             "parameters": model.num_parameters,
@@ -77,7 +69,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         notes=(
             plan.memory_note,
             *_memory_notes(config, shape, train, valid, world),
-            note_test_split(
+            from_flags.note_test_split(
                 config.run.mode, spec, valid, "prepare the data with --validation_event"
             ),
         ),
@@ -192,23 +184,23 @@ def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
         user_cardinalities=(1,) * len(shape.user_features),
         item_cardinalities=(1,) * len(shape.item_features),
     )
-    return describe_plan(config, plan, dense_bytes(lambda: SequenceModel(one_row_each)))
+    return from_flags.describe_plan(config, plan, dense_bytes(lambda: SequenceModel(one_row_each)))
 
 
 def make_plan(
     config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
 ) -> Plan:
-    """Returns the sharding plan that training follows and `--plan_only` prints; see `TableUse`."""
+    """Returns the sharding plan that training follows and `--plan_only` prints."""
     from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
 
     shape = model_config(config, spec)
-    use = TableUse(
+    use = from_flags.TableUse(
         embedding_tables(shape),
         hotness=hotnesses(shape),
         has_wide_ids=max(shape.user_cardinalities + shape.item_cardinalities) > 2**31,
         input_table_map=feature_table_map(shape),
     )
-    return plan_tables(config, use, world_size, memory)
+    return from_flags.plan_tables(config, use, world_size, memory)
 
 
 def open_data(
@@ -216,12 +208,7 @@ def open_data(
 ) -> tuple[
     SequenceTFRecordDataset | None, SequenceTFRecordDataset | None, SequenceTFRecordDataset | None
 ]:
-    """Opens the samples to train on, those to evaluate, and training samples to evaluate.
-
-    Returns:
-        The training samples, None unless `--mode train`; the samples to evaluate, None with
-        `--evals_per_epoch 0`; training samples to evaluate, None if they are not evaluated.
-    """
+    """Opens the samples to train on, those to evaluate, and training samples to evaluate."""
     from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
 
     data, run, train, evaluated_train = config.data, config.run, None, None
@@ -256,7 +243,7 @@ def open_data(
         )
         if run.benchmark or not run.evals_per_epoch:
             return train, None, None
-    split = evaluation_split(data.eval_mapping, run.mode, spec)
+    split = from_flags.evaluation_split(data.eval_mapping, run.mode, spec)
     options = {"prefetch_batches": data.prefetch_test_size, "with_negatives": False}
     has_labels = run.mode != "predict"
     valid = load(split, run.valid_batch_size, cache=cache, with_labels=has_labels, **options)

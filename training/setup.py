@@ -1,19 +1,21 @@
 """Set-up of a run: processes, device, flags, data, model, log."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from config import Config, presets
+from config.flag import RANKING
 from dataloading.formats.row_count import count_training_rows
-from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
-from runtime.checkpoint import Index
+from runtime.checkpoint import Index, describe, resolve
 from runtime.checkpoint.resume import Start, find, set_up_flags
-from runtime.cluster import distributed, elastic
+from runtime.cluster import distributed, elastic, launcher
 from runtime.cluster.distributed import World, run_on_all_ranks
 from runtime.files import predictions
 from runtime.hardware import affinity, gpu
@@ -33,6 +35,35 @@ _LOCAL_FLAGS = {
     *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path", "rank_logs"),
     *("inter_op_parallelism", "intra_op_parallelism", "num_parallel_calls"),
 }
+
+
+def check_paths(config: Config) -> None:
+    """Reads the files that the command line names, before TensorFlow is imported (seconds).
+
+    Only the first process on each machine checks; the launcher ends the others if it fails. All
+    ranks check everything again once they are connected. In an elastic training, where ranks may
+    fail alone, nothing is checked early.
+
+    Raises:
+        ValueError: a path cannot be used.
+        OSError: a file cannot be read.
+    """
+    local_rank = launcher.local_rank()
+    if "tensorflow" in sys.modules or local_rank != 0 or config.distribution.elastic:
+        return
+    saved, run, resume = config.checkpoint, config.run, config.checkpoint.resume
+    if saved.restore_checkpoint_path:
+        describe(resolve(saved.restore_checkpoint_path))
+    elif resume and resume != "auto" and run.mode == "train":
+        describe(resolve(resume, "--resume"))
+    spec = load_feature_spec(config)
+    is_binary = config.flag_set in RANKING and config.data.dataset_type == "tf_raw"
+    if spec and is_binary and run.mode == "train":
+        from dataloading.formats.raw_binary import RawBinaryDataset
+
+        RawBinaryDataset(spec, TRAIN, run.batch_size)
+    if run.mode == "predict" and run.predictions_path and launcher.launched() is None:
+        predictions.check_writable(run.predictions_path)
 
 
 @contextlib.contextmanager
@@ -88,11 +119,9 @@ def open_run(
 def finish(run: RunContext, summary: dict[str, Any]) -> None:
     """Adds the best AUC that any model can reach to the summary, draws plots, ends the log."""
     recipe, mode = run.recipe, run.config.run.mode
-    best_auc = None
     if mode != "predict" and run.world.is_chief:
         best_auc = recipe.best_auc()  # may generate millions of samples
-    if best_auc is not None:
-        summary["best_reachable_auc"] = best_auc
+        summary |= {} if best_auc is None else {"best_reachable_auc": best_auc}
     try:
         if run.world.is_chief and mode in ("train", "eval"):
             history = run.position.history if mode == "train" else None
@@ -160,12 +189,7 @@ def _connect(config: Config) -> tuple[World, Device]:
 def _adopt_flags(
     config: Config, start: Start, world: World
 ) -> tuple[Config, Index | None, list[str]]:
-    """Adds the flags of the checkpoint and of the preset.
-
-    Returns:
-        The flags, the checkpoint's description, and the flags that differ from those of a
-        checkpoint that resumes.
-    """
+    """Returns all flags, the checkpoint's description, and the flags that differ from it."""
 
     def adopt() -> tuple[Config, Index | None, list[str]]:
         _check_run(config, world)

@@ -43,13 +43,9 @@ class RunContext:
 
 @dataclass(frozen=True)
 class Best:
-    """Best evaluation of a training.
+    """Best evaluation of a training: the goal's metric, and when it was measured.
 
-    Attributes:
-        value: the goal's metric.
-        step: step after which it was measured.
-        epoch: its epoch; None in checkpoints of recipes that do not report it.
-        elapsed_s: seconds of training until then; None in the same case.
+    Checkpoints of recipes that do not report them have no epoch and no seconds of training.
     """
 
     value: float

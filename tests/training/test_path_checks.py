@@ -93,9 +93,9 @@ def test_unwritable_predictions_without_tensorflow(tiny, tmp_path, run_script):
 def test_one_check_per_machine(launcher, code, run_script):
     """The others connect, and are ended by the launcher."""
     script = (
-        "import config, main; from training import path_checks\n"
+        "import config, main; from training import setup\n"
         "parsed = config.parse(['dlrm.py', '--dataset_path=nowhere'], 'dlrm')\n"
-        "try: print(path_checks.check_paths(parsed))\n"
+        "try: print(setup.check_paths(parsed))\n"
         "except ValueError: print(main.USER_ERROR)"
     )
     done = run_script("-c", script, env=launcher)
