@@ -83,17 +83,17 @@ class Training:
 
     @property
     def output(self) -> str:
-        """What launcher and ranks wrote so far."""
+        """The output of launcher and ranks so far."""
         return self._output.read_text()
 
     def ranks(self) -> list[psutil.Process]:
         """The ranks' own processes, in their order."""
-        found = {}
+        processes = {}
         for process in [self.process, *self.process.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
                 if process.cmdline()[1 : 1 + len(self._program)] == self._program:
-                    found[int(process.environ().get("HOROVOD_RANK", 0))] = process
-        return [found[rank] for rank in sorted(found)]
+                    processes[int(process.environ().get("HOROVOD_RANK", 0))] = process
+        return [processes[rank] for rank in sorted(processes)]
 
     def kill(self) -> None:
         """SIGKILL to the launcher and all below it; horovodrun's ranks have their own sessions."""
@@ -110,7 +110,7 @@ class Training:
         assert left == [], "processes were left behind"
 
     def wait(self, timeout_s: float = 300) -> int:
-        """Exit code of what ends by itself."""
+        """Returns the exit code once the training has ended."""
         try:
             return self.process.wait(timeout_s)
         except psutil.TimeoutExpired:
@@ -130,17 +130,17 @@ class Training:
                 pytest.fail(f"nothing happens:\n{self.output}")
             time.sleep(every_s)
 
-    def wait_for_start(self, said: str = STARTED) -> None:
-        """Until the steps begin; the line before them may be another one."""
-        self.wait_until(lambda: said in self.output, every_s=0.02)
+    def wait_for_start(self, text: str = STARTED) -> None:
+        """Waits until the steps begin; the line before them may be another one."""
+        self.wait_until(lambda: text in self.output, every_s=0.02)
 
-    def wait_for_ears(self) -> None:
-        """Until all ranks hear SIGTERM, which would end them before; some ms after the start."""
+    def wait_for_handlers(self) -> None:
+        """Waits until all ranks handle SIGTERM, which would end them before."""
         ranks = self.ranks()
-        self.wait_until(lambda: all(map(_hears_sigterm, ranks)))
+        self.wait_until(lambda: all(map(_handles_sigterm, ranks)))
 
     def wait_for_checkpoints(self, count: int) -> None:
-        """Until so many more are there than now."""
+        """Waits for `count` more checkpoints."""
         now = newest(self.checkpoints)
         self.wait_until(lambda: newest(self.checkpoints) >= now + count)
 
@@ -160,8 +160,8 @@ class Training:
         self.wait_until(caught, every_s=0.0005)
 
 
-def _hears_sigterm(process: psutil.Process) -> bool:
-    """Whether it has a handler for the signal, as Linux says."""
+def _handles_sigterm(process: psutil.Process) -> bool:
+    """Returns whether a process has a handler for SIGTERM, by /proc."""
     caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{process.pid}/status").read_text(), re.M)
     return bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
 
@@ -173,7 +173,7 @@ def newest(folder: Path) -> int:
 
 
 def writing(folder: Path) -> bool:
-    """Whether a checkpoint is being written."""
+    """Returns whether a checkpoint is being written."""
     try:
         return any(name.startswith(".writing-") for name in os.listdir(folder))
     except FileNotFoundError:

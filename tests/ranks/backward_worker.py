@@ -57,7 +57,7 @@ CASES = {
         {"column_slice_threshold": 20},
         [PAIRS, PAIRS],
     ),
-    "tables that nobody reads": (
+    "tables without a lookup": (
         tables([(2, 4), (3, 4), (2, 4)]),
         {"input_table_map": [0], "row_slice_threshold": 12},
         [PAIRS],

@@ -32,12 +32,12 @@ def outcome(check: Callable, *args: object) -> Any:
 
 def main() -> None:
     # First, for it connects, and TensorFlow must not have been initialised by then.
-    found = {"collectives": outcome(world_worker.collectives)}
+    results = {"collectives": outcome(world_worker.collectives)}
     world = distributed.current()
-    found["backward"] = outcome(backward_worker.check, world)
-    found["compiled"] = outcome(compiled_worker.check, world)
-    found["metrics"] = outcome(metrics_worker.check, world)
-    (Path(os.environ["RANK_RESULTS"]) / f"{world.rank}.json").write_text(json.dumps(found))
+    results["backward"] = outcome(backward_worker.check, world)
+    results["compiled"] = outcome(compiled_worker.check, world)
+    results["metrics"] = outcome(metrics_worker.check, world)
+    (Path(os.environ["RANK_RESULTS"]) / f"{world.rank}.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

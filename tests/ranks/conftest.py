@@ -18,7 +18,7 @@ LAUNCHERS = ("gloo", "mpi")
 
 
 class RanksRun(NamedTuple):
-    """What several processes left behind.
+    """Exit code, output and results of several processes.
 
     Attributes:
       returncode: the launcher's exit code.
@@ -36,7 +36,7 @@ def run_ranks(request, tmp_path_factory):
     """Runs a script or module on several ranks, one thread each.
 
     `run_ranks(num_ranks, "tests/ranks/x_worker.py", *args)` or `run_ranks(num_ranks, "module")`,
-    with launcher "gloo" or "mpi" (skips where there is none), variables `env`, and `timeout` in
+    with launcher "gloo" or "mpi" (skipped if it is missing), variables `env`, and `timeout` in
     seconds, after which nothing is left running. Starting takes seconds: do many checks in one run.
     A worker writes its result to the file `$RANK_RESULTS/<rank>.json`. With check, an exit code
     other than 0 fails the test and shows the output.
@@ -77,22 +77,22 @@ def run_ranks(request, tmp_path_factory):
         if check and returncode:
             pytest.fail(f"{launcher}, {num_ranks} ranks: exit code {returncode}\n{output}")
         files = [results / f"{rank}.json" for rank in range(num_ranks)]
-        found = [json.loads(file.read_text()) if file.exists() else None for file in files]
-        return RanksRun(returncode, output, found)
+        contents = [json.loads(file.read_text()) if file.exists() else None for file in files]
+        return RanksRun(returncode, output, contents)
 
     return run
 
 
 class RecipesRun(NamedTuple):
-    """What recipes did with several command lines.
+    """Exit codes and outputs of several command lines of recipes.
 
     Attributes:
-      codes, said: of each by its name the exit codes, and what was said, rank by rank.
+      codes, outputs: exit codes and outputs by name of the command line, rank by rank.
       output: of the launcher.
     """
 
     codes: dict[str, list[int]]
-    said: dict[str, list[str]]
+    outputs: dict[str, list[str]]
     output: str
 
 
@@ -101,7 +101,7 @@ def run_recipes(run_ranks, tmp_path_factory):
     """Runs command lines one after the other on ranks that are started once; one rank is here.
 
     `run_recipes(num_ranks, {name: (program, *flags)})`, e.g. with program "dlrm.py". With check, an
-    exit code other than 0 fails the test and shows what was said.
+    exit code other than 0 fails the test and shows the output.
     """
 
     def run(
@@ -117,19 +117,20 @@ def run_recipes(run_ranks, tmp_path_factory):
             done = run_ranks(num_ranks, recipe_worker.__name__, file, check=False)
             results, output = done.results, done.output
             assert None not in results, output
-        codes, said = (
-            {name: [found[name][part] for found in results] for name in words} for part in range(2)
+        codes, outputs = (
+            {name: [result[name][part] for result in results] for name in words}
+            for part in range(2)
         )
         if check:
-            failed = {name: said[name] for name in words if any(codes[name])}
+            failed = {name: outputs[name] for name in words if any(codes[name])}
             assert failed == {}
-        return RecipesRun(codes, said, output)
+        return RecipesRun(codes, outputs, output)
 
     return run
 
 
 def gloo_command() -> list[str]:
-    """What `horovodrun --gloo` is here, but for its arguments."""
+    """Returns the command of `horovodrun --gloo`, without its arguments."""
     return [sys.executable, horovodrun.__file__, "--gloo"]
 
 

@@ -2,7 +2,7 @@
 
     horovodrun --gloo -np 2 python -m tests.ranks.data_parallel_worker [CASE ...]
 
-Each case is checked on every rank against the same training on one, computed beside it.
+Each case is checked on every rank against the same training on one, computed next to it.
 """
 
 import functools
@@ -182,8 +182,8 @@ def train_minimize(world, optimizer):
     return model.whole()
 
 
-def same(found, expected):
-    for mine, theirs in zip(found, expected, strict=True):
+def same(actual, expected):
+    for mine, theirs in zip(actual, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-6)
 
 
@@ -220,8 +220,8 @@ def check_options(world):
     same(train_loop(world, make(), sparse_as_dense=True), expected)
     same(train_loop(world, make(), gradient_predivide_factor=2.0, op=hvd.Average), expected)
     same(train_loop(world, make(), process_set=hvd.global_process_set, groups=2), expected)
-    found = train_loop(world, make(), compression=hvd.Compression.fp16)
-    for mine, theirs in zip(found, expected, strict=True):
+    actual = train_loop(world, make(), compression=hvd.Compression.fp16)
+    for mine, theirs in zip(actual, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=0.02, atol=0.02)
     raises(
         "op is hvd.Average or hvd.Sum",
@@ -263,19 +263,19 @@ def check_gradients(world):
         return tape.gradient(loss, sources)
 
     for run in (gradients, tf.function(gradients)):
-        found = run()
-        assert float(found["copy"]) == mean
-        assert [float(g) for g in found["own"]] == [(r + 1) / n] * 2
-        assert found["half"].dtype == tf.bfloat16 and found["half"].numpy().tolist() == [mean] * 2
-        assert isinstance(found["rows"], tf.IndexedSlices)
+        actual = run()
+        assert float(actual["copy"]) == mean
+        assert [float(g) for g in actual["own"]] == [(r + 1) / n] * 2
+        assert actual["half"].dtype == tf.bfloat16 and actual["half"].numpy().tolist() == [mean] * 2
+        assert isinstance(actual["rows"], tf.IndexedSlices)
         expected = np.zeros([3, 2])
         for rank in range(n):
             expected[rank] += (rank + 1) / n
             expected[2] += 2 * (rank + 1) / n
-        np.testing.assert_allclose(tf.convert_to_tensor(found["rows"]), expected, rtol=1e-6)
-        found = run(op=hvd.Sum, scale_local_gradients=False)
-        assert float(found["copy"]) == mean * n
-        assert [float(g) for g in found["own"]] == [r + 1] * 2
+        np.testing.assert_allclose(tf.convert_to_tensor(actual["rows"]), expected, rtol=1e-6)
+        actual = run(op=hvd.Sum, scale_local_gradients=False)
+        assert float(actual["copy"]) == mean * n
+        assert [float(g) for g in actual["own"]] == [r + 1] * 2
 
     with dmp.DistributedGradientTape(tf.GradientTape(persistent=True)) as tape:
         loss = (r + 1.0) * (copy * copy + own)
@@ -308,7 +308,7 @@ def raises(match, call, *args, **kwargs):
 
 
 def check_unreduced(world):
-    """apply_gradients of gradients that nobody averaged must not pass."""
+    """apply_gradients of gradients that were not averaged must not pass."""
     for name in ("sgd", "legacy_sgd"):
         plain = OPTIMIZERS[name]()
         optimizer = dmp.DistributedOptimizer(plain)

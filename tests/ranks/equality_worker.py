@@ -97,19 +97,19 @@ def scenarios(turn: int | None) -> list[Scenario]:
         )
     ]
     names = list(OPTIMIZERS)
-    found = []
+    scenarios = []
     for i, pair in enumerate(pairs):
         for name in names if turn is None else [names[(i + turn) % len(names)]]:
-            found.append(Scenario(*pair, name))
+            scenarios.append(Scenario(*pair, name))
     if turn is None:
-        found += COMPILED
+        scenarios += COMPILED
     else:
-        found += [COMPILED[(turn + more) % len(COMPILED)] for more in (0, 1)]
+        scenarios += [COMPILED[(turn + more) % len(COMPILED)] for more in (0, 1)]
     for dtype in ("mixed_bfloat16", "mixed_float16"):
-        found.append(Scenario("all_kinds", "ragged", "sgd", dtype=dtype))
+        scenarios.append(Scenario("all_kinds", "ragged", "sgd", dtype=dtype))
     for dtype in ("bfloat16", "float16"):
-        found.append(Scenario("all_kinds", "multi_hot", "sgd", exchange_dtype=dtype))
-    return found
+        scenarios.append(Scenario("all_kinds", "multi_hot", "sgd", exchange_dtype=dtype))
+    return scenarios
 
 
 def all_rows(step: int, inputs: str):
@@ -228,8 +228,8 @@ def train(world, scenario: Scenario) -> dict[str, np.ndarray]:
     losses = []
     for _ in BATCH_SIZES:
         if scenario.compiled:
-            given = tf.data.Dataset.from_tensors(rows.get_next())
-            trainer.train_step(iter(given))
+            dataset = tf.data.Dataset.from_tensors(rows.get_next())
+            trainer.train_step(iter(dataset))
         else:
             trainer.train_step(rows)
         losses.append(trainer.progress().loss)
@@ -244,8 +244,8 @@ def train(world, scenario: Scenario) -> dict[str, np.ndarray]:
     return result
 
 
-def difference(found, expected, tolerance: float) -> str:
-    for key, value in found.items():
+def difference(actual, expected, tolerance: float) -> str:
+    for key, value in actual.items():
         if value.shape != expected[key].shape:
             return f"{key} is {value.shape}, expected {expected[key].shape}"
         if not np.allclose(value, expected[key], rtol=tolerance, atol=tolerance):

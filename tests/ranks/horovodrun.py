@@ -4,7 +4,7 @@ to see that Horovod can use Gloo. That is seconds in each of many starts.
     python tests/ranks/horovodrun.py --gloo -np N COMMAND
 
 When one rank ends with an error it ends the others by SIGTERM, and by SIGKILL not 5 seconds later,
-but a minute: on a slow machine they need longer to say why they end.
+but a minute: on a slow machine they need longer to report why they end.
 """
 
 from horovod.runner.common.util import safe_shell_exec

@@ -18,9 +18,9 @@ if __name__ == "__main__":
     if sent:
         rows = tf.tensor_scatter_nd_update(rows, [[ROWS - 1, WIDTH - 1]], tf.ones([1], rows.dtype))
     received, sizes = world.all_to_all(rows, tf.constant([0, sent]), "large")
-    found = {
+    result = {
         "elements": int(tf.size(received, tf.int64)),
         "sizes": sizes.numpy().tolist(),
         "last": received[-1, -2:].numpy().tolist() if world.rank == 1 else [],
     }
-    (Path(os.environ["RANK_RESULTS"]) / f"{world.rank}.json").write_text(json.dumps(found))
+    (Path(os.environ["RANK_RESULTS"]) / f"{world.rank}.json").write_text(json.dumps(result))

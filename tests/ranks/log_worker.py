@@ -1,9 +1,9 @@
-"""Two trainings on the same ranks, then rank 1 is killed, amid what it says.
+"""Two trainings on the same ranks, then rank 1 is killed in the middle of a line.
 
     horovodrun -np 2 python tests/ranks/log_worker.py FOLDER FLAGS
 
 The first has a log that rank 1 cannot write (FOLDER/bad-1/logs, where bad-1 is a file), the second
-has FOLDER/good. Rank 0 writes {"codes": of both, "said": of the end} to $RANK_RESULTS/0.json.
+has FOLDER/good. Rank 0 writes {"codes": of both, "message": of the end} to $RANK_RESULTS/0.json.
 """
 
 import json
@@ -33,8 +33,8 @@ def main(folder: str, *flags: str) -> None:
     try:
         distributed.current().barrier()
     except Exception as error:
-        found = {"codes": codes, "said": distributed.failure_message(error)}
-        Path(os.environ["RANK_RESULTS"], "0.json").write_text(json.dumps(found))
+        result = {"codes": codes, "message": distributed.failure_message(error)}
+        Path(os.environ["RANK_RESULTS"], "0.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

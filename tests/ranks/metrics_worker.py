@@ -35,7 +35,7 @@ def rows_of(kind: str) -> tuple:
 
 
 def check_scores(world: World, kind: str, make, first_rank_has_all: bool) -> None:
-    """The same as one accumulator; `first_rank_has_all`: the others have no rows."""
+    """Compares with one accumulator; `first_rank_has_all`: the others have no rows."""
     rows = rows_of(kind)
     one = make()
     one.update(*rows)
@@ -45,14 +45,14 @@ def check_scores(world: World, kind: str, make, first_rank_has_all: bool) -> Non
     else:
         own = slice(None) if world.is_chief else slice(0)
     metrics.update(*(None if column is None else tf.constant(column[own]) for column in rows))
-    expected, found = one.result(), metrics.result()
+    expected, actual = one.result(), metrics.result()
     if kind == "weighted" or make is not ExactMetrics:
-        np.testing.assert_allclose(found[:3], expected[:3], rtol=1e-12)
+        np.testing.assert_allclose(actual[:3], expected[:3], rtol=1e-12)
     else:
-        assert repr(found.auc) == repr(expected.auc), (kind, found, expected)
-        np.testing.assert_allclose(found.log_loss, expected.log_loss, rtol=1e-12)
-    assert found[3:] == expected[3:]
-    assert len(set(world.gather_objects(repr(found)))) == 1
+        assert repr(actual.auc) == repr(expected.auc), (kind, actual, expected)
+        np.testing.assert_allclose(actual.log_loss, expected.log_loss, rtol=1e-12)
+    assert actual[3:] == expected[3:]
+    assert len(set(world.gather_objects(repr(actual)))) == 1
     fpr, tpr = metrics.roc_curve(100)
     assert len(fpr) == len(tpr) <= 100
     assert len(set(world.gather_objects(repr((fpr.tolist(), tpr.tolist()))))) == 1
@@ -65,7 +65,7 @@ def check_errors(world: World, make) -> None:
     metrics = over_ranks(make(), world)
     try:
         metrics.result()
-        raise AssertionError("nobody has rows")
+        raise AssertionError("no rank has rows")
     except ValueError as error:
         assert "nothing to evaluate" in str(error)
     metrics.update([1, 0], [0.0, math.nan if world.rank == world.size - 1 else 1.0])
@@ -108,15 +108,15 @@ def check_evaluator(world: World) -> None:
                 world_size=world.size,
             )
             whole = SyntheticDataset(spec, "test", batch_size, num_rows=num_rows)
-            found = dict(
+            actual = dict(
                 ClickEvaluator(ExchangingModel(world), own, auc_thresholds, world).evaluate()
             )
             expected = dict(
                 ClickEvaluator(lambda x: x.numerical[:, :1], whole, auc_thresholds).evaluate()
             )
-            np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-12)
+            np.testing.assert_allclose(list(actual.values()), list(expected.values()), rtol=1e-12)
             if auc_thresholds is None:
-                assert repr(found["auc"]) == repr(expected["auc"])
+                assert repr(actual["auc"]) == repr(expected["auc"])
     batches = SyntheticDataset(
         *(spec, "test", 60), num_batches=40, rank=world.rank, world_size=world.size
     )

@@ -45,9 +45,9 @@ if __name__ == "__main__":
     saved_s = time.monotonic() - started
     mine.assign(tf.zeros_like(mine))
     checkpoint.restore(path, [table], world)
-    found = {
+    result = {
         "saved_s": saved_s,
         "restored_s": time.monotonic() - started - saved_s,
         "values": np.unique(mine.numpy()).tolist(),
     }
-    (Path(os.environ["RANK_RESULTS"]) / f"{world.rank}.json").write_text(json.dumps(found))
+    (Path(os.environ["RANK_RESULTS"]) / f"{world.rank}.json").write_text(json.dumps(result))

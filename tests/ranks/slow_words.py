@@ -1,4 +1,4 @@
-"""`dlrm.py` whose rank 0 takes seconds to say why it stops: the other rank ends before it.
+"""`dlrm.py` whose rank 0 takes seconds to report why it stops: the other rank ends before it.
 
 python -m tests.ranks.slow_words FLAGS
 """

@@ -1,4 +1,4 @@
-"""A training in which one rank stops for ever, in a read or as a whole.
+"""A training in which one rank stops forever, in a read or as a whole.
 
     horovodrun -np N python tests/ranks/stall_worker.py RANK read|freeze FLAGS
 
@@ -18,7 +18,7 @@ from runtime.cluster.failure import client
 STALLED_AT = 6  # of the calls that read a batch
 
 
-def read_for_ever() -> None:
+def read_forever() -> None:
     time.sleep(600)
 
 
@@ -30,7 +30,7 @@ def stall(how: str) -> None:
         if next(calls) == STALLED_AT:
             if how == "freeze":
                 os.kill(os.getpid(), signal.SIGSTOP)
-            read_for_ever()
+            read_forever()
         return read(self, *args)
 
     SampleDataset._read_part = disturbed

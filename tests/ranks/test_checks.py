@@ -1,4 +1,4 @@
-"""What several ranks find in checks_worker.py: one start for each launcher and number of ranks."""
+"""Results of checks_worker.py on several ranks: one start for each launcher and number of ranks."""
 
 import functools
 from typing import Any
@@ -12,7 +12,7 @@ LAUNCHES = [("gloo", 2), ("mpi", 2), pytest.param("gloo", 3, marks=pytest.mark.l
 
 @pytest.fixture(scope="module")
 def checked(run_ranks):
-    """`checked(launcher, num_ranks)`: by rank what each check came to."""
+    """`checked(launcher, num_ranks)`: results of the checks, by rank."""
 
     @functools.cache
     def results(launcher: str, num_ranks: int) -> list[Any]:
@@ -24,26 +24,28 @@ def checked(run_ranks):
 @pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
 def test_collectives(checked, launcher, num_ranks):
     for rank, results in enumerate(checked(launcher, num_ranks)):
-        found = dict(results["collectives"])
-        assert found.pop("world") == [rank, num_ranks, rank, num_ranks]
-        assert len(found) >= 10
-        assert set(found.values()) == {"ok"}, "\n".join(v for v in found.values() if v != "ok")
+        outcomes = dict(results["collectives"])
+        assert outcomes.pop("world") == [rank, num_ranks, rank, num_ranks]
+        assert len(outcomes) >= 10
+        assert set(outcomes.values()) == {"ok"}, "\n".join(
+            v for v in outcomes.values() if v != "ok"
+        )
 
 
 @pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
-def test_metrics_agree_with_one_accumulator(checked, launcher, num_ranks):
-    assert [found["metrics"] for found in checked(launcher, num_ranks)] == ["agree"] * num_ranks
+def test_metrics_of_ranks(checked, launcher, num_ranks):
+    assert [results["metrics"] for results in checked(launcher, num_ranks)] == ["agree"] * num_ranks
 
 
 @pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
-def test_steps_with_idle_ranks_equal_one_rank(checked, launcher, num_ranks):
+def test_steps_with_idle_ranks(checked, launcher, num_ranks):
     """Weights and outputs, eager and compiled."""
-    for found in checked(launcher, num_ranks):
-        assert found["backward"] == {case: [True] * 4 for case in backward_worker.CASES}
+    for results in checked(launcher, num_ranks):
+        assert results["backward"] == {case: [True] * 4 for case in backward_worker.CASES}
 
 
 @pytest.mark.parametrize(("launcher", "num_ranks"), LAUNCHES)
-def test_several_uses_of_one_lookup_equal_eager_ones(checked, launcher, num_ranks):
+def test_several_uses_of_one_lookup(checked, launcher, num_ranks):
     """Two calls of an inner `tf.function`, two gradients in other name scopes."""
     results = checked(launcher, num_ranks)
     assert [rank["compiled"] for rank in results] == ["equal"] * num_ranks

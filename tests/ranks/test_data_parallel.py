@@ -17,7 +17,7 @@ from tests.ranks.conftest import gloo_command
 
 @pytest.fixture(scope="module")
 def two_ranks(root):
-    """What the worker wrote; it goes on to the next case after none that failed."""
+    """The output of the worker, which ends at the first case that fails."""
     pytest.importorskip("horovod", reason="Horovod is not installed")
     return subprocess.run(
         [*gloo_command(), "-np", "2", sys.executable, "-m", data_parallel_worker.__name__],
@@ -31,13 +31,13 @@ def two_ranks(root):
 
 
 @pytest.mark.parametrize("case", data_parallel_worker.CASES)
-def test_two_ranks_do_what_one_does(two_ranks, case):
+def test_two_ranks(two_ranks, case):
     done = re.findall(rf"rank (\d) of 2: {case} ok", two_ranks.stdout)
     assert sorted(done) == ["0", "1"], two_ranks.stdout + two_ranks.stderr
 
 
 @pytest.mark.parametrize("wrap_first", [False, True])
-def test_one_process_has_a_plain_tape(wrap_first):
+def test_tape_of_one_process(wrap_first):
     own, other = tf.Variable(3.0), tf.Variable(2.0)
     own.de_local = True
     if wrap_first:
@@ -47,8 +47,8 @@ def test_one_process_has_a_plain_tape(wrap_first):
         with tf.GradientTape(persistent=True) as tape:
             loss = own * other
         tape = dmp.DistributedGradientTape(tape, sparse_as_dense=True)
-    found = tape.gradient(loss, {"own": own, "none": tf.Variable(1.0)}, use_generic_names=True)
-    assert float(found["own"]) == 2.0 and found["none"] is None
+    gradients = tape.gradient(loss, {"own": own, "none": tf.Variable(1.0)}, use_generic_names=True)
+    assert float(gradients["own"]) == 2.0 and gradients["none"] is None
     assert [float(g) for g in tape.gradient(loss, [own, other], output_gradients=2.0)] == [4, 6]
     assert [v.ref() for v in tape.watched_variables()] == [own.ref(), other.ref()]
     tape.register_local_source(other)
@@ -56,7 +56,7 @@ def test_one_process_has_a_plain_tape(wrap_first):
     assert [float(g) for _, g in mine] == [2.0, 3.0] and ours == []
 
 
-def test_one_process_tape_records_what_it_is_told():
+def test_recorded_operations_of_one_process():
     watched, reset = tf.constant([1.0, 2.0]), tf.Variable(1.0)
     with dmp.DistributedGradientTape(
         tf.GradientTape(persistent=True, watch_accessed_variables=False)
@@ -81,7 +81,7 @@ def test_one_process_tape_records_what_it_is_told():
 
 
 @pytest.mark.parametrize("make", [keras.optimizers.SGD, keras.optimizers.legacy.SGD])
-def test_one_process_has_the_optimizer_itself(make):
+def test_optimizer_of_one_process(make):
     optimizer = make(0.5)
     config = optimizer.get_config()
     assert dmp.DistributedOptimizer(optimizer, name="any", device_dense="") is optimizer
@@ -91,7 +91,7 @@ def test_one_process_has_the_optimizer_itself(make):
     assert variable.numpy() == 0.5
 
 
-def test_one_process_broadcasts_nothing():
+def test_broadcast_of_one_process():
     variable = tf.Variable([1.0])
     dmp.broadcast_variables([variable])
     assert variable.numpy().tolist() == [1.0]
@@ -101,7 +101,7 @@ def test_one_process_broadcasts_nothing():
 
 @pytest.mark.parametrize("input_shape", [[2], None], ids=["built", "unbuilt"])
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
-def test_one_process_fits_as_without(input_shape, policy):
+def test_fit_of_one_process(input_shape, policy):
     def weights(wrap, callbacks):
         keras.utils.set_random_seed(1)
         kwargs = {"input_shape": input_shape} if input_shape else {}
@@ -112,16 +112,16 @@ def test_one_process_fits_as_without(input_shape, policy):
         return model.get_weights()
 
     callback = dmp.BroadcastGlobalVariablesCallback(0)
-    found = weights(dmp.DistributedOptimizer, [callback])
+    actual = weights(dmp.DistributedOptimizer, [callback])
     assert callback.broadcast_done
-    for mine, theirs in zip(found, weights(lambda optimizer: optimizer, []), strict=True):
+    for mine, theirs in zip(actual, weights(lambda optimizer: optimizer, []), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_callback_leaves_variables_alone():
+def test_local_variables_of_the_callback():
     one, other = tf.Variable([1.0, 2.0]), tf.Variable(2.0)
-    for given in (one, [one]):
-        callback = dmp.BroadcastGlobalVariablesCallback(0, local_variables=given)
+    for variables in (one, [one]):
+        callback = dmp.BroadcastGlobalVariablesCallback(0, local_variables=variables)
         callback.register_local_var(other)
         assert callback.local_variables == {one.ref(), other.ref()}
 
@@ -141,11 +141,11 @@ def test_callback_leaves_variables_alone():
         ),
     ],
 )
-def test_options_that_are_not_supported(call, match):
+def test_unsupported_options(call, match):
     with pytest.raises(ValueError, match=match):
         call()
 
 
-def test_a_misspelt_option_is_an_error():
+def test_misspelt_option():
     with pytest.raises(TypeError, match="sparse_is_dense"):
         dmp.DistributedOptimizer(keras.optimizers.SGD(), sparse_is_dense=True)

@@ -15,7 +15,7 @@ FLAGS = (
 )
 
 
-def test_two_ranks_stop_as_one(rows, run_recipes, tmp_path):
+def test_step_of_two_ranks(rows, run_recipes, tmp_path):
     def command(name, *flags):
         where = ("--save_checkpoint_path", tmp_path / name, "--run_dir", tmp_path / f"{name}.run")
         return ("dlrm.py", "--dataset_path", rows, *FLAGS, *where, *flags)
@@ -27,8 +27,8 @@ def test_two_ranks_stop_as_one(rows, run_recipes, tmp_path):
     run_recipes(2, {"two": command("two"), "cut": command("cut", *cut)})
     run_recipes(1, {"cut": command("cut", "--max_steps", "-1")})
     for name in ("two", "cut"):
-        found = summary(tmp_path / f"{name}.run")
-        assert found["steps"] == stopped["steps"], name
-        assert found["best_auc_step"] == stopped["best_auc_step"], name
+        result = summary(tmp_path / f"{name}.run")
+        assert result["steps"] == stopped["steps"], name
+        assert result["best_auc_step"] == stopped["best_auc_step"], name
         link = os.readlink(tmp_path / name / "best")
         assert link.endswith(f"-step-{stopped['best_auc_step']}"), name

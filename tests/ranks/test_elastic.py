@@ -1,4 +1,4 @@
-"""Hosts come, ranks die, and the training ends as one that nobody disturbed (`--elastic`).
+"""Hosts come, ranks die, and the training ends as an undisturbed one (`--elastic`).
 
 horovodrun counts hosts: after a failure it never starts anything on that host again. This machine
 has three names that Horovod takes for its own, so that it is three hosts here; tests/cluster/ has
@@ -35,7 +35,7 @@ def undisturbed(rows, tmp_path_factory) -> Path:
 
 
 class Hosts:
-    """What horovodrun discovers, by a script that prints a file."""
+    """Hosts that horovodrun discovers, by a script that prints a file."""
 
     def __init__(self, folder: Path):
         self._file, self.script = folder / "hosts", folder / "discover.sh"
@@ -63,7 +63,7 @@ def train(
     least: int = 2,
     **variables: str,
 ):
-    """An elastic training that begins with so many ranks, and comes to its end only without the
+    """An elastic training that begins with `ranks` ranks, and comes to its end only without the
     file `folder / "slow"`."""
     (folder / "slow").touch()
     variables["PACED_BY"] = str(folder / "slow")
@@ -86,12 +86,12 @@ def finish(training: Training, folder: Path) -> None:
 
 
 def starts(training: Training) -> int:
-    """How often steps began."""
+    """Returns the number of times that steps began."""
     return training.output.count(STARTED)
 
 
 def check_same_end(folder: Path, reference: Path) -> None:
-    """As many rows in the same order: weights, optimizer and curve but for the order of sums."""
+    """Compares position, weights, optimizer and curve, up to the order of sums."""
     ours, theirs = (Folder(end / "checkpoints").newest().path for end in (folder, reference))
     files = sorted(path.relative_to(theirs) for path in theirs.rglob("*.npy"))
     assert len(files) > 20
@@ -109,9 +109,7 @@ def check_same_end(folder: Path, reference: Path) -> None:
         )
 
 
-def test_a_host_joins_the_first_rank_dies_and_one_is_asked_to_leave(
-    rows, hosts, undisturbed, tmp_path
-):
+def test_joining_dying_and_leaving_ranks(rows, hosts, undisturbed, tmp_path):
     """2 ranks; 3, of which the one that writes checkpoints and log is killed; 2, of which one gets
     SIGTERM, as on a machine that will be taken away; 1."""
     hosts.are(*HOSTS[:2])
@@ -123,7 +121,7 @@ def test_a_host_joins_the_first_rank_dies_and_one_is_asked_to_leave(
         training.wait_for_checkpoints(1)
         training.ranks()[0].kill()
         training.wait_until(lambda: starts(training) == 3, every_s=0.02)
-        training.wait_for_checkpoints(1)  # all of them train, and hear signals
+        training.wait_for_checkpoints(1)  # all of them train, and handle signals
         training.ranks()[1].terminate()
         finish(training, tmp_path)
         output = training.output
@@ -139,7 +137,7 @@ def test_a_host_joins_the_first_rank_dies_and_one_is_asked_to_leave(
 
 
 @pytest.mark.long
-def test_one_dies_where_the_others_start_again(rows, hosts, undisturbed, tmp_path):
+def test_death_during_a_restart(rows, hosts, undisturbed, tmp_path):
     """The one that is left waits a minute for a rank that will never start."""
     hosts.are(*HOSTS)
     with train(rows, tmp_path, hosts, 3, least=1) as training:
@@ -155,8 +153,8 @@ def test_one_dies_where_the_others_start_again(rows, hosts, undisturbed, tmp_pat
 
 @pytest.mark.long
 @pytest.mark.parametrize("frozen", [0, 1])
-def test_one_that_was_frozen_comes_back(rows, hosts, undisturbed, tmp_path, frozen):
-    """The others give it up after 8 s and wait for its end or its return; it hears of it."""
+def test_frozen_rank(rows, hosts, undisturbed, tmp_path, frozen):
+    """The others give it up after 8 s and wait for its end or its return."""
     hosts.are(*HOSTS)
     given_up = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "8"}
     flags = ("--rank_logs", tmp_path / "logs")

@@ -1,4 +1,4 @@
-"""`dlrm.py` on several ranks: N do what one does, and an error is said once."""
+"""`dlrm.py` on several ranks: N ranks equal one, and an error is printed once."""
 
 import json
 import os
@@ -40,12 +40,12 @@ def rows(tmp_path_factory, run_script):
 
 def lines(run_dir):
     """The DLLL lines' steps and data."""
-    found = []
+    entries = []
     for line in (Path(run_dir) / "log.json").read_text().splitlines():
         entry = json.loads(line.removeprefix("DLLL "))
         if entry.get("type") == "LOG":
-            found.append((entry["step"], entry["data"]))
-    return found
+            entries.append((entry["step"], entry["data"]))
+    return entries
 
 
 def summary(run_dir):
@@ -147,41 +147,41 @@ def same_losses(one, many):
     np.testing.assert_allclose([loss for _, loss in first], [loss for _, loss in second], rtol=1e-4)
 
 
-def check_same_training(one, many, said):
-    """Losses, metrics and all weights of two folders; `said` by all ranks of the second."""
+def check_same_training(one, many, output):
+    """Compares losses, metrics and all weights of two folders; `output` is of all ranks."""
     same_losses(one / "train", many / "train")
     assert summary(many / "train")["auc"] == pytest.approx(summary(one / "train")["auc"], abs=1e-4)
-    assert said.count("summary") == 1, "one rank speaks"
-    expected, found = arrays_of(one / "model"), arrays_of(many / "model")
-    assert expected.keys() == found.keys() and "sparse.accumulator/cat_0" in found
+    assert output.count("summary") == 1, "one rank speaks"
+    expected, actual = arrays_of(one / "model"), arrays_of(many / "model")
+    assert expected.keys() == actual.keys() and "sparse.accumulator/cat_0" in actual
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(actual[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("runs", [2], indirect=True)
-def test_training_equals_one_process(one_rank, runs):
+def test_training(one_rank, runs):
     folder, run = runs
-    assert set(run.codes["train"]) == {0}, run.said["train"]
-    check_same_training(one_rank, folder, "".join(run.said["train"]))
+    assert set(run.codes["train"]) == {0}, run.outputs["train"]
+    check_same_training(one_rank, folder, "".join(run.outputs["train"]))
 
 
 @pytest.mark.parametrize("runs", NUM_RANKS, indirect=True)
-def test_training_of_slices_equals_one_process(one_rank, runs):
+def test_training_of_slices(one_rank, runs):
     folder, run = runs
-    assert set(run.codes["sliced"]) == {0}, run.said["sliced"]
-    check_same_training(one_rank, folder / "sliced", "".join(run.said["sliced"]))
+    assert set(run.codes["sliced"]) == {0}, run.outputs["sliced"]
+    check_same_training(one_rank, folder / "sliced", "".join(run.outputs["sliced"]))
 
 
 @pytest.mark.parametrize("runs", [2], indirect=True)
-def test_training_with_tables_cut_to_fit_memory_equals_one_process(one_rank, runs):
+def test_training_with_tables_cut_to_fit_memory(one_rank, runs):
     folder, run = runs
-    assert set(run.codes["fitted"]) == {0}, run.said["fitted"]
-    output = "".join(run.said["fitted"])
+    assert set(run.codes["fitted"]) == {0}, run.outputs["fitted"]
+    output = "".join(run.outputs["fitted"])
     assert re.search(r"\(--plan_device_memory_gb\), .* \(of 5 tables \d in column slices\)", output)
     check_same_training(one_rank, folder / "fitted", output)
 
 
-def test_training_by_mpi_equals_one_process(rows, one_rank, run_ranks, tmp_path):
+def test_training_by_mpi(rows, one_rank, run_ranks, tmp_path):
     program, *flags = training(rows, tmp_path, "--model_parallel_input")
     run = run_ranks(2, program, *flags, launcher="mpi")
     check_same_training(one_rank, tmp_path, run.output)
@@ -189,9 +189,9 @@ def test_training_by_mpi_equals_one_process(rows, one_rank, run_ranks, tmp_path)
 
 @pytest.mark.parametrize("runs", NUM_RANKS, indirect=True)
 @pytest.mark.parametrize("metrics", ["exact", "bins"])
-def test_evaluation_counts_every_row_once(one_rank, runs, metrics):
+def test_evaluation(one_rank, runs, metrics):
     folder, run = runs
-    assert set(run.codes[metrics]) == {0}, run.said[metrics]
+    assert set(run.codes[metrics]) == {0}, run.outputs[metrics]
     one, many = summary(one_rank / metrics), summary(folder / metrics)
     assert many["auc"] == pytest.approx(one["auc"], abs=1e-6)
     assert many["log_loss"] == pytest.approx(one["log_loss"], abs=1e-6)
@@ -199,10 +199,10 @@ def test_evaluation_counts_every_row_once(one_rank, runs, metrics):
 
 
 @pytest.mark.parametrize("runs", NUM_RANKS, indirect=True)
-def test_predictions_are_in_row_order(one_rank, runs):
+def test_order_of_predictions(one_rank, runs):
     """Labels are not there: 1,001 rows in batches that do not divide."""
     folder, run = runs
-    assert set(run.codes["predict"]) == {0}, run.said["predict"]
+    assert set(run.codes["predict"]) == {0}, run.outputs["predict"]
     one, many = (
         np.loadtxt(place / "scores.csv", delimiter=",", skiprows=1) for place in (one_rank, folder)
     )
@@ -213,26 +213,26 @@ def test_predictions_are_in_row_order(one_rank, runs):
 @pytest.mark.parametrize("runs", NUM_RANKS, indirect=True)
 def test_inference(runs):
     folder, run = runs
-    assert set(run.codes["inference"]) == {0}, run.said["inference"]
-    found = summary(folder / "inference")
-    assert found["throughput"] > 0 and found["auc"] > 0.5
+    assert set(run.codes["inference"]) == {0}, run.outputs["inference"]
+    result = summary(folder / "inference")
+    assert result["throughput"] > 0 and result["auc"] > 0.5
 
 
 @pytest.mark.parametrize("runs", [2], indirect=True)
 @pytest.mark.parametrize("name", MISTAKES)
-def test_an_error_is_said_once(runs, name):
+def test_mistakes(runs, name):
     _, code, message = MISTAKES[name]
     _, run = runs
     assert run.codes[name] == [code, code]
-    said = [line for text in run.said[name] for line in text.splitlines() if "dlrm: " in line]
-    assert len(said) == 1, run.said[name]
-    assert re.search(message, said[0]), said
+    errors = [line for text in run.outputs[name] for line in text.splitlines() if "dlrm: " in line]
+    assert len(errors) == 1, run.outputs[name]
+    assert re.search(message, errors[0]), errors
     if name == "diverged":  # the last one
         assert f"exit with status code {code}" in run.output
 
 
-def test_a_bad_row_on_one_rank_ends_all(rows, run_ranks, tmp_path):
-    """Rank 1 meets an id that its table does not have; rank 0 does not wait for ever."""
+def test_invalid_row_on_one_rank(rows, run_ranks, tmp_path):
+    """Rank 1 meets an id that its table does not have; rank 0 does not wait forever."""
     folder = tmp_path / "rows"
     shutil.copytree(rows, folder)
     spec = (folder / "feature_spec.yaml").read_text()
@@ -263,7 +263,7 @@ def test_real_rows(criteo_rows, run_script, run_recipes, run_ranks, tmp_path):
     assert two["auc"] == pytest.approx(one["auc"], abs=2e-3)
 
 
-def test_one_rank_of_a_launcher_is_one_process(rows, one_rank, tmp_path):
+def test_launcher_with_one_rank(rows, one_rank, tmp_path):
     """horovodrun -np 1 and mpirun -np 1 train as plain python does."""
     flags = ("--dataset_path", rows, *SMALL, "--run_dir", tmp_path / "run")
     launcher = str(Path(sys.executable).parent / "horovodrun")

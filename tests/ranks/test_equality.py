@@ -16,7 +16,7 @@ assert len(LAUNCHES) > len(OPTIMIZERS)
 
 @pytest.fixture(scope="module")
 def one_rank(tmp_path_factory, run_script):
-    """What one process finds, in a file."""
+    """The results of one process, in a file."""
     folder = tmp_path_factory.mktemp("one_rank")
     done = run_script(
         "-m",
@@ -29,7 +29,7 @@ def one_rank(tmp_path_factory, run_script):
     return folder
 
 
-def test_one_rank_in_every_way_equals_itself_in_eager_float32(one_rank):
+def test_variants_of_one_rank(one_rank):
     """Whatever the placement, the kind of input, compiled, in low precision."""
     report = json.loads((one_rank / "0.json").read_text())
     assert len(report) > 40
@@ -40,7 +40,7 @@ def test_one_rank_in_every_way_equals_itself_in_eager_float32(one_rank):
     ("launcher", "num_ranks"),
     [*LAUNCHES[:2], *(pytest.param(*launch, marks=pytest.mark.long) for launch in LAUNCHES[2:])],
 )
-def test_ranks_equal_one_rank(one_rank, run_ranks, launcher, num_ranks):
+def test_ranks(one_rank, run_ranks, launcher, num_ranks):
     run = run_ranks(
         num_ranks,
         "tests.ranks.equality_worker",
@@ -57,7 +57,7 @@ def test_ranks_equal_one_rank(one_rank, run_ranks, launcher, num_ranks):
 
 @pytest.mark.long
 @pytest.mark.parametrize("num_ranks", [2, 3, 4])
-def test_every_optimizer_everywhere(one_rank, run_ranks, num_ranks):
+def test_every_optimizer(one_rank, run_ranks, num_ranks):
     run = run_ranks(
         num_ranks,
         "tests.ranks.equality_worker",

@@ -45,13 +45,13 @@ def runs(run_recipes, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["ragged", "one_table"])
-def test_training_equals_one_rank(runs, name):
+def test_training(runs, name):
     one, two = (arrays_of(folder / name) for folder in runs)
     assert one.keys() == two.keys()
     for weight, array in one.items():
         np.testing.assert_allclose(two[weight], array, rtol=1e-4, atol=1e-5, err_msg=weight)
 
 
-def test_prediction_equals_one_rank(runs):
+def test_prediction(runs):
     one, two = (pyarrow.parquet.read_table(folder / "scores.parquet")[-1] for folder in runs)
     np.testing.assert_allclose(two.to_numpy(), one.to_numpy(), rtol=1e-4)

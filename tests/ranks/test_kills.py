@@ -1,8 +1,7 @@
-"""Trainings that are killed or stopped again and again end as the one that nobody disturbed.
+"""Trainings that are killed or stopped again and again end as an undisturbed one.
 
 `tests/runtime/checkpoint/test_kill_points.py` kills saves at every call to the file system; here
-whole
-trainings are killed, at random moments.
+whole trainings are killed, at random moments.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ from tests.ranks.background_training import (
     writing,
 )
 
-# What is to be killed or stopped does not end by itself, however late that comes.
+# A training that is to be killed or stopped does not end before, however late that comes.
 ENDLESS = ("--epochs", "1000000")
 LEAST_EPOCHS = 4
 STOPPED = 75
@@ -59,12 +58,12 @@ def last_of(folder: Path) -> tuple[dict[str, bytes], dict]:
 
 def losses(folder: Path) -> dict[tuple[int, int], set[float]]:
     """By epoch and step the losses of the log; several where parts were trained again."""
-    found: dict[tuple[int, int], set[float]] = {}
+    losses_by_step: dict[tuple[int, int], set[float]] = {}
     for line in (folder / "run/log.json").read_text().splitlines():
         entry = json.loads(line.removeprefix("DLLL "))
         if entry["type"] == "LOG" and "loss" in entry["data"]:
-            found.setdefault(tuple(entry["step"]), set()).add(entry["data"]["loss"])
-    return found
+            losses_by_step.setdefault(tuple(entry["step"]), set()).add(entry["data"]["loss"])
+    return losses_by_step
 
 
 def check_same_end(folder: Path, reference: Path) -> None:
@@ -92,15 +91,15 @@ def check_same_end(folder: Path, reference: Path) -> None:
 @pytest.fixture(scope="module")
 def undisturbed(rows, tmp_path_factory):
     """`undisturbed(ranks, *flags)`: the folder of a training to its end, made once."""
-    made: dict[tuple, Path] = {}
+    folders: dict[tuple, Path] = {}
 
     def train(ranks: int, *flags: object) -> Path:
         key = (ranks, *map(str, flags))
-        if key not in made:
-            made[key] = tmp_path_factory.mktemp("undisturbed")
-            with Training(rows, made[key], *flags, ranks=ranks) as training:
+        if key not in folders:
+            folders[key] = tmp_path_factory.mktemp("undisturbed")
+            with Training(rows, folders[key], *flags, ranks=ranks) as training:
                 training.finish()
-        return made[key]
+        return folders[key]
 
     return train
 
@@ -109,7 +108,7 @@ def undisturbed(rows, tmp_path_factory):
 
 
 def flags_on(ranks: int) -> tuple[str, ...]:
-    """Of a training that saves often, and on one process evaluates after every step."""
+    """Returns flags to save often, and on one process to evaluate after every step."""
     return *KILLED, "--evals_per_epoch", str(STEPS_PER_EPOCH if ranks == 1 else 1)
 
 
@@ -133,7 +132,7 @@ def kill_at_random(training: Training, draw, in_writing: bool, who: str) -> bool
     training.wait_for_checkpoints(checkpoints)
     time.sleep(draw.uniform(0, 0.1 if checkpoints else 0.6))
     if who == "one":
-        training.wait_for_ears()
+        training.wait_for_handlers()
     if in_writing:
         training.hold_while_writing()
     assert training.process.poll() is None, training.output
@@ -148,7 +147,7 @@ def kill_at_random(training: Training, draw, in_writing: bool, who: str) -> bool
         with contextlib.suppress(psutil.NoSuchProcess):  # it is the victim
             ranks[0].resume()
     others = set(range(len(ranks))) - {victim}
-    # The launcher does so, too, sooner or later, and they must say why they end all the same.
+    # The launcher does so, too, sooner or later, and they must report why they end all the same.
     deadline = time.monotonic() + 120
     while training.process.poll() is None and time.monotonic() < deadline:
         for other in others:
@@ -174,8 +173,8 @@ def kill_at_random(training: Training, draw, in_writing: bool, who: str) -> bool
         pytest.param(2, ["one"], 25, id="2 ranks, one, 25 kills", marks=pytest.mark.long),
     ],
 )
-def test_killed_again_and_again(rows, undisturbed, tmp_path, ranks, who, kills):
-    """Each start goes on from the newest checkpoint; a third of the kills come amid writing one."""
+def test_repeated_kills(rows, undisturbed, tmp_path, ranks, who, kills):
+    """Each start resumes the newest checkpoint; a third of the kills come while one is written."""
     flags, draw = flags_on(ranks), np.random.default_rng(kills)
     endless = (*flags, *ENDLESS, "--resume", "auto")
     step, in_writing, begins = 0, 0, STARTED
@@ -202,7 +201,7 @@ def test_killed_again_and_again(rows, undisturbed, tmp_path, ranks, who, kills):
 
 
 def stopped_at(training: Training, name: str) -> int:
-    """Step at which the training says it was stopped, once, with a checkpoint of that step."""
+    """Returns the step at which the training was stopped, with a checkpoint of that step."""
     (step,) = re.findall(rf"dlrm: stopped by {name} at step (\d+) of \d+; ", training.output)
     saved = Folder(training.checkpoints).newest()
     assert saved.step == int(step)
@@ -211,7 +210,7 @@ def stopped_at(training: Training, name: str) -> int:
     return int(step)
 
 
-def test_stopped_and_resumed(rows, undisturbed, tmp_path):
+def test_stop_and_resume(rows, undisturbed, tmp_path):
     """One process, SIGTERM and then SIGINT, where an evaluation is due after every step."""
     flags = flags_on(1)  # as above: the undisturbed one is made once
     steps = []
@@ -229,8 +228,8 @@ def test_stopped_and_resumed(rows, undisturbed, tmp_path):
     check_same_end(tmp_path, undisturbed(1, *flags, *end))
 
 
-def test_one_rank_gets_the_signal_and_all_stop(rows, undisturbed, tmp_path):
-    """SIGTERM to rank 1, then SIGINT to rank 0, which says so long after rank 1 has ended."""
+def test_signal_to_one_rank(rows, undisturbed, tmp_path):
+    """SIGTERM to rank 1, then SIGINT to rank 0, which reports it long after rank 1 has ended."""
     flags = (*flags_on(2), "--resume", "auto")
     slow = ("-m", slow_words.__name__)
     steps = []
@@ -249,7 +248,7 @@ def test_one_rank_gets_the_signal_and_all_stop(rows, undisturbed, tmp_path):
     check_same_end(tmp_path, undisturbed(2, *flags_on(2), *end))
 
 
-def test_stopped_while_it_evaluates(tmp_path, run_script):
+def test_signal_during_evaluation(tmp_path, run_script):
     """It stops before the evaluation is done, and the next run evaluates first."""
     folder = tmp_path / "rows"
     command = ["-m", "dataloading.synthetic", "--output", folder, "--rows", "1200"]

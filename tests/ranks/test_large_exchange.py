@@ -15,7 +15,7 @@ def test_more_than_2_to_the_31_elements(run_ranks):
 
 
 @pytest.mark.long
-def test_mpi_says_that_it_counts_elements(run_ranks):
+def test_mpi_error(run_ranks):
     run = run_ranks(
         2, "tests.ranks.large_exchange_worker", launcher="mpi", timeout=400, check=False
     )

@@ -53,12 +53,12 @@ def commands(ratings, folder, ranks):
         return {name: command(name, data, *flags, *where)}
 
     slices = ("--row_slice_threshold", 450, "--column_slice_threshold", 300)
-    found = training("weights", folder / "rows", *WEIGHTS, *(slices if ranks > 1 else ()))
+    command_lines = training("weights", folder / "rows", *WEIGHTS, *(slices if ranks > 1 else ()))
     if ratings is not None:
-        found |= training("real", ratings, *REAL)
+        command_lines |= training("real", ratings, *REAL)
         load = ("--mode", "test", "--checkpoint_dir", folder / "real/1/model")
-        found["test"] = command("test", ratings, *load)
-    return found
+        command_lines["test"] = command("test", ratings, *load)
+    return command_lines
 
 
 def summaries(runs, name):
@@ -84,10 +84,10 @@ def test_real_ratings(ratings, runs):
 def test_all_weights(runs):
     """By SGD, which shows a gradient that is off by a factor; the last batch does not divide, its
     parts neither, and the tables are cut by rows and by columns."""
-    expected, found = (arrays_of(runs / "weights" / ranks / "model") for ranks in "12")
-    assert expected.keys() == found.keys()
+    expected, actual = (arrays_of(runs / "weights" / ranks / "model") for ranks in "12")
+    assert expected.keys() == actual.keys()
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(actual[name], array, rtol=1e-3, atol=1e-6, err_msg=name)
     one, two = summaries(runs, "weights")
     for name in ("hr@3", "ndcg@3", "validation_loss"):
         assert two[name] == pytest.approx(one[name], abs=1e-4)

@@ -17,8 +17,8 @@ def test_logs_of_ranks(run_ranks, tmp_path):
         check=False,
     )
     assert run.returncode != 0
-    found, _ = run.results
-    assert found["codes"] == [2, 0], run.output
+    result, _ = run.results
+    assert result["codes"] == [2, 0], run.output
     bad = re.findall(r"\[\d\]<stderr>:(dlrm: error: .*--rank_logs.*)", run.output)
     assert set(bad) == {
         f"dlrm: error: rank 1: --rank_logs {tmp_path}/bad-1/logs: the log of rank 1 on "
@@ -35,5 +35,5 @@ def test_logs_of_ranks(run_ranks, tmp_path):
     pid = re.search(r"rank 1 of 2 .*, pid (\d+), ", second)[1]
     # The ranks have been introduced to each other in the first training, where it had no log.
     who = f"{socket.gethostname()}, pid {pid}"
-    assert found["said"] == f"the 2 processes cannot continue: rank 1 ended ({who})"
+    assert result["message"] == f"the 2 processes cannot continue: rank 1 ended ({who})"
     assert "[1]<stderr>:the last word of rank 1" in run.output

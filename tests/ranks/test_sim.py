@@ -90,9 +90,9 @@ def commands(musical, grocery, folder, ranks):
         name: (
             *("sim.py", "--results_dir", folder / name / str(ranks)),
             *("--save_checkpoint_path", folder / name / str(ranks) / "model"),
-            *("--dataset_dir", *of),
+            *("--dataset_dir", *arguments),
         )
-        for name, of in flags.items()
+        for name, arguments in flags.items()
     }
 
 
@@ -110,10 +110,10 @@ def test_real_rows(name, request, runs):
 def test_all_weights(runs):
     """By SGD, which shows a gradient that is off by a factor; the last batch does not divide, and
     the tables are cut by rows and by columns."""
-    expected, found = (arrays_of(runs / "weights" / ranks / "model") for ranks in "12")
-    assert expected.keys() == found.keys()
+    expected, actual = (arrays_of(runs / "weights" / ranks / "model") for ranks in "12")
+    assert expected.keys() == actual.keys()
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(actual[name], array, rtol=1e-3, atol=1e-5, err_msg=name)
     one, two = (summary(runs / "weights" / ranks) for ranks in "12")
     for name in ("test_auc", "train_auc", "test_loss"):
         assert two[name] == pytest.approx(one[name], abs=1e-4)

@@ -14,7 +14,7 @@ from tests.tables import arrays_of
     [("--row_slice_threshold=10", "--data_parallel_threshold=30"), ("--model_parallel_input",)],
     ids=["slices and copies", "model-parallel input"],
 )
-def test_two_ranks_equal_one(run_ranks, run_script, tmp_path, more):
+def test_two_ranks(run_ranks, run_script, tmp_path, more):
     """Losses, metrics and weights of an epoch whose last batch is uneven."""
     write_ragged(tmp_path / "rows", {"train": 701, "validation": 101})
     flags = (f"--dataset_path={tmp_path / 'rows'}", *RECORDS, *more)
@@ -28,7 +28,7 @@ def test_two_ranks_equal_one(run_ranks, run_script, tmp_path, more):
         f"--save_checkpoint_path={tmp_path / 'two'}",
         f"--run_dir={tmp_path / 'run2'}",
     )
-    expected, found = arrays_of(tmp_path / "one"), arrays_of(tmp_path / "two")
-    assert expected.keys() == found.keys()
+    expected, actual = arrays_of(tmp_path / "one"), arrays_of(tmp_path / "two")
+    assert expected.keys() == actual.keys()
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(actual[name], array, rtol=1e-4, atol=1e-5, err_msg=name)

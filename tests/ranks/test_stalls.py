@@ -13,7 +13,7 @@ SMALL = (
 )
 READS = (
     r"in training/loop.py:\d+ run within tensorflow and in "
-    r"tests/ranks/stall_worker.py:\d+ read_for_ever"
+    r"tests/ranks/stall_worker.py:\d+ read_forever"
 )
 
 

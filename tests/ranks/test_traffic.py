@@ -12,15 +12,15 @@ def reports(request, run_ranks):
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_step_sends_what_the_plan_says(reports, name):
+def test_bytes_of_a_step(reports, name):
     for rank, report in enumerate(reports):
-        found = report[name]
-        for kind, counted in found["counted"].items():
-            assert counted == pytest.approx(found["planned"][kind], abs=1e-6), (rank, kind)
-        assert found["counted"]["sums"][0] > 0
+        scenario = report[name]
+        for kind, counted in scenario["counted"].items():
+            assert counted == pytest.approx(scenario["planned"][kind], abs=1e-6), (rank, kind)
+        assert scenario["counted"]["sums"][0] > 0
 
 
-def test_the_scenarios_are_what_their_names_say(reports):
+def test_scenarios(reports):
     first = reports[0]
     assert first["all kinds"]["kinds"] == ["data_parallel", "row_sliced", "table_parallel"]
     assert first["column slices"]["slices"] > 1

@@ -1,4 +1,4 @@
-"""Counts the bytes that go through the world in a training step, beside those that the plan says.
+"""Counts the bytes that go through the world in a training step, next to those of the plan.
 
     horovodrun -np N python -m tests.ranks.traffic_worker
 
@@ -43,7 +43,7 @@ class Scenario(NamedTuple):
 
     Attributes:
       thresholds: arguments of `plan`.
-      hotness: most ids a sample; 0: one.
+      hotness: maximum of ids per sample; 0: one.
       ragged: samples differ in their number of ids.
       combiner: of all tables.
       ids, exchange: dtypes.
@@ -99,8 +99,8 @@ class CountingWorld(distributed.World):
         received, received_splits = super().all_to_all(tensor, splits, name)
         row_bytes = tensor.dtype.size * int(np.prod(tensor.shape[1:]))
         out, back = (
-            row_bytes * float(np.delete(np.asarray(of), self.rank).sum())
-            for of in (splits, received_splits)
+            row_bytes * float(np.delete(np.asarray(sizes), self.rank).sum())
+            for sizes in (splits, received_splits)
         )
         last = name.rpartition(".")[2]
         kinds = {"ids": IDS, "lengths": IDS, "gradient": GRADIENTS, "row_means": GRADIENTS}
@@ -127,18 +127,18 @@ class CountingWorld(distributed.World):
 class Model(tf.Module):
     """Tables and some dense weights; the loss touches all of them."""
 
-    def __init__(self, world, scenario: Scenario, made: Plan):
+    def __init__(self, world, scenario: Scenario, plan: Plan):
         super().__init__()
         combiner = scenario.combiner
         self.embedding = DistributedEmbedding(
             [
                 Embedding(table.rows, table.dim, combiner=combiner, name=table.name)
-                for table in made.tables
+                for table in plan.tables
             ],
-            input_table_map=[feature.table for feature in made.features],
+            input_table_map=[feature.table for feature in plan.features],
             dp_input=scenario.dp_input,
             world=world,
-            plan=made,
+            plan=plan,
             exchange_dtype=scenario.exchange,
             name="embedding",
         )
@@ -179,7 +179,7 @@ def make_plan(world, scenario: Scenario) -> Plan:
     )
 
 
-def draw(made: Plan, scenario: Scenario) -> list[list[list[np.ndarray]]]:
+def draw(plan: Plan, scenario: Scenario) -> list[list[list[np.ndarray]]]:
     """Ids of each rank's samples, [rank][feature][sample]; the same on all ranks."""
     rng = np.random.default_rng(1)
 
@@ -189,26 +189,26 @@ def draw(made: Plan, scenario: Scenario) -> list[list[list[np.ndarray]]]:
     return [
         [
             [
-                rng.integers(0, made.tables[feature.table].rows, count())
-                for _ in range(GLOBAL_BATCH_SIZE // made.world_size)
+                rng.integers(0, plan.tables[feature.table].rows, count())
+                for _ in range(GLOBAL_BATCH_SIZE // plan.world_size)
             ]
-            for feature in made.features
+            for feature in plan.features
         ]
-        for _ in range(made.world_size)
+        for _ in range(plan.world_size)
     ]
 
 
-def count_ids(made: Plan, scenario: Scenario, drawn) -> BatchSizes:
-    """What the plan's exchange depends on, counted in the ids."""
+def count_ids(plan: Plan, scenario: Scenario, drawn) -> BatchSizes:
+    """Counts in the ids what the plan's exchange depends on."""
 
     def different(t: int, ranks) -> set[int]:
-        features = made.workload.features_of[t]
+        features = plan.workload.features_of[t]
         return {i for r in ranks for f in features for sample in drawn[r][f] for i in sample}
 
-    ranks = range(made.world_size)
+    ranks = range(plan.world_size)
     distinct = {}
-    for t in made.row_sliced_tables:
-        bounds = made.row_bounds(t)
+    for t in plan.row_sliced_tables:
+        bounds = plan.row_bounds(t)
         distinct[t] = tuple(
             tuple(
                 sum(bounds[owner] <= i < bounds[owner + 1] for i in different(t, [rank]))
@@ -217,34 +217,35 @@ def count_ids(made: Plan, scenario: Scenario, drawn) -> BatchSizes:
             for rank in ranks
         )
     return BatchSizes(
-        samples=tuple(len(of[0]) for of in drawn),
-        ids=tuple(tuple(sum(map(len, samples)) for samples in of) for of in drawn),
-        ragged=(scenario.ragged,) * len(made.features),
+        samples=tuple(len(ids[0]) for ids in drawn),
+        ids=tuple(tuple(sum(map(len, samples)) for samples in features) for features in drawn),
+        ragged=(scenario.ragged,) * len(plan.features),
         distinct=distinct,
-        touched={t: len(different(t, ranks)) for t in made.table_parallel_tables},
+        touched={t: len(different(t, ranks)) for t in plan.table_parallel_tables},
     )
 
 
-def inputs_of(world, made: Plan, scenario: Scenario, drawn) -> tuple:
-    """What a call of the tables takes."""
-    wanted, ranks = range(len(made.features)), [world.rank]
+def inputs_of(world, plan: Plan, scenario: Scenario, drawn) -> tuple:
+    """Returns the arguments of a call of the tables."""
+    wanted, ranks = range(len(plan.features)), [world.rank]
     if not scenario.dp_input:
-        wanted, ranks = made.input_ids_list[world.rank], range(world.size)
+        wanted, ranks = plan.input_ids_list[world.rank], range(world.size)
     rows = [[sample for rank in ranks for sample in drawn[rank][f]] for f in wanted]
     dtype = tf.as_dtype(scenario.ids)
     if scenario.ragged:
         return tuple(
-            tf.ragged.constant([[*row] for row in of], dtype=dtype, ragged_rank=1) for of in rows
+            tf.ragged.constant([[*row] for row in samples], dtype=dtype, ragged_rank=1)
+            for samples in rows
         )
-    return tuple(tf.constant(np.stack(of), dtype) for of in rows)
+    return tuple(tf.constant(np.stack(samples), dtype) for samples in rows)
 
 
 def run(scenario: Scenario) -> dict:
     connected = distributed.connect()
     world = CountingWorld(connected.rank, connected.size)
-    made = make_plan(world, scenario)
-    drawn = draw(made, scenario)
-    model = Model(world, scenario, made)
+    plan = make_plan(world, scenario)
+    drawn = draw(plan, scenario)
+    model = Model(world, scenario, plan)
     options = configuration.OptimizerConfig(
         optimizer="sgd", embedding_optimizer=scenario.optimizer, warmup_steps=0, decay_steps=0
     )
@@ -252,16 +253,20 @@ def run(scenario: Scenario) -> dict:
     groups = create_groups(options, model.dense, tables.trainable_variables, tables.row_means())
     trainer = Trainer(model, model.loss, groups, world=world)
     _counted.clear()
-    trainer.train_step(Rows(inputs_of(world, made, scenario, drawn)))
+    trainer.train_step(Rows(inputs_of(world, plan, scenario, drawn)))
     dense_bytes = sum(4 * int(np.prod(shape)) for shape in DENSE_SHAPES)
-    said = traffic(made, count_ids(made, scenario, drawn), dense_bytes=dense_bytes)[world.rank]
-    planned = {kind: [said.sent(kind), said.received(kind)] for kind in (IDS, VECTORS, GRADIENTS)}
-    planned[SUMS] = [of(COPIES) + of(DENSE) for of in (said.sent, said.received)]
+    estimate = traffic(plan, count_ids(plan, scenario, drawn), dense_bytes=dense_bytes)[world.rank]
+    planned = {
+        kind: [estimate.sent(kind), estimate.received(kind)] for kind in (IDS, VECTORS, GRADIENTS)
+    }
+    planned[SUMS] = [
+        bytes_of(COPIES) + bytes_of(DENSE) for bytes_of in (estimate.sent, estimate.received)
+    ]
     return {
         "counted": {kind: _counted[kind] for kind in planned},
         "planned": planned,
-        "kinds": sorted({shard.kind for shard in made.local_shards(world.rank)}),
-        "slices": max(map(len, made.column_slices)),
+        "kinds": sorted({shard.kind for shard in plan.local_shards(world.rank)}),
+        "slices": max(map(len, plan.column_slices)),
     }
 
 

@@ -23,7 +23,7 @@ INTEGERS = ("int32", "int64", "uint8")
 
 
 def values(tensor) -> list:
-    """As Python numbers; NumPy knows no bfloat16."""
+    """Returns Python numbers; NumPy has no bfloat16."""
     import tensorflow as tf
 
     return tf.cast(tensor, tf.float64).numpy().tolist()
@@ -114,8 +114,8 @@ def check_broadcast(world):
     tensors += [tf.constant(world.rank), tf.zeros([0])]
     for way, got in both_ways(lambda: world.broadcast(tensors, "sent", root=last)):
         assert [t.dtype for t in got] == [t.dtype for t in tensors]
-        found = [values(t) for t in got]
-        assert found == [[last, 7]] * (len(got) - 2) + [last, []], (way, found)
+        actual = [values(t) for t in got]
+        assert actual == [[last, 7]] * (len(got) - 2) + [last, []], (way, actual)
     assert values(world.broadcast(tensors, "sent")[0]) == [0, 7]
 
 
@@ -228,19 +228,19 @@ def collectives() -> dict:
     assert distributed.connect() is world is distributed.current()
     # Still possible: connecting has not yet initialised TensorFlow.
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    found: dict = {"world": [world.rank, world.size, world.local_rank, world.local_size]}
+    outcomes: dict = {"world": [world.rank, world.size, world.local_rank, world.local_size]}
     for name, check in globals().items():
         if name.startswith("check_"):
             try:
                 check(world)
-                found[name] = "ok"
+                outcomes[name] = "ok"
             except Exception:
-                found[name] = traceback.format_exc()
-    return found
+                outcomes[name] = traceback.format_exc()
+    return outcomes
 
 
 def fail(how: str, rank: int, kind: str) -> dict:
-    """What the survivors say of the one that is missing."""
+    """Returns the message of a survivor on the missing rank."""
     import tensorflow as tf
 
     client.SAMPLE_WAIT_S = 60.0  # a slow rank is not a frozen one
@@ -268,7 +268,7 @@ def fail(how: str, rank: int, kind: str) -> dict:
     try:
         collective()
     except Exception as error:
-        return {"said": distributed.failure_message(error), "after_s": time.monotonic() - start}
+        return {"message": distributed.failure_message(error), "after_s": time.monotonic() - start}
     raise AssertionError("the collective did not fail")
 
 
@@ -276,7 +276,7 @@ def connect_lonely() -> dict:
     try:
         distributed.connect()
     except ValueError as error:
-        return {"said": str(error)}
+        return {"message": str(error)}
     raise AssertionError("ranks that cannot see each other have connected")
 
 
@@ -289,16 +289,16 @@ def connect_late(seconds: float) -> dict:
 
 def main(command: str, *args: str) -> None:
     if command == "lonely":
-        found = connect_lonely()
+        result = connect_lonely()
     elif command == "late":
-        found = connect_late(float(args[0]))
+        result = connect_late(float(args[0]))
     else:
-        found = fail(command, int(args[0]), args[1])
+        result = fail(command, int(args[0]), args[1])
     rank = os.environ.get("HOROVOD_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
     folder = Path(os.environ["RANK_RESULTS"])
-    (folder / f"{rank}.part").write_text(json.dumps(found))
+    (folder / f"{rank}.part").write_text(json.dumps(result))
     (folder / f"{rank}.part").rename(folder / f"{rank}.json")
-    if "after_s" in found:
+    if "after_s" in result:
         wait_for_survivors(folder, int(args[0]))
         sys.exit(2)  # as a recipe does; then the launcher ends those that are stuck
 
