@@ -84,7 +84,7 @@ RUN touch .venv/installed \
  && python dlrm.py --help >/dev/null \
  && python -c 'import sys, tensorflow_dot_based_interact, horovod.tensorflow as hvd; \
       assert hvd.mpi_built(), "Horovod is without MPI: no mpirun, and no srun, thus no slurm_multinode.sh"; \
-      assert hvd.nccl_built(), "Horovod is without NCCL: what GPUs tell each other would go through the memory of the CPUs"; \
+      assert hvd.nccl_built(), "Horovod is without NCCL: data between GPUs would go through the memory of the CPUs"; \
       assert hvd.gloo_built() or sys.argv[1] == "no", \
         "Horovod is without Gloo: no horovodrun --gloo, and no --elastic; build with --build-arg GLOO=no if you need neither"' \
       "${GLOO}"

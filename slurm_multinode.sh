@@ -58,10 +58,10 @@ expect srun_flags SRUN_FLAGS srun_flag srunflags
 expect max_restarts MAX_RESTARTS
 cmd=${cmd:-} cont=${cont:-} mounts=${mounts:-} srun_flags=${srun_flags:-} max_restarts=${max_restarts:-50}
 [ -n "${SLURM_JOB_ID:-}" ] || fail "start it with sbatch: cmd='python dlrm.py ...' sbatch -N 2 ... slurm_multinode.sh"
-[[ $cmd =~ [^[:space:]] ]] || fail "the variable cmd is empty; it says what each task runs: cmd='python dlrm.py ...' sbatch ... (with --export=NONE it does not arrive)"
+[[ $cmd =~ [^[:space:]] ]] || fail "the variable cmd is empty; it is the command of each task: cmd='python dlrm.py ...' sbatch ... (with --export=NONE it does not arrive)"
 bash -n -c "$cmd" || fail "bash cannot read cmd, see above; cmd is: $cmd"
 [[ $max_restarts =~ ^[0-9]+$ ]] || fail "max_restarts is a number, 0 or more, not '$max_restarts'"
-(eval "words=($srun_flags)") 2>/dev/null || fail "srun_flags is no list of words for a shell: $srun_flags"
+(eval "words=($srun_flags)") 2>/dev/null || fail "srun_flags is not a list of shell words: $srun_flags"
 words=()
 eval "words=($srun_flags)"
 
@@ -70,7 +70,7 @@ if [ -n "$cont" ]; then
   [[ $(srun --help) == *--container-image* ]] ||
     fail "cont=$cont, but srun has no --container-image: this cluster has no pyxis; leave cont out"
   if [[ $cont == [./]* ]]; then
-    [ -e "$cont" ] || fail "cont=$cont: there is no such file"
+    [ -e "$cont" ] || fail "cont=$cont: the file does not exist"
   elif [[ $cont == *.sqsh ]]; then
     fail "cont=$cont is a registry's name for pyxis; if it is a file, write ./$cont"
   fi
@@ -78,7 +78,7 @@ if [ -n "$cont" ]; then
   # enroot reads them from lines of fstab, where a space ends a path.
   [ -z "$mounts" ] || container+=(--container-mounts="${mounts// /\\040}")
 elif [ -n "$mounts" ]; then
-  fail "mounts=$mounts is of a container, but cont does not say which"
+  fail "mounts=$mounts is of a container, but cont is not set"
 fi
 
 # In an array one task has the number of the whole array, which then means all of its tasks.
@@ -126,7 +126,7 @@ elif [ -n "$per_node" ]; then
   fi
   first=${per_node%%[(,]*}
   if ((first < ${SLURM_GPUS_ON_NODE:-0})); then
-    say "note: a machine has $SLURM_GPUS_ON_NODE GPUs and $first tasks, each of which uses one; if nobody told sbatch so, it was called within another job: unset SLURM_NTASKS SLURM_NPROCS"
+    say "note: a machine has $SLURM_GPUS_ON_NODE GPUs and $first tasks, each of which uses one; if sbatch did not set this number, it was called within another job: unset SLURM_NTASKS SLURM_NPROCS"
   fi
 fi
 # All cores of the job for each task of a machine, which divide them themselves.
@@ -202,18 +202,18 @@ if [ $code = $KILLED ] && [ $stopped = yes ] && [ "$failed" = 0 ] && [[ $complai
 fi
 if [ $code != $STOPPED ] && [ $code != $TERMINATED ]; then exit $code; fi
 if ! shown=$(scontrol --oneliner show job "$job"); then
-  say "SLURM does not answer, see above; submit it again to go on"
+  say "SLURM does not answer, see above; submit it again to resume"
 elif [[ $shown != *" JobState=RUNNING "* ]]; then
   say "SLURM has ended this job; if it was preempted, SLURM puts it back into the queue itself"
 elif [ $code = $TERMINATED ] && [[ $shown == *" PreemptTime=None "* ]]; then
   say "stopped by SIGTERM before the training began: give it more time (sbatch -t), or a later signal (sbatch --signal=TERM@SECONDS before the limit)"
 elif ! [[ $cmd =~ (^|[[:space:]])--?resume([[:space:]]+|=)[\"\']?auto([^[:alnum:]_./-]|$) ]]; then
-  say "not put back into the queue: it would begin at the beginning; with --resume auto and --save_checkpoint_path in cmd it would go on"
+  say "not put back into the queue: it would begin at the beginning; with --resume auto and --save_checkpoint_path in cmd it would resume"
 elif ((restarts >= max_restarts)); then
   say "not put back into the queue: it was $restarts times (max_restarts=$max_restarts)"
 elif scontrol requeue "$job"; then
-  say "put back into the queue, to go on from the last checkpoint"
+  say "put back into the queue, to resume from the last checkpoint"
 else
-  say "SLURM does not put it back into the queue, see above; submit it again to go on"
+  say "SLURM does not put it back into the queue, see above; submit it again to resume"
 fi
 exit $code

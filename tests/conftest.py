@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="also run the tests marked `long`")
-    parser.addoption("--write_golden", action="store_true", help="write tests/golden anew")
+    parser.addoption("--write_golden", action="store_true", help="write tests/golden again")
 
 
 def is_long(item) -> bool:

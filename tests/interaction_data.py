@@ -20,7 +20,7 @@ def write_interactions(
     """A data set whose spec calls itself `f.yaml`.
 
     Args:
-        mappings: name -> feature (`user`, `item`, perhaps `label`) -> values. A list of lists is
+        mappings: name -> feature (`user`, `item`, optionally `label`) -> values. A list of lists is
             one file for each.
         dtype: of the ids.
     """

@@ -47,5 +47,5 @@ def draw(rng, rows):
 
 
 def category_of(items):
-    """Of the item k it is 1 + (k - 1) % CATEGORIES; padding has padding's."""
+    """Returns 1 + (k - 1) % CATEGORIES for item k, and 0 for padding."""
     return np.where(items == 0, 0, 1 + (items - 1) % CATEGORIES)

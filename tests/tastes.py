@@ -37,8 +37,8 @@ def store(folder, columns, users=USERS):
     """Writes columns of each mapping as a data set."""
     lengths = {
         f"{mapping}_samples_per_series": 1 + NEGATIVES
-        for mapping, of in columns.items()
-        if "label" in of
+        for mapping, features in columns.items()
+        if "label" in features
     }
     spec = write_interactions(folder, users, ITEMS, columns, lengths)
     spec.to_yaml(folder / "feature_spec.yaml")

@@ -91,11 +91,11 @@ HOMES = {
 
 
 def sources(root: Path) -> list[Path]:
-    found = [root / room for room in ALLOWED if room.endswith(".py")]
+    files = [root / room for room in ALLOWED if room.endswith(".py")]
     for room in ALLOWED:
         if not room.endswith(".py"):
-            found += (root / room).rglob("*.py")
-    return sorted(set(found))
+            files += (root / room).rglob("*.py")
+    return sorted(set(files))
 
 
 def room_of(file: str) -> str:
@@ -132,13 +132,13 @@ def violations(file: str, names: list[str]) -> list[str]:
     return bad
 
 
-def test_imports_go_down_only(root):
-    found = [
+def test_imports(root):
+    problems = [
         problem
         for path in sources(root)
         for problem in violations(str(path.relative_to(root)), imports(path))
     ]
-    assert found == []
+    assert problems == []
 
 
 @pytest.mark.parametrize(
@@ -156,17 +156,17 @@ def test_imports_go_down_only(root):
         ("tensorflow-dot-based-interact/setup.py", "nn.layers.interaction"),
     ],
 )
-def test_the_rules_catch_violations(file, name):
+def test_violations(file, name):
     assert violations(file, [name])
 
 
-def test_every_room_is_described(root):
+def test_described_packages(root):
     text = (root / "docs/architecture.md").read_text()
     for room in ALLOWED:
         assert f"`{room}" in text, room
 
 
-def test_nothing_happens_at_import(root, run_script):
+def test_import_of_a_recipe(root, run_script):
     """Importing a recipe loads neither TensorFlow nor anything that parses a command line."""
     done = run_script(
         "-c", "import sys, dlrm, dcnv2, main, config; assert 'tensorflow' not in sys.modules"

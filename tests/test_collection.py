@@ -1,4 +1,4 @@
-"""What pytest collects is the same in every process, or its workers refuse to begin."""
+"""Names of tests are equal in all processes; otherwise pytest's workers refuse to begin."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.arg
 """
 
 
-def test_names_of_tests_hold_no_time_and_no_order_of_a_set(request, root):
+def test_names_in_another_process(request, root):
     """pytest-xdist's workers collect for themselves, at different times and hash seeds."""
     names = [item.nodeid for item in request.session.items]
     files = {name.partition("::")[0] for name in names}

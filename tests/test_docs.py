@@ -28,7 +28,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_HERE = re.compile(r"make (setup|test|test-all)|\.venv/bin/python -m pytest .+")
 # Made by `make serve-setup`; without it what needs a server is left out.
 SERVING = ROOT / ".venv-serve"
-# Containers run tests as root, on any number of cores; Open MPI wants to be told.
+# Containers run tests as root, on any number of cores; Open MPI needs these settings.
 MPI_HERE = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -45,28 +45,28 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> list[Block]:
     """The ```bash blocks of a page."""
-    found = re.findall(
+    matches = re.findall(
         r"^(<!-- long: [^\n]+ -->\n)?```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
     )
-    return [Block(script, bool(mark)) for mark, script in found]
+    return [Block(script, bool(mark)) for mark, script in matches]
 
 
 def shown(page: Path) -> dict[str, str]:
-    """What a page shows of a ```bash block's output: the ```text block right behind it."""
+    """Returns the output of ```bash blocks on a page: the ```text blocks right after them."""
     behind = r"^```bash\n(.*?)^```\n\n```text\n(.*?)^```"
     return dict(re.findall(behind, page.read_text(), re.MULTILINE | re.DOTALL))
 
 
 @functools.cache
 def launchers_here() -> set[str]:
-    """Which of horovodrun and mpirun can start several processes here."""
+    """Returns those of horovodrun and mpirun that can start several processes here."""
     if not (Path(sys.executable).parent / "horovodrun").exists():
         return set()
-    asked = "import sys, horovod.tensorflow as hvd; sys.exit(not hvd.mpi_built())"
+    program = "import sys, horovod.tensorflow as hvd; sys.exit(not hvd.mpi_built())"
     with_mpi = (
         shutil.which("mpirun")
         and not subprocess.run(
-            [sys.executable, "-c", asked], capture_output=True, check=False
+            [sys.executable, "-c", program], capture_output=True, check=False
         ).returncode
     )
     return {"horovodrun", "mpirun"} if with_mpi else {"horovodrun"}
@@ -88,7 +88,7 @@ def commands(script: str) -> list[str]:
 
 
 def copy_of_the_repository(target: Path) -> Path:
-    """What git tracks or would track, with this environment under .venv."""
+    """Copies the files that git tracks or would track, with this environment under .venv."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -236,11 +236,11 @@ def run_blocks(
             timeout=600,
             check=False,
         )
-        said = f"{page.name}:\n{script}\n{done.stdout}\n{done.stderr}"
-        assert done.returncode == 0, said
+        report = f"{page.name}:\n{script}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, report
         if "--plan_only" in script:  # the same everywhere
             for line in shown(page).get(script, "").splitlines():
-                assert line.removesuffix("...").rstrip() in said, f"not printed: {line}\n{said}"
+                assert line.removesuffix("...").rstrip() in report, f"not printed: {line}\n{report}"
         if script == "make demo\n":
             demo_reaches_the_best_auc(home)
 
@@ -272,8 +272,8 @@ def raw_rows(path: Path) -> None:
     day.rename(path)
 
 
-def test_long_blocks_give_flags_that_there_are(run_script):
-    """What --long alone runs is at least no longer documented when its flags are gone."""
+def test_flags_of_long_blocks(run_script):
+    """Commands that only --long runs have flags that exist."""
     long = [block.script for page in PAGES for block in blocks(page) if block.is_long]
     commands = [
         command.split()
@@ -300,7 +300,7 @@ def test_paths_of_tests():
                 assert (ROOT / path).exists(), f"{page.name}: {path}"
 
 
-def test_every_block_names_its_language():
+def test_languages_of_blocks():
     """A block without a language, or `sh` in place of `bash`, would not be run."""
     for page in PAGES:
         opened = re.findall(r"^```(.*)$", page.read_text(), re.MULTILINE)[::2]
@@ -309,7 +309,7 @@ def test_every_block_names_its_language():
             assert not re.search(r"^(python|make|\$|pip|horovodrun) ", block, re.MULTILINE), block
 
 
-def test_links_lead_somewhere():
+def test_links():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

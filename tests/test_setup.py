@@ -1,4 +1,4 @@
-"""`make` and the scripts behind it, without installing anything."""
+"""`make` and its scripts, without installing anything."""
 
 import os
 import re
@@ -50,13 +50,13 @@ def program(folder, name, script):
     (folder / name).chmod(0o755)
 
 
-def test_help_lists_every_target(root):
+def test_help(root):
     listed = re.findall(r"^  make (\S+)", make(root, "help").stdout, re.MULTILINE)
     assert listed == re.findall(r"^([a-z-]+):(?!=)", (root / "Makefile").read_text(), re.MULTILINE)
     assert {"demo", "test", "test-ranks", "bench", "setup"} <= set(listed)
 
 
-def test_ci_runs_all_tests_and_ends_with_one_summary(root):
+def test_ci_script(root):
     assert (root / ".ci/run").stat().st_mode & stat.S_IXUSR
     commands = (root / ".ci/run").read_text().splitlines()
     assert "set -euo pipefail" in commands
@@ -72,7 +72,7 @@ def test_ci_runs_all_tests_and_ends_with_one_summary(root):
     assert "pytest tests/cluster\n" in makefile
 
 
-def test_shell_scripts_are_clean(root):
+def test_shell_scripts(root):
     """By ShellCheck, which makes warnings of what quoting and exit codes lose."""
     listed = subprocess.run(
         ["git", "ls-files", "*.sh", ".ci/run"], cwd=root, capture_output=True, text=True, check=True
@@ -97,7 +97,7 @@ def test_shell_scripts_are_clean(root):
         ("requirements/engines.lock", ("requirements/engines.txt",)),
     ],
 )
-def test_lock_pins_every_package(root, lock_file, requirement_files):
+def test_lock(root, lock_file, requirement_files):
     lock = (root / lock_file).read_text().splitlines()[1:]
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^=\s]+", line) for line in lock), lock
     names = _package_names(lock)
@@ -109,7 +109,7 @@ def test_lock_pins_every_package(root, lock_file, requirement_files):
                 assert "==" not in pin or pin in lock
 
 
-def test_the_locks_do_not_overlap(root):
+def test_overlap_of_the_locks(root):
     base, added = (
         (root / file).read_text().splitlines()[1:]
         for file in ("requirements/base.lock", "requirements/engines.lock")
@@ -132,12 +132,12 @@ def _package_names(lock):
         ("venv", "cannot make virtual environments.*apt-get install python3.11-venv"),
     ],
 )
-def test_what_is_missing_is_one_sentence(clone, tmp_path, missing, message):
+def test_missing_programs(clone, tmp_path, missing, message):
     tools = tmp_path / "tools"
     for name in ("bash", "make", "env", "rm", "cp", "grep", "touch"):
-        found = subprocess.run(["which", name], capture_output=True, text=True, check=True)
+        location = subprocess.run(["which", name], capture_output=True, text=True, check=True)
         tools.mkdir(exist_ok=True)
-        (tools / name).symlink_to(found.stdout.strip())
+        (tools / name).symlink_to(location.stdout.strip())
     if missing != "python":
         version = "3.8" if missing == "version" else "3.11"
         ensurepip = "exit 1" if missing == "venv" else "exit 0"
@@ -147,11 +147,11 @@ def test_what_is_missing_is_one_sentence(clone, tmp_path, missing, message):
         program(tools, "g++", "exit 0")
     done = make(clone, "setup", path=str(tools))
     assert done.returncode != 0
-    said = [line for line in done.stderr.splitlines() if line.startswith("setup: ")]
-    assert len(said) == 1 and re.search(message, said[0]), done.stderr
+    messages = [line for line in done.stderr.splitlines() if line.startswith("setup: ")]
+    assert len(messages) == 1 and re.search(message, messages[0]), done.stderr
 
 
-def test_set_up_once_and_again_only_when_the_lock_changes(clone, tmp_path):
+def test_repeated_set_up(clone, tmp_path):
     """A stand-in for Python counts how often an environment is made."""
     tools = tmp_path / "tools"
     program(
@@ -183,7 +183,7 @@ def test_set_up_once_and_again_only_when_the_lock_changes(clone, tmp_path):
 
 
 @pytest.mark.parametrize("fits", [True, False])
-def test_a_link_to_an_environment_is_kept(clone, tmp_path, fits):
+def test_link_to_an_environment(clone, tmp_path, fits):
     """It is used where it has the packages of the lock; it is never deleted."""
     python = tmp_path / "tools"
     program(python, "python", "echo 3.11")
@@ -198,7 +198,7 @@ def test_a_link_to_an_environment_is_kept(clone, tmp_path, fits):
     assert message in done.stdout + done.stderr
 
 
-def test_the_installation_shows_its_progress(root):
+def test_progress_of_the_installation(root):
     """A line for every 20 packages, and one for a large file."""
     printed = [f"Collecting p{i}" for i in range(60)]
     printed += ["  Downloading tensorflow_cpu-2.15.1-cp311.whl (207.3 MB)", "Collecting q"]
@@ -222,7 +222,7 @@ def test_the_installation_shows_its_progress(root):
 
 
 STAND_IN = """
-# In place of Python with pip: says what it is asked to do, and makes a file where pip makes one.
+# In place of Python with pip: notes its commands, and makes a file where pip makes one.
 import os, pathlib, sys, tarfile
 args = sys.argv[1:]
 place = pathlib.Path.cwd()
@@ -251,7 +251,7 @@ if command == "wheel":
     mpi = "mpi" if "HOROVOD_WITH_MPI" in os.environ else "no mpi"
     calls(f"build {source} {mpi} {os.environ['HOROVOD_LOCAL_VERSION']}")
     if "STAND_IN_FAILS" in os.environ:
-        sys.exit("error: the compiler says no")
+        sys.exit("error: the compiler fails")
     folder = pathlib.Path(args[args.index("--wheel-dir") + 1])
     folder.mkdir()
     (folder / "horovod-0.28.1+stall-cp311-cp311-linux_x86_64.whl").write_text("a wheel")
@@ -299,7 +299,7 @@ def kept(tmp_path):
     return sorted((tmp_path / ".cache/recommenders-at-scale").glob("*"))
 
 
-def test_horovod_is_built_once(set_up_horovod, tmp_path):
+def test_build_of_horovod(set_up_horovod, tmp_path):
     done, calls = set_up_horovod()
     assert (done.returncode, calls) == (0, BUILT), done.stderr
     assert "building Horovod with gloo and mpi" in done.stdout
@@ -318,14 +318,14 @@ def test_horovod_is_built_once(set_up_horovod, tmp_path):
     assert len(kept(tmp_path)) == 3
 
 
-def test_horovodrun_is_replaced_by_ours(set_up_horovod, clone, root):
+def test_horovodrun(set_up_horovod, clone, root):
     for _ in range(2):  # built, and from the cache
         set_up_horovod()
         ours = (root / "runtime/cluster/horovodrun.py").read_text()
         assert (clone / ".venv/bin/horovodrun").read_text() == f"#!/usr/bin/python\n{ours}"
 
 
-def test_a_damaged_horovod_is_built_again(set_up_horovod, tmp_path):
+def test_damaged_horovod(set_up_horovod, tmp_path):
     set_up_horovod()
     (wheel,) = kept(tmp_path)[0].glob("*.whl")
     wheel.write_text("damaged")
@@ -335,13 +335,13 @@ def test_a_damaged_horovod_is_built_again(set_up_horovod, tmp_path):
     assert [file.read_text() for file in kept(tmp_path)[0].glob("*")] == ["a wheel"]
 
 
-def test_a_cache_that_cannot_be_written_does_no_harm(set_up_horovod, tmp_path):
+def test_unwritable_cache(set_up_horovod, tmp_path):
     (tmp_path / ".cache").write_text("a file where the folder should be")
     done, calls = set_up_horovod()
     assert (done.returncode, calls) == (0, BUILT), done.stderr
 
 
-def test_nccl_beside_a_tensorflow_for_gpus(set_up_horovod, tmp_path):
+def test_nccl(set_up_horovod, tmp_path):
     program(tmp_path / "tools", "nvcc", "")
     program(tmp_path / "tools", "g++", "[ -e nccl.h ]")
     cuda = "tensorflow-2.15.1-cuda-cpython-311-linux-x86_64"
@@ -357,20 +357,20 @@ def test_nccl_beside_a_tensorflow_for_gpus(set_up_horovod, tmp_path):
 @pytest.mark.parametrize(
     "env", [{"STAND_IN_FAILS": "1"}, {"STAND_IN_SOURCE": "another version of Horovod"}]
 )
-def test_a_failed_build_is_one_sentence(set_up_horovod, clone, tmp_path, env):
+def test_failed_build(set_up_horovod, clone, tmp_path, env):
     done, _ = set_up_horovod(**env)
     assert done.returncode != 0
     assert re.fullmatch(
-        r"setup: Horovod could not be built, the end of \.venv/horovod_build\.log says why; .* "
+        r"setup: Horovod could not be built, see the end of \.venv/horovod_build\.log; .* "
         r"make setup HOROVOD=no\n",
         done.stderr,
     )
     assert kept(tmp_path) == []
     if "STAND_IN_FAILS" in env:
-        assert "the compiler says no" in (clone / ".venv/horovod_build.log").read_text()
+        assert "the compiler fails" in (clone / ".venv/horovod_build.log").read_text()
 
 
-def test_a_set_up_without_horovod_is_not_called_done(clone, tmp_path):
+def test_set_up_after_a_failed_build(clone, tmp_path):
     """Here the build fails; `make` runs it again next time."""
     tools = tmp_path / "tools"
     program(
@@ -397,7 +397,7 @@ def test_a_set_up_without_horovod_is_not_called_done(clone, tmp_path):
         ("engines.lock", "pip could not install requirements/engines.lock .*python3.11-dev"),
     ],
 )
-def test_engines_are_installed_on_top_of_the_lock(clone, fails_at, message):
+def test_engines(clone, fails_at, message):
     """A stand-in for Python with pip; a set-up that failed is done again by the next `make`."""
     (clone / ".venv").mkdir()
     (clone / ".venv/installed").touch()
@@ -407,14 +407,14 @@ def test_engines_are_installed_on_top_of_the_lock(clone, fails_at, message):
     for _ in range(2):
         done = make(clone, "setup", "HOROVOD=no")
         assert (done.returncode == 0) == (fails_at is None), done.stderr
-    said = [line for line in done.stderr.splitlines() if line.startswith("setup: ")]
+    messages = [line for line in done.stderr.splitlines() if line.startswith("setup: ")]
     calls = (clone / "calls").read_text().splitlines()
     assert calls[0].endswith("install --quiet pip<26.3")
     if fails_at is None:
-        assert (len(calls), said) == (2, [])
+        assert (len(calls), messages) == (2, [])
         assert calls[1].endswith(
             "--requirement requirements/engines.lock --constraint requirements/base.lock"
         )
     else:
         assert calls[0] == calls[len(calls) // 2], "done again"
-        assert len(said) == 1 and re.search(f"{message}.* make setup ENGINES=no", said[0])
+        assert len(messages) == 1 and re.search(f"{message}.* make setup ENGINES=no", messages[0])

@@ -45,19 +45,19 @@ UNEQUAL = (
 
 
 class Done(NamedTuple):
-    """What became of a job.
+    """Result of a job.
 
     Attributes:
       code: the exit code.
       out: what the task wrote to its output.
-      said: what came to the error output.
+      error: the error output.
       flags: those of srun, None where it was not called.
       folder: what the stand-ins noted.
     """
 
     code: int
     out: str
-    said: str
+    error: str
     flags: list[str] | None
     folder: Path
 
@@ -86,7 +86,7 @@ class Cluster:
         path.chmod(0o755)
 
     def environment(self, **variables: str) -> dict[str, str]:
-        """Of a job that is number 7, but for `variables`."""
+        """Returns the environment of job 7, with `variables`."""
         plain = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
         path = f"{self.folder}/bin:{os.environ['PATH']}"
         ours = {"PATH": path, "STAND_IN": str(self.folder), "SLURM_JOB_ID": "7"}
@@ -116,7 +116,7 @@ def cluster(tmp_path) -> Cluster:
     return Cluster(folder)
 
 
-# What srun is asked for.
+# Flags of srun.
 
 PLAIN = ["--mpi=pmix", "--kill-on-bad-exit=1"]
 ONE = "--ntasks-per-node=1"
@@ -134,7 +134,7 @@ ONE = "--ntasks-per-node=1"
         pytest.param(
             {"SLURM_GPUS_ON_NODE": "8", "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"},
             PLAIN,
-            id="as many tasks as sbatch was told",
+            id="tasks that sbatch sets",
         ),
         pytest.param(
             {"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1"},
@@ -177,10 +177,10 @@ ONE = "--ntasks-per-node=1"
 )
 def test_flags_of_srun(cluster, variables, flags):
     done = cluster.run(cmd="true", **variables)
-    assert (done.code, done.flags) == (0, flags), done.said
+    assert (done.code, done.flags) == (0, flags), done.error
 
 
-def test_cores_are_shared_by_the_tasks_of_a_machine(cluster):
+def test_cores_of_the_tasks(cluster):
     """SLURM's binding gives each of 8 tasks an eighth of the cores, of which it takes an eighth."""
     (cluster.folder / "config").write_text("TaskPlugin = task/affinity,task/cgroup\n")
     done = cluster.run(cmd="true", SLURM_CPUS_PER_TASK="6")
@@ -197,7 +197,7 @@ def test_cores_are_shared_by_the_tasks_of_a_machine(cluster):
         ),
         (
             {"SLURM_NTASKS": "2", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_GPUS_ON_NODE": "8"},
-            "a machine has 8 GPUs and 1 tasks, each of which uses one; if nobody told sbatch so",
+            "a machine has 8 GPUs and 1 tasks, each of which uses one; if sbatch did not set this",
         ),
         (
             {"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_GPUS_ON_NODE": "2"},
@@ -205,22 +205,22 @@ def test_cores_are_shared_by_the_tasks_of_a_machine(cluster):
         ),
     ],
 )
-def test_strange_numbers_of_tasks_are_said(cluster, variables, note):
+def test_notes_on_numbers_of_tasks(cluster, variables, note):
     done = cluster.run(cmd="true", **variables)
     assert done.code == 0
-    assert ("slurm_multinode.sh: note:" in done.said) == bool(note), done.said
-    assert f"slurm_multinode.sh: note: {note or ''}" in done.said or not note, done.said
+    assert ("slurm_multinode.sh: note:" in done.error) == bool(note), done.error
+    assert f"slurm_multinode.sh: note: {note or ''}" in done.error or not note, done.error
 
 
-def test_machines_have_different_numbers_of_gpus(cluster):
-    """A first machine with 2 says nothing about the others."""
+def test_different_numbers_of_gpus(cluster):
+    """The first machine has 2, the others have other numbers."""
     variables = {"SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_ON_NODE": "2"}
     (cluster.folder / "details").write_text(UNEQUAL + "\n")
     done = cluster.run(cmd="true", **variables)
     assert (done.code, done.flags) == (2, None)
-    assert "error: not all machines have as many GPUs (2,1,0): sbatch --gpus-per-node" in done.said
-    told = {"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2,1(x2)"}
-    assert cluster.run(cmd="true", **variables, **told).code == 0
+    assert "error: not all machines have as many GPUs (2,1,0): sbatch --gpus-per-node" in done.error
+    task_numbers = {"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2,1(x2)"}
+    assert cluster.run(cmd="true", **variables, **task_numbers).code == 0
 
 
 # What a task runs.
@@ -240,10 +240,10 @@ def test_machines_have_different_numbers_of_gpus(cluster):
         pytest.param("numactl -i all -- python -u x.py", "numactl ran python -u\n", id="numactl"),
     ],
 )
-def test_cmd_is_a_line_for_a_shell(cluster, cmd, out):
+def test_cmd(cluster, cmd, out):
     cluster.program("numactl", 'shift 3; echo "numactl ran $1 $2"')
     done = cluster.run(cmd=cmd)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.error
     assert done.out == out
 
 
@@ -257,7 +257,7 @@ def test_cmd_is_a_line_for_a_shell(cluster, cmd, out):
         ({}, "the variable cmd is empty"),
         (
             {"SLURM_EXPORT_ENV": "NONE"},
-            "the variable cmd is empty; it says what each task runs: cmd='python dlrm.py ...' "
+            "the variable cmd is empty; it is the command of each task: cmd='python dlrm.py ...' "
             "sbatch ... (with --export=NONE it does not arrive)",
         ),
         ({"cmd": " \n"}, "the variable cmd is empty"),
@@ -272,10 +272,10 @@ def test_cmd_is_a_line_for_a_shell(cluster, cmd, out):
         ({"cmd": "x", "cont": "image", "mount": "/a:/b"}, "there is mount, but no mounts"),
         ({"cmd": "x", "srunflags": "--label"}, "there is srunflags, but no srun_flags"),
         ({"cmd": "x", "MAX_RESTARTS": "3"}, "there is MAX_RESTARTS, but no max_restarts"),
-        ({"cmd": "x", "srun_flags": "--a='b"}, "srun_flags is no list of words for a shell: --a="),
-        ({"cmd": "x", "mounts": "/a:/b"}, "mounts=/a:/b is of a container, but cont does not say"),
-        ({"cmd": "x", "cont": "/no/x.sqsh"}, "cont=/no/x.sqsh: there is no such file"),
-        ({"cmd": "x", "cont": "../no.sqsh"}, "cont=../no.sqsh: there is no such file"),
+        ({"cmd": "x", "srun_flags": "--a='b"}, "srun_flags is not a list of shell words: --a="),
+        ({"cmd": "x", "mounts": "/a:/b"}, "mounts=/a:/b is of a container, but cont is not set"),
+        ({"cmd": "x", "cont": "/no/x.sqsh"}, "cont=/no/x.sqsh: the file does not exist"),
+        ({"cmd": "x", "cont": "../no.sqsh"}, "cont=../no.sqsh: the file does not exist"),
         (
             {"cmd": "x", "cont": "a/x+1.sqsh"},
             "cont=a/x+1.sqsh is a registry's name for pyxis; if it is a file, write ./a/x+1.sqsh",
@@ -314,8 +314,8 @@ def test_cmd_is_a_line_for_a_shell(cluster, cmd, out):
 def test_mistakes(cluster, variables, message):
     done = cluster.run(**variables)
     assert (done.code, done.flags) == (2, None)
-    *_, last = done.said.splitlines()
-    assert last.startswith(f"slurm_multinode.sh: error: {message}"), done.said
+    *_, last = done.error.splitlines()
+    assert last.startswith(f"slurm_multinode.sh: error: {message}"), done.error
 
 
 @pytest.mark.parametrize(
@@ -328,20 +328,20 @@ def test_mistakes(cluster, variables, message):
         {"SRUN_FLAGS": "", "CONT": ""},
     ],
 )
-def test_other_variables_are_no_mistakes(cluster, variables):
-    """They are of the site's, or of other programs, beside those that this script is given."""
+def test_other_variables(cluster, variables):
+    """They belong to the site or to other programs, in addition to those of this script."""
     done = cluster.run(cmd="echo ran", **variables)
-    assert (done.code, done.out) == (0, "ran\n"), done.said
+    assert (done.code, done.out) == (0, "ran\n"), done.error
 
 
 def test_a_cluster_without_pyxis(cluster):
     (cluster.folder / "help").write_text("Usage: srun\n")
     done = cluster.run(cmd="x", cont="image")
     assert (done.code, done.flags) == (2, None)
-    assert "error: cont=image, but srun has no --container-image: this cluster has no" in done.said
+    assert "error: cont=image, but srun has no --container-image: this cluster has no" in done.error
 
 
-# How it ends, and whether it goes on.
+# Its end, and whether the job is queued again.
 
 STOPPED = "exit 75 # --resume auto"
 PREEMPTED = RUNNING.replace("PreemptTime=None", "PreemptTime=2026-11-22T15:33:05")
@@ -353,17 +353,17 @@ ENDED = RUNNING.replace("RUNNING", "COMPLETING")
     [
         ("true", {}, RUNNING, 0, False, ""),
         ("exit 4 # --resume auto", {}, RUNNING, 4, False, ""),
-        (STOPPED, {}, RUNNING, 75, True, "put back into the queue, to go on from"),
+        (STOPPED, {}, RUNNING, 75, True, "put back into the queue, to resume from"),
         ("exit 75 # '--resume=auto'", {}, RUNNING, 75, False, "it would begin at the beginning"),
-        ("exit 75 # --resume=auto", {}, RUNNING, 75, True, "put back into the queue, to go on"),
-        ("exit 75 # --resume 'auto'", {}, RUNNING, 75, True, "put back into the queue, to go on"),
+        ("exit 75 # --resume=auto", {}, RUNNING, 75, True, "put back into the queue, to resume"),
+        ("exit 75 # --resume 'auto'", {}, RUNNING, 75, True, "put back into the queue, to resume"),
         ("exit 75 # --resume auto2", {}, RUNNING, 75, False, "it would begin at the beginning"),
         (STOPPED, {"SLURM_RESTART_COUNT": "50"}, RUNNING, 75, False, "it was 50 times (max_rest"),
         (STOPPED, {"SLURM_RESTART_COUNT": "49"}, RUNNING, 75, True, "put back into the queue, to"),
         (STOPPED, {"max_restarts": "0"}, RUNNING, 75, False, "it was 0 times (max_restarts=0)"),
         (STOPPED, {}, ENDED, 75, False, "SLURM has ended this job"),
         ("kill $$ # --resume auto", {}, RUNNING, 143, False, "stopped by SIGTERM before the train"),
-        ("kill $$ # --resume auto", {}, PREEMPTED, 143, True, "put back into the queue, to go on"),
+        ("kill $$ # --resume auto", {}, PREEMPTED, 143, True, "put back into the queue, to resume"),
         ("kill -9 $$ # --resume auto", {}, RUNNING, 137, False, "rank 3 on node1 was ended by sig"),
     ],
 )
@@ -373,7 +373,7 @@ def test_the_end(cluster, cmd, variables, job, code, requeued, message):
     done = cluster.run(cmd=f"bash -c {cmd!r}" if cmd.startswith("kill") else cmd, **variables)
     assert done.code == code
     assert (done.folder / "requeued").exists() == requeued
-    assert message in done.said
+    assert message in done.error
     assert (done.folder / "slept").exists() == bool(code), "the others have time for their ends"
 
 
@@ -384,34 +384,34 @@ def test_one_task_of_an_array(cluster, number, array):
     variables = {"SLURM_ARRAY_JOB_ID": array.split("_")[0], "SLURM_ARRAY_TASK_ID": "3"}
     shown = array if "_" in array else number
     done = cluster.run(cmd=STOPPED, SLURM_JOB_ID=number, JOB_IS=shown, **variables)
-    assert (done.code, (done.folder / "requeued").exists()) == (75, True), done.said
-    assert f"job {shown}, restarts: 0" in done.said
+    assert (done.code, (done.folder / "requeued").exists()) == (75, True), done.error
+    assert f"job {shown}, restarts: 0" in done.error
 
 
-def test_slurm_refuses_to_put_it_back(cluster):
+def test_refused_requeue(cluster):
     (cluster.folder / "refuses").touch()
     done = cluster.run(cmd=STOPPED)
     assert done.code == 75
-    assert "SLURM does not put it back into the queue, see above; submit it again" in done.said
+    assert "SLURM does not put it back into the queue, see above; submit it again" in done.error
 
 
-def test_slurm_does_not_answer(cluster):
+def test_slurm_without_an_answer(cluster):
     (cluster.folder / "job").unlink()
     done = cluster.run(cmd=STOPPED)
     assert done.code == 75
-    assert "SLURM does not answer, see above; submit it again to go on" in done.said
+    assert "SLURM does not answer, see above; submit it again to resume" in done.error
 
 
-def test_srun_that_starts_nothing_is_content(cluster):
-    said = "srun: error: task 3 launch failed: Unspecified error"
-    cluster.program("srun", f"echo '{said}' >&2")
+def test_srun_that_starts_nothing(cluster):
+    message = "srun: error: task 3 launch failed: Unspecified error"
+    cluster.program("srun", f"echo '{message}' >&2")
     done = cluster.run(cmd="x")
     assert done.code == 1
-    assert f"{said}\nslurm_multinode.sh: error: SLURM could not start every rank" in done.said
+    assert f"{message}\nslurm_multinode.sh: error: SLURM could not start every rank" in done.error
 
 
 @pytest.mark.parametrize("line", ["{}", "cd . && {}", "{}; exit $?"])
-def test_sigterm_is_for_the_training(cluster, line):
+def test_sigterm(cluster, line):
     """All processes of a job get it, and only the training decides what it means."""
     cluster.program(
         "train", "trap 'echo saved; echo why >&2; exit 75' TERM; echo ready; while :; do :; done"
@@ -427,9 +427,9 @@ def test_sigterm_is_for_the_training(cluster, line):
     try:
         assert process.stdout.readline() == "ready\n"
         os.killpg(process.pid, signal.SIGTERM)
-        out, said = process.communicate(timeout=120)
+        out, errors = process.communicate(timeout=120)
         assert (out, process.returncode) == ("saved\n", 75)
-        assert "\nwhy\n" in said
+        assert "\nwhy\n" in errors
         assert (cluster.folder / "requeued").exists()
     finally:
         if process.poll() is None:
@@ -440,7 +440,7 @@ def test_sigterm_is_for_the_training(cluster, line):
 @pytest.mark.parametrize(
     ("codes", "code"), [((9, 143), 9), ((143, 4, 9), 9), ((143, 143), 143), ((75, 143), 143)]
 )
-def test_a_rank_that_fails_before_the_others_have_begun(cluster, codes, code):
+def test_early_failure_of_a_rank(cluster, codes, code):
     """They end by SLURM's SIGTERM, with a code that is higher than the one that matters."""
     lines = "".join(
         f"echo 'srun: error: node1: task {rank}: Exited with exit code {each}' >&2\n"
@@ -449,8 +449,8 @@ def test_a_rank_that_fails_before_the_others_have_begun(cluster, codes, code):
     cluster.program("srun", f"{lines}exit 143")
     done = cluster.run(cmd="x --resume auto")
     assert done.code == code
-    assert ("a rank failed, see above, and SLURM ended the others" in done.said) == (code == 9)
-    assert ("give it more time" in done.said) == (code == 143)
+    assert ("a rank failed, see above, and SLURM ended the others" in done.error) == (code == 9)
+    assert ("give it more time" in done.error) == (code == 143)
 
 
 EXITED = "Exited with exit code"
@@ -468,21 +468,21 @@ EXITED = "Exited with exit code"
         pytest.param((f"{EXITED} 75", "Killed", "Out Of Memory"), 137, id="out of memory"),
     ],
 )
-def test_ranks_that_slurm_kills_after_the_first_has_stopped(cluster, ends, code):
-    """They take longer than KillWait to end. The checkpoint is saved, or the first had not said
-    75; but a crash is none, whoever is stopped beside it."""
+def test_ranks_killed_by_slurm(cluster, ends, code):
+    """They take longer than KillWait to end. If one has ended with 75 and none has crashed, the
+    checkpoint is saved."""
     lines = "".join(
         f"echo 'srun: error: node1: task {rank}: {end}' >&2\n" for rank, end in enumerate(ends)
     )
     cluster.program("srun", f"{lines}exit 137")
     done = cluster.run(cmd="x --resume auto")
-    assert done.code == code, done.said
+    assert done.code == code, done.error
     assert (done.folder / "requeued").exists() == (code == 75)
-    assert ("SLURM killed ranks that took long to end" in done.said) == (code == 75)
+    assert ("SLURM killed ranks that took long to end" in done.error) == (code == 75)
 
 
 @pytest.mark.parametrize(("seconds", "noted"), [(100, True), (3600, False)])
-def test_a_limit_that_leaves_no_time(cluster, seconds, noted):
+def test_short_time_limit(cluster, seconds, noted):
     done = cluster.run(cmd="true", SLURM_JOB_END_TIME=str(int(time.time()) + seconds))
     assert done.code == 0
-    assert ("s away, and SIGTERM comes 300 s before it; sbatch --signal" in done.said) == noted
+    assert ("s away, and SIGTERM comes 300 s before it; sbatch --signal" in done.error) == noted

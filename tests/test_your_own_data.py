@@ -1,4 +1,4 @@
-"""DLRM trains on generated data for feature specs of all shapes, or says why it cannot."""
+"""DLRM trains on generated data for feature specs of all shapes, or reports why it cannot."""
 
 import json
 
@@ -18,7 +18,7 @@ TINY = (
 NUMERICALS = (0, 3, 10, 13, 20)
 CATEGORICALS = (0, 10, 26, 30)
 SHAPES = [(n, c) for n in NUMERICALS for c in CATEGORICALS if n or c]
-# By default the corners: no numericals, no categoricals, the most of both.
+# By default the corners: no numerical features, no categorical ones, the most of both.
 DEFAULT_SHAPES = {(0, 10), (3, 0), (20, 30)}
 
 
@@ -70,7 +70,7 @@ def prepared(tmp_path, spec, rows=512) -> int:
         for shape in SHAPES
     ],
 )
-def test_dlrm_trains(num_numerical, num_categorical, tmp_path):
+def test_training(num_numerical, num_categorical, tmp_path):
     assert prepared(tmp_path, odd_spec(num_numerical, num_categorical)) == 0
     run_dir = tmp_path / "run"
     flags = [f"--dataset_path={tmp_path / 'd'}", f"--run_dir={run_dir}", *TINY]
@@ -82,13 +82,13 @@ def test_dlrm_trains(num_numerical, num_categorical, tmp_path):
     assert 0.6 < summary["best_reachable_auc"] <= 1
 
 
-def test_nothing_to_learn_from(tmp_path, capsys):
+def test_no_features(tmp_path, capsys):
     assert prepared(tmp_path, odd_spec(0, 0)) == 2
     assert "neither numerical nor categorical features" in capsys.readouterr().err
 
 
-def test_one_categorical_feature_needs_another_interaction(tmp_path, capsys):
-    """Dot products need two features: DLRM refuses one with a reason and the way out."""
+def test_one_categorical_feature(tmp_path, capsys):
+    """Dot products need two features: DLRM refuses one, with a reason and a solution."""
     assert prepared(tmp_path, odd_spec(0, 1)) == 0
     flags = [f"--dataset_path={tmp_path / 'd'}", f"--run_dir={tmp_path / 'run'}", *TINY]
     assert dlrm.main(["prog", *flags]) == 2

@@ -17,7 +17,7 @@ finish() {
   local code=$?
   rm -rf "$work"
   [ $code = 0 ] ||
-    echo "setup: Horovod could not be built, the end of $log says why; fix that and run make again, or do without training on several processes: make setup HOROVOD=no" >&2
+    echo "setup: Horovod could not be built, see the end of $log; fix that and run make again, or do without training on several processes: make setup HOROVOD=no" >&2
   exit $code
 }
 trap finish EXIT

@@ -176,7 +176,7 @@ def test_two_machines_equal_one_process_through_a_time_limit(clone, slurm, alone
     assert log.startswith(f"slurm_multinode.sh: job {limited}, restarts: 0, machines: node[0-1]")
     (step,) = map(int, re.findall(r"^dlrm: stopped by SIGTERM at step (\d+) of", log, re.MULTILINE))
     assert 0 < step < NUM_STEPS
-    assert "slurm_multinode.sh: put back into the queue, to go on from the last checkpoint" in log
+    assert "slurm_multinode.sh: put back into the queue, to resume from the last checkpoint" in log
     assert f"-step-{step} at step {step} of {NUM_STEPS}" in log
     assert log.count("summary  validation auc") == 1, "one rank speaks"
     assert Folder(alone).newest().step == NUM_STEPS
@@ -254,7 +254,7 @@ def test_preempted(clone, slurm):
         assert log.count("goes on") == 4
     assert slurm.wait(urgent)["JobState"] == "COMPLETED"
     assert "SLURM puts it back into the queue itself" in slurm.log(jobs["plain"])
-    assert "put back into the queue, to go on" in slurm.log(jobs["graceful"])
+    assert "put back into the queue, to resume" in slurm.log(jobs["graceful"])
 
 
 def test_cancelled_is_not_put_back(clone, slurm):

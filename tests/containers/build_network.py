@@ -1,4 +1,4 @@
-"""How builds reach the package index from here: this machine's pip settings and certificates.
+"""Access of builds to the package index: this machine's pip settings and certificates.
 
 An engine gets them as proxy settings and secrets. They lie under /run, a file system of its own,
 while a command runs, so that no image holds them.

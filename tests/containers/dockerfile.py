@@ -47,8 +47,8 @@ class Instruction(NamedTuple):
 
     def mounts(self) -> list[dict[str, str]]:
         """The fields of each --mount of a RUN."""
-        given = [flag.partition("=")[2] for flag in self.flags if flag.startswith("--mount=")]
-        return [dict(field.split("=", 1) for field in mount.split(",")) for mount in given]
+        mounts = [flag.partition("=")[2] for flag in self.flags if flag.startswith("--mount=")]
+        return [dict(field.split("=", 1) for field in mount.split(",")) for mount in mounts]
 
 
 class Stage(NamedTuple):
@@ -89,7 +89,7 @@ def parse(text: str) -> list[Instruction]:
     Raises:
       ValueError: an instruction that is not known here, or a here-document.
     """
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     pending, begins = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("#") or not line.strip():
@@ -105,11 +105,11 @@ def parse(text: str) -> list[Instruction]:
         while flag := re.match(r"--[a-z]+=\S+\s+", rest):
             flags.append(flag[0].strip())
             rest = rest[flag.end() :]
-        found.append(Instruction(keyword.upper(), tuple(flags), rest.strip(), begins))
+        instructions.append(Instruction(keyword.upper(), tuple(flags), rest.strip(), begins))
         pending, begins = "", 0
     if pending:
         raise ValueError(f"line {begins}: the file ends within an instruction")
-    return found
+    return instructions
 
 
 def read(path: Path, arguments: Mapping[str, str] | None = None) -> Dockerfile:
@@ -118,7 +118,7 @@ def read(path: Path, arguments: Mapping[str, str] | None = None) -> Dockerfile:
     Raises:
       ValueError: an argument that the file does not have, or something that is not read here.
     """
-    given = dict(arguments or {})
+    values = dict(arguments or {})
     declared: dict[str, str] = {}
     stages: list[tuple[str, str, list[Instruction]]] = []
     for instruction in parse(path.read_text()):
@@ -130,12 +130,12 @@ def read(path: Path, arguments: Mapping[str, str] | None = None) -> Dockerfile:
             stages[-1][2].append(instruction)
         elif instruction.keyword == "ARG":
             for name, default in instruction.pairs().items():
-                declared[name] = given.get(name, default)
+                declared[name] = values.get(name, default)
         else:
             raise ValueError(f"line {instruction.line}: only ARG may stand before the first FROM")
     known = {*declared}
     for _, _, instructions in stages:
         known |= {i.text.partition("=")[0] for i in instructions if i.keyword == "ARG"}
-    if unknown := given.keys() - known:
+    if unknown := values.keys() - known:
         raise ValueError(f"{path.name} has no ARG {sorted(unknown)}, but {sorted(known)}")
     return Dockerfile(declared, tuple(Stage(i, n, tuple(body)) for i, n, body in stages))

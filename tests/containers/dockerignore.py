@@ -1,4 +1,4 @@
-"""Which files of the context go into an image, by the rules of .dockerignore.
+"""Files of the context that go into an image, by the rules of .dockerignore.
 
 A pattern is matched against a path and against each folder above it; `*` stays within a folder,
 `**` is any number of folders, and of several patterns that match, the last decides (`!` takes
@@ -31,7 +31,7 @@ class Ignored:
         self.patterns = [line for line in lines if line and not line.startswith("#")]
 
     def __call__(self, path: str) -> bool:
-        """Whether a path, relative to the context, stays out."""
+        """Returns whether a path, relative to the context, stays out."""
         parts = PurePosixPath(path).parts
         paths = ["/".join(parts[: n + 1]) for n in range(len(parts))]
         ignored = False
@@ -45,11 +45,11 @@ class Ignored:
 def context(root: Path) -> list[str]:
     """All files and links below `root` that go into an image, relative to it, sorted."""
     ignored = Ignored((root / ".dockerignore").read_text())
-    found = []
+    paths = []
     for folder, folders, files in os.walk(root):
         below = PurePosixPath(os.path.relpath(folder, root))
         # No pattern takes back what lies in an ignored folder (a test sees to it): none is entered.
         folders[:] = [name for name in folders if not ignored(str(below / name))]
         links = [name for name in folders if Path(folder, name).is_symlink()]
-        found += [str(below / name) for name in files + links if not ignored(str(below / name))]
-    return sorted(found)
+        paths += [str(below / name) for name in files + links if not ignored(str(below / name))]
+    return sorted(paths)

@@ -48,9 +48,9 @@ class Layer:
     elapsed_s: float
 
     def size_bytes(self) -> int:
-        """What its files take on the disk, as `du` counts."""
-        said = subprocess.check_output(["du", "-s", "-B1", self.folder], text=True)
-        return int(said.split()[0])
+        """Returns the disk space of its files, as `du` counts."""
+        output = subprocess.check_output(["du", "-s", "-B1", self.folder], text=True)
+        return int(output.split()[0])
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Image:
     def path(self, inside: str) -> Path | None:
         """The file of this absolute path as the highest layer that has it."""
         for layer in reversed(self.layers):
-            found = layer.folder / inside.lstrip("/")
-            if found.is_symlink() or found.exists():
-                return found
+            file = layer.folder / inside.lstrip("/")
+            if file.is_symlink() or file.exists():
+                return file
         return None
 
     def account(self) -> tuple[int, int, str]:
@@ -88,7 +88,7 @@ class Builder:
     Args:
       root: the context, with its .dockerignore.
       images: the base images that a Dockerfile names.
-      network: what commands of a build are given beside the image, and leaves no trace in it.
+      network: settings and files of a build's commands that leave no trace in the image.
 
     Attributes:
       layers: all that were made, of every stage, in this order.
@@ -122,36 +122,38 @@ class Builder:
     ) -> Image:
         variables = {**arguments, **image.environment}
         text = expand(instruction.text, variables)
-        said = instruction._replace(text=text)
+        expanded = instruction._replace(text=text)
         match instruction.keyword:
             case "ARG":
-                for name, value in (said.pairs() if "=" in text else {text: ""}).items():
+                for name, value in (expanded.pairs() if "=" in text else {text: ""}).items():
                     arguments[name] = dockerfile.arguments.get(name, value)
             case "LABEL":
                 pass
             case "ENV":
-                return replace(image, environment={**image.environment, **said.pairs()})
+                return replace(image, environment={**image.environment, **expanded.pairs()})
             case "USER":
                 return replace(image, user=text)
             case "SHELL":
-                return replace(image, shell=tuple(said.words()))
+                return replace(image, shell=tuple(expanded.words()))
             case "CMD":
-                return replace(image, command=tuple(said.words()))
+                return replace(image, command=tuple(expanded.words()))
             case "WORKDIR":
-                made = self._layer(image, instruction, [f'mkdir -p "$ROOT"{shlex.quote(text)}'])
-                return replace(image, layers=made, workdir=text)
+                layers = self._layer(image, instruction, [f'mkdir -p "$ROOT"{shlex.quote(text)}'])
+                return replace(image, layers=layers, workdir=text)
             case "COPY":
-                return replace(image, layers=self._copy(dockerfile, image, said))
+                return replace(image, layers=self._copy(dockerfile, image, expanded))
             case "RUN":
                 return replace(image, layers=self._run(dockerfile, image, instruction, arguments))
             case _:
                 raise ValueError(f"line {instruction.line}: {instruction.keyword} is not done here")
         return image
 
-    def _copy(self, dockerfile: Dockerfile, image: Image, said: Instruction) -> tuple[Layer, ...]:
-        *sources, target = said.words()
+    def _copy(
+        self, dockerfile: Dockerfile, image: Image, instruction: Instruction
+    ) -> tuple[Layer, ...]:
+        *sources, target = instruction.words()
         steps = []
-        if stage := said.flag("from"):
+        if stage := instruction.flag("from"):
             other = self.build(dockerfile, dockerfile.stage(stage))
             steps.append(mount_of(other, self._scratch("from")))
             origin = Path(steps[0].split()[-1])
@@ -164,14 +166,14 @@ class Builder:
                     shutil.copy(self.root / name, origin / name, follow_symlinks=False)
         into = "$ROOT" + os.path.join(image.workdir, target)
         for source in sources:
-            found = origin / source.strip("/") if source != "." else origin
+            path = origin / source.strip("/") if source != "." else origin
             # A folder gives its contents; a file keeps its name where the target ends with "/".
             copy = "cp -dR --preserve=mode,timestamps,links"
             steps.append(
-                f'if [ -d "{found}" ]; then mkdir -p "{into}" && {copy} "{found}/." "{into}"; '
-                f'else [ "{into[-1]}" != / ] || mkdir -p "{into}"; {copy} "{found}" "{into}"; fi'
+                f'if [ -d "{path}" ]; then mkdir -p "{into}" && {copy} "{path}/." "{into}"; '
+                f'else [ "{into[-1]}" != / ] || mkdir -p "{into}"; {copy} "{path}" "{into}"; fi'
             )
-        return self._layer(image, said, steps)
+        return self._layer(image, instruction, steps)
 
     def _run(
         self,
@@ -237,11 +239,11 @@ def mount_of(image: Image, at: Path) -> str:
 def enter(image: Image, argv: Sequence[str], environment: Mapping[str, str]) -> str:
     """The shell command that runs `argv` inside, as the image's user, in its working folder."""
     uid, gid, home = image.account()
-    given = [f"{name}={value}" for name, value in {"HOME": home, **environment}.items()]
+    settings = [f"{name}={value}" for name, value in {"HOME": home, **environment}.items()]
     there = shlex.join(["cd", image.workdir]) + ' && exec "$@"'
     return 'exec chroot "$ROOT" ' + shlex.join(
         ["/usr/bin/env", "-i", "/usr/bin/setpriv", f"--reuid={uid}", f"--regid={gid}"]
-        + ["--clear-groups", "/usr/bin/env", *given, "/bin/sh", "-c", there, "sh", *argv]
+        + ["--clear-groups", "/usr/bin/env", *settings, "/bin/sh", "-c", there, "sh", *argv]
     )
 
 

@@ -1,6 +1,6 @@
 """Dockerfile.cpu, carried out line by line without an engine, and what runs in it.
 
-Debian's own Python stands in for python:3.11-slim (Dockerfile.python says how). Root alone; takes
+Debian's own Python replaces python:3.11-slim (see Dockerfile.python). Root alone; takes
 10 minutes and, below pytest's folder, 8 GB that are removed at the end.
 """
 
@@ -26,7 +26,7 @@ TRAINING = [
 
 
 def missing() -> str:
-    """What keeps this machine from building, or an empty text."""
+    """Returns the reason why this machine cannot build, or an empty text."""
     if os.geteuid():
         return "root is needed, to mount and chroot"
     programs = [name for name in ("debootstrap", "unshare", "chroot") if not shutil.which(name)]
@@ -35,7 +35,7 @@ def missing() -> str:
             f"{programs} not found; install them (Debian: apt-get install debootstrap util-linux)"
         )
     if not os.path.exists(DEBIAN_SOURCES):
-        return f"{DEBIAN_SOURCES}, which says where Debian's packages come from, is not there"
+        return f"{DEBIAN_SOURCES}, the list of Debian's package sources, does not exist"
     tried = subprocess.run(
         ["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt"],
         capture_output=True,
@@ -109,54 +109,58 @@ def data(image, folder):
     volume.mkdir()
     os.chown(volume, 1000, 1000)
     generate = ["python", "-m", "dataloading.synthetic", "--output", "/data/demo", "--rows", "5000"]
-    status, said = run(image, folder / "generate", generate, {volume: "/data"})
-    assert status == 0, said
+    status, output = run(image, folder / "generate", generate, {volume: "/data"})
+    assert status == 0, output
     return volume
 
 
-def test_default_command_shows_the_flags(image, tmp_path):
-    status, said = run(image, tmp_path / "help")
-    assert status == 0 and "--dataset_path" in said
+def test_default_command(image, tmp_path):
+    status, output = run(image, tmp_path / "help")
+    assert status == 0 and "--dataset_path" in output
 
 
-def test_nothing_of_the_build_is_left(image, tmp_path):
+def test_remains_of_the_build(image, tmp_path):
     commands = (
         "id -u; ! command -v gcc g++ cc mpicxx nvcc; ! touch dlrm.py x 2>&1; touch runs/x data/x; "
         "! ls -A /var/lib/apt/lists | grep -v partial; ! ls /wheels/*; ! ls -d .git .venv-torch; "
         "ls -A .venv-serve; env"
     )
-    status, said = run(image, tmp_path / "look", ["bash", "-uc", commands])
-    assert status == 0 and said.startswith("1000\n")
-    assert "cannot touch 'runs" not in said and "cannot touch 'dlrm.py'" in said
+    status, output = run(image, tmp_path / "look", ["bash", "-uc", commands])
+    assert status == 0 and output.startswith("1000\n")
+    assert "cannot touch 'runs" not in output and "cannot touch 'dlrm.py'" in output
     # The settings by which this machine reaches the index.
-    assert "PIP_" not in said and "certificates.crt" not in said
+    assert "PIP_" not in output and "certificates.crt" not in output
     for layer in image.layers[1:]:
         assert not list(layer.folder.glob("run/*")) and not list(layer.folder.glob("root/.cache/*"))
 
 
 def test_programs_that_jobs_call(image, tmp_path):
     programs = "command -v make && command -v mpirun && command -v ssh && numactl --show"
-    status, said = run(image, tmp_path / "programs", ["bash", "-c", programs])
-    assert status == 0 and "policy: default" in said, said
+    status, output = run(image, tmp_path / "programs", ["bash", "-c", programs])
+    assert status == 0 and "policy: default" in output, output
 
 
-def test_packages_are_those_of_the_lock(image, tmp_path, root):
+def test_packages(image, tmp_path, root):
     argv = ["python", "-m", "pip", "list", "--format=freeze"]
-    status, said = run(image, tmp_path / "list", argv)
+    status, output = run(image, tmp_path / "list", argv)
     lock = [
         line for line in (root / "requirements/base.lock").read_text().splitlines() if "==" in line
     ]
     names = {
         line.partition("==")[0].lower().replace("_", "-"): line.partition("==")[2] for line in lock
     }
-    found = {
+    installed = {
         line.partition("==")[0].lower().replace("_", "-"): line.partition("==")[2]
-        for line in said.splitlines()
+        for line in output.splitlines()
         if "==" in line
     }
     own = {"horovod", "tensorflow-dot-based-interact", "pip", "setuptools", "wheel"}
-    assert status == 0 and names.items() <= found.items() and found.keys() - names.keys() <= own
-    assert found["horovod"] == "0.28.1+stall"
+    assert (
+        status == 0
+        and names.items() <= installed.items()
+        and installed.keys() - names.keys() <= own
+    )
+    assert installed["horovod"] == "0.28.1+stall"
 
 
 @pytest.mark.parametrize(
@@ -169,27 +173,27 @@ def test_packages_are_those_of_the_lock(image, tmp_path, root):
 )
 def test_training(image, data, tmp_path, launcher):
     argv = [*launcher.split(), *TRAINING]
-    status, said = run(image, tmp_path / "run", argv, {data: "/data"})
-    assert status == 0 and "epoch 0 step 5/5  auc" in said and "interaction dot_custom" in said
+    status, output = run(image, tmp_path / "run", argv, {data: "/data"})
+    assert status == 0 and "epoch 0 step 5/5  auc" in output and "interaction dot_custom" in output
 
 
 @pytest.mark.parametrize("user", ["1000", "4242"])
-def test_training_in_an_image_that_cannot_be_written(image, data, tmp_path, user):
-    """As enroot and `docker run --read-only --user` have it: /data alone is written."""
+def test_training_in_a_read_only_image(image, data, tmp_path, user):
+    """Only /data is written, as with enroot and `docker run --read-only --user`."""
     subprocess.run(["chown", "-R", user, data], check=True)
     try:
-        status, said = run(
+        status, output = run(
             image, tmp_path / "run", ["python", *TRAINING], {data: "/data"}, user, read_only=True
         )
     finally:
         subprocess.run(["chown", "-R", "1000", data], check=True)
-    assert status == 0 and "epoch 0 step 5/5  auc" in said
+    assert status == 0 and "epoch 0 step 5/5  auc" in output
 
 
-def test_make_demo_installs_nothing(image, tmp_path):
-    status, said = run(image, tmp_path / "make", ["make", "--dry-run", "demo"])
-    assert status == 0 and "dataloading.synthetic" in said
-    assert not any(word in said for word in ("pip", "setup.sh", "install.sh", "horovod.sh"))
+def test_make_demo(image, tmp_path):
+    status, output = run(image, tmp_path / "make", ["make", "--dry-run", "demo"])
+    assert status == 0 and "dataloading.synthetic" in output
+    assert not any(word in output for word in ("pip", "setup.sh", "install.sh", "horovod.sh"))
 
 
 @pytest.mark.parametrize(
@@ -204,11 +208,11 @@ def test_parts_on_request(builder, image, root, tmp_path, stage, command):
     """The stages of ENGINES=yes and SERVING=yes, which the image shares with them."""
     file = dockerfile.read(root / "Dockerfile.cpu", {"ENGINES": "yes", "SERVING": "yes"})
     built = builder.build(file, file.stage(stage))
-    status, said = run(built, tmp_path / "run", ["bash", "-c", command])
-    assert status == 0, said
+    status, output = run(built, tmp_path / "run", ["bash", "-c", command])
+    assert status == 0, output
 
 
-def test_skips_with_a_reason(monkeypatch):
+def test_reasons_to_skip(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert missing() == "root is needed, to mount and chroot"
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -216,7 +220,7 @@ def test_skips_with_a_reason(monkeypatch):
     assert "apt-get install debootstrap" in missing()
 
 
-def test_network_leaves_no_trace_of_this_machine(tmp_path, monkeypatch):
+def test_network(tmp_path, monkeypatch):
     """Folders that serve as an index are renamed in pip's settings, and mounted below /run."""
     listed = "global.extra-index-url='file:///opt/a/simple file:///opt/b'\nglobal.cert='/c.crt'\n"
     monkeypatch.setattr(subprocess, "check_output", lambda argv, text: listed)

@@ -1,4 +1,4 @@
-"""What the other tests read Dockerfiles with."""
+"""The reader of Dockerfiles that the other tests use."""
 
 import pytest
 
@@ -36,28 +36,28 @@ def written(tmp_path):
 
 
 def test_stages_and_instructions(written):
-    found = dockerfile.read(written)
-    assert found.arguments == {"IMAGE": "debian:12", "KIND": "plain"}
-    assert [(s.image, s.name) for s in found.stages] == [
+    file = dockerfile.read(written)
+    assert file.arguments == {"IMAGE": "debian:12", "KIND": "plain"}
+    assert [(s.image, s.name) for s in file.stages] == [
         ("debian:12", "base"),
         ("base", "kind-plain"),
         ("kind-plain", ""),
     ]
-    assert found.stage("base") is found.stages[0] and found.stage("debian:12") is None
-    arg, env, run = found.stages[0].instructions
+    assert file.stage("base") is file.stages[0] and file.stage("debian:12") is None
+    arg, env, run = file.stages[0].instructions
     assert arg.pairs() == {"TOOL": "two words"} and env.pairs() == {"A": "1", "B": "x y"}
     assert (run.text, run.line) == ('echo one && echo "$A"', 9)
     assert run.mounts() == [
         {"type": "cache", "target": "/c"},
         {"type": "bind", "from": "b", "source": "/w", "target": "/t"},
     ]
-    (copy,) = found.instructions("COPY")
+    (copy,) = file.instructions("COPY")
     assert (copy.flag("from"), copy.flag("chown"), copy.words()) == (
         "base",
         None,
         ["a", "b", "/c/"],
     )
-    assert found.instructions("CMD")[0].words() == ["python", "x.py"]
+    assert file.instructions("CMD")[0].words() == ["python", "x.py"]
 
 
 def test_build_arguments(written):
@@ -83,7 +83,7 @@ def test_expand(text, expanded):
         ("ENV a=b\nFROM a", "line 1: only ARG may stand before the first FROM"),
     ],
 )
-def test_what_is_not_read_is_an_error(text, message, tmp_path):
+def test_unsupported_instructions(text, message, tmp_path):
     (tmp_path / "Dockerfile").write_text(text)
     with pytest.raises(ValueError, match=message):
         dockerfile.read(tmp_path / "Dockerfile")

@@ -1,4 +1,4 @@
-"""The Dockerfiles, read: what they copy, what they pin, and what docs/containers.md says."""
+"""The Dockerfiles, read: files that they copy, versions that they pin, and docs/containers.md."""
 
 import itertools
 import os
@@ -40,7 +40,7 @@ def versions(path: Path) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==([\w.+-]+)", path.read_text(), re.MULTILINE))
 
 
-def test_what_is_copied_is_there_and_not_ignored(file, root):
+def test_copied_files(file, root):
     files = context(root)
     for copy in file.instructions("COPY"):
         *sources, _ = copy.words()
@@ -53,14 +53,14 @@ def test_what_is_copied_is_there_and_not_ignored(file, root):
         assert all(file.stage(m["from"]) for m in run.mounts() if m["type"] == "bind")
 
 
-def test_images_are_pinned(file):
+def test_versions_of_images(file):
     images = [stage.image for stage in file.stages if not file.stage(stage.image)]
     assert images
     for image in images:
         assert re.search(r":\d+\.\d+[\w.-]*$", image), image
 
 
-def test_stages_of_both_choices_exist(name, file, root):
+def test_stages_of_both_choices(name, file, root):
     for choice in file.arguments.keys() - {"CUDA_IMAGE", "PYTHON_IMAGE", "TENSORFLOW_IMAGE"}:
         for value in ("yes", "no"):
             chosen = dockerfile.read(root / name, {choice: value})
@@ -68,7 +68,7 @@ def test_stages_of_both_choices_exist(name, file, root):
                 assert chosen.stage(stage.image) or ":" in stage.image, (choice, value, stage.image)
 
 
-def test_packages_are_pinned(file):
+def test_versions_of_packages(file):
     """By a lock, by a commit, or built in another stage; none by its name alone."""
     for run in runs(file):
         for command in re.findall(r"pip (?:install|wheel)[^&;]*", run):
@@ -78,7 +78,7 @@ def test_packages_are_pinned(file):
             assert re.fullmatch(r"\w+=[0-9a-f]{8}([0-9a-f]{32})?", arg.text)
 
 
-def test_layers_are_small(file):
+def test_size_of_layers(file):
     """The indexes of apt and the cache of pip, also of the scripts that call it, stay outside."""
     for run in file.instructions("RUN"):
         if "apt-get" in run.text:
@@ -89,7 +89,7 @@ def test_layers_are_small(file):
             assert cached or "--no-cache-dir" in run.text, run
 
 
-def test_no_compiler_in_the_last_stage(name, file):
+def test_programs_of_the_last_stage(name, file):
     if name == "Dockerfile":
         pytest.skip("NVIDIA's container brings its own")
     installed = " ".join(run for run in lineage_runs(file) if "apt-get" in run)
@@ -98,15 +98,15 @@ def test_no_compiler_in_the_last_stage(name, file):
 
 def lineage_runs(file) -> list[str]:
     """The RUNs of the last stage and of those that it is made from."""
-    stage, found = file.stages[-1], []
+    stage, texts = file.stages[-1], []
     while stage:
-        found += [i.text for i in stage.instructions if i.keyword == "RUN"]
+        texts += [i.text for i in stage.instructions if i.keyword == "RUN"]
         stage = file.stage(stage.image)
-    return found
+    return texts
 
 
-def test_code_is_copied_last(file):
-    """An edited file installs nothing anew: behind `COPY . .` nothing is built or installed."""
+def test_layer_of_the_code(file):
+    """An edited file installs nothing again: after `COPY . .` nothing is built or installed."""
     last = file.stages[-1].instructions
     whole = [
         i for i, step in enumerate(last) if step.keyword == "COPY" and step.words() == [".", "."]
@@ -118,18 +118,18 @@ def test_code_is_copied_last(file):
         assert not any(i.keyword == "COPY" and "." in i.words()[:-1] for i in stage.instructions)
 
 
-def make_says(folder: Path, *arguments: str) -> str:
-    """What `make` would run, without the settings of a make that runs this test."""
-    given = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+def make_commands(folder: Path, *arguments: str) -> str:
+    """Returns the commands that `make` would run, without settings of an outer make."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     argv = ["make", "--dry-run", *arguments]
-    return subprocess.check_output(argv, cwd=folder, env=given, text=True)
+    return subprocess.check_output(argv, cwd=folder, env=environment, text=True)
 
 
 @pytest.mark.parametrize(
     ("name", "engines", "serving"),
     [("Dockerfile", "no", "no"), ("Dockerfile.cpu", "no", "no"), ("Dockerfile.cpu", "yes", "yes")],
 )
-def test_make_installs_nothing_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
+def test_make_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
     """The stamps come from old layers, the code from a clone of today."""
     stamps = [".venv/installed", ".venv/horovod", ".venv/op"]
     stamps += [".venv/engines"] if engines == "yes" else []
@@ -147,21 +147,24 @@ def test_make_installs_nothing_after_layers_of_a_cache(root, tmp_path, name, eng
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / path, tmp_path / path)
     goals = ["demo", "setup", f"ENGINES={engines}"] + ["serve-setup"] * (serving == "yes")
-    assert "runtime/setup/setup.sh" in make_says(tmp_path, *goals)
+    assert "runtime/setup/setup.sh" in make_commands(tmp_path, *goals)
 
     last = dockerfile.read(root / name).stages[-1].instructions
     (whole,) = (i for i, step in enumerate(last) if step.keyword == "COPY" and "." in step.words())
     behind = [step.text for step in last[whole + 1 :] if step.keyword == "RUN"]
     touches = [part for text in behind for part in text.split("&&") if "touch" in part]
     subprocess.run(["bash", "-euc", "\n".join(touches)], cwd=tmp_path, check=True)
-    said = make_says(tmp_path, *goals)
-    assert "dataloading.synthetic" in said and not re.search(r"\.sh\b|\bpip\b", said), said
-    made = [".venv/engines", ".venv-serve/installed"]
-    assert [(tmp_path / stamp).exists() for stamp in made] == [engines == "yes", serving == "yes"]
+    output = make_commands(tmp_path, *goals)
+    assert "dataloading.synthetic" in output and not re.search(r"\.sh\b|\bpip\b", output), output
+    optional = [".venv/engines", ".venv-serve/installed"]
+    assert [(tmp_path / stamp).exists() for stamp in optional] == [
+        engines == "yes",
+        serving == "yes",
+    ]
 
 
-def test_wheels_are_installed_over_packages_of_the_container(root):
-    """Of a package that is there in the same version, pip would leave ours out."""
+def test_wheels_over_packages_of_the_container(root):
+    """pip would leave out packages that the container has in the same version."""
     last = dockerfile.read(root / "Dockerfile").stages[-1]
     (run,) = (i.text for i in last.instructions if i.keyword == "RUN" and "pip install" in i.text)
     assert "--no-index --no-deps --force-reinstall" in run
@@ -169,16 +172,16 @@ def test_wheels_are_installed_over_packages_of_the_container(root):
 
 
 @pytest.mark.parametrize(
-    ("lacks", "gloo", "said"),
+    ("lacks", "gloo", "message"),
     [
         ("", "yes", ""),
         ("mpi", "yes", "without MPI: no mpirun, and no srun, thus no slurm_multinode.sh"),
-        ("nccl", "yes", "without NCCL: what GPUs tell each other would go through the memory of"),
+        ("nccl", "yes", "without NCCL: data between GPUs would go through the memory of"),
         ("gloo", "yes", "without Gloo: no horovodrun --gloo, and no --elastic; build with --build"),
         ("gloo", "no", ""),
     ],
 )
-def test_horovod_of_the_container_is_looked_at(root, tmp_path, lacks, gloo, said):
+def test_horovod_of_the_container(root, tmp_path, lacks, gloo, message):
     """The build's own command, with stand-ins for what it imports."""
     built = {f"{part}_built": f"lambda: {part != lacks}" for part in ("mpi", "nccl", "gloo")}
     (tmp_path / "horovod").mkdir()
@@ -195,35 +198,35 @@ def test_horovod_of_the_container_is_looked_at(root, tmp_path, lacks, gloo, said
         capture_output=True,
         text=True,
     )
-    assert (done.returncode != 0) == bool(said) and said in done.stderr, done.stderr
+    assert (done.returncode != 0) == bool(message) and message in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.cpu"])
-def test_programs_of_jobs_are_there(name, file):
-    """Of the example in slurm_multinode.sh."""
+def test_programs_of_jobs(name, file):
+    """Programs of the example in slurm_multinode.sh."""
     assert any(re.search(r"install .*\bnumactl\b", run) for run in lineage_runs(file))
 
 
-def test_nobody_runs_as_root(file):
+def test_user(file):
     last = file.stages[-1].instructions
     users = [step.text for step in last if step.keyword == "USER"]
     assert users and users[-1] == "1000"
     assert any("useradd --uid 1000" in step.text for step in last)
 
 
-def test_commands_are_shell(file):
+def test_shell_syntax(file):
     for run in file.instructions("RUN"):
-        said = subprocess.run(["bash", "-n", "-c", run.text], capture_output=True, text=True)
-        assert not said.returncode and not said.stderr, (run, said.stderr)
+        result = subprocess.run(["bash", "-n", "-c", run.text], capture_output=True, text=True)
+        assert not result.returncode and not result.stderr, (run, result.stderr)
 
 
-def test_scripts_that_are_run_are_there(file, root):
+def test_scripts(file, root):
     for run in runs(file):
         for script in re.findall(r"bash (\S+\.sh)", run):
             assert (root / script).is_file(), script
 
 
-def test_every_argument_is_used(name, file, root):
+def test_use_of_arguments(name, file, root):
     text = (root / name).read_text()
     for declared in set(re.findall(r"^ARG (\w+)", text, re.MULTILINE)):
         assert re.search(rf"\$\{{{declared}\}}", text), declared
@@ -236,11 +239,11 @@ def test_no_secrets(name, root):
 
 def test_hadolint(name, root):
     program = Path(sys.executable).with_name("hadolint")
-    said = subprocess.run([program, root / name], capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stdout
+    result = subprocess.run([program, root / name], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
 
 
-def test_python_of_the_cpu_image_is_that_of_the_lock(root):
+def test_python_of_the_cpu_image(root):
     image = dockerfile.read(root / "Dockerfile.cpu").arguments["PYTHON_IMAGE"]
     wanted = re.search(r'"\$version" = (3\.\d+) \]', (root / "runtime/setup/setup.sh").read_text())[
         1
@@ -248,7 +251,7 @@ def test_python_of_the_cpu_image_is_that_of_the_lock(root):
     assert re.fullmatch(rf"python:{re.escape(wanted)}\.\d+-slim-bookworm", image)
 
 
-def test_versions_are_those_of_the_locks(root):
+def test_versions_of_the_locks(root):
     here = versions(root / "requirements/base.lock")
     spark = versions(root / "requirements/spark.lock")
     ngc = versions(root / "requirements/ngc.lock")
@@ -260,21 +263,21 @@ def test_versions_are_those_of_the_locks(root):
     assert not {"tensorflow-cpu", "tensorflow", "numpy", "horovod", "keras"} & ngc.keys()
 
 
-def test_lock_of_spark_has_checksums(root):
+def test_checksums_of_the_spark_lock(root):
     lines = [
         line for line in (root / "requirements/spark.lock").read_text().splitlines() if "==" in line
     ]
     assert all(re.fullmatch(r"\S+==\S+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
 
 
-def test_requirements_of_the_gpu_container_are_all_there(root):
+def test_requirements_of_the_gpu_container(root):
     """requirements.txt by name, but for what NVIDIA's container brings."""
     named = re.findall(r"^([\w-]+)", (root / "requirements.txt").read_text(), re.MULTILINE)
     pinned = {name.lower() for name in versions(root / "requirements/ngc.lock")}
     assert {name.lower() for name in named} - pinned == {"tensorflow-cpu", "numpy"}
 
 
-def test_dockerignore_is_what_git_ignores(root):
+def test_dockerignore_and_gitignore(root):
     def listed(*how):
         done = subprocess.run(["git", "ls-files", *how], cwd=root, capture_output=True, text=True)
         return [name for name in done.stdout.splitlines() if (root / name).exists()]
@@ -296,11 +299,11 @@ def test_dockerignore_is_what_git_ignores(root):
         *(".kaggle/kaggle.json", ".aws/credentials", ".ssh/config", ".docker/config.json"),
     ],
 )
-def test_never_in_an_image(path, root):
+def test_ignored_files(path, root):
     assert Ignored((root / ".dockerignore").read_text())(path)
 
 
-def test_page_names_every_argument(root):
+def test_arguments_on_the_page(root):
     page = (root / "docs/containers.md").read_text()
     arguments = {}
     for name in FILES:
@@ -310,12 +313,12 @@ def test_page_names_every_argument(root):
             assert f"`{argument}`" in page, (name, argument)
     for command in re.findall(r"^docker build .*(?:\\\n.*)*", page, re.MULTILINE):
         name = re.search(r"(?:-f|--file) (\S+)", command)
-        given = re.findall(r"--build-arg (\w+)=", command)
-        assert set(given) <= arguments[name[1] if name else "Dockerfile"], command
+        build_arguments = re.findall(r"--build-arg (\w+)=", command)
+        assert set(build_arguments) <= arguments[name[1] if name else "Dockerfile"], command
 
 
-def test_trainings_of_the_page_can_be_stopped(root):
-    """As process 1, Python would not hear SIGTERM before it asks for it, and 10 seconds are few."""
+def test_trainings_on_the_page(root):
+    """Process 1 ignores SIGTERM until it has a handler, and Docker waits for 10 seconds only."""
     page = (root / "docs/containers.md").read_text()
     commands = [line for line in page.splitlines() if line.startswith("docker run ")]
     trainings = [line for line in commands if "dlrm.py" in line]

@@ -1,4 +1,4 @@
-"""What the stand-in for an engine does without mounting; test_cpu_image.py has the rest."""
+"""Steps of the stand-in for an engine that need no mounts; test_cpu_image.py has the rest."""
 
 from types import SimpleNamespace
 
@@ -59,12 +59,12 @@ def test_settings_of_an_image(build):
         ("RUN --mount=type=secret,target=/s true", "line 2: no such mount here: .*secret"),
     ],
 )
-def test_what_is_not_done_is_an_error(build, line, message):
+def test_unsupported_lines(build, line, message):
     with pytest.raises(ValueError, match=message):
         build(f"FROM base:1\n{line}\n")
 
 
-def test_a_failing_command_shows_its_end(build, monkeypatch):
+def test_failing_command(build, monkeypatch):
     def fails(image, upper, root, steps, log):
         log.write_text("\n".join(["first", *["middle"] * 50, "the reason"]))
         return 3, log

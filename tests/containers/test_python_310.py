@@ -29,32 +29,32 @@ ANY_WORD = re.compile(rf"\b({'|'.join(sorted(WORDS | LATER_MODULES))})\b")
 
 
 def later(source: str) -> list[str]:
-    """What of a source Python 3.10 does not have."""
-    found, modules = [], {}
+    """Returns the names in a source that Python 3.10 does not have."""
+    uses, modules = [], {}
     tree = ast.parse(source, feature_version=(3, 10))
     if not ANY_WORD.search(source):  # a look at every node takes much longer
         return []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules |= {name.asname or name.name: name.name for name in node.names}
-            found += [name.name for name in node.names if name.name in LATER_MODULES]
+            uses += [name.name for name in node.names if name.name in LATER_MODULES]
         elif isinstance(node, ast.ImportFrom):
-            found += [node.module] if node.module in LATER_MODULES else []
+            uses += [node.module] if node.module in LATER_MODULES else []
             names = {f"{node.module}.{name.name}" for name in node.names}
-            found += sorted(names & LATER_NAMES)
+            uses += sorted(names & LATER_NAMES)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             name = f"{modules.get(node.value.id, '')}.{node.attr}"
             own = node.value.id in modules
             if name in LATER_NAMES or (node.attr in LATER_METHODS and not own):
-                found.append(name.strip("."))
+                uses.append(name.strip("."))
         elif isinstance(node, ast.Name) and node.id in LATER_BUILTINS:
-            found.append(node.id)
-    return found
+            uses.append(node.id)
+    return uses
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "uses"),
     [
         ("import tomllib", ["tomllib"]),
         ("from tomllib import loads", ["tomllib"]),
@@ -65,16 +65,16 @@ def later(source: str) -> list[str]:
         ("import ast, os\nast.walk(os.walk('.'))", []),
     ],
 )
-def test_what_is_found(source, found):
-    assert later(source) == found
+def test_later_names(source, uses):
+    assert later(source) == uses
 
 
-def test_later_syntax_is_an_error():
+def test_later_syntax():
     with pytest.raises(SyntaxError, match="only supported in Python 3.11"):
         later("try:\n  pass\nexcept* ValueError:\n  pass\n")
 
 
-def test_code_is_for_python_310(root):
+def test_product(root):
     """Tests and benchmarks may need the Python of the lock: the images do not run them."""
     listed = subprocess.check_output(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
@@ -82,8 +82,8 @@ def test_code_is_for_python_310(root):
         text=True,
     )
     names = [n for n in listed.splitlines() if not re.match("tests/|benchmarks/", n)]
-    found = {}
+    uses_by_file = {}
     for name in names:
         if (root / name).exists() and (later_ones := later((root / name).read_text())):
-            found[name] = later_ones
-    assert len(names) > 100 and not found
+            uses_by_file[name] = later_ones
+    assert len(names) > 100 and not uses_by_file

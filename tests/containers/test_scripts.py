@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-# Lists the packages of a file beside it, "installs" by adding to the list, makes a copy of itself.
+# Lists the packages of a file next to it, "installs" by adding to the list, makes a copy of itself.
 PYTHON = """#!/bin/bash
 list=$(dirname "$0")/packages
 case "$*" in
@@ -57,7 +57,7 @@ def ngc_packages(clone):
     )
 
 
-def test_only_what_the_container_lacks_is_installed(clone, root):
+def test_installed_packages(clone, root):
     done = ngc_packages(clone)
     lock = (root / "requirements/ngc.lock").read_text().splitlines()
     lacking = [line for line in lock if "==" in line and not re.match("PyYAML|typing_ext", line)]

@@ -51,7 +51,7 @@ def summary(run_dir):
 
 
 def in_process(run_dir, *flags, recipe=dlrm):
-    """Runs a recipe in this process; returns its exit code and summary (None if there is none)."""
+    """Runs a recipe in this process; returns its exit code and summary (None after an error)."""
     code = recipe.main(["prog", f"--run_dir={run_dir}", *map(str, flags)])
     return code, summary(run_dir) if code == 0 else None
 
@@ -108,8 +108,8 @@ def test_evaluated_splits(tiny, tmp_path):
 def test_amp_on_cpu(tiny, tmp_path, capsys):
     """With `--xla`: test_interaction_flag.py."""
     flags = (f"--dataset_path={tiny}", *TINY, "--amp", "--interaction=cross")
-    code, found = in_process(tmp_path, *flags)
-    assert code == 0 and found["log_loss"] < 0.75
+    code, result = in_process(tmp_path, *flags)
+    assert code == 0 and result["log_loss"] < 0.75
     assert "bfloat16" in capsys.readouterr().out
 
 
@@ -447,8 +447,8 @@ def test_run_dirs_of_one_second(tmp_path, monkeypatch):
     from runtime.logs.run_folder import make_run_dir
 
     monkeypatch.chdir(tmp_path)
-    made = {make_run_dir(Config("dlrm")) for _ in range(3)}
-    assert len(made) == 3 and all(folder.is_dir() for folder in made)
+    folders = {make_run_dir(Config("dlrm")) for _ in range(3)}
+    assert len(folders) == 3 and all(folder.is_dir() for folder in folders)
 
 
 def test_divergence(tiny, tmp_path, capsys):

@@ -36,20 +36,20 @@ def rows(tmp_path_factory):
 
 def run(rows, run_dir, *flags, code=0):
     """Exit code as expected; the summary (None where it failed)."""
-    found, summary = in_process(run_dir, f"--data={rows}", *flags, recipe=ncf)
-    assert found == code
+    exit_code, summary = in_process(run_dir, f"--data={rows}", *flags, recipe=ncf)
+    assert exit_code == code
     return summary
 
 
 @pytest.fixture(scope="module")
 def trained(rows, tmp_path_factory):
-    """Of each kind of model: (folder of checkpoints, summary, folder of the run)."""
-    found = {}
+    """Returns (folder of checkpoints, summary, folder of the run) of each kind of model."""
+    models = {}
     for name, flags in MODELS.items():
         folder = tmp_path_factory.mktemp(name)
         summary = run(rows, folder / "run", *flags, f"--checkpoint_dir={folder / 'model'}")
-        found[name] = folder / "model", summary, folder / "run"
-    return found
+        models[name] = folder / "model", summary, folder / "run"
+    return models
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -64,8 +64,8 @@ def test_train_and_test(model, rows, trained, tmp_path):
 
 def test_original_log_lines(trained):
     log = lines(trained["neumf"][2] / "log.json")
-    found = [(line["step"], line["data"]) for line in log if line["type"] == "LOG"]
-    epochs = [(step, data) for step, data in found if isinstance(step, list) and len(step) == 1]
+    entries = [(line["step"], line["data"]) for line in log if line["type"] == "LOG"]
+    epochs = [(step, data) for step, data in entries if isinstance(step, list) and len(step) == 1]
     assert [step for step, _ in epochs] == [[0], [1], [2], [3]]
     for _, data in epochs:
         assert data["train_throughput"] == pytest.approx(2400 / data["train_epoch_time"], rel=1e-6)
@@ -103,7 +103,7 @@ def test_threshold(rows, trained, tmp_path, capsys):
 
 
 def test_resume(rows, tmp_path, capsys):
-    """What it takes over, and what it may not change."""
+    """Flags that the checkpoint gives, and flags that must not change."""
     flags = (*GMF, f"--checkpoint_dir={tmp_path / 'model'}", "--resume=auto")
     first = run(rows, tmp_path / "run", *flags, "-e=2", "--evals_per_epoch=1")
     run(rows, tmp_path / "run", *flags[-2:], "-k=5", code=entry.USER_ERROR)
@@ -112,9 +112,9 @@ def test_resume(rows, tmp_path, capsys):
     assert again["hr@3"] == first["hr@3"] and "best_train_throughput" not in again
     capsys.readouterr()
     run(rows, tmp_path / "run", *flags[-2:], "-e=3", "--opt_level=O2", "--threshold=0.9999")
-    said = capsys.readouterr().out
-    assert "train on CPU in bfloat16" in said and "--amp True" in said
-    assert "--threshold 0.9999 was not reached" in said
+    output = capsys.readouterr().out
+    assert "train on CPU in bfloat16" in output and "--amp True" in output
+    assert "--threshold 0.9999 was not reached" in output
     # From before the best one, at a learning rate of nothing: the best is another then.
     checkpoints = sorted(p.name for p in (tmp_path / "model").glob("0*"))
     assert (tmp_path / "model/best").resolve().name == checkpoints[-1]
@@ -161,8 +161,8 @@ def logits_of(rows, run_dir, *flags):
     """Logits of all test rows."""
     scores = run_dir / "scores.npy"
     run(rows, run_dir, "--mode=predict", f"--predictions_path={scores}", *flags)
-    found = np.load(scores).astype(np.float64)
-    return np.log(found / (1 - found))
+    values = np.load(scores).astype(np.float64)
+    return np.log(values / (1 - values))
 
 
 def test_pretrained_branches(rows, trained, tmp_path, capsys):
@@ -244,7 +244,7 @@ def test_no_test_samples_in_training(tmp_path):
 
 
 def test_negatives_by_popularity(rows, trained, tmp_path):
-    """The same training but for what is drawn."""
+    """Two trainings that differ in the drawn negatives only."""
     popular = run(rows, tmp_path, *GMF, "--negative_exponent=1")
     alike = trained["gmf"][1]
     assert popular["steps"] == alike["steps"]
@@ -267,15 +267,15 @@ def test_dynamic_loss_scale_of_accumulated_batches(float16_on_a_cpu, rows, tmp_p
 def test_plan(rows, capsys):
     flags = ("--plan_only", "--plan_world_size=2", "--plan_ranks_per_machine=1")
     assert ncf.main(["ncf.py", f"--data={rows}", *TINY, *flags]) == 0
-    said = capsys.readouterr().out
-    assert "between machines of 1 rank " in said
+    output = capsys.readouterr().out
+    assert "between machines of 1 rank " in output
     dense = 4 * (16 * 16 + 16 + 16 * 8 + 8 + (8 + 8) + 1)
     # Of 2 ranks each sends 2 / 2 of them; no table is copied.
     assert dense == 1700
-    ranks = [line for line in said.splitlines() if line.strip().startswith(("0 ", "1 "))]
+    ranks = [line for line in output.splitlines() if line.strip().startswith(("0 ", "1 "))]
     assert [line.split()[-3:-1] for line in ranks] == [["1.66", "KiB"]] * 2
     for table in ("mf_user", "mf_item", "mlp_user", "mlp_item"):
-        assert table in said
+        assert table in output
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def rows(tmp_path_factory):
 
 def run(rows, run_dir, *flags, code=0):
     """Exit code as expected; the summary (None where it failed)."""
-    found, summary = in_process(run_dir, f"--dataset_dir={rows}", *TINY, *flags, recipe=sim)
-    assert found == code
+    exit_code, summary = in_process(run_dir, f"--dataset_dir={rows}", *TINY, *flags, recipe=sim)
+    assert exit_code == code
     return summary
 
 
@@ -107,20 +107,20 @@ def test_eval_predict_and_inference(rows, trained, tmp_path):
 
 def test_original_log_lines(trained):
     run_dir = trained[2]
-    found = data_lines(run_dir)
-    steps = [(step, data) for step, data in found if isinstance(step, list) and len(step) == 2]
+    entries = data_lines(run_dir)
+    steps = [(step, data) for step, data in entries if isinstance(step, list) and len(step) == 2]
     assert [step for step, _ in steps] == [[0, 2], [0, 4], [0, 5], [1, 6], [1, 8], [1, 10]]
     for _, data in steps:
         parts = ("classification_loss", "dien_aux_loss", "gsu_loss")
         assert data["total_loss"] == pytest.approx(sum(data[part] for part in parts), rel=1e-5)
     assert steps[-1][1]["samples/s"] > 0
-    epochs = [(step, data) for step, data in found if isinstance(step, list) and len(step) == 1]
+    epochs = [(step, data) for step, data in entries if isinstance(step, list) and len(step) == 1]
     assert [step for step, _ in epochs] == [[0], [1]]
     for name in ("throughput", "time", "train_auc", "test_auc", "train_loss", "test_loss"):
         assert epochs[1][1][name] > 0
     for name in ("mean", "p90", "p95", "p99"):
         assert epochs[1][1][f"latency_{name}"] > 0
-    step, summary = found[-1]
+    step, summary = entries[-1]
     assert step == []
     for name in ("train_auc", "test_auc", "train_loss", "test_loss"):
         assert summary[name] == epochs[1][1][name]
@@ -212,10 +212,10 @@ def test_dynamic_loss_scale(float16_on_a_cpu, rows, tmp_path):
 def test_plan(rows, capsys):
     flags = ("--plan_only", "--plan_world_size=2", "--plan_ranks_per_machine=1")
     assert sim.main(["sim.py", f"--dataset_dir={rows}", *TINY, *SIM, *flags]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for table in ("user_id", "item_id_trgt", "cat_id_trgt"):
-        assert table in said
-    assert "between machines of 1 rank " in said
+        assert table in output
+    assert "between machines of 1 rank " in output
     # User 4 wide, item 8: two recurrences, attention, auxiliary MLP of a state and an item, search
     # and exact search by keys and query, what it finds 4 x 8 wide; hidden units of both MLPs have
     # a bias and a slope each.
@@ -227,9 +227,9 @@ def test_plan(rows, capsys):
     dense = 4 * (2 * recurrence + 8 * 8 + auxiliary + searches + stage_one + stage_two)
     # Of 2 ranks each sends 2 / 2 of them; no table is copied.
     assert dense == 7772
-    ranks = [line for line in said.splitlines() if line.strip().startswith(("0 ", "1 "))]
+    ranks = [line for line in output.splitlines() if line.strip().startswith(("0 ", "1 "))]
     assert [line.split()[-3:-1] for line in ranks] == [["7.59", "KiB"]] * 2
-    assert "all-reduce (gradients of copied tables and of the dense layers)" in said
+    assert "all-reduce (gradients of copied tables and of the dense layers)" in output
 
 
 @pytest.mark.parametrize(

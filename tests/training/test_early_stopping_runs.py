@@ -75,11 +75,11 @@ def test_resumed_patience(stopped, tmp_path, capsys):
     in_process(tmp_path / "run", *flags, *saved, f"--max_steps={cut}")
     capsys.readouterr()
     _, resumed = in_process(tmp_path / "run", *saved, "--max_steps=-1")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert resumed["steps"] == summary["steps"]
     best = (tmp_path / "m/best").resolve()
-    assert "3 evaluations in a row without a higher auc" in said
-    assert f"at step {summary['best_auc_step']}: checkpoint {best}" in said
+    assert "3 evaluations in a row without a higher auc" in output
+    assert f"at step {summary['best_auc_step']}: checkpoint {best}" in output
     one, other = arrays_of(folder / "m"), arrays_of(tmp_path / "m")
     assert all((one[name] == other[name]).all() for name in one)
     again = in_process(tmp_path / "run", *saved)[1]
@@ -89,7 +89,7 @@ def test_resumed_patience(stopped, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("recipe", [dlrm, dcnv2, sim, ncf], ids=lambda recipe: recipe.__name__)
-def test_every_recipe_stops(recipe, tiny, tmp_path, capsys):
+def test_stop_of_every_recipe(recipe, tiny, tmp_path, capsys):
     """A model that does not learn: the first evaluation is the best one."""
     data, flags = tiny, RANKING
     if recipe is sim:
@@ -107,15 +107,15 @@ def test_every_recipe_stops(recipe, tiny, tmp_path, capsys):
     (step,) = (value for name, value in summary.items() if name.endswith("_step"))
     epoch = 2 * step  # two evaluations in an epoch, the first at its half, rounded up
     assert summary["steps"] in (epoch + step, epoch + step - 1)
-    said = capsys.readouterr().out
-    assert f"2 evaluations in a row without a higher {goal}" in said
+    output = capsys.readouterr().out
+    assert f"2 evaluations in a row without a higher {goal}" in output
     if saved:
         assert checkpoint.Folder(tmp_path / "model").best_of_step(step) is not None
-        assert "the best weights are not kept" not in said
+        assert "the best weights are not kept" not in output
     else:
         note = "note: --early_stopping without --save_checkpoint_path: the best weights are not"
-        assert said.count(note) == 1
-        assert f"at step {step}: its checkpoint was not kept" in said
+        assert output.count(note) == 1
+        assert f"at step {step}: its checkpoint was not kept" in output
 
 
 def test_best_not_kept(tiny, tmp_path, capsys):

@@ -1,7 +1,8 @@
 """The losses of the first 20 steps: a refactoring must leave them as they are.
 
-After a deliberate change of the numerics, write them anew with
-`python -m pytest tests/training/test_golden_losses.py --write_golden` and say why in the commit.
+After a deliberate change of the numerics, write them again with
+`python -m pytest tests/training/test_golden_losses.py --write_golden` and give the reason in the
+commit.
 """
 
 import json

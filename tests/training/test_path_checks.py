@@ -38,7 +38,7 @@ def mistakes(rows, folder):
     data, restore = f"--dataset_path={rows}", "--restore_checkpoint_path"
     raw = "expected a prepared data set with feature_spec.yaml, got raw data; prepare it: python -m"
     return [
-        ([f"--dataset_path={folder}/nowhere"], "nowhere/feature_spec.yaml: there is no such file"),
+        ([f"--dataset_path={folder}/nowhere"], "nowhere/feature_spec.yaml: "),
         ([f"{data}/feature_spec.yaml"], f"got a file; give its folder, {rows}\n"),
         ([f"--dataset_path={folder}/logs"], f"{raw} preproc.criteo --input {folder}/logs"),
         ([f"--dataset_path={folder}/kaggle"], f"{raw} preproc.criteo"),

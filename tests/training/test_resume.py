@@ -58,12 +58,12 @@ def test_resumed_equals_uninterrupted(tiny, undisturbed, tmp_path, step):
     code, summary = in_process(tmp_path / "run", *flags, "--max_steps=-1")
     assert code == 0 and summary["steps"] == 12
     same_arrays(undisturbed / "model", tmp_path / "model")
-    expected, found = state_of(undisturbed / "model"), state_of(tmp_path / "model")
+    expected, actual = state_of(undisturbed / "model"), state_of(tmp_path / "model")
     extra = {step} - {2, 4, 6, 12}  # the end of the first part was evaluated, too
-    for history in found["history"].values():
+    for history in actual["history"].values():
         history[:] = [point for point in history if point[0] not in extra]
     if not extra:
-        assert found == expected
+        assert actual == expected
     assert [line["step"] for line in lines(tmp_path / "run/log.json") if "step" in line][-1] == []
 
 
@@ -94,7 +94,7 @@ def test_changed_flags(tiny, undisturbed, tmp_path, capsys):
     for flag in ("--batch_size=128", "--seed=2", "--noshuffle", "--optimizer=sgd"):
         name = flag.split("=")[0].replace("--no", "--")
         assert in_process(tmp_path / "run", *flags, flag)[0] == entry.USER_ERROR
-        assert f"{name} " in (said := capsys.readouterr().err) and "differs from" in said, flag
+        assert f"{name} " in (error := capsys.readouterr().err) and "differs from" in error, flag
 
 
 def test_flags_from_checkpoint(tiny, tmp_path, run_script):
@@ -180,9 +180,9 @@ def test_damaged_checkpoint(tiny, undisturbed, tmp_path, capsys):
     file.write_bytes(file.read_bytes()[:-1] + b"!")
     flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}")
     assert in_process(tmp_path / "run", *flags, "--resume=auto")[0] == entry.USER_ERROR
-    said = capsys.readouterr().err
-    assert str(file) in said
-    previous = said.strip().rsplit("the one before it is --resume ", 1)[1]
+    error = capsys.readouterr().err
+    assert str(file) in error
+    previous = error.strip().rsplit("the one before it is --resume ", 1)[1]
     assert previous == str(tmp_path / "model/00002-step-10")
     resume = (f"--resume={previous}", "--keep_checkpoints=2")
     assert in_process(tmp_path / "run", *flags, *resume)[0] == 0
@@ -207,11 +207,13 @@ def test_stop_signal(tiny, undisturbed, tmp_path, monkeypatch, capsys, number, s
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     assert in_process(tmp_path / "run", *flags)[0] == entry.STOPPED == 75
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
-    said = f"stopped by {number.name} at step {step} of 12; the last checkpoint is {tmp_path}/model"
+    message = (
+        f"stopped by {number.name} at step {step} of 12; the last checkpoint is {tmp_path}/model"
+    )
     captured = capsys.readouterr()
-    assert f"{said}/00001-step-{step}. Resume with --resume auto" in captured.err
+    assert f"{message}/00001-step-{step}. Resume with --resume auto" in captured.err
     assert "stopped by" not in captured.out, "a terminal shows it once"
-    assert any(said in str(line) for line in lines(tmp_path / "run/log.json"))
+    assert any(message in str(line) for line in lines(tmp_path / "run/log.json"))
     monkeypatch.undo()
     assert in_process(tmp_path / "run", *flags)[0] == 0
     same_arrays(undisturbed / "model", tmp_path / "model")
@@ -227,7 +229,7 @@ def test_resume_without_checkpoint(tmp_path, capsys):
 @pytest.mark.parametrize("policy", ["continue", "stop"])
 @pytest.mark.parametrize("step", [5, 12])
 def test_failed_save(tiny, tmp_path, monkeypatch, capsys, policy, step):
-    """Once: the next one replaces it. At the end it is tried again, or the exit code says so."""
+    """Once: the next one replaces it. At the end it is tried again, or the exit code reports it."""
     failed = []
     original = checkpoint.Folder.stage
 
@@ -241,12 +243,12 @@ def test_failed_save(tiny, tmp_path, monkeypatch, capsys, policy, step):
     flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}")
     flags = (*flags, "--checkpoint_every=5", f"--on_checkpoint_error={policy}")
     code, _ = in_process(tmp_path / "run", *flags)
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     assert failed and code == (0 if policy == "continue" else entry.USER_ERROR)
     text = (
         f"the checkpoint of step {step} failed: --save_checkpoint_path {tmp_path}/model: No space"
     )
-    assert text in (said.out if policy == "continue" else said.err)
+    assert text in (captured.out if policy == "continue" else captured.err)
     steps = [s.step for s in checkpoint.Folder(tmp_path / "model").list()]
     assert steps == {(5, "stop"): [], (12, "stop"): [5, 10]}.get((step, policy), [10, 12])
 
@@ -268,7 +270,7 @@ def test_minutes(tiny, tmp_path):
 
 
 def test_resume_after_threshold(tiny, tmp_path):
-    """A training that was good enough does not go on when it is resumed."""
+    """A training that reached its threshold does not continue when it is resumed."""
     flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}", "--auc_threshold=0.01")
     _, first = in_process(tmp_path / "run", *flags)
     _, second = in_process(tmp_path / "run", *flags, "--resume=auto")
@@ -293,7 +295,7 @@ def test_predictions_without_labels(tiny, undisturbed, tmp_path):
     (label_file,) = (rows / "test").glob("label*")
     labels = np.fromfile(label_file, np.uint8)
     label_file.unlink()
-    found = []
+    scores = []
     for ending in ("npy", "csv", "parquet"):
         path = tmp_path / f"deep/er/scores.{ending}"
         code, summary = in_process(
@@ -301,11 +303,11 @@ def test_predictions_without_labels(tiny, undisturbed, tmp_path):
             f"--predictions_path={path}",
         )
         assert code == 0 and summary["rows"] == 200 and summary["throughput"] > 0
-        found.append(scores_of(path).astype(np.float32))
-    assert found[0].shape == (200,)
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
-    assert roc_auc_score(labels, found[0]) == pytest.approx(evaluated["auc"], abs=1e-6)
+        scores.append(scores_of(path).astype(np.float32))
+    assert scores[0].shape == (200,)
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[0], scores[2])
+    assert roc_auc_score(labels, scores[0]) == pytest.approx(evaluated["auc"], abs=1e-6)
 
 
 @pytest.mark.parametrize("ending", ["txt", "npy/x.npy"])

@@ -48,14 +48,14 @@ def test_position_without_evaluation():
 
 
 def test_best_of_another_metric():
-    """HR@5 of an earlier run is no value of HR@10."""
+    """HR@5 of an earlier run is not a value of HR@10."""
     position = Position(best=Best(0.9, 4, 1, 2.5))
     state = stored(position, Goal("hr@5", None, "threshold", reports_time_to_best=True))
     assert Position.from_json(state, RANKING).best is None
 
 
 def test_copy_of_the_history():
-    """A checkpoint is written while the training goes on."""
+    """A checkpoint is written while the training continues."""
     position = Position()
     state = position.to_json(CLICKS)
     position.history["train_loss"].append((1, 0.5))
