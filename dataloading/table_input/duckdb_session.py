@@ -6,21 +6,15 @@ from pathlib import Path
 
 
 class DuckDBSession:
-    """A context manager around one connection; DuckDB is imported when it is entered.
+    """Context manager around one `connection`; DuckDB is imported when it is entered.
 
     Args:
-        scratch: folder for what does not fit into memory; DuckDB creates files in it and removes
-            them.
+        scratch: folder for the temporary files of DuckDB.
         memory_limit_bytes: the limit that the user set, `--memory_limit`.
         reserved_bytes: the part of the limit that DuckDB leaves to the rest of the process.
         threads: DuckDB's; None for one per core.
         remedies: what helps where the memory does not suffice, apart from a larger limit.
         settings: more of DuckDB's configuration, by its names.
-
-    Attributes:
-        connection: the open `duckdb.DuckDBPyConnection`.
-        memory_bytes: what DuckDB may use.
-        threads, scratch: as above.
 
     Raises (on exit):
         KeyboardInterrupt: a query was interrupted.
@@ -38,12 +32,10 @@ class DuckDBSession:
         remedies: str = "more space on the disk of --output",
         **settings,
     ):
-        self.scratch = scratch
-        self.threads = threads
+        self.scratch, self.threads = scratch, threads
         self.memory_bytes = memory_limit_bytes - reserved_bytes
         self._memory_limit_bytes = memory_limit_bytes
-        self._remedies = remedies
-        self._settings = settings
+        self._remedies, self._settings = remedies, settings
 
     def __enter__(self):
         import duckdb

@@ -38,9 +38,7 @@ class RawChunk:
     features: the columns that are read; of CSV files without a header, all of them, in order.
     files: paths relative to the folder of the YAML file; the rows of the first come first.
     header: whether the first line of each CSV file names its columns.
-    delimiter: between the fields of a CSV line.
-    quoting: whether a field that starts with a quotation mark ends with one and holds anything in
-        between; else quotation marks are characters like others.
+    quoting: whether fields may be quoted; else quotation marks are characters like others.
     """
 
     type: str
@@ -62,7 +60,6 @@ class TableSource(Protocol):
 class Block(NamedTuple):
     """Neighbouring rows of one file.
 
-    columns: feature -> Arrow array.
     where: the file, as messages call it.
     first_row: the number of the first of these rows in the file, counted from 1 without a header.
     """
@@ -76,17 +73,14 @@ class Block(NamedTuple):
         return len(next(iter(self.columns.values())))
 
     def rows(self, start: int, stop: int | None = None) -> "Block":
-        """The rows start to stop - 1 of this block."""
-        stop = self.num_rows if stop is None else stop
-        columns = {name: column.slice(start, stop - start) for name, column in self.columns.items()}
+        """Returns the rows start to stop - 1 of this block."""
+        columns = {name: column[start:stop] for name, column in self.columns.items()}
         return Block(columns, self.where, self.first_row + start)
 
 
 def mapping_blocks(spec: TableSource, mapping: str, chunk_size: int) -> Iterator[list[Block]]:
-    """The rows of a mapping in order: one block of each chunk, all of the same rows.
-
-    Args:
-        chunk_size: the most rows of a block.
+    """Yields the rows of a mapping in order: one block of each chunk, all of the same rows, at most
+    `chunk_size`.
 
     Raises:
         ValueError: a file is missing or contradicts the spec, or the chunks of the mapping do
@@ -134,12 +128,11 @@ def chunk_blocks(
 
 
 def file_blocks(path: Path, chunk: RawChunk, chunk_size: int, where: str) -> Iterator[Block]:
-    """Reads the rows of one file in order.
+    """Yields the rows of one file in order, at most `chunk_size` at a time.
 
     Args:
         path: CSV or Parquet file.
         chunk: its format and the columns to read; `files` is not used.
-        chunk_size: the most rows of a block.
         where: name of the file in messages.
 
     Raises:
@@ -155,7 +148,7 @@ def file_blocks(path: Path, chunk: RawChunk, chunk_size: int, where: str) -> Ite
             columns = {name: batch.column(name) for name in chunk.features}
             block = Block(columns, where, first_row)
             for start in range(0, batch.num_rows, chunk_size):
-                yield block.rows(start, min(start + chunk_size, batch.num_rows))
+                yield block.rows(start, start + chunk_size)
             first_row += batch.num_rows
     except _UNREADABLE as error:
         words = " ".join(str(error).split())
@@ -193,22 +186,19 @@ def _csv_batches(path: Path, chunk: RawChunk, where: str):
     blocks = line_blocks(path, where)
     if chunk.header:
         start = next(blocks, b"")
-        if chunk.quoting:
-            _check_quotes(start, chunk, where, 0)
+        _check_quotes(start, chunk, where, 0)
         header, lines = re.fullmatch(rb"([^\r\n]*)(?:\r\n?|\n)?(.*)", start, re.DOTALL).groups()
         names = _columns(header, chunk, where)
         blocks = itertools.chain([lines] if lines else [], blocks)
     for block in blocks:
-        if chunk.quoting:
-            _check_quotes(block, chunk, where, first_row)
+        _check_quotes(block, chunk, where, first_row)
         table = _parsed(block, chunk, names, where, first_row)
         yield from table.to_batches()
         first_row += table.num_rows
 
 
 def _check_quotes(block: bytes, chunk: RawChunk, where: str, first_row: int) -> None:
-    open_field = open_quote(block, chunk.delimiter)
-    if open_field:
+    if chunk.quoting and (open_field := open_quote(block, chunk.delimiter)):
         row = first_row + open_field[0]
         raise ValueError(
             f"{where}: {f'row {row}' if row else 'the header'} has a quotation mark that is not "
@@ -224,25 +214,21 @@ def _parsed(
     """The rows of whole lines; columns that are not read are left out."""
     if block.startswith(BYTE_ORDER_MARK):  # text, in the middle of a file; Arrow takes off one
         block = BYTE_ORDER_MARK + block
+    # One thread: rows come in order, and the number of a wrong one is known.
+    read = pa_csv.ReadOptions(use_threads=False, block_size=len(block), column_names=names)
+    parse = pa_csv.ParseOptions(
+        delimiter=chunk.delimiter,
+        quote_char='"' if chunk.quoting else False,
+        ignore_empty_lines=False,
+    )
+    convert = pa_csv.ConvertOptions(
+        column_types=dict.fromkeys(chunk.features, pa.binary()),
+        include_columns=list(chunk.features),
+        null_values=[""],
+        strings_can_be_null=True,
+    )
     try:
-        return pa_csv.read_csv(
-            pa.py_buffer(block),
-            # One thread: rows come in order, and the number of a wrong one is known.
-            read_options=pa_csv.ReadOptions(
-                use_threads=False, block_size=len(block), column_names=names
-            ),
-            parse_options=pa_csv.ParseOptions(
-                delimiter=chunk.delimiter,
-                quote_char='"' if chunk.quoting else False,
-                ignore_empty_lines=False,
-            ),
-            convert_options=pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(chunk.features, pa.binary()),
-                include_columns=list(chunk.features),
-                null_values=[""],
-                strings_can_be_null=True,
-            ),
-        )
+        return pa_csv.read_csv(pa.py_buffer(block), read, parse, convert)
     except pa.ArrowInvalid as error:
         match = _WRONG_ROW.match(str(error))
         if not match:

@@ -22,11 +22,8 @@ def line_blocks(path: Path, where: str) -> Iterator[bytes]:
     A line ends with `\\n`, `\\r\\n` or `\\r`, the last one possibly with the file. A byte order
     mark at the start is left out.
 
-    Args:
-        where: the file, as messages call it.
-
     Raises:
-        ValueError: a line is too long.
+        ValueError: a line is too long; the message calls the file `where`.
         OSError: the file cannot be decompressed.
     """
     rest, bare = b"", BYTE_ORDER_MARK
@@ -51,8 +48,8 @@ def line_blocks(path: Path, where: str) -> Iterator[bytes]:
 
 
 def open_quote(block: bytes, delimiter: str) -> tuple[int, bytes] | None:
-    """The number, counted from 0, and the text of the first line on which a quoted field does not
-    end, or not with its quotation mark; None without such a line."""
+    """Returns number (from 0) and text of the first line on which a quoted field does not end, or
+    not with its quotation mark; None without such a line."""
     if b'"' not in block:
         return None
     well_quoted = _well_quoted(delimiter)
@@ -64,10 +61,9 @@ def open_quote(block: bytes, delimiter: str) -> tuple[int, bytes] | None:
 
 @functools.cache
 def _well_quoted(delimiter: str) -> re.Pattern:
-    """A line of fields that are quoted as a whole (`""` is a quotation mark there) or not.
+    """Returns the pattern of a line of fields that are quoted as a whole, or not at all.
 
-    No field can be read in two ways, so the time is linear. (Possessive quantifiers would show it,
-    but match too little in Python 3.11 before 3.11.5.)
+    No field can be read in two ways, so the time is linear.
     """
     between = re.escape(delimiter.encode())
     field = rb'(?:"[^"]*(?:""[^"]*)*"|(?!")[^%b]*)' % between

@@ -76,20 +76,13 @@ def numericals(values: pa.Array, dtype: np.dtype, may_miss: bool = False) -> np.
     numbers = _floats(values, "a number", "numerical features are numbers")
     with np.errstate(over="ignore"):
         stored = numbers.astype(dtype)
-    fits = np.abs(stored.astype(np.float64)) <= _LARGEST  # False for NaN
-    if may_miss:
-        fits |= np.isnan(numbers)
-    if not fits.all():
-        index = np.argmin(fits)
-        rule = "numerical features are finite" + (f": {_FILL}" if np.isnan(numbers[index]) else "")
-        if np.isfinite(numbers[index]):
-            largest = min(_LARGEST, float(np.finfo(dtype).max))
-            rule = (
-                f"{np.dtype(dtype)} holds up to {largest:g}: scale it (for example, its logarithm)"
-            )
-            if dtype == np.float16:
-                rule += ", or give the feature 'dtype: float32' in the feature spec"
-        raise BadValue(index, f"{numbers[index]:g}", rule)
+    bad = np.isinf(numbers) if may_miss else ~np.isfinite(numbers)
+    _refuse(bad, numbers, f"numerical features are finite: {_FILL}")
+    largest = min(_LARGEST, float(np.finfo(dtype).max))
+    rule = f"{np.dtype(dtype)} holds up to {largest:g}: scale it (for example, its logarithm)"
+    if dtype == np.float16:
+        rule += ", or give the feature 'dtype: float32' in the feature spec"
+    _refuse(np.abs(stored.astype(np.float64)) > _LARGEST, numbers, rule)
     return stored
 
 
@@ -123,13 +116,9 @@ def ids(values: pa.Array, cardinality: int | None) -> np.ndarray:
         raise BadValue(0, f"a {values.type}", "ids are whole numbers: convert the column" + way_out)
     numbers = numbers.to_numpy(zero_copy_only=False)
     top = np.iinfo(np.int64).max if cardinality is None else cardinality
-    bad = (numbers < 0) | (numbers >= top)
-    if bad.any():
-        index = np.argmax(bad)
-        rule = f"ids lie in [0, {top}): raise the cardinality, or write 'cardinality: auto'"
-        if numbers[index] < 0:
-            rule = "ids are 0 or more" + way_out
-        raise BadValue(index, str(numbers[index]), rule)
+    _refuse(numbers < 0, numbers, "ids are 0 or more" + way_out, "d")
+    rule = f"ids lie in [0, {top}): raise the cardinality, or write 'cardinality: auto'"
+    _refuse(numbers >= top, numbers, rule, "d")
     return numbers
 
 
@@ -137,10 +126,7 @@ def labels(values: pa.Array, dtype: np.dtype) -> np.ndarray:
     """Labels, 0 or 1, as `dtype`."""
     _check_present(values, "rows without labels can only be predicted: leave the label out")
     numbers = _floats(values, "0 or 1", "labels are 0 or 1")
-    bad = (numbers != 0) & (numbers != 1)
-    if bad.any():
-        index = np.argmax(bad)
-        raise BadValue(index, f"{numbers[index]:g}", "labels are 0 or 1")
+    _refuse((numbers != 0) & (numbers != 1), numbers, "labels are 0 or 1")
     return numbers.astype(dtype)
 
 
@@ -157,6 +143,13 @@ def texts(values: pa.Array) -> pa.Array:
     return values.cast(pa.string())
 
 
+def _refuse(bad: np.ndarray, numbers: np.ndarray, rule: str, form: str = "g") -> None:
+    """Raises BadValue for the first bad number."""
+    if bad.any():
+        index = np.argmax(bad)
+        raise BadValue(index, format(numbers[index], form), rule)
+
+
 def _check_present(values: pa.Array, way_out: str) -> None:
     if values.null_count:
         raise BadValue(pc.index(values.is_null(), True).as_py(), "no value", f"needed: {way_out}")
@@ -166,15 +159,12 @@ def _whole(values: pa.Array) -> pa.Array:
     """Floating-point numbers that are whole, which is how pandas stores integers of a column in
     which some are missing, as int64; null stays null."""
     numbers = pc.fill_null(values.cast(pa.float64()), 0).to_numpy(zero_copy_only=False)
+    rule = (
+        f"a {values.type} is taken for an integer where it is a whole number of 2^53 at most, "
+        "beyond which it is not exact: convert the column"
+    )
     bad = ~(np.abs(numbers) <= _LARGEST_EXACT) | (numbers != np.floor(numbers))
-    if bad.any():
-        index = np.argmax(bad)
-        raise BadValue(
-            index,
-            f"{numbers[index]:.17g}",
-            f"a {values.type} is taken for an integer where it is a whole number of 2^53 at most, "
-            "beyond which it is not exact: convert the column",
-        )
+    _refuse(bad, numbers, rule, ".17g")
     return pa.array(numbers.astype(np.int64), mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
