@@ -43,12 +43,12 @@ TRAIN = "train"
 VALIDATION = "validation"
 TEST = "test"
 
-# What to do where a channel, or the files of its features, are not there.
+# Solution where a channel, or the files of its features, are missing.
 _WAYS_OUT = {LABEL_CHANNEL: "; rows without labels can only be predicted (--mode predict)"}
 
 
 def smallest_id_dtype(cardinality: int) -> np.dtype[Any]:
-    """The smallest signed integer dtype that holds the ids 0 to cardinality - 1."""
+    """Returns the smallest signed integer dtype that holds the ids 0 to cardinality - 1."""
     signed = (np.dtype(name) for name in ("int8", "int16", "int32", "int64"))
     return next(dtype for dtype in signed if cardinality - 1 <= np.iinfo(dtype).max)
 
@@ -63,11 +63,10 @@ class FeatureSpec:
     channel_spec: channel name -> feature names, in the order in which the model gets them.
     metadata: anything; plain YAML values.
     base_directory: the folder that file names are relative to.
-    origin: how error messages call this spec, usually the YAML file.
+    origin: name of this spec in messages, usually the YAML file.
 
     Raises:
-        ValueError: a rule of the format is broken; the message names the file, the section, the
-            feature, what was found and what is allowed.
+        ValueError: a rule of the format is broken.
     """
 
     feature_spec: dict[str, dict[str, Any]]
@@ -86,14 +85,14 @@ class FeatureSpec:
         metadata = {} if self.metadata is None else self.metadata
         if not isinstance(metadata, dict):
             raise ValueError(f"{origin}: metadata: found {metadata!r:.100}; allowed: a mapping")
-        metadata = rules.plain_value(metadata, f"{origin}: metadata")
-        for name, value in (
-            ("feature_spec", features),
-            ("source_spec", sources),
-            ("channel_spec", channels),
-            ("metadata", metadata),
-            ("base_directory", Path(self.base_directory)),
-        ):
+        normal = {
+            "feature_spec": features,
+            "source_spec": sources,
+            "channel_spec": channels,
+            "metadata": rules.plain_value(metadata, f"{origin}: metadata"),
+            "base_directory": Path(self.base_directory),
+        }
+        for name, value in normal.items():
             object.__setattr__(self, name, value)
         self._check_ids(channels.get(CATEGORICAL_CHANNEL, ()), CATEGORICAL_CHANNEL)
 
@@ -115,7 +114,7 @@ class FeatureSpec:
         return cls(**content, base_directory=Path(base_directory), origin=origin)
 
     def to_dict(self) -> dict[str, Any]:
-        """The mapping that a YAML file of this spec holds: plain dicts, lists and scalars."""
+        """Returns the content of a YAML file of this spec: plain dicts, lists and scalars."""
         return {
             "feature_spec": {name: dict(keys) for name, keys in self.feature_spec.items()},
             "source_spec": {
@@ -130,25 +129,20 @@ class FeatureSpec:
         }
 
     def to_yaml(self, path: str | os.PathLike[str]) -> None:
-        """Writes the spec in one step; `from_yaml` gives an equal spec back.
-
-        File names are written as they are: put the file into the folder they are relative to.
-        """
+        """Writes the spec in one step, into the folder that its file names are relative to."""
         yaml_io.write_mapping(Path(path), self.to_dict())
 
     def fingerprint(self) -> str:
-        """SHA-256 of the content, the same for the same sections wherever the files lie."""
+        """Returns the SHA-256 of the sections, wherever the files are."""
         canonical = json.dumps(_sorted_pairs(self.to_dict()), default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
-    # Features
-
     def dtype(self, feature: str) -> np.dtype[Any]:
-        """The feature's dtype as stored."""
+        """Returns the feature's dtype as stored."""
         return np.dtype(self._feature(feature)["dtype"])
 
     def cardinality(self, feature: str) -> int:
-        """The number of different ids, which are 0 to cardinality - 1."""
+        """Returns the number of different ids, which are 0 to cardinality - 1."""
         keys = self._feature(feature)
         if "cardinality" not in keys:
             raise ValueError(
@@ -158,35 +152,33 @@ class FeatureSpec:
         return int(keys["cardinality"])
 
     def hotness(self, feature: str) -> int:
-        """Values per row: `hotness`, else the product of `dimensions`, else 1."""
+        """Returns the values per sample: `hotness`, else the product of `dimensions`, else 1."""
         keys = self._feature(feature)
         return int(keys.get("hotness", math.prod(keys.get("dimensions", ()))))
 
     def _feature(self, feature: str) -> dict[str, Any]:
         if feature not in self.feature_spec:
             raise ValueError(
-                f"{self.origin}: feature_spec: unknown feature '{feature}'; there are "
-                f"{rules.listing(self.feature_spec)}" + rules.suggestion(feature, self.feature_spec)
+                f"{self.origin}: feature_spec: unknown feature '{feature}'"
+                + rules.alternatives(feature, self.feature_spec)
             )
         return self.feature_spec[feature]
 
-    # Channels
-
     def channel(self, name: str) -> tuple[str, ...]:
-        """The features of a channel, in order."""
+        """Returns the features of a channel, in order."""
         if name not in self.channel_spec:
             raise ValueError(
-                f"{self.origin}: channel_spec: there is no channel '{name}'; there are "
-                f"{rules.listing(self.channel_spec)}" + rules.suggestion(name, self.channel_spec)
+                f"{self.origin}: channel_spec: there is no channel '{name}'"
+                + rules.alternatives(name, self.channel_spec)
             )
         return self.channel_spec[name]
 
     def cardinalities(self, channel: str) -> list[int]:
-        """The cardinality of each feature of a channel."""
+        """Returns the cardinality of each feature of a channel."""
         return [self.cardinality(feature) for feature in self.channel(channel)]
 
     def hotnesses(self, channel: str) -> list[int]:
-        """The hotness of each feature of a channel."""
+        """Returns the hotness of each feature of a channel."""
         return [self.hotness(feature) for feature in self.channel(channel)]
 
     def _check_ids(self, features: Sequence[str], channel: str) -> None:
@@ -210,7 +202,7 @@ class FeatureSpec:
         Args:
             model_name: for the messages, e.g. `DLRM`.
             channels: must be there and share no feature; `label` must have exactly one feature of
-                one value per row.
+                one value per sample.
             mappings: must be there and store every feature of `channels`.
             chunk_types: what the model reads; every chunk of `mappings` (of all mappings where
                 none are named) must have one of these types. Empty: any.
@@ -223,9 +215,8 @@ class FeatureSpec:
         for channel in channels:
             if channel not in self.channel_spec:
                 raise ValueError(
-                    f"{self.origin}: channel_spec: {model_name} needs the channel '{channel}'; "
-                    f"there are {rules.listing(self.channel_spec)}"
-                    + rules.suggestion(channel, self.channel_spec)
+                    f"{self.origin}: channel_spec: {model_name} needs the channel '{channel}'"
+                    + rules.alternatives(channel, self.channel_spec)
                     + _WAYS_OUT.get(channel, "")
                 )
             for feature in self.channel_spec[channel]:
@@ -266,71 +257,72 @@ class FeatureSpec:
                 f"values per row; {model_name} needs one feature of one value"
             )
 
-    # Files
-
     def validate_files(
         self, mapping: str | None = None, chunks: Sequence[int] | None = None
     ) -> None:
         """Checks the files of a mapping, of all mappings where none is named.
 
-        Every file must be there; split_binary files must hold whole rows and the chunks of a
+        Every file must be there; split_binary files must hold whole samples and the chunks of a
         mapping equally many.
 
         Args:
+            mapping: name of the mapping.
             chunks: the numbers of the mapping's chunks to look at; None: all.
         """
-        if mapping is None:
-            for name in self.source_spec:
-                self.validate_files(name)
-            return
+        for name in self.source_spec if mapping is None else (mapping,):
+            self._count_rows(name, chunks)
+
+    def num_rows(self, mapping: str, chunks: Sequence[int] | None = None) -> int:
+        """Returns the samples of a mapping of split_binary chunks, from the file sizes.
+
+        Args:
+            mapping: name of the mapping.
+            chunks: as in `validate_files`.
+        """
+        counts = self._count_rows(mapping, chunks)
+        if not counts:
+            raise ValueError(
+                f"{self.origin}: source_spec: mapping '{mapping}': rows can be counted in "
+                f"split_binary chunks only, here all are {self.source_spec[mapping][0].type}"
+            )
+        return next(iter(counts.values()))
+
+    def _count_rows(self, mapping: str, chunks: Sequence[int] | None) -> dict[int, int]:
+        """Checks files as `validate_files`, and returns the samples of each split_binary chunk."""
         self._check_mapping(mapping, "requested")
         stored = self.source_spec[mapping]
-        rows = {}
+        counts = {}
         for index in range(len(stored)) if chunks is None else chunks:
-            sizes = self._file_sizes(mapping, index)
+            size_bytes = self._size_bytes(mapping, index)
             if stored[index].type == "split_binary":
-                rows[index] = sum(sizes) // self.row_bytes(stored[index])
-        for index, count in rows.items():
-            first = next(iter(rows))
-            if count != rows[first]:
+                counts[index] = size_bytes // self.row_bytes(stored[index])
+        for index, count in counts.items():
+            first = next(iter(counts))
+            if count != counts[first]:
                 raise ValueError(
                     f"{self.origin}: source_spec: mapping '{mapping}': chunk {first} "
-                    f"({rules.listing(stored[first].files)}) has {rows[first]} rows and chunk "
+                    f"({rules.listing(stored[first].files)}) has {counts[first]} rows and chunk "
                     f"{index} ({rules.listing(stored[index].files)}) has {count}; allowed: "
                     "equally many in all chunks of a mapping"
                 )
-
-    def num_rows(self, mapping: str, chunks: Sequence[int] | None = None) -> int:
-        """Rows of a mapping of split_binary chunks, from the file sizes, which are checked.
-
-        Args:
-            chunks: as in `validate_files`.
-        """
-        self.validate_files(mapping, chunks)
-        stored = self.source_spec[mapping]
-        for index in range(len(stored)) if chunks is None else chunks:
-            if stored[index].type == "split_binary":
-                return sum(self._file_sizes(mapping, index)) // self.row_bytes(stored[index])
-        raise ValueError(
-            f"{self.origin}: source_spec: mapping '{mapping}': rows can be counted in split_binary "
-            f"chunks only, here all are {self.source_spec[mapping][0].type}"
-        )
+        return counts
 
     def row_bytes(self, chunk: Chunk) -> int:
-        """Bytes of one row of a split_binary chunk."""
+        """Returns the bytes of one sample of a split_binary chunk."""
         return sum(self.hotness(name) * self.dtype(name).itemsize for name in chunk.features)
 
     def _check_mapping(self, mapping: str, who: str) -> None:
         if mapping not in self.source_spec:
             raise ValueError(
-                f"{self.origin}: source_spec: {who} the mapping '{mapping}'; there are "
-                f"{rules.listing(self.source_spec)}" + rules.suggestion(mapping, self.source_spec)
+                f"{self.origin}: source_spec: {who} the mapping '{mapping}'"
+                + rules.alternatives(mapping, self.source_spec)
             )
 
-    def _file_sizes(self, mapping: str, index: int) -> list[int]:
+    def _size_bytes(self, mapping: str, index: int) -> int:
+        """Returns the size of a chunk, whose files must be there and hold whole samples."""
         chunk = self.source_spec[mapping][index]
         where = f"{self.origin}: source_spec: mapping '{mapping}': chunk {index}"
-        sizes = []
+        size_bytes = 0
         for file in chunk.files:
             path = self.base_directory / file
             try:
@@ -341,20 +333,19 @@ class FeatureSpec:
                 ) from None
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError(f"{where}: '{file}' is not a file ({path})")
-            sizes.append(status.st_size)
-            if chunk.type == "split_binary" and sizes[-1] % self.row_bytes(chunk):
+            size_bytes += status.st_size
+            if chunk.type == "split_binary" and status.st_size % self.row_bytes(chunk):
                 raise ValueError(
-                    f"{where}: file '{file}' has {sizes[-1]} bytes, not a whole number of rows of "
-                    f"{self.row_bytes(chunk)} bytes (features {rules.listing(chunk.features)})"
+                    f"{where}: file '{file}' has {status.st_size} bytes, not a whole number of "
+                    f"rows of {self.row_bytes(chunk)} bytes (features "
+                    f"{rules.listing(chunk.features)})"
                 )
-        return sizes
+        return size_bytes
 
 
 def _sorted_pairs(value: Any) -> Any:
-    """Mappings as sorted lists of pairs, so that the order of keys, of any type, does not count."""
+    """Returns mappings as sorted lists of pairs: the order of keys, of any type, does not count."""
     if isinstance(value, dict):
-        return sorted(
-            ([repr(key), _sorted_pairs(item)] for key, item in value.items()),
-            key=lambda pair: pair[0],
-        )
+        pairs = ([repr(key), _sorted_pairs(item)] for key, item in value.items())
+        return sorted(pairs, key=lambda pair: pair[0])
     return [_sorted_pairs(item) for item in value] if isinstance(value, list) else value

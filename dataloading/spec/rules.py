@@ -1,7 +1,7 @@
 """The rules of the feature spec format, section by section. Pure functions, no TensorFlow.
 
 Each function takes what YAML gave, returns it in normal form, or raises one `ValueError`:
-`<file>: <section>: <whose>: <what was found>; <what is allowed>`.
+`<file>: <section>: <name>: <received value>; <allowed values>`.
 """
 
 import datetime
@@ -9,7 +9,7 @@ import difflib
 import math
 import posixpath
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ CHUNK_TYPES = ("split_binary", "csv", "tfrecord")
 SECTIONS = ("feature_spec", "source_spec", "channel_spec", "metadata")
 FEATURE_KEYS = ("dtype", "cardinality", "hotness", "alpha", "dimensions")
 CHUNK_KEYS = ("type", "features", "files")
-MAX_HOTNESS = 1 << 20  # more in a row is a slip, and would ask for the memory
-# PyTorch's short names; accepted behind `torch.` only.
+MAX_HOTNESS = 1 << 20  # more is a slip, and would ask for the memory
+# PyTorch's short names; accepted after `torch.` only.
 _TORCH_NAMES = {
     "half": "float16",
     "float": "float32",
@@ -40,8 +40,8 @@ class Chunk:
     """Features that are stored together.
 
     type: one of `CHUNK_TYPES`.
-    features: names in the order in which a row stores them.
-    files: paths relative to the folder of the YAML file; the rows of the first come first.
+    features: names in the order in which a sample stores them.
+    files: paths relative to the folder of the YAML file; the samples of the first come first.
     """
 
     type: str
@@ -50,28 +50,30 @@ class Chunk:
 
 
 def suggestion(name: object, known: Iterable[object]) -> str:
-    """`; did you mean 'x'?` where one of `known` is close to `name`, else nothing."""
+    """Returns `; did you mean 'x'?` where one of `known` is close to `name`, else nothing."""
     close = difflib.get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def listing(names: Iterable[object]) -> str:
-    """The names in one line, the first ten of many."""
+    """Returns the names in one line, the first ten of many."""
     texts = [str(name) for name in names]
     more = f", ... ({len(texts)} in all)" if len(texts) > 10 else ""
     return (", ".join(texts[:10]) + more) or "none"
 
 
+def alternatives(name: object, known: Iterable[object]) -> str:
+    """Returns the end of a message about an unknown name: the known ones, and a close one."""
+    names = list(known)
+    return f"; there are {listing(names)}" + suggestion(name, names)
+
+
 def check_sections(raw: Any, origin: str) -> None:
-    """Every section is known; all but `metadata` are there."""
+    """Raises ValueError unless every section is known and all but `metadata` are there."""
     if not isinstance(raw, dict):
         raise ValueError(f"{origin}: found {raw!r:.100}; allowed: a mapping of {SECTIONS}")
     for name in raw:
-        if name not in SECTIONS:
-            raise ValueError(
-                f"{origin}: unknown section {name!r}; allowed: {', '.join(SECTIONS)}"
-                + suggestion(name, SECTIONS)
-            )
+        _check_known(name, SECTIONS, origin, "section")
     for name in SECTIONS[:-1]:
         if name not in raw:
             raise ValueError(
@@ -80,7 +82,7 @@ def check_sections(raw: Any, origin: str) -> None:
 
 
 def features_section(raw: Any, origin: str) -> Features:
-    """`feature_spec`: feature name -> {dtype, cardinality, ...}, dtypes without `torch.`."""
+    """Returns `feature_spec`: name -> {dtype, cardinality, ...}, dtypes without `torch.`."""
     where = f"{origin}: feature_spec"
     _check_mapping(raw, where, "feature name: {dtype: ..., ...}")
     features: Features = {}
@@ -93,44 +95,44 @@ def features_section(raw: Any, origin: str) -> Features:
 def _feature(raw: Any, where: str) -> dict[str, Any]:
     _check_mapping(raw, where, "{dtype: ..., ...}", may_be_empty=True)
     for key in raw:
-        if key not in FEATURE_KEYS:
-            raise ValueError(
-                f"{where}: unknown key {key!r}; allowed: {', '.join(FEATURE_KEYS)}"
-                + suggestion(key, FEATURE_KEYS)
-            )
+        _check_known(key, FEATURE_KEYS, where, "key")
     if "dtype" not in raw:
         raise ValueError(f"{where}: dtype is missing; allowed: {', '.join(DTYPES)}")
-    feature: dict[str, Any] = {"dtype": normal_dtype(raw["dtype"], where)}
+    feature: dict[str, Any] = {"dtype": _dtype(raw["dtype"], where)}
     if "cardinality" in raw:
         feature["cardinality"] = _positive_int(raw["cardinality"], where, "cardinality")
         _check_dtype_holds(feature["dtype"], feature["cardinality"], where)
     if "hotness" in raw:
         feature["hotness"] = _positive_int(raw["hotness"], where, "hotness")
     if "alpha" in raw:
-        feature["alpha"] = _alpha(raw["alpha"], where)
+        alpha = raw["alpha"]
+        is_number = isinstance(alpha, int | float | np.number) and not isinstance(alpha, bool)
+        if not is_number or not 0 <= alpha <= 1e6:
+            raise ValueError(f"{where}: alpha is {alpha!r}; allowed: a number from 0 to 1e6")
+        feature["alpha"] = float(alpha)
     if "dimensions" in raw:
         sizes = raw["dimensions"]
         if not isinstance(sizes, list | tuple):
             raise ValueError(f"{where}: dimensions is {sizes!r}; allowed: a list of positive ints")
-        feature["dimensions"] = [
-            _positive_int(size, where, "a size in dimensions") for size in sizes
-        ]
-        if "hotness" in feature and feature["hotness"] != math.prod(feature["dimensions"]):
-            raise ValueError(
-                f"{where}: hotness {feature['hotness']} and dimensions {feature['dimensions']} "
-                "disagree; hotness is the product of the dimensions, give one of them"
-            )
-    hotness = feature.get("hotness", math.prod(feature.get("dimensions", ())))
+        feature["dimensions"] = [_positive_int(n, where, "a size in dimensions") for n in sizes]
+    product = math.prod(feature.get("dimensions", ()))
+    hotness = feature.get("hotness", product)
+    if "dimensions" in feature and hotness != product:
+        raise ValueError(
+            f"{where}: hotness {hotness} and dimensions {feature['dimensions']} disagree; hotness "
+            "is the product of the dimensions, give one of them"
+        )
     if hotness > MAX_HOTNESS:
         raise ValueError(f"{where}: {hotness} values per row; allowed: {MAX_HOTNESS} at most")
     return feature
 
 
-def normal_dtype(raw: Any, where: str) -> str:
-    """The NumPy name of a dtype, e.g. `int8` for `torch.int8`."""
+def _dtype(raw: Any, where: str) -> str:
+    """Returns the NumPy name of a dtype, e.g. `int8` for `torch.int8`."""
     name = raw
     if isinstance(raw, str) and raw.startswith("torch."):
-        name = _TORCH_NAMES.get(raw[len("torch.") :], raw[len("torch.") :])
+        name = raw.removeprefix("torch.")
+        name = _TORCH_NAMES.get(name, name)
     if name not in DTYPES:
         raise ValueError(
             f"{where}: unknown dtype {raw!r}; allowed: {', '.join(DTYPES)}, each also with the "
@@ -140,33 +142,26 @@ def normal_dtype(raw: Any, where: str) -> str:
 
 
 def _check_dtype_holds(dtype: str, cardinality: int, where: str) -> None:
-    if dtype == "bool":
-        largest = 1
-    elif np.issubdtype(dtype, np.integer):
-        largest = int(np.iinfo(dtype).max)
-    else:
+    largest = {"bool": 1} | {d: int(np.iinfo(d).max) for d in DTYPES if "int" in d}
+    if dtype not in largest:
         raise ValueError(
             f"{where}: dtype {dtype} with a cardinality; a feature with a cardinality holds ids, "
             "its dtype must be an integer"
         )
-    if cardinality - 1 > largest:
-        fitting = [
-            d
-            for d in ("int8", "uint8", "int16", "int32", "int64")
-            if cardinality - 1 <= np.iinfo(d).max
-        ]
+    if cardinality - 1 > largest[dtype]:
+        fitting = [d for d in largest if d != "bool" and cardinality - 1 <= largest[d]]
         raise ValueError(
-            f"{where}: dtype {dtype} holds ids up to {largest}, cardinality {cardinality} needs "
-            f"ids up to {cardinality - 1}; allowed: {', '.join(fitting) or 'no dtype'}"
+            f"{where}: dtype {dtype} holds ids up to {largest[dtype]}, cardinality {cardinality} "
+            f"needs ids up to {cardinality - 1}; allowed: {', '.join(fitting) or 'no dtype'}"
         )
 
 
 def sources_section(
     raw: Any, features: Features, labels: tuple[str, ...], origin: str
 ) -> dict[str, tuple[Chunk, ...]]:
-    """`source_spec`: mapping name -> chunks; each feature in exactly one chunk of each mapping.
+    """Returns `source_spec`: mapping name -> chunks; each feature in one chunk of each mapping.
 
-    A mapping may leave out `labels`: its rows can be predicted, but not trained or evaluated on.
+    A mapping may leave out `labels`: its samples can be predicted, but not trained or evaluated on.
     There may be no mapping at all: folders of split TFRecords define what they store.
     """
     where = f"{origin}: source_spec"
@@ -181,46 +176,37 @@ def sources_section(
         sources[mapping] = tuple(
             _chunk(chunk, features, f"{here}: chunk {index}") for index, chunk in enumerate(chunks)
         )
-        _check_each_once(sources[mapping], [n for n in features if n not in labels], here)
+        _check_each_once(sources[mapping], [name for name in features if name not in labels], here)
     return sources
 
 
 def _chunk(raw: Any, features: Features, where: str) -> Chunk:
     if isinstance(raw, Chunk):
-        raw = {"type": raw.type, "features": raw.features, "files": raw.files}
+        raw = asdict(raw)
     _check_mapping(raw, where, "{type: ..., features: [...], files: [...]}", may_be_empty=True)
     for key in raw:
-        if key not in CHUNK_KEYS:
-            raise ValueError(
-                f"{where}: unknown key {key!r}; allowed: {', '.join(CHUNK_KEYS)}"
-                + suggestion(key, CHUNK_KEYS)
-            )
+        _check_known(key, CHUNK_KEYS, where, "key")
     for key in CHUNK_KEYS:
         if key not in raw:
             raise ValueError(f"{where}: {key} is missing; needed: {', '.join(CHUNK_KEYS)}")
-    if raw["type"] not in CHUNK_TYPES:
-        raise ValueError(
-            f"{where}: unknown type {raw['type']!r}; allowed: {', '.join(CHUNK_TYPES)}"
-            + suggestion(raw["type"], CHUNK_TYPES)
-        )
-    _check_list(raw["features"], where, "features")
-    _check_list(raw["files"], where, "files")
-    for name in raw["features"]:
-        _check_known(name, features, where)
-    if raw["type"] == "split_binary":
-        dtypes = {name: features[name]["dtype"] for name in raw["features"]}
-        first = raw["features"][0]
-        for name, dtype in dtypes.items():
-            if dtype != dtypes[first]:
-                raise ValueError(
-                    f"{where}: feature '{name}' is {dtype} and feature '{first}' is "
-                    f"{dtypes[first]}; a split_binary chunk has one dtype, use one chunk per dtype"
-                )
-    files = tuple(_relative_file(file, where) for file in raw["files"])
-    return Chunk(raw["type"], tuple(raw["features"]), files)
+    kind, names, files = (raw[key] for key in CHUNK_KEYS)
+    _check_known(kind, CHUNK_TYPES, where, "type")
+    _check_list(names, where, "features")
+    _check_list(files, where, "files")
+    for name in names:
+        _check_known_feature(name, features, where)
+        dtype, first = features[name]["dtype"], features[names[0]]["dtype"]
+        if kind == "split_binary" and dtype != first:
+            raise ValueError(
+                f"{where}: feature '{name}' is {dtype} and feature '{names[0]}' is {first}; a "
+                "split_binary chunk has one dtype, use one chunk per dtype"
+            )
+    for file in files:
+        _check_file(file, where)
+    return Chunk(kind, tuple(names), tuple(files))
 
 
-def _relative_file(file: Any, where: str) -> str:
+def _check_file(file: Any, where: str) -> None:
     if not isinstance(file, str) or not file.strip() or "\0" in file:
         raise ValueError(f"{where}: file {file!r}; allowed: a path relative to the YAML file")
     if posixpath.isabs(file):
@@ -233,30 +219,23 @@ def _relative_file(file: Any, where: str) -> str:
             f"{where}: file '{file}' leaves the data set's folder; allowed: paths inside the "
             "folder of the YAML file (a symbolic link inside it may point elsewhere)"
         )
-    return file
 
 
-def _check_each_once(chunks: tuple[Chunk, ...], needed: list[str], where: str) -> None:
-    """No feature and no file is there twice; the `needed` features are there."""
-    chunk_of: dict[str, int] = {}
-    chunk_of_file: dict[str, int] = {}
+def _check_each_once(chunks: tuple[Chunk, ...], needed: Iterable[str], where: str) -> None:
+    """Raises ValueError if a feature or a file is there twice, or a needed feature is missing."""
+    chunk_of: dict[tuple[str, str], int] = {}
     for index, chunk in enumerate(chunks):
-        for name in chunk.features:
-            if name in chunk_of:
+        names = [("feature", name, "exactly one chunk of a mapping") for name in chunk.features]
+        files = map(posixpath.normpath, chunk.files)
+        for kind, name, rule in [*names, *(("file", f, "a file once per mapping") for f in files)]:
+            if (kind, name) in chunk_of:
                 raise ValueError(
-                    f"{where}: feature '{name}' is in chunk {chunk_of[name]} and again in chunk "
-                    f"{index}; allowed: exactly one chunk of a mapping"
+                    f"{where}: {kind} '{name}' is in chunk {chunk_of[kind, name]} and again in "
+                    f"chunk {index}; allowed: {rule}"
                 )
-            chunk_of[name] = index
-        for file in map(posixpath.normpath, chunk.files):
-            if file in chunk_of_file:
-                raise ValueError(
-                    f"{where}: file '{file}' is in chunk {chunk_of_file[file]} and again in chunk "
-                    f"{index}; allowed: a file once per mapping"
-                )
-            chunk_of_file[file] = index
+            chunk_of[kind, name] = index
     for name in needed:
-        if name not in chunk_of:
+        if ("feature", name) not in chunk_of:
             raise ValueError(
                 f"{where}: feature '{name}' is in no chunk; allowed: exactly one chunk of a "
                 "mapping (remove it from feature_spec if it is not stored)"
@@ -264,26 +243,22 @@ def _check_each_once(chunks: tuple[Chunk, ...], needed: list[str], where: str) -
 
 
 def channels_section(raw: Any, features: Features, origin: str) -> dict[str, tuple[str, ...]]:
-    """`channel_spec`: channel name -> feature names, each once; a channel may be empty."""
+    """Returns `channel_spec`: channel -> feature names, each once; a channel may be empty."""
     where = f"{origin}: channel_spec"
     _check_mapping(raw, where, "channel name: [feature, ...]")
-    channels = {}
     for channel, names in raw.items():
         _check_name(channel, where, "channel")
         here = f"{where}: channel '{channel}'"
         _check_list(names, here, "features", may_be_empty=True)
-        seen = set()
-        for name in names:
-            _check_known(name, features, here)
-            if name in seen:
+        for index, name in enumerate(names):
+            _check_known_feature(name, features, here)
+            if name in names[:index]:
                 raise ValueError(f"{here}: feature '{name}' is there twice; allowed: once")
-            seen.add(name)
-        channels[channel] = tuple(names)
-    return channels
+    return {channel: tuple(names) for channel, names in raw.items()}
 
 
 def plain_value(value: Any, where: str, depth: int = 0) -> Any:
-    """A copy made of dicts, lists and scalars that YAML can write; NumPy scalars and tuples too."""
+    """Returns a copy of what YAML can write; NumPy scalars and tuples become plain values."""
     if depth > 50:
         raise ValueError(f"{where}: nested more than 50 levels deep (or in itself)")
     if isinstance(value, dict):
@@ -306,7 +281,15 @@ def plain_value(value: Any, where: str, depth: int = 0) -> Any:
     )
 
 
-def _check_known(name: object, features: Features, where: str) -> None:
+def _check_known(name: object, known: tuple[str, ...], where: str, kind: str) -> None:
+    if name not in known:
+        raise ValueError(
+            f"{where}: unknown {kind} {name!r}; allowed: {', '.join(known)}"
+            + suggestion(name, known)
+        )
+
+
+def _check_known_feature(name: object, features: Features, where: str) -> None:
     if not isinstance(name, str) or name not in features:
         raise ValueError(
             f"{where}: unknown feature {name!r}; allowed: the names in feature_spec, "
@@ -342,10 +325,3 @@ def _positive_int(raw: Any, where: str, what: str) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int | np.integer) or raw < 1:
         raise ValueError(f"{where}: {what} is {raw!r}; allowed: a positive whole number")
     return int(raw)
-
-
-def _alpha(raw: Any, where: str) -> float:
-    number = isinstance(raw, int | float | np.number) and not isinstance(raw, bool)
-    if not number or not 0 <= raw <= 1e6:
-        raise ValueError(f"{where}: alpha is {raw!r}; allowed: a number from 0 to 1e6")
-    return float(raw)
