@@ -14,7 +14,7 @@ CHUNK_TYPE = "split_binary"
 class RawBinaryDataset(SampleDataset):
     """The samples of one split of `split_binary` chunks.
 
-    The files are mapped into memory, not loaded: what stays in memory is page cache.
+    The files are mapped into memory, not loaded.
 
     Args:
         spec: see `ChunkLayout`.
@@ -23,8 +23,7 @@ class RawBinaryDataset(SampleDataset):
         options: see `StoredOptions`.
 
     Raises:
-        ValueError: the spec lacks something, a file is missing or incomplete, there are no
-            samples, or an argument is out of range.
+        ValueError: the spec, a file or an argument does not fit, or there are no samples.
     """
 
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
@@ -57,7 +56,6 @@ class BinaryChunk:
                 self._files.append(file)
 
     def read(self, samples: slice | np.ndarray) -> np.ndarray:
-        """See `OpenChunk`."""
         if isinstance(samples, slice):
             pieces = [
                 part[max(samples.start - first, 0) : max(samples.stop - first, 0)]
@@ -76,6 +74,5 @@ class BinaryChunk:
         return values.view(self.dtype).reshape(-1, self._width)
 
     def locate(self, sample: int) -> tuple[str, int]:
-        """See `OpenChunk`."""
         part = bisect.bisect_right(self._starts, sample) - 1
         return self._files[part], sample - self._starts[part]

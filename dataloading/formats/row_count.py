@@ -1,4 +1,4 @@
-"""Number of rows of a split, whatever its files are; without TensorFlow."""
+"""Number of training samples, whatever the files are; without TensorFlow."""
 
 from dataloading.formats.sequence_tfrecord.channels import POSITIVE_CHANNEL, TARGET_CHANNEL
 from dataloading.formats.sequence_tfrecord.dataset import count_rows
@@ -8,17 +8,16 @@ from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
 
 
 def count_training_rows(spec: FeatureSpec, split_tfrecords: bool = False) -> int | None:
-    """Returns the rows of the training split; None if the data set has none.
+    """Returns the samples of the training split; None if the data set has none.
 
-    Reads file sizes of split binaries, and the heads of the records of TFRecord files. Only the
-    files of the label, or of one feature of interactions and histories, have to be there.
+    Only the files of the label, or of one feature of interactions and histories, have to be there.
 
     Args:
         spec: the data set.
         split_tfrecords: it holds split TFRecords, which its source_spec need not name.
 
     Raises:
-        ValueError: a file is missing or not whole.
+        ValueError: a file is missing or incomplete.
     """
     if split_tfrecords:
         spec = spec_of_folders(spec)

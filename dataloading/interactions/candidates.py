@@ -30,39 +30,31 @@ if TYPE_CHECKING:
 class SeriesDataset:
     """The series of one mapping, in file order, as batches of whole series.
 
-    A mapping with labels holds series, each `metadata: <mapping>_samples_per_series` rows. A
-    mapping without holds positives only, and the negatives of each are drawn here: different items
-    that its user has in no interaction, of those that someone has (`touched_keys` defines the
-    mappings). An id of unknown items is never a negative.
-
-    Memory: 5 bytes per row.
+    A mapping without labels holds positives only, and the negatives of each are drawn here:
+    different items that its user has in no interaction, of those that someone has (see
+    `touched_keys`). An id of unknown items is never a negative. Memory: 5 bytes per row.
 
     Args:
         spec: with the channels `user`, `item` and, where there are labels, `label`.
         mapping: e.g. `test`.
-        batch_size: rows of a global batch, at most, and a series for each rank at least: see the
-            attribute.
+        batch_size: maximum number of rows of a global batch, which holds whole series, equally
+            many for each rank; the attribute is their number.
         valid_negative: negatives per series: the first ones that are stored, or the number to
-            draw. Without it all that are stored.
+            draw. None: all that are stored.
         seed: of negatives that are drawn.
         rank, world_size: see `LoaderOptions`, a sample of which is a series here.
         with_labels: False reads no labels, to predict: labels are `None`, and each stored row
             is a series of its own.
 
     Attributes:
-        series_length: rows of a series.
-        split: the mapping.
+        series_length: rows per series.
         num_series: series of the mapping.
         num_rows: their rows.
-        batch_size: rows of a global batch: the most whole series for each rank that `batch_size`
-            allows.
-        num_batches: global batches; the last one may be shorter.
         failure: None: invalid rows are found here, not later.
 
     Raises:
-        ValueError: see `read_series` and `read_interactions`; fewer negatives are stored than
-            requested, none are stored or requested, a user has not as many unseen items; or an
-            argument is out of range.
+        ValueError: see `read_series` and `read_interactions`; fewer negatives or unseen items than
+            requested; or an argument is out of range.
     """
 
     failure: str | None = None
@@ -112,14 +104,11 @@ class SeriesDataset:
         self.world_size = world_size
 
     def dataset(self, epoch: int = 0, start_row: int = 0) -> tf.data.Dataset:
-        """Returns the batches; the same ones in every epoch.
+        """Returns a dataset of `Batch` of `InteractionInputs`, the same in every epoch.
 
         Args:
             epoch: any.
             start_row: global rows to leave out, whole series.
-
-        Returns:
-            A dataset of `Batch` of `InteractionInputs`. The rows of a series are neighbors.
         """
         if start_row % self.series_length:
             raise ValueError(
@@ -156,7 +145,6 @@ class _SeriesReader:
         self.num_samples = len(series.items)
 
     def read(self, samples: slice, columns: Sequence[Column]) -> list[np.ndarray]:
-        """See `SampleReader`."""
         return [self._arrays[column][samples] for column in columns]
 
 

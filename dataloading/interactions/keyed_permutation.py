@@ -42,15 +42,12 @@ def keys_of_epoch(words: np.ndarray, epoch: tf.Tensor) -> list[tf.Tensor]:
 
 
 class KeyedOrder:
-    """Permutations of 0 to `size` - 1, one for each key.
+    """Permutations of 0 to `size` - 1 (2^62 at most), one for each key.
 
     A Feistel network on pairs (left, right) of numbers of about the square root of `size`: one
     half moves, modulo its width, by a hash of the other, in turns. There are a few more pairs than
     numbers. A number that the network sends to a surplus pair continues to where that pair is sent,
     until it is a number: still a permutation.
-
-    Args:
-        size: 1 to 2^62.
     """
 
     def __init__(self, size: int):

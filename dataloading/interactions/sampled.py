@@ -62,7 +62,7 @@ class SampledInteractions:
 
     Args:
         spec: with the channels `user` and `item`, one feature each.
-        mapping: of which every row is an interaction, e.g. `train`.
+        mapping: every row of it is an interaction, e.g. `train`.
         batch_size: the global batch size, `world_size` or more.
         negative_samples: negatives for each interaction.
         negative_exponent: items are drawn in proportion to their interactions (1 for those without
@@ -125,11 +125,7 @@ class SampledInteractions:
         return -(-self.num_rows // self.batch_size)
 
     def dataset(self, epoch: int = 0, start_row: int = 0) -> tf.data.Dataset:
-        """Returns the input of `rows` for each batch of one epoch, as `SampleDataset.dataset`.
-
-        Returns:
-            A dataset of `Batch(Draw, None, None)`.
-        """
+        """Returns a dataset of `Batch(Draw, None, None)`, the inputs of `rows`."""
         check_position(epoch, start_row, self.num_rows)
         import tensorflow as tf
 
@@ -149,11 +145,8 @@ class SampledInteractions:
         return tf.data.Dataset.range(num_batches).map(draw).prefetch(2)
 
     def rows(self, batch: Batch) -> Batch:
-        """Returns the samples of an element of `dataset()`, in TensorFlow operations.
-
-        Returns:
-            `Batch` of `InteractionInputs`: labels 1 for interactions and 0 for negatives.
-        """
+        """Returns the samples of an element of `dataset()`, in TensorFlow operations: a `Batch` of
+        `InteractionInputs` with labels 1 for interactions and 0 for negatives."""
         import tensorflow as tf
 
         self._bring_to_device()

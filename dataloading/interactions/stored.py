@@ -86,11 +86,7 @@ def stores_labels(spec: FeatureSpec, mapping: str) -> bool:
 
 
 def length_of_series(spec: FeatureSpec, mapping: str) -> int | None:
-    """Returns the rows per series of a mapping; None: it holds positives only.
-
-    Raises:
-        ValueError: see `check_channels` and `series_length`.
-    """
+    """Returns the rows per series of a mapping; None: it holds positives only."""
     check_channels(spec, mapping)
     return series_length(mapping, spec.metadata, stores_labels(spec, mapping), spec.origin)
 
@@ -99,9 +95,8 @@ def read_interactions(spec: FeatureSpec, mapping: str) -> Interactions:
     """Returns the rows of a mapping of positives only; labels of `train` may be there, all 1.
 
     Raises:
-        ValueError: the spec lacks something, the mapping holds series, a file is missing or
-            incomplete, the mapping is empty, an id is out of range, or a label is not 1; the
-            message has file and row.
+        ValueError: the spec or a file does not fit, the mapping holds series, an id is out of
+            range, or a label is not 1.
     """
     length = length_of_series(spec, mapping)
     if length is not None:
@@ -123,7 +118,7 @@ def read_series(spec: FeatureSpec, mapping: str) -> Series:
     """Returns the series of a mapping with labels.
 
     Raises:
-        ValueError: as `read_interactions`, or the mapping holds positives only, or the rows are not
+        ValueError: the spec or a file does not fit, an id is out of range, or the rows are not
             series of the length in the metadata.
     """
     length = length_of_series(spec, mapping)
@@ -160,11 +155,7 @@ def read_series(spec: FeatureSpec, mapping: str) -> Series:
 
 
 def read_pairs(spec: FeatureSpec, mapping: str) -> Series:
-    """Returns the rows of any mapping as series of one row, without labels: to predict.
-
-    Raises:
-        ValueError: as `read_interactions`; labels are not looked at, and their files may be absent.
-    """
+    """Returns the rows of any mapping as series of one row, to predict; labels are not read."""
     check_channels(spec, mapping)
     rows = _Rows(spec, mapping, with_labels=False)
     return Series(rows.users.ravel(), rows.items, None)
@@ -175,9 +166,6 @@ def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
 
     These are the interactions of `train`, `validation`, `test` and the mapping `evaluated`, as far
     as they are there. Any other mapping may hold pairs to predict, which may be untouched.
-
-    Raises:
-        ValueError: as `read_interactions` and `read_series`.
     """
     num_items = num_users_and_items(spec)[1]
     keys = []

@@ -62,16 +62,15 @@ def draw_unseen(
 
     Raises:
         TooFewUnseen: a user has fewer than `count` unseen items.
-        ValueError: `count` is below 1, or `touched_keys` are not ascending.
     """
-    if count < 1:
-        raise ValueError(f"{count} unseen items a row; allowed: 1 or more")
     if np.any(touched_keys[1:] <= touched_keys[:-1]):
         raise ValueError("touched keys must be ascending, each once; sort them (np.unique)")
     bounds = users.astype(np.int64) * num_items
     starts = np.searchsorted(touched_keys, bounds)
     num_touched = np.searchsorted(touched_keys, bounds + num_items) - starts
-    _check_enough(users, num_items, num_touched, count)
+    worst = int(num_touched.argmax()) if len(users) else 0
+    if len(users) and num_items - num_touched[worst] < count:
+        raise TooFewUnseen(int(users[worst]), int(num_touched[worst]), num_items, count)
     random = np.random.default_rng(seed)
     drawn = np.empty((len(users), count), np.int32)
     rows = max(1, min(_BLOCK_ROWS, _BLOCK_NUMBERS // count))
@@ -96,13 +95,6 @@ def draw_unseen_in_use(
     # Items are renumbered without the others, in the same order.
     keys = keys_of(users_of_keys, np.searchsorted(in_use, items), len(in_use))
     return in_use[draw_unseen(users, len(in_use), keys, count, seed)].astype(np.int32)
-
-
-def _check_enough(users, num_items: int, num_touched: np.ndarray, count: int) -> None:
-    if not len(users) or num_items - num_touched.max() >= count:
-        return
-    worst = int(num_touched.argmax())
-    raise TooFewUnseen(int(users[worst]), int(num_touched[worst]), num_items, count)
 
 
 def _different_numbers(random: np.random.Generator, bounds: np.ndarray, count: int) -> np.ndarray:

@@ -18,15 +18,10 @@ from dataloading.spec.feature_spec import (
 
 
 class OpenChunk(Protocol):
-    """The open files of a chunk.
-
-    Attributes:
-        dtype: dtype of the values.
-        ragged: samples differ in length; the chunk then has one feature.
-    """
+    """The open files of a chunk."""
 
     dtype: np.dtype
-    ragged: bool
+    ragged: bool  # samples differ in length; the chunk then has one feature
 
     def read(self, samples: slice | np.ndarray) -> Samples:
         """Returns a copy `[samples, width]` of the samples of a slice or of an int64 array, which
@@ -37,13 +32,7 @@ class OpenChunk(Protocol):
 
 
 class Span(NamedTuple):
-    """Neighboring values of each sample of a chunk: those of a feature, or of several.
-
-    Attributes:
-        chunk: number of the chunk in the split.
-        begin, end: the values `begin` to `end - 1` of a sample.
-        features: feature of each of these values.
-    """
+    """The values `begin` to `end - 1` of each sample of a chunk, and the feature of each value."""
 
     chunk: int
     begin: int
@@ -74,9 +63,8 @@ class ChunkLayout:
     """The columns of a split, and the chunks that store them.
 
     Args:
-        spec: with the channels `numerical`, `categorical` (each may be empty) and `label`.
-        split: e.g. `train`.
-        chunk_type: type that all chunks of the split must have.
+        spec: with the channels `numerical`, `categorical` (each may be empty) and `label`; all
+            chunks of the split are of type `chunk_type`.
         options: with `global_features`, only the files of these categorical features, of the
             numerical features and of the label must exist; if this rank reads none of them, the
             files of one chunk, to count its samples.
@@ -99,7 +87,8 @@ class ChunkLayout:
             mappings=(split,),
             chunk_types=(chunk_type,),
         )
-        spans = spans_of(spec, spec.source_spec[split])
+        chunks = spec.source_spec[split]
+        spans = spans_of(spec, chunks)
         numerical = _joined(spans[feature] for feature in spec.channel(NUMERICAL_CHANNEL))
         categorical = [spans[feature] for feature in spec.channel(CATEGORICAL_CHANNEL)]
         label = [spans[feature] for channel in labels for feature in spec.channel(channel)]
@@ -112,22 +101,14 @@ class ChunkLayout:
         self.used = sorted({span.chunk for span in read})
         if options.global_features is None and options.with_labels:
             # Includes the files of features that are in no channel.
-            self.checked = list(range(len(spec.source_spec[split])))
+            self.checked = list(range(len(chunks)))
         else:
-            self.checked = self.used or [_any_chunk(spec, split)]
-
-
-def _any_chunk(spec: FeatureSpec, split: str) -> int:
-    """Returns the number of a chunk whose files exist: enough to count samples."""
-    chunks = spec.source_spec[split]
-    for number, chunk in enumerate(chunks):
-        if all((spec.base_directory / file).is_file() for file in chunk.files):
-            return number
-    raise ValueError(
-        f"{spec.origin}: source_spec: mapping '{split}': nothing of a row is read here, and no "
-        f"chunk has all its files in {spec.base_directory} to count the rows; put those of one "
-        f"chunk there, e.g. {', '.join(chunks[0].files)}"
-    )
+            stored = (
+                number
+                for number, chunk in enumerate(chunks)
+                if all((spec.base_directory / file).is_file() for file in chunk.files)
+            )
+            self.checked = self.used or [next(stored, 0)]  # any chunk is enough to count samples
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
@@ -146,18 +127,10 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 class ChunkReader:
     """Reads and checks the columns of a split; a `SampleReader`.
 
-    Ids must be in [0, cardinality), numerical values finite, and labels 0 or 1. The message for
-    any other value names the feature, the file, the row and the solution.
-
     Args:
-        spec: the data set.
-        split: e.g. `train`.
         columns: see `ChunkLayout`.
         chunks: number -> open chunk, of those that are read.
-        num_samples: samples of the split.
-
-    Raises:
-        ValueError: the split has no samples.
+        num_samples: samples of the split, at least one.
     """
 
     def __init__(
@@ -179,7 +152,6 @@ class ChunkReader:
         self.columns = tuple(self._spans)
 
     def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[Samples]:
-        """See `SampleReader`."""
         stored = self._read_chunks(samples, {self._spans[column].chunk for column in columns})
         arrays = []
         for column in columns:
@@ -222,12 +194,7 @@ class ChunkReader:
     def location(
         self, column: Column, samples: slice | np.ndarray, array: Samples, invalid: np.ndarray
     ) -> str:
-        """Returns the first half of a message: the first invalid value and its location.
-
-        Args:
-            array: the column of these samples.
-            invalid: mask of its values.
-        """
+        """Returns the first half of a message: the first invalid value of these samples."""
         span = self._spans[column]
         if isinstance(array, Ragged):
             position = np.flatnonzero(invalid)[0]

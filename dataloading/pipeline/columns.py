@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dataloading.pipeline.ragged import Ragged
+from dataloading.pipeline.ragged import Samples
 
 
 class Role(enum.Enum):
@@ -23,7 +23,7 @@ class Column:
     """One array of a batch.
 
     Attributes:
-        role: the part of the batch.
+        role: part of the batch.
         feature: name of the feature; of neighboring numerical features, of the first one.
         dtype: dtype of the array.
         width: values per sample; None where samples differ (`Ragged`).
@@ -82,19 +82,12 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 class SampleReader(Protocol):
-    """Reads the samples of a split by their numbers, in any order.
+    """Reads the samples of a split by their numbers, in any order."""
 
-    Attributes:
-        columns: all that can be read, in the order of the channels.
-        num_samples: samples of the split.
-    """
-
-    columns: tuple[Column, ...]
+    columns: tuple[Column, ...]  # all that can be read, in the order of the channels
     num_samples: int
 
-    def read(
-        self, samples: slice | np.ndarray, columns: Sequence[Column]
-    ) -> list[np.ndarray | Ragged]:
+    def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[Samples]:
         """Returns a copy of some columns, `[len(samples), width]` each.
 
         Raises:

@@ -37,17 +37,14 @@ class LoaderOptions:
         batch_size: the global batch size, `world_size` or more.
         rank, world_size: this rank receives one contiguous part of each global batch. All ranks
             yield the same number of batches of equal length: where the last global batch does not
-            divide evenly, its samples are split as evenly as possible and padded with copies of
-            the batch's first sample of weight 0: an optimizer that updates each row of a table
-            that occurs in the batch updates the same rows as on one rank. The weights of the
-            other samples compensate, see `Batch`.
-        global_features: None, or the categorical features (their indices in the channel) whose
-            tables this rank stores, in any order, possibly repeated: "model-parallel input". Then
+            divide evenly, it is split as evenly as possible and padded with copies of its first
+            sample, of weight 0: so an optimizer updates the same rows of tables as on one rank.
+            The weights of the other samples compensate, see `Batch`.
+        global_features: "model-parallel input": the categorical features (their indices in the
+            channel) whose tables this rank stores, in any order, possibly repeated or none. Then
             `Inputs.categorical` has one entry for each of these only, with the ids of the whole
-            global batch: rank r's samples are at the positions `r * length` to
-            `(r + 1) * length - 1`, in the order, and with the padding, that rank r has itself.
-            Ids of other features are not read. Numerical features, labels and weights remain this
-            rank's own. Empty for a rank without tables.
+            global batch: rank r's samples, with its padding, are at the positions `r * length` to
+            `(r + 1) * length - 1`. Numerical features, labels and weights remain this rank's own.
         prefetch_batches: batches that are prepared ahead of the consumer.
         parallel_reads: batches that are read at the same time; their order stays.
     """
@@ -80,13 +77,10 @@ class LoaderOptions:
 class StoredOptions(LoaderOptions):
     """Options of loaders that read files.
 
-    Without `shuffle` samples come in file order. With it the order is new in each epoch and a
-    function of (seed, epoch) alone, see `BlockShuffle`.
-
     Attributes:
         with_labels: False reads no labels: `Batch.labels` is then `None`; the channel `label`, its
             feature's chunk and the chunk's files may be absent.
-        shuffle: shuffles the samples.
+        shuffle: a new order in each epoch, see `BlockShuffle`; otherwise file order.
         seed: seed of the order.
         block_rows: samples that are neighbors in the file and read together while shuffling.
         window_rows: a multiple of `block_rows`; a larger window mixes better and needs more page
@@ -100,7 +94,6 @@ class StoredOptions(LoaderOptions):
     window_rows: int = 524_288
 
     def order(self, num_samples: int) -> BlockShuffle | FileOrder:
-        """Returns the order of the samples."""
         if self.shuffle:
             return BlockShuffle(num_samples, self.seed, self.block_rows, self.window_rows)
         return FileOrder()
@@ -114,7 +107,7 @@ class SampleDataset:
     Args:
         reader: reads the samples.
         split: name of the split.
-        options: batch size, ranks and threads.
+        options: see `LoaderOptions`.
         order: order of the samples in an epoch; None for file order.
         num_samples: samples per epoch; None for all of the reader.
         arrange: turns a batch of `Inputs` into the batch that the model takes; None keeps it.
@@ -212,10 +205,8 @@ class SampleDataset:
         return Batch(inputs, labels, weights)
 
     def _read_part(self, epoch: int, start_row: int, index) -> list[np.ndarray]:
-        """Returns this rank's arrays of a global batch: own samples, ids of all samples, weights.
-
-        A ragged column is two arrays, its values and its row splits.
-        """
+        """Returns this rank's arrays of a global batch: own samples, ids of all samples, weights;
+        two arrays for a ragged column."""
         first = start_row + int(index) * self.batch_size
         size = min(self.batch_size, self.num_rows - first)
         begin, end, length = share_of_rank(size, self.rank, self.world_size)
@@ -241,9 +232,7 @@ class SampleDataset:
         return arrays
 
     def stored_rows(self, start: int, stop: int) -> list[Samples]:
-        """Returns samples in the order of epoch 0, as they are stored: one array per column.
-
-        For tools; does not need TensorFlow.
+        """Returns samples of epoch 0 as they are stored, one array per column; for tools.
 
         Raises:
             ValueError: a value is invalid.

@@ -197,19 +197,16 @@ class FeatureSpec:
         chunk_types: tuple[str, ...] = (),
         id_channels: tuple[str, ...] = (CATEGORICAL_CHANNEL,),
     ) -> None:
-        """Checks that a model can use this data set.
+        """Raises ValueError unless a model can use this data set.
 
         Args:
             model_name: for the messages, e.g. `DLRM`.
             channels: must be there and share no feature; `label` must have exactly one feature of
                 one value per sample.
             mappings: must be there and store every feature of `channels`.
-            chunk_types: what the model reads; every chunk of `mappings` (of all mappings where
-                none are named) must have one of these types. Empty: any.
+            chunk_types: allowed types of the chunks of `mappings` (of all mappings where none are
+                named). Empty: any.
             id_channels: those of `channels` whose features are ids and need a cardinality.
-
-        Raises:
-            ValueError: something is missing or of the wrong kind.
         """
         channel_of: dict[str, str] = {}
         for channel in channels:
@@ -260,25 +257,19 @@ class FeatureSpec:
     def validate_files(
         self, mapping: str | None = None, chunks: Sequence[int] | None = None
     ) -> None:
-        """Checks the files of a mapping, of all mappings where none is named.
-
-        Every file must be there; split_binary files must hold whole samples and the chunks of a
-        mapping equally many.
+        """Raises ValueError unless every file of a mapping is there, and its split_binary files
+        hold whole samples, the same number in each chunk.
 
         Args:
-            mapping: name of the mapping.
+            mapping: name of the mapping; None: all.
             chunks: the numbers of the mapping's chunks to look at; None: all.
         """
         for name in self.source_spec if mapping is None else (mapping,):
             self._count_rows(name, chunks)
 
     def num_rows(self, mapping: str, chunks: Sequence[int] | None = None) -> int:
-        """Returns the samples of a mapping of split_binary chunks, from the file sizes.
-
-        Args:
-            mapping: name of the mapping.
-            chunks: as in `validate_files`.
-        """
+        """Returns the samples of a mapping, from the sizes of split_binary files, which are checked
+        as in `validate_files`."""
         counts = self._count_rows(mapping, chunks)
         if not counts:
             raise ValueError(

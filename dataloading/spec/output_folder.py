@@ -20,13 +20,9 @@ def data_set_folder(
     """Yields a new folder that takes its name when the block ends without error.
 
     Args:
-        directory: new or empty.
-        overwrite: also allow a folder that holds a data set, which is replaced at the end.
+        directory: see `check_replaceable`; unchanged after an error.
+        overwrite: replace a data set at the end.
         spec_file: name of the feature spec of that data set.
-
-    Raises:
-        ValueError: see `check_replaceable`.
-        OSError: the folder cannot be written or renamed; `directory` is unchanged.
     """
     check_replaceable(directory, overwrite, spec_file)
     with atomic_folder(directory, overwrite) as folder:
@@ -55,12 +51,7 @@ def check_replaceable(directory: Path, overwrite: bool = False, spec_file: str =
 
 
 def check_apart(directory: Path, read: Path, flag: str) -> None:
-    """Raises ValueError if replacing `directory` could remove what a run reads.
-
-    Args:
-        read: folder with the data.
-        flag: the flag that names it, for the message.
-    """
+    """Raises ValueError if replacing `directory` could remove the data in `read`, see `flag`."""
     ours, theirs = directory.resolve(), read.resolve()
     if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
         raise ValueError(

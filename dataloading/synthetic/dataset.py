@@ -43,9 +43,8 @@ class SyntheticDataset(SampleDataset):
     differ in their samples.
 
     Args:
-        spec: gives the features of the channels `numerical`, `categorical` and `label`, their
-            dtype, cardinality, hotness and alpha (default 1.1); no file is needed.
-            `synthetic_spec(...)` makes one from numbers.
+        spec: with the channels `numerical`, `categorical` and `label`, e.g. of `synthetic_spec`; no
+            file is needed. The alpha of a feature is 1.1 by default.
         split: `train`, `validation` or `test`.
         batch_size: the global batch size.
         num_rows: number of samples; or `num_batches`, the number of full global batches.
@@ -93,7 +92,6 @@ class SyntheticDataset(SampleDataset):
 
     @property
     def best_auc(self) -> float:
-        """The AUC of the teacher's probabilities on these samples: the best reachable one."""
         return self.statistics.best_auc
 
 
@@ -104,21 +102,19 @@ def write_dataset(
     seed: int = 0,
     layout: FeatureSpec | None = None,
 ) -> FeatureSpec:
-    """Writes generated rows as split binaries with a `feature_spec.yaml`, a block at a time.
-
-    The folder appears under its name only when it is whole.
+    """Writes generated samples as split binaries with a `feature_spec.yaml`, a block at a time.
 
     Args:
-        directory: new or empty.
-        spec: the features of the three channels, as for `SyntheticDataset`.
-        num_rows: split -> rows, e.g. `{"train": 1000, "test": 100}`; any names but those of the
-            keys of the metadata below.
+        directory: new or empty; it appears only when it is whole.
+        spec: as for `SyntheticDataset`.
+        num_rows: split -> samples, e.g. `{"train": 1000, "test": 100}`; any names.
+        seed: of the teacher and of the samples.
         layout: `spec` with the split_binary files to write, for each of these splits; a chunk's
-            rows are spread evenly over its files, and features in no channel are zeros. None: the
-            features of the three channels in our usual layout (`docs/data_format.md`).
+            samples are spread evenly over its files, and features in no channel are zeros. None:
+            the features of the three channels in our usual layout (`docs/data_format.md`).
 
     Returns:
-        The spec as written. Its metadata holds the seed and, per split, the rows, the click rate
+        The spec as written. Its metadata holds the seed and, per split, the samples, the click rate
         and the best and the expected AUC (None where all labels are equal).
     """
     directory = Path(directory)

@@ -72,7 +72,7 @@ def stored_spec(
     """Returns the spec with these features in files of our usual layout, named `origin`.
 
     Per split `label.bin`, `numerical.bin` (one more for each change of dtype) and one file per
-    categorical feature. A channel without features has no file.
+    categorical feature.
     """
     runs = numerical_runs({name: keys["dtype"] for name, keys in features.items()}, channels)
     groups = {"label": channels[LABEL_CHANNEL]}
@@ -119,9 +119,6 @@ class SyntheticRows:
 
     Samples are drawn in blocks of `BLOCK_ROWS`, each from its own generator, so that any of them
     can be reached directly; the last `cached_blocks` blocks are kept.
-
-    Raises:
-        ValueError: a negative seed, or a spec that nothing can be drawn for.
     """
 
     def __init__(self, spec: FeatureSpec, split: str, seed: int, cached_blocks: int = 4):

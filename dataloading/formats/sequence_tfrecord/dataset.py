@@ -32,25 +32,20 @@ _MAPPED_FILES = 128
 class SequenceOptions(LoaderOptions):
     """Options of the loader of histories.
 
-    Without `shuffle` samples come in file order. With it the order is new in each pass over the
-    data and a function of (seed, epoch, pass) and the size of the prebatches: these are permuted
-    (blocks of 64 samples without prebatches), then the samples within windows of 262,144 (of a
-    prebatch if that is larger).
-
     Attributes:
         with_labels: False reads no labels, which may be absent: `Batch.labels` is then `None`.
         with_negatives: False reads no negative histories, which are half of the ids; only an
             auxiliary loss needs them. `SequenceInputs.negative` is `()` then.
-        shuffle: shuffles the samples.
+        shuffle: a new order in each pass over the data, a function of (seed, epoch, pass) and the
+            size of the prebatches: these are permuted (blocks of 64 samples without prebatches),
+            then the samples within windows of 262,144 (of a prebatch if that is larger).
         seed: seed of the order.
-        drop_remainder: leaves out the samples of the epoch's last batch if that would be short;
-            with `shuffle` other ones in each epoch.
+        drop_remainder: leaves out the epoch's last batch if that would be short.
         repeat_count: passes over the data per epoch; 0 is 1. `num_rows` counts all of them.
-        cache: keeps samples in memory once they are decoded, in the smallest dtypes that hold
-            their ids: `cache_bytes` in total, e.g. 1.2 KB per sample for 400 ids of which half
-            need 4 bytes and half 2; on each rank, because a shuffle assigns other samples to a
-            rank in each pass. If that exceeds `cache_limit_bytes`, or without a cache, samples are
-            decoded again in each pass: prebatches that a shuffle uses stay, two windows of them.
+        cache: keeps decoded samples in memory, in the smallest dtypes that hold their ids, on each
+            rank, because a shuffle assigns other samples to a rank in each pass. If `cache_bytes`
+            exceeds `cache_limit_bytes`, or without a cache, samples are decoded again in each pass:
+            prebatches that a shuffle uses stay, two windows of them.
         cache_limit_bytes: memory limit of the cache.
         prebatch_size: expected samples per record, 0 or 1 for single samples. None: any.
     """
@@ -69,12 +64,9 @@ class SequenceOptions(LoaderOptions):
 class SequenceTFRecordDataset(SampleDataset):
     """The samples of one split of a data set of histories, `Batch`es of `SequenceInputs`.
 
-    Batches are independent of the number of samples per record and of the cache. Samples are
-    decoded, and copied from the buffer, under one lock: for one batch at a time.
-
-    Every sample is checked when it is decoded: ids must be in [0, `num_ids`) and labels be 0 or 1;
-    histories must not be longer than the spec allows, with padding (zeros) only before the first
-    id and at the same steps in all histories of the sample.
+    Batches are independent of the number of samples per record and of the cache. Every sample is
+    checked when it is decoded: ids must be in [0, `num_ids`), histories not longer than in the
+    spec, with padding (zeros) only before the first id and at the same steps in all of them.
 
     Args:
         spec: with the channels of `sequence_channels` and one chunk of type `tfrecord`.
@@ -87,8 +79,7 @@ class SequenceTFRecordDataset(SampleDataset):
         cache_bytes: memory that this takes or would take.
 
     Raises:
-        ValueError: the spec or a file is not as described here, the split is empty, or an
-            argument is out of range.
+        ValueError: the spec, a file or an argument does not fit, or there are no samples.
     """
 
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):

@@ -53,11 +53,7 @@ class DecodedReader:
         return sum(array.nbytes for array in self._arrays.values())
 
     def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
-        """See `SampleReader`.
-
-        Raises:
-            ValueError: a sample, or another one of its record, is invalid.
-        """
+        """See `SampleReader`; ValueError also for another invalid sample of a record."""
         if isinstance(samples, slice):
             samples = np.arange(samples.start, samples.stop)
         record = self._files.record_of(samples)

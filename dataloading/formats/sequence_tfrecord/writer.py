@@ -85,12 +85,8 @@ def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "M
     """Yields a writer for each mapping; the data set appears, whole, when the block ends well.
 
     Args:
-        directory: new or empty.
+        directory: new or empty; ValueError otherwise.
         spec: of `sequence_spec`.
-
-    Raises:
-        ValueError: `directory` is there and not empty.
-        OSError: a file could not be written.
     """
     with atomic_folder(directory) as partial:
         writers = {mapping: MappingWriter(partial, spec, mapping) for mapping in spec.source_spec}
@@ -105,11 +101,7 @@ def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "M
 
 
 class MappingWriter:
-    """The files of one mapping; at most a prebatch of samples waits in memory.
-
-    Attributes:
-        num_rows: samples that were added.
-    """
+    """The files of one mapping; at most a prebatch of the `num_rows` samples waits in memory."""
 
     def __init__(self, directory: Path, spec: FeatureSpec, mapping: str):
         (chunk,) = spec.source_spec[mapping]
@@ -122,11 +114,7 @@ class MappingWriter:
             self._stream = self._path.open("wb")
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
-        """Appends samples: integers `[samples, values]`, 0 or more, of each feature of the chunk.
-
-        Raises:
-            OSError: the file could not be written.
-        """
+        """Appends samples: integers `[samples, values]`, 0 or more, of each stored feature."""
         count = len(arrays[0])
         self.num_rows += count
         start = 0
@@ -149,11 +137,7 @@ class MappingWriter:
             stream.write(encode(dict(zip(self._features, arrays, strict=True))))
 
     def finish(self) -> None:
-        """Writes the remaining samples.
-
-        Raises:
-            OSError: a file could not be written.
-        """
+        """Writes the remaining samples."""
         self.close()
         for path in self._remainder:
             with write_errors_name(path), path.open("wb") as stream:
@@ -161,10 +145,6 @@ class MappingWriter:
                     self._write(stream, path)
 
     def close(self) -> None:
-        """Closes the file, however the writing ended.
-
-        Raises:
-            OSError: the remaining samples could not be written.
-        """
+        """Closes the file, however the writing ended."""
         with write_errors_name(self._path):
             self._stream.close()

@@ -8,7 +8,7 @@ from dataloading.formats.split_tfrecords.folder_format import read_format
 from dataloading.formats.split_tfrecords.gather import gather, gather_ragged
 from dataloading.formats.tfrecord.framing import RecordError, is_intact
 from dataloading.formats.tfrecord.index import RecordIndex
-from dataloading.formats.tfrecord.wire import DTYPES, Tensor, tensors_of
+from dataloading.formats.tfrecord.wire import Tensor, tensors_of
 from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
@@ -69,11 +69,6 @@ class RecordChunk:
                 f"{folder}: {stored} values per row; the feature spec has {self._hotness} "
                 f"(features {', '.join(features)}): correct the features or their hotness there"
             )
-        if self.dtype not in DTYPES.values():
-            raise ValueError(
-                f"{folder}: dtype is {stated.dtype}; the loader reads "
-                f"{', '.join(sorted({dtype.name for dtype in DTYPES.values()}))}"
-            )
 
     def _inspect(self, content: memoryview, start: int, stop: int) -> tuple[int, int, int, int]:
         """Returns samples, offset and number of values, and offset of the row splits."""
@@ -128,11 +123,9 @@ class RecordChunk:
         return int(self._num_values.sum())
 
     def locate(self, sample: int) -> tuple[str, int]:
-        """See `OpenChunk`."""
         return self._index.locate(sample)
 
     def read(self, samples: slice | np.ndarray) -> Samples:
-        """See `OpenChunk`."""
         read = self._read_run if isinstance(samples, slice) else self._read_scattered
         content, lengths = read(samples)
         values = content.view(self.dtype)

@@ -29,8 +29,7 @@ class SplitTFRecordsDataset(SampleDataset):
         options: see `StoredOptions`.
 
     Raises:
-        ValueError: the spec lacks something, a file is missing or incomplete, there are no
-            samples, or an argument is out of range.
+        ValueError: the spec, a file or an argument does not fit, or there are no samples.
     """
 
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
@@ -49,11 +48,8 @@ class SplitTFRecordsDataset(SampleDataset):
 
 
 def length_faults(spec: FeatureSpec, mapping: str, opened: dict[int, RecordChunk]) -> Iterator[str]:
-    """Yields a message for each of these chunks that lacks samples or prebatches, or has too many.
-
-    Args:
-        opened: chunks by their numbers in the mapping.
-    """
+    """Yields a message for each of these chunks (number in the mapping -> chunk) that lacks samples
+    or prebatches, or has too many."""
     chunks = spec.source_spec[mapping]
     first = next(iter(opened), None)
     for index, chunk in opened.items():

@@ -12,8 +12,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
+from dataloading.formats.tfrecord.wire import DTYPES
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
@@ -25,6 +24,7 @@ from dataloading.spec.feature_spec import (
 FORMAT_FILE = "format.json"
 LENGTH_FILE = "length.json"
 CHUNK_TYPE = "tfrecord"
+_DTYPES = sorted({"bool", *(dtype.name for dtype in DTYPES.values())})
 # Keys that the original writes; a file without one of these was not made by it or by us.
 _NEEDED = ("format", "dtype", "multihot", "feature_name", "num_features")
 
@@ -73,9 +73,9 @@ def read_format(folder: Path) -> Format:
             raise ValueError(f"{path}: {key} is missing; needed: {', '.join(_NEEDED)}")
     rules = {
         "format": (lambda v: v == "tfrecords", "tfrecords"),
-        "dtype": (_is_number_dtype, "a dtype of numbers, such as int32"),
+        "dtype": (lambda v: v in _DTYPES, f"one of {', '.join(_DTYPES)}"),
         "multihot": (lambda v: isinstance(v, bool), "true or false"),
-        "feature_name": (_is_text, "a string"),
+        "feature_name": (lambda v: isinstance(v, str), "a string"),
         "num_features": (_is_count, "a whole number, 0 or more"),
         "batches_per_file": (_is_count_or_none, "a whole number, 1 or more"),
         "prebatch": (_is_count_or_none, "a whole number, 1 or more"),
@@ -173,15 +173,3 @@ def _is_count(value) -> bool:
 
 def _is_count_or_none(value) -> bool:
     return value is None or (_is_count(value) and value > 0)
-
-
-def _is_text(value) -> bool:
-    # JSON can write half of a character, which has no bytes.
-    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
-
-
-def _is_number_dtype(value) -> bool:
-    try:
-        return isinstance(value, str) and np.dtype(value).kind in "biuf"
-    except (TypeError, ValueError, SyntaxError):  # NumPy has a grammar of them
-        return False

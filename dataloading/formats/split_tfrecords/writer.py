@@ -74,12 +74,7 @@ class SplitTFRecordsWriter:
             )
 
     def add(self, arrays: Sequence[Samples]) -> None:
-        """Appends samples, one array per column.
-
-        Raises:
-            ValueError: numerical values that the dtype of their folder does not hold exactly.
-            OSError: a file could not be written.
-        """
+        """Appends samples, one array per column; ValueError for what `exactly` refuses."""
         for name, folder in self._folders.items():
             parts = [arrays[number] for number in self._columns_of[name]]
             if name == "numerical":
@@ -88,11 +83,7 @@ class SplitTFRecordsWriter:
             folder.add(np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0])
 
     def close(self) -> list[dict]:
-        """Writes the remaining samples and the JSON files; returns the chunks of the mapping.
-
-        Raises:
-            OSError: a file could not be written.
-        """
+        """Writes the remaining samples and the JSON files; returns the chunks of the mapping."""
         chunks = []
         for name, folder in self._folders.items():
             files = [f"{self._mapping}/{name}/{file}" for file in folder.close()]

@@ -13,10 +13,8 @@ class RecordIndex:
     """The records of several files, numbered consecutively.
 
     Opening reads the headers of all records once (2 microseconds each). A checksum is verified when
-    its record is first read.
-
-    The files are mapped, not loaded. A map needs a descriptor, of which a process often has 1,024
-    and a data set can have more files. So only the most recently used ones stay mapped; mapping
+    its record is first read. The files are mapped, not loaded. A map needs a descriptor, of which a
+    process often has 1,024 and a data set can have more files: `max_mapped` stay mapped. Mapping
     one again takes microseconds, and its bytes are still in the page cache.
 
     Args:
@@ -29,7 +27,6 @@ class RecordIndex:
         check: checks a record, by its number, after its checksum.
 
     Attributes:
-        num_files: number of files.
         content: file number -> its bytes, uint8 `[size]`; raises ValueError if it has changed.
         files, starts, stops: int64 `[records]`; file of each record, and its content there.
         facts: int64 `[num_facts, records]`.
@@ -37,7 +34,6 @@ class RecordIndex:
         prebatch: maximum number of samples per record.
 
     Raises:
-        OSError: a file cannot be read.
         ValueError: a file is truncated or damaged.
     """
 
@@ -120,11 +116,7 @@ class RecordIndex:
         return np.searchsorted(self.first_rows, rows, side="right") - 1
 
     def verify(self, numbers: np.ndarray) -> None:
-        """Verifies those of these records that are read for the first time.
-
-        Raises:
-            ValueError: a checksum differs.
-        """
+        """Verifies those of these records that are read for the first time; raises ValueError."""
         verified = self._verified[numbers]
         if verified.all():
             return

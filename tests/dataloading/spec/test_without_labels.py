@@ -180,8 +180,7 @@ def test_a_rank_that_cannot_count_its_rows_says_so(ids_only):
         (ids_only.base_directory / file).unlink()
     with pytest.raises(
         ValueError,
-        match=r"f.yaml: source_spec: mapping 'test': nothing of a row is read here, and no chunk "
-        r"has all its files in .*put those of one chunk there, e.g. x.bin",
+        match=r"f.yaml: source_spec: mapping 'test': chunk 0: file 'x.bin' is not there",
     ):
         RawBinaryDataset(ids_only, "test", 8, with_labels=False, global_features=[])
 
