@@ -144,7 +144,7 @@ class _SeriesReader:
         self.columns = tuple(self._arrays)
         self.num_samples = len(series.items)
 
-    def read(self, samples: slice, columns: Sequence[Column]) -> list[np.ndarray]:
+    def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
         return [self._arrays[column][samples] for column in columns]
 
 

@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.pipeline.shuffle import padded_shares
-
 
 class Ragged(NamedTuple):
     """Ids of samples; sample i has `values[row_splits[i]:row_splits[i + 1]]`, possibly none.
@@ -49,15 +47,6 @@ def cut_samples(samples: Samples, start: int, stop: int) -> Samples:
     return Ragged(samples.values[row_splits[0] : row_splits[-1]], row_splits - row_splits[0])
 
 
-def take_samples(samples: Samples, index: np.ndarray) -> Samples:
-    """Returns the samples with these numbers, in this order."""
-    if not isinstance(samples, Ragged):
-        return samples.take(index, axis=0)
-    starts = samples.row_splits[:-1].take(index)
-    lengths = samples.row_splits[1:].take(index) - starts
-    return Ragged.from_lengths(samples.values.take(ranges(starts, lengths)), lengths)
-
-
 def concatenate_samples(pieces: Sequence[Samples]) -> Samples:
     """Returns the samples of all pieces, which are of one kind, one after the other."""
     if not isinstance(pieces[0], Ragged):
@@ -66,12 +55,3 @@ def concatenate_samples(pieces: Sequence[Samples]) -> Samples:
         np.concatenate([piece.values for piece in pieces]),
         np.concatenate([np.diff(piece.row_splits) for piece in pieces]),
     )
-
-
-def lay_out_samples(samples: Samples, world_size: int) -> Samples:
-    """Returns a global batch rank by rank, each share with the padding of `share_of_rank`."""
-    is_ragged = isinstance(samples, Ragged)
-    num_samples = len(samples.row_splits) - 1 if is_ragged else len(samples)
-    if num_samples % world_size == 0:
-        return samples
-    return take_samples(samples, padded_shares(num_samples, world_size))

@@ -6,6 +6,7 @@ TensorFlow is imported with the first pipeline, so that tools which only copy sa
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,12 +15,14 @@ import numpy as np
 
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
 from dataloading.pipeline.columns import Column, Role, SampleReader
-from dataloading.pipeline.ragged import Ragged, Samples, concatenate_samples, lay_out_samples
+from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.pipeline.shuffle import (
     BlockShuffle,
     FileOrder,
     check_position,
     check_shares,
+    cut,
+    padded_shares,
     share_of_rank,
 )
 
@@ -210,26 +213,22 @@ class SampleDataset:
         first = start_row + int(index) * self.batch_size
         size = min(self.batch_size, self.num_rows - first)
         begin, end, length = share_of_rank(size, self.rank, self.world_size)
-        padding = length - (end - begin)
+        weights = np.zeros((length, 1), np.float32)
+        weights[: end - begin] = length * self.world_size / size
+        samples = self._order.rows(epoch, first, first + size)
+        if size < length * self.world_size:
+            # A slice becomes an array of numbers.
+            samples = np.r_[samples][padded_shares(size, self.world_size)]
+        own = cut(samples, self.rank * length, (self.rank + 1) * length)
         try:
-            shared = self._read(epoch, first, first + size, self._global) if self._global else []
-            own = self._read(epoch, first + begin, first + end, self._local)
-            filler = self._read(epoch, first, first + 1, self._local) if padding else []
+            arrays = self._reader.read(own, self._local)
+            if self._global:
+                arrays += self._reader.read(samples, self._global)
         except ValueError as error:
             self.failure = str(error)
             raise
-        weights = np.zeros((length, 1), np.float32)
-        weights[: end - begin] = length * self.world_size / size
-        if padding:
-            own = [
-                concatenate_samples([array, *[sample] * padding])
-                for array, sample in zip(own, filler, strict=True)
-            ]
-        shared = [lay_out_samples(array, self.world_size) for array in shared]
-        arrays = []
-        for array in (*own, *shared, weights):
-            arrays += array if isinstance(array, Ragged) else [array]
-        return arrays
+        parts = [array if isinstance(array, Ragged) else [array] for array in arrays]
+        return [*itertools.chain(*parts), weights]
 
     def stored_rows(self, start: int, stop: int) -> list[Samples]:
         """Returns samples of epoch 0 as they are stored, one array per column; for tools.
@@ -237,10 +236,7 @@ class SampleDataset:
         Raises:
             ValueError: a value is invalid.
         """
-        return self._read(0, start, stop, self.columns)
-
-    def _read(self, epoch: int, start: int, stop: int, columns: Sequence[Column]) -> list[Samples]:
-        return self._reader.read(self._order.rows(epoch, start, stop), columns)
+        return self._reader.read(self._order.rows(0, start, stop), self.columns)
 
 
 def _with_shape(tensors, column: Column):

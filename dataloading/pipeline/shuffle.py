@@ -125,6 +125,13 @@ def share_of_rank(num_rows: int, rank: int, world_size: int) -> tuple[int, int, 
     return begin, end, base + (1 if longer else 0)
 
 
+def cut(samples: slice | np.ndarray, start: int, stop: int) -> slice | np.ndarray:
+    """Returns the samples `start` to `stop - 1` of these."""
+    if isinstance(samples, slice):
+        return slice(samples.start + start, samples.start + stop)
+    return samples[start:stop]
+
+
 def padded_shares(num_rows: int, world_size: int) -> np.ndarray:
     """Returns the samples of a global batch rank by rank, int64 `[length * world_size]`.
 

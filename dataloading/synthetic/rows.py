@@ -177,8 +177,12 @@ class SyntheticRows:
         labels = generator.random(BLOCK_ROWS) < probabilities(logits)
         return [*numerical, *ids, labels[:, None].astype(self.columns[-1].dtype)], logits
 
-    def read(self, samples: slice, columns: Sequence[Column]) -> list[np.ndarray]:
-        """See `SampleReader`; samples are generated in their order only."""
+    def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
+        """Generates all samples from the first to the last one."""
+        if not isinstance(samples, slice):
+            first, last = int(samples.min()), int(samples.max())
+            arrays = self.read(slice(first, last + 1), columns)
+            return [array[samples - first] for array in arrays]
         pieces = []
         first = samples.start // BLOCK_ROWS * BLOCK_ROWS
         for start in range(first, max(samples.start + 1, samples.stop), BLOCK_ROWS):

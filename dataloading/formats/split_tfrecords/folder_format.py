@@ -73,7 +73,7 @@ def read_format(folder: Path) -> Format:
             raise ValueError(f"{path}: {key} is missing; needed: {', '.join(_NEEDED)}")
     rules = {
         "format": (lambda v: v == "tfrecords", "tfrecords"),
-        "dtype": (lambda v: v in _DTYPES, f"one of {', '.join(_DTYPES)}"),
+        "dtype": (lambda v: v in _DTYPES, ", ".join(_DTYPES)),
         "multihot": (lambda v: isinstance(v, bool), "true or false"),
         "feature_name": (lambda v: isinstance(v, str), "a string"),
         "num_features": (_is_count, "a whole number, 0 or more"),

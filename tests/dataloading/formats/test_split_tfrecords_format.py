@@ -9,13 +9,7 @@ import tensorflow as tf
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.folder_format import Format, read_format
 from dataloading.formats.split_tfrecords.gather import gather, gather_ragged
-from dataloading.pipeline.ragged import (
-    Ragged,
-    concatenate_samples,
-    cut_samples,
-    lay_out_samples,
-    take_samples,
-)
+from dataloading.pipeline.ragged import Ragged, concatenate_samples, cut_samples
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of
 
@@ -290,21 +284,11 @@ def as_lists(rows: Ragged) -> list[list[int]]:
 
 def test_ragged_rows_by_hand():
     rows = ragged([1, 2], [], [3], [4, 5, 6])
-    assert as_lists(take_samples(rows, np.array([3, 1, 0, 3]))) == [
-        [4, 5, 6],
-        [],
-        [1, 2],
-        [4, 5, 6],
-    ]
-    assert as_lists(take_samples(rows, np.array([], np.int64))) == []
     assert as_lists(cut_samples(rows, 1, 3)) == [[], [3]]
     assert as_lists(concatenate_samples([cut_samples(rows, 2, 4), ragged([]), rows])) == [
         *([3], [4, 5, 6], []),
         *([1, 2], [], [3], [4, 5, 6]),
     ]
-    # Three ranks have two rows, one and one; the missing ones are copies of the first row.
-    assert as_lists(lay_out_samples(rows, 3)) == [[1, 2], [], [3], [1, 2], [4, 5, 6], [1, 2]]
-    assert lay_out_samples(rows, 2) is rows
 
 
 def test_too_many_ids_for_row_splits_of_32_bits():
