@@ -27,6 +27,7 @@ from benchmarks.quality.recipe_runs import (
     read_kept,
     run,
     study_page,
+    study_parser,
     summary_of,
 )
 
@@ -50,18 +51,12 @@ GROCERY = ("--global_batch_size=1024", "--embedding_dim=16", "--decay_steps=0")
 
 
 class QualityCase(NamedTuple):
-    """A data set and a recipe.
+    """A data set and a recipe."""
 
-    Attributes:
-        prepare: writes the data set into a folder.
-        script: of the recipe.
-        flags: of both trainings.
-        tuned: flags of the documentation; None if it has none for this data set.
-    """
-
-    prepare: Callable[[Path, Path], Path]
-    script: str
-    flags: tuple[str, ...] = ()
+    prepare: Callable[[Path, Path], Path]  # writes the data set into a folder
+    script: str  # of the recipe
+    flags: tuple[str, ...] = ()  # of both trainings
+    # flags of the documentation; None if it has none for this data set
     tuned: tuple[str, ...] | None = None
 
 
@@ -158,11 +153,8 @@ def results_table(results: dict[str, dict]) -> list[str]:
 
 def main() -> int:
     """Prepares, trains, evaluates and writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--data", type=Path, required=True)
+    parser = study_parser(__doc__, seeds=3)
     parser.add_argument("--work", type=Path, required=True, help="folder of prepared data sets")
-    parser.add_argument("--output", type=Path, required=True, help="the page, Markdown")
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=list(CASES), help="rows of the table")
     parser.add_argument("--no_tuned", action="store_true", help="leave the tuned flags out")
     args = parser.parse_args()
@@ -175,16 +167,14 @@ def main() -> int:
             measure(name, args, results[name])
         finally:
             keep(path, results[name])
-    page = study_page(
-        "Quality without flags",
-        "default_settings",
-        "AUC on the test split, of `ncf.py` HR@10: means over seeds (lowest, highest), and median",
-        "seconds of the whole training command. Simple: popularity of the item (NCF, SIM, DIEN and",
-        "DIN), else logistic regression on one-hot ids and numerical features.",
-        "",
-        *results_table(results),
-    )
-    return page.finish(args.output)
+    facts = [
+        "AUC on the test split, of `ncf.py` HR@10: means over seeds (lowest, highest), and median "
+        "seconds of the whole training command",
+        "simple: popularity of the item (NCF, SIM, DIEN and DIN), else logistic regression on "
+        "one-hot ids and numerical features",
+    ]
+    title, name = "Quality without flags", "default_settings"
+    return study_page(title, name, facts, results_table(results)).finish(args.output)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     make bench-op
     python -m benchmarks.dot_interaction --output benchmarks/results/dot_interaction_CPU_YYYYMM.md
 
-Three comparisons, each interleaved, the order alternating from round to round:
+Three comparisons:
 
 - the op on [batch, features, dim] compared with the package's `reference.py`, the plain version,
   and with this toolkit's own `dot_tensorflow`, whose gradient is written by hand;
@@ -25,14 +25,17 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import tensorflow as tf
+from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops, reference
 
+from benchmarks.dlrm_training import __main__ as dlrm_training
 from benchmarks.dlrm_training import workload
-from benchmarks.dlrm_training.__main__ import LOSS_TOLERANCE
-from benchmarks.dlrm_training.__main__ import OURS as OUR_TRAINING
 from benchmarks.harness import machine, report
 from benchmarks.harness.report import Page, summary, table
-from benchmarks.harness.training import Case, TrainingMeasurements, in_turn
+from benchmarks.harness.training import TrainingMeasurements, in_turn
 from benchmarks.harness.worker import timed_ms
+from nn.layers.fused_op import custom_op
+from nn.layers.interaction import DotInteraction, pairwise_dots
 
 TARGET_RATIO = 3
 BATCH, FEATURES, DIM = 8192, workload.NUM_FEATURES, workload.EMBEDDING_DIM
@@ -43,17 +46,7 @@ STEP_SIDES = {"dot_custom": OP, "dot_tensorflow": OURS}
 
 
 def interactions(dtype: str, apart: bool) -> dict[str, Callable]:
-    """The sides of a comparison: functions of (features, bottom).
-
-    Args:
-        dtype: "float32" or "bfloat16".
-        apart: embeddings and bottom MLP output lie apart, as in the model.
-    """
-    import tensorflow as tf
-    from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops, reference
-
-    from nn.layers.interaction import DotInteraction, pairwise_dots
-
+    """Functions of (features, bottom); `apart`: of tensors that lie apart, as in the model."""
     if apart:
         return {
             side: DotInteraction(name, dtype="mixed_bfloat16" if dtype == "bfloat16" else dtype)
@@ -77,8 +70,6 @@ class InteractionSide:
     """One way to compute the interaction: its forward pass, and forward and backward together."""
 
     def __init__(self, interact: Callable, dtype: str, apart: bool):
-        import tensorflow as tf
-
         generator = np.random.default_rng(1)
         shapes = [(BATCH, FEATURES - apart, DIM), (BATCH, DIM), (BATCH, workload.PADDED_WIDTH)]
         # From NumPy: TensorFlow keeps the memory of what it drops, and would use it again.
@@ -107,8 +98,6 @@ class InteractionSide:
 
 def extra_mib(side: str, dtype: str, apart: bool) -> float:
     """Memory of a first forward and backward pass beyond inputs, output and gradients."""
-    import tensorflow as tf
-
     measured = InteractionSide(interactions(dtype, apart)[side], dtype, apart)
     measured.call(BOTH, samples=1)  # everything but the tensors is there now
     gc.collect()
@@ -128,8 +117,6 @@ def extra_mib_of_a_process(*what) -> float:
 
 def check_same_results(sides: dict[str, InteractionSide]) -> None:
     """Raises RuntimeError if the sides do not compute the same."""
-    import tensorflow as tf
-
     results = {
         name: [tf.cast(x, tf.float32).numpy() for x in tf.nest.flatten(side.call(BOTH, 64))]
         for name, side in sides.items()
@@ -157,18 +144,11 @@ def measure_calls(
 
 
 def measure_steps(args: argparse.Namespace) -> TrainingMeasurements:
-    sides = [OUR_TRAINING._replace(name=name, flags=("--interaction", name)) for name in STEP_SIDES]
+    ours = dlrm_training.OURS
+    sides = [ours._replace(name=name, flags=("--interaction", name)) for name in STEP_SIDES]
     cases = [
-        Case(
-            precision,
-            sides,
-            workload.BATCH_SIZE,
-            {"flags": {"amp": precision == "bfloat16"}},
-            LOSS_TOLERANCE[precision],
-            args.step_rounds,
-            warmup_steps=WARM_UP_CALLS,
-        )
-        for precision in workload.PRECISIONS
+        case._replace(sides=sides, parts=(), products=())
+        for case in dlrm_training.cases_of(args.step_rounds, WARM_UP_CALLS)
     ]
     measurements, num_rows = TrainingMeasurements(cases), workload.NUM_BATCHES * workload.BATCH_SIZE
     measurements.measure_all(
@@ -194,19 +174,10 @@ def calls_table(times, memory: dict[str, float]) -> list[str]:
 
 
 def facts_of(args: argparse.Namespace) -> list[str]:
-    import tensorflow as tf
-
-    from nn.layers.fused_op import custom_op
-
     return [
         f"TensorFlow {tf.__version__}; the op's instruction set: {custom_op().cpu_isa()}",
         f"{BATCH:,} samples x {FEATURES} features x {DIM}, {args.threads} threads; median "
         "[quartiles] over the rounds, which alternate",
-        "`plain`: the package's `reference.py`, that is the whole Gram matrix, a gather of its "
-        "triangle and TensorFlow's own gradients; `dot_tensorflow`: this toolkit's version in "
-        "TensorFlow's operations, with a gradient of its own",
-        "extra memory: the peak of a forward and backward pass beyond inputs, output and "
-        "gradients, in a process of its own",
     ]
 
 
@@ -218,8 +189,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory_of", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-
-    import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)
     if args.memory_of:

@@ -48,9 +48,7 @@ def write_rows(directory: Path, num_rows: int) -> FeatureSpec:
 def measure(cases: Mapping[str, Callable], repeats: int) -> dict[str, np.ndarray]:
     """Million samples per second of passes over all rows, cases in turn; the first does not count.
 
-    Args:
-        cases: make a loader, within the time of a pass.
-        repeats: passes of each case.
+    A case makes its loader within the time of a pass.
     """
     speeds = {name: [] for name in cases}
     for epoch in range(1 + repeats):

@@ -14,7 +14,6 @@ random. The files have no times, so ml-1m's held-out interaction is drawn with a
 popularity to the power that makes the ranking by popularity as good as on the test.
 """
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from benchmarks.quality.recipe_runs import (
     read_kept,
     run,
     study_page,
+    study_parser,
     summary_of,
 )
 from benchmarks.quality.simple_models import popularity, popularity_of
@@ -44,20 +44,14 @@ METRICS = ("hr@10", "ndcg@10")
 
 
 class Task(NamedTuple):
-    """A data set with published results.
+    """A data set with published results."""
 
-    Attributes:
-        folder: in --data.
-        published: HR@10 and NDCG@10 of NeuMF in DeepCF (Deng et al., AAAI 2019).
-        popular: published HR@10 of the ranking by popularity that held-out interactions must have,
-          too; None: they are drawn uniformly.
-        candidates: settings to choose from.
-    """
-
-    folder: str
-    published: tuple[float, float]
+    folder: str  # in --data
+    published: tuple[float, float]  # HR@10 and NDCG@10 of NeuMF in DeepCF (Deng et al., AAAI 2019)
+    # published HR@10 of the ranking by popularity that held-out interactions must have, too;
+    # None: they are drawn uniformly
     popular: float | None
-    candidates: dict[str, tuple[str, ...]]
+    candidates: dict[str, tuple[str, ...]]  # settings to choose from
 
 
 # A learning rate that falls to 0 at the last step, so that the last epoch is the best one.
@@ -230,10 +224,7 @@ def settings_table(name: str, result: dict[str, Any]) -> list[str]:
 
 def main() -> int:
     """Prepares, chooses, trains and writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True, help="the page, Markdown")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser = study_parser(__doc__, seeds=5)
     parser.add_argument("--only", choices=list(TASKS), help="one data set")
     parser.add_argument("--kept", type=Path, help="JSON file: keeps the results so far")
     args = parser.parse_args()
@@ -243,18 +234,16 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as temporary:
                 results[name] = measure(TASKS[name], args.data, args.seeds, Path(temporary))
             keep(args.kept, results)
-    page = study_page(
-        "Accuracy of NeuMF on the splits of published papers",
-        "ncf_accuracy",
-        "Settings: the best NDCG@10 on a training interaction of each user held out, of Last.fm at",
-        "random, of MovieLens as popular as the test's (the files have no times; see the script),",
-        f"among 99 drawn negatives, with seed {CHOOSING_SEED}. Then other seeds train on all",
-        "training interactions and look at the test file once, after the last epoch.",
-        "Published: NeuMF in DeepCF (AAAI 2019); popularity: an item's number of interactions;",
-        "to the target: until the published HR@10, with an evaluation after each epoch, one seed.",
-        "",
-        *results_table(results),
-    )
+    facts = [
+        "settings: the best NDCG@10 on a training interaction of each user held out, of Last.fm at "
+        "random, of MovieLens as popular as the test's (the files have no times; see the script), "
+        f"among 99 drawn negatives, with seed {CHOOSING_SEED}. Then other seeds train on all "
+        "training interactions and look at the test file once, after the last epoch",
+        "published: NeuMF in DeepCF (AAAI 2019); popularity: an item's number of interactions",
+        "to the target: until the published HR@10, with an evaluation after each epoch, one seed",
+    ]
+    title = "Accuracy of NeuMF on the splits of published papers"
+    page = study_page(title, "ncf_accuracy", facts, results_table(results))
     for name, result in results.items():
         title = f"Settings tried on {name}, by the held-out training interaction"
         page.add(title, *settings_table(name, result))

@@ -45,10 +45,7 @@ def prepare(log: Path, folder: Path) -> None:
 def unseen(users: np.ndarray, num_items: int, keys: np.ndarray) -> np.ndarray:
     """Items that are drawn again while the user touched them, [n, NUM_NEGATIVES].
 
-    Args:
-        users: [n].
-        num_items: number of items.
-        keys: user * num_items + item of all interactions, ascending.
+    keys: user * num_items + item of all interactions, ascending.
     """
     random = np.random.default_rng(SEED)
     drawn = random.integers(0, num_items, len(users) * NUM_NEGATIVES)

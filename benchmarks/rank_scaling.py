@@ -121,22 +121,14 @@ def _mpi_version() -> str:
 
 
 def page_of(measurements: TrainingMeasurements, args, missing: dict[str, str]) -> Page:
-    """The page.
-
-    Args:
-        measurements: the first side is the one rank.
-        args: the command's arguments.
-        missing: launchers that this machine does not have, and why.
-    """
+    """The page; `missing` are launchers that this machine does not have, and why."""
     facts = [
         f"TensorFlow {measurements.version(measurements.ours)}, "
         f"Horovod {importlib.metadata.version('horovod')}, {_mpi_version()}",
         *(f"not measured, {launcher}: {why}" for launcher, why in missing.items()),
-        f"the recipe `dlrm.py` with its loader: {workload.describe(args.table_rows)}, SGD; every "
-        "table on one rank, as the default plan places them",
-        "a side is one process per rank; the others are stopped during its turn of "
-        f"{args.steps} steps, {args.rounds} rounds after {args.warmup_rounds} to warm up; median "
-        "[quartiles] over the rounds, ratios taken within a round",
+        f"the recipe `dlrm.py` with its loader: {workload.describe(args.table_rows)}, SGD",
+        f"{args.steps} steps per turn, {args.rounds} rounds after {args.warmup_rounds} to warm up; "
+        "median [quartiles] over the rounds, ratios taken within a round",
     ]
     for case, losses in measurements.first_losses.items():
         values = ", ".join(f"{loss:.5f}" for loss in losses)
@@ -166,13 +158,9 @@ def _cpu_table(measurements: TrainingMeasurements) -> list[str]:
             total = "" if rank else f"{by_rank.sum():.0f}"
             gib = f"{ranks[rank]['peak_kib'] / 2**20:.2f}"
             rows.append((case, side, rank, f"{user:.0f}", f"{system:.0f}", total, gib))
-    columns = ("case", "side", "rank", "program", "system", "sum of the ranks", "GiB")
-    return [
-        "Median CPU milliseconds per step in the program and in the system. Memory: the largest "
-        "resident size of a rank.",
-        "",
-        *table(columns, rows, num_text=2),
-    ]
+    columns = ("case", "side", "rank", "ms in the program", "ms in the system")
+    columns += ("sum of the ranks", "peak GiB")
+    return table(columns, rows, num_text=2)
 
 
 def _bytes_table(measurements: TrainingMeasurements) -> list[str]:
@@ -182,22 +170,12 @@ def _bytes_table(measurements: TrainingMeasurements) -> list[str]:
             sent = [described["sent"][kind] for kind in KINDS]
             rows.append((name, rank, *(f"{size / 1e6:.1f}" for size in (*sent, sum(sent)))))
     columns = ("ids", "vectors", "gradients of vectors", "copied tables", "dense gradients", "sum")
-    return [
-        "MB (10^6 bytes) per step that a rank sends to others, by the plan of the tables "
-        "(`nn/embedding/planner/traffic.py`); dense gradients in a ring: 2 (n - 1) / n of their "
-        "size. The plan of a batch is the same with each launcher.",
-        "",
-        *table(("case", "rank", *columns), rows),
-    ]
+    note = "MB (10^6 bytes) per step that a rank sends to others, by the plan of the tables."
+    return [note, "", *table(("case", "rank", *columns), rows)]
 
 
 def _parts_tables(measurements: TrainingMeasurements) -> list[str]:
-    lines = [
-        "Milliseconds per step from TensorFlow's trace of the real step on every rank, one "
-        "operation at a time (`--inter_op_parallelism 1`). An exchange has the time in which it "
-        "is under way and nothing else runs on its rank: moving bytes, and waiting for the other "
-        "ranks."
-    ]
+    lines = ["Milliseconds per step from TensorFlow's trace of the real step on every rank."]
     for name in measurements.cases:
         columns = {
             f"{side}: rank {rank}": parts

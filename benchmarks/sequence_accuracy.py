@@ -8,7 +8,6 @@ and the number of epochs, are chosen by the validation events with one seed; the
 trained with other seeds and looks at the test events once, at the end.
 """
 
-import argparse
 import itertools
 import sys
 import tempfile
@@ -19,7 +18,15 @@ import numpy as np
 
 from benchmarks.harness.report import table
 from benchmarks.quality import data_sets
-from benchmarks.quality.recipe_runs import keep, log_of, mean_and_range, read_kept, run, study_page
+from benchmarks.quality.recipe_runs import (
+    keep,
+    log_of,
+    mean_and_range,
+    read_kept,
+    run,
+    study_page,
+    study_parser,
+)
 from benchmarks.quality.simple_models import sequence_popularity
 
 MODELS = {
@@ -70,12 +77,9 @@ def choose(records: Path, folder: Path, flags: Sequence[str], epochs: int) -> di
 
 def main() -> int:
     """Prepares, chooses, trains and writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True, help="the page, Markdown")
+    parser = study_parser(__doc__, seeds=5)
     parser.add_argument("--chosen", type=Path, help="JSON file: keeps the choice")
     parser.add_argument("--epochs", type=int, default=5, help="most epochs to choose from")
-    parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()
     chosen, rows = read_kept(args.chosen), []
     with tempfile.TemporaryDirectory() as temporary:
@@ -96,19 +100,17 @@ def main() -> int:
         parquet = data_sets.parquet_of(records)
         popular = [f"{sequence_popularity(parquet, m):.4f}" for m in ("validation", "test")]
     columns = ("model", "settings", "epochs", "validation AUC (one seed)", "mean test AUC (range)")
-    page = study_page(
-        "Accuracy of the sequential models on amazon_grocery",
-        "sequence_accuracy",
-        "All 14,681 users (3 events or more), 8,687 items, 121,892 events. The last event of a",
-        "user is the test event, the one before the validation event; each with a random item.",
-        f"Settings: the best of {CHOICES} and up to {args.epochs} epochs by",
-        f"the validation AUC of seed {CHOOSING_SEED}. Then {args.seeds} other seeds look at the",
-        "test events once, after the last epoch.",
-        f"All: {' '.join(COMMON)}; other flags at their defaults.",
-        "",
-        *table(columns, [*rows, ("popularity", "", "", *popular)], num_text=2),
-    )
-    return page.finish(args.output)
+    facts = [
+        "the last event of a user is the test event, the one before the validation event; each "
+        "with a random item",
+        f"settings: the best of {CHOICES} and up to {args.epochs} epochs by the validation AUC of "
+        f"seed {CHOOSING_SEED}. Then {args.seeds} other seeds look at the test events once, after "
+        "the last epoch",
+        f"all: {' '.join(COMMON)}; other flags at their defaults",
+    ]
+    results = table(columns, [*rows, ("popularity", "", "", *popular)], num_text=2)
+    title = "Accuracy of the sequential models on amazon_grocery"
+    return study_page(title, "sequence_accuracy", facts, results).finish(args.output)
 
 
 if __name__ == "__main__":

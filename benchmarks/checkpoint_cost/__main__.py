@@ -55,20 +55,6 @@ SETTINGS = {
 }
 
 
-# Sections of the page, each with a table of `figures`.
-NOTES = {
-    "Training with and without saving": "Turns differ by some percent with or without saves. The "
-    "cost within a turn does not feel it: the training's wait, and the extra time of the "
-    f"{STEPS_AFTER} steps after a save over the later ones of the same turn.",
-    "Seconds that a save adds": "To those of the steps without; the steps are slower while the "
-    "thread writes. CPU: all threads of the process.",
-    "A save": "Memory: the largest resident size (VmHWM) in turns with a save, in those without "
-    "after the first save, and in steps before it.",
-    "Parts of a save": "Seconds and MiB/s of each part alone, one thread, of the same blocks; "
-    "nothing is trained. The training waits for the first four, a thread does the rest. Medians.",
-}
-
-
 def cost_within_turn(turn: dict) -> float:
     """Cost of a save to the turn that it begins: what training waits, and what the next steps take
     more than the later ones of the same turn."""
@@ -132,7 +118,7 @@ def figures(measured: Mapping, num_samples: int) -> dict[str, dict[str, object]]
             "saving": f"{saving_mib.max():,.0f}",
             "more than before": f"{saving_mib.max() - before_mib:,.0f}",
         },
-        "Parts of a save": {
+        "Parts of a save: seconds (MiB/s) of each alone": {
             part: f"{seconds:.2f} ({size_mib / seconds:,.0f})" for part, seconds in parts.items()
         },
     }
@@ -152,10 +138,8 @@ def page_of(measurements: Mapping[str, dict], args) -> Page:
         f"{versions['xxhash']}",
         f"the recipe `dlrm.py` with its loader: batch {args.batch_size:,}, "
         f"{workload.describe(table_rows(args.table_mib))}; {args.threads} threads",
-        f"a round is a turn with a save (it is begun, then come {args.steps} steps; if it is not "
-        f"on the disk after them, it is waited for) and a turn of {args.steps} steps without; the "
-        "order alternates. One process, one model; default flags, two checkpoints are kept, so "
-        "that every save deletes one. Median [quartiles] over the rounds, ratios within a round",
+        f"a round is a turn of {args.steps} steps with a save and one without; median [quartiles] "
+        "over the rounds, ratios within a round",
         f"other processes kept {foreign['plain']} cores busy during turns without a save, and "
         f"{foreign['saving']}, the system's own writers among them, during turns with one",
     ]
@@ -163,10 +147,9 @@ def page_of(measurements: Mapping[str, dict], args) -> Page:
     page = Page("Cost of checkpoints to the training throughput", commands, facts)
     num_samples = args.steps * args.batch_size
     rows = {name: figures(m, num_samples) for name, m in measurements.items()}
-    for section, note in NOTES.items():
-        columns = ("setting", *next(iter(rows.values()))[section])
+    for section, columns in next(iter(rows.values())).items():
         cells = [(SETTINGS[name].label, *row[section].values()) for name, row in rows.items()]
-        page.add(section, note, "", *table(columns, cells))
+        page.add(section, *table(("setting", *columns), cells))
     for name, measured in measurements.items():
         cost = float(np.median(costs(measured)))
         of_turns = 1 - float(np.median(speed_ratios(measured)))
@@ -220,8 +203,7 @@ def measure(args, name: str, folder: Path, measurements: dict[str, dict]) -> Non
         command = [sys.executable, "-m", "benchmarks.checkpoint_cost.worker"]
         command += ["--folder", str(folder), "--checkpoints", checkpoints]
         command += ["--threads", str(args.threads)]
-        worker = Ranks("the training", command, environment={"TF_CPP_MIN_LOG_LEVEL": "2"})
-        with contextlib.closing(worker):
+        with contextlib.closing(Ranks("the training", command)) as worker:
             worker.ask("start", batch_size=args.batch_size, flags=setting.flags)
             worker.call("warm_up", steps=WARM_UP_STEPS)
             (described,) = worker.ask("describe")

@@ -82,20 +82,13 @@ def page_of(measurements: TrainingMeasurements, args) -> Page:
         "information",
         f"batch {workload.BATCH_SIZE:,}, {workload.describe(workload.TABLE_ROWS)}, SGD; "
         f"{args.warmup_rounds} rounds to warm up",
-        "bfloat16 has a target on processors with AMX or AVX512-BF16",
         *measurements.facts(args),
     ]
     page = Page("Training throughput of DLRM", [command("dlrm_training", args)], facts)
     page.add("Training steps", *measurements.steps_table("precision"))
     page.add("The floor: the matrix products alone", *_products_table(measurements))
     parts = {case: ranks[0] for (_, case), ranks in measurements.parts.items()}
-    page.add(
-        "Milliseconds of every part of our step",
-        "From TensorFlow's trace of the real step, one operation at a time "
-        "(`--inter_op_parallelism 1`).",
-        "",
-        *parts_table(parts),
-    )
+    page.add("Milliseconds of every part of our step", *parts_table(parts))
     targets = dict(TARGET_RATIO)
     if not machine.has_fast_bfloat16():
         del targets["bfloat16"]

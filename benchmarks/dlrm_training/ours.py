@@ -28,15 +28,7 @@ def configure(
     batch_size: int = workload.BATCH_SIZE,
     **flags,
 ) -> configuration.Config:
-    """The recipe's flags, but for those that a benchmark needs.
-
-    Args:
-        folder: holds `rows`, made by `workload.make_rows`.
-        threads: of one operation, and of operations side by side.
-        inter_op_threads: of operations side by side, where it is another number.
-        batch_size: of all ranks together.
-        flags: others, by name.
-    """
+    """The recipe's flags, except those that a benchmark needs; `folder` holds the rows."""
     return configuration.Config("dlrm").replace(
         dataset_path=str(folder / "rows"),
         batch_size=batch_size,

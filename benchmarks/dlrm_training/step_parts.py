@@ -49,15 +49,12 @@ _ASYNCHRONOUS = "ExecutorState::ProcessAsync::"
 
 
 class Interval(NamedTuple):
-    """One operation at work, in picoseconds.
-
-    Attributes:
-        waits: an asynchronous operation under way, which has only the time in which no other runs.
-    """
+    """One operation at work, in picoseconds."""
 
     name: str
     begin: int
     end: int
+    # an asynchronous operation under way, which has only the time in which no other runs
     waits: bool = False
 
 

@@ -40,20 +40,14 @@ class DLRMRows(NamedTuple):
 
 
 class Product(NamedTuple):
-    """One matrix product of the training step.
+    """One matrix product of the training step."""
 
-    Attributes:
-        kind: "forward" X W, "dX" G W^T or "dW" X^T G of a layer; of the interaction "forward" X X^T
-          and "dX" S X.
-        sizes: (inputs, outputs) of the layer; (features, dim) of the interaction.
-        batched: the interaction: one small product per sample.
-        skipped: plain backpropagation has it, our step does without.
-    """
-
+    # "forward" X W, "dX" G W^T or "dW" X^T G of a layer; of the interaction "forward" X X^T
+    # and "dX" S X
     kind: str
-    sizes: tuple[int, int]
-    batched: bool = False
-    skipped: bool = False
+    sizes: tuple[int, int]  # (inputs, outputs) of the layer; (features, dim) of the interaction
+    batched: bool = False  # the interaction: one small product per sample
+    skipped: bool = False  # plain backpropagation has it, our step does without
 
     @property
     def gflop(self) -> float:

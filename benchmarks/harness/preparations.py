@@ -25,22 +25,15 @@ _SAMPLE_S = 0.5  # between two samples of the memory, each of which takes the ke
 
 
 class PreparationRun(NamedTuple):
-    """One command.
+    """One command."""
 
-    Attributes:
-        elapsed_s: from its start to its end.
-        peak_mib: sampled memory of its processes and of those that work for it: the sum of
-            proportional set sizes (a page that n processes share counts as 1/n of a page in each).
-        resident_mib: largest resident memory of one process, as the kernel counts it.
-        log: its output.
-        checksum: of the files that it left.
-    """
-
-    elapsed_s: float
+    elapsed_s: float  # from its start to its end
+    # sampled memory of its processes and of those that work for it: the sum of proportional
+    # set sizes (a page that n processes share counts as 1/n of a page in each)
     peak_mib: float
-    resident_mib: float = 0.0
-    log: str = ""
-    checksum: str = ""
+    resident_mib: float = 0.0  # largest resident memory of one process, as the kernel counts it
+    log: str = ""  # its output
+    checksum: str = ""  # of the files that it left
 
 
 def run(module: str, *arguments: object, others: Sequence[int] = ()) -> PreparationRun:
@@ -140,13 +133,9 @@ def table(
     count: int,
     extra: Mapping[str, Callable[[Sequence[PreparationRun]], float]] | None = None,
 ) -> list[str]:
-    """Seconds (median, least, most), speed and highest peak memory of all sides.
+    """Seconds (median, least, most) of all sides, their speed in `unit`, and peak memory.
 
-    Args:
-        runs: by side.
-        unit: name of the items that a preparation reads.
-        count: their number.
-        extra: more columns.
+    `count` units are prepared; `extra` are more columns.
     """
     extra = extra or {}
     columns = ("side", "seconds", f"{unit} per second", *extra, "peak memory, MiB")

@@ -16,7 +16,8 @@ START_TIMEOUT_S = 180.0
 ANSWER_TIMEOUT_S = 1800.0
 END_TIMEOUT_S = 20.0
 # Threads of a side that waits for its turn must sleep, or they take the cores of the other side.
-_SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
+_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
+_ENVIRONMENT |= {"TF_CPP_MIN_LOG_LEVEL": "2"}
 # Stopped ranks cannot notice that their driver was killed: this wakes them, and then they do.
 _GUARD = 'cat; for pid in "$@"; do kill -CONT "$pid"; done'
 
@@ -30,7 +31,8 @@ class Ranks:
         launch: words that start `num_ranks` processes of the command after them.
         num_ranks: number of processes.
         environment: variables to set for them.
-        pauses: stops them (SIGSTOP) while they wait: Horovod's threads never sleep for long.
+        pauses: stops launched processes (SIGSTOP) while they wait: Horovod's threads never sleep
+            for long. Not in namespaces of their own.
 
     Raises:
         RuntimeError: not all came; the message ends with their last output.
@@ -43,7 +45,7 @@ class Ranks:
         launch: Sequence[str] = (),
         num_ranks: int = 1,
         environment: Mapping[str, str] | None = None,
-        pauses: bool = False,
+        pauses: bool = True,
     ):
         self.name, self._num_ranks = name, num_ranks
         self._streams, self._handles, self._guard = {}, [], None
@@ -54,7 +56,7 @@ class Ranks:
             server.listen(num_ranks)
             self._launcher = subprocess.Popen(
                 [*launch, *command, "--address", address],
-                env={**os.environ, **_SLEEPING_THREADS, **(environment or {})},
+                env={**os.environ, **_ENVIRONMENT, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
@@ -62,7 +64,7 @@ class Ranks:
             )
             try:
                 pids = self._accept(server)
-                if pauses:
+                if launch and pauses:
                     self._watch(pids)
             except BaseException:
                 self.close()
@@ -157,7 +159,7 @@ class Ranks:
 
 
 def ask_and_watch(ranks: Ranks, action: str, **arguments) -> tuple[list[dict], float]:
-    """Answers of the ranks, and the number of cores that other processes kept busy meanwhile."""
+    """Answers of the ranks, and the number of cores that other processes kept busy."""
     busy_s, start = machine.busy_cpu_s(), time.perf_counter()
     answers = ranks.ask(action, **arguments)
     foreign_s = machine.busy_cpu_s() - busy_s - sum(answer["cpu_s"] for answer in answers)

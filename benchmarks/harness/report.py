@@ -59,13 +59,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence], num_text: int = 1) -
 
 
 class Page:
-    """A results page: commands and facts, sections, and verdicts.
-
-    Args:
-        title: heading.
-        commands: lines on how it was measured.
-        facts: lines of a list, in addition to those on the machine.
-    """
+    """A results page: commands and facts, also on the machine; sections, and verdicts."""
 
     def __init__(self, title: str, commands: Sequence[str], facts: Iterable[str]):
         facts = [*(f"{name}: {fact}" for name, fact in machine.describe().items()), *facts]
@@ -80,14 +74,7 @@ class Page:
     def judge(
         self, text: str, target: object = None, is_met: bool = True, decides: bool = True
     ) -> None:
-        """Adds a verdict; one without a target is for information.
-
-        Args:
-            text: measured values.
-            target: to be reached.
-            is_met: whether it is.
-            decides: a missed target makes the exit status 1.
-        """
+        """Adds a verdict: for information, or on a target that may decide the exit status."""
         verdict = "for information"
         if target is not None:
             self.is_met &= bool(is_met) or not decides

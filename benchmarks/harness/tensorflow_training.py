@@ -18,15 +18,9 @@ from runtime.hardware import device
 
 
 class RecipeTraining:
-    """A recipe's model and trainer, and where it is in the rows.
+    """A recipe's model, loss and optimizers, trained on whole batches of `batch`, without end.
 
-    Args:
-        model: the recipe's.
-        loss: the recipe's.
-        groups: its optimizers.
-        table_names: names of the model's tables on the other side.
-        batch: all rows; they come in whole batches, without end.
-        batch_size: samples of a step.
+    `table_names` are the names of the model's tables on the other side.
     """
 
     def __init__(

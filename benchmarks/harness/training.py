@@ -29,27 +29,18 @@ KEEP_MEMORY = {
 
 
 class Side(NamedTuple):
-    """The processes of one side.
-
-    Attributes:
-        module: below `benchmarks`.
-        flags: in addition to --folder and --threads.
-        is_torch: runs in the environment of --torch_python.
-        keeps_memory: glibc keeps freed memory.
-        is_compared: its first losses must be those of our side.
-        launch: words that start `num_ranks` processes, which are stopped between their turns.
-        threads: of a process; None: --threads.
-    """
+    """The processes of one side."""
 
     name: str
-    module: str
-    flags: tuple[str, ...] = ()
-    is_torch: bool = True
-    keeps_memory: bool = False
-    is_compared: bool = True
+    module: str  # below `benchmarks`
+    flags: tuple[str, ...] = ()  # in addition to --folder and --threads
+    is_torch: bool = True  # runs in the environment of --torch_python
+    keeps_memory: bool = False  # glibc keeps freed memory
+    is_compared: bool = True  # its first losses must be those of our side
+    # words that start `num_ranks` processes, which are stopped between their turns
     launch: tuple[str, ...] = ()
     num_ranks: int = 1
-    threads: int | None = None
+    threads: int | None = None  # of a process; None: --threads
 
     def start(self, folder: Path, args: argparse.Namespace) -> Ranks:
         """Starts the processes, without a model yet."""
@@ -57,68 +48,43 @@ class Side(NamedTuple):
         threads = str(self.threads or args.threads)
         command = [str(python), "-m", f"benchmarks.{self.module}", "--folder", str(folder)]
         command += ["--threads", threads, *self.flags]
-        environment = (
-            {"OMP_NUM_THREADS": threads} if self.is_torch else {"TF_CPP_MIN_LOG_LEVEL": "2"}
-        )
-        if self.keeps_memory:
-            environment |= KEEP_MEMORY
-        is_launched = bool(self.launch)
-        return Ranks(self.name, command, self.launch, self.num_ranks, environment, is_launched)
+        environment = KEEP_MEMORY if self.keeps_memory else {}
+        if self.is_torch:
+            environment = {**environment, "OMP_NUM_THREADS": threads}
+        return Ranks(self.name, command, self.launch, self.num_ranks, environment)
 
 
 class Case(NamedTuple):
-    """A model, data set or precision that all sides train.
-
-    Attributes:
-        sides: ours first; it writes the initial weights.
-        batch_size: samples of a step.
-        options: arguments of a side's "start".
-        loss_tolerance: relative difference of the first losses.
-        rounds: turns of every side.
-        compared_options: those of the model whose losses are compared, where it is another one.
-        warmup_steps: after the comparison, not counted.
-        parts: sides whose parts of a step are measured; one that is not in `sides` is started.
-        products: sides whose matrix products are measured in every round.
-    """
+    """A model, data set or precision that all sides train."""
 
     name: str
-    sides: Sequence[Side]
-    batch_size: int
-    options: Mapping[str, Any]
-    loss_tolerance: float
-    rounds: int
+    sides: Sequence[Side]  # ours first; it writes the initial weights
+    batch_size: int  # samples of a step
+    options: Mapping[str, Any]  # arguments of a side's "start"
+    loss_tolerance: float  # relative difference of the first losses
+    rounds: int  # turns of every side
+    # those of the model whose losses are compared, where it is another one
     compared_options: Mapping[str, Any] | None = None
-    warmup_steps: int = 0
+    warmup_steps: int = 0  # after the comparison, not counted
+    # sides whose parts of a step are measured; one that is not in `sides` is started
     parts: Sequence[Side] = ()
-    products: Sequence[Side] = ()
+    products: Sequence[Side] = ()  # sides whose matrix products are measured in every round
 
 
 class TrainingMeasurements:
-    """Values of (side, case), one per round; the rounds of all lists correspond.
-
-    Attributes:
-        ours: name of our side.
-        step_ms: median of each turn, of the slowest rank.
-        faults: page faults per step of the first rank.
-        cpu_ms: CPU milliseconds of a step, [round][rank] (user, system).
-        foreign_cpu: cores that other processes kept busy, of all turns.
-        first_losses: of our side, by case.
-        parts: milliseconds of the parts of a step, of each rank.
-        product_ms: what the sides return of `products_ms`.
-        described: the description of each rank.
-    """
+    """Lists by (side, case) with one value per round; the rounds of all lists correspond."""
 
     def __init__(self, cases: Sequence[Case]):
         self.cases = {case.name: case for case in cases}
         self.ours = cases[0].sides[0].name
-        self.step_ms: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self.faults: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self.cpu_ms: dict[tuple[str, str], list[list[tuple]]] = defaultdict(list)
-        self.foreign_cpu: list[float] = []
-        self.first_losses: dict[str, list[float]] = {}
-        self.parts: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        self.product_ms: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
-        self.described: dict[tuple[str, str], list[dict]] = {}
+        self.step_ms = defaultdict(list)  # median of each turn, of the slowest rank
+        self.faults = defaultdict(list)  # page faults per step of the first rank
+        self.cpu_ms = defaultdict(list)  # of a step, [round][rank] (user, system)
+        self.product_ms = defaultdict(list)  # results of `products_ms`
+        self.parts: dict[tuple[str, str], list[dict[str, Any]]] = {}  # of a step, of each rank
+        self.described: dict[tuple[str, str], list[dict]] = {}  # description of each rank
+        self.first_losses: dict[str, list[float]] = {}  # of our side, by case
+        self.foreign_cpu: list[float] = []  # cores that other processes kept busy, of all turns
 
     def measure_all(
         self, write_rows: Callable[[Path, Case], None], args: argparse.Namespace
@@ -176,9 +142,8 @@ class TrainingMeasurements:
 
     def version(self, side: str) -> str:
         """Version of a side's software."""
-        return next(
-            ranks[0]["version"] for (name, _), ranks in self.described.items() if name == side
-        )
+        (version,) = {r[0]["version"] for (name, _), r in self.described.items() if name == side}
+        return version
 
     def facts(self, args: argparse.Namespace) -> list[str]:
         """Lines on turns, first losses and the load of the machine, for the head of a page."""
@@ -199,11 +164,8 @@ class TrainingMeasurements:
     ) -> list[str]:
         """Milliseconds and samples per second of all sides.
 
-        Args:
-            kind: column name of the cases, e.g. "model".
-            title: column name of a ratio: that of a side's step time to ours to `exponent`.
-            form: format of the ratio.
-            exponent: -1 for a side's speed relative to ours.
+        The last column is the ratio of a side's step time to ours, to `exponent`: -1 for a side's
+        speed relative to ours.
         """
         columns = (kind, "side", "ms per step", "samples/s", "page faults per step", title)
         rows = []
@@ -232,13 +194,7 @@ class TrainingMeasurements:
         ]
 
     def judge(self, page: Page, peers: Sequence[Side], targets: Mapping[str, float]) -> None:
-        """Judges our speed relative to the fastest peer.
-
-        Args:
-            page: gets the verdicts.
-            peers: the sides that count.
-            targets: of cases; a case without one is for information.
-        """
+        """Judges our speed relative to the fastest of the peers in all cases."""
         for case in self.cases:
             ratio, peer = min((float(np.median(self.slower(p.name, case))), p.name) for p in peers)
             target = targets.get(case)

@@ -48,13 +48,7 @@ def cases_of(args) -> list[Case]:
 
 
 def page_of(measurements: TrainingMeasurements, facts: dict, args) -> Page:
-    """The page.
-
-    Args:
-        measurements: of `cases_of(args)`.
-        facts: `workload.facts` of the rows of each shape.
-        args: the command's arguments.
-    """
+    """The page; `facts` are `workload.facts` of each shape."""
     sizes = workload.of_shape(args.shapes[0], args.batch_size)
     setting = [
         f"{OURS.name}: TensorFlow {measurements.version(OURS.name)}, model, trainer and optimizers "

@@ -13,6 +13,7 @@ plan's bytes are not those of the interfaces, or a step was faster than the plan
 import argparse
 import contextlib
 import importlib.metadata
+import itertools
 import signal
 import sys
 import tempfile
@@ -40,17 +41,11 @@ LINKS = (models.NVLINK, *models.BETWEEN)
 
 
 class NetworkSetting(NamedTuple):
-    """Flags that differ from the recipe's.
-
-    Attributes:
-        name: words for the page.
-        flags: of the recipe.
-        exact: the plan knows every byte; else it estimates the number of distinct ids.
-    """
+    """Flags that differ from the recipe's."""
 
     name: str
     flags: dict
-    exact: bool = True
+    exact: bool = True  # else the plan estimates the number of distinct ids
 
 
 SETTINGS = (
@@ -69,24 +64,18 @@ SETTINGS = (
 
 
 class NetworkMeasurements:
-    """Lists of (setting, Mbit/s of a link or None) with one value per round.
-
-    Attributes:
-        planned: bytes between machines per step, [machine, (sent, received)], of each setting.
-        step_ms: of the slowest rank, mean of the turn.
-        passed: like `planned`, but measured on the links, headers included.
-        idle_bytes_per_s: passing a link while the ranks wait for work.
-        foreign_cpu: cores that other processes kept busy during the turns.
-        version: of TensorFlow.
-    """
+    """Lists of (setting, Mbit/s of a link or None) with one value per round."""
 
     def __init__(self):
+        # bytes between machines per step, [machine, (sent, received)], of each setting
         self.planned: dict[str, np.ndarray] = {}
+        # of the slowest rank, mean of the turn
         self.step_ms: dict[tuple[str, int | None], list[float]] = defaultdict(list)
+        # like `planned`, but measured on the links, headers included
         self.passed: dict[tuple[str, int | None], list[np.ndarray]] = defaultdict(list)
-        self.idle_bytes_per_s = 0.0
-        self.foreign_cpu: list[float] = []
-        self.version = ""
+        self.idle_bytes_per_s = 0.0  # passing a link while the ranks wait for work
+        self.foreign_cpu: list[float] = []  # cores that other processes kept busy during the turns
+        self.version = ""  # of TensorFlow
 
     def measure_turn(
         self, cluster: Machines, ranks: Ranks, setting: str, rate: int | None, steps: int
@@ -99,9 +88,6 @@ class NetworkMeasurements:
         self.passed[setting, rate].append((cluster.passed_bytes() - before) / steps)
         self.foreign_cpu.append(max(0.0, foreign_cpu))
         self.step_ms[setting, rate].append(max(float(np.mean(a["ms"])) for a in answers))
-
-    def step_of(self, setting: str, rate: int | None) -> np.ndarray:
-        return np.asarray(self.step_ms[setting, rate])
 
     def network_ms(self, setting: str, rate: int) -> float:
         """The busiest machine's bytes in the busier direction, at the link's speed."""
@@ -138,7 +124,9 @@ def measure(args: argparse.Namespace, folder: Path) -> NetworkMeasurements:
     num_ranks = args.machines * per_machine
     with (
         machines(args.machines, folder, per_machine) as cluster,
-        contextlib.closing(Ranks("network", command, cluster.launch, num_ranks)) as ranks,
+        contextlib.closing(
+            Ranks("network", command, cluster.launch, num_ranks, pauses=False)
+        ) as ranks,
     ):
         for setting in SETTINGS:
             ranks.ask("start", flags=setting.flags, batch_size=args.batch_size)
@@ -159,23 +147,13 @@ def measure(args: argparse.Namespace, folder: Path) -> NetworkMeasurements:
 
 def page_of(measurements: NetworkMeasurements | None, args) -> Page:
     """The page; with None nothing was measured."""
-    facts = [
-        "*computed*: from the plan (`nn/embedding/planner/traffic.py`) and the links' "
-        "specifications; *published*: NVIDIA's figures, on machines that we do not have; "
-        "*measured*: here, between namespaces of this machine",
-    ]
+    facts = ["*computed*, *published* and *measured*: see `benchmarks/README.md`"]
     if measurements is not None:
         facts += [
             f"TensorFlow {measurements.version}, Horovod {importlib.metadata.version('horovod')} "
             "with MPI over TCP",
-            f"{args.machines} machines (network namespaces) of {args.ranks_per_machine} "
-            "rank(s) with one thread; links slowed down by a token bucket (tc tbf); all of them "
-            "share this machine's cores",
-            f"the recipe `dlrm.py`, {workload.describe(args.table_rows)}, global batch "
-            f"{args.batch_size:,}, SGD",
-            f"the same processes train at every speed in turn, {args.steps} steps after one that "
-            f"is not measured, {args.rounds} rounds; median [quartiles], ratios taken within a "
-            "round",
+            f"the recipe `dlrm.py`, {workload.describe(args.table_rows)}, SGD; median [quartiles] "
+            "over the rounds, ratios taken within a round",
             training.foreign_cpu(measurements.foreign_cpu),
         ]
     page = Page("Network traffic of a plan", [report.command("network", args)], facts)
@@ -198,51 +176,35 @@ def computed_table() -> list[str]:
     columns += tuple(f"ms, {name}" for name in short)
     columns += tuple(f"at most M samples/s, {name}" for name in short[1:])
     rows = []
-    for model in models.MODELS:
-        for precision, amp in models.PRECISIONS.items():
-            for num_ranks in NUM_RANKS:
-                load = models.ranking_load(model, num_ranks, amp)
-                megabytes = (f"{load.within / 1e6:.1f}", f"{load.between / 1e6:.1f}")
-                ms = [load.ms(link) for link in LINKS]
-                bounds = [models.BATCH_SIZE / load.step_ms(link) / 1e3 for link in models.BETWEEN]
-                cells = [f"{value:.3g}" if value else "-" for value in (*ms, *bounds)]
-                rows.append((model.name, precision, num_ranks, *megabytes, *cells))
-    speeds = "; ".join(f"{link.name}: {link.bytes_per_s / 1e9:g} GB/s" for link in LINKS)
-    return [
-        "All columns are computed. Global batch 65,536, machines of 8 ranks, 80 GB a rank, the "
-        "recipe's own plan (`--dist_strategy auto`), `mixed` is `--amp`. MB (10^6 bytes) a step "
-        "that the busiest rank sends or receives, whichever is more. ms: the least that these "
-        f"bytes take at the link's specified speed ({speeds}, in one direction). Million "
-        "samples/s: what the network alone allows, NVLink within a machine and the named link "
-        "between machines at once.",
-        "",
-        *table(columns, rows, num_text=2),
-    ]
+    for model, precision, num_ranks in itertools.product(
+        models.MODELS, models.PRECISIONS, NUM_RANKS
+    ):
+        load = models.ranking_load(model, num_ranks, precision)
+        megabytes = (f"{load.within / 1e6:.1f}", f"{load.between / 1e6:.1f}")
+        ms = [load.ms(link) for link in LINKS]
+        bounds = [models.BATCH_SIZE / load.step_ms(link) / 1e3 for link in models.BETWEEN]
+        cells = (f"{value:.3g}" if value else "-" for value in (*ms, *bounds))
+        rows.append((model.name, precision, num_ranks, *megabytes, *cells))
+    return table(columns, rows, num_text=2)
 
 
 def published_table() -> list[str]:
-    rows = []
-    for model in models.MODELS:
-        for precision, rate in model.samples_per_s.items():
-            num_gpus = models.RANKS_PER_MACHINE
-            load = models.ranking_load(model, num_gpus, models.PRECISIONS[precision])
-            step_ms, network_ms = models.BATCH_SIZE / rate * 1e3, load.ms(models.NVLINK)
-            times = (f"{rate / 1e6:g}", f"{step_ms:.2f}", f"{load.within / 1e6:.1f}")
-            ratio = f"{network_ms / step_ms:.2f}"
-            rows.append((model.name, num_gpus, precision, *times, f"{network_ms:.2f}", ratio))
     columns = ("model", "GPUs", "precision", "published M samples/s", "published, ms per step")
     columns += ("computed: MB per rank", "computed: ms over NVLink", "computed / published")
-    return [
-        "Published: training throughput on one DGX A100 (8 x A100 80 GB), global batch 65,536 "
-        "(DLRM: the README of NVIDIA's recipe; DCNv2: `doc/DCNv2.md` of the same). The "
-        "milliseconds of a step are 65,536 over it. Computed: the least time of the plan's bytes "
-        "over NVLink, and its share of the published step.",
-        "",
-        *table(columns, rows, num_text=2),
-    ]
+    rows = []
+    for model, precision in itertools.product(models.MODELS, models.PRECISIONS):
+        num_gpus, rate = models.RANKS_PER_MACHINE, model.samples_per_s[precision]
+        load = models.ranking_load(model, num_gpus, precision)
+        step_ms, network_ms = models.BATCH_SIZE / rate * 1e3, load.ms(models.NVLINK)
+        published = (f"{rate / 1e6:g}", f"{step_ms:.2f}")
+        computed = (f"{load.within / 1e6:.1f}", f"{network_ms:.2f}", f"{network_ms / step_ms:.2f}")
+        rows.append((model.name, num_gpus, precision, *published, *computed))
+    return table(columns, rows)
 
 
 def synthetic_table() -> list[str]:
+    columns = ("model", "GPUs", "published, ms per step", "computed: MB within a machine")
+    columns += ("computed: MB between machines", "computed: ms of the network")
     rows = []
     for model in models.SYNTHETIC:
         for gpus, step_ms in model.step_ms.items():
@@ -251,17 +213,7 @@ def synthetic_table() -> list[str]:
             megabytes = (f"{load.within / 1e6:.1f}", f"{load.between / 1e6:.1f}")
             times = (f"{network_ms:.2f}", f"{network_ms / step_ms:.2f}")
             rows.append((model.name, gpus, f"{step_ms:g}", *megabytes, *times))
-    columns = ("model", "GPUs", "published, ms per step", "computed: MB within a machine")
-    columns += ("computed: MB between machines", "computed: ms of the network")
-    return [
-        "NVIDIA published no throughput of DLRM or DCNv2 on several machines; these are the "
-        "synthetic models of Merlin's distributed-embeddings. Published: ms per step on DGX A100, "
-        "global batch 65,536, Adagrad. Computed: their tables in our planner as they were started "
-        "(memory_balanced, column slices above 1,280 Mi elements, model-parallel input, float32), "
-        "over NVLink and InfiniBand HDR at once.",
-        "",
-        *table((*columns, "computed / published"), rows),
-    ]
+    return table((*columns, "computed / published"), rows)
 
 
 def _bytes_table(measurements: NetworkMeasurements) -> list[str]:
@@ -271,42 +223,30 @@ def _bytes_table(measurements: NetworkMeasurements) -> list[str]:
         ratios = summary(measurements.overhead(setting), ".4f")
         rows.append((setting, f"{planned.max() / 1e6:.3f}", summary(passed, ".3f"), ratios))
     return [
-        "MB (10^6 bytes) a step out of the busiest machine. Measured: what Linux counted on its "
-        "interface at all speeds, headers and Horovod's own messages included; the ratio is of "
-        "every machine and direction. While ranks wait for work, Horovod's looks for it pass "
-        f"{measurements.idle_bytes_per_s / 1e6:.2f} MB/s. In row slices the plan counts different "
-        "ids as if they were uniform; these rows are skewed.",
+        "MB (10^6 bytes) a step out of the busiest machine; the ratio is of every machine and "
+        "direction. While ranks wait for work, Horovod's looks for it pass "
+        f"{measurements.idle_bytes_per_s / 1e6:.2f} MB/s.",
         "",
         *table(("setting", "computed", "measured", "measured / computed"), rows),
     ]
 
 
 def _times_table(measurements: NetworkMeasurements) -> list[str]:
+    columns = ("setting", "Mbit/s", "computed: network alone")
+    columns += ("measured without a limit + computed", "measured", "measured / predicted")
     rows = []
     for setting in measurements.planned:
-        base = measurements.step_of(setting, None)
+        base = np.array(measurements.step_ms[setting, None])
         rows.append((setting, "no limit", "", "", summary(base), "", ""))
         for rate in measurements.rates:
-            step_ms = measurements.step_of(setting, rate)
+            step_ms = np.array(measurements.step_ms[setting, rate])
             network_ms = measurements.network_ms(setting, rate)
-            predicted = base + network_ms
-            added_ms = np.median(step_ms - base)
+            predicted, added_ms = base + network_ms, np.median(step_ms - base)
             share = f"{network_ms / added_ms:.2f}" if added_ms > 0 else "-"
             computed = (f"{network_ms:.0f}", f"{np.median(predicted):.0f}", summary(step_ms))
             ratio = summary(step_ms / predicted, ".2f")
             rows.append((setting, f"{rate:,}", *computed, ratio, share))
-    columns = ("setting", "Mbit/s", "computed: network alone")
-    columns += ("measured without a limit + computed", "measured", "measured / predicted")
-    return [
-        "Milliseconds per step. Computed: the network alone, the plan's bytes of the busiest "
-        "machine over the link's speed; with the measured step without a limit added, the "
-        "prediction for a step that computes and sends one after the other. Overlap makes a step "
-        "shorter than that; headers, waiting for each other, and MPI's acknowledgements on a busy "
-        "way back make it longer. Share of the link: the network alone over what the limit added "
-        "to the step.",
-        "",
-        *table((*columns, "share of the link"), rows),
-    ]
+    return table((*columns, "share of the link"), rows)
 
 
 def _judge(page: Page, measurements: NetworkMeasurements, setting: NetworkSetting) -> None:

@@ -61,12 +61,7 @@ def _run(*command: object) -> None:
 
 
 class _Namespaces:
-    """Namespaces that live as long as a process that waits for the end of its input.
-
-    Attributes:
-        pid: that process.
-        enter: runs the command that follows it there.
-    """
+    """Namespaces that live as long as a process `pid`, which waits for the end of its input."""
 
     def __init__(self, parent: "_Namespaces | None" = None):
         """With processes of its own, or among those of others."""
@@ -84,44 +79,46 @@ class _Namespaces:
         (self.pid,) = (child.pid for child in psutil.Process(self._holder.pid).children())
         self.enter = [_path_of("nsenter"), "--target", str(self.pid), *_NAMESPACES, "--"]
 
-    def run(self, *command: object) -> None:
-        _run(*self.enter, *command)
+    def run(self, command: str) -> None:
+        _run(*self.enter, *command.split())
+
+    def passed_bytes(self) -> tuple[int, int]:
+        """Bytes that the link has sent and received so far, headers included."""
+        for line in Path(f"/proc/{self.pid}/net/dev").read_text().splitlines():
+            name, _, counts = line.partition(":")
+            if name.strip() == LINK:
+                numbers = counts.split()
+                return int(numbers[8]), int(numbers[0])
+        raise ValueError(f"process {self.pid} has no network interface {LINK}")
 
     def end(self) -> None:
-        self._holder.stdin.close()
-        self._holder.wait()
-        self._holder.stdout.close()
+        with self._holder:
+            self._holder.stdin.close()
 
 
 class Machines:
-    """Machines in one network.
-
-    Attributes:
-        names: their host names.
-        launch: what starts `ranks_per_machine` processes of a command on each, with MPI.
-    """
+    """Machines in one network; `launch` starts `ranks_per_machine` processes on each, with MPI."""
 
     def __init__(self, namespaces: dict[str, _Namespaces], folder: Path, ranks_per_machine: int):
         self._namespaces = namespaces
-        self.names = [*namespaces]
         agent = folder / "agent"
         pids = "\n".join(f"  {name}) pid={machine.pid} ;;" for name, machine in namespaces.items())
         enter = f'exec {_path_of("nsenter")} --target "$pid" {" ".join(_NAMESPACES)} -- sh -c "$*"'
         agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase "$host" in\n{pids}\nesac\n{enter}\n')
         agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
-        hosts = ",".join(f"{name}:{ranks_per_machine}" for name in self.names)
+        hosts = ",".join(f"{name}:{ranks_per_machine}" for name in namespaces)
         mpirun = [
             *("mpirun", "--allow-run-as-root", "--bind-to", "none"),
-            *("-np", str(len(self.names) * ranks_per_machine), "-H", hosts),
+            *("-np", str(len(namespaces) * ranks_per_machine), "-H", hosts),
             *("--mca", "plm_rsh_agent", str(agent)),
             *("--mca", "oob_tcp_if_include", LINK, "--mca", "btl_tcp_if_include", LINK),
             *("--mca", "btl", "self,vader,tcp"),
         ]
-        self.launch = self.command(self.names[0], mpirun)
+        self.launch = self.command(next(iter(namespaces)), mpirun)
 
     def passed_bytes(self) -> np.ndarray:
-        """Bytes that each machine's link has sent and received so far, headers included."""
-        return np.array([_passed_bytes(each.pid) for each in self._namespaces.values()])
+        """[machine, (sent, received)] of all links so far."""
+        return np.array([each.passed_bytes() for each in self._namespaces.values()])
 
     def command(self, machine: str, argv: Sequence[str]) -> list[str]:
         """The command line that runs a command on a machine."""
@@ -131,21 +128,10 @@ class Machines:
         """Lets no machine send faster than that; None: as fast as this machine copies."""
         for machine in self._namespaces.values():
             with contextlib.suppress(RuntimeError):  # there may be no limit yet
-                machine.run("tc", "qdisc", "delete", "dev", LINK, "root")
+                machine.run(f"tc qdisc delete dev {LINK} root")
             if bits_per_s is not None:
-                machine.run(
-                    *("tc", "qdisc", "add", "dev", LINK, "root", "tbf"),
-                    *("rate", f"{bits_per_s:.0f}bit", "burst", _BURST, "latency", _LATENCY),
-                )
-
-
-def _passed_bytes(pid: int) -> tuple[int, int]:
-    for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines():
-        name, _, counts = line.partition(":")
-        if name.strip() == LINK:
-            numbers = counts.split()
-            return int(numbers[8]), int(numbers[0])
-    raise ValueError(f"process {pid} has no network interface {LINK}")
+                bucket = f"rate {bits_per_s:.0f}bit burst {_BURST} latency {_LATENCY}"
+                machine.run(f"tc qdisc add dev {LINK} root tbf {bucket}")
 
 
 @contextlib.contextmanager
@@ -154,20 +140,18 @@ def machines(count: int, folder: Path, ranks_per_machine: int = 1) -> Iterator[M
     with contextlib.ExitStack() as stack:
         switch = _Namespaces()
         stack.callback(switch.end)
-        switch.run("ip", "link", "add", "switch", "type", "bridge")
-        switch.run("ip", "link", "set", "switch", "up")
+        switch.run("ip link add switch type bridge")
+        switch.run("ip link set switch up")
         machines_by_name = {}
         for number in range(count):
             name, port = f"machine{number}", f"port{number}"
             machines_by_name[name] = machine = _Namespaces(switch)
             stack.callback(machine.end)
-            machine.run("hostname", name)
-            _run(
-                *(_path_of("ip"), "link", "add", LINK, "netns", machine.pid, "type", "veth"),
-                *("peer", "name", port, "netns", switch.pid),
-            )
-            switch.run("ip", "link", "set", port, "master", "switch", "up")
-            machine.run("ip", "address", "add", f"10.78.0.{number + 1}/24", "dev", LINK)
-            machine.run("ip", "link", "set", LINK, "up")
-            machine.run("ip", "link", "set", "lo", "up")
+            machine.run(f"hostname {name}")
+            ends = f"{LINK} netns {machine.pid} type veth peer name {port} netns {switch.pid}"
+            _run(_path_of("ip"), "link", "add", *ends.split())
+            switch.run(f"ip link set {port} master switch up")
+            machine.run(f"ip address add 10.78.0.{number + 1}/24 dev {LINK}")
+            machine.run(f"ip link set {LINK} up")
+            machine.run("ip link set lo up")
         yield Machines(machines_by_name, folder, ranks_per_machine)

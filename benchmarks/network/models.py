@@ -21,17 +21,11 @@ DEVICE_MEMORY_GB = 80
 
 
 class Link(NamedTuple):
-    """A connection as it is specified; a program gets less of it.
-
-    Attributes:
-        name: words for the page.
-        bytes_per_s: in one direction.
-        shared: by the ranks of a machine; else each has its own.
-    """
+    """A connection as it is specified; a program gets less of it."""
 
     name: str
-    bytes_per_s: float
-    shared: bool = False
+    bytes_per_s: float  # in one direction
+    shared: bool = False  # by the ranks of a machine; else each has its own
 
 
 # NVIDIA's A100 data sheet: 600 GB/s of NVLink in both directions together.
@@ -41,25 +35,17 @@ HDR = Link("InfiniBand HDR, 200 Gb/s a GPU", 25e9)
 ETHERNET_100 = Link("100 GbE a machine", 12.5e9, shared=True)  # IEEE 802.3
 ETHERNET_10 = Link("10 GbE a machine", 1.25e9, shared=True)
 BETWEEN = (HDR, ETHERNET_100, ETHERNET_10)
-PRECISIONS = {"TF32": False, "mixed": True}  # the value of --amp
+PRECISIONS = ("TF32", "mixed")  # the latter is --amp
 
 
 class PublishedModel(NamedTuple):
-    """A ranking model as NVIDIA published it: Criteo's terabyte with a frequency threshold.
-
-    Attributes:
-        name: of the model.
-        recipe: that trains it.
-        variant: of dataloading.generate_feature_spec.
-        flags: of the recipe.
-        samples_per_s: published for 8 GPUs of a DGX A100 (80 GB), by precision.
-    """
+    """A ranking model as NVIDIA published it: Criteo's terabyte with a frequency threshold."""
 
     name: str
     recipe: str
-    variant: str
+    variant: str  # of dataloading.generate_feature_spec
     flags: dict
-    samples_per_s: dict[str, float]
+    samples_per_s: dict[str, float]  # published for 8 GPUs of a DGX A100 (80 GB), by precision
 
 
 # DLRM: NVIDIA's README of "DLRM for TensorFlow 2". DCNv2: NVIDIA DeepLearningExamples,
@@ -79,21 +65,15 @@ MODELS = (
 
 
 class Synthetic(NamedTuple):
-    """A synthetic model of NVIDIA Merlin's distributed-embeddings.
-
-    Attributes:
-        tables: (how many, rows, columns, ids of each of a table's features).
-        mlp: widths of its layers, without the last one.
-        num_numerical: numerical features.
-        pooling: columns of the joined vectors that become one, if any.
-        step_ms: published, {GPUs: ms per step}: DGX A100, global batch 65,536, Adagrad.
-    """
+    """A synthetic model of NVIDIA Merlin's distributed-embeddings."""
 
     name: str
+    # (how many, rows, columns, ids of each of a table's features)
     tables: tuple[tuple[int, int, int, tuple[int, ...]], ...]
-    mlp: tuple[int, ...]
+    mlp: tuple[int, ...]  # widths of its layers, without the last one
     num_numerical: int
-    pooling: int | None
+    pooling: int | None  # columns of the joined vectors that become one, if any
+    # published, {GPUs: ms per step}: DGX A100, global batch 65,536, Adagrad
     step_ms: dict[int, float]
 
 
@@ -145,19 +125,11 @@ _COLUMN_SLICE_THRESHOLD = 1280 * 2**20  # with which those were started
 
 
 class Load(NamedTuple):
-    """Bytes of a training step on the links of its busiest rank, or machine.
+    """Bytes of a training step, sent or received, whichever is more."""
 
-    Attributes:
-        ranks: in all.
-        within, between: bytes in the busier direction, of the busiest rank; to and from ranks of
-          its machine, and of others.
-        of_machine: bytes between machines, of the busiest machine.
-    """
-
-    ranks: int
-    within: float
-    between: float
-    of_machine: float
+    within: float  # of the busiest rank, to or from ranks of its machine
+    between: float  # of the busiest rank, to or from other machines
+    of_machine: float  # of the busiest machine, to or from other machines
 
     def ms(self, link: Link) -> float:
         """Least milliseconds: ranks of a machine by NVLink, machines by `link`."""
@@ -172,7 +144,6 @@ class Load(NamedTuple):
 
 
 def load_of(sharding_plan: Plan, dense_bytes: float) -> Load:
-    """Traffic of a step of a plan on machines of RANKS_PER_MACHINE."""
     ranks = traffic(sharding_plan, ranks_per_machine=RANKS_PER_MACHINE, dense_bytes=dense_bytes)
 
     def bytes_of(place: str) -> np.ndarray:
@@ -181,15 +152,15 @@ def load_of(sharding_plan: Plan, dense_bytes: float) -> Load:
         return np.array(totals).reshape(-1, RANKS_PER_MACHINE, 2)
 
     within, between = bytes_of("within"), bytes_of("between")
-    return Load(len(ranks), within.max(), between.max(), between.sum(axis=1).max())
+    return Load(within.max(), between.max(), between.sum(axis=1).max())
 
 
-def ranking_load(model: PublishedModel, ranks: int, amp: bool) -> Load:
+def ranking_load(model: PublishedModel, ranks: int, precision: str) -> Load:
     """The load of a published model by the plan that its recipe makes."""
     config = configuration.Config(model.recipe).replace(
         dataset_type="synthetic",
         batch_size=BATCH_SIZE,
-        amp=amp,
+        amp=precision == "mixed",
         plan_device_memory_gb=DEVICE_MEMORY_GB,
         **model.flags,
     )

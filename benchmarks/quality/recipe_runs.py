@@ -1,5 +1,6 @@
 """Trainings by the recipes' command lines, and their metrics."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -48,8 +49,16 @@ def keep(path: Path | None, results: dict[str, Any]) -> None:
         path.write_text(json.dumps(results, indent=1))
 
 
-def study_page(title: str, name: str, *lines: str) -> Page:
+def study_parser(description: str, seeds: int) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True, help="the page, Markdown")
+    parser.add_argument("--seeds", type=int, default=seeds)
+    return parser
+
+
+def study_page(title: str, name: str, facts: Sequence[str], results: Sequence[str]) -> Page:
     """A page with the command line as it was typed."""
-    page = Page(title, [f"`python -m benchmarks.{name} {' '.join(sys.argv[1:])}`"], [])
-    page.add("Results", *lines)
+    page = Page(title, [f"`python -m benchmarks.{name} {' '.join(sys.argv[1:])}`"], facts)
+    page.add("Results", *results)
     return page

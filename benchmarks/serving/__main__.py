@@ -57,17 +57,14 @@ LATENCY_TARGET, THROUGHPUT_TARGET = 2.0, 1.5  # times better than the plain Save
 
 
 class ServingMeasurements:
-    """Measurements of all sides.
-
-    Attributes:
-        timings: of (size, side, traffic) a `Timing` per round.
-        differences: of (size, side) the largest one from the plain SavedModel's scores.
-        foreign_cpu: cores that others kept busy while the server was idle, one value per round.
-    """
+    """Measurements of all sides."""
 
     def __init__(self):
+        # of (size, side, traffic) a `Timing` per round
         self.timings: dict[tuple[str, str, Traffic], list[Timing]] = defaultdict(list)
+        # of (size, side) the largest one from the plain SavedModel's scores
         self.differences: dict[tuple[str, str], float] = {}
+        # cores that others kept busy while the server was idle, one value per round
         self.foreign_cpu: list[float] = []
 
     def ms(self, size: str, side: str, traffic: Traffic, place: int) -> np.ndarray:
@@ -148,15 +145,9 @@ def page_of(measurements: ServingMeasurements, args: argparse.Namespace) -> Page
         f"{size}, {side}: {value:.1e}" for (size, side), value in measurements.differences.items()
     )
     facts = [
-        "tritonserver 2.51 with the Python backend, one instance of each model, max_batch_size "
-        f"{MAX_BATCH_SIZE:,}, dynamic batching; perf_analyzer asks over gRPC, with 2,048 rows "
-        "our own client; server and client share the cores",
-        f"{len(CARDINALITIES)} tables of {sum(CARDINALITIES):,} rows in all; ids are uniform, "
-        "which is the hardest on caches",
-        f"{PLAIN}: `benchmarks/serving/plain_saved_model.py`, the trained Keras model saved with "
-        "one signature, TensorFlow's own threads",
-        "the others: `python -m deployment.deploy --backend local`, `--monolithic` but for the "
-        "ensemble",
+        f"tritonserver 2.51 with the Python backend, max_batch_size {MAX_BATCH_SIZE:,}; server and "
+        "client share the cores",
+        f"{len(CARDINALITIES)} tables of {sum(CARDINALITIES):,} rows in all; ids are uniform",
         f"others kept {summary(measurements.foreign_cpu, '.2f')} cores busy while the server "
         "was idle",
         f"largest difference from the scores of {PLAIN}, over 2,048 rows: {differences}",

@@ -4,6 +4,7 @@ import argparse
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,17 +51,17 @@ def test_synthetic_models_are_as_large_as_published(model, num_tables, gib):
 
 def test_the_load_of_dlrm_by_hand():
     """26 vectors of 512 bytes out of and into a rank for each of 65,536 / 8 samples, in all."""
-    load = network_models.ranking_load(MODELS[0], 8, amp=False)
+    load = network_models.ranking_load(MODELS[0], 8, "TF32")
     assert load.between == load.of_machine == 0
     mean = 7 / 8 * 65536 / 8 * 26 * (2 * 512 + 4)
     dense = 2 * 7 / 8 * 4 * 2_372_481  # bottom 13-512-256-128, top 480-1024-1024-512-256-1
     assert mean + dense <= load.within <= 1.2 * mean + dense  # the plan is not quite even
-    half = network_models.ranking_load(MODELS[0], 8, amp=True)
+    half = network_models.ranking_load(MODELS[0], 8, "mixed")
     assert half.within - dense == pytest.approx((load.within - dense) / 2, rel=0.05)
 
 
 def test_published_throughputs_below_their_bound():
-    assert all(model.samples_per_s.keys() == network_models.PRECISIONS.keys() for model in MODELS)
+    assert all(tuple(model.samples_per_s) == network_models.PRECISIONS for model in MODELS)
     for line in network.published_table()[-len(MODELS) * 2 :]:
         assert 0 < float(line.split("|")[-2]) < 1  # or the bound would be wrong
 
@@ -71,7 +72,7 @@ def test_synthetic_steps_take_longer_than_their_bound():
 
 
 def test_links_by_hand():
-    load = Load(ranks=16, within=3e9, between=50e6, of_machine=250e6)
+    load = Load(within=3e9, between=50e6, of_machine=250e6)
     assert load.ms(NVLINK) == pytest.approx(10)
     assert load.ms(HDR) == pytest.approx(2)
     assert load.ms(ETHERNET_100) == pytest.approx(20)
@@ -175,10 +176,11 @@ def test_bytes_are_counted_on_the_link_only(monkeypatch):
     heading = "Inter-|   Receive\n face |bytes\n"
     counts = "    lo: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n link0: 12 1 0 0 0 0 0 0 34 1 0 0 0 0 0 0\n"
     monkeypatch.setattr(Path, "read_text", lambda path: heading + counts)
-    assert network_machines._passed_bytes(1) == (34, 12)  # sent, received
+    passed_bytes, process = network_machines._Namespaces.passed_bytes, SimpleNamespace(pid=1)
+    assert passed_bytes(process) == (34, 12)  # sent, received
     monkeypatch.setattr(Path, "read_text", lambda path: heading)
     with pytest.raises(ValueError, match="process 1 has no network interface link0"):
-        network_machines._passed_bytes(1)
+        passed_bytes(process)
 
 
 def test_bytes_of_machines_are_those_of_their_ranks():

@@ -184,7 +184,7 @@ def ends(pid: int) -> bool:
 
 def test_ranks_answer_in_order_stop_and_end(root, monkeypatch):
     monkeypatch.chdir(root)
-    side = Ranks("two", RANK, TWO, 2, pauses=True)
+    side = Ranks("two", RANK, TWO, 2)
     answers = side.ask("add", a=1, b=2)
     assert [answer["sum"] for answer in answers] == [3, 4]
     assert all(stops(answer["pid"]) for answer in answers)
@@ -195,7 +195,7 @@ def test_ranks_answer_in_order_stop_and_end(root, monkeypatch):
 
 def test_a_rank_that_dies_says_why_and_takes_the_others_along(root, monkeypatch):
     monkeypatch.chdir(root)
-    side = Ranks("two", RANK, TWO, 2, pauses=True)
+    side = Ranks("two", RANK, TWO, 2)
     pids = [answer["pid"] for answer in side.ask("add", a=1, b=2)]
     with pytest.raises(RuntimeError, match=r"(?s)two died during 'multiply'.*KeyError"):
         side.ask("multiply")
@@ -216,13 +216,13 @@ def test_ranks_that_do_not_come(launch, message, root, monkeypatch):
     monkeypatch.chdir(root)
     monkeypatch.setattr(ranks_module, "START_TIMEOUT_S", 3.0)
     with pytest.raises(RuntimeError, match=f"two: {message}"):
-        Ranks("two", RANK, launch, 2, pauses=True)
+        Ranks("two", RANK, launch, 2)
 
 
 def test_ranks_end_when_their_driver_is_killed(root):
     program = (
         "from tests.benchmarks.test_rank_scaling import *\n"
-        "side = Ranks('two', RANK, TWO, 2, pauses=True)\n"
+        "side = Ranks('two', RANK, TWO, 2)\n"
         "print(*(answer['pid'] for answer in side.ask('add', a=1, b=2)), flush=True)\n"
         "time.sleep(60)\n"
     )
