@@ -32,76 +32,66 @@ from benchmarks.quality.recipe_runs import (
 )
 
 METRICS = ("hr@10", "test_auc", "auc")
-SCHEDULE = ("--warmup_steps=20", "--decay_start_step=0", "--decay_power=1")
-ZEROS = "--embedding_zeros_initializer"
-CRITEO_DLRM = ("--batch_size=128", "--embedding_dim=32", "--bottom_mlp_dims=512,256,32")
-CRITEO_DLRM += ("--top_mlp_dims=512,256,1", ZEROS, "--optimizer=adam", "--learning_rate=5e-4")
-CRITEO_DLRM += ("--embedding_learning_rate=2e-4", "--epochs=5", "--decay_steps=315", *SCHEDULE)
-CRITEO_DCNV2 = ("--batch_size=128", "--embedding_dim=8", "--bottom_mlp_dims=512,256", ZEROS)
-CRITEO_DCNV2 += ("--top_mlp_dims=512,256,1", "--num_cross_layers=2", "--learning_rate=3e-4")
-CRITEO_DCNV2 += ("--cross_layer_projection_dim=16", "--embedding_learning_rate=3e-4")
-CRITEO_DCNV2 += ("--optimizer=adam", "--epochs=6", "--decay_steps=378", *SCHEDULE)
-SHOP = ("--batch_size=256", "--epochs=3", "--embedding_dim=8", "--bottom_mlp_dims=16,8")
-SHOP += ("--top_mlp_dims=32,1", "--optimizer=adam", "--learning_rate=0.005")
-SHOP += ("--warmup_steps=20", "--decay_steps=0")
-DEMO = ("--batch_size=2048", "--embedding_dim=16", "--bottom_mlp_dims=64,16", "--optimizer=adam")
-DEMO += ("--top_mlp_dims=128,64,1", "--learning_rate=0.01", "--warmup_steps=50")
-DEMO += ("--decay_start_step=400", "--decay_steps=600")
-GROCERY = ("--global_batch_size=1024", "--embedding_dim=16", "--decay_steps=0")
+# Flags of the documentation.
+SCHEDULE = "--warmup_steps=20 --decay_start_step=0 --decay_power=1 --embedding_zeros_initializer"
+CRITEO_DLRM = f"{SCHEDULE} --batch_size=128 --embedding_dim=32 --bottom_mlp_dims=512,256,32"
+CRITEO_DLRM += " --top_mlp_dims=512,256,1 --optimizer=adam --learning_rate=5e-4"
+CRITEO_DLRM += " --embedding_learning_rate=2e-4 --epochs=5 --decay_steps=315"
+CRITEO_DCNV2 = f"{SCHEDULE} --batch_size=128 --embedding_dim=8 --bottom_mlp_dims=512,256"
+CRITEO_DCNV2 += " --top_mlp_dims=512,256,1 --num_cross_layers=2 --learning_rate=3e-4"
+CRITEO_DCNV2 += " --cross_layer_projection_dim=16 --embedding_learning_rate=3e-4"
+CRITEO_DCNV2 += " --optimizer=adam --epochs=6 --decay_steps=378"
+CROSS = "--num_cross_layers=2 --cross_layer_projection_dim=32"
+SHOP = "--batch_size=256 --epochs=3 --embedding_dim=8 --bottom_mlp_dims=16,8 --top_mlp_dims=32,1"
+SHOP += " --optimizer=adam --learning_rate=0.005 --warmup_steps=20 --decay_steps=0"
+DEMO = "--batch_size=2048 --embedding_dim=16 --bottom_mlp_dims=64,16 --optimizer=adam"
+DEMO += " --top_mlp_dims=128,64,1 --learning_rate=0.01 --warmup_steps=50 --decay_start_step=400"
+DEMO += " --decay_steps=600"
+GROCERY = "--global_batch_size=1024 --embedding_dim=16 --decay_steps=0"
+SEQUENCE = {
+    "din": f"{GROCERY} --lr=0.01 --epochs=2",
+    "sim": f"{GROCERY} --lr=0.01 --dropout_rate=0.5 --epochs=3",
+    "dien": f"{GROCERY} --lr=0.003 --dropout_rate=0.5 --epochs=3",
+}
 
 
 class QualityCase(NamedTuple):
     """A data set and a recipe."""
 
     prepare: Callable[[Path, Path], Path]  # writes the data set into a folder
-    script: str  # of the recipe
-    flags: tuple[str, ...] = ()  # of both trainings
-    # flags of the documentation; None if it has none for this data set
-    tuned: tuple[str, ...] | None = None
+    script: str
+    tuned: str = ""  # flags of the documentation, if it has some for this data set
+    flags: str = ""  # of both trainings
 
 
-def _cases() -> dict[str, QualityCase]:
-    cases = {}
-    for script, criteo, extra in (
-        ("dlrm.py", CRITEO_DLRM, ()),
-        ("dcnv2.py", CRITEO_DCNV2, ("--num_cross_layers=2", "--cross_layer_projection_dim=32")),
-    ):
-        name = script.removesuffix(".py")
-        cases |= {
-            f"criteo_kaggle {name}": QualityCase(data_sets.criteo, script, tuned=criteo),
-            f"shop {name}": QualityCase(data_sets.shop, script, tuned=(*SHOP, *extra)),
-            f"movielens_clicks {name}": QualityCase(data_sets.movielens_clicks, script),
-            f"generated {name}": QualityCase(data_sets.generated, script, tuned=(*DEMO, *extra)),
-        }
-    lastfm, ml_1m = (list(TASKS[n].candidates.values()) for n in ("lastfm", "ml-1m"))
-    cases["lastfm ncf"] = QualityCase(data_sets.lastfm, "ncf.py", tuned=lastfm[0])
-    cases["movielens_small ncf"] = QualityCase(data_sets.movielens, "ncf.py", tuned=lastfm[0])
-    cases["ml_1m ncf"] = QualityCase(data_sets.ml_1m, "ncf.py", tuned=ml_1m[1])
-    models = {
-        "din": ("--lr=0.01", "--epochs=2"),
-        "sim": ("--lr=0.01", "--dropout_rate=0.5", "--epochs=3"),
-        "dien": ("--lr=0.003", "--dropout_rate=0.5", "--epochs=3"),
-    }
-    for name, tuned in models.items():
-        flags = (f"--model_type={name}", "--noevaluate_training_rows")
-        for data_set in (data_sets.grocery, data_sets.musical):
-            case = QualityCase(data_set, "sim.py", flags, (*GROCERY, *tuned))
-            cases[f"{data_set.__name__} {name}"] = case
-    return cases
+LASTFM, ML_1M = (TASKS[name].candidates for name in ("lastfm", "ml-1m"))
+CASES = {
+    "criteo_kaggle dlrm": QualityCase(data_sets.criteo, "dlrm.py", CRITEO_DLRM),
+    "shop dlrm": QualityCase(data_sets.shop, "dlrm.py", SHOP),
+    "movielens_clicks dlrm": QualityCase(data_sets.movielens_clicks, "dlrm.py"),
+    "generated dlrm": QualityCase(data_sets.generated, "dlrm.py", DEMO),
+    "criteo_kaggle dcnv2": QualityCase(data_sets.criteo, "dcnv2.py", CRITEO_DCNV2),
+    "shop dcnv2": QualityCase(data_sets.shop, "dcnv2.py", f"{SHOP} {CROSS}"),
+    "movielens_clicks dcnv2": QualityCase(data_sets.movielens_clicks, "dcnv2.py"),
+    "generated dcnv2": QualityCase(data_sets.generated, "dcnv2.py", f"{DEMO} {CROSS}"),
+    "lastfm ncf": QualityCase(data_sets.lastfm, "ncf.py", LASTFM[0]),
+    "movielens_small ncf": QualityCase(data_sets.movielens, "ncf.py", LASTFM[0]),
+    "ml_1m ncf": QualityCase(data_sets.ml_1m, "ncf.py", ML_1M[1]),
+}
+for _name, _tuned in SEQUENCE.items():
+    for _data_set in (data_sets.grocery, data_sets.musical):
+        CASES[f"{_data_set.__name__} {_name}"] = QualityCase(
+            _data_set, "sim.py", _tuned, f"--model_type={_name} --noevaluate_training_rows"
+        )
 
 
-CASES = _cases()
-
-
-def train(
-    case: QualityCase, rows: Path, work: Path, flags: tuple[str, ...], seed: int
-) -> list[float]:
+def train(case: QualityCase, rows: Path, work: Path, flags: str, seed: int) -> list[float]:
     """Trains; returns the metric on the test split after the last epoch, and seconds."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         began = time.perf_counter()
         run(
             *(case.script, f"--dataset_path={rows}", f"--run_dir={folder}", f"--seed={seed}"),
-            *("--eval_mapping=test", "--print_freq=100000", *case.flags, *flags),
+            *("--eval_mapping=test", "--print_freq=100000", *case.flags.split(), *flags.split()),
         )
         seconds = time.perf_counter() - began
         summary = summary_of(Path(folder))
@@ -123,9 +113,9 @@ def measure(name: str, args: argparse.Namespace, results: dict) -> None:
     rows = case.prepare(args.data, args.work)
     if "simple" not in results:
         results["simple"] = evaluate_simple_model(case, rows)
-    sides = {"none": ("--preset=auto",)}
+    sides = {"none": "--preset=auto"}
     if case.tuned and not args.no_tuned:
-        sides["tuned"] = ("--preset=terabyte", *case.tuned)
+        sides["tuned"] = f"--preset=terabyte {case.tuned}"
     for side, flags in sides.items():
         runs = results.setdefault(side, [])
         for seed in range(len(runs) + 1, args.seeds + 1):

@@ -16,7 +16,6 @@ popularity to the power that makes the ranking by popularity as good as on the t
 
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +37,8 @@ from dataloading.interactions.candidate_rules import series_key
 from dataloading.interactions.stored import num_users_and_items, read_interactions
 from dataloading.interactions.unseen_items import draw_unseen, keys_of
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
+from preproc.movielens import data_set
+from preproc.movielens.data_set import CandidateLists
 
 CHOOSING_SEED = 100
 METRICS = ("hr@10", "ndcg@10")
@@ -51,41 +52,30 @@ class Task(NamedTuple):
     # published HR@10 of the ranking by popularity that held-out interactions must have, too;
     # None: they are drawn uniformly
     popular: float | None
-    candidates: dict[str, tuple[str, ...]]  # settings to choose from
+    candidates: list[str]  # settings to choose from
 
 
 # A learning rate that falls to 0 at the last step, so that the last epoch is the best one.
-COMMON = (
-    "--preset=terabyte",
-    "-b1=0.9",
-    "-b2=0.999",
-    "--decay_start_step=0",
-    "--decay_power=1",
-    "--layers=64,32,16",
-)
-ML_1M = (*COMMON, "-e=10", "--dropout=0.2", "--embedding_learning_rate=0.02", "-l=0.002")
-ML_1M += ("--weight_decay=0.3", "-f=128", "-n=8", "-b=32768", "--decay_steps=2740")
-LASTFM = (*COMMON, "-n=8", "-b=8192", "-e=20", "--dropout=0.5", "--embedding_optimizer=adam")
-LASTFM += ("--decay_steps=1500",)
+COMMON = "--preset=terabyte -b1=0.9 -b2=0.999 --decay_start_step=0 --decay_power=1"
+COMMON += " --layers=64,32,16"
+ML_1M = f"{COMMON} -e=10 --dropout=0.2 --embedding_learning_rate=0.02 -l=0.002 --weight_decay=0.3"
+ML_1M += " -f=128 -n=8 -b=32768 --decay_steps=2740"
+LASTFM = f"{COMMON} -n=8 -b=8192 -e=20 --dropout=0.5 --embedding_optimizer=adam --decay_steps=1500"
 TASKS = {
     "ml-1m": Task(
         "ncf_ml1m",
         (0.7210, 0.4387),
         0.4531,
-        {
-            f"negatives^{exponent}": (*ML_1M, f"--negative_exponent={exponent}")
-            for exponent in (0, 0.3, 0.4)
-        },
+        [f"{ML_1M} --negative_exponent={exponent}" for exponent in (0, 0.3, 0.4)],
     ),
     "lastfm": Task(
         "ncf_lastfm",
         (0.8868, 0.6007),
         None,
-        {
-            "wide": (*LASTFM, "-f=128", "-l=0.001", "--embedding_learning_rate=0.01")
-            + ("--weight_decay=0.35",),
-            "default factors": (*LASTFM, "-f=64", "-l=0.005", "--weight_decay=0.5"),
-        },
+        [
+            f"{LASTFM} -f=128 -l=0.001 --embedding_learning_rate=0.01 --weight_decay=0.35",
+            f"{LASTFM} -f=64 -l=0.005 --weight_decay=0.5",
+        ],
     ),
 }
 
@@ -103,11 +93,9 @@ def prepare(task: Task, data: Path, folder: Path) -> dict[str, Path]:
 
 
 def hold_out(rows: Path, output: Path, popular: float) -> None:
-    """Writes a data set without its test part, whose validation is as popular as is asked.
+    """Writes a data set of the training interactions of another one, with a validation split.
 
-    Args:
-        rows: the prepared data set; only its training interactions are read.
-        popular: HR@10 of the ranking by popularity on the validation.
+    `popular` is HR@10 of the ranking by popularity on the validation split.
     """
     spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
     users, items = read_interactions(spec, TRAIN)
@@ -129,68 +117,51 @@ def hold_out(rows: Path, output: Path, popular: float) -> None:
         results, _ = popularity_of(counts, series, np.arange(series.shape[1])[None] == 0)
         least, most = (power, most) if results < popular else (least, power)
     left = np.delete(np.arange(len(users)), held(power))
+    candidates = CandidateLists(np.arange(num_users), items[held(power)], negatives)
     output.mkdir()
-    columns = {
-        TRAIN: (users[left], items[left]),
-        VALIDATION: (np.repeat(np.arange(num_users), series.shape[1]), series.ravel()),
-    }
-    source = {}
-    for mapping, (user, item) in columns.items():
-        arrays = {"user": user.astype(np.int32), "item": item.astype(np.int32)}
-        if mapping == VALIDATION:
-            arrays["label"] = np.tile(np.arange(series.shape[1]) == 0, num_users)
-        for name, values in arrays.items():
-            values.tofile(output / f"{mapping}_{name}.bin")
-        source[mapping] = [
-            {"type": "split_binary", "features": [name], "files": [f"{mapping}_{name}.bin"]}
-            for name in arrays
-        ]
-    content = {
-        **spec.to_dict(),
-        "source_spec": source,
-        "metadata": {series_key(VALIDATION): series.shape[1]},
-    }
-    FeatureSpec.from_dict(content, output).to_yaml(output / "feature_spec.yaml")
+    data_set.write_train(output, [(users[left], items[left])])
+    data_set.write_candidate_lists(output, VALIDATION, candidates)
+    metadata = {series_key(VALIDATION): candidates.samples_per_series}
+    data_set.write_spec(output, (num_users, num_items), [VALIDATION], metadata)
 
 
-def train(rows: Path, folder: Path, flags: Sequence[str], seed: int, split: str) -> dict[str, Any]:
+def train(rows: Path, folder: Path, flags: str, seed: int, split: str) -> dict[str, Any]:
     """Trains, then evaluates the last model once; metrics, and seconds of training."""
     model = folder / f"model-{seed}"
     common = ("ncf.py", f"--data={rows}", f"--seed={seed}", "--print_freq=100000")
     saved = (f"--save_checkpoint_path={model}", "--evals_per_epoch=0")
-    run(*common, *flags, *saved, f"--run_dir={folder}")
+    run(*common, *flags.split(), *saved, f"--run_dir={folder}")
     training_s = summary_of(folder)["elapsed_s"]
     load = (f"--restore_checkpoint_path={model}", "--mode=test", f"--eval_mapping={split}")
     run(*common, *load, f"--run_dir={folder}")
     metrics = {**summary_of(folder), "training_s": training_s, "seed": seed}
-    print(split, flags[-1], "seed", seed, [round(metrics[m], 4) for m in METRICS], flush=True)
+    print(split, flags, "seed", seed, [round(metrics[m], 4) for m in METRICS], flush=True)
     return metrics
 
 
 def measure(task: Task, data: Path, seeds: int, folder: Path) -> dict[str, Any]:
     """Chooses by validation, then trains with each seed."""
     rows, tried = prepare(task, data, folder), {}
-    for name, flags in task.candidates.items():
-        tried[name] = train(rows[VALIDATION], folder, flags, CHOOSING_SEED, VALIDATION)
+    for flags in task.candidates:
+        tried[flags] = train(rows[VALIDATION], folder, flags, CHOOSING_SEED, VALIDATION)
         (folder / f"model-{CHOOSING_SEED}").rename(folder / f"tried-{len(tried)}")
-    chosen = max(tried, key=lambda name: tried[name]["ndcg@10"])
-    flags = task.candidates[chosen]
+    flags = max(tried, key=lambda flags: tried[flags]["ndcg@10"])
     return {
         "tried": tried,
-        "chosen": chosen,
+        "chosen": flags,
         "found": [train(rows[TEST], folder, flags, seed, TEST) for seed in range(1, seeds + 1)],
         "popular": popularity(rows[TEST]),
         "time_to_target": time_to(task, rows[TEST], folder, flags),
     }
 
 
-def time_to(task: Task, rows: Path, folder: Path, flags: Sequence[str]) -> float | None:
+def time_to(task: Task, rows: Path, folder: Path, flags: str) -> float | None:
     """Seconds of training, evaluations among them, until the published HR@10 is there.
 
     One more seed, with an evaluation after each epoch: nothing is chosen by it.
     """
     threshold = f"--threshold={task.published[0]}"
-    run("ncf.py", f"--data={rows}", "--seed=0", *flags, threshold, f"--run_dir={folder}")
+    run("ncf.py", f"--data={rows}", "--seed=0", *flags.split(), threshold, f"--run_dir={folder}")
     return summary_of(folder).get("time_to_target")
 
 
@@ -213,12 +184,11 @@ def results_table(results: dict[str, dict[str, Any]]) -> list[str]:
     return table(columns, rows)
 
 
-def settings_table(name: str, result: dict[str, Any]) -> list[str]:
+def settings_table(result: dict[str, Any]) -> list[str]:
     rows = []
-    for settings, metrics in result["tried"].items():
-        flags = f"`{' '.join(TASKS[name].candidates[settings])}`"
-        chosen = "chosen" if settings == result["chosen"] else ""
-        rows.append((flags, chosen, *(f"{metrics[metric]:.4f}" for metric in METRICS)))
+    for flags, metrics in result["tried"].items():
+        chosen = "chosen" if flags == result["chosen"] else ""
+        rows.append((f"`{flags}`", chosen, *(f"{metrics[metric]:.4f}" for metric in METRICS)))
     return table(("settings", "", *(metric.upper() for metric in METRICS)), rows, num_text=2)
 
 
@@ -246,7 +216,7 @@ def main() -> int:
     page = study_page(title, "ncf_accuracy", facts, results_table(results))
     for name, result in results.items():
         title = f"Settings tried on {name}, by the held-out training interaction"
-        page.add(title, *settings_table(name, result))
+        page.add(title, *settings_table(result))
     return page.finish(args.output)
 
 

@@ -29,20 +29,10 @@ from benchmarks.quality.recipe_runs import (
 )
 from benchmarks.quality.simple_models import sequence_popularity
 
-MODELS = {
-    "no history": ("--model_type=no_history",),
-    "DIN": ("--model_type=din",),
-    "SIM": ("--model_type=sim",),
-    "DIEN": ("--model_type=dien",),
-}
+MODELS = {"no history": "no_history", "DIN": "din", "SIM": "sim", "DIEN": "dien"}
 # Every combination is tried for every model.
 CHOICES = {"lr": (0.003, 0.01), "dropout_rate": (-1, 0.5)}
-COMMON = (
-    "--preset=terabyte",
-    "--global_batch_size=1024",
-    "--embedding_dim=16",
-    "--noevaluate_training_rows",
-)
+COMMON = "--preset=terabyte --global_batch_size=1024 --embedding_dim=16 --noevaluate_training_rows"
 CHOOSING_SEED = 100
 
 
@@ -51,7 +41,7 @@ def train(
 ) -> list[float]:
     """Trains; returns the AUC of a split after each epoch."""
     run(
-        *("sim.py", f"--dataset_dir={records}", *COMMON, *flags, f"--seed={seed}"),
+        *("sim.py", f"--dataset_dir={records}", *COMMON.split(), *flags, f"--seed={seed}"),
         *(f"--epochs={epochs}", f"--eval_mapping={split}", f"--results_dir={folder}"),
     )
     return [
@@ -61,17 +51,18 @@ def train(
     ]
 
 
-def choose(records: Path, folder: Path, flags: Sequence[str], epochs: int) -> dict:
+def choose(records: Path, folder: Path, model_type: str, epochs: int) -> dict:
     """The settings and the number of epochs of a model with the best validation AUC."""
     tried = []
     for values in itertools.product(*CHOICES.values()):
         settings = dict(zip(CHOICES, values, strict=True))
-        flags_tried = (*flags, *(f"--{name}={value}" for name, value in settings.items()))
-        curve = train(records, folder, flags_tried, CHOOSING_SEED, epochs, "validation")
+        flags = [f"--model_type={model_type}"]
+        flags += [f"--{name}={value}" for name, value in settings.items()]
+        curve = train(records, folder, flags, CHOOSING_SEED, epochs, "validation")
         best = int(np.argmax(curve))
-        choice = {"flags": flags_tried, "settings": settings, "epochs": best + 1}
+        choice = {"flags": flags, "settings": settings, "epochs": best + 1}
         tried.append({**choice, "validation_auc": curve[best]})
-        print(flags_tried, [round(auc, 4) for auc in curve], flush=True)
+        print(flags, [round(auc, 4) for auc in curve], flush=True)
     return max(tried, key=lambda choice: choice["validation_auc"])
 
 
@@ -85,9 +76,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         records = data_sets.purchases(args.data, folder / "tfrecord", 1024)
-        for model, flags in MODELS.items():
+        for model, model_type in MODELS.items():
             if model not in chosen:
-                chosen[model] = choose(records, folder, flags, args.epochs)
+                chosen[model] = choose(records, folder, model_type, args.epochs)
                 keep(args.chosen, chosen)
         for model, choice in chosen.items():
             epochs, aucs = choice["epochs"], []
@@ -106,7 +97,7 @@ def main() -> int:
         f"settings: the best of {CHOICES} and up to {args.epochs} epochs by the validation AUC of "
         f"seed {CHOOSING_SEED}. Then {args.seeds} other seeds look at the test events once, after "
         "the last epoch",
-        f"all: {' '.join(COMMON)}; other flags at their defaults",
+        f"all: {COMMON}; other flags at their defaults",
     ]
     results = table(columns, [*rows, ("popularity", "", "", *popular)], num_text=2)
     title = "Accuracy of the sequential models on amazon_grocery"
