@@ -65,6 +65,9 @@ class QualityCase(NamedTuple):
 
 
 LASTFM, ML_1M = (TASKS[name].candidates for name in ("lastfm", "ml-1m"))
+_lastfm = data_sets.ratings("ncf_lastfm", "lastfm")
+_ml_1m = data_sets.ratings("ncf_ml1m", "ml_1m")
+_movielens = data_sets.ratings("movielens_latest_small/ratings.csv", "movielens")
 CASES = {
     "criteo_kaggle dlrm": QualityCase(data_sets.criteo, "dlrm.py", CRITEO_DLRM),
     "shop dlrm": QualityCase(data_sets.shop, "dlrm.py", SHOP),
@@ -74,9 +77,9 @@ CASES = {
     "shop dcnv2": QualityCase(data_sets.shop, "dcnv2.py", f"{SHOP} {CROSS}"),
     "movielens_clicks dcnv2": QualityCase(data_sets.movielens_clicks, "dcnv2.py"),
     "generated dcnv2": QualityCase(data_sets.generated, "dcnv2.py", f"{DEMO} {CROSS}"),
-    "lastfm ncf": QualityCase(data_sets.lastfm, "ncf.py", LASTFM[0]),
-    "movielens_small ncf": QualityCase(data_sets.movielens, "ncf.py", LASTFM[0]),
-    "ml_1m ncf": QualityCase(data_sets.ml_1m, "ncf.py", ML_1M[1]),
+    "lastfm ncf": QualityCase(_lastfm, "ncf.py", LASTFM[0]),
+    "movielens_small ncf": QualityCase(_movielens, "ncf.py", LASTFM[0]),
+    "ml_1m ncf": QualityCase(_ml_1m, "ncf.py", ML_1M[1]),
 }
 for _name, _tuned in SEQUENCE.items():
     for _data_set in (data_sets.grocery, data_sets.musical):

@@ -179,19 +179,14 @@ class TrainingMeasurements:
                 rows.append((name, side, summary(ms), speed, faults, compared))
         return table(columns, rows, num_text=2)
 
-    def prefixes_table(self, kind: str) -> list[str]:
+    def prefixes_table(self) -> list[str]:
         """Medians of the first parts of a step together, and of the whole step."""
         rows = []
         for (side, case), (parts,) in self.parts.items():
             medians = {part: np.median(ms) for part, ms in parts.items()}
             medians["update"] = medians["step"] - medians["forward and backward"]
             rows += [(case, side, part, f"{ms:.0f}") for part, ms in medians.items()]
-        return [
-            "Prefixes of the step and all of it, measured in turn after the rounds, medians; the "
-            "update is the step less both passes.",
-            "",
-            *table((kind, "side", "part", "ms"), rows, num_text=3),
-        ]
+        return table(("case", "side", "part", "ms"), rows, num_text=3)
 
     def judge(self, page: Page, peers: Sequence[Side], targets: Mapping[str, float]) -> None:
         """Judges our speed relative to the fastest of the peers in all cases."""
@@ -202,17 +197,34 @@ class TrainingMeasurements:
             page.judge(text, target, target is None or ratio >= target)
 
 
-def adam_peers(lazy: Side, dense: Side, measurements: TrainingMeasurements) -> list[str]:
-    """Facts on two PyTorch sides that differ in the optimizer of the tables."""
-    file = f"benchmarks/{lazy.module.replace('.', '/')}.py"
-    return [
-        f"{lazy.name} and {dense.name}: torch {measurements.version(lazy.name)}, `{file}`, default "
-        "memory allocator, rows in memory; tables with sparse gradients and the optimizer that "
-        "touches their rows only, as ours does, or with dense gradients and one fused Adam for all "
-        "weights, which moves all rows at each step",
-        "memory kept: the same, but glibc keeps freed memory (`GLIBC_TUNABLES`); for information, "
-        "as bfloat16 is; the target is relative to the faster plain one",
-    ]
+def adam_sides(package: str) -> tuple[Side, Side, Side]:
+    """Our side, and PyTorch with two optimizers for the tables."""
+    return (
+        Side("ours (TensorFlow)", f"{package}.ours", is_torch=False),
+        Side("PyTorch, SparseAdam", f"{package}.peer", ("--tables", "lazy")),
+        Side("PyTorch, dense Adam", f"{package}.peer", ("--tables", "dense")),
+    )
+
+
+def adam_page(
+    measurements: TrainingMeasurements,
+    args: argparse.Namespace,
+    package: str,
+    title: str,
+    facts: Sequence[str],
+    targets: Mapping[str, float],
+) -> Page:
+    """A page on `adam_sides` of a package."""
+    ours, lazy, dense = adam_sides(package)
+    versions = (
+        f"TensorFlow {measurements.version(ours.name)}, torch {measurements.version(lazy.name)}"
+    )
+    facts = [versions, *facts, *measurements.facts(args)]
+    page = Page(title, [report.command(package, args)], facts)
+    page.add("Training steps", *measurements.steps_table("case"))
+    page.add("Prefixes of the step, medians", *measurements.prefixes_table())
+    measurements.judge(page, (lazy, dense), targets)
+    return page
 
 
 def foreign_cpu(cores: Sequence[float]) -> str:

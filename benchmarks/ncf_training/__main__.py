@@ -11,16 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import training, workload_files
-from benchmarks.harness.report import Page, command
-from benchmarks.harness.training import Case, Side, TrainingMeasurements
+from benchmarks.harness.report import Page
+from benchmarks.harness.training import Case, TrainingMeasurements
 from benchmarks.ncf_training import workload
 
-OURS = Side("ours (TensorFlow)", "ncf_training.ours", is_torch=False)
+OURS, LAZY, DENSE = training.adam_sides("ncf_training")
 OURS_LOW = OURS._replace(
     name="ours, bfloat16", flags=("--dtype", "mixed_bfloat16"), is_compared=False
 )
-LAZY = Side("PyTorch, SparseAdam", "ncf_training.peer", ("--tables", "lazy"))
-DENSE = Side("PyTorch, dense Adam", "ncf_training.peer", ("--tables", "dense"))
 POOLED = DENSE._replace(name="PyTorch, dense Adam, memory kept", keeps_memory=True)
 SIDES = (OURS, LAZY, DENSE, POOLED, OURS_LOW)
 TARGET_RATIO = 1.5
@@ -49,30 +47,19 @@ def cases_of(args) -> list[Case]:
 
 def page_of(measurements: TrainingMeasurements, facts: dict, args) -> Page:
     """The page; `facts` are `workload.facts` of each shape."""
-    sizes = workload.of_shape(args.shapes[0], args.batch_size)
+    sizes = workload.NCFSizes()
     setting = [
-        f"{OURS.name}: TensorFlow {measurements.version(OURS.name)}, model, trainer and optimizers "
-        "of `ncf.py` (Adam, lazy Adam for the tables)",
-        *training.adam_peers(LAZY, DENSE, measurements),
-        f"batch {sizes.batch_size:,}, float32, factors {sizes.factors}, layers {sizes.layers}, "
-        f"dropout {sizes.dropout}, Adam {workload.LEARNING_RATE}, {workload.BETA1}, "
-        f"{workload.BETA2}, {workload.EPSILON}; losses are compared without dropout",
+        f"float32, factors {sizes.factors}, layers {sizes.layers}, dropout {sizes.dropout}, Adam "
+        f"{workload.LEARNING_RATE}, {workload.BETA1}, {workload.BETA2}, {workload.EPSILON}; losses "
+        "are compared without dropout"
     ]
     for shape, counts in facts.items():
         users, items = workload.SHAPES[shape]
         counted = ", ".join(f"{count:,.0f} {name}" for name, count in counts.items())
         setting.append(f"{shape}: {users:,} users, {items:,} items; {counted} per batch")
-    setting += [
-        f"generated rows of these sizes, in memory: {workload.NEGATIVES} uniform negatives per "
-        f"interaction, users and items by power laws ({workload.USER_ALPHA}, "
-        f"{workload.ITEM_ALPHA}), shuffled",
-        *measurements.facts(args),
-    ]
-    page = Page("Training throughput of NeuMF", [command("ncf_training", args)], setting)
-    page.add("Training steps", *measurements.steps_table("data"))
-    page.add("Where the milliseconds go", *measurements.prefixes_table("data"))
-    measurements.judge(page, (LAZY, DENSE), dict.fromkeys(args.shapes, TARGET_RATIO))
-    return page
+    targets = dict.fromkeys(args.shapes, TARGET_RATIO)
+    title = "Training throughput of NeuMF"
+    return training.adam_page(measurements, args, "ncf_training", title, setting, targets)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -88,19 +89,9 @@ def interactions(source: Path, rows: Path, *flags: object) -> Path:
     return rows
 
 
-def lastfm(data: Path, work: Path) -> Path:
-    """Last.fm with the negatives of its test file."""
-    return interactions(data / "ncf_lastfm", work / "lastfm")
-
-
-def ml_1m(data: Path, work: Path) -> Path:
-    """MovieLens 1M with the negatives of its test file."""
-    return interactions(data / "ncf_ml1m", work / "ml_1m")
-
-
-def movielens(data: Path, work: Path) -> Path:
-    """The last interaction of each user among 100 drawn ones."""
-    return interactions(data / "movielens_latest_small/ratings.csv", work / "movielens")
+def ratings(source: str, name: str) -> Callable[[Path, Path], Path]:
+    """The preparation of a log, or of a data set with the negatives of its test file."""
+    return lambda data, work: interactions(data / source, work / name)
 
 
 def parquet_of(rows: Path) -> Path:

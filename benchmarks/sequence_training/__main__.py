@@ -10,13 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.harness import training, workload_files
-from benchmarks.harness.report import Page, command
-from benchmarks.harness.training import Case, Side, TrainingMeasurements
+from benchmarks.harness.report import Page
+from benchmarks.harness.training import Case, TrainingMeasurements
 from benchmarks.sequence_training import workload
 
-OURS = Side("ours (TensorFlow)", "sequence_training.ours", is_torch=False)
-LAZY = Side("PyTorch, SparseAdam", "sequence_training.peer", ("--tables", "lazy"))
-DENSE = Side("PyTorch, dense Adam", "sequence_training.peer", ("--tables", "dense"))
+OURS, LAZY, DENSE = training.adam_sides("sequence_training")
 POOLED = tuple(
     side._replace(name=f"{side.name}, memory kept", keeps_memory=True) for side in (LAZY, DENSE)
 )
@@ -47,30 +45,15 @@ def page_of(
         f"{facts[f'distinct items, {model}']:,.0f} ({model})" for model in ("sim", "dien")
     )
     setting = [
-        f"{OURS.name}: TensorFlow {measurements.version(OURS.name)}, model, trainer and optimizers "
-        "of `sim.py` (Adam, lazy Adam for the tables), rows in memory",
-        *training.adam_peers(LAZY, DENSE, measurements),
-        f"batch {sizes.batch_size:,}, float32, {sizes.users:,} users, {sizes.items:,} items, "
-        f"{sizes.categories:,} categories, embeddings of {sizes.embedding_dim}, histories of "
-        f"{sizes.history_length} ({sizes.long_seq_length} long), MLPs {sizes.stage_one_mlp_dims}, "
+        f"float32, {sizes.users:,} users, {sizes.items:,} items, {sizes.categories:,} categories, "
+        f"embeddings of {sizes.embedding_dim}, histories of {sizes.history_length} "
+        f"({sizes.long_seq_length} long), MLPs {sizes.stage_one_mlp_dims}, "
         f"{sizes.stage_two_mlp_dims}, {sizes.aux_mlp_dims}, learning rate {workload.LEARNING_RATE}",
-        f"generated rows: items, categories and users by power laws ({workload.ITEM_ALPHA}, "
-        f"{workload.CATEGORY_ALPHA}, {workload.USER_ALPHA}), uniform negatives; "
         f"{facts['real steps']:.0f} of {sizes.history_length} steps of a history are real on "
         f"average, and a batch has {distinct} distinct items",
-        *measurements.facts(args),
     ]
-    commands = [command("sequence_training", args)]
-    page = Page("Training throughput of SIM, DIEN and DIN", commands, setting)
-    page.add("Training steps", *measurements.steps_table("model"))
-    page.add(
-        "Milliseconds of the parts of our step",
-        "Recurrences: GRU and AUGRU, once each, with the gradients of inputs, attention and "
-        "weights.",
-        *measurements.prefixes_table("model"),
-    )
-    measurements.judge(page, (LAZY, DENSE), TARGET_RATIO)
-    return page
+    title = "Training throughput of SIM, DIEN and DIN"
+    return training.adam_page(measurements, args, "sequence_training", title, setting, TARGET_RATIO)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

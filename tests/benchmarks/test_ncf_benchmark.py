@@ -83,7 +83,7 @@ def test_page(dense_ms, met):
     assert f"target 1.5: {verdict}" in page
     assert "| ml-1m | ours (TensorFlow) | update | 25 |" in page
     assert "--shapes ml-1m --rounds 2 --steps 1 --threads 2 --batch_size 4096" in page
-    assert "6,040 users, 3,706 items; 6,000 distinct users per batch" in page
+    assert "ml-1m: 6,040 users, 3,706 items; 6,000 distinct users per batch" in page
 
 
 def test_our_side_learns_and_measures_its_parts(tmp_path):
