@@ -103,13 +103,13 @@ def test_measurements_of_other_sizes(tmp_path):
         (["--rounds", "0"], "--rounds 0 makes the page of --measurements, which is empty"),
     ],
 )
-def test_arguments_that_cannot_be(options, message, capsys):
+def test_invalid_arguments(options, message, capsys):
     with pytest.raises(SystemExit):
         checkpoint_cost.main(options)
     assert message in capsys.readouterr().err
 
 
-def test_peak_memory_can_be_forgotten():
+def test_reset_peak_memory():
     big = np.ones(64 * 2**20, np.uint8)
     peak_mib = machine.peak_memory_mib()
     del big
@@ -117,9 +117,11 @@ def test_peak_memory_can_be_forgotten():
     assert machine.peak_memory_mib() < peak_mib - 32
 
 
-def test_the_file_system_is_said():
-    said = machine.describe_disk(Path("/"))
-    assert re.match(r"\w+ on \S+(, mounted with discard)?; dirty_background_ratio \d", said), said
+def test_file_system():
+    description = machine.describe_disk(Path("/"))
+    assert re.match(
+        r"\w+ on \S+(, mounted with discard)?; dirty_background_ratio \d", description
+    ), description
 
 
 def test_a_small_run(run_script, tmp_path):

@@ -8,7 +8,7 @@ from benchmarks.quality.simple_models import evaluate_linear_model, sequence_pop
 from dataloading.spec.feature_spec import FeatureSpec
 
 
-def test_popularity_counts_training_events(tmp_path):
+def test_popularity(tmp_path):
     """Item 1 is frequent in training and item 2 is not, whatever the test rows hold."""
     rows = {"train": ([1, 1, 1, 0], [1, 1, 2, 2]), "test": ([1, 0, 0], [1, 2, 2])}
     for split, (labels, items) in rows.items():
@@ -21,7 +21,7 @@ def test_popularity_counts_training_events(tmp_path):
     assert sequence_popularity(tmp_path, "test") == 0
 
 
-def test_linear_model_finds_a_linear_teacher(tmp_path):
+def test_linear_model(tmp_path):
     """Clicks follow from one feature; the other feature and the numerical one are noise."""
     rng = np.random.default_rng(0)
     sources = {}

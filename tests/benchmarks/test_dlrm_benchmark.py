@@ -34,7 +34,7 @@ def test_sizes_of_the_issue():
 
 
 @pytest.mark.parametrize("product", workload.products(), ids=str)
-def test_operands_fit_each_other(product):
+def test_shapes_of_operands(product):
     a, b, transpose_a, transpose_b = workload.operands(product)
     rows, inner = a[-2:][::-1] if transpose_a else a[-2:]
     inner_b, columns = b[-2:][::-1] if transpose_b else b[-2:]
@@ -43,7 +43,7 @@ def test_operands_fit_each_other(product):
     assert 2 * batch * rows * inner * columns / 1e9 == product.gflop
 
 
-def test_rows_survive_the_disk(tmp_path):
+def test_rows_on_disk(tmp_path):
     shapes = ((2, 13), "f4"), ((2, 26), "i8"), ((2, 1), "f4")
     rows = workload.DLRMRows(*(np.ones(shape, dtype) for shape, dtype in shapes))
     workload_files.save_rows(tmp_path / "rows.npz", rows)
@@ -51,7 +51,7 @@ def test_rows_survive_the_disk(tmp_path):
     assert np.array_equal(stored.ids, rows.ids)
 
 
-def test_concurrent_operations_share_their_time():
+def test_time_of_concurrent_operations():
     shares = step_parts.share_out(
         [
             step_parts.Interval("a", 0, 10),
@@ -91,7 +91,7 @@ def test_parts_of_a_traced_step(tmp_path):
     assert sum(parts.values()) > 0
 
 
-def test_worker_answers_and_ends(root, monkeypatch):
+def test_worker(root, monkeypatch):
     monkeypatch.chdir(root)
     worker = Ranks("echo", ECHO)
     (answer,) = worker.ask("add", a=1, b=2)

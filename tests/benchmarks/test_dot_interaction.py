@@ -10,7 +10,7 @@ def small(monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("apart", [False, True])
-def test_the_sides_compute_the_same_and_are_timed_in_turns(small, dtype, apart):
+def test_sides_in_turn(small, dtype, apart):
     functions = benchmark.interactions(dtype, apart)
     assert set(functions) == (
         {"op", "dot_tensorflow"} if apart else {"op", "dot_tensorflow", "plain"}
@@ -22,7 +22,7 @@ def test_the_sides_compute_the_same_and_are_timed_in_turns(small, dtype, apart):
     assert times.keys() == {(n, w) for n in functions for w in ("forward", benchmark.BOTH)}
 
 
-def test_a_side_that_computes_something_else_is_noticed(small):
+def test_side_with_other_results(small):
     functions = benchmark.interactions("float32", apart=False)
     wrong = lambda features, bottom: functions["op"](features, 2 * bottom)  # noqa: E731
     sides = {
@@ -33,7 +33,7 @@ def test_a_side_that_computes_something_else_is_noticed(small):
         benchmark.check_same_results(sides)
 
 
-def test_tables_take_ratios_within_a_round():
+def test_ratios_within_a_round():
     times = {
         ("op", "forward"): [1.0, 1.0, 1.0],
         ("op", benchmark.BOTH): [2.0, 4.0, 8.0],

@@ -58,7 +58,7 @@ def test_the_page(monkeypatch, tmp_path, capsys, ratings, ours_s, limit_mib, sta
     assert [path.name for path in tmp_path.iterdir()] == ["page.md"]
 
 
-def test_different_rows_are_no_result(monkeypatch, tmp_path):
+def test_different_rows(monkeypatch, tmp_path):
     stand_in(monkeypatch, {OURS: 1.0, PANDAS: 1.0}, checksums="aaab")
     with pytest.raises(RuntimeError, match="different rows: "):
         compare(tmp_path, tmp_path, 2)
@@ -67,7 +67,7 @@ def test_different_rows_are_no_result(monkeypatch, tmp_path):
         main(["--ratings", "1000", "--repeats", "1", "--work_dir", str(tmp_path)])
 
 
-def test_what_is_compared(tmp_path):
+def test_checksum(tmp_path):
     """Training rows and positives count, negatives do not."""
     files = {
         "train/user": [0, 1],

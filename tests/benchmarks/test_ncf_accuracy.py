@@ -1,4 +1,4 @@
-"""How the accuracy benchmark of NCF holds interactions out."""
+"""Held-out interactions of the accuracy benchmark of NCF."""
 
 import numpy as np
 import pytest
@@ -25,19 +25,19 @@ def rows(tmp_path):
 
 
 @pytest.mark.parametrize("popular", [0.3, 0.4])
-def test_held_out_interactions_are_as_popular_as_asked(popular, rows, tmp_path):
+def test_popularity_of_held_out_interactions(popular, rows, tmp_path):
     folder, columns = rows
     hold_out(folder, tmp_path / "out", popular)
     spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
     users, items = read_interactions(spec, "train")
     series = read_series(spec, "validation")
     counts = np.bincount(columns["item"], minlength=ITEMS)
-    found, _ = popularity_of(counts, series.items, series.labels)
-    assert found == pytest.approx(popular, abs=0.02)
-    held = series.items[:, 0]
+    hits, _ = popularity_of(counts, series.items, series.labels)
+    assert hits == pytest.approx(popular, abs=0.02)
+    positives = series.items[:, 0]
     pairs = {*zip(users.tolist(), items.tolist(), strict=True)}
-    pairs |= {*zip(series.users.tolist(), held.tolist(), strict=True)}
+    pairs |= {*zip(series.users.tolist(), positives.tolist(), strict=True)}
     assert pairs == {*zip(columns["user"].tolist(), columns["item"].tolist(), strict=True)}
-    assert len(users) == USERS * (EACH - 1) and len(held) == USERS
+    assert len(users) == USERS * (EACH - 1) and len(positives) == USERS
     untouched = {*zip(np.repeat(series.users, 99), series.items[:, 1:].ravel(), strict=True)}
     assert not untouched & pairs and len(untouched) == USERS * 99

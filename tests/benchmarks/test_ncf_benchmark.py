@@ -30,7 +30,7 @@ def test_sizes_of_the_recipe():
         assert getattr(sizes, name) == getattr(defaults, name)
 
 
-def test_rows_are_those_of_a_loader():
+def test_rows():
     sizes = workload.of_shape("ml-20m", 2**13)
     rows = workload.make_rows(sizes)
     assert rows.user.dtype == rows.item.dtype == np.int32
@@ -52,12 +52,12 @@ def test_facts_by_hand():
     assert workload.facts(rows, TINY) == {"distinct users": 2.0, "distinct items": 1.5}
 
 
-def test_rows_and_sizes_survive_the_disk(tmp_path):
+def test_rows_and_sizes_on_disk(tmp_path):
     rows = workload.make_rows(TINY)
     workload_files.save(tmp_path, rows, TINY)
     stored, sizes = workload_files.load(tmp_path, workload.NCFRows, workload.NCFSizes)
-    for read, made in zip(stored, rows, strict=True):
-        np.testing.assert_array_equal(read, made)
+    for column, expected in zip(stored, rows, strict=True):
+        np.testing.assert_array_equal(column, expected)
     assert sizes == TINY
 
 
@@ -86,7 +86,7 @@ def test_page(dense_ms, met):
     assert "ml-1m: 6,040 users, 3,706 items; 6,000 distinct users per batch" in page
 
 
-def test_our_side_learns_and_measures_its_parts(tmp_path):
+def test_our_side(tmp_path):
     from benchmarks.ncf_training.ours import NCFTraining
 
     sizes = replace(TINY, num_batches=1)
@@ -109,12 +109,12 @@ def test_our_side_learns_and_measures_its_parts(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", workload.SHAPES)
-def test_both_sides_train_the_same(shape, tmp_path, root):
+def test_both_sides(shape, tmp_path, root):
     if not (root / TORCH_PYTHON).exists():
         pytest.skip("no .venv-torch: `make bench-ncf` makes it")
     command = [sys.executable, "-m", "benchmarks.ncf_training", "--shapes", shape]
     command += ["--rounds", "1", "--batch_size", "512", "--output", str(tmp_path / "page.md")]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    # Without a page the losses differed; whether the target is met says nothing at this size.
+    # Without a page the losses differed; whether the target is met means nothing at this size.
     assert (tmp_path / "page.md").exists(), done.stderr
     assert f"| {shape} | PyTorch, SparseAdam |" in (tmp_path / "page.md").read_text()

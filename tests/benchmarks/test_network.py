@@ -21,7 +21,7 @@ SMALL_TABLES = ",".join(map(str, [50] * 26))
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended."""
+    """Returns whether a process has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:  # it may also end between its being opened and read
@@ -32,18 +32,18 @@ def gone(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("name", "parameters"), [("DLRM large", 22.8e9), ("DLRM extra large", 113e9)]
 )
-def test_models_are_as_large_as_published(name, parameters):
+def test_published_sizes_of_models(name, parameters):
     (model,) = (model for model in MODELS if model.name == name)
     assert 128 * sum(VARIANTS[model.variant]) == pytest.approx(parameters, rel=5e-3)
 
 
 @pytest.mark.parametrize(
     ("model", "num_tables", "gib"),
-    # As published beside their configurations.
+    # As published with their configurations.
     list(zip(SYNTHETIC, (107, 311, 612), (26.3, 206.2, 773.8), strict=True)),
     ids=[model.name for model in SYNTHETIC],
 )
-def test_synthetic_models_are_as_large_as_published(model, num_tables, gib):
+def test_published_sizes_of_synthetic_models(model, num_tables, gib):
     assert sum(count for count, *_ in model.tables) == num_tables
     size = sum(count * rows * dim * 4 for count, rows, dim, _ in model.tables)
     assert size / 2**30 == pytest.approx(gib, abs=0.06)
@@ -66,7 +66,7 @@ def test_published_throughputs_below_their_bound():
         assert 0 < float(line.split("|")[-2]) < 1  # or the bound would be wrong
 
 
-def test_synthetic_steps_take_longer_than_their_bound():
+def test_published_steps_above_their_bound():
     for line in network.synthetic_table()[-9:]:
         assert 0 < float(line.split("|")[-2]) < 1
 
@@ -89,7 +89,7 @@ def made(tmp_path):
         yield measurements
 
 
-def test_machines_reach_each_other_at_the_speed_of_their_link(made):
+def test_speed_of_a_link(made):
     """4 MB at 100 Mbit/s take 0.32 s, and none at all over another network."""
     receive = (
         "import socket\n"
@@ -115,13 +115,13 @@ def test_machines_reach_each_other_at_the_speed_of_their_link(made):
     with on("machine0", receive), on("machine1", send) as sender:
         assert 0.30 < float(sender.stdout.read()) < 10
     made.limit(None)
-    told = subprocess.run(
+    result = subprocess.run(
         made.command("machine1", ["hostname"]), capture_output=True, text=True, check=True
     )
-    assert told.stdout == "machine1\n"
+    assert result.stdout == "machine1\n"
 
 
-def test_machines_are_gone_in_the_end(tmp_path):
+def test_end_of_machines(tmp_path):
     if why := network_machines.why_missing():
         pytest.skip(why)
     pids = []
@@ -138,14 +138,14 @@ def test_machines_are_gone_in_the_end(tmp_path):
     assert all(map(gone, pids))
 
 
-def test_what_a_machine_lacks(monkeypatch):
+def test_missing_programs(monkeypatch):
     monkeypatch.setattr(network_machines, "_PATH", "/nowhere")
     assert network_machines.why_missing() == (
         "not installed: unshare (util-linux), nsenter (util-linux), ip (iproute2), tc (iproute2)"
     )
 
 
-def test_namespaces_that_are_refused(monkeypatch, tmp_path):
+def test_refused_namespaces(monkeypatch, tmp_path):
     for name in ("unshare", "nsenter", "ip", "tc"):
         program = tmp_path / name
         program.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
@@ -164,7 +164,7 @@ def test_namespaces_that_are_refused(monkeypatch, tmp_path):
         (["--rounds", "1"], "nothing can be measured here (not root): take --rounds 0"),
     ],
 )
-def test_arguments_that_cannot_be(options, message, monkeypatch, capsys):
+def test_invalid_arguments(options, message, monkeypatch, capsys):
     monkeypatch.setattr(network, "why_missing", lambda: "not root")
     with pytest.raises(SystemExit) as stopped:
         network.main(options)
@@ -172,7 +172,7 @@ def test_arguments_that_cannot_be(options, message, monkeypatch, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_bytes_are_counted_on_the_link_only(monkeypatch):
+def test_bytes_of_the_link(monkeypatch):
     heading = "Inter-|   Receive\n face |bytes\n"
     counts = "    lo: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n link0: 12 1 0 0 0 0 0 0 34 1 0 0 0 0 0 0\n"
     monkeypatch.setattr(Path, "read_text", lambda path: heading + counts)
@@ -183,7 +183,7 @@ def test_bytes_are_counted_on_the_link_only(monkeypatch):
         passed_bytes(process)
 
 
-def test_bytes_of_machines_are_those_of_their_ranks():
+def test_bytes_of_machines():
     planned = [{"sent": {"ids": n}, "received": {"ids": 10 * n}} for n in range(4)]
     assert network.of_machines(planned, 2).tolist() == [[1, 10], [5, 50]]
 
@@ -250,13 +250,13 @@ def test_page_of_made_up_measurements(rendered):
     ],
     ids=["fewer bytes", "more bytes", "faster than the bound"],
 )
-def test_a_missed_target_is_said(passed, limited_ms, missed, rendered):
+def test_missed_targets(passed, limited_ms, missed, rendered):
     page = rendered(made_up(passed, limited_ms))
     assert not page.is_met
     assert f"{missed}: MISSED" in str(page)
 
 
-def test_the_docs_have_the_figures_of_the_page(root):
+def test_figures_in_the_docs(root):
     (page,) = (root / "benchmarks/results").glob("network_*.md")
     _, section = (
         (root / "docs/multi_node.md").read_text().split("## What to expect from the network")
@@ -266,7 +266,7 @@ def test_the_docs_have_the_figures_of_the_page(root):
     assert set(rows) <= set(page.read_text().splitlines())
 
 
-def test_what_is_computed_needs_no_machines(monkeypatch, capsys, tmp_path):
+def test_computed_page(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(network, "why_missing", lambda: "not root")
     output = tmp_path / "page.md"
     assert network.main(["--rounds", "0", "--output", str(output)]) == 0

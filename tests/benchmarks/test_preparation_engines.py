@@ -56,7 +56,7 @@ def test_memory_of_other_processes(run_text):
     assert tree_memory_mib(other.pid) == 0
 
 
-def test_a_command_that_fails(run_text):
+def test_failing_command(run_text):
     with pytest.raises(RuntimeError, match="failed with 3:\nwhy not"):
         run_text("print('why not'); raise SystemExit(3)")
 
@@ -66,14 +66,14 @@ def test_checksum(tmp_path):
     folder = tmp_path / "a"
     (folder / "train").mkdir(parents=True)
     (folder / "train" / "x.bin").write_bytes(b"1")
-    found = {preparations.checksum(folder)}
+    digests = {preparations.checksum(folder)}
     (folder / "train" / "x.bin").write_bytes(b"2")
-    found.add(preparations.checksum(folder))
+    digests.add(preparations.checksum(folder))
     (folder / "train" / "x.bin").rename(folder / "x.bin")
-    found.add(preparations.checksum(folder))
+    digests.add(preparations.checksum(folder))
     (folder / "x.bin").rename(folder / "y.bin")
-    found.add(preparations.checksum(folder))
-    assert len(found) == 4
+    digests.add(preparations.checksum(folder))
+    assert len(digests) == 4
 
 
 @contextlib.contextmanager
@@ -105,7 +105,7 @@ def stand_ins(monkeypatch):
 
 
 def test_the_page(stand_ins, tmp_path, monkeypatch, capsys):
-    """Two rounds, DuckDB beside each other side; both targets judged."""
+    """Two rounds, DuckDB with each other side; both targets judged."""
     got = stand_ins
     monkeypatch.setattr(preparation_engines, "REAL_ROWS", tmp_path / "not there")
     flags = ["--rows_per_day", "5", "--growth_rows_per_day", "10", "--output", tmp_path / "page.md"]
@@ -120,7 +120,7 @@ def test_the_page(stand_ins, tmp_path, monkeypatch, capsys):
     assert status == 1
 
 
-def test_different_files_are_no_result(tmp_path, monkeypatch):
+def test_different_files(tmp_path, monkeypatch):
     names = iter("aaab")
     monkeypatch.setattr(preparation_engines, "spark_cluster", no_cluster)
     monkeypatch.setattr(

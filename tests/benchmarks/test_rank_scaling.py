@@ -1,4 +1,4 @@
-"""The benchmark of several ranks beside one: parts, processes, page, and a small run."""
+"""The benchmark of several ranks and one: parts, processes, page, and a small run."""
 
 import argparse
 import re
@@ -61,7 +61,7 @@ def test_parts_of_ranks(operation, part):
     assert step_parts.part_of(operation) == part
 
 
-def test_waiting_has_only_the_time_in_which_nothing_runs():
+def test_time_of_waiting():
     shares = step_parts.share_out(
         [
             step_parts.Interval("exchange", 0, 10, waits=True),
@@ -72,7 +72,7 @@ def test_waiting_has_only_the_time_in_which_nothing_runs():
     assert shares == {"exchange": 2 + 3 + 1, "product": 3, "sum": 1 + 4}
 
 
-def test_an_asynchronous_operation_waits_from_its_start_until_it_is_done():
+def test_asynchronous_operation():
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace()
@@ -105,7 +105,7 @@ def test_an_asynchronous_operation_waits_from_its_start_until_it_is_done():
     ]
 
 
-def test_parts_have_one_order():
+def test_order_of_parts():
     parts = [step_parts.WAITING, "exchange: vectors", step_parts.OTHER, "casts"]
     assert step_parts.in_order(parts) == [parts[3], parts[1], parts[2], parts[0]]
 
@@ -129,7 +129,7 @@ def test_settings_and_sides():
     assert [rank_scaling.num_batches(size) for size in (64, 8192, 65536, 2**20)] == [16, 16, 4, 4]
 
 
-def test_launchers_that_are_missing(monkeypatch):
+def test_missing_launchers(monkeypatch):
     if why := rank_scaling.why_missing("gloo"):
         pytest.skip(why)
     monkeypatch.setattr(rank_scaling, "_HAS_MPI", "raise SystemExit(1)")
@@ -150,7 +150,7 @@ def test_launchers_that_are_missing(monkeypatch):
         (["--launchers", "mpi"], "no ranks to measure: mpirun is not installed"),
     ],
 )
-def test_arguments_that_cannot_be(options, message, monkeypatch, capsys):
+def test_invalid_arguments(options, message, monkeypatch, capsys):
     monkeypatch.setattr(rank_scaling, "why_missing", lambda name: "mpirun is not installed")
     with pytest.raises(SystemExit):
         rank_scaling.main(options)
@@ -158,7 +158,7 @@ def test_arguments_that_cannot_be(options, message, monkeypatch, capsys):
 
 
 def state_of(pid: int) -> str:
-    """Linux' letter for it: T is stopped; empty if there is no such process."""
+    """Linux' letter for it: T is stopped; empty without one."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:  # it may also end between its being opened and read
@@ -167,7 +167,7 @@ def state_of(pid: int) -> str:
 
 
 def comes_to(pid: int, states: tuple[str, ...]) -> bool:
-    """Whether a process comes into one of the states, however busy the machine is."""
+    """Returns whether a process comes into one of the states, however busy the machine is."""
     deadline = time.monotonic() + 60
     while state_of(pid) not in states and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -182,7 +182,7 @@ def ends(pid: int) -> bool:
     return comes_to(pid, ("", "Z"))
 
 
-def test_ranks_answer_in_order_stop_and_end(root, monkeypatch):
+def test_ranks_in_order(root, monkeypatch):
     monkeypatch.chdir(root)
     side = Ranks("two", RANK, TWO, 2)
     answers = side.ask("add", a=1, b=2)
@@ -193,7 +193,7 @@ def test_ranks_answer_in_order_stop_and_end(root, monkeypatch):
     assert all(ends(answer["pid"]) for answer in answers)
 
 
-def test_a_rank_that_dies_says_why_and_takes_the_others_along(root, monkeypatch):
+def test_death_of_a_rank(root, monkeypatch):
     monkeypatch.chdir(root)
     side = Ranks("two", RANK, TWO, 2)
     pids = [answer["pid"] for answer in side.ask("add", a=1, b=2)]
@@ -210,16 +210,16 @@ def test_a_rank_that_dies_says_why_and_takes_the_others_along(root, monkeypatch)
         (["sh", "-c", "exec sleep 60"], "0 of 2 ranks came"),
         ([], "1 of 2 ranks came"),
     ],
-    ids=["launcher ends", "nobody comes", "one comes"],
+    ids=["launcher ends", "no rank comes", "one comes"],
 )
-def test_ranks_that_do_not_come(launch, message, root, monkeypatch):
+def test_absent_ranks(launch, message, root, monkeypatch):
     monkeypatch.chdir(root)
     monkeypatch.setattr(ranks_module, "START_TIMEOUT_S", 3.0)
     with pytest.raises(RuntimeError, match=f"two: {message}"):
         Ranks("two", RANK, launch, 2)
 
 
-def test_ranks_end_when_their_driver_is_killed(root):
+def test_end_of_ranks_after_a_killed_driver(root):
     program = (
         "from tests.benchmarks.test_rank_scaling import *\n"
         "side = Ranks('two', RANK, TWO, 2)\n"
@@ -255,7 +255,7 @@ def arguments(**changes):
 
 
 def made_up(ms_of_ranks):
-    """One rank took 90, 100 and 110 ms a step; two took `ms_of_ranks`, in each setting."""
+    """One rank took 90, 100 and 110 ms per step; two took `ms_of_ranks`, in each setting."""
     sides = one, two = rank_scaling.sides_of(["gloo"], threads=2, ranks=2)
     measurements = TrainingMeasurements(rank_scaling.cases_of(arguments(), sides))
     sent = dict(zip(KINDS, (1e6, 2e6, 3e6, 0.0, 4e6), strict=True))

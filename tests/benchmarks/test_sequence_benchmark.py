@@ -32,7 +32,7 @@ def test_sizes_of_the_recipe():
         assert getattr(sizes, name) == getattr(defaults, name)
 
 
-def test_rows_are_those_of_a_prepared_data_set():
+def test_rows():
     rows = workload.make_rows(TINY)
     assert rows.positive_item.shape == (128, 30)
     assert all(column.dtype == np.int32 for column in rows[:-1])
@@ -71,12 +71,12 @@ def test_facts_by_hand():
     }
 
 
-def test_rows_and_sizes_survive_the_disk(tmp_path):
+def test_rows_and_sizes_on_disk(tmp_path):
     rows = workload.make_rows(TINY)
     workload_files.save(tmp_path, rows, TINY)
     stored, sizes = workload_files.load(tmp_path, workload.SequenceRows, workload.SequenceSizes)
-    for read, made in zip(stored, rows, strict=True):
-        np.testing.assert_array_equal(read, made)
+    for column, expected in zip(stored, rows, strict=True):
+        np.testing.assert_array_equal(column, expected)
     assert sizes == TINY
 
 
@@ -117,7 +117,7 @@ def test_page(dense_ms, met):
     assert "--items 400" in page
 
 
-def test_our_side_learns_and_measures_its_parts(tmp_path):
+def test_our_side(tmp_path):
     from benchmarks.sequence_training.ours import SequenceTraining
 
     sizes = workload.SequenceSizes(
@@ -150,13 +150,13 @@ def test_our_side_learns_and_measures_its_parts(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("model_type", workload.MODEL_TYPES)
-def test_both_sides_train_the_same(model_type, tmp_path, root):
+def test_both_sides(model_type, tmp_path, root):
     if not (root / TORCH_PYTHON).exists():
         pytest.skip("no .venv-torch: `make bench` makes it")
     command = [sys.executable, "-m", "benchmarks.sequence_training", "--models", model_type]
     command += ["--rounds", "1", "--rounds_of_others", "1", "--steps", "1"]
     command += ["--batch_size", "64", "--items", "5000", "--output", str(tmp_path / "page.md")]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    # Without a page the losses differed; whether the targets are met says nothing at this size.
+    # Without a page the losses differed; whether the targets are met means nothing at this size.
     assert (tmp_path / "page.md").exists(), done.stderr
     assert f"| {model_type} | PyTorch, SparseAdam |" in (tmp_path / "page.md").read_text()

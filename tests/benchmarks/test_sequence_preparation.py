@@ -70,14 +70,14 @@ def test_the_page(monkeypatch, tmp_path, capsys, nvtabular_s, limit_mib, status,
     assert [path.name for path in tmp_path.iterdir()] == ["page.md"]
 
 
-def test_different_files_are_no_result(monkeypatch, tmp_path):
+def test_different_files(monkeypatch, tmp_path):
     stand_in(monkeypatch, {DUCKDB: 1.0, NVTABULAR: 1.0}, checksums=["a", "a", "a", "b"])
     (tmp_path / "reviews_x.json").touch()
     with pytest.raises(RuntimeError, match="different files"):
         compare(tmp_path, tmp_path, 2)
 
 
-def test_a_preparation_that_fails(tmp_path):
+def test_failing_preparation(tmp_path):
     with pytest.raises(RuntimeError, match=r"(?s)failed with 2:.*error: .* holds no reviews_\*"):
         prepare(tmp_path, tmp_path, "--engine", "duckdb")
 
