@@ -26,7 +26,7 @@ CARDINALITIES = (100_000,) * 9 + (10_000,) * 9 + (100,) * 8
 ORDERED, SHUFFLED = "split binary, file order", "split binary, shuffled"
 
 
-def write_rows(directory: Path, num_rows: int) -> FeatureSpec:
+def write_rows(directory: Path, num_samples: int) -> FeatureSpec:
     """Split binaries of random bytes that are valid ids; fast to make, nothing to learn."""
     layout = synthetic_spec(CARDINALITIES).to_dict()
     layout["source_spec"] = {TRAIN: layout["source_spec"][TRAIN]}
@@ -36,11 +36,11 @@ def write_rows(directory: Path, num_rows: int) -> FeatureSpec:
     for chunk in spec.source_spec[TRAIN]:
         first, dtype = chunk.features[0], spec.dtype(chunk.features[0])
         if dtype.kind == "i":
-            values = generator.integers(0, spec.cardinality(first), num_rows, dtype=dtype)
+            values = generator.integers(0, spec.cardinality(first), num_samples, dtype=dtype)
         elif dtype.kind == "b":
-            values = generator.random(num_rows) < 0.25
+            values = generator.random(num_samples) < 0.25
         else:
-            values = generator.random((num_rows, len(chunk.features)), np.float32).astype(dtype)
+            values = generator.random((num_samples, len(chunk.features)), np.float32).astype(dtype)
         values.tofile(directory / chunk.files[0])
     return spec
 
@@ -55,10 +55,10 @@ def measure(cases: Mapping[str, Callable], repeats: int) -> dict[str, np.ndarray
         for name, make in cases.items():
             start = time.perf_counter()
             loader = make()
-            num_rows = sum(batch.labels.shape[0] for batch in loader.dataset(epoch))
-            assert num_rows == loader.num_rows
+            num_samples = sum(batch.labels.shape[0] for batch in loader.dataset(epoch))
+            assert num_samples == loader.num_samples
             if epoch:
-                speeds[name].append(num_rows / (time.perf_counter() - start) / 1e6)
+                speeds[name].append(num_samples / (time.perf_counter() - start) / 1e6)
     return {name: np.asarray(values) for name, values in speeds.items()}
 
 
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             ORDERED: RawBinaryDataset(spec, TRAIN, batch_size),
             SHUFFLED: RawBinaryDataset(spec, TRAIN, batch_size, shuffle=True),
             "generated on the fly": SyntheticDataset(
-                spec, TRAIN, batch_size, num_rows=min(args.rows, 8 * batch_size)
+                spec, TRAIN, batch_size, num_samples=min(args.rows, 8 * batch_size)
             ),
         }
         cases = {name: lambda loader=loader: loader for name, loader in loaders.items()}

@@ -40,10 +40,12 @@ FIXED = "split TFRecords, fixed"
 RAGGED = "split TFRecords, ragged"
 
 
-def write_data_sets(folder: Path, num_rows: int, features: int, hotness: int, batch: int) -> dict:
+def write_data_sets(
+    folder: Path, num_samples: int, features: int, hotness: int, batch: int
+) -> dict:
     """Writes the same ids in three formats; returns (loader class, spec) of each case."""
     spec = synthetic_spec([100_000] * features, hotness)
-    binaries = write_dataset(folder / "binaries", spec, {TRAIN: num_rows})
+    binaries = write_dataset(folder / "binaries", spec, {TRAIN: num_samples})
     flags = {"src_dataset_path": "binaries", "dst_dataset_path": "fixed"}
     command = [f"--{name}={folder / path}" for name, path in flags.items()]
     if transcribe([*command, f"--dst_prebatch_size={batch}"]):
@@ -77,8 +79,8 @@ def write_ragged(directory: Path, fixed: FeatureSpec, hotness: int, prebatch: in
     )
     generator = np.random.default_rng(0)
     ragged = [number for number, column in enumerate(columns) if column.width is None]
-    for start in range(0, loader.num_rows, prebatch):
-        arrays = loader.stored_rows(start, min(start + prebatch, loader.num_rows))
+    for start in range(0, loader.num_samples, prebatch):
+        arrays = loader.stored_samples(start, min(start + prebatch, loader.num_samples))
         for number in ragged:
             # Pairs of samples share the ids of two samples of fixed hotness.
             pairs = generator.integers(0, 2 * hotness + 1, len(arrays[number]) // 2)

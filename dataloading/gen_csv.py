@@ -24,7 +24,7 @@ from dataloading.spec import rules
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.synthetic.dataset import rows_of_files
-from dataloading.synthetic.rows import BLOCK_ROWS, SPLITS, SyntheticRows, stored_spec
+from dataloading.synthetic.rows import BLOCK_SAMPLES, SPLITS, SyntheticSamples, stored_spec
 from dataloading.table_input.values import SEPARATOR
 from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 from runtime.cli import exit_status
@@ -45,7 +45,7 @@ def generate(flags: argparse.Namespace) -> str:
             raise ValueError(f"--{name} is {getattr(flags, name)}; allowed: 1 or more")
     spec = RawSpec.from_yaml(flags.feature_spec_in)
     generated = _spec_of_rows(spec, flags.auto_cardinality)
-    rows = {name: SyntheticRows(generated, name, flags.seed) for name in spec.sources}
+    rows = {name: SyntheticSamples(generated, name, flags.seed) for name in spec.sources}
     with atomic_folder(Path(flags.output)) as folder:
         for mapping, chunks in spec.sources.items():
             _write_mapping(folder, chunks, rows[mapping], flags.size)
@@ -67,7 +67,7 @@ def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
     return stored_spec(features, spec.channels, SPLITS, spec.origin)
 
 
-def _write_mapping(folder: Path, chunks, rows: SyntheticRows, size: int) -> None:
+def _write_mapping(folder: Path, chunks, rows: SyntheticSamples, size: int) -> None:
     columns = rows.features(0)
     with contextlib.ExitStack() as stack:
         targets = []
@@ -77,10 +77,10 @@ def _write_mapping(folder: Path, chunks, rows: SyntheticRows, size: int) -> None
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 write = stack.enter_context(_opened(folder / file, chunk, schema))
                 targets.append((chunk, first, last, write))
-        for start in range(0, size, BLOCK_ROWS):
-            columns = rows.features(start // BLOCK_ROWS)
+        for start in range(0, size, BLOCK_SAMPLES):
+            columns = rows.features(start // BLOCK_SAMPLES)
             for chunk, first, last, write in targets:
-                begin, end = max(first - start, 0), min(last - start, BLOCK_ROWS)
+                begin, end = max(first - start, 0), min(last - start, BLOCK_SAMPLES)
                 if begin < end:
                     write(_table(chunk, columns, begin, end))
 
@@ -123,7 +123,7 @@ def _table(chunk: RawChunk, columns: dict[str, np.ndarray], begin: int, end: int
     arrays = []
     for name in chunk.features:
         # A feature in no channel is not read; its column is there.
-        values = columns.get(name, np.zeros((BLOCK_ROWS, 1), np.int8))[begin:end]
+        values = columns.get(name, np.zeros((BLOCK_SAMPLES, 1), np.int8))[begin:end]
         if values.dtype.kind == "f":  # Arrow prints no float16
             values = values.astype(np.promote_types(values.dtype, np.float32))
         elif values.dtype.kind == "b":

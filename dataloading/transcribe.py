@@ -58,10 +58,12 @@ def transcribe(options: argparse.Namespace) -> str:
     layout = _usual_layout(spec, _metadata(spec, loaders, options), loaders, options)
     sources = {}
     with atomic_folder(target) as folder:
-        for mapping, (loader, num_rows) in loaders.items():
-            writer = _writer(options, folder, mapping, layout, loader, num_rows)
-            for start in range(0, num_rows, options.src_batch_size):
-                writer.add(loader.stored_rows(start, min(start + options.src_batch_size, num_rows)))
+        for mapping, (loader, num_samples) in loaders.items():
+            writer = _writer(options, folder, mapping, layout, loader, num_samples)
+            for start in range(0, num_samples, options.src_batch_size):
+                writer.add(
+                    loader.stored_samples(start, min(start + options.src_batch_size, num_samples))
+                )
             sources[mapping] = writer.close()
         written = dataclasses.replace(layout, source_spec=sources, base_directory=folder)
         written.validate_files()
@@ -69,7 +71,7 @@ def transcribe(options: argparse.Namespace) -> str:
             written.to_yaml(folder / options.dst_feature_spec)
         if options.src_dataset_type != "synthetic" and (source / VOCABULARY_FOLDER).is_dir():
             shutil.copytree(source / VOCABULARY_FOLDER, folder / VOCABULARY_FOLDER)
-    report = [f"{mapping}: {num_rows:,} rows" for mapping, (_, num_rows) in loaders.items()]
+    report = [f"{mapping}: {num_samples:,} rows" for mapping, (_, num_samples) in loaders.items()]
     if left_out := [name for name in spec.feature_spec if name not in layout.feature_spec]:
         report.append(f"left out, because no channel has them: {', '.join(left_out)}")
     return "\n".join([*report, f"written: {target / options.dst_feature_spec}"])
@@ -125,8 +127,8 @@ def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[Sam
             loader = kinds[options.src_dataset_type](
                 spec, mapping, options.src_batch_size, with_labels=_has_labels(spec, mapping)
             )
-        wanted = loader.num_rows if batches == -1 else batches * options.src_batch_size
-        loaders[mapping] = (loader, min(wanted, loader.num_rows))
+        wanted = loader.num_samples if batches == -1 else batches * options.src_batch_size
+        loaders[mapping] = (loader, min(wanted, loader.num_samples))
     if not loaders:
         raise ValueError(
             f"{spec.origin}: source_spec: there is no mapping to transcribe; there are "
@@ -146,7 +148,9 @@ def _metadata(spec: FeatureSpec, loaders: dict, options: argparse.Namespace) -> 
     incomplete; for generated rows, new metadata."""
     if options.src_dataset_type == "synthetic":
         return {"generator": "dataloading.synthetic", "seed": options.src_seed or 0}
-    whole = {name for name, (loader, num_rows) in loaders.items() if num_rows == loader.num_rows}
+    whole = {
+        name for name, (loader, num_samples) in loaders.items() if num_samples == loader.num_samples
+    }
     gone = {*spec.source_spec, *SPLITS} - whole
     metadata = {name: value for name, value in spec.metadata.items() if name not in gone}
     if isinstance(own := metadata.get(_TRANSCODE), dict):
@@ -172,7 +176,7 @@ def _usual_layout(
     features = {name: dict(keys) for name, keys in spec.feature_spec.items() if name in used}
     if options.dst_dataset_type == "tf_raw":
         loader, _ = next(iter(loaders.values()))
-        for column, row in zip(loader.columns, loader.stored_rows(0, 1), strict=True):
+        for column, row in zip(loader.columns, loader.stored_samples(0, 1), strict=True):
             if isinstance(row, Ragged) and len(row.values):
                 features[column.feature]["hotness"] = len(row.values)
     return FeatureSpec(features, {}, channels, metadata, origin=spec.origin)
@@ -184,7 +188,7 @@ def _writer(
     mapping: str,
     layout: FeatureSpec,
     loader: SampleDataset,
-    num_rows: int,
+    num_samples: int,
 ):
     if options.dst_dataset_type == "tf_raw":
         return _RawBinaryWriter(folder, mapping, layout, loader.columns)
@@ -195,7 +199,7 @@ def _writer(
         layout,
         loader.columns,
         prebatch=prebatch,
-        batches_per_file=options.dst_batches_per_file or -(-num_rows // prebatch),
+        batches_per_file=options.dst_batches_per_file or -(-num_samples // prebatch),
     )
 
 
@@ -203,7 +207,7 @@ class _RawBinaryWriter:
     """The split binaries of one mapping in the usual layout, each feature in the spec's dtype."""
 
     def __init__(self, directory: Path, mapping: str, spec: FeatureSpec, columns: Sequence[Column]):
-        self._spec, self._columns, self._num_rows = spec, columns, 0
+        self._spec, self._columns, self._num_samples = spec, columns, 0
         channels = {name: list(features) for name, features in spec.channel_spec.items()}
         layout = stored_spec(dict(spec.feature_spec), channels, [mapping]).to_dict()
         self._chunks = layout["source_spec"][mapping]
@@ -238,7 +242,7 @@ class _RawBinaryWriter:
             values = [exactly(rows[name], self._spec.dtype(name), [name]) for name in names]
             with write_errors_name(path), path.open("ab") as stream:
                 stream.write(np.concatenate(values, axis=1).tobytes())
-        self._num_rows += len(values[0])
+        self._num_samples += len(values[0])
 
     def _dense(self, name: str, array: np.ndarray | Ragged) -> np.ndarray:
         if not isinstance(array, Ragged):
@@ -246,7 +250,7 @@ class _RawBinaryWriter:
         lengths, hotness = np.diff(array.row_splits), self._spec.hotness(name)
         for row in np.flatnonzero(lengths != hotness)[:1]:
             raise ValueError(
-                f"feature '{name}': row {self._num_rows + row} has {lengths[row]} ids and others "
+                f"feature '{name}': row {self._num_samples + row} has {lengths[row]} ids, others "
                 f"have {hotness}; split binaries need equally many in every row: keep the data set "
                 "as split_tfrecords, or pad the rows to one length when preparing the data"
             )

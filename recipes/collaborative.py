@@ -73,7 +73,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         metrics=(*METRICS, *names, f"best_{names[0]}"),
         goal=Goal(names[0], flags.threshold, "threshold", reports_time_to_best=True),
         keeps_best=flags.checkpoint_dir is not None,
-        make_batch=train.rows if train else None,
+        make_batch=train.samples if train else None,
         num_parts=flags.grads_accumulated,
         pretrained=_pretrained(config, model, world),
     )

@@ -251,7 +251,7 @@ def _loader(config: Config) -> tuple[Callable[..., Dataset], dict[str, Any], dic
             {"seed": run.seed, "num_batches": data.synthetic_dataset_train_batches},
             {"seed": run.seed, "num_batches": data.synthetic_dataset_valid_batches},
         )
-    order = {"shuffle": data.shuffle, "seed": run.seed, "window_rows": data.shuffle_window_rows}
+    order = {"shuffle": data.shuffle, "seed": run.seed, "window_samples": data.shuffle_window_rows}
     labels = {"with_labels": run.mode != "predict"}
     if data.dataset_type == "split_tfrecords":
         from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
@@ -273,9 +273,9 @@ def best_auc(
 
         seed = config.run.seed
         assert seed is not None
-        num_samples = min(valid.num_rows, BEST_AUC_SAMPLES)
+        num_samples = min(valid.num_samples, BEST_AUC_SAMPLES)
         sample = SyntheticDataset(
-            spec, valid.split, valid.batch_size, num_rows=num_samples, seed=seed
+            spec, valid.split, valid.batch_size, num_samples=num_samples, seed=seed
         )
         return lambda: sample.best_auc
     # Generated data sets store it, see `dataloading.synthetic.dataset.write_dataset`.

@@ -74,8 +74,8 @@ def model_arguments(config: Config, device: Device, world: World) -> dict[str, A
 
 def data_facts(train: Dataset | None, valid: Dataset | None) -> dict[str, int | str]:
     """Returns the number of training and of evaluated samples, and the evaluated split."""
-    facts: dict[str, int | str] = {"training_rows": train.num_rows} if train else {}
-    return facts | ({"evaluation_rows": f"{valid.num_rows} ({valid.split})"} if valid else {})
+    facts: dict[str, int | str] = {"training_rows": train.num_samples} if train else {}
+    return facts | ({"evaluation_rows": f"{valid.num_samples} ({valid.split})"} if valid else {})
 
 
 def note_test_split(mode: str, spec: fs.FeatureSpec, valid: Dataset | None, remedy: str) -> str:

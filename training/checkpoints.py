@@ -25,7 +25,7 @@ def describe_training(config: Config, recipe: Recipe, spec_hash: str | None) -> 
         "model_flags": dict(recipe.model_flags),
         "flags": config.flat(),
         "feature_spec": spec_hash,
-        "training_rows": recipe.train.num_rows if recipe.train else None,
+        "training_rows": recipe.train.num_samples if recipe.train else None,
         "versions": devices.describe(),
         **({"no_resume": why} if (why := recipe.model.state_not_saved(recipe.groups)) else {}),
     }

@@ -104,7 +104,7 @@ class TrainingLoop:
                 self.profiler.before(position.step)
                 self.trainer.train_step(iterator)
                 position.step += 1
-                position.row = min((batch + 1) * data.batch_size, data.num_rows)
+                position.row = min((batch + 1) * data.batch_size, data.num_samples)
                 stack_sample.record_step(position.step)
                 self.timer.step(samples_of_batch(data, batch))
                 self.profiler.after(position.step)
@@ -183,7 +183,7 @@ class TrainingLoop:
             step = self._reported_step
             raise TrainingDiverged(f"between step {step - 1} and {step}: {error}") from None
         if valid is not None:
-            self.speeds.evaluated(valid.num_rows, time.perf_counter() - start)
+            self.speeds.evaluated(valid.num_samples, time.perf_counter() - start)
         self.checkpoints.reset_pace()
         return metrics
 
@@ -255,7 +255,7 @@ class TrainingLoop:
         return self._elapsed_before_s + self.timer.elapsed_s
 
     def _epoch_has_ended(self) -> bool:
-        return self.position.row == self.data.num_rows
+        return self.position.row == self.data.num_samples
 
     def _evaluation_is_due(self) -> bool:
         position = self.position

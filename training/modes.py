@@ -40,7 +40,7 @@ def evaluate(run: RunContext) -> Summary:
     start, speeds = time.perf_counter(), Speeds()
     metrics = _measure(run)
     assert run.recipe.valid is not None
-    speeds.evaluated(run.recipe.valid.num_rows, time.perf_counter() - start)
+    speeds.evaluated(run.recipe.valid.num_samples, time.perf_counter() - start)
     return {**metrics, **(speeds.summary() if run.log.names.speeds else {})}
 
 
@@ -53,7 +53,7 @@ def predict(run: RunContext) -> Summary:
     assert path is not None and dataset is not None
     start = time.perf_counter()
     with (
-        predictions.open_predictions(path, dataset.num_rows)
+        predictions.open_predictions(path, dataset.num_samples)
         if run.world.is_chief
         else nullcontext() as writer
     ):
@@ -65,10 +65,10 @@ def predict(run: RunContext) -> Summary:
                     advance()
         except NonFiniteScores as error:  # on every rank
             raise CollectiveError(str(error)) from None
-    run.log.message(f"wrote the scores of {dataset.num_rows:,} rows ({dataset.split}) to {path}")
+    run.log.message(f"wrote the scores of {dataset.num_samples:,} rows ({dataset.split}) to {path}")
     elapsed_s = time.perf_counter() - start
-    throughput = dataset.num_rows / elapsed_s
-    return {"rows": dataset.num_rows, "elapsed_s": elapsed_s, "throughput": throughput}
+    throughput = dataset.num_samples / elapsed_s
+    return {"rows": dataset.num_samples, "elapsed_s": elapsed_s, "throughput": throughput}
 
 
 def benchmark_inference(run: RunContext) -> Summary:
@@ -89,7 +89,7 @@ def benchmark_inference(run: RunContext) -> Summary:
     if measured == -1:
         measured = max(MIN_MEASURED_BATCHES, dataset.num_batches - warmup)
     # A short last batch has another latency: it is left out if there are full batches.
-    full = max(1, dataset.num_rows // dataset.batch_size)
+    full = max(1, dataset.num_samples // dataset.batch_size)
     timer, laps = LatencyTimer(warmup_steps=warmup), StepTimer(warmup_steps=warmup)
     scorer, batches = Scorer(run.recipe.model), repeated(dataset.dataset, full)
     with run.log.bar("inference", warmup + measured) as advance:

@@ -36,7 +36,7 @@ def loss_is_due(step: int, print_freq: int) -> bool:
 
 def samples_of_batch(dataset: Dataset, batch: int) -> int:
     """Returns the samples of batch number `batch` (from 0); the last of an epoch may be short."""
-    return min(dataset.batch_size, dataset.num_rows - batch * dataset.batch_size)
+    return min(dataset.batch_size, dataset.num_samples - batch * dataset.batch_size)
 
 
 def note_schedule(config: Config, log: RunLogger, total_steps: int) -> None:

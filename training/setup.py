@@ -9,7 +9,7 @@ from typing import Any
 
 from config import Config, presets
 from config.flag import RANKING
-from dataloading.formats.row_count import count_training_rows
+from dataloading.formats.row_count import count_training_samples
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
@@ -155,7 +155,7 @@ def _count_training_samples(config: Config) -> int | None:
     spec = load_feature_spec(config)
     assert spec is not None
     try:
-        return count_training_rows(spec, data.dataset_type == "split_tfrecords")
+        return count_training_samples(spec, data.dataset_type == "split_tfrecords")
     except ValueError:
         if config.distribution.plan_only:  # a plan needs no samples
             return None

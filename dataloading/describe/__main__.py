@@ -77,9 +77,9 @@ def describe_mapping(
             records = None
             if chunk.type == CHUNK_TYPE:
                 records = opened[index] = RecordChunk(spec, mapping, chunk)
-                rows[index] = records.num_rows
+                rows[index] = records.num_samples
             else:
-                rows[index] = sum(sizes.values()) // spec.row_bytes(chunk)
+                rows[index] = sum(sizes.values()) // spec.sample_bytes(chunk)
             for facts in chunk_facts(spec, chunk, session, records):
                 faults += [f"mapping '{mapping}': {fault}" for fault in facts.faults]
                 bodies.append("    " + _feature_line(spec, facts, records))
@@ -124,10 +124,10 @@ def _file_sizes(spec: FeatureSpec, mapping: str, chunk: Chunk) -> tuple[dict[str
             faults.append(f"mapping '{mapping}': file '{file}' is not there ({path})")
             continue
         sizes[file] = path.stat().st_size
-        if chunk.type == "split_binary" and sizes[file] % spec.row_bytes(chunk):
+        if chunk.type == "split_binary" and sizes[file] % spec.sample_bytes(chunk):
             faults.append(
                 f"mapping '{mapping}': file '{file}' has {sizes[file]} bytes, not a whole number "
-                f"of rows of {spec.row_bytes(chunk)} bytes"
+                f"of rows of {spec.sample_bytes(chunk)} bytes"
             )
     return sizes, faults
 
@@ -164,7 +164,7 @@ def _feature_line(
     hotness = spec.hotness(name)
     width = f" x {hotness}" if hotness > 1 else ""
     if records is not None and records.ragged:
-        ids_per_row = records.num_values / max(1, records.num_rows)
+        ids_per_row = records.num_values / max(1, records.num_samples)
         width = f" x 0 to {hotness}, {ids_per_row:.3g} on the average"
     kind = f"{name} ({channel}, {spec.dtype(name)}{width})"
     if isinstance(facts, NumberFacts):

@@ -193,7 +193,7 @@ def _column_blocks(
 
 def _stored(spec: FeatureSpec, chunk: Chunk) -> Iterator[np.ndarray]:
     dtype = stored_dtype(spec, chunk.features[0])
-    row_bytes = spec.row_bytes(chunk)
+    row_bytes = spec.sample_bytes(chunk)
     width = row_bytes // dtype.itemsize
     block_size = max(1, _BLOCK_BYTES // row_bytes) * width
     for file in chunk.files:
@@ -205,9 +205,9 @@ def _stored(spec: FeatureSpec, chunk: Chunk) -> Iterator[np.ndarray]:
 def _recorded(
     spec: FeatureSpec, chunk: Chunk, records: RecordChunk
 ) -> Iterator[np.ndarray | Ragged]:
-    block_rows = max(1, _BLOCK_BYTES // spec.row_bytes(chunk))
-    for start in range(0, records.num_rows, block_rows):
-        yield records.read(slice(start, min(start + block_rows, records.num_rows)))
+    block_rows = max(1, _BLOCK_BYTES // spec.sample_bytes(chunk))
+    for start in range(0, records.num_samples, block_rows):
+        yield records.read(slice(start, min(start + block_rows, records.num_samples)))
 
 
 def has_interactions(spec: FeatureSpec) -> bool:

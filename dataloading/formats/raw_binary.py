@@ -29,7 +29,7 @@ class RawBinaryDataset(SampleDataset):
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
         options = StoredOptions(batch_size=batch_size, **options)
         layout = ChunkLayout(spec, split, CHUNK_TYPE, options)
-        num_samples = spec.num_rows(split, layout.checked)
+        num_samples = spec.num_samples(split, layout.checked)
         stored = spec.source_spec[split]
         chunks = {number: BinaryChunk(spec, stored[number]) for number in layout.used}
         reader = ChunkReader(spec, split, layout.columns, chunks, num_samples)
@@ -43,7 +43,7 @@ class BinaryChunk:
 
     def __init__(self, spec: FeatureSpec, chunk: Chunk):
         self.dtype = stored_dtype(spec, chunk.features[0])
-        sample_bytes = spec.row_bytes(chunk)
+        sample_bytes = spec.sample_bytes(chunk)
         self._width = sample_bytes // self.dtype.itemsize
         self._parts, self._starts, self._files = [], [0], []
         for file in chunk.files:

@@ -1,13 +1,13 @@
 """Number of training samples, whatever the files are; without TensorFlow."""
 
 from dataloading.formats.sequence_tfrecord.channels import POSITIVE_CHANNEL, TARGET_CHANNEL
-from dataloading.formats.sequence_tfrecord.dataset import count_rows
+from dataloading.formats.sequence_tfrecord.dataset import count_samples
 from dataloading.formats.split_tfrecords.chunk import RecordChunk
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
 
 
-def count_training_rows(spec: FeatureSpec, split_tfrecords: bool = False) -> int | None:
+def count_training_samples(spec: FeatureSpec, split_tfrecords: bool = False) -> int | None:
     """Returns the samples of the training split; None if the data set has none.
 
     Only the files of the label, or of one feature of interactions and histories, have to be there.
@@ -25,10 +25,10 @@ def count_training_rows(spec: FeatureSpec, split_tfrecords: bool = False) -> int
     if not chunks:
         return None
     if POSITIVE_CHANNEL in spec.channel_spec:
-        return count_rows(spec, TRAIN, spec.channel(TARGET_CHANNEL)[0])
+        return count_samples(spec, TRAIN, spec.channel(TARGET_CHANNEL)[0])
     labels = spec.channel_spec.get(LABEL_CHANNEL, ())
     index = next((i for i, c in enumerate(chunks) if set(labels) & set(c.features)), 0)
     if chunks[index].type == CHUNK_TYPE:
         spec.validate_files(TRAIN, [index])
-        return RecordChunk(spec, TRAIN, chunks[index]).num_rows
-    return spec.num_rows(TRAIN, [index])
+        return RecordChunk(spec, TRAIN, chunks[index]).num_samples
+    return spec.num_samples(TRAIN, [index])

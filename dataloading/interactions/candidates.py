@@ -49,7 +49,7 @@ class SeriesDataset:
     Attributes:
         series_length: rows per series.
         num_series: series of the mapping.
-        num_rows: their rows.
+        num_samples: their rows.
         failure: None: invalid rows are found here, not later.
 
     Raises:
@@ -82,7 +82,7 @@ class SeriesDataset:
             series = _with_fewer(read_series(spec, mapping), valid_negative, spec, mapping)
         self.split = mapping
         self.num_series, self.series_length = series.items.shape
-        self.num_rows = series.items.size
+        self.num_samples = series.items.size
         rows_per_rank = self.series_length * world_size
         if batch_size < rows_per_rank:
             raise ValueError(
@@ -103,19 +103,19 @@ class SeriesDataset:
         self.rank = rank
         self.world_size = world_size
 
-    def dataset(self, epoch: int = 0, start_row: int = 0) -> tf.data.Dataset:
+    def dataset(self, epoch: int = 0, start_sample: int = 0) -> tf.data.Dataset:
         """Returns a dataset of `Batch` of `InteractionInputs`, the same in every epoch.
 
         Args:
             epoch: any.
-            start_row: global rows to leave out, whole series.
+            start_sample: global rows to leave out, whole series.
         """
-        if start_row % self.series_length:
+        if start_sample % self.series_length:
             raise ValueError(
-                f"start_row is {start_row}; allowed: multiples of the {self.series_length} rows of "
-                "a series"
+                f"start_sample is {start_sample}; allowed: multiples of the {self.series_length} "
+                "rows of a series"
             )
-        return self._batches.dataset(epoch, start_row // self.series_length)
+        return self._batches.dataset(epoch, start_sample // self.series_length)
 
     def _arrange(self, batch: Batch) -> Batch:
         """Returns the rows of a batch of series."""

@@ -74,7 +74,7 @@ class SampledInteractions:
 
     Attributes:
         num_interactions: rows of the mapping.
-        num_rows: samples of an epoch: interactions and negatives.
+        num_samples: samples of an epoch: interactions and negatives.
         failure: None: invalid rows are found here, not later.
 
     Raises:
@@ -101,7 +101,7 @@ class SampledInteractions:
         users, items = read_interactions(spec, mapping)
         self.split = mapping
         self.num_interactions = len(users)
-        self.num_rows = (1 + negative_samples) * self.num_interactions
+        self.num_samples = (1 + negative_samples) * self.num_interactions
         self.batch_size = batch_size
         self.rank = rank
         self.world_size = world_size
@@ -111,27 +111,27 @@ class SampledInteractions:
         self._ends = None
         if negative_exponent:
             self._ends = ends_of_shares(np.bincount(items, minlength=num_items), negative_exponent)
-        self._order = KeyedOrder(self.num_rows)
+        self._order = KeyedOrder(self.num_samples)
         self._words = key_words(seed, NUM_ORDER_KEYS + NUM_DRAW_KEYS)
         # A pair in one number is one read from memory instead of two; and TensorFlow keeps int32
         # constants on the host.
         self._pairs = users.astype(np.int64) << _ITEM_BITS
         self._pairs |= items
-        self._pairs_on_device = self._ends_on_device = self._rows_at = None
+        self._pairs_on_device = self._ends_on_device = self._samples_at = None
 
     @property
     def num_batches(self) -> int:
         """Global batches per epoch; the last one may be shorter."""
-        return -(-self.num_rows // self.batch_size)
+        return -(-self.num_samples // self.batch_size)
 
-    def dataset(self, epoch: int = 0, start_row: int = 0) -> tf.data.Dataset:
-        """Returns a dataset of `Batch(Draw, None, None)`, the inputs of `rows`."""
-        check_position(epoch, start_row, self.num_rows)
+    def dataset(self, epoch: int = 0, start_sample: int = 0) -> tf.data.Dataset:
+        """Returns a dataset of `Batch(Draw, None, None)`, the inputs of `samples`."""
+        check_position(epoch, start_sample, self.num_samples)
         import tensorflow as tf
 
         def draw(index):
-            first = start_row + index * self.batch_size
-            size = tf.minimum(self.num_rows - first, self.batch_size)
+            first = start_sample + index * self.batch_size
+            size = tf.minimum(self.num_samples - first, self.batch_size)
             # As `shuffle.share_of_rank`.
             base, longer = size // self.world_size, size % self.world_size
             start = first + self.rank * base + tf.minimum(longer, self.rank)
@@ -141,10 +141,10 @@ class SampledInteractions:
             draw = Draw(tf.constant(epoch, tf.int64), start, real, length, weight)
             return Batch(draw, None, None)
 
-        num_batches = -(-(self.num_rows - start_row) // self.batch_size)
+        num_batches = -(-(self.num_samples - start_sample) // self.batch_size)
         return tf.data.Dataset.range(num_batches).map(draw).prefetch(2)
 
-    def rows(self, batch: Batch) -> Batch:
+    def samples(self, batch: Batch) -> Batch:
         """Returns the samples of an element of `dataset()`, in TensorFlow operations: a `Batch` of
         `InteractionInputs` with labels 1 for interactions and 0 for negatives."""
         import tensorflow as tf
@@ -154,7 +154,7 @@ class SampledInteractions:
         index = tf.range(draw.length)
         # Padding repeats the sample before it, which is one of the batch on every rank.
         positions = draw.start + tf.minimum(index, draw.real - 1)
-        interactions, negatives = self._rows_at(draw.epoch, positions)
+        interactions, negatives = self._samples_at(draw.epoch, positions)
         pairs = tf.gather(self._pairs_on_device, interactions)
         is_positive = negatives < 0
         if self._ends_on_device is not None:
@@ -178,7 +178,7 @@ class SampledInteractions:
         rows = self._order.permuted(positions, keys[:NUM_ORDER_KEYS])
         interactions = rows // (1 + self.negative_samples)
         is_positive = tf.equal(rows, interactions * (1 + self.negative_samples))
-        drawn = drawn_below(self._num_points, rows, self.num_rows, keys[NUM_ORDER_KEYS:])
+        drawn = drawn_below(self._num_points, rows, self.num_samples, keys[NUM_ORDER_KEYS:])
         return interactions, tf.where(is_positive, tf.constant(-1, tf.int64), drawn)
 
     def _bring_to_device(self) -> None:
@@ -186,7 +186,7 @@ class SampledInteractions:
         would be part of each graph."""
         import tensorflow as tf
 
-        if self._rows_at is not None:
+        if self._samples_at is not None:
             return
         gpus = tf.config.list_logical_devices("GPU")
         with tf.init_scope(), tf.device(gpus[0].name if gpus else "CPU:0"):
@@ -196,7 +196,7 @@ class SampledInteractions:
         self._pairs = self._ends = None
         # Some 130 small operations: in one loop by XLA they take 2 ms of 131,072 samples instead of
         # 9 on 2 cores. Not measured on a GPU, where they need no compiler.
-        self._rows_at = tf.function(
+        self._samples_at = tf.function(
             self._numbers_at, autograph=False, jit_compile=None if gpus else True
         )
 

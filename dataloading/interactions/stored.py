@@ -192,11 +192,11 @@ class _Rows:
             roles[LABEL_CHANNEL] = Role.LABEL
         columns = [(role, spans[spec.channel(channel)[0]]) for channel, role in roles.items()]
         used = sorted({span.chunk for _, span in columns})
-        num_rows = spec.num_rows(mapping, used)
+        num_samples = spec.num_samples(mapping, used)
         opened = {number: BinaryChunk(spec, chunks[number]) for number in used}
-        self._reader = ChunkReader(spec, mapping, columns, opened, num_rows)
+        self._reader = ChunkReader(spec, mapping, columns, opened, num_samples)
         self._columns = dict(zip(roles, self._reader.columns, strict=True))
-        self._samples = slice(0, num_rows)
+        self._samples = slice(0, num_samples)
         users, items, *labels = self._reader.read(self._samples, self._reader.columns)
         self.users, self.items = users.astype(np.int32), items.astype(np.int32)
         self.labels = labels[0] if labels else None

@@ -85,20 +85,20 @@ class StoredOptions(LoaderOptions):
             feature's chunk and the chunk's files may be absent.
         shuffle: a new order in each epoch, see `BlockShuffle`; otherwise file order.
         seed: seed of the order.
-        block_rows: samples that are neighbors in the file and read together while shuffling.
-        window_rows: a multiple of `block_rows`; a larger window mixes better and needs more page
-            cache. Data of up to one window is shuffled fully.
+        block_samples: samples that are neighbors in the file and read together while shuffling.
+        window_samples: a multiple of `block_samples`; a larger window mixes better and needs more
+            page cache. Data of up to one window is shuffled fully.
     """
 
     with_labels: bool = True
     shuffle: bool = False
     seed: int = 0
-    block_rows: int = 8192
-    window_rows: int = 524_288
+    block_samples: int = 8192
+    window_samples: int = 524_288
 
     def order(self, num_samples: int) -> BlockShuffle | FileOrder:
         if self.shuffle:
-            return BlockShuffle(num_samples, self.seed, self.block_rows, self.window_rows)
+            return BlockShuffle(num_samples, self.seed, self.block_samples, self.window_samples)
         return FileOrder()
 
 
@@ -116,7 +116,7 @@ class SampleDataset:
         arrange: turns a batch of `Inputs` into the batch that the model takes; None keeps it.
 
     Attributes:
-        num_rows: global samples per epoch.
+        num_samples: global samples per epoch.
         failure: message of the `ValueError` that ended an iteration: tf.data includes the text of
             an error only within a stack trace.
     """
@@ -134,7 +134,7 @@ class SampleDataset:
         check_shares(options.batch_size, options.rank, options.world_size)
         self.split = split
         self.columns = reader.columns
-        self.num_rows = reader.num_samples if num_samples is None else num_samples
+        self.num_samples = reader.num_samples if num_samples is None else num_samples
         self.batch_size = options.batch_size
         self.rank = options.rank
         self.world_size = options.world_size
@@ -154,21 +154,21 @@ class SampleDataset:
     @property
     def num_batches(self) -> int:
         """Global batches per epoch; the last one may be shorter."""
-        return -(-self.num_rows // self.batch_size)
+        return -(-self.num_samples // self.batch_size)
 
-    def dataset(self, epoch: int = 0, start_row: int = 0) -> tf.data.Dataset:
+    def dataset(self, epoch: int = 0, start_sample: int = 0) -> tf.data.Dataset:
         """Returns the batches of one epoch.
 
         Args:
             epoch: selects the order where the loader shuffles.
-            start_row: global samples of this epoch's order to leave out because they were used
+            start_sample: global samples of this epoch's order to leave out because they were used
                 before; the samples that follow are those of an epoch without an interruption.
 
         Returns:
             A dataset of `Batch`. Its first dimension is `batch_size / world_size`, rounded up,
             except in a short last batch.
         """
-        check_position(epoch, start_row, self.num_rows)
+        check_position(epoch, start_sample, self.num_samples)
         import tensorflow as tf
 
         columns = [*self._local, *self._global, _WEIGHTS]
@@ -176,13 +176,13 @@ class SampleDataset:
         for column in columns:
             dtypes += [column.dtype] + [np.dtype(np.int32)] * (column.width is None)
         dtypes = [tf.as_dtype(dtype) for dtype in dtypes]
-        read = functools.partial(self._read_part, epoch, start_row)
+        read = functools.partial(self._read_part, epoch, start_sample)
 
         def batch_at(index):
             tensors = iter(tf.numpy_function(read, [index], dtypes))
             return self._arrange(self._batch({c: _with_shape(tensors, c) for c in columns}))
 
-        num_batches = -(-(self.num_rows - start_row) // self.batch_size)
+        num_batches = -(-(self.num_samples - start_sample) // self.batch_size)
         return (
             tf.data.Dataset.range(num_batches)
             .map(batch_at, num_parallel_calls=self._options.parallel_reads, deterministic=True)
@@ -207,15 +207,15 @@ class SampleDataset:
         inputs = Inputs(numerical[0], tuple(categorical[column] for column in self._features))
         return Batch(inputs, labels, weights)
 
-    def _read_part(self, epoch: int, start_row: int, index) -> list[np.ndarray]:
+    def _read_part(self, epoch: int, start_sample: int, index) -> list[np.ndarray]:
         """Returns this rank's arrays of a global batch: own samples, ids of all samples, weights;
         two arrays for a ragged column."""
-        first = start_row + int(index) * self.batch_size
-        size = min(self.batch_size, self.num_rows - first)
+        first = start_sample + int(index) * self.batch_size
+        size = min(self.batch_size, self.num_samples - first)
         begin, end, length = share_of_rank(size, self.rank, self.world_size)
         weights = np.zeros((length, 1), np.float32)
         weights[: end - begin] = length * self.world_size / size
-        samples = self._order.rows(epoch, first, first + size)
+        samples = self._order.samples(epoch, first, first + size)
         if size < length * self.world_size:
             # A slice becomes an array of numbers.
             samples = np.r_[samples][padded_shares(size, self.world_size)]
@@ -230,13 +230,13 @@ class SampleDataset:
         parts = [array if isinstance(array, Ragged) else [array] for array in arrays]
         return [*itertools.chain(*parts), weights]
 
-    def stored_rows(self, start: int, stop: int) -> list[Samples]:
+    def stored_samples(self, start: int, stop: int) -> list[Samples]:
         """Returns samples of epoch 0 as they are stored, one array per column; for tools.
 
         Raises:
             ValueError: a value is invalid.
         """
-        return self._reader.read(self._order.rows(0, start, stop), self.columns)
+        return self._reader.read(self._order.samples(0, start, stop), self.columns)
 
 
 def _with_shape(tensors, column: Column):

@@ -8,7 +8,7 @@ import numpy as np
 class FileOrder:
     """Samples as they are stored, in every epoch."""
 
-    def rows(self, epoch: int, start: int, stop: int) -> slice:
+    def samples(self, epoch: int, start: int, stop: int) -> slice:
         """Returns the samples at the positions `start` to `stop - 1` of an epoch."""
         return slice(start, stop)
 
@@ -16,32 +16,32 @@ class FileOrder:
 class BlockShuffle:
     """A new order in each epoch that needs neither all samples in memory nor random single reads.
 
-    Blocks of `block_rows` neighboring samples are permuted; then the samples within each window of
-    `window_rows` (`window_rows / block_rows` permuted blocks) are permuted. The order is a function
-    of (seed, epoch) alone: batch size and start do not change it. Up to `window_rows` samples are
+    Blocks of `block_samples` neighboring samples are permuted; then the samples within each window
+    of `window_samples`, a whole number of permuted blocks, are permuted. The order is a function of
+    (seed, epoch) alone: batch size and start do not change it. Up to `window_samples` samples are
     shuffled fully; of larger data a window mixes blocks from anywhere. Memory: 8 bytes per sample
     of the windows in use, at most three of them.
     """
 
-    def __init__(self, num_rows: int, seed: int, block_rows: int, window_rows: int):
-        check_at_least(1, block_rows=block_rows, window_rows=window_rows)
-        if window_rows % block_rows:
+    def __init__(self, num_samples: int, seed: int, block_samples: int, window_samples: int):
+        check_at_least(1, block_samples=block_samples, window_samples=window_samples)
+        if window_samples % block_samples:
             raise ValueError(
-                f"window_rows {window_rows} is not a multiple of block_rows {block_rows}; a "
-                "window is a whole number of blocks"
+                f"window_samples {window_samples} is not a multiple of block_samples "
+                f"{block_samples}; a window is a whole number of blocks"
             )
         check_at_least(0, seed=seed)
-        self._num_rows, self._seed = num_rows, seed
-        self._block_rows, self._window_rows = block_rows, window_rows
-        self._num_blocks = -(-num_rows // block_rows)
+        self._num_samples, self._seed = num_samples, seed
+        self._block_samples, self._window_samples = block_samples, window_samples
+        self._num_blocks = -(-num_samples // block_samples)
         self._blocks = functools.lru_cache(maxsize=2)(self._permute_blocks)
         self._window = functools.lru_cache(maxsize=3)(self._permute_window)
 
-    def rows(self, epoch: int, start: int, stop: int) -> np.ndarray:
+    def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Returns the samples (int64) at the positions `start` to `stop - 1` of an epoch."""
         pieces = [np.empty(0, np.int64)]
         while start < stop:
-            window = start // self._window_rows
+            window = start // self._window_samples
             if start >= self._begin(epoch, window + 1):
                 window += 1
             begin = self._begin(epoch, window)
@@ -51,19 +51,19 @@ class BlockShuffle:
 
     def _begin(self, epoch: int, window: int) -> int:
         """Returns the position of a window: the data's short last block shifts later ones."""
-        short_position = int(np.argmax(self._blocks(epoch))) * self._block_rows
-        shift = self._num_blocks * self._block_rows - self._num_rows
-        begin = window * self._window_rows
+        short_position = int(np.argmax(self._blocks(epoch))) * self._block_samples
+        shift = self._num_blocks * self._block_samples - self._num_samples
+        begin = window * self._window_samples
         return begin - shift if begin > short_position else begin
 
     def _permute_blocks(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self._seed, epoch, 0]).permutation(self._num_blocks)
 
     def _permute_window(self, epoch: int, window: int) -> np.ndarray:
-        per_window = self._window_rows // self._block_rows
+        per_window = self._window_samples // self._block_samples
         blocks = self._blocks(epoch)[window * per_window : (window + 1) * per_window]
-        rows = (blocks[:, None] * self._block_rows + np.arange(self._block_rows)).ravel()
-        rows = rows[rows < self._num_rows]
+        rows = (blocks[:, None] * self._block_samples + np.arange(self._block_samples)).ravel()
+        rows = rows[rows < self._num_samples]
         np.random.default_rng([self._seed, epoch, 1, window]).shuffle(rows)
         return rows
 
@@ -74,13 +74,13 @@ class RepeatedOrder:
     def __init__(self, order: FileOrder | BlockShuffle, num_samples: int, passes: int):
         self._order, self._num_samples, self._passes = order, num_samples, passes
 
-    def rows(self, epoch: int, start: int, stop: int) -> np.ndarray:
+    def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Returns the samples (int64) at the positions `start` to `stop - 1` of an epoch."""
         pieces = [np.empty(0, np.int64)]
         while start < stop:
             number, begin = divmod(start, self._num_samples)
             end = min(self._num_samples, begin + stop - start)
-            piece = self._order.rows(epoch * self._passes + number, begin, end)
+            piece = self._order.samples(epoch * self._passes + number, begin, end)
             pieces.append(np.arange(begin, end) if isinstance(piece, slice) else piece)
             start += end - begin
         return np.concatenate(pieces)
@@ -105,21 +105,23 @@ def check_shares(batch_size: int, rank: int, world_size: int) -> None:
         raise ValueError(f"rank is {rank}; allowed: 0 to world_size - 1 = {world_size - 1}")
 
 
-def check_position(epoch: int, start_row: int, num_rows: int) -> None:
-    """Raises ValueError for a position that no epoch of `num_rows` samples has."""
+def check_position(epoch: int, start_sample: int, num_samples: int) -> None:
+    """Raises ValueError for a position that no epoch of `num_samples` samples has."""
     check_at_least(0, epoch=epoch)
-    if not 0 <= start_row <= num_rows:
-        raise ValueError(f"start_row is {start_row}; allowed: 0 to the number of rows, {num_rows}")
+    if not 0 <= start_sample <= num_samples:
+        raise ValueError(
+            f"start_sample is {start_sample}; allowed: 0 to the number of samples, {num_samples}"
+        )
 
 
-def share_of_rank(num_rows: int, rank: int, world_size: int) -> tuple[int, int, int]:
-    """Returns a rank's contiguous share of a global batch of `num_rows` samples.
+def share_of_rank(num_samples: int, rank: int, world_size: int) -> tuple[int, int, int]:
+    """Returns a rank's contiguous share of a global batch of `num_samples` samples.
 
     Returns:
         (first sample, sample after the last one, length after padding). Shares differ by at most
         one sample; the length after padding is the same on all ranks.
     """
-    base, longer = divmod(num_rows, world_size)
+    base, longer = divmod(num_samples, world_size)
     begin = rank * base + min(rank, longer)
     end = begin + base + (1 if rank < longer else 0)
     return begin, end, base + (1 if longer else 0)
@@ -132,13 +134,13 @@ def cut(samples: slice | np.ndarray, start: int, stop: int) -> slice | np.ndarra
     return samples[start:stop]
 
 
-def padded_shares(num_rows: int, world_size: int) -> np.ndarray:
+def padded_shares(num_samples: int, world_size: int) -> np.ndarray:
     """Returns the samples of a global batch rank by rank, int64 `[length * world_size]`.
 
     Rank r's share begins at `r * length`, see `share_of_rank`; padding is sample 0.
     """
-    index = np.zeros((world_size, -(-num_rows // world_size)), np.int64)
+    index = np.zeros((world_size, -(-num_samples // world_size)), np.int64)
     for rank in range(world_size):
-        begin, end, _ = share_of_rank(num_rows, rank, world_size)
+        begin, end, _ = share_of_rank(num_samples, rank, world_size)
         index[rank, : end - begin] = np.arange(begin, end)
     return index.ravel()

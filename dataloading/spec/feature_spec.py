@@ -265,12 +265,12 @@ class FeatureSpec:
             chunks: the numbers of the mapping's chunks to look at; None: all.
         """
         for name in self.source_spec if mapping is None else (mapping,):
-            self._count_rows(name, chunks)
+            self._count_samples(name, chunks)
 
-    def num_rows(self, mapping: str, chunks: Sequence[int] | None = None) -> int:
+    def num_samples(self, mapping: str, chunks: Sequence[int] | None = None) -> int:
         """Returns the samples of a mapping, from the sizes of split_binary files, which are checked
         as in `validate_files`."""
-        counts = self._count_rows(mapping, chunks)
+        counts = self._count_samples(mapping, chunks)
         if not counts:
             raise ValueError(
                 f"{self.origin}: source_spec: mapping '{mapping}': rows can be counted in "
@@ -278,7 +278,7 @@ class FeatureSpec:
             )
         return next(iter(counts.values()))
 
-    def _count_rows(self, mapping: str, chunks: Sequence[int] | None) -> dict[int, int]:
+    def _count_samples(self, mapping: str, chunks: Sequence[int] | None) -> dict[int, int]:
         """Checks files as `validate_files`, and returns the samples of each split_binary chunk."""
         self._check_mapping(mapping, "requested")
         stored = self.source_spec[mapping]
@@ -286,7 +286,7 @@ class FeatureSpec:
         for index in range(len(stored)) if chunks is None else chunks:
             size_bytes = self._size_bytes(mapping, index)
             if stored[index].type == "split_binary":
-                counts[index] = size_bytes // self.row_bytes(stored[index])
+                counts[index] = size_bytes // self.sample_bytes(stored[index])
         for index, count in counts.items():
             first = next(iter(counts))
             if count != counts[first]:
@@ -298,7 +298,7 @@ class FeatureSpec:
                 )
         return counts
 
-    def row_bytes(self, chunk: Chunk) -> int:
+    def sample_bytes(self, chunk: Chunk) -> int:
         """Returns the bytes of one sample of a split_binary chunk."""
         return sum(self.hotness(name) * self.dtype(name).itemsize for name in chunk.features)
 
@@ -325,10 +325,10 @@ class FeatureSpec:
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError(f"{where}: '{file}' is not a file ({path})")
             size_bytes += status.st_size
-            if chunk.type == "split_binary" and status.st_size % self.row_bytes(chunk):
+            if chunk.type == "split_binary" and status.st_size % self.sample_bytes(chunk):
                 raise ValueError(
                     f"{where}: file '{file}' has {status.st_size} bytes, not a whole number of "
-                    f"rows of {self.row_bytes(chunk)} bytes (features "
+                    f"rows of {self.sample_bytes(chunk)} bytes (features "
                     f"{rules.listing(chunk.features)})"
                 )
         return size_bytes

@@ -55,11 +55,11 @@ def main(arguments=None) -> None:
             spec = FeatureSpec.from_yaml(args.feature_spec)
         else:
             spec = synthetic_spec(args.cardinalities, args.hotness, args.alpha, args.num_numerical)
-        num_rows = {TRAIN: args.rows, VALIDATION: args.validation_rows, TEST: args.test_rows}
-        written = write_dataset(args.output, spec, num_rows, args.seed)
+        num_samples = {TRAIN: args.rows, VALIDATION: args.validation_rows, TEST: args.test_rows}
+        written = write_dataset(args.output, spec, num_samples, args.seed)
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
-    for split in num_rows:
+    for split in num_samples:
         facts = written.metadata[split]
         size_bytes = sum(
             (written.base_directory / file).stat().st_size

@@ -21,9 +21,9 @@ from dataloading.spec.feature_spec import (
 )
 from dataloading.spec.output_folder import SPEC_FILE, check_replaceable
 from dataloading.synthetic.rows import (
-    BLOCK_ROWS,
+    BLOCK_SAMPLES,
     SPLITS,
-    SyntheticRows,
+    SyntheticSamples,
     stored_spec,
     synthetic_spec,
 )
@@ -47,7 +47,7 @@ class SyntheticDataset(SampleDataset):
             file is needed. The alpha of a feature is 1.1 by default.
         split: `train`, `validation` or `test`.
         batch_size: the global batch size.
-        num_rows: number of samples; or `num_batches`, the number of full global batches.
+        num_samples: number of samples; or `num_batches`, the number of full global batches.
         seed: of the teacher and of the samples.
         options: see `LoaderOptions`. A label follows from all ids of its sample: with
             `global_features` each rank generates the whole global batch.
@@ -59,34 +59,34 @@ class SyntheticDataset(SampleDataset):
         split: str,
         batch_size: int,
         *,
-        num_rows: int | None = None,
+        num_samples: int | None = None,
         num_batches: int | None = None,
         seed: int = 0,
         **options,
     ):
         options = LoaderOptions(batch_size=batch_size, **options)
-        if (num_rows is None) == (num_batches is None):
+        if (num_samples is None) == (num_batches is None):
             raise ValueError(
-                f"num_rows is {num_rows} and num_batches is {num_batches}; give one of the two"
+                f"num_samples is {num_samples} and num_batches is {num_batches}; give one of them"
             )
         if split not in SPLITS:  # a slip of the pen would train on samples of its own
             raise ValueError(f"split is '{split}'; allowed: {', '.join(SPLITS)}")
-        num_rows = num_batches * batch_size if num_rows is None else num_rows
-        if num_rows < 1:
-            raise ValueError(f"generated data of {num_rows} rows; allowed: 1 or more")
+        num_samples = num_batches * batch_size if num_samples is None else num_samples
+        if num_samples < 1:
+            raise ValueError(f"generated data of {num_samples} rows; allowed: 1 or more")
         cached_blocks = 4
         if options.global_features is not None:  # the whole batch is read, then this rank's share
-            cached_blocks += options.parallel_reads * -(-batch_size // BLOCK_ROWS)
-        rows = SyntheticRows(spec, split, seed, cached_blocks)
-        super().__init__(rows, split, options, num_samples=num_rows)
+            cached_blocks += options.parallel_reads * -(-batch_size // BLOCK_SAMPLES)
+        rows = SyntheticSamples(spec, split, seed, cached_blocks)
+        super().__init__(rows, split, options, num_samples=num_samples)
 
     @functools.cached_property
     def statistics(self) -> LogitCounts:
         """Best AUC, expected AUC and click rate of these samples; generates each of them once."""
         counts = LogitCounts()
-        for start in range(0, self.num_rows, BLOCK_ROWS):
-            arrays, logits = self._reader.block(start // BLOCK_ROWS)
-            size = min(BLOCK_ROWS, self.num_rows - start)
+        for start in range(0, self.num_samples, BLOCK_SAMPLES):
+            arrays, logits = self._reader.block(start // BLOCK_SAMPLES)
+            size = min(BLOCK_SAMPLES, self.num_samples - start)
             counts.add(logits[:size], arrays[-1][:size])
         return counts
 
@@ -98,7 +98,7 @@ class SyntheticDataset(SampleDataset):
 def write_dataset(
     directory,
     spec: FeatureSpec,
-    num_rows: dict[str, int],
+    num_samples: dict[str, int],
     seed: int = 0,
     layout: FeatureSpec | None = None,
 ) -> FeatureSpec:
@@ -107,7 +107,7 @@ def write_dataset(
     Args:
         directory: new or empty; it appears only when it is whole.
         spec: as for `SyntheticDataset`.
-        num_rows: split -> samples, e.g. `{"train": 1000, "test": 100}`; any names.
+        num_samples: split -> samples, e.g. `{"train": 1000, "test": 100}`; any names.
         seed: of the teacher and of the samples.
         layout: `spec` with the split_binary files to write, for each of these splits; a chunk's
             samples are spread evenly over its files, and features in no channel are zeros. None:
@@ -119,7 +119,7 @@ def write_dataset(
     """
     directory = Path(directory)
     check_replaceable(directory)
-    for split, rows in num_rows.items():
+    for split, rows in num_samples.items():
         if rows < 1:
             raise ValueError(f"{rows} rows for the split '{split}'; allowed: 1 or more")
         if split in _OWN_METADATA:
@@ -127,11 +127,11 @@ def write_dataset(
                 f"{spec.origin}: source_spec: mapping '{split}'; the metadata of generated data "
                 "has a key of that name: rename the mapping"
             )
-    generators = {split: SyntheticRows(spec, split, seed) for split in num_rows}
-    stored = _usual_layout(spec, num_rows) if layout is None else layout
+    generators = {split: SyntheticSamples(spec, split, seed) for split in num_samples}
+    stored = _usual_layout(spec, num_samples) if layout is None else layout
     with atomic_folder(directory) as folder:
         metadata = dict(zip(_OWN_METADATA, ("dataloading.synthetic", seed), strict=True))
-        for split, rows in num_rows.items():
+        for split, rows in num_samples.items():
             counts = _write_split(folder, stored, split, generators[split], rows)
             best_auc, expected_auc = counts.best_auc, counts.expected_auc
             metadata[split] = {
@@ -157,30 +157,30 @@ def _usual_layout(spec: FeatureSpec, splits) -> FeatureSpec:
 
 
 def _write_split(
-    directory: Path, stored: FeatureSpec, split: str, generator: SyntheticRows, num_rows: int
+    directory: Path, stored: FeatureSpec, split: str, generator: SyntheticSamples, num_samples: int
 ) -> LogitCounts:
     for file in (file for chunk in stored.source_spec[split] for file in chunk.files):
         (directory / file).parent.mkdir(parents=True, exist_ok=True)
         (directory / file).touch()
     counts = LogitCounts()
-    for start in range(0, num_rows, BLOCK_ROWS):
-        size = min(BLOCK_ROWS, num_rows - start)
-        columns = generator.features(start // BLOCK_ROWS)
+    for start in range(0, num_samples, BLOCK_SAMPLES):
+        size = min(BLOCK_SAMPLES, num_samples - start)
+        columns = generator.features(start // BLOCK_SAMPLES)
         for name in stored.feature_spec.keys() - columns.keys():
-            columns[name] = np.zeros((BLOCK_ROWS, stored.hotness(name)), stored.dtype(name))
+            columns[name] = np.zeros((BLOCK_SAMPLES, stored.hotness(name)), stored.dtype(name))
         for chunk in stored.source_spec[split]:
             rows = np.concatenate([columns[name] for name in chunk.features], axis=1)[:size]
-            for file, first, last in rows_of_files(chunk.files, num_rows):
+            for file, first, last in rows_of_files(chunk.files, num_samples):
                 with (directory / file).open("ab") as stream:
                     stream.write(rows[max(first - start, 0) : max(last - start, 0)].tobytes())
-        arrays, logits = generator.block(start // BLOCK_ROWS)
+        arrays, logits = generator.block(start // BLOCK_SAMPLES)
         counts.add(logits[:size], arrays[-1][:size])
     return counts
 
 
-def rows_of_files(files: Sequence[str], num_rows: int) -> list[tuple[str, int, int]]:
+def rows_of_files(files: Sequence[str], num_samples: int) -> list[tuple[str, int, int]]:
     """Returns (file, first row, last row + 1) of rows that are spread evenly over files."""
-    ends = [num_rows * number // len(files) for number in range(len(files) + 1)]
+    ends = [num_samples * number // len(files) for number in range(len(files) + 1)]
     return list(zip(files, ends[:-1], ends[1:], strict=True))
 
 

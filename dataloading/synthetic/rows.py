@@ -27,7 +27,7 @@ DEFAULT_CARDINALITIES = tuple(round(10 * 100 ** (11 * f % 26 / 25)) for f in ran
 DEFAULT_ALPHA = 1.1
 DEFAULT_NUM_NUMERICAL = 13
 SPLITS = (TRAIN, VALIDATION, TEST)
-BLOCK_ROWS = 8192  # samples that are drawn together
+BLOCK_SAMPLES = 8192  # samples that are drawn together
 
 
 def synthetic_spec(
@@ -114,10 +114,10 @@ def _stream_number(split: str) -> int:
     return int.from_bytes(hashlib.sha256(split.encode()).digest()[:16], "little")
 
 
-class SyntheticRows:
+class SyntheticSamples:
     """The endless samples of one split; a `SampleReader`. Each name of a split has its own.
 
-    Samples are drawn in blocks of `BLOCK_ROWS`, each from its own generator, so that any of them
+    Samples are drawn in blocks of `BLOCK_SAMPLES`, each from its own generator, so that any of them
     can be reached directly; the last `cached_blocks` blocks are kept.
     """
 
@@ -159,22 +159,24 @@ class SyntheticRows:
         self.block = functools.lru_cache(cached_blocks)(self._draw)
 
     def _draw(self, index: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Returns the samples of a block: an array `[BLOCK_ROWS, width]` per column, as stored,
-        and the teacher's logits `[BLOCK_ROWS]`."""
+        """Returns the samples of a block: an array `[BLOCK_SAMPLES, width]` per column, as stored,
+        and the teacher's logits `[BLOCK_SAMPLES]`."""
         generator = np.random.default_rng([*self._stream, index])
         numerical = [
-            generator.standard_normal((BLOCK_ROWS, column.width), np.float32).astype(column.dtype)
+            generator.standard_normal((BLOCK_SAMPLES, column.width), np.float32).astype(
+                column.dtype
+            )
             for column in self.columns
             if column.role is Role.NUMERICAL
         ]
         ids = [
-            law.draw(generator, (BLOCK_ROWS, column.width)).astype(column.dtype)
+            law.draw(generator, (BLOCK_SAMPLES, column.width)).astype(column.dtype)
             for column, law in self._laws.items()
         ]
         # The teacher sees numerical features as they are stored, rounded to their dtype.
-        joined = np.concatenate([np.zeros((BLOCK_ROWS, 0), np.float32), *numerical], axis=1)
+        joined = np.concatenate([np.zeros((BLOCK_SAMPLES, 0), np.float32), *numerical], axis=1)
         logits = self._teacher.logits(joined, ids)
-        labels = generator.random(BLOCK_ROWS) < probabilities(logits)
+        labels = generator.random(BLOCK_SAMPLES) < probabilities(logits)
         return [*numerical, *ids, labels[:, None].astype(self.columns[-1].dtype)], logits
 
     def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
@@ -184,15 +186,15 @@ class SyntheticRows:
             arrays = self.read(slice(first, last + 1), columns)
             return [array[samples - first] for array in arrays]
         pieces = []
-        first = samples.start // BLOCK_ROWS * BLOCK_ROWS
-        for start in range(first, max(samples.start + 1, samples.stop), BLOCK_ROWS):
-            arrays = dict(zip(self.columns, self.block(start // BLOCK_ROWS)[0], strict=True))
+        first = samples.start // BLOCK_SAMPLES * BLOCK_SAMPLES
+        for start in range(first, max(samples.start + 1, samples.stop), BLOCK_SAMPLES):
+            arrays = dict(zip(self.columns, self.block(start // BLOCK_SAMPLES)[0], strict=True))
             part = slice(max(samples.start - start, 0), samples.stop - start)
             pieces.append([arrays[column][part] for column in columns])
         return [np.concatenate(arrays) for arrays in zip(*pieces, strict=True)]
 
     def features(self, index: int) -> dict[str, np.ndarray]:
-        """Returns the samples of a block by feature, arrays `[BLOCK_ROWS, hotness]` as stored."""
+        """Returns a block by feature, arrays `[BLOCK_SAMPLES, hotness]` as stored."""
         arrays = {}
         for sizes, array in zip(self._features.values(), self.block(index)[0], strict=True):
             ends = np.cumsum(list(sizes.values()))

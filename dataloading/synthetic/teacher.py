@@ -119,13 +119,13 @@ class LogitCounts:
         self._clicks += np.bincount(point[labels.ravel() > 0], minlength=len(self._rows))
 
     @property
-    def num_rows(self) -> int:
+    def num_samples(self) -> int:
         return int(self._rows.sum())
 
     @property
     def click_rate(self) -> float:
         """Clicks per row; NaN without rows."""
-        return float(self._clicks.sum() / self.num_rows) if self.num_rows else float("nan")
+        return float(self._clicks.sum() / self.num_samples) if self.num_samples else float("nan")
 
     @property
     def best_auc(self) -> float:

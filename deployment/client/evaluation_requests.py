@@ -30,7 +30,7 @@ def labelled_requests(
         ValueError: a row breaks a rule of its data set.
     """
     serving_spec = serving_spec_of(trained)
-    left = rows.num_rows
+    left = rows.num_samples
     if max_rows is not None:
         length = getattr(rows, "series_length", 1)
         left = min(left, -(-max_rows // length) * length)

@@ -53,7 +53,7 @@ class FolderInput:
                     f"{listing(chunk.files)}. {ENCODING_ADVICE}"
                 )
             self.paths += [self._folder / file for file in chunk.files]
-        self.num_rows = self._spec.num_rows(split, used)
+        self.num_rows = self._spec.num_samples(split, used)
         if not self.num_rows:
             raise ValueError(f"{self._where}: has no rows")
         for number in used:
@@ -120,7 +120,7 @@ class FolderInput:
         dtype = self._spec.dtype(chunk.features[0])
         # NumPy trusts a stored bool to be 0 or 1; as a byte it can be checked.
         dtype = np.dtype("u1") if dtype.kind == "b" else dtype.newbyteorder("<")
-        width = self._spec.row_bytes(chunk) // dtype.itemsize
+        width = self._spec.sample_bytes(chunk) // dtype.itemsize
         paths = [self._folder / file for file in chunk.files]
         files = [
             np.memmap(path, dtype, "r").reshape(-1, width)

@@ -147,7 +147,7 @@ def _convert_split(
         for arrays, num_longer in read_rows(file, layout):
             writer.add(arrays)
             num_cut += num_longer
-    if not writer.num_rows:
+    if not writer.num_samples:
         raise ValueError(f"{files[0].parent} has no rows; a split must have some")
     longer = ""
     if num_cut:
@@ -156,7 +156,7 @@ def _convert_split(
             f"{layout.history_length}, the last part was kept"
         )
     elapsed_s = time.monotonic() - started
-    print(f"{mapping}: {writer.num_rows:,} rows in {elapsed_s:.1f} s{longer}", flush=True)
+    print(f"{mapping}: {writer.num_samples:,} rows in {elapsed_s:.1f} s{longer}", flush=True)
 
 
 def main(argv: list[str] | None = None) -> int:

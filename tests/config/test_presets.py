@@ -9,7 +9,7 @@ import ncf
 import sim
 from config import parse, presets
 from dataloading import transcribe
-from dataloading.formats.row_count import count_training_rows
+from dataloading.formats.row_count import count_training_samples
 from dataloading.spec.feature_spec import FeatureSpec
 from runtime import checkpoint
 from tests import sequence_data, tastes
@@ -176,23 +176,23 @@ def test_usage(recipe):
 
 
 def test_row_counts(tiny, tmp_path):
-    assert count_training_rows(FeatureSpec.from_yaml(tiny / "feature_spec.yaml")) == 1000
+    assert count_training_samples(FeatureSpec.from_yaml(tiny / "feature_spec.yaml")) == 1000
     copied = ["--src_dataset_path", str(tiny), "--dst_dataset_path", str(tmp_path / "records")]
     assert transcribe.main(copied) == 0
     records = FeatureSpec.from_yaml(tmp_path / "records/feature_spec.yaml")
-    assert count_training_rows(records, split_tfrecords=True) == 1000
+    assert count_training_samples(records, split_tfrecords=True) == 1000
     sequence_data.write(tmp_path / "histories", 70, prebatch=32)
     histories = FeatureSpec.from_yaml(tmp_path / "histories/feature_spec.yaml")
-    assert count_training_rows(histories) == 70
+    assert count_training_samples(histories) == 70
     tastes.write(tmp_path / "tastes", interactions=8)
     interactions = FeatureSpec.from_yaml(tmp_path / "tastes/feature_spec.yaml")
-    assert count_training_rows(interactions) == 8 * tastes.USERS
+    assert count_training_samples(interactions) == 8 * tastes.USERS
 
 
 def test_row_count_without_training_split(tiny, tmp_path):
     content = FeatureSpec.from_yaml(tiny / "feature_spec.yaml").to_dict()
     del content["source_spec"]["train"]
-    assert count_training_rows(FeatureSpec.from_dict(content, tiny)) is None
+    assert count_training_samples(FeatureSpec.from_dict(content, tiny)) is None
 
 
 def test_missing_training_files(tiny):
@@ -200,7 +200,7 @@ def test_missing_training_files(tiny):
     spec = FeatureSpec.from_yaml(tiny / "feature_spec.yaml")
     elsewhere = FeatureSpec.from_dict(spec.to_dict(), tiny / "elsewhere")
     with pytest.raises(ValueError, match="is not there"):
-        count_training_rows(elsewhere)
+        count_training_samples(elsewhere)
 
 
 def test_plan(tiny, capsys):

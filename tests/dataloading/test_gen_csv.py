@@ -72,7 +72,7 @@ def test_files_and_rows(tmp_path):
     features["user"]["cardinality"] = 70  # an id that was not drawn is not known
     spec = stored_spec(features, made.channel_spec, ["train"])
     for mapping in ("train", "validation"):
-        (batch,) = SyntheticDataset(spec, mapping, rows, num_rows=rows, seed=3).dataset()
+        (batch,) = SyntheticDataset(spec, mapping, rows, num_samples=rows, seed=3).dataset()
         read = np.fromfile(tmp_path / "made" / mapping / "cat_1.bin", np.int8).reshape(-1, 2)
         np.testing.assert_array_equal(read, batch.inputs.categorical[1])
         read = np.fromfile(tmp_path / "made" / mapping / "cat_0.bin", np.int8)

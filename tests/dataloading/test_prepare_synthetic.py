@@ -71,7 +71,7 @@ def test_rows(sources, tmp_path, capsys):
         rows = 9000 if mapping == "train" else 6000
         labelled = (sources, mapping) != ("its own", "test")
         (batch,) = RawBinaryDataset(made, mapping, rows, with_labels=labelled).dataset()
-        (same,) = SyntheticDataset(made, mapping, rows, num_rows=rows, seed=5).dataset()
+        (same,) = SyntheticDataset(made, mapping, rows, num_samples=rows, seed=5).dataset()
         np.testing.assert_array_equal(batch.inputs.numerical, same.inputs.numerical)
         for ids, others in zip(batch.inputs.categorical, same.inputs.categorical, strict=True):
             np.testing.assert_array_equal(ids, others)
@@ -94,7 +94,7 @@ def test_any_mapping(tmp_path):
     spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS, "source_spec": sources}
     assert prepare(tmp_path, spec) == 0
     made = FeatureSpec.from_yaml(tmp_path / "made/feature_spec.yaml")
-    assert made.num_rows("dev") == made.num_rows("holdout") == 100
+    assert made.num_samples("dev") == made.num_samples("holdout") == 100
     dev, holdout = (np.fromfile(tmp_path / "made" / name / "x") for name in ("dev", "holdout"))
     assert not np.intersect1d(dev, holdout).size
 

@@ -14,7 +14,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.__main__ import main
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
 from dataloading.synthetic.power_law import PowerLaw
-from dataloading.synthetic.rows import SyntheticRows
+from dataloading.synthetic.rows import SyntheticSamples
 from dataloading.synthetic.teacher import LogitCounts, Teacher, probabilities
 
 SMALL = synthetic_spec([10, 20, 5, 300], hotness=[1, 3, 1, 2], alpha=1.1, num_numerical=3)
@@ -79,13 +79,13 @@ def test_a_table_of_a_billion_rows_costs_no_memory():
 
 
 def test_the_best_auc_is_that_of_scikit_learn():
-    dataset = SyntheticDataset(SMALL, "validation", 4096, num_rows=20_000, seed=3)
-    rows = SyntheticRows(SMALL, "validation", 3)
+    dataset = SyntheticDataset(SMALL, "validation", 4096, num_samples=20_000, seed=3)
+    rows = SyntheticSamples(SMALL, "validation", 3)
     blocks = [rows.block(index) for index in range(3)]
     logits = np.concatenate([logits for _, logits in blocks])[:20_000]
     labels = np.concatenate([arrays[-1] for arrays, _ in blocks])[:20_000, 0]
     assert dataset.best_auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-12)
-    assert dataset.statistics.num_rows == 20_000
+    assert dataset.statistics.num_samples == 20_000
     assert dataset.statistics.click_rate == pytest.approx(labels.mean())
     assert dataset.statistics.expected_auc == pytest.approx(dataset.best_auc, abs=0.015)
     assert 0.7 < dataset.best_auc < 0.9
@@ -99,7 +99,7 @@ def test_auc_from_counts_by_hand():
     # Pairs of (click, no click): (1, 0), (1, 1) tie, (2, 0), (2, 1): 3.5 of 4.
     counts.add(np.array([0.0, 1.0, 1.0, 2.0]), np.array([0, 1, 0, 1]))
     assert counts.best_auc == 3.5 / 4
-    assert (counts.num_rows, counts.click_rate) == (4, 0.5)
+    assert (counts.num_samples, counts.click_rate) == (4, 0.5)
     score = np.array([0.0, 1.0, 1.0, 2.0])
     p = 1 / (1 + np.exp(-score))
     wins = (np.sign(score[:, None] - score[None, :]) + 1) / 2
@@ -111,7 +111,7 @@ def test_auc_from_counts_by_hand():
 
 
 def test_labels_are_drawn_with_the_teachers_probability():
-    rows = SyntheticRows(SMALL, "train", 0)
+    rows = SyntheticSamples(SMALL, "train", 0)
     blocks = [rows.block(index) for index in range(6)]
     p = probabilities(np.concatenate([logits for _, logits in blocks]))
     labels = np.concatenate([arrays[-1] for arrays, _ in blocks])[:, 0]
@@ -123,8 +123,8 @@ def test_labels_are_drawn_with_the_teachers_probability():
 
 def test_the_teacher_needs_more_than_a_linear_model():
     spec = synthetic_spec([10, 12, 8, 9], num_numerical=2)
-    train = rows_of(SyntheticDataset(spec, "train", 8192, num_rows=30_000).dataset())
-    valid_set = SyntheticDataset(spec, "validation", 8192, num_rows=30_000)
+    train = rows_of(SyntheticDataset(spec, "train", 8192, num_samples=30_000).dataset())
+    valid_set = SyntheticDataset(spec, "validation", 8192, num_samples=30_000)
     valid = rows_of(valid_set.dataset())
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False).fit(
         np.hstack(train[1:-1])
@@ -151,7 +151,7 @@ def test_the_teacher_adds_up_its_parts():
 
 def test_rows_depend_on_seed_and_split_and_teachers_on_seed():
     def read(split, seed):
-        return rows_of(SyntheticDataset(SMALL, split, 500, num_rows=2000, seed=seed).dataset())
+        return rows_of(SyntheticDataset(SMALL, split, 500, num_samples=2000, seed=seed).dataset())
 
     train = read("train", 1)
     assert_same_rows(train, read("train", 1))
@@ -160,7 +160,7 @@ def test_rows_depend_on_seed_and_split_and_teachers_on_seed():
     same_ids = [np.arange(5)[:, None]] * 4
     x = np.zeros((5, 3), np.float32)
     logits = [
-        SyntheticRows(SMALL, s, n)._teacher.logits(x, same_ids)
+        SyntheticSamples(SMALL, s, n)._teacher.logits(x, same_ids)
         for s, n in (("train", 1), ("validation", 1), ("train", 2))
     ]
     assert (logits[0] == logits[1]).all() and (logits[0] != logits[2]).any()
@@ -168,7 +168,7 @@ def test_rows_depend_on_seed_and_split_and_teachers_on_seed():
 
 @pytest.mark.parametrize("batch_size", [1024, 6000, 20_000])
 def test_batches_hold_what_the_spec_says(batch_size):
-    dataset = SyntheticDataset(SMALL, "train", batch_size, num_rows=18_000)
+    dataset = SyntheticDataset(SMALL, "train", batch_size, num_samples=18_000)
     assert dataset.num_batches == -(-18_000 // batch_size)
     batch = next(iter(dataset.dataset()))
     assert [ids.shape[1] for ids in batch.inputs.categorical] == [1, 3, 1, 2]
@@ -183,13 +183,13 @@ def test_batches_hold_what_the_spec_says(batch_size):
 
 
 def test_any_batch_size_start_and_rank_sees_the_same_rows():
-    def read(batch_size, start_row=0, epoch=0, **ranks):
-        dataset = SyntheticDataset(SMALL, "train", batch_size, num_rows=17_000, **ranks)
-        return dataset.dataset(epoch, start_row)
+    def read(batch_size, start_sample=0, epoch=0, **ranks):
+        dataset = SyntheticDataset(SMALL, "train", batch_size, num_samples=17_000, **ranks)
+        return dataset.dataset(epoch, start_sample)
 
     whole = rows_of(read(1000))
     assert_same_rows(whole, rows_of(read(9999, epoch=3)))
-    assert_same_rows([array[8190:] for array in whole], rows_of(read(1234, start_row=8190)))
+    assert_same_rows([array[8190:] for array in whole], rows_of(read(1234, start_sample=8190)))
     ranks = [list(read(3000, rank=rank, world_size=3)) for rank in range(3)]
     together = [batch for step in zip(*ranks, strict=True) for batch in step]
     assert_same_rows(whole, rows_of(together))
@@ -198,7 +198,7 @@ def test_any_batch_size_start_and_rank_sees_the_same_rows():
 
 def test_num_batches_are_full_global_batches():
     dataset = SyntheticDataset(SMALL, "train", 64, num_batches=3)
-    assert (dataset.num_rows, dataset.num_batches) == (192, 3)
+    assert (dataset.num_samples, dataset.num_batches) == (192, 3)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_num_batches_are_full_global_batches():
 )
 def test_extreme_specs(cardinalities, num_numerical):
     spec = synthetic_spec(cardinalities, num_numerical=num_numerical)
-    dataset = SyntheticDataset(spec, "train", 512, num_rows=2000)
+    dataset = SyntheticDataset(spec, "train", 512, num_samples=2000)
     numerical, *ids, labels = rows_of(dataset.dataset())
     assert numerical.shape == (2000, num_numerical) and len(ids) == len(cardinalities)
     assert labels.shape == (2000, 1) and dataset.best_auc > 0.55
@@ -214,7 +214,7 @@ def test_extreme_specs(cardinalities, num_numerical):
 
 def test_dtypes_of_a_spec_are_kept(tmp_path):
     spec = spec_with(cat_0={"dtype": "int64"}, num_1={"dtype": "float32"}, label={"dtype": "int8"})
-    batch = next(iter(SyntheticDataset(spec, "train", 64, num_rows=64).dataset()))
+    batch = next(iter(SyntheticDataset(spec, "train", 64, num_samples=64).dataset()))
     assert [ids.dtype for ids in batch.inputs.categorical[:2]] == [tf.int64, tf.int32]
     assert batch.inputs.numerical.shape == (64, 3)
     written = write_dataset(tmp_path / "made", spec, {"train": 9000}, seed=0)
@@ -226,7 +226,7 @@ def test_dtypes_of_a_spec_are_kept(tmp_path):
     ]
     assert_same_rows(
         rows_of(RawBinaryDataset(written, "train", 1000).dataset()),
-        rows_of(SyntheticDataset(spec, "train", 1000, num_rows=9000).dataset()),
+        rows_of(SyntheticDataset(spec, "train", 1000, num_samples=9000).dataset()),
     )
 
 
@@ -234,13 +234,13 @@ def test_files_hold_the_rows_that_are_made_on_the_fly(tmp_path):
     rows = {"train": 9000, "validation": 1000, "test": 1001}
     written = write_dataset(tmp_path / "data set", SMALL, rows, seed=4)
     assert [path.name for path in tmp_path.iterdir()] == ["data set"]
-    for split, num_rows in rows.items():
-        fly = SyntheticDataset(SMALL, split, 700, num_rows=num_rows, seed=4)
+    for split, num_samples in rows.items():
+        fly = SyntheticDataset(SMALL, split, 700, num_samples=num_samples, seed=4)
         disk = RawBinaryDataset(written, split, 700)
-        assert disk.num_rows == num_rows
+        assert disk.num_samples == num_samples
         assert_same_rows(rows_of(fly.dataset()), rows_of(disk.dataset()))
         facts = written.metadata[split]
-        assert facts["best_auc"] == fly.best_auc and facts["rows"] == num_rows
+        assert facts["best_auc"] == fly.best_auc and facts["rows"] == num_samples
         assert facts["click_rate"] == fly.statistics.click_rate
     assert written.metadata["seed"] == 4
     assert FeatureSpec.from_yaml(tmp_path / "data set/feature_spec.yaml") == written
@@ -271,9 +271,9 @@ LABEL_TWICE = FeatureSpec.from_dict(
 REFUSED = {
     "split": ({"split": "valid"}, "split is 'valid'; allowed: train, validation, test"),
     "seed": ({"seed": -1}, "seed is -1; allowed: 0 or more"),
-    "both": ({"num_batches": 2}, "num_rows is 10 and num_batches is 2; give one of the two"),
-    "none": ({"num_rows": None}, "num_rows is None and num_batches is None; give one"),
-    "no rows": ({"num_rows": 0}, "generated data of 0 rows; allowed: 1 or more"),
+    "both": ({"num_batches": 2}, "num_samples is 10 and num_batches is 2; give one of them"),
+    "none": ({"num_samples": None}, "num_samples is None and num_batches is None; give one"),
+    "no rows": ({"num_samples": 0}, "generated data of 0 rows; allowed: 1 or more"),
     "numerical dtype": (
         {"spec": spec_with(num_1={"dtype": "int8"})},
         "'num_1': dtype int8; generated numerical features are float16, float32 or float64",
@@ -287,7 +287,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED.values(), ids=REFUSED)
 def test_impossible_settings_are_refused(settings, message):
-    settings = {"spec": SMALL, "split": "train", "batch_size": 8, "num_rows": 10, **settings}
+    settings = {"spec": SMALL, "split": "train", "batch_size": 8, "num_samples": 10, **settings}
     with pytest.raises(ValueError, match=message):
         SyntheticDataset(**settings)
 

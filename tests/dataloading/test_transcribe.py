@@ -187,7 +187,7 @@ def test_generated_rows(binaries, tmp_path):
     assert transcribe(binaries, tmp_path / "new", *flags) == 0
     spec = FeatureSpec.from_yaml(tmp_path / "new/feature_spec.yaml")
     (batch,) = SplitTFRecordsDataset(spec, "train", 100).dataset()
-    (expected,) = SyntheticDataset(spec, "train", 100, num_rows=100, seed=7).dataset()
+    (expected,) = SyntheticDataset(spec, "train", 100, num_samples=100, seed=7).dataset()
     for ids, theirs in zip(batch.inputs.categorical, expected.inputs.categorical, strict=True):
         np.testing.assert_array_equal(ids, theirs)
     np.testing.assert_array_equal(batch.labels, expected.labels)
@@ -216,9 +216,7 @@ def test_rows_of_different_length_are_refused(tmp_path, capsys, first):
     original(tmp_path / "first", rows).to_yaml(tmp_path / "first/feature_spec.yaml")
     assert transcribe(tmp_path / "first", tmp_path / "second", *TO_BINARIES) == 2
     number, expected = (2, 2) if first else (0, 3)
-    message = (
-        rf"feature 'many': row {number} has \d ids and others have {expected}; .* keep the data"
-    )
+    message = rf"feature 'many': row {number} has \d ids, others have {expected}; .* keep the data"
     assert re.search(message, capsys.readouterr().err)
     assert [path.name for path in tmp_path.iterdir()] == ["first"], "nothing is left over"
 
@@ -356,7 +354,7 @@ def test_interrupted(binaries, tmp_path, capsys, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RawBinaryDataset, "stored_rows", interrupt)
+    monkeypatch.setattr(RawBinaryDataset, "stored_samples", interrupt)
     assert transcribe(binaries, tmp_path / "new") == 130
     assert "nothing was written under --dst_dataset_path" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -99,15 +99,15 @@ class ExchangingModel:
 
 def check_evaluator(world: World) -> None:
     spec = synthetic_spec([10], num_numerical=2)
-    for num_rows, batch_size in ((NUM_ROWS, 1200), (1201, 600), (1, 600)):
+    for num_samples, batch_size in ((NUM_ROWS, 1200), (1201, 600), (1, 600)):
         for auc_thresholds in (None, 100):
             own = SyntheticDataset(
                 *(spec, "test", batch_size),
-                num_rows=num_rows,
+                num_samples=num_samples,
                 rank=world.rank,
                 world_size=world.size,
             )
-            whole = SyntheticDataset(spec, "test", batch_size, num_rows=num_rows)
+            whole = SyntheticDataset(spec, "test", batch_size, num_samples=num_samples)
             actual = dict(
                 ClickEvaluator(ExchangingModel(world), own, auc_thresholds, world).evaluate()
             )

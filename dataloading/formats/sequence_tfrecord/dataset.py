@@ -21,9 +21,9 @@ from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, RepeatedOrder
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec, smallest_id_dtype
 
 # Samples that are shuffled fully; of more, each batch mixes samples of this many from anywhere.
-_WINDOW_ROWS = 262_144
+_WINDOW_SAMPLES = 262_144
 # Single samples that are neighbors in the file and stay together in a window: 64 KiB or so.
-_BLOCK_ROWS = 64
+_BLOCK_SAMPLES = 64
 # Of a split; those of training and evaluation are well below the 1,024 of a process.
 _MAPPED_FILES = 128
 
@@ -41,7 +41,7 @@ class SequenceOptions(LoaderOptions):
             then the samples within windows of 262,144 (of a prebatch if that is larger).
         seed: seed of the order.
         drop_remainder: leaves out the epoch's last batch if that would be short.
-        repeat_count: passes over the data per epoch; 0 is 1. `num_rows` counts all of them.
+        repeat_count: passes over the data per epoch; 0 is 1. `num_samples` counts all of them.
         cache: keeps decoded samples in memory, in the smallest dtypes that hold their ids, on each
             rank, because a shuffle assigns other samples to a rank in each pass. If `cache_bytes`
             exceeds `cache_limit_bytes`, or without a cache, samples are decoded again in each pass:
@@ -93,17 +93,17 @@ class SequenceTFRecordDataset(SampleDataset):
         columns += [Column(Role.LABEL, label, np.dtype(np.int8), 1) for label in channels.label]
         files = _open_records(spec, split, _id_column(spec, channels.target[0]))
         _check_prebatch(spec, split, files, options.prebatch_size)
-        if files.num_rows == 0:
+        if files.num_samples == 0:
             raise ValueError(f"{spec.origin}: source_spec: mapping '{split}' has no rows")
         if options.repeat_count < 0:
             raise ValueError(f"repeat_count is {options.repeat_count}; allowed: 0 or more")
         passes = max(1, options.repeat_count)
-        window = max(1, _WINDOW_ROWS // files.prebatch) * files.prebatch
+        window = max(1, _WINDOW_SAMPLES // files.prebatch) * files.prebatch
         order = FileOrder()
         if options.shuffle:
-            block = files.prebatch if files.prebatch > 1 else _BLOCK_ROWS
-            order = BlockShuffle(files.num_rows, options.seed, block, window)
-        self.cache_bytes = files.num_rows * sum(c.width * c.dtype.itemsize for c in columns)
+            block = files.prebatch if files.prebatch > 1 else _BLOCK_SAMPLES
+            order = BlockShuffle(files.num_samples, options.seed, block, window)
+        self.cache_bytes = files.num_samples * sum(c.width * c.dtype.itemsize for c in columns)
         self.cached = options.cache and self.cache_bytes <= options.cache_limit_bytes
         if self.cached:
             num_kept = files.num_records
@@ -113,20 +113,20 @@ class SequenceTFRecordDataset(SampleDataset):
             num_kept = 2 * (samples // files.prebatch + 1)
         else:
             num_kept = -(-batch_size // options.world_size)  # nothing is read twice
-        num_samples = passes * files.num_rows
+        num_samples = passes * files.num_samples
         if options.drop_remainder:
             num_samples -= num_samples % batch_size
         if not num_samples:
             raise ValueError(
-                f"{spec.origin}: mapping '{split}' has {passes * files.num_rows} rows, fewer than "
-                f"the global batch of {batch_size}, and drop_remainder leaves out short batches: "
-                "no row is left. Use a smaller batch, or keep the remainder"
+                f"{spec.origin}: mapping '{split}' has {passes * files.num_samples} rows, fewer "
+                f"than the global batch of {batch_size}, and drop_remainder leaves out short "
+                "batches: no row is left. Use a smaller batch, or keep the remainder"
             )
         super().__init__(
             DecodedReader(files, columns, num_kept),
             split,
             options,
-            order=RepeatedOrder(order, files.num_rows, passes),
+            order=RepeatedOrder(order, files.num_samples, passes),
             num_samples=num_samples,
             arrange=lambda batch: _arrange(batch, inputs),
         )
@@ -140,9 +140,9 @@ def _arrange(batch: Batch, features: SequenceInputs) -> Batch:
     )
 
 
-def count_rows(spec: FeatureSpec, mapping: str, feature: str) -> int:
+def count_samples(spec: FeatureSpec, mapping: str, feature: str) -> int:
     """Returns the samples of a split, counted by a feature of one value per sample."""
-    return _open_records(spec, mapping, _id_column(spec, feature)).num_rows
+    return _open_records(spec, mapping, _id_column(spec, feature)).num_samples
 
 
 def _id_column(spec: FeatureSpec, feature: str) -> Column:
@@ -177,7 +177,7 @@ def _open_records(spec: FeatureSpec, split: str, counted: Column) -> RecordIndex
         records = np.flatnonzero(index.files == file)
         num_samples[records] = count(records[0])
         num_samples[records[-1]] = count(records[-1])
-    index.set_num_rows(num_samples)
+    index.set_num_samples(num_samples)
     return index
 
 

@@ -11,7 +11,7 @@ from dataloading.pipeline.columns import Column
 from dataloading.pipeline.ragged import ranges
 
 # Decoded at a time, so that TensorFlow's int64 numbers take little memory next to the buffer.
-_ROWS_AT_A_TIME = 16_384
+_SAMPLES_AT_A_TIME = 16_384
 
 
 class DecodedReader:
@@ -30,11 +30,11 @@ class DecodedReader:
 
     def __init__(self, files: RecordIndex, columns: Sequence[Column], num_kept: int):
         self._files, self.columns = files, tuple(columns)
-        self.num_samples = files.num_rows
+        self.num_samples = files.num_samples
         if num_kept >= files.num_records:
-            num_kept, self._slot_starts = files.num_records, files.first_rows
+            num_kept, self._slot_starts = files.num_records, files.first_samples
         else:
-            num_kept = min(num_kept, -(-files.num_rows // files.prebatch))
+            num_kept = min(num_kept, -(-files.num_samples // files.prebatch))
             self._slot_starts = np.arange(num_kept + 1) * files.prebatch
         self._arrays = {
             column: np.empty((self._slot_starts[-1], column.width), column.dtype)
@@ -65,7 +65,7 @@ class DecodedReader:
         with self._lock:
             self._load(needed)
             position = self._slot_starts[self._slot_of[record]]
-            position += samples - self._files.first_rows[record]
+            position += samples - self._files.first_samples[record]
             return [self._arrays[column].take(position, axis=0) for column in columns]
 
     def _load(self, needed: np.ndarray) -> None:
@@ -82,12 +82,12 @@ class DecodedReader:
             # Empty slots have the lowest use, 0, and those that are needed now the highest.
             free = np.argsort(self._last_use, kind="stable")[: len(missing)]
         num_so_far = np.cumsum(self._num_samples(missing))
-        stops = np.flatnonzero(np.diff((num_so_far - 1) // _ROWS_AT_A_TIME)) + 1
+        stops = np.flatnonzero(np.diff((num_so_far - 1) // _SAMPLES_AT_A_TIME)) + 1
         for records, slots in zip(np.split(missing, stops), np.split(free, stops), strict=True):
             self._fill(records, slots)
 
     def _num_samples(self, records: np.ndarray) -> np.ndarray:
-        return self._files.first_rows[records + 1] - self._files.first_rows[records]
+        return self._files.first_samples[records + 1] - self._files.first_samples[records]
 
     def _fill(self, records: np.ndarray, slots: np.ndarray) -> None:
         """Decodes records into slots, whose records are given up."""

@@ -101,11 +101,11 @@ def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "M
 
 
 class MappingWriter:
-    """The files of one mapping; at most a prebatch of the `num_rows` samples waits in memory."""
+    """The files of one mapping; at most a prebatch of the `num_samples` samples waits in memory."""
 
     def __init__(self, directory: Path, spec: FeatureSpec, mapping: str):
         (chunk,) = spec.source_spec[mapping]
-        self.num_rows = 0
+        self.num_samples = 0
         self._features = chunk.features
         self._path, *self._remainder = [directory / file for file in chunk.files]
         self._prebatch = spec.metadata[prebatch_key(mapping)]
@@ -116,7 +116,7 @@ class MappingWriter:
     def add(self, arrays: Sequence[np.ndarray]) -> None:
         """Appends samples: integers `[samples, values]`, 0 or more, of each stored feature."""
         count = len(arrays[0])
-        self.num_rows += count
+        self.num_samples += count
         start = 0
         while start < count:
             room = self._prebatch - self._num_waiting if self._remainder else _SAMPLES_AT_A_TIME

@@ -54,7 +54,7 @@ class RecordChunk:
             check=self._check_lengths if self.format.multihot else None,
         )
         num_samples, self._begins, self._num_values, self._splits_begin = self._index.facts
-        self._index.set_num_rows(num_samples)
+        self._index.set_num_samples(num_samples)
 
     def _check_format(self, folder: Path, features: tuple[str, ...]) -> None:
         stated = self.format
@@ -108,9 +108,9 @@ class RecordChunk:
         return splits.size - 1
 
     @property
-    def num_rows(self) -> int:
+    def num_samples(self) -> int:
         """Samples of all files."""
-        return self._index.num_rows
+        return self._index.num_samples
 
     @property
     def num_prebatches(self) -> int:
@@ -140,7 +140,7 @@ class RecordChunk:
         last = int(index.record_of(samples.stop - 1))
         for record in range(int(index.record_of(samples.start)), last + 1):
             index.verify(np.array([record]))
-            first, end = index.first_rows[record : record + 2].tolist()
+            first, end = index.first_samples[record : record + 2].tolist()
             start, stop = max(samples.start, first) - first, min(samples.stop, end) - first
             if self.ragged:
                 splits = self._row_splits(record, start, stop)
@@ -162,7 +162,7 @@ class RecordChunk:
         record = index.record_of(samples)
         index.verify(record)
         files = index.files[record] if index.num_files > 1 else None
-        in_record = samples - index.first_rows[record]
+        in_record = samples - index.first_samples[record]
         size = self.dtype.itemsize
         if not self.ragged:
             width = self._width * size
@@ -185,7 +185,7 @@ class RecordChunk:
     def _check_lengths(self, record: int) -> None:
         """Raises ValueError for row splits that are not those of a record's values."""
         num_values = int(self._num_values[record])
-        first, end = self._index.first_rows[record : record + 2].tolist()
+        first, end = self._index.first_samples[record : record + 2].tolist()
         splits = self._row_splits(record, 0, end - first)
         lengths = np.diff(splits)
         if splits[0] != 0 or splits[-1] != num_values or (lengths < 0).any():

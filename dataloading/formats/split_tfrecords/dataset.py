@@ -41,7 +41,7 @@ class SplitTFRecordsDataset(SampleDataset):
         chunks = {number: RecordChunk(spec, split, stored[number]) for number in layout.checked}
         for fault in length_faults(spec, split, chunks):
             raise ValueError(fault)
-        num_samples = next(iter(chunks.values())).num_rows
+        num_samples = next(iter(chunks.values())).num_samples
         used = {number: chunks[number] for number in layout.used}
         reader = ChunkReader(spec, split, layout.columns, used, num_samples)
         super().__init__(reader, split, options, order=options.order(num_samples))
@@ -54,11 +54,11 @@ def length_faults(spec: FeatureSpec, mapping: str, opened: dict[int, RecordChunk
     first = next(iter(opened), None)
     for index, chunk in opened.items():
         feature = chunks[index].features[0]
-        if chunk.num_rows != opened[first].num_rows:
+        if chunk.num_samples != opened[first].num_samples:
             yield (
                 f"{spec.origin}: source_spec: mapping '{mapping}': feature "
-                f"'{chunks[first].features[0]}' has {opened[first].num_rows} rows and feature "
-                f"'{feature}' has {chunk.num_rows}; allowed: equally many. Is a file missing or "
+                f"'{chunks[first].features[0]}' has {opened[first].num_samples} rows and feature "
+                f"'{feature}' has {chunk.num_samples}; allowed: equally many. Is a file missing or "
                 "cut off?"
             )
         folder = (spec.base_directory / chunks[index].files[0]).parent.parent

@@ -30,7 +30,8 @@ class RecordIndex:
         content: file number -> its bytes, uint8 `[size]`; raises ValueError if it has changed.
         files, starts, stops: int64 `[records]`; file of each record, and its content there.
         facts: int64 `[num_facts, records]`.
-        first_rows: int64 `[records + 1]`, number of each record's first sample; see `set_num_rows`.
+        first_samples: int64 `[records + 1]`, number of each record's first sample; see
+            `set_num_samples`.
         prebatch: maximum number of samples per record.
 
     Raises:
@@ -92,17 +93,17 @@ class RecordIndex:
                 f"{self._where}: file '{self._names[file]}' {error}; write the file again"
             ) from None
 
-    def set_num_rows(self, num_rows: np.ndarray) -> None:
+    def set_num_samples(self, num_samples: np.ndarray) -> None:
         """Sets the number of samples of each record, `[records]`."""
-        self.first_rows = np.concatenate([[0], np.cumsum(num_rows, dtype=np.int64)])
-        self.prebatch = int(num_rows.max(initial=1))
+        self.first_samples = np.concatenate([[0], np.cumsum(num_samples, dtype=np.int64)])
+        self.prebatch = int(num_samples.max(initial=1))
         # If all records but the last have the same size, a division finds that of a sample.
-        self._is_regular = bool((num_rows[:-1] == self.prebatch).all())
+        self._is_regular = bool((num_samples[:-1] == self.prebatch).all())
 
     @property
-    def num_rows(self) -> int:
+    def num_samples(self) -> int:
         """Samples of all records."""
-        return int(self.first_rows[-1])
+        return int(self.first_samples[-1])
 
     @property
     def num_records(self) -> int:
@@ -113,7 +114,7 @@ class RecordIndex:
         """Returns the records that hold these samples, or the record of one sample."""
         if self._is_regular:
             return rows // self.prebatch
-        return np.searchsorted(self.first_rows, rows, side="right") - 1
+        return np.searchsorted(self.first_samples, rows, side="right") - 1
 
     def verify(self, numbers: np.ndarray) -> None:
         """Verifies those of these records that are read for the first time; raises ValueError."""
@@ -141,7 +142,7 @@ class RecordIndex:
     def locate(self, row: int) -> tuple[str, int]:
         """Returns the file that holds a sample, and the sample's number in it."""
         file = int(self.files[self.record_of(row)])
-        return self._names[file], row - int(self.first_rows[self._first_records[file]])
+        return self._names[file], row - int(self.first_samples[self._first_records[file]])
 
     def location(self, record: int, row: int | None = None) -> str:
         """Returns how messages name a record, or a sample of it, counted within the record."""

@@ -23,16 +23,16 @@ def write(folder, features: dict, arrays: dict, channels: dict, chunks: dict) ->
     return FeatureSpec.from_dict(content, folder, origin="f.yaml")
 
 
-def numbered(folder, num_rows: int, hotness: int = 1) -> FeatureSpec:
+def numbered(folder, num_samples: int, hotness: int = 1) -> FeatureSpec:
     """Row i has numericals i and i + 0.5, id i (hotness times), label i % 2."""
-    rows = np.arange(num_rows)
+    rows = np.arange(num_samples)
     return write(
         folder,
         {
             "label": {"dtype": "bool"},
             "x": {"dtype": "float32"},
             "y": {"dtype": "float32"},
-            "id": {"dtype": "int32", "cardinality": max(num_rows, 1), "hotness": hotness},
+            "id": {"dtype": "int32", "cardinality": max(num_samples, 1), "hotness": hotness},
         },
         {
             "label.bin": rows % 2 == 1,
@@ -91,7 +91,7 @@ def test_hand_made_bytes(tmp_path):
         },
     )
     loader = RawBinaryDataset(spec, "train", batch_size=8)
-    assert (loader.num_rows, loader.num_batches) == (3, 1)
+    assert (loader.num_samples, loader.num_batches) == (3, 1)
     (batch,) = loader.dataset()
     assert isinstance(batch, Batch)
     expected = [[1, -2], [0.5, 0], [65504, 2**-24]]
@@ -207,7 +207,7 @@ def test_several_files_a_chunk_read_as_one(tmp_path, shuffle):
     assert (found == list(range(30))) is not shuffle
 
 
-SMALL_BLOCKS = {"shuffle": True, "seed": 3, "block_rows": 10, "window_rows": 40}
+SMALL_BLOCKS = {"shuffle": True, "seed": 3, "block_samples": 10, "window_samples": 40}
 
 
 def test_shuffled_epochs_are_new_whole_and_reproducible(tmp_path):
@@ -225,15 +225,15 @@ def test_an_epoch_continues_from_any_row(tmp_path, shuffle):
     spec = numbered(tmp_path, 203)
     loader = RawBinaryDataset(spec, "train", 32, **{**SMALL_BLOCKS, "shuffle": shuffle})
     whole = ids(loader.dataset(5))
-    for start_row in (0, 32, 50, 202, 203):
-        assert ids(loader.dataset(5, start_row)) == whole[start_row:]
+    for start_sample in (0, 32, 50, 202, 203):
+        assert ids(loader.dataset(5, start_sample)) == whole[start_sample:]
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-@pytest.mark.parametrize("num_rows", [24, 25, 37, 1])
+@pytest.mark.parametrize("num_samples", [24, 25, 37, 1])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_ranks_share_every_batch_and_have_equal_shapes(tmp_path, world_size, num_rows, shuffle):
-    spec = numbered(tmp_path, num_rows)
+def test_ranks_share_every_batch_and_have_equal_shapes(tmp_path, world_size, num_samples, shuffle):
+    spec = numbered(tmp_path, num_samples)
     settings = {**SMALL_BLOCKS, "shuffle": shuffle}
     whole = list(RawBinaryDataset(spec, "train", 12, **settings).dataset(1))
     ranks = [
@@ -280,7 +280,7 @@ def test_an_id_out_of_range_names_its_row_and_the_way_out(tmp_path, value, shown
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
     with pytest.raises(ValueError, match=message):  # what tf.numpy_function hands on
-        loader.stored_rows(0, 20)
+        loader.stored_samples(0, 20)
 
 
 def test_the_row_is_found_in_the_second_file(tmp_path):
@@ -304,7 +304,7 @@ def test_a_label_other_than_0_and_1_is_refused(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
     with pytest.raises(ValueError, match=message):
-        loader.stored_rows(0, 20)
+        loader.stored_samples(0, 20)
 
 
 @pytest.mark.parametrize(
@@ -323,13 +323,13 @@ def test_a_numerical_that_is_not_finite_is_refused(tmp_path, dtype, value):
     numbers[:, 0] = min(np.finfo(dtype).max, np.finfo("f").max)
     numbers.tofile(tmp_path / "num.bin")
     spec = type(spec).from_dict(content, spec.base_directory, spec.origin)
-    assert len(RawBinaryDataset(spec, "train", 8).stored_rows(0, 20)) > 0
+    assert len(RawBinaryDataset(spec, "train", 8).stored_samples(0, 20)) > 0
     numbers[13, 1] = value
     numbers.tofile(tmp_path / "num.bin")
     with pytest.raises(
         ValueError, match=rf"'y': found {re.escape(str(value))} in row 13 .*must be finite"
     ):
-        RawBinaryDataset(spec, "train", 8).stored_rows(0, 20)
+        RawBinaryDataset(spec, "train", 8).stored_samples(0, 20)
 
 
 REFUSED = {
@@ -353,9 +353,11 @@ def test_impossible_starts_are_refused(tmp_path):
     loader = RawBinaryDataset(numbered(tmp_path, 5), "train", 2)
     with pytest.raises(ValueError, match="epoch is -1; allowed: 0 or more"):
         loader.dataset(-1)
-    with pytest.raises(ValueError, match="start_row is 6; allowed: 0 to the number of rows, 5"):
+    with pytest.raises(
+        ValueError, match="start_sample is 6; allowed: 0 to the number of samples, 5"
+    ):
         loader.dataset(0, 6)
-    with pytest.raises(ValueError, match="start_row is -1"):
+    with pytest.raises(ValueError, match="start_sample is -1"):
         loader.dataset(0, -1)
 
 

@@ -54,10 +54,10 @@ def padded(ids) -> tuple[int, ...]:
     return (0,) * (LENGTH - len(ids)) + tuple(ids)
 
 
-def rows_of(num_rows: int) -> list[Row]:
+def rows_of(num_samples: int) -> list[Row]:
     """Row i asks user i about item 1000 i + 1 (1 to 3 bytes) after 0 to 4 others."""
     rows = []
-    for i in range(num_rows):
+    for i in range(num_samples):
         steps = range(i % (LENGTH + 1))
         rows.append(
             Row(
@@ -100,12 +100,12 @@ def write(path: Path, records: list[bytes]) -> None:
     path.write_bytes(b"".join(map(framed, records)))
 
 
-def stored(folder: Path, num_rows: int, prebatch: int = 1, **changes) -> FeatureSpec:
+def stored(folder: Path, num_samples: int, prebatch: int = 1, **changes) -> FeatureSpec:
     """A data set as the original leaves it: a remainder file, no word of prebatches."""
-    rows, whole = rows_of(num_rows), num_rows // prebatch * prebatch
+    rows, whole = rows_of(num_samples), num_samples // prebatch * prebatch
     parts = [rows[start : start + prebatch] for start in range(0, whole, prebatch)]
     write(folder / "train.tfrecord", [example(part) for part in parts])
-    write(folder / "remainder.tfrecord", [example(rows[whole:])] if whole < num_rows else [])
+    write(folder / "remainder.tfrecord", [example(rows[whole:])] if whole < num_samples else [])
     return spec_of(folder, ("train.tfrecord", "remainder.tfrecord"), **changes)
 
 
@@ -133,9 +133,9 @@ def by_prebatch(tmp_path_factory) -> dict[int, FeatureSpec]:
 @pytest.fixture
 def small_windows(monkeypatch):
     """Shuffles mix 12 rows, and blocks of single rows have 3: 45 rows are several windows."""
-    monkeypatch.setattr(sequence_tfrecord, "_WINDOW_ROWS", 12)
-    monkeypatch.setattr(sequence_tfrecord, "_BLOCK_ROWS", 3)
-    monkeypatch.setattr(decoded_reader, "_ROWS_AT_A_TIME", 5)
+    monkeypatch.setattr(sequence_tfrecord, "_WINDOW_SAMPLES", 12)
+    monkeypatch.setattr(sequence_tfrecord, "_BLOCK_SAMPLES", 3)
+    monkeypatch.setattr(decoded_reader, "_SAMPLES_AT_A_TIME", 5)
 
 
 def test_a_batch(by_prebatch):
@@ -190,7 +190,7 @@ def test_every_row_once(by_prebatch, small_windows, prebatch, batch_size):
     orders = []
     for settings in ({}, {"cache": False}, {"shuffle": True}, {"shuffle": True, "cache": False}):
         loader = SequenceTFRecordDataset(by_prebatch[prebatch], "train", batch_size, **settings)
-        assert (loader.num_rows, loader.num_batches) == (45, -(-45 // batch_size))
+        assert (loader.num_samples, loader.num_batches) == (45, -(-45 // batch_size))
         assert loader.cached == settings.get("cache", True)
         rows = found(loader.dataset(epoch=1))
         assert sorted(rows, key=lambda row: row.user) == rows_of(45)
@@ -204,7 +204,7 @@ def test_the_order_is_a_function_of_seed_and_epoch(by_prebatch, small_windows):
     rows = found(whole.dataset(2))
     loader = SequenceTFRecordDataset(by_prebatch[4], "train", 7, shuffle=True, seed=5, cache=False)
     assert found(loader.dataset(2)) == rows
-    assert found(loader.dataset(2, start_row=19)) == rows[19:]
+    assert found(loader.dataset(2, start_sample=19)) == rows[19:]
     assert found(whole.dataset(3)) != rows
     other = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True, seed=6)
     assert found(other.dataset(2)) != rows
@@ -253,7 +253,7 @@ def test_drop_remainder(by_prebatch, small_windows, world_size):
         SequenceTFRecordDataset(by_prebatch[4], "train", 12, rank=rank, **settings)
         for rank in range(world_size)
     ]
-    assert {(loader.num_rows, loader.num_batches) for loader in loaders} == {(36, 3)}
+    assert {(loader.num_samples, loader.num_batches) for loader in loaders} == {(36, 3)}
     users = [{row.user for loader in loaders for row in found(loader.dataset(e))} for e in range(2)]
     assert [len(users) for users in users] == [36, 36] and users[0] != users[1]
     with pytest.raises(ValueError, match="45 rows, fewer than the global batch of 46, and drop_r"):
@@ -263,16 +263,16 @@ def test_drop_remainder(by_prebatch, small_windows, world_size):
 def test_repeat_count(by_prebatch, small_windows):
     """An epoch of three passes: a batch may hold rows of two; each pass has its own order."""
     loader = SequenceTFRecordDataset(by_prebatch[7], "train", 20, shuffle=True, repeat_count=3)
-    assert (loader.num_rows, loader.num_batches) == (135, 7)
+    assert (loader.num_samples, loader.num_batches) == (135, 7)
     rows = found(loader.dataset(1))
     passes = [rows[:45], rows[45:90], rows[90:]]
     assert all(sorted(p, key=lambda row: row.user) == rows_of(45) for p in passes)
     assert passes[0] != passes[1] != passes[2]
-    assert found(loader.dataset(1, start_row=60)) == rows[60:]
+    assert found(loader.dataset(1, start_sample=60)) == rows[60:]
     again = SequenceTFRecordDataset(by_prebatch[7], "train", 45, shuffle=True)
     assert found(again.dataset(3)) == passes[0], "epochs of one pass go on in the same way"
     once = SequenceTFRecordDataset(by_prebatch[7], "train", 20, repeat_count=1)
-    assert once.num_rows == 45
+    assert once.num_samples == 45
     with pytest.raises(ValueError, match="repeat_count is -1; allowed: 0 or more"):
         SequenceTFRecordDataset(by_prebatch[7], "train", 20, repeat_count=-1)
 
@@ -370,13 +370,13 @@ def test_short_histories_of_single_rows(tmp_path, cache):
 def test_irregular_files(tmp_path, monkeypatch):
     """The remainder first, then prebatches of 4 and 3, an empty file, and single rows: they take
     the memory of their rows, not of as many whole prebatches, and are decoded some at a time."""
-    monkeypatch.setattr(decoded_reader, "_ROWS_AT_A_TIME", 6)
+    monkeypatch.setattr(decoded_reader, "_SAMPLES_AT_A_TIME", 6)
     decoded = []
     real = decoded_reader.decode
 
-    def counted(records, num_rows, *arguments):
-        decoded.append(num_rows.tolist())
-        return real(records, num_rows, *arguments)
+    def counted(records, num_samples, *arguments):
+        decoded.append(num_samples.tolist())
+        return real(records, num_samples, *arguments)
 
     monkeypatch.setattr(decoded_reader, "decode", counted)
     rows = rows_of(15)
@@ -463,7 +463,7 @@ def test_what_is_said_of_prebatches(by_prebatch, prebatch, metadata, size, messa
     spec = by_prebatch[prebatch]
     spec = FeatureSpec.from_dict(spec.to_dict() | {"metadata": metadata}, spec.base_directory)
     if message is None:
-        assert SequenceTFRecordDataset(spec, "train", 4, prebatch_size=size).num_rows == 45
+        assert SequenceTFRecordDataset(spec, "train", 4, prebatch_size=size).num_samples == 45
         return
     with pytest.raises(ValueError, match=message):
         SequenceTFRecordDataset(spec, "train", 4, prebatch_size=size)

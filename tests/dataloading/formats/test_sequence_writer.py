@@ -69,7 +69,7 @@ def test_what_is_written_is_read(tmp_path, monkeypatch, prebatch, records):
         for start, stop in ((0, 7), (7, 7), (7, 8), (8, 23)):
             writers["train"].add(columns(rows[start:stop]))
         writers["test"].add(columns(rows[:2]))
-        assert writers["train"].num_rows == 23
+        assert writers["train"].num_samples == 23
         assert not (tmp_path / "data").exists()
     spec = FeatureSpec.from_yaml(tmp_path / "data/feature_spec.yaml")
     assert spec.feature_spec == FEATURES and spec.metadata["prebatch_train_size"] == prebatch

@@ -58,11 +58,11 @@ class Row(NamedTuple):
     many: tuple[int, ...]
 
 
-def rows_of(num_rows: int) -> list[Row]:
+def rows_of(num_samples: int) -> list[Row]:
     """Row i has id i, i % 4 ids of the ragged feature (so some have none), numericals i and -i."""
     return [
         Row(i % 2, (i, -i), i, tuple((i + 7 * k) % 50 for k in range(i % 4)))
-        for i in range(num_rows)
+        for i in range(num_samples)
     ]
 
 
@@ -113,7 +113,7 @@ def found(dataset, padding: bool = False) -> list[Row]:
     return rows
 
 
-SHUFFLED = {"shuffle": True, "seed": 3, "block_rows": 3, "window_rows": 12}
+SHUFFLED = {"shuffle": True, "seed": 3, "block_samples": 3, "window_samples": 12}
 ORDERS = pytest.mark.parametrize("order", [{}, SHUFFLED], ids=["file order", "shuffled"])
 
 
@@ -128,7 +128,7 @@ def stored(tmp_path_factory):
 def test_every_row_once_whatever_the_batch(stored, order, batch_size):
     """Batches that a prebatch divides, that divide it, and neither."""
     loader = SplitTFRecordsDataset(stored, "train", batch_size, **order)
-    assert (loader.num_rows, loader.num_batches) == (45, -(-45 // batch_size))
+    assert (loader.num_samples, loader.num_batches) == (45, -(-45 // batch_size))
     rows = found(loader.dataset())
     assert sorted(rows, key=lambda row: row.one) == rows_of(45)
     assert (rows == rows_of(45)) == (not order)
@@ -175,7 +175,7 @@ def test_files_that_change_while_they_are_read(tmp_path, monkeypatch, removed):
     if removed:
         path.unlink()
     with pytest.raises(ValueError, match="label/data_1.tfrecords was changed or removed while the"):
-        loader.stored_rows(0, 9)
+        loader.stored_samples(0, 9)
 
 
 def test_an_irregular_last_file_and_short_records_in_between(tmp_path):
@@ -205,9 +205,9 @@ def test_the_order_is_that_of_split_binaries(stored, tmp_path):
     whole = found(SplitTFRecordsDataset(stored, "train", 45, **SHUFFLED).dataset(2))
     loader = SplitTFRecordsDataset(stored, "train", 7, **SHUFFLED)
     assert found(loader.dataset(2)) == whole
-    assert found(loader.dataset(2, start_row=19)) == whole[19:]
+    assert found(loader.dataset(2, start_sample=19)) == whole[19:]
     assert found(loader.dataset(3)) != whole
-    order = SplitTFRecordsDataset(stored, "train", 7, **SHUFFLED)._order.rows(2, 0, 45)
+    order = SplitTFRecordsDataset(stored, "train", 7, **SHUFFLED)._order.samples(2, 0, 45)
     assert [row.one for row in whole] == order.tolist()
 
 
@@ -270,7 +270,7 @@ def test_only_the_files_that_are_read_are_needed(tmp_path):
     spec = FeatureSpec.from_dict({**SPEC, "source_spec": {"train": chunks}}, tmp_path)
     loader = SplitTFRecordsDataset(spec, "train", 4, world_size=2, global_features=[1])
     assert sum(len(of(b.inputs.categorical[0], 2 * len(b.weights))) for b in loader.dataset()) == 10
-    assert SplitTFRecordsDataset(spec, "train", 4, global_features=()).num_rows == 9
+    assert SplitTFRecordsDataset(spec, "train", 4, global_features=()).num_samples == 9
     with pytest.raises(ValueError, match="'train/categorical_0/data_1.tfrecords' is not there"):
         SplitTFRecordsDataset(spec, "train", 4)
 
@@ -396,7 +396,7 @@ def test_rows_of_unequal_length_where_the_format_says_otherwise(tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), "hotness": 3}))
     loader = SplitTFRecordsDataset(spec, "train", 4)
     with pytest.raises(ValueError, match=r"row 0 .* has 0 ids; format.json states 3 for every row"):
-        loader.stored_rows(0, 1)
+        loader.stored_samples(0, 1)
 
 
 def test_a_damaged_record_ends_the_iteration_where_it_is(tmp_path):
@@ -431,6 +431,6 @@ def test_no_byte_can_change_or_be_missing_unseen(tmp_path, name):
         for damaged in (bytes(changed), content[:position]):
             path.write_bytes(damaged)
             with pytest.raises(ValueError):
-                SplitTFRecordsDataset(spec, "train", 6).stored_rows(0, 6)
+                SplitTFRecordsDataset(spec, "train", 6).stored_samples(0, 6)
     path.write_bytes(content)
-    assert SplitTFRecordsDataset(spec, "train", 6).stored_rows(0, 6)
+    assert SplitTFRecordsDataset(spec, "train", 6).stored_samples(0, 6)

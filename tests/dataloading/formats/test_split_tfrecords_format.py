@@ -130,7 +130,7 @@ def test_lengths(spec):
         with pytest.raises(ValueError, match=message):
             SplitTFRecordsDataset(spec, "train", 4)
     length.unlink()  # not needed
-    assert SplitTFRecordsDataset(spec, "train", 4).num_rows == 9
+    assert SplitTFRecordsDataset(spec, "train", 4).num_samples == 9
 
 
 def test_folders(spec, tmp_path):
@@ -258,7 +258,7 @@ def test_malformed_records(tmp_path, content, message):
     with tf.io.TFRecordWriter(str(folder / "data_0.tfrecords")) as writer:
         writer.write(content)
     with pytest.raises(ValueError, match=message):
-        SplitTFRecordsDataset(spec, "train", 4, with_labels=False).stored_rows(0, 1)
+        SplitTFRecordsDataset(spec, "train", 4, with_labels=False).stored_samples(0, 1)
 
 
 def test_a_plain_prebatch_of_another_shape(spec):

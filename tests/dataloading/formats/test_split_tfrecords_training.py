@@ -20,13 +20,13 @@ from tests.tables import arrays_of
 RECORDS = ("--dataset_type=split_tfrecords", *TINY)
 
 
-def write_ragged(folder, num_rows: dict[str, int]) -> None:
+def write_ragged(folder, num_samples: dict[str, int]) -> None:
     """Generated clicks of which row i has the first i % 4 of its three ids of feature `cat_1`."""
     spec = synthetic_spec([10, 20, 5], hotness=[1, 3, 1], num_numerical=2)
     sources = {}
-    for mapping, rows in num_rows.items():
-        loader = SyntheticDataset(spec, mapping, rows, num_rows=rows)
-        (*numerical, first, many, last, label) = loader.stored_rows(0, rows)
+    for mapping, rows in num_samples.items():
+        loader = SyntheticDataset(spec, mapping, rows, num_samples=rows)
+        (*numerical, first, many, last, label) = loader.stored_samples(0, rows)
         lengths = np.arange(rows) % 4
         kept = np.arange(3) < lengths[:, None]
         ragged = Ragged.from_lengths(many[kept], lengths)

@@ -158,10 +158,10 @@ def loaded(spec: FeatureSpec) -> list[list] | None:
     """Each column's rows, in file order and by their numbers; None where they are refused."""
     try:
         loader = SplitTFRecordsDataset(spec, "train", 4)
-        rows = [as_lists(array) for array in loader.stored_rows(0, loader.num_rows)]
+        rows = [as_lists(array) for array in loader.stored_samples(0, loader.num_samples)]
         shuffled = SplitTFRecordsDataset(spec, "train", 4, shuffle=True)
-        order = shuffled._order.rows(0, 0, loader.num_rows)
-        picked = [as_lists(array) for array in shuffled.stored_rows(0, loader.num_rows)]
+        order = shuffled._order.samples(0, 0, loader.num_samples)
+        picked = [as_lists(array) for array in shuffled.stored_samples(0, loader.num_samples)]
     except ValueError as error:
         assert "train" in str(error) and len(str(error)) > 30, error
         return None

@@ -72,15 +72,15 @@ def read_slowly(file: bytes) -> list[list] | None:
     rows = {name: [] for name in COLUMNS}
     for record in contents(file):
         found = values_of(record)
-        num_rows = len(found["item"])
+        num_samples = len(found["item"])
         for name, column in rows.items():
             values = found[name]
             width = LENGTH if "dimensions" in FEATURES[name] else 1
-            if num_rows == 1 and width > 1:
+            if num_samples == 1 and width > 1:
                 values = [0] * (width - len(values)) + values
-            if len(values) != num_rows * width:
+            if len(values) != num_samples * width:
                 return None
-            column += np.reshape(values, (num_rows, width)).tolist()
+            column += np.reshape(values, (num_samples, width)).tolist()
     histories = [column for column in rows.values() if len(column[0]) > 1]
     for of_row in zip(*histories, strict=True):
         padding = [[id == 0 for id in history] for history in of_row]
@@ -95,7 +95,7 @@ def loaded(file: bytes) -> list[list] | None:
         (Path(name) / "train.tfrecord").write_bytes(file)
         try:
             loader = SequenceTFRecordDataset(spec_of(Path(name)), "train", 4)
-            rows = [array.tolist() for array in loader.stored_rows(0, loader.num_rows)]
+            rows = [array.tolist() for array in loader.stored_samples(0, loader.num_samples)]
         except ValueError as error:
             assert "mapping 'train'" in str(error) and len(str(error)) > 40, error
             return None

@@ -42,18 +42,18 @@ def stored(tmp_path_factory):
     return data_set
 
 
-def batches(loader, epoch=0, start_row=0):
+def batches(loader, epoch=0, start_sample=0):
     """The rows of each batch: arrays (users, items, labels, weights), each [batch]."""
     return [
         tuple(np.ravel(column) for column in (*rows.inputs, rows.labels, rows.weights))
-        for rows in map(loader.rows, loader.dataset(epoch, start_row))
+        for rows in map(loader.samples, loader.dataset(epoch, start_sample))
     ]
 
 
-def rows_of(loader, epoch=0, start_row=0):
+def rows_of(loader, epoch=0, start_sample=0):
     """The real rows of an epoch side by side: int64 [rows, 3] of user, item and label."""
     columns = [
-        np.concatenate(column) for column in zip(*batches(loader, epoch, start_row), strict=True)
+        np.concatenate(column) for column in zip(*batches(loader, epoch, start_sample), strict=True)
     ]
     assert columns[3].min() > 0
     return np.stack(columns[:3], axis=1).astype(np.int64)
@@ -78,8 +78,8 @@ def test_an_epoch_has_each_interaction_once_and_its_negatives(
 ):
     data = stored(num_interactions)
     loader = SampledInteractions(data.spec, "train", 64, negative_samples=negative_samples)
-    assert loader.num_rows == (1 + negative_samples) * num_interactions
-    assert loader.num_batches == len(batches(loader)) == -(-loader.num_rows // 64)
+    assert loader.num_samples == (1 + negative_samples) * num_interactions
+    assert loader.num_batches == len(batches(loader)) == -(-loader.num_samples // 64)
     assert loader.failure is None
     for epoch in (0, 1):
         users, items, labels = rows_of(loader, epoch).T
@@ -93,11 +93,11 @@ def test_an_epoch_has_each_interaction_once_and_its_negatives(
 def test_types_and_shapes(stored):
     loader = SampledInteractions(stored(97).spec, "train", 64)
     ticket = next(iter(loader.dataset(3)))
-    in_a_step = tf.function(lambda iterator: loader.rows(iterator.get_next()), autograph=False)
+    in_a_step = tf.function(lambda iterator: loader.samples(iterator.get_next()), autograph=False)
     (users, items), labels, weights = in_a_step(iter(loader.dataset(3)))
     assert ticket.labels is None and ticket.weights is None
     assert [int(number) for number in ticket.inputs[:4]] == [3, 0, 64, 64]
-    for column, expected in zip((users, items), loader.rows(ticket).inputs, strict=True):
+    for column, expected in zip((users, items), loader.samples(ticket).inputs, strict=True):
         assert np.array_equal(column, expected)
     assert users.dtype == items.dtype == tf.int32 and users.shape == items.shape == [64]
     assert labels.dtype == weights.dtype == tf.float32
@@ -121,10 +121,10 @@ def test_epochs_and_seeds_differ_and_repeat(stored):
 def test_batches_and_restarts_change_nothing(stored):
     spec = stored(97).spec
     whole = rows_of(SampledInteractions(spec, "train", 485, seed=4), 2)
-    for batch_size, start_rows in ((1, [482]), (64, [0, 77, 484]), (999, [13])):
+    for batch_size, start_samples in ((1, [482]), (64, [0, 77, 484]), (999, [13])):
         loader = SampledInteractions(spec, "train", batch_size, seed=4)
-        for start_row in start_rows:
-            assert np.array_equal(rows_of(loader, 2, start_row), whole[start_row:])
+        for start_sample in start_samples:
+            assert np.array_equal(rows_of(loader, 2, start_sample), whole[start_sample:])
         assert batches(loader, 2, 485) == []
 
 
@@ -294,7 +294,7 @@ def test_bad_places_in_an_epoch(stored):
     loader = SampledInteractions(stored(97).spec, "train", 64)
     with pytest.raises(ValueError, match="epoch is -1; allowed: 0 or more"):
         loader.dataset(-1)
-    with pytest.raises(ValueError, match="start_row is 486; allowed: 0 to the .* rows, 485"):
+    with pytest.raises(ValueError, match="start_sample is 486; allowed: 0 to the .* samples, 485"):
         loader.dataset(0, 486)
 
 
@@ -303,7 +303,7 @@ def test_the_graph_of_a_step_holds_no_table(tmp_path):
     train = {"train": {"user": [0, 1], "item": [0, 99_999]}}
     spec = write_interactions(tmp_path, 2, 100_000, train)
     loader = SampledInteractions(spec, "train", 8, negative_exponent=0.5)
-    step = tf.function(loader.rows, autograph=False)
+    step = tf.function(loader.samples, autograph=False)
     graph = step.get_concrete_function(next(iter(loader.dataset()))).graph
     assert graph.as_graph_def().ByteSize() < 100_000
 

@@ -60,7 +60,7 @@ def side_by_side(found):
 def test_batches_are_whole_series_in_file_order(spec, batch_size, of_batch, num_batches):
     loader = SeriesDataset(spec, "test", batch_size)
     assert (loader.batch_size, loader.num_batches) == (of_batch, num_batches)
-    assert (loader.series_length, loader.num_series, loader.num_rows) == (5, 11, 55)
+    assert (loader.series_length, loader.num_series, loader.num_samples) == (5, 11, 55)
     assert loader.failure is None
     found = batches(loader)
     assert {len(rows[0]) for rows in found[:-1]} <= {of_batch}
@@ -152,7 +152,7 @@ def test_negatives_are_drawn_where_only_positives_are_stored(spec):
 def test_rows_to_predict_need_no_labels(spec):
     (spec.base_directory / "test/label_0.bin").write_bytes(bytes(55))
     loader = SeriesDataset(spec, "test", 8, with_labels=False)
-    assert (loader.num_rows, loader.num_batches, loader.series_length) == (55, 7, 1)
+    assert (loader.num_samples, loader.num_batches, loader.series_length) == (55, 7, 1)
     found = batches(loader)
     assert all(rows[2] is None for rows in found)
     items = np.concatenate([rows[1] for rows in found])
@@ -186,7 +186,7 @@ def test_bad_arguments(spec, mapping, settings, message):
 
 
 def test_bad_places_and_metadata(spec):
-    with pytest.raises(ValueError, match="start_row is 3; allowed: multiples of the 5 rows"):
+    with pytest.raises(ValueError, match="start_sample is 3; allowed: multiples of the 5 rows"):
         SeriesDataset(spec, "test", 10).dataset(0, 3)
     spec.metadata["validation_samples_per_series"] = 4
     with pytest.raises(ValueError, match="'validation_.*' is 4, and there is no label, which"):

@@ -22,14 +22,14 @@ def small_spec() -> FeatureSpec:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """`stored(num_rows)`: generated rows on disk."""
+    """`stored(num_samples)`: generated rows on disk."""
     made = {}
 
-    def rows(num_rows: int) -> FeatureSpec:
-        if num_rows not in made:
-            folder = tmp_path_factory.mktemp("rows") / str(num_rows)
-            made[num_rows] = write_dataset(folder, small_spec(), {"train": num_rows})
-        return made[num_rows]
+    def rows(num_samples: int) -> FeatureSpec:
+        if num_samples not in made:
+            folder = tmp_path_factory.mktemp("rows") / str(num_samples)
+            made[num_samples] = write_dataset(folder, small_spec(), {"train": num_samples})
+        return made[num_samples]
 
     return rows
 
@@ -44,37 +44,39 @@ def copied(stored, tmp_path):
     return dataclasses.replace(spec, base_directory=tmp_path, origin="f.yaml")
 
 
-SHUFFLED = {"shuffle": True, "seed": 3, "block_rows": 5, "window_rows": 10}
+SHUFFLED = {"shuffle": True, "seed": 3, "block_samples": 5, "window_samples": 10}
 
 
 @pytest.fixture(params=["file_order", "shuffled", "generated"])
 def open_rows(request, stored):
-    """`open_rows(num_rows, batch_size, ...)`: a loader of each kind."""
+    """`open_rows(num_samples, batch_size, ...)`: a loader of each kind."""
 
-    def open_one(num_rows, batch_size, **settings):
+    def open_one(num_samples, batch_size, **settings):
         if request.param == "generated":
             return SyntheticDataset(
-                small_spec(), "train", batch_size, num_rows=num_rows, **settings
+                small_spec(), "train", batch_size, num_samples=num_samples, **settings
             )
         order = SHUFFLED if request.param == "shuffled" else {}
-        return RawBinaryDataset(stored(num_rows), "train", batch_size, **order, **settings)
+        return RawBinaryDataset(stored(num_samples), "train", batch_size, **order, **settings)
 
     return open_one
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-@pytest.mark.parametrize("num_rows", [30, 1])
-@pytest.mark.parametrize("start_row", [0, 13])
-def test_global_ids_are_those_of_all_ranks_side_by_side(open_rows, world_size, num_rows, start_row):
-    start_row = min(start_row, num_rows)
+@pytest.mark.parametrize("num_samples", [30, 1])
+@pytest.mark.parametrize("start_sample", [0, 13])
+def test_global_ids_are_those_of_all_ranks_side_by_side(
+    open_rows, world_size, num_samples, start_sample
+):
+    start_sample = min(start_sample, num_samples)
     held = [[2, 0], [], [1, 1, 3], [0, 1, 2, 3]]
     own, held_by = [], []
     for rank in range(world_size):
         settings = {"rank": rank, "world_size": world_size}
-        own.append(list(open_rows(num_rows, 12, **settings).dataset(1, start_row)))
-        loader = open_rows(num_rows, 12, global_features=held[rank], **settings)
-        held_by.append(list(loader.dataset(1, start_row)))
-        assert loader.num_rows == num_rows
+        own.append(list(open_rows(num_samples, 12, **settings).dataset(1, start_sample)))
+        loader = open_rows(num_samples, 12, global_features=held[rank], **settings)
+        held_by.append(list(loader.dataset(1, start_sample)))
+        assert loader.num_samples == num_samples
     for rank in range(world_size):
         assert len(held_by[rank]) == len(own[0])
         for index, batch in enumerate(held_by[rank]):
@@ -105,7 +107,7 @@ def test_shapes_and_dtypes_are_known_before_the_first_batch(open_rows):
 
 def test_a_global_batch_of_several_generated_blocks():
     """A batch of more rows than a block of the generator (8,192)."""
-    settings = {"num_rows": 40_000, "rank": 1, "world_size": 2}
+    settings = {"num_samples": 40_000, "rank": 1, "world_size": 2}
     own = SyntheticDataset(small_spec(), "train", 20_000, **settings).dataset()
     loader = SyntheticDataset(small_spec(), "train", 20_000, global_features=[3], **settings)
     for batch, mine in zip(loader.dataset(), own, strict=True):
@@ -135,7 +137,7 @@ def test_files_that_are_read_must_have_equally_many_rows(copied):
         path.write_bytes(path.read_bytes()[:-4])  # one row of cat_1, two rows of cat_3
     with pytest.raises(ValueError, match=r"\(train/label.bin\) has 30 rows .* has 28"):
         RawBinaryDataset(copied, "train", 8, global_features=[3])
-    assert RawBinaryDataset(copied, "train", 8, global_features=[2]).num_rows == 30
+    assert RawBinaryDataset(copied, "train", 8, global_features=[2]).num_samples == 30
 
 
 def test_a_feature_is_read_once_a_batch(copied, monkeypatch):
@@ -194,12 +196,12 @@ def test_weights_make_up_for_padding_by_hand(open_rows):
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-@pytest.mark.parametrize("num_rows", [24, 29, 31, 1])
-def test_the_mean_over_ranks_is_the_mean_over_real_rows(open_rows, world_size, num_rows):
+@pytest.mark.parametrize("num_samples", [24, 29, 31, 1])
+def test_the_mean_over_ranks_is_the_mean_over_real_rows(open_rows, world_size, num_samples):
     """Of any number that belongs to a row; here the first numerical plays the loss."""
-    whole = list(open_rows(num_rows, 12).dataset())
+    whole = list(open_rows(num_samples, 12).dataset())
     ranks = [
-        list(open_rows(num_rows, 12, rank=rank, world_size=world_size).dataset())
+        list(open_rows(num_samples, 12, rank=rank, world_size=world_size).dataset())
         for rank in range(world_size)
     ]
     for index, batch in enumerate(whole):

@@ -18,7 +18,7 @@ def test_the_example_spec_is_valid_and_the_shown_error_is_the_real_one(page, tmp
     path = tmp_path / "feature_spec.yaml"
     path.write_text(text)
     spec = FeatureSpec.from_yaml(path)
-    assert 8 * spec.row_bytes(spec.source_spec["train"][1]) == 32
+    assert 8 * spec.sample_bytes(spec.source_spec["train"][1]) == 32
     path.write_text(text.replace("user: {dtype: int16", "user: {dtype: int8"))
     shown = re.search(r"\n    data/tiny/feature_spec.yaml: (.*)\n", page).group(1)
     with pytest.raises(ValueError, match=f"{re.escape(shown)}$"):

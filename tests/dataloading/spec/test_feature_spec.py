@@ -61,7 +61,7 @@ def test_a_valid_spec_answers_every_question():
     assert spec.cardinalities("categorical") == [100, 1000]
     assert spec.hotnesses("categorical") == [1, 3]
     assert spec.source_spec["train"][2] == Chunk("split_binary", ("user",), ("u0.bin", "u1.bin"))
-    assert spec.row_bytes(spec.source_spec["train"][3]) == 6
+    assert spec.sample_bytes(spec.source_spec["train"][3]) == 6
     spec.require(
         "DLRM",
         channels=("numerical", "categorical", "label"),
@@ -246,7 +246,7 @@ channel_spec:
     for file in ("train_0_0.csv", "train_0_1.csv", "train_1.csv"):
         (tmp_path / file).touch()
     with pytest.raises(ValueError, match=r"rows can be counted in split_binary chunks only"):
-        spec.num_rows("train")
+        spec.num_samples("train")
 
 
 def test_dimensions_and_aliases_of_the_sim_example_are_read(tmp_path):
@@ -328,7 +328,7 @@ def test_unknown_names_are_named():
     with pytest.raises(ValueError, match=r"feature 'age': cardinality is missing"):
         spec.cardinality("age")
     with pytest.raises(ValueError, match=r"requested the mapping 'trian'; .*did you mean 'train'"):
-        spec.num_rows("trian")
+        spec.num_samples("trian")
 
 
 REQUIRED = {
@@ -375,14 +375,14 @@ def stored(tmp_path):
 
 def test_rows_are_counted_over_the_files_of_a_chunk(stored):
     stored.validate_files()
-    assert stored.num_rows("train") == 4
+    assert stored.num_samples("train") == 4
 
 
 def test_a_symbolic_link_inside_the_folder_is_fine(stored, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "label.bin"
     (stored.base_directory / "train/label.bin").rename(elsewhere)
     (stored.base_directory / "train/label.bin").symlink_to(elsewhere)
-    assert stored.num_rows("train") == 4
+    assert stored.num_samples("train") == 4
 
 
 def test_damaged_files_are_named(stored):
@@ -392,7 +392,7 @@ def test_damaged_files_are_named(stored):
         ValueError,
         match=r"chunk 0 \(train/label.bin\) has 4 rows and chunk 2 \(u0.bin, u1.bin\) has 5",
     ):
-        stored.num_rows("train")
+        stored.num_samples("train")
     (folder / "tags.bin").write_bytes(bytes(25))
     with pytest.raises(
         ValueError, match=r"'train/../tags.bin' has 25 bytes, not a whole number of rows of 6"

@@ -73,7 +73,7 @@ def assert_same_but_for_labels(found: list, expected: list) -> None:
 
 def test_rows_by_hand(stored):
     loader = RawBinaryDataset(stored("unknown"), "test", 10, with_labels=False)
-    assert (loader.num_rows, loader.num_batches) == (NUM_ROWS, 2)
+    assert (loader.num_samples, loader.num_batches) == (NUM_ROWS, 2)
     _, last = loader.dataset()
     assert last.labels is None
     np.testing.assert_array_equal(last.inputs.numerical, [[10, 5], [11, 5.5], [12, 6]])
@@ -93,10 +93,10 @@ def test_all_else_is_what_it_is_with_labels(
     settings = {"rank": rank, "world_size": world_size, "global_features": global_features}
     settings["shuffle"] = shuffle
     expected = RawBinaryDataset(stored(), "test", 6, **settings)
-    whole = [list(expected.dataset(1, start_row)) for start_row in (0, 4)]
+    whole = [list(expected.dataset(1, start_sample)) for start_sample in (0, 4)]
     spec = stored(labels)
     loader = RawBinaryDataset(spec, "test", 6, with_labels=False, **settings)
-    assert loader.num_rows == NUM_ROWS
+    assert loader.num_samples == NUM_ROWS
     assert_same_but_for_labels(list(loader.dataset(1, 0)), whole[0])
     assert_same_but_for_labels(list(loader.dataset(1, 4)), whole[1])
 
@@ -168,7 +168,7 @@ def test_a_rank_that_reads_nothing_counts_the_rows_of_any_chunk(ids_only):
     (ids_only.base_directory / "id.bin").unlink()
     settings = {"with_labels": False, "global_features": [], "rank": 1, "world_size": 2}
     loader = RawBinaryDataset(ids_only, "test", 8, **settings)
-    assert loader.num_rows == NUM_ROWS
+    assert loader.num_samples == NUM_ROWS
     first, last = loader.dataset()
     assert first.inputs.numerical.shape == (4, 0) and first.inputs.categorical == ()
     np.testing.assert_array_equal(first.weights, np.ones([4, 1]))

@@ -171,7 +171,7 @@ def test_files_of_all_kinds_in_lock_step(tmp_path):
     spec = FeatureSpec.from_yaml(out / "feature_spec.yaml")
     assert spec.feature_spec["user"] == {"dtype": "int64", "cardinality": 2**40 + 1}
     assert spec.metadata["transcode"]["click_rate"] == {"train": 0.6}
-    assert RawBinaryDataset(spec, "later", 2, with_labels=False).num_rows == 2
+    assert RawBinaryDataset(spec, "later", 2, with_labels=False).num_samples == 2
 
 
 def test_rows_of_a_block_boundary(tmp_path, monkeypatch, capsys):

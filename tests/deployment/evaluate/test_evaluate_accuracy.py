@@ -52,7 +52,7 @@ def test_series_by_hand():
 class Rows:
     """Two batches of three rows, of which row 1 is padding."""
 
-    num_rows, failure = 5, ""
+    num_samples, failure = 5, ""
 
     def dataset(self):
         for first in (0, 3):
@@ -83,7 +83,7 @@ def test_requests_have_no_padding_and_end_in_time(plain_requests, max_rows, want
 
 def test_a_bad_row_is_told_in_the_words_of_the_loader(plain_requests):
     rows = Rows()
-    rows.failure, rows.num_rows = "test/city.bin: row 7 is bad", 9
+    rows.failure, rows.num_samples = "test/city.bin: row 7 is bad", 9
     with pytest.raises(ValueError, match="^test/city.bin: row 7 is bad$"):
         list(evaluation_requests.labelled_requests(SimpleNamespace(), rows))
     rows.dataset = lambda: iter([None])

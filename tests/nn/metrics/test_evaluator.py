@@ -22,9 +22,9 @@ def first_numerical(inputs):
     return inputs.numerical[:, :1]
 
 
-def generated(num_rows, batch_size, rank=0, world_size=1):
+def generated(num_samples, batch_size, rank=0, world_size=1):
     return SyntheticDataset(
-        SPEC, "test", batch_size, num_rows=num_rows, rank=rank, world_size=world_size
+        SPEC, "test", batch_size, num_samples=num_samples, rank=rank, world_size=world_size
     )
 
 
@@ -94,14 +94,14 @@ def test_the_last_evaluation_is_drawn(drawn, tmp_path):
 
 
 @pytest.mark.parametrize("auc_thresholds", [None, 100], ids=["exact", "binned"])
-@pytest.mark.parametrize("num_rows", [384, 333, 1])  # 333: the last batch is uneven
+@pytest.mark.parametrize("num_samples", [384, 333, 1])  # 333: the last batch is uneven
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_ranks_agree_with_one(size, num_rows, auc_thresholds, drawn, tmp_path):
-    one = ClickEvaluator(first_numerical, generated(num_rows, 48), auc_thresholds)
+def test_ranks_agree_with_one(size, num_samples, auc_thresholds, drawn, tmp_path):
+    one = ClickEvaluator(first_numerical, generated(num_samples, 48), auc_thresholds)
     expected = dict(one.evaluate())
 
     def run(world):
-        dataset = generated(num_rows, 48, world.rank, world.size)
+        dataset = generated(num_samples, 48, world.rank, world.size)
         evaluator = ClickEvaluator(first_numerical, dataset, auc_thresholds, world)
         results = evaluator.evaluate()
         found = dict([next(results)])  # all communication is over by now
@@ -119,7 +119,7 @@ def test_ranks_agree_with_one(size, num_rows, auc_thresholds, drawn, tmp_path):
     found, note = results[0]
     assert note == one.note
     assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)
-    if auc_thresholds is None and num_rows > 1:
+    if auc_thresholds is None and num_samples > 1:
         assert found["auc"] == expected["auc"]
     (curve,) = drawn
     assert curve[0] == tmp_path / "roc.png"

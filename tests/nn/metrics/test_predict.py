@@ -17,10 +17,10 @@ SPEC = synthetic_spec([10], num_numerical=2)
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """`stored(num_rows)`: generated rows on disk, whose labels have been thrown away."""
+    """`stored(num_samples)`: generated rows on disk, whose labels have been thrown away."""
 
-    def make(num_rows: int):
-        spec = write_dataset(tmp_path_factory.mktemp("rows") / "set", SPEC, {"test": num_rows})
+    def make(num_samples: int):
+        spec = write_dataset(tmp_path_factory.mktemp("rows") / "set", SPEC, {"test": num_samples})
         (spec.base_directory / "test/label.bin").unlink()
         return spec
 
@@ -59,10 +59,10 @@ def test_scores_by_hand(tmp_path, stored):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-@pytest.mark.parametrize("num_rows", [96, 77, 49, 1])  # 77, 49, 1: the last batch is uneven
-def test_every_row_has_its_score_in_the_order_of_rows(stored, size, num_rows):
+@pytest.mark.parametrize("num_samples", [96, 77, 49, 1])  # 77, 49, 1: the last batch is uneven
+def test_every_row_has_its_score_in_the_order_of_rows(stored, size, num_samples):
     """Padding is left out, a rank without a real row in a batch too."""
-    spec = stored(num_rows)
+    spec = stored(num_samples)
 
     def run(world):
         dataset = RawBinaryDataset(
@@ -73,10 +73,10 @@ def test_every_row_has_its_score_in_the_order_of_rows(stored, size, num_rows):
         return scores
 
     chief, *others = run_threads(size, run)
-    num_batches = -(-num_rows // 24)
+    num_batches = -(-num_samples // 24)
     assert [len(scores) for scores in chief[:-1]] == [24] * (num_batches - 1)
     found = np.concatenate(chief)
-    assert found.dtype == np.float32 and found.shape == (num_rows,)
+    assert found.dtype == np.float32 and found.shape == (num_samples,)
     np.testing.assert_allclose(found, sigmoid(numericals(spec)[:, 0]), rtol=1e-6)
     for scores in others:
         assert [(len(part), part.dtype) for part in scores] == [(0, np.float32)] * num_batches
@@ -108,7 +108,7 @@ def test_ids_of_the_whole_batch_are_brought_to_the_rows(stored):
 
 
 def test_generated_rows_with_labels_are_predicted_too():
-    dataset = SyntheticDataset(SPEC, "test", 10, num_rows=25)
+    dataset = SyntheticDataset(SPEC, "test", 10, num_samples=25)
     expected = np.concatenate([batch.inputs.numerical[:, 0] for batch in dataset.dataset()])
     found = np.concatenate(list(predict(first_numerical, dataset)))
     np.testing.assert_allclose(found, sigmoid(expected), rtol=1e-6)
@@ -116,7 +116,7 @@ def test_generated_rows_with_labels_are_predicted_too():
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_the_sigmoid_is_computed_in_float32(dtype):
-    dataset = SyntheticDataset(SPEC, "test", 4, num_rows=4)
+    dataset = SyntheticDataset(SPEC, "test", 4, num_samples=4)
     (found,) = predict(lambda inputs: tf.fill([4, 1], tf.constant(-9.0, dtype)), dataset)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, sigmoid([-9.0] * 4), rtol=1e-6)

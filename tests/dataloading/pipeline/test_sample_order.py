@@ -6,40 +6,40 @@ import pytest
 from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, padded_shares, share_of_rank
 
 
-def shuffle(num_rows=1003, seed=5, block_rows=10, window_rows=40):
-    return BlockShuffle(num_rows, seed, block_rows, window_rows)
+def shuffle(num_samples=1003, seed=5, block_samples=10, window_samples=40):
+    return BlockShuffle(num_samples, seed, block_samples, window_samples)
 
 
-@pytest.mark.parametrize("num_rows", [1, 9, 10, 11, 39, 40, 41, 400, 1003])
+@pytest.mark.parametrize("num_samples", [1, 9, 10, 11, 39, 40, 41, 400, 1003])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_epoch_is_a_new_permutation(num_rows, seed):
-    order = shuffle(num_rows, seed)
-    epochs = [order.rows(epoch, 0, num_rows) for epoch in range(3)]
+def test_every_epoch_is_a_new_permutation(num_samples, seed):
+    order = shuffle(num_samples, seed)
+    epochs = [order.samples(epoch, 0, num_samples) for epoch in range(3)]
     for rows in epochs:
-        assert sorted(rows) == list(range(num_rows))
-    if num_rows > 40:
+        assert sorted(rows) == list(range(num_samples))
+    if num_samples > 40:
         assert (epochs[0] != epochs[1]).any() and (epochs[1] != epochs[2]).any()
-        assert (epochs[0] != np.arange(num_rows)).any()
+        assert (epochs[0] != np.arange(num_samples)).any()
 
 
 def test_the_order_is_a_function_of_seed_and_epoch():
-    assert (shuffle().rows(3, 0, 1003) == shuffle().rows(3, 0, 1003)).all()
-    assert (shuffle().rows(3, 0, 1003) != shuffle(seed=6).rows(3, 0, 1003)).any()
+    assert (shuffle().samples(3, 0, 1003) == shuffle().samples(3, 0, 1003)).all()
+    assert (shuffle().samples(3, 0, 1003) != shuffle(seed=6).samples(3, 0, 1003)).any()
 
 
 @pytest.mark.parametrize("seed", range(6))  # the short last block comes at different places
 @pytest.mark.parametrize("step", [1, 7, 40, 64])
 def test_any_cut_of_an_epoch_gives_the_same_rows(seed, step):
-    whole = shuffle(seed=seed).rows(2, 0, 1003)
+    whole = shuffle(seed=seed).samples(2, 0, 1003)
     order = shuffle(seed=seed)
-    pieces = [order.rows(2, start, min(start + step, 1003)) for start in range(0, 1003, step)]
+    pieces = [order.samples(2, start, min(start + step, 1003)) for start in range(0, 1003, step)]
     assert (np.concatenate(pieces) == whole).all()
-    assert (order.rows(2, 501, 777) == whole[501:777]).all()
-    assert order.rows(2, 1003, 1003).size == 0
+    assert (order.samples(2, 501, 777) == whole[501:777]).all()
+    assert order.samples(2, 1003, 1003).size == 0
 
 
 def test_rows_stay_within_a_window_of_permuted_blocks():
-    rows = shuffle(num_rows=1000).rows(0, 0, 1000).reshape(-1, 40)
+    rows = shuffle(num_samples=1000).samples(0, 0, 1000).reshape(-1, 40)
     blocks = [set(window // 10) for window in rows]
     assert all(len(window) == 4 for window in blocks)
     assert len(set.union(*blocks)) == 100
@@ -48,20 +48,20 @@ def test_rows_stay_within_a_window_of_permuted_blocks():
 
 
 def test_one_window_is_shuffled_fully():
-    rows = np.stack([shuffle(40, seed).rows(0, 0, 40) for seed in range(300)])
+    rows = np.stack([shuffle(40, seed).samples(0, 0, 40) for seed in range(300)])
     # Each row comes first about equally often: 300 / 40 = 7.5 times, deviation 2.7.
     assert np.bincount(rows[:, 0], minlength=40).max() < 22
 
 
 def test_file_order():
-    assert FileOrder().rows(7, 3, 9) == slice(3, 9)
+    assert FileOrder().samples(7, 3, 9) == slice(3, 9)
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="block_rows is 0; allowed: 1 or more"):
-        shuffle(block_rows=0)
-    with pytest.raises(ValueError, match="window_rows 45 is not a multiple of block_rows 10"):
-        shuffle(window_rows=45)
+    with pytest.raises(ValueError, match="block_samples is 0; allowed: 1 or more"):
+        shuffle(block_samples=0)
+    with pytest.raises(ValueError, match="window_samples 45 is not a multiple of block_samples 10"):
+        shuffle(window_samples=45)
     with pytest.raises(ValueError, match="seed is -1; allowed: 0 or more"):
         shuffle(seed=-1)
 
