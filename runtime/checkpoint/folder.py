@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runtime.checkpoint.files import INDEX, DamagedCheckpoint, read_index
-from runtime.checkpoint.lock import WAIT_S, Lock, LockedError
+from runtime.checkpoint.lock import WAIT_S, Lock
 from runtime.files.atomic import make_durable_folder, sync
 
 _NAME = re.compile(r"(\d{5,})-step-(\d+)")
@@ -80,16 +80,9 @@ class Folder:
             )
         try:
             make_durable_folder(self.root)
-            self.lock.acquire(wait_s)
+            self.lock.wait(wait_s)
         except OSError as error:
             raise ValueError(f"{flag} cannot be written: {error.strerror}") from None
-        except LockedError as error:
-            raise ValueError(
-                f"{flag} is being written by another training that still runs: {error}. Waited "
-                f"{wait_s:.0f} s for it. End it, or give another folder; only if that machine is "
-                "down for good, so that nothing of it can write any more and a file server keeps "
-                f"its lock, remove {self.lock.path}"
-            ) from None
         for path in list(self.root.iterdir()):
             left_over = path.name.startswith((_UNFINISHED, _DELETED))
             if left_over and (self.lock.is_held or _is_old(path)):

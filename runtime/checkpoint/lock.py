@@ -23,51 +23,42 @@ _QUIET_S = 3.0
 _SEEN_AFTER_S = 10.0
 
 
-class LockedError(Exception):
-    """Another training has the lock; the text identifies it."""
-
-
-class Lock:
+class Lock(FileLock):
     """Lock of a checkpoint folder, with the name of its holder for error messages."""
 
     def __init__(self, root: Path):
-        self.path = root / ".lock"
+        super().__init__(root / ".lock")
         # In the file; other ranks know the folder by it (`sees`). None without the lock, or if it
         # cannot be written, so that saves will fail.
         self.token: str | None = None
-        self._lock = FileLock(self.path)
 
-    @property
-    def is_held(self) -> bool:
-        """True if this process has the lock; false on a file system without locks."""
-        return self._lock.is_held
-
-    def acquire(self, wait_s: float) -> None:
+    def wait(self, wait_s: float) -> None:
         """Waits for the lock; after some seconds a note on stderr names its holder.
 
         Raises:
-            LockedError: another training still has it.
+            ValueError: another training still has it.
             OSError: the file cannot be written.
         """
-        start_s, quiet = time.monotonic(), True
-        while not self._lock.acquire(blocking=False):
+        start_s, quiet, folder = time.monotonic(), True, self.path.parent
+        while not self.acquire(blocking=False):
             waited_s = time.monotonic() - start_s
             if waited_s > wait_s:
-                raise LockedError(self._holder())
+                raise ValueError(
+                    f"--save_checkpoint_path {folder} is being written by another training that "
+                    f"still runs: {self._holder()}. Waited {wait_s:.0f} s for it. End it, or give "
+                    "another folder; only if that machine is down for good, so that nothing of it "
+                    f"can write any more and a file server keeps its lock, remove {self.path}"
+                )
             if quiet and waited_s > _QUIET_S:
                 quiet = False
                 print(
-                    f"note: {self.path.parent} is being written by {self._holder()}; waiting up to "
+                    f"note: {folder} is being written by {self._holder()}; waiting up to "
                     f"{wait_s:.0f} s for its end",
                     file=sys.stderr,
                     flush=True,
                 )
             time.sleep(0.2)
         self._write_holder()
-
-    def release(self) -> None:
-        self._lock.release()
-        self.token = None
 
     def check(self) -> None:
         """Checks that the lock still belongs to this process.
@@ -76,7 +67,7 @@ class Lock:
             OSError: the file was removed, or a file server lost contact with this machine, and
                 another training may have the lock now.
         """
-        if not self._lock.is_held or self.token is None:
+        if not self.is_held or self.token is None:
             return
         try:
             holder = _read(self.path)
@@ -88,7 +79,7 @@ class Lock:
             )
 
     def _write_holder(self) -> None:
-        token = secrets.token_hex(8)
+        self.token, token = None, secrets.token_hex(8)
         holder = {"host": socket.gethostname(), "pid": os.getpid(), "word": token}
         since = datetime.now(timezone.utc).isoformat(" ", "seconds")
         with contextlib.suppress(OSError), open(self.path, "w") as file:

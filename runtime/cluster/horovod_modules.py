@@ -23,16 +23,10 @@ def notify_host_changes(callback: Callable[[], None]) -> None:
     horovodrun notifies rank 0 only. Works before the processes are connected, too.
 
     Raises:
-        ValueError: Horovod is not installed, or horovodrun cannot be reached.
+        ValueError: horovodrun cannot be reached.
     """
-    try:
-        from horovod.runner.common.util.network import NoValidAddressesFound
-        from horovod.runner.elastic.worker import WorkerNotificationManager
-    except ImportError as error:
-        raise ValueError(
-            f"--elastic needs Horovod, which cannot be imported ({error}): install it with "
-            "`make setup`"
-        ) from None
+    from horovod.runner.common.util.network import NoValidAddressesFound
+    from horovod.runner.elastic.worker import WorkerNotificationManager
 
     class Listener:
         def on_hosts_updated(self, timestamp: int, update: int) -> None:

@@ -14,7 +14,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,7 @@ def check_writable(path: str | os.PathLike[str], flag: str = FLAG) -> None:
 class PredictionWriter:
     """Collects scores in blocks of `BLOCK_ROWS` and passes them to the format."""
 
-    def __init__(self, path: Path, num_rows: int, rows: "_Format", flag: str):
+    def __init__(self, path: Path, num_rows: int, rows: "_ArrowTable | _Npy", flag: str):
         self._path, self._flag = path, flag
         self._num_rows, self._rows = num_rows, rows
         self._block = np.empty(min(BLOCK_ROWS, num_rows), np.float32)
@@ -128,13 +128,6 @@ class PredictionWriter:
         self._num_buffered = 0
 
 
-class _Format(Protocol):
-    def write(self, first_row: int, scores: NDArray[Any]) -> None: ...
-
-    def close(self) -> None:
-        """Completes the file; the stream stays open."""
-
-
 class _ArrowTable:
     """The columns `row` and `score` through one of pyarrow's writers."""
 
@@ -155,10 +148,11 @@ class _ArrowTable:
         self._writer.write_table(table, self._rows_per_write)
 
     def close(self) -> None:
+        """Completes the file; the stream stays open."""
         self._writer.close()
 
 
-def _open_parquet(stream: BinaryIO, num_rows: int) -> _Format:
+def _open_parquet(stream: BinaryIO, num_rows: int) -> _ArrowTable:
     from pyarrow.parquet import ParquetWriter
 
     # Consecutive numbers need almost no space as differences: 4 bytes per row in all, not 12.
@@ -166,7 +160,7 @@ def _open_parquet(stream: BinaryIO, num_rows: int) -> _Format:
     return _ArrowTable(lambda schema: ParquetWriter(stream, schema, **options), BLOCK_ROWS)
 
 
-def _open_csv(stream: BinaryIO, num_rows: int) -> _Format:
+def _open_csv(stream: BinaryIO, num_rows: int) -> _ArrowTable:
     from pyarrow.csv import CSVWriter, WriteOptions
 
     stream.write(b"row,score\n")  # pyarrow would put the names in quotes
@@ -190,14 +184,16 @@ class _Npy:
         """Does nothing: the last score ends the file."""
 
 
-_FORMATS: dict[str, Callable[[BinaryIO, int], _Format]] = {
+_FORMATS: dict[str, Callable[[BinaryIO, int], _ArrowTable | _Npy]] = {
     ".parquet": _open_parquet,
     ".csv": _open_csv,
     ".npy": _Npy,
 }
 
 
-def _check_path(path: str | os.PathLike[str], flag: str) -> Callable[[BinaryIO, int], _Format]:
+def _check_path(
+    path: str | os.PathLike[str], flag: str
+) -> Callable[[BinaryIO, int], _ArrowTable | _Npy]:
     """Returns the function that opens the format of a path."""
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
