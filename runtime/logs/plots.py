@@ -9,7 +9,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,7 @@ def _draw_loss(axes: Any, train: Points, validation: Points, split: str) -> None
         form = "-" if len(train) > 1 else "o"  # a line of one point is invisible
         axes.plot(*zip(*train, strict=True), form, label="training", **style)
     if validation:
-        _plot_points(axes, validation, split)
-        _mark_best(axes, *min(validation, key=lambda point: point[1]))
+        _draw_evaluations(axes, validation, split, best=min)
     if top := loss_limit([*train, *validation]):
         axes.set_ylim(top=top)
     _label(axes, "Loss", "training step", "log loss [nats]", loc="upper right")
@@ -97,8 +96,7 @@ def _draw_quality(
     axes: Any, points: Points, metric: str, best_reachable: float | None, split: str
 ) -> None:
     name = "ROC AUC" if metric == "auc" else metric.upper()
-    _plot_points(axes, points, split)
-    _mark_best(axes, *max(points, key=lambda point: point[1]))
+    _draw_evaluations(axes, points, split, best=max)
     if best_reachable is not None:
         label = f"best reachable {best_reachable:.5f}"
         axes.axhline(best_reachable, color=_QUIET, ls="--", linewidth=1, label=label)
@@ -217,8 +215,11 @@ def _figure(width_inches: float, height_inches: float) -> Any:
     return figure
 
 
-def _plot_points(axes: Any, points: Points, label: str) -> None:
-    axes.plot(*zip(*points, strict=True), "o-", color=_VALIDATION, markersize=3, label=label)
+def _draw_evaluations(axes: Any, points: Points, split: str, best: Callable[..., Any]) -> None:
+    axes.plot(*zip(*points, strict=True), "o-", color=_VALIDATION, markersize=3, label=split)
+    step, value = best(points, key=lambda point: point[1])
+    label = f"best {value:.5f} at step {step:,}"
+    axes.plot([step], [value], "*", color=_BEST, markersize=13, label=label, zorder=3)
 
 
 def _count_steps(axes: Any) -> None:
@@ -228,11 +229,6 @@ def _count_steps(axes: Any) -> None:
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter("{x:,.0f}")
-
-
-def _mark_best(axes: Any, step: float, value: float) -> None:
-    label = f"best {value:.5f} at step {step:,}"
-    axes.plot([step], [value], "*", color=_BEST, markersize=13, label=label, zorder=3)
 
 
 def _label(axes: Any, title: str, x: str, y: str, loc: str = "best") -> None:

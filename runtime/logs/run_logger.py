@@ -121,29 +121,21 @@ class RunLogger:
         Raises:
             ValueError: the summary was already written.
         """
-        self._remember(data)
-        data = _renamed(data, self.names.step)
-        self._write(step if epoch is None else (epoch, step), data)
         total = f"/{self._total_steps}" if self._total_steps else ""
-        epoch_text = "" if epoch is None else f"epoch {epoch} "
-        self._print(f"{epoch_text}step {step}{total}  {self._readable(data)}")
+        label = f"{'' if epoch is None else f'epoch {epoch} '}step {step}{total}"
+        data = self._write(step if epoch is None else (epoch, step), label, data, self.names.step)
         self._write_scalars(step, data)
 
     def end_epoch(self, epoch: int, step: int, data: Mapping[str, Any]) -> None:
         """Writes values of a whole epoch, which ended at `step`."""
-        self._remember(data)
-        data = _renamed(data, self.names.epoch)
-        self._write((epoch,), data)
-        self._print(f"epoch {epoch} done  {self._readable(data)}")
+        data = self._write((epoch,), f"epoch {epoch} done", data, self.names.epoch)
         self._write_scalars(step, data)
 
     def summary(self, data: Mapping[str, Any]) -> None:
         """Writes the run's result as last line of the file; messages then go to stdout only."""
-        data = _renamed(data, self.names.summary)
-        self._write((), data)
-        self._summary_written = True
         self._close_bar()
-        self._print(f"summary  {self._readable(data)}")
+        self._write((), "summary", data, self.names.summary)
+        self._summary_written = True
 
     def message(self, text: str) -> None:
         """Writes a sentence, for example about a fallback or a restored checkpoint."""
@@ -197,20 +189,27 @@ class RunLogger:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _remember(self, data: Mapping[str, Any]) -> None:
-        for name in self._bar_values:
-            if name in data:
-                self._latest[name] = readable(data[name], format=".5f")
-        if self._bar is not None:
-            self._bar.set_postfix(self._latest, refresh=False)
-
-    def _write(self, step: int | tuple[int, ...], data: Mapping[str, Any]) -> None:
+    def _write(
+        self,
+        step: int | tuple[int, ...],
+        label: str,
+        data: Mapping[str, Any],
+        names: Mapping[str, str],
+    ) -> dict[str, Any]:
+        """Writes a line to the file, to stdout and to the progress bar; returns renamed data."""
         if self._summary_written:
             raise ValueError(
                 "RunLogger: the summary is the last line of a log, and it was already written"
             )
+        shown = [name for name in self._bar_values if name in data]
+        self._latest |= {name: readable(data[name], format=".5f") for name in shown}
+        if self._bar is not None:
+            self._bar.set_postfix(self._latest, refresh=False)
+        renamed = {names.get(name, name): value for name, value in data.items()}
         if self._file:
-            self._file.log(step, data)
+            self._file.log(step, renamed)
+        self._print(f"{label}  {self._readable(renamed)}")
+        return renamed
 
     def _write_scalars(self, step: int, data: Mapping[str, Any]) -> None:
         if self._tensorboard is None:
@@ -253,10 +252,6 @@ def _open_bar(**options: Any) -> Any:
     from tqdm import tqdm
 
     return tqdm(file=sys.stderr, dynamic_ncols=True, leave=False, **options)
-
-
-def _renamed(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    return {names.get(name, name): value for name, value in data.items()}
 
 
 def readable(value: Any, unit: str | None = None, format: str | None = None) -> str:

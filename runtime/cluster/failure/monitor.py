@@ -48,7 +48,7 @@ class FailureMonitor:
         self._reported: set[int] = set()
         self._request = 0
         self._samples: dict[int, StackSample] = {}  # answers to the last request
-        self._server = _Server(self, size)
+        self._server = _Server(("", 0), lambda *request: _Handler(self, *request))
         self.address: dict[str, Any] = {
             "host": socket.gethostname(),
             "addresses": _own_addresses(),
@@ -165,19 +165,18 @@ class FailureMonitor:
 
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
-
-    def __init__(self, monitor: FailureMonitor, size: int):
-        self.monitor = monitor
-        self.request_queue_size = max(size, 16)
-        super().__init__(("", 0), _Handler)
+    request_queue_size = 1024  # ranks may connect at once
 
 
 class _Handler(socketserver.StreamRequestHandler):
     """One connection: a greeting with the token, then messages until the rank ends."""
 
+    def __init__(self, monitor: FailureMonitor, *request: Any):
+        self._monitor = monitor
+        super().__init__(*request)
+
     def handle(self) -> None:
-        assert isinstance(self.server, _Server)
-        monitor, connection = self.server.monitor, self.request
+        monitor, connection = self._monitor, self.request
         connection.settimeout(GREETING_TIMEOUT_S)
         try:
             greeting = json.loads(self.rfile.readline(_MAX_GREETING_BYTES))
