@@ -31,11 +31,11 @@ def nodes(cluster_folder, tmp_path_factory):
     """The machines by their names; they see the folders of all tests under their paths."""
     if reason := machines.missing():
         pytest.skip(reason)
-    with machines.nodes(NAMES, cluster_folder, shared=[tmp_path_factory.getbasetemp()]) as made:
+    with machines.nodes(NAMES, cluster_folder, shared=[tmp_path_factory.getbasetemp()]) as created:
         etc = machines.write_keys(cluster_folder)
-        for node in made.values():
+        for node in created.values():
             machines.start_sshd(node, etc)
-        yield made
+        yield created
 
 
 @pytest.fixture(scope="session")
@@ -52,8 +52,8 @@ def one_process(rows, tmp_path_factory) -> Path:
     """The folder of `tests.ranks.test_entry_scripts.training` by one process, to compare with."""
     folder = tmp_path_factory.mktemp("one")
     command = list(map(str, training(rows, folder)))
-    code, said = recipe_worker.run_all({"train": command}, "0")["train"]
-    assert code == 0, said
+    code, output = recipe_worker.run_all({"train": command}, "0")["train"]
+    assert code == 0, output
     return folder
 
 

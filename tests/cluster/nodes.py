@@ -176,12 +176,12 @@ class Node:
     def processes(self) -> list[psutil.Process]:
         """All that run on this node."""
         namespace = os.readlink(f"/proc/{self._namespaces.pid}/ns/pid")
-        found = []
+        result = []
         for process in psutil.process_iter():
             with contextlib.suppress(OSError):  # a zombie has no namespaces any more
                 if os.readlink(f"/proc/{process.pid}/ns/pid") == namespace:
-                    found.append(process)
-        return found
+                    result.append(process)
+        return result
 
     def unplug(self) -> None:
         """Pulls the network cable: no packet comes or goes, and nobody is told."""
@@ -260,17 +260,17 @@ def nodes(
         stack.callback(switch.end)
         _ip(switch, "link", "add", "bridge", "type", "bridge")
         _ip(switch, "link", "set", "bridge", "up")
-        made = {}
+        created = {}
         for number, (name, address) in enumerate(address_of.items()):
             namespaces = _Namespaces(*_NAMESPACES, "--mount-proc", "--propagation", "private")
             stack.callback(namespaces.end)
             own = folder / name
             own.mkdir()
-            made[name] = node = Node(name, address, own, namespaces, f"port{number}")
+            created[name] = node = Node(name, address, own, namespaces, f"port{number}")
             stack.callback(node._end)
             node._join(switch)
             node._furnish(hosts, shared)
-        yield made
+        yield created
 
 
 def write_keys(folder: Path) -> Path:

@@ -130,16 +130,16 @@ class Slurm:
 
     def wait_for_log(self, job: int, pattern: str, timeout_s: float = 240) -> re.Match:
         """Polls until a running job has written what matches."""
-        found = []
+        result = []
 
         def written(shown: dict[str, str]) -> bool:
-            found[:] = [re.search(pattern, self.log(job))]
-            if shown["JobState"] in ENDED and not found[0]:
+            result[:] = [re.search(pattern, self.log(job))]
+            if shown["JobState"] in ENDED and not result[0]:
                 raise AssertionError(f"job {job} ended without {pattern!r}:\n{self.log(job)}")
-            return bool(found[0])
+            return bool(result[0])
 
         self.wait_for(job, written, timeout_s)
-        return found[0]
+        return result[0]
 
     def wait(self, job: int, timeout_s: float = 240) -> dict[str, str]:
         """Waits for the end of a job; what SLURM puts back into the queue has not ended."""

@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).with_name("setup.sh")
 
 
 @pytest.mark.parametrize(
-    ("programs", "said"),
+    ("programs", "output"),
     [
         ({"dpkg-query": "echo installed", "apt-get": "exit 9"}, "cluster-setup: all is there"),
         (
@@ -23,7 +23,7 @@ SCRIPT = Path(__file__).with_name("setup.sh")
     ],
     ids=["all is there", "not root", "no Debian"],
 )
-def test_nothing_is_installed(tmp_path, programs, said):
+def test_nothing_is_installed(tmp_path, programs, output):
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
@@ -35,4 +35,4 @@ def test_nothing_is_installed(tmp_path, programs, said):
         check=False,
     )
     assert done.returncode == 0
-    assert (done.stdout + done.stderr).startswith(said)
+    assert (done.stdout + done.stderr).startswith(output)

@@ -67,10 +67,10 @@ def test_a_machine_is_lost_and_comes_back(
 
     def wait_for(pattern):
         deadline = time.monotonic() + 240
-        while not (found := re.search(pattern, log.read_text())):
+        while not (result := re.search(pattern, log.read_text())):
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
-        return found
+        return result
 
     try:
         wait_for("saved ")

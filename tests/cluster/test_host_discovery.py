@@ -31,18 +31,18 @@ def test_a_lost_machine_leaves_and_a_returned_one_joins(nodes, hosts_file):
     nodes["node1"].unplug()
     try:
         begun = time.monotonic()
-        found = nodes["head"].run([SCRIPT, "--timeout", "2.2", hosts_file]).stdout
+        result = nodes["head"].run([SCRIPT, "--timeout", "2.2", hosts_file]).stdout
         assert time.monotonic() - begun > 2.2
     finally:
         nodes["node1"].plug_in()
-    assert sorted(found.splitlines()) == ["node0:2", "node2"]
+    assert sorted(result.splitlines()) == ["node0:2", "node2"]
     # Nobody has to know where the launcher runs: it needs no ssh to its own machine.
-    found = nodes["node0"].run([SCRIPT, "--port", "9", hosts_file]).stdout
-    assert found == "node0:2\n"
+    result = nodes["node0"].run([SCRIPT, "--port", "9", hosts_file]).stdout
+    assert result == "node0:2\n"
     with hosts_file.open("a") as file:
         file.write("\nhead:3\n")
-    found = nodes["head"].run([SCRIPT, "--timeout", "60", hosts_file]).stdout
-    assert sorted(found.splitlines()) == ["head:3", "node0:2", "node1:1", "node2"]
+    result = nodes["head"].run([SCRIPT, "--timeout", "60", hosts_file]).stdout
+    assert sorted(result.splitlines()) == ["head:3", "node0:2", "node1:1", "node2"]
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_a_lost_machine_leaves_and_a_returned_one_joins(nodes, hosts_file):
 def test_hosts_of_a_slurm_job(nodes, slurm, tasks, expected):
     """The names are SLURM's own to unfold."""
     variables = {"SLURM_JOB_NODELIST": "node[0-2]", "SLURM_TASKS_PER_NODE": tasks}
-    found = slurm.run(SCRIPT, "--timeout", "60", "--slurm", env=variables).stdout
-    assert sorted(found.splitlines()) == expected
+    result = slurm.run(SCRIPT, "--timeout", "60", "--slurm", env=variables).stdout
+    assert sorted(result.splitlines()) == expected
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from tests.cluster.nodes import ROOT
 
 def names_of(processes):
     """The names of those that run; a zombie does not."""
-    found = []
+    result = []
     for process in processes:
         with contextlib.suppress(psutil.Error):
             if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.name())
-    return found
+                result.append(process.name())
+    return result
 
 
 def test_a_node_has_its_own_name_address_processes_and_private_folders(
@@ -31,11 +31,11 @@ def test_a_node_has_its_own_name_address_processes_and_private_folders(
     assert node.run(["hostname"]).stdout == "node1\n"
     assert f" {node.address}/24 " in node.run(["ip", "-4", "address"]).stdout
     # The processes of a new one, on which no other test has started any.
-    with machines.nodes(["new"], tmp_path) as made:
-        machines.start_sshd(made["new"], machines.write_keys(tmp_path))
-        seen = made["new"].run(["sh", "-c", "cat /proc/[0-9]*/cmdline"], check=False).stdout
+    with machines.nodes(["new"], tmp_path) as created:
+        machines.start_sshd(created["new"], machines.write_keys(tmp_path))
+        seen = created["new"].run(["sh", "-c", "cat /proc/[0-9]*/cmdline"], check=False).stdout
         assert "sshd" in seen and "pytest" not in seen
-        assert set(names_of(made["new"].processes())) == {"bash", "sshd"}
+        assert set(names_of(created["new"].processes())) == {"bash", "sshd"}
     for private in ("/tmp", "/run", "/dev/shm"):
         node.run(["touch", f"{private}/of node1"])
         assert not Path(private, "of node1").exists()
@@ -60,19 +60,19 @@ def test_a_repository_below_tmp_is_shared_too(tmp_path, monkeypatch):
     (tmp_path / "other").touch()
     monkeypatch.setattr(machines, "ROOT", clone)
     folder = clone / "inner"
-    with machines.nodes(["alone"], folder) as made:
-        assert made["alone"].run(["cat", clone / "file"]).stdout == "of the clone"
-        assert made["alone"].run(["ls", tmp_path]).stdout == "a clone\n"
-        made["alone"].run(["touch", folder / "made"])
-    assert (folder / "made").exists()
+    with machines.nodes(["alone"], folder) as created:
+        assert created["alone"].run(["cat", clone / "file"]).stdout == "of the clone"
+        assert created["alone"].run(["ls", tmp_path]).stdout == "a clone\n"
+        created["alone"].run(["touch", folder / "created"])
+    assert (folder / "created").exists()
 
 
 def test_nodes_reach_each_other_by_ssh_and_not_by_loopback(nodes):
     names = list(nodes)
     for name, other in zip(names, [*names[1:], names[0]], strict=True):
         ask = 'hostname; echo "${SSH_CONNECTION%% *}"'
-        said = nodes[name].run(["ssh", "-o", "BatchMode=yes", other, ask]).stdout
-        assert said.split() == [other, nodes[name].address]
+        output = nodes[name].run(["ssh", "-o", "BatchMode=yes", other, ask]).stdout
+        assert output.split() == [other, nodes[name].address]
     # sshd listens on the node's own address; what listens on loopback is seen there only.
     serve = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "8000"]
     server = nodes["node0"].start(serve, log=nodes["node0"].folder / "server.log")
@@ -111,8 +111,8 @@ def test_commands_fail_time_out_and_take_variables(nodes):
 
 
 def test_a_command_is_signalled_and_ends_with_its_node(tmp_path):
-    with machines.nodes(["one"], tmp_path) as made:
-        node = made["one"]
+    with machines.nodes(["one"], tmp_path) as created:
+        node = created["one"]
         trap = node.start(
             ["bash", "-c", "trap 'echo caught; exit 5' TERM; echo set; sleep 50 & wait"],
             log=tmp_path / "log",
@@ -139,16 +139,16 @@ def test_a_command_that_does_not_start_is_an_error(nodes, tmp_path):
 
 
 def test_sshd_that_cannot_start_says_why(tmp_path):
-    with machines.nodes(["one"], tmp_path) as made:
+    with machines.nodes(["one"], tmp_path) as created:
         etc = machines.write_keys(tmp_path)
         (etc / "sshd_config").write_text("NoSuchSetting yes\n")
         with pytest.raises(RuntimeError, match=r"(?s)sshd does not listen on one:.*NoSuchSetting"):
-            machines.start_sshd(made["one"], etc)
+            machines.start_sshd(created["one"], etc)
 
 
 def test_an_exception_ends_the_nodes(tmp_path):
-    with pytest.raises(ZeroDivisionError), machines.nodes(["one", "two"], tmp_path) as made:
-        processes = [p for node in made.values() for p in node.processes()]
+    with pytest.raises(ZeroDivisionError), machines.nodes(["one", "two"], tmp_path) as created:
+        processes = [p for node in created.values() for p in node.processes()]
         raise ZeroDivisionError
     assert len(processes) == 2
     assert not any(p.is_running() for p in processes)

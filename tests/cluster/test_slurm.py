@@ -115,9 +115,9 @@ def limited(clone, slurm) -> int:
     job = clone.train(LIMITED, slow=slow)
     slurm.wait_for(job, has_checkpoint(clone, LIMITED))
     # SLURM looks at the limit every 30 seconds, and wakes them with its signal.
-    found = ranks(slurm, LIMITED)
-    assert sorted(found) == [0, 1, 2, 3]
-    for process in found.values():
+    result = ranks(slurm, LIMITED)
+    assert sorted(result) == [0, 1, 2, 3]
+    for process in result.values():
         process.suspend()
     slow.unlink()
     slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=5")  # the signal is due 300 s before
@@ -137,14 +137,14 @@ def undisturbed(clone, slurm) -> int:
 
 def ranks(slurm, run_dir: str) -> dict[int, psutil.Process]:
     """The processes of a training."""
-    found = {}
+    result = {}
     for node in slurm.nodes.values():
         for process in node.processes():
             with contextlib.suppress(psutil.Error):
                 line = process.cmdline()
                 if run_dir in line and line[0].endswith("python"):
-                    found[int(process.environ()["SLURM_PROCID"])] = process
-    return found
+                    result[int(process.environ()["SLURM_PROCID"])] = process
+    return result
 
 
 def has_checkpoint(clone: Clone, run_dir: str):
@@ -160,10 +160,10 @@ def has_checkpoint(clone: Clone, run_dir: str):
 
 def check_same_weights(expected_folder: Path, folder: Path) -> None:
     """All weights and the optimizer's state, but for how sums are rounded."""
-    expected, found = arrays_of(expected_folder), arrays_of(folder)
-    assert expected.keys() == found.keys() and any("cat_0" in name for name in found)
+    expected, result = arrays_of(expected_folder), arrays_of(folder)
+    assert expected.keys() == result.keys() and any("cat_0" in name for name in result)
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(result[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 # Trainings.
@@ -205,22 +205,22 @@ def test_a_rank_is_killed_in_a_container(clone, slurm, alone):
     image.touch()
     job = clone.train(run_dir, container=True, slow=slow)
     slurm.wait_for(job, has_checkpoint(clone, run_dir))
-    found = ranks(slurm, run_dir)
-    assert sorted(found) == [0, 1, 2, 3]
-    given = found[3].environ()
-    assert given["CONTAINER_IMAGE"] == str(image)
+    result = ranks(slurm, run_dir)
+    assert sorted(result) == [0, 1, 2, 3]
+    passed = result[3].environ()
+    assert passed["CONTAINER_IMAGE"] == str(image)
     inside, here = "/workspace/recommenders", clone.folder
     assert " " in str(here)
-    assert given["CONTAINER_MOUNTS"] == f"{here}/data:{inside}/data,{here}/runs:{inside}/runs"
-    found[3].kill()
+    assert passed["CONTAINER_MOUNTS"] == f"{here}/data:{inside}/data,{here}/runs:{inside}/runs"
+    result[3].kill()
     slow.unlink()
     shown, log = slurm.wait(job), slurm.log(job)
     assert (shown["JobState"], shown["Restarts"], slurm.exit_code(job)) == ("FAILED", "0", 137), log
     assert "rank 3 on node1 was ended by signal 9" in log
     step = Folder(clone.checkpoints(run_dir)).newest().step
     assert 0 < step < NUM_STEPS
-    said = clone.train_alone(run_dir)
-    assert f"at step {step} of {NUM_STEPS}" in said, said
+    output = clone.train_alone(run_dir)
+    assert f"at step {step} of {NUM_STEPS}" in output, output
     check_same_weights(alone, clone.checkpoints(run_dir))
 
 
@@ -324,6 +324,6 @@ def test_the_exit_code_is_the_worst_and_ranks_are_as_many_as_gpus(clone, slurm):
     lines = f"export cmd='{cmd}' srun_flags=--label\n{SUBMIT.replace('--ntasks-per-node=2', '')}"
     job = clone.submit(lines, "--gpus-per-node=2 --exclusive")
     assert slurm.wait(job)["JobState"] == "FAILED"
-    said = [line for line in slurm.log(job).splitlines() if ": at " in line]
-    assert sorted(said) == [f"{rank}: at {clone.folder}" for rank in range(4)]
+    output = [line for line in slurm.log(job).splitlines() if ": at " in line]
+    assert sorted(output) == [f"{rank}: at {clone.folder}" for rank in range(4)]
     assert slurm.exit_code(job) == max(codes)

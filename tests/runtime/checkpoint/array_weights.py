@@ -51,8 +51,8 @@ class ArrayWeight:
     def write(self, row: int, values: np.ndarray, column: int = 0) -> None:
         """Sets the values, which must be this rank's."""
         rows, columns = values.shape
-        given = Box(row, row + rows, column, column + columns)
-        assert any(box.overlap(given) == given for box in self.held()), (self.name, given)
+        passed = Box(row, row + rows, column, column + columns)
+        assert any(box.overlap(passed) == passed for box in self.held()), (self.name, passed)
         self.matrix[row : row + rows, column : column + columns] = values
 
 

@@ -144,9 +144,9 @@ def test_resharding(tmp_path, monkeypatch, before, after):
             job.close()
             job.join()
             assert job.fault is None
-            for name, made in job.pieces.items():
+            for name, created in job.pieces.items():
                 shape, pieces = written.get(name, (some.shape, ()))
-                written[name] = (shape, (*pieces, *made))
+                written[name] = (shape, (*pieces, *created))
     entries = {
         name: files.WeightEntry(shape, np.dtype("f"), pieces)
         for name, (shape, pieces) in written.items()
@@ -522,12 +522,12 @@ def test_heartbeat_pace():
     def train(world):
         now = [0.0]
         beat = Heartbeat(world, interval_s=2.0, clock=lambda: now[0])
-        found = []
+        result = []
         for step in range(400):
             now[0] += 0.1 if step < 200 else 0.01
             if (facts := beat(lambda step=step: [world.rank == 1 and step >= 250])) is not None:
-                found.append((step, facts[0]))
-        return found
+                result.append((step, facts[0]))
+        return result
 
     first, second = run_threads(2, train)
     assert first == second
@@ -549,9 +549,9 @@ def test_best_checkpoint(tmp_path):
     assert os.readlink(tmp_path / "best") == "00002-step-2"
     assert checkpoint.resolve(tmp_path / "best") == tmp_path / "best"
     assert checkpoint.resolve(tmp_path).name == "00005-step-5"
-    found = some_weights(0.0)
-    checkpoint.restore(tmp_path / "best", found)
-    assert found[1].variable.numpy() == 2.0
+    result = some_weights(0.0)
+    checkpoint.restore(tmp_path / "best", result)
+    assert result[1].variable.numpy() == 2.0
     saver.save(6, some_weights(6.0), {}, {}, best=True)
     saver.wait()
     assert [saved.step for saved in taken.list()] == [5, 6], "the old best is like the others"

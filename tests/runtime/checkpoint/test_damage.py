@@ -64,8 +64,8 @@ def saved(tmp_path) -> Path:
 
 def files_of(path: Path) -> list[str]:
     """All files but the index."""
-    found = (f.relative_to(path) for f in path.rglob("*") if f.is_file())
-    return sorted(str(f) for f in found if f.name != INDEX)
+    result = (f.relative_to(path) for f in path.rglob("*") if f.is_file())
+    return sorted(str(f) for f in result if f.name != INDEX)
 
 
 def faults(path: Path) -> dict[str, str]:
@@ -75,9 +75,9 @@ def faults(path: Path) -> dict[str, str]:
 
 def check_refused(path: Path, file: str, expected: str = "") -> None:
     """`file` alone is damaged, and nobody takes the checkpoint for whole."""
-    found = faults(path)
-    assert list(found) == [file], found
-    assert str(path / file) in found[file] and expected in found[file]
+    result = faults(path)
+    assert list(result) == [file], result
+    assert str(path / file) in result[file] and expected in result[file]
     with pytest.raises(DamagedCheckpoint, match=re.escape(str(path / file))):
         checkpoint.restore(path, like(model()))
 
@@ -85,9 +85,9 @@ def check_refused(path: Path, file: str, expected: str = "") -> None:
 def check_said(path: Path, file: str, capsys) -> None:
     """`python -m runtime.checkpoint verify` names the file and the checkpoint before."""
     assert main(["verify", str(path)]) == 1
-    said = capsys.readouterr().out
-    assert str(path / file) in said
-    assert "00001-step-1" in said
+    printed = capsys.readouterr().out
+    assert str(path / file) in printed
+    assert "00001-step-1" in printed
 
 
 @contextlib.contextmanager
@@ -210,8 +210,8 @@ def test_damage_of_every_file(saved, capsys, kind):
         check_refused(saved, file)
         check_said(saved, file, capsys)
         assert main(["export", str(saved), "--output", str(saved.parent / "out")]) == 1
-        said = capsys.readouterr().err
-        assert str(saved / file) in said and str(other) in said
+        printed = capsys.readouterr().err
+        assert str(saved / file) in printed and str(other) in printed
         if (saved / file).is_dir():
             (saved / file).rmdir()
         (saved / file).write_bytes(whole)
@@ -406,8 +406,8 @@ def test_wrong_path(saved, tmp_path, capsys, command, path, more, message):
 def test_unknown_prefix(saved, tmp_path, capsys):
     flags = ["--output", str(tmp_path / "out"), "--weights", "spares/"]
     assert main(["export", str(saved), *flags]) == 2
-    said = capsys.readouterr().err
-    assert "begins with 'spares/'" in said and "sparse/columns" in said
+    printed = capsys.readouterr().err
+    assert "begins with 'spares/'" in printed and "sparse/columns" in printed
 
 
 def test_unwritable_output(saved, tmp_path, capsys):
@@ -452,15 +452,15 @@ def test_suggestion_of_a_training(tmp_path, run_script, capsys):
         with flipped(newer / file, -1):
             code, _, errors = train("--resume", "auto", "--max_steps", "9")
         assert code == 2, errors
-        (said,) = [line for line in errors.splitlines() if "error" in line]
-        assert str(newer / file) in said and f"--resume {older}" in said, said
+        (printed,) = [line for line in errors.splitlines() if "error" in line]
+        assert str(newer / file) in printed and f"--resume {older}" in printed, printed
     (newer / "sparse/cat_1.npy").unlink()
-    code, said, errors = train("--resume", str(older), "--max_steps", "9")
+    code, printed, errors = train("--resume", str(older), "--max_steps", "9")
     assert code == 0, errors
-    assert f"resumed {older} at step 3 of 9" in said
-    code, said, errors = train("--resume", "auto", "--max_steps", "10")
+    assert f"resumed {older} at step 3 of 9" in printed
+    code, printed, errors = train("--resume", "auto", "--max_steps", "10")
     assert code == 0, errors
-    assert re.search(r"resumed \S+/checkpoints/00004-step-9 at step 9 of 10", said), said
+    assert re.search(r"resumed \S+/checkpoints/00004-step-9 at step 9 of 10", printed), printed
 
 
 def rewrite_index(path: Path, change) -> None:

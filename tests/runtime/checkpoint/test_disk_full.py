@@ -42,9 +42,9 @@ class Disk:
     def leave(self, free_bytes: int) -> None:
         """Takes all space but so much."""
         self.free()
-        found = os.statvfs(self.path)
+        disk = os.statvfs(self.path)
         with open(self._filler, "wb") as stream:
-            os.posix_fallocate(stream.fileno(), 0, found.f_bavail * found.f_frsize - free_bytes)
+            os.posix_fallocate(stream.fileno(), 0, disk.f_bavail * disk.f_frsize - free_bytes)
 
     def free(self) -> None:
         """Gives it back."""
@@ -71,13 +71,13 @@ def mount(tmp_path):
 
 def weights(step: int, rank: int = 0, ranks: int = 1) -> list[ArrayWeight]:
     """Of some pages each, as they are after a step; each is whole on one rank."""
-    made = []
+    created = []
     for number, name in enumerate(("dense/a", "sparse/a", "sparse/b", "sparse.state/a")):
         values = np.full((100, 40), number + 10 * step, np.float32)
         cuts = [[] for _ in range(ranks)]
         cuts[number % ranks] = [checkpoint.matrix_of(values.shape)]
-        made.append(ArrayWeight(name, values, cuts, rank))
-    return made
+        created.append(ArrayWeight(name, values, cuts, rank))
+    return created
 
 
 def check_whole(root: Path) -> list[int]:
@@ -110,27 +110,27 @@ def test_sweep_of_free_space(mount, ranks):
         if world.is_chief:
             folder.acquire()
         saver = Saver(folder, world, keep=1)
-        found = []
+        faults = []
         step = 0
-        while len(found) < 2 or found[-1] is not None:
+        while len(faults) < 2 or faults[-1] is not None:
             step += 1
             if world.is_chief and step > 1:
                 disk.leave((step - 2) * PAGE)
             saver.save(step, weights(step, world.rank, ranks), {"recipe": "test"}, {"step": step})
             saver.wait()
             (outcome,) = saver.outcomes()
-            found.append(outcome.fault)
+            faults.append(outcome.fault)
             if world.is_chief:
                 expected = step if outcome.fault is None else 1
                 assert check_whole(root) == [expected], (step, outcome)
-        return found
+        return faults
 
     results = on_ranks(ranks, train)
-    for found in results:
-        assert not isinstance(found, Exception), found
-        assert found[0] is None and found[-1] is None
-        assert 15 < len(found) < 40, "the limit came in the middle of saves"
-        for kind, text in found[1:-1]:
+    for faults in results:
+        assert not isinstance(faults, Exception), faults
+        assert faults[0] is None and faults[-1] is None
+        assert 15 < len(faults) < 40, "the limit came in the middle of saves"
+        for kind, text in faults[1:-1]:
             assert kind == "error"
             assert text == (
                 f"--save_checkpoint_path {root}: No space left on device; the model was not saved"
@@ -186,11 +186,11 @@ def arrays_of_last(folder: Path) -> dict[str, np.ndarray]:
     return {str(f.relative_to(path)): np.load(f) for f in sorted(path.rglob("*.npy"))}
 
 
-def check_same(found: dict, expected: dict) -> None:
+def check_same(arrays: dict, expected: dict) -> None:
     """Bit for bit."""
-    assert list(found) == list(expected)
+    assert list(arrays) == list(expected)
     for name, values in expected.items():
-        assert found[name].tobytes() == values.tobytes(), name
+        assert arrays[name].tobytes() == values.tobytes(), name
 
 
 def messages(run_dir: str) -> list[str]:
@@ -227,15 +227,15 @@ def test_space_that_returns(mount, rows, root, undisturbed):
         finally:
             process.kill()
     assert process.returncode == 0, errors
-    said = messages(f"{disk.path} run")
-    kinds = [text.split()[0] for text in said if text.startswith(("saved", "warning:"))]
+    printed = messages(f"{disk.path} run")
+    kinds = [text.split()[0] for text in printed if text.startswith(("saved", "warning:"))]
     kinds = [kind for kind, _ in itertools.groupby(kinds)]
-    assert kinds == ["saved", "warning:", "saved"], said
+    assert kinds == ["saved", "warning:", "saved"], printed
     assert re.search(
         rf"warning: (the )?checkpoint of step 6 failed: {NO_SPACE}; the last checkpoint is "
         r"\S+/00001-step-3. Training continues \(--on_checkpoint_error continue\)",
-        "\n".join(said).replace(str(disk.path), "DISK"),
-    ), said
+        "\n".join(printed).replace(str(disk.path), "DISK"),
+    ), printed
     check_nothing_left(folder)
     check_same(arrays_of_last(folder), undisturbed)
 
@@ -249,12 +249,12 @@ def test_failed_last_save(mount, rows, run_script, undisturbed, resumes):
     folder = disk.path / "checkpoints"
     done = run_script(*command(rows, folder)[1:])
     assert done.returncode == 2, done
-    (said,) = done.stderr.splitlines()
+    (printed,) = done.stderr.splitlines()
     assert re.fullmatch(
         rf"dlrm: error: (the )?checkpoint of step {STEPS} failed: {NO_SPACE}; "
         r"the last checkpoint is \S+/00001-step-3",
-        said.replace(str(disk.path), "DISK"),
-    ), said
+        printed.replace(str(disk.path), "DISK"),
+    ), printed
     assert sum(line.startswith("warning: ") for line in messages(f"{disk.path} run")) >= 30
     check_only(folder, 3)
     if resumes:
@@ -279,12 +279,12 @@ def test_stop(mount, rows, run_script):
     folder = disk.path / "checkpoints"
     done = run_script(*command(rows, folder, "--on_checkpoint_error", "stop")[1:])
     assert done.returncode == 2, done
-    (said,) = done.stderr.splitlines()
+    (printed,) = done.stderr.splitlines()
     assert re.fullmatch(
         rf"dlrm: error: (the )?checkpoint of step 6 failed: {NO_SPACE}; the last checkpoint is "
         r"\S+/00001-step-3",
-        said.replace(str(disk.path), "DISK"),
-    ), said
+        printed.replace(str(disk.path), "DISK"),
+    ), printed
     check_only(folder, 3)
 
 
@@ -301,10 +301,10 @@ def test_two_ranks(mount, rows, run_recipes):
     run = run_recipes(2, commands, check=False)
     for mode, folder in folders.items():
         assert run.codes[mode] == [2, 2], run.said[mode]
-        said = [line for text in run.said[mode] for line in text.splitlines()]
-        errors = [line for line in said if "dlrm: error" in line]
+        printed = [line for text in run.said[mode] for line in text.splitlines()]
+        errors = [line for line in printed if "dlrm: error" in line]
         step = 20 if mode == "continue" else 6
-        assert len(errors) == 1 and f"checkpoint of step {step} failed" in errors[0], said
+        assert len(errors) == 1 and f"checkpoint of step {step} failed" in errors[0], printed
         assert "No space left on device" in errors[0]
         check_only(folder, 3)
         with_folder = [p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info)]

@@ -122,8 +122,8 @@ def test_full_disk(tmp_path, monkeypatch):
 )
 def test_wait_at_the_start(tmp_path, monkeypatch, flags, ranks, wait_s):
     """The other ranks must not give rank 0 up meanwhile."""
-    asked = []
-    monkeypatch.setattr(Folder, "acquire", lambda self, wait_s: asked.append(wait_s))
+    requests = []
+    monkeypatch.setattr(Folder, "acquire", lambda self, wait_s: requests.append(wait_s))
     argv = ["dlrm.py", "--dataset_path", "x", "--save_checkpoint_path", str(tmp_path / "c"), *flags]
 
     class Several(World):
@@ -131,4 +131,4 @@ def test_wait_at_the_start(tmp_path, monkeypatch, flags, ranks, wait_s):
             return [None if name == "checkpoint.mark" else value] * ranks
 
     find(parse([*argv, "--rank_timeout_s", "100"], "dlrm"), Several(size=ranks))
-    assert asked == [wait_s]
+    assert requests == [wait_s]

@@ -122,7 +122,7 @@ def test_kill_points(two_saved, tmp_path, monkeypatch, stride):
         calls_of_a_save(shutil.copytree(two_saved, tmp_path / "all"), monkeypatch)
     )
     assert number_of_calls > 30
-    found = set()
+    result = set()
     for nth in range(1, number_of_calls + 1, stride):
         folder = shutil.copytree(two_saved, tmp_path / f"at {nth}")
         child = os.fork()
@@ -133,14 +133,14 @@ def test_kill_points(two_saved, tmp_path, monkeypatch, stride):
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == KILLED, nth
         steps = check_whole(folder)
-        found.add(tuple(steps))
+        result.add(tuple(steps))
         assert steps[:2] == [1, 2] or steps[-2:] == [2, 3]
         again = save(folder, step=steps[-1] + 1)
         assert again.fault is None, (nth, again)
         assert check_whole(folder) == [steps[-1], steps[-1] + 1]
         assert left_over(folder) == []
         shutil.rmtree(folder)
-    assert found == {(1, 2), (1, 2, 3), (2, 3)} or stride > 1
+    assert result == {(1, 2), (1, 2, 3), (2, 3)} or stride > 1
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,8 @@ def test_zero_timeout(monkeypatch):
 
 
 def test_settings_of_horovod(monkeypatch):
-    def settings(*args, **given):
-        monkeypatch.setattr(os, "environ", dict(given))
+    def settings(*args, **passed):
+        monkeypatch.setattr(os, "environ", dict(passed))
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(4))
         launcher.set_defaults(*args)
         return {name.removeprefix("HOROVOD_"): value for name, value in os.environ.items()}
@@ -191,9 +191,9 @@ def test_settings_of_horovod(monkeypatch):
     assert settings(9, 60, False, HOROVOD_LOCAL_SIZE="2")["CYCLE_TIME"] == "10"
     assert settings(9, 60, False, HOROVOD_LOCAL_SIZE="1")["CYCLE_TIME"] == "0.1"
     # What the user has set stays, and Horovod must not find that it checks too rarely.
-    given = {"HOROVOD_CYCLE_TIME": "7", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
-    found = settings(600, 60, False, **given)
-    assert (found["CYCLE_TIME"], found["STALL_CHECK_TIME_SECONDS"]) == ("7", "5")
+    passed = {"HOROVOD_CYCLE_TIME": "7", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
+    result = settings(600, 60, False, **passed)
+    assert (result["CYCLE_TIME"], result["STALL_CHECK_TIME_SECONDS"]) == ("7", "5")
 
 
 @pytest.mark.parametrize(
@@ -225,11 +225,11 @@ def test_missing_at_rendezvous(monkeypatch):
         monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", str(server.server_port))
         assert launcher.missing_at_rendezvous(4) == [1, 3]
         # Who asks has started, and was only too slow to come there itself.
-        found = queue.Queue()
+        result = queue.Queue()
         monkeypatch.setenv("HOROVOD_RANK", "3")
-        monkeypatch.setattr(os, "_exit", found.put)
-        with launcher.limited(launcher.Launched("HOROVOD_SIZE", 4), 0.01, found.put):
-            why, code = (found.get(timeout=60) for _ in range(2))
+        monkeypatch.setattr(os, "_exit", result.put)
+        with launcher.limited(launcher.Launched("HOROVOD_SIZE", 4), 0.01, result.put):
+            why, code = (result.get(timeout=60) for _ in range(2))
         assert (why, code) == ("rank 1 of 4 did not start within 0.01 seconds", 2)
         server.shutdown()
     assert launcher.missing_at_rendezvous(4) == []

@@ -149,8 +149,8 @@ def test_restart(horovodrun, became, monkeypatch, capsys):
         os.close(kept)
         os.close(other)
     assert environment.get("HOROVOD_CYCLE_TIME") != "5"
-    said = capsys.readouterr().err
-    assert said == "elastic: rank 1 ended; resuming from the newest checkpoint\n"
+    output = capsys.readouterr().err
+    assert output == "elastic: rank 1 ended; resuming from the newest checkpoint\n"
 
     monkeypatch.setenv("RECOMMENDERS_ELASTIC_STATE", environment["RECOMMENDERS_ELASTIC_STATE"])
     again = elastic.ElasticMembership()
@@ -251,9 +251,9 @@ def test_ends_of_a_run(monkeypatch, capsys, rank, end, outcome):
         with pytest.raises(Restarted, match=f"^{outcome}"):
             main.run("dlrm", None, "", argv=argv)
     else:
-        code, said = outcome
+        code, output = outcome
         assert main.run("dlrm", None, "", argv=argv) == code
-        assert re.match(said or "$", capsys.readouterr().err)
+        assert re.match(output or "$", capsys.readouterr().err)
 
 
 def test_closed_stdout(monkeypatch, capsys):

@@ -76,11 +76,11 @@ def test_other_exceptions_where_objects_die_are_said_as_ever(monkeypatch):
         def __del__(self):
             raise ZeroDivisionError
 
-    said = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda what: said.append(what.exc_type))
+    output = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: output.append(what.exc_type))
     with interrupted_by_sigterm():
         Broken()
-    assert said == [ZeroDivisionError]
+    assert output == [ZeroDivisionError]
 
 
 def test_one_that_a_library_swallows_ends_the_work_before_its_result_appears():

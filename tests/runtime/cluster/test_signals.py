@@ -115,8 +115,8 @@ with Loud():
         time.sleep(1.1)
         assert process.poll() is None
         os.kill(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, output = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in said
+    assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in output

@@ -62,9 +62,9 @@ def read(path) -> np.ndarray:
     return table["score"].to_numpy()
 
 
-def assert_same_bits(found, expected) -> None:
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+def assert_same_bits(result, expected) -> None:
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result.view(np.uint32), expected.view(np.uint32))
 
 
 def left_in(folder) -> dict[str, bytes]:
@@ -92,8 +92,8 @@ def test_content_of_files(tmp_path):
     np.save(tmp_path / "b.npy", scores)
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
     write(tmp_path / "a.parquet", scores)
-    found = duckdb.sql(f"SELECT * FROM '{tmp_path}/a.parquet' ORDER BY row").fetchall()
-    assert found == [(0, 0.25), (1, 0.0), (2, 1.0), (3, float(np.float32(0.1)))]
+    result = duckdb.sql(f"SELECT * FROM '{tmp_path}/a.parquet' ORDER BY row").fetchall()
+    assert result == [(0, 0.25), (1, 0.0), (2, 1.0), (3, float(np.float32(0.1)))]
 
 
 def test_csv_by_other_readers(tmp_path):
@@ -102,8 +102,8 @@ def test_csv_by_other_readers(tmp_path):
     options = pyarrow.csv.ConvertOptions(column_types={"score": pyarrow.float32()})
     table = pyarrow.csv.read_csv(tmp_path / "a.csv", convert_options=options)
     assert_same_bits(table["score"].to_numpy(), scores)
-    found = np.loadtxt(tmp_path / "a.csv", np.float32, delimiter=",", skiprows=1, usecols=1)
-    assert_same_bits(found, scores)
+    result = np.loadtxt(tmp_path / "a.csv", np.float32, delimiter=",", skiprows=1, usecols=1)
+    assert_same_bits(result, scores)
 
 
 def test_row_groups(tmp_path, small_blocks):
@@ -200,9 +200,9 @@ with predictions.open_predictions({str(path)!r}, 100) as writer:
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=root, check=False)
     assert done.returncode == -signal.SIGKILL
-    found = left_in(tmp_path)
-    assert found.pop(path.name) == b"old"
-    assert [name.startswith(f".{path.name}.") for name in found] == [True]
+    result = left_in(tmp_path)
+    assert result.pop(path.name) == b"old"
+    assert [name.startswith(f".{path.name}.") for name in result] == [True]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -93,8 +93,8 @@ def bound(monkeypatch):
     """Binds one of some processes on BOX; gives what it says, and the cores."""
     monkeypatch.setattr(affinity, "topology", lambda numbers: BOX)
     monkeypatch.setattr(affinity, "socket_of", lambda gpu: int(gpu.address))
-    given = {}
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cores: given.update(cores=cores))
+    passed = {}
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cores: passed.update(cores=cores))
 
     def bind_one(mode, rank, of_gpus):
         class Ranks(World):
@@ -104,8 +104,8 @@ def bound(monkeypatch):
 
         # The first rank is on another machine; each sees its own GPU alone.
         own = None if of_gpus[rank] is None else Gpu(f"GPU-{rank}", str(of_gpus[rank]))
-        said = bind(mode, Ranks(rank + 1, len(of_gpus) + 1), own)
-        return said, given.pop("cores", None)
+        output = bind(mode, Ranks(rank + 1, len(of_gpus) + 1), own)
+        return output, passed.pop("cores", None)
 
     return bind_one
 

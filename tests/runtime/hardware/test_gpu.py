@@ -90,7 +90,7 @@ def test_each_rank_needs_a_gpu_of_its_own(seen, ranks):
             return error.ranks, str(error)
 
     count, kinds = len(seen), len(set(seen) - {"-"})
-    said = [None] * count
+    output = [None] * count
     if ranks:
         who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
         text = (
@@ -99,8 +99,8 @@ def test_each_rank_needs_a_gpu_of_its_own(seen, ranks):
             "more on a machine than it has GPUs (SLURM: --gpus-per-node and --ntasks-per-node of "
             "the same number; horovodrun: -H HOST:GPUS), or compute without them (--cpu)"
         )
-        said = [(ranks, text)] * count
-    assert run_threads(count, work) == said
+        output = [(ranks, text)] * count
+    assert run_threads(count, work) == output
 
 
 def test_recipes_look_before_they_train(monkeypatch, capsys):

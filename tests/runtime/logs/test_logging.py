@@ -257,12 +257,12 @@ def test_tensorboard_scalars(tmp_path):
         log.log(6, {"loss": tf.constant(0.25)})
         (file,) = tmp_path.iterdir()
         events = list(tf.compat.v1.train.summary_iterator(str(file)))  # flushed already
-    found = [
+    result = [
         (event.step, value.tag, float(tf.make_ndarray(value.tensor)))
         for event in events
         for value in event.summary.value
     ]
-    assert found == [(5, "loss", 0.5), (6, "loss", 0.25)]
+    assert result == [(5, "loss", 0.5), (6, "loss", 0.25)]
 
 
 def test_no_progress_bar_in_a_pipe(capsys):

@@ -42,8 +42,8 @@ def run(tmp_path, lines, folder=None, **options):
     process = program(tmp_path, lines, folder, **options)
     out, err = process.communicate(timeout=120)
     log = tmp_path / "logs" / "rank-00003.log"
-    said = log.read_text().splitlines() if log.exists() else []
-    return process.returncode, out, err, said
+    printed = log.read_text().splitlines() if log.exists() else []
+    return process.returncode, out, err, printed
 
 
 def test_header_and_end(tmp_path):
