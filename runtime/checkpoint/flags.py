@@ -70,11 +70,6 @@ def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -
         ValueError: the checkpoint is of another version, or has the layout of NVIDIA's recipe; the
             message calls it `where`.
     """
-    if "original_layout" in description:
-        raise ValueError(
-            f"{where} has the layout of NVIDIA's recipe, of which the tables can be read and not "
-            "the MLPs: train from it first, with --restore_checkpoint_path"
-        )
     remembered, flags = _flags_of(description, where)
     config = Config(description["recipe"])
     values = _checked(config, {**flags, **remembered}, where)
@@ -85,15 +80,9 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
     """Returns the flags with the width of the tables of a checkpoint in NVIDIA's layout.
 
     Raises:
-        ValueError: a mode other than training, since it has tables only; or another width on the
-            command line.
+        ValueError: another width on the command line.
     """
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
-    if config.run.mode != "train":
-        raise ValueError(
-            f"{where} has the layout of NVIDIA's recipe, of which the tables can be read and not "
-            f"the MLPs: --mode {config.run.mode} needs both. Train from it first"
-        )
     dims = description["original_layout"].get("embedding_dim")
     if dims is None:
         return config.replace()
@@ -114,11 +103,6 @@ def resume_flags(
     Raises:
         ValueError: a flag differs that must not, or the checkpoint is of another version.
     """
-    if "original_layout" in description:
-        raise ValueError(
-            f"{where} has the layout of NVIDIA's recipe, with tables and nothing else: a training "
-            "cannot resume from it, but start from it with --restore_checkpoint_path"
-        )
     remembered, flags = _flags_of(description, where)
     flags = {"preset": TERABYTE, **flags}  # of checkpoints without the flag
     if description.get("recipe") != config.recipe:
@@ -144,6 +128,11 @@ def resume_flags(
 
 
 def _flags_of(description: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    if "original_layout" in description:
+        raise ValueError(
+            f"{where} has the layout of NVIDIA's recipe, of which the tables can be read and not "
+            "the MLPs: train from it first, with --restore_checkpoint_path"
+        )
     remembered, flags = description.get("model_flags"), description.get("flags")
     if not isinstance(remembered, dict) or not isinstance(flags, dict):
         raise ValueError(f"{where} does not specify its model (model_flags)")

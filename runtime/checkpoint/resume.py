@@ -46,7 +46,8 @@ class Start(NamedTuple):
         if self.resumes:
             adopted, changed = resume_flags(config, saved.description, f"checkpoint {self.path}")
             return adopted, saved, changed
-        adopt = adopt_original if is_original(self.path) else adopt_flags
+        trains_original = is_original(self.path) and config.run.mode == "train"
+        adopt = adopt_original if trains_original else adopt_flags
         return adopt(config, saved.description), saved, []
 
 
@@ -87,7 +88,11 @@ def find(config: Config, world: World) -> Start:
 
 def _find_on_chief(config: Config, world: World) -> Start:
     resume, root = _resume_flag(config), config.checkpoint.save_checkpoint_path
-    path = _named_checkpoint(config)
+    path = None
+    if config.checkpoint.restore_checkpoint_path:
+        path = resolve(config.checkpoint.restore_checkpoint_path)
+    elif resume and resume != "auto":
+        path = resolve(resume, "--resume")
     resumes_path = path if resume else None
     if config.run.mode != "train" or not (root or resume):
         return Start(None, path, resumes_path is not None, False)
@@ -109,13 +114,6 @@ def _find_on_chief(config: Config, world: World) -> Start:
         folder.abandon_newer_than(resumes_path.resolve())
     is_newest = newest is not None and path is not None and newest.path == path.resolve()
     return Start(folder, path, resumes_path is not None, is_newest)
-
-
-def _named_checkpoint(config: Config) -> Path | None:
-    resume = _resume_flag(config)
-    if config.checkpoint.restore_checkpoint_path:
-        return resolve(config.checkpoint.restore_checkpoint_path)
-    return resolve(resume, "--resume") if resume and resume != "auto" else None
 
 
 def _resume_flag(config: Config) -> str | None:
