@@ -22,7 +22,7 @@ VARIABLES = {
 
 @pytest.fixture(scope="session")
 def cluster_folder(tmp_path_factory) -> Path:
-    """What only the cluster's own parts write to."""
+    """Folder that only the cluster's own parts write to."""
     return tmp_path_factory.mktemp("cluster")
 
 
@@ -59,6 +59,6 @@ def one_process(rows, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def variables(tmp_path) -> dict[str, str]:
-    """Of a launcher; Horovod keeps what it finds out about machines in the home folder."""
+    """Environment of a launcher; Horovod stores facts about machines in the home folder."""
     (tmp_path / "home").mkdir()
     return {**VARIABLES, "HOME": str(tmp_path / "home")}

@@ -41,7 +41,7 @@ _PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin
 
 
 def missing() -> str | None:
-    """What this machine lacks to have nodes, as one sentence; None if it has all."""
+    """Returns what this machine lacks to have nodes, as one sentence; None if it has all."""
     if os.geteuid() != 0:
         return "nodes are made by root"
     packages = {package for name, package in _PROGRAMS.items() if not _found(name)}
@@ -105,7 +105,7 @@ class Node:
         self._started: list[subprocess.Popen] = []
 
     def command(self, argv: Sequence[object]) -> list[str]:
-        """What runs a command inside the node, in the current folder and environment.
+        """Returns the words that run a command inside the node, in the current folder and environment.
 
         The command is a child of this one: signals are for `inner`. It is killed with it.
         """

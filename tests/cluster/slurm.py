@@ -68,7 +68,7 @@ KILL_WAIT_S = 60
 
 
 def missing() -> str | None:
-    """What this machine lacks to run SLURM, as one sentence; None if it has all."""
+    """Returns what this machine lacks to run SLURM, as one sentence; None if it has all."""
     packages = {package for name, package in _PROGRAMS.items() if not _found(name)}
     if not _HEADER.exists():
         packages.add("libslurm-dev")
@@ -78,7 +78,7 @@ def missing() -> str | None:
 
 
 class Slurm:
-    """What its users see of the cluster.
+    """A cluster as its users see it.
 
     Attributes:
       head: the machine from which jobs are submitted.
@@ -108,12 +108,12 @@ class Slurm:
         return int(done.stdout.strip())
 
     def show(self, job: int) -> dict[str, str]:
-        """What `scontrol` says of a job, by its names."""
+        """Returns the fields that `scontrol` prints for a job."""
         text = self.run("scontrol", "--oneliner", "show", "job", job).stdout
         return dict(re.findall(r"(?:^| )([A-Z][\w:/]*)=(.*?)(?= [A-Z][\w:/]*=|$)", text.strip()))
 
     def log(self, job: int) -> str:
-        """What a job has written so far."""
+        """Returns the output of a job so far."""
         path = Path(self.show(job)["StdOut"])
         return path.read_text() if path.exists() else ""
 
@@ -146,7 +146,7 @@ class Slurm:
         return self.wait_for(job, lambda shown: shown["JobState"] in ENDED, timeout_s)
 
     def exit_code(self, job: int) -> int:
-        """Of a job that has ended, as a shell says it."""
+        """Returns the exit code of a job that has ended, as a shell reports it."""
         code, signal = map(int, self.show(job)["ExitCode"].split(":"))
         return 128 + signal if signal else code
 

@@ -13,7 +13,7 @@ SCRIPT = ROOT / "runtime/host_discovery.sh"
 
 @pytest.fixture
 def hosts_file(tmp_path):
-    """Of three machines, one without a number of slots, and one that does not exist."""
+    """Host file with three machines, one without a number of slots, and one that does not exist."""
     path = tmp_path / "the hosts"
     path.write_text("# ours\nnode0:2\n\n  node1:1\t# slow\nnode2 \nnowhere:4")
     return path

@@ -41,7 +41,7 @@ class ArrayWeight:
         return [box for box in boxes if box.size]
 
     def held(self) -> list[Box]:
-        """What this rank saves."""
+        """Returns the boxes that this rank saves."""
         return self.saved_by(self._rank)
 
     def read(self, box: Box) -> np.ndarray:

@@ -28,7 +28,7 @@ def status_mib(name: str) -> float:
 
 
 class Growth:
-    """How far the resident memory rose, at its peak, above what it was at the beginning."""
+    """Returns the increase of the resident memory from the beginning to its peak."""
 
     def __enter__(self):
         Path("/proc/self/clear_refs").write_text("5")

@@ -64,7 +64,7 @@ def test_round_trip(tmp_path, monkeypatch):
     assert new[1].variable.numpy() == 0.25
     np.testing.assert_array_equal(value(new[2]), np.arange(15).reshape(5, 3))
     np.testing.assert_array_equal(new[2].local[0].variable.numpy()[:2], np.full([2, 3], 9.0))
-    # Whole arrays as plain .npy files, for whoever wants them.
+    # Whole arrays as plain .npy files.
     table = np.load(path / "sparse/cat.npy")
     np.testing.assert_array_equal(table, np.arange(15).reshape(5, 3))
     assert np.load(path / "dense.scalars/power.npy").shape == ()
@@ -101,7 +101,7 @@ def test_special_characters_in_feature_names(tmp_path, name):
 
 
 def table_of(rank, cut, rows=7, dim=4):
-    """A table of `dim` columns, cut by rows and columns into boxes, one a rank."""
+    """A table of `dim` columns, cut by rows and columns into boxes, one per rank."""
     shards = tuple(
         Shard(0, r, row, row_end, column, column_end, *kind)
         for r, (row, row_end, column, column_end, *kind) in enumerate(cut)
@@ -124,7 +124,7 @@ CUTS = {
 @pytest.mark.parametrize("before", CUTS)
 @pytest.mark.parametrize("after", CUTS)
 def test_resharding(tmp_path, monkeypatch, before, after):
-    """What the ranks of one run wrote, read by the ranks of another."""
+    """Weights that the ranks of one run wrote, read by the ranks of another."""
     monkeypatch.setattr(files, "BLOCK_BYTES", 32)
     written, cut = {}, CUTS[before]
     for rank in range(len(cut)):
@@ -190,7 +190,7 @@ def test_failed_save(tmp_path):
     with pytest.raises(MemoryError, match="while .writing-00002-step-0"):
         save(tmp_path, broken, {"n": 2})
     assert checkpoint.resolve(tmp_path) == old
-    assert saved(tmp_path, 2.0).name == "00002-step-0", "what was left over is removed"
+    assert saved(tmp_path, 2.0).name == "00002-step-0", "left-over files are removed"
     assert not list(tmp_path.glob(".writing-*"))
 
 
@@ -562,7 +562,7 @@ def test_best_checkpoint(tmp_path):
     again.acquire()
     assert sorted(p.name for p in tmp_path.iterdir() if "best" in p.name) == ["best"]
     assert [saved.step for saved in again.list()] == [5, 6]
-    # A training that goes on from another step says which was best; an abandoned one is none.
+    # A training that resumes at another step sets the best one, which is not an abandoned one.
     again.set_best(5)
     assert os.readlink(tmp_path / "best") == "00005-step-5"
     again.abandon_newer_than(tmp_path / "00005-step-5")

@@ -69,12 +69,12 @@ def files_of(path: Path) -> list[str]:
 
 
 def faults(path: Path) -> dict[str, str]:
-    """What `verify` finds."""
+    """Returns the faults that `verify` finds."""
     return {file: fault for file, fault in verify(path) if fault}
 
 
 def check_refused(path: Path, file: str, expected: str = "") -> None:
-    """`file` alone is damaged, and nobody takes the checkpoint for whole."""
+    """`file` alone is damaged, and the checkpoint does not count as complete."""
     result = faults(path)
     assert list(result) == [file], result
     assert str(path / file) in result[file] and expected in result[file]
@@ -238,7 +238,7 @@ def test_swapped_files(saved, pair):
 
 
 def test_swapped_blocks(saved):
-    """Each is right by itself."""
+    """Each of the two is valid."""
     file = saved / "sparse/rows,rows=0-8.npy"
     (piece, *_) = read_index(saved).weights["sparse/rows"].pieces
     size, data = piece.block_rows * 5 * 4, file.read_bytes()
@@ -248,7 +248,7 @@ def test_swapped_blocks(saved):
 
 
 def test_unknown_file(saved, capsys):
-    """Nobody reads it; `verify` says that it does not belong there."""
+    """It is not read, and `verify` reports that it does not belong there."""
     (saved / "sparse/left over.npy").write_bytes(b"x")
     assert list(faults(saved)) == ["sparse/left over.npy"]
     check_said(saved, "sparse/left over.npy", capsys)
@@ -281,7 +281,7 @@ def test_missing_index(saved, capsys):
 
 
 def test_save_after_a_missing_index(saved):
-    """A training that goes on from the one before comes to the same step again."""
+    """A training that resumes the one before comes to the same step again."""
     (saved / INDEX).unlink()
     path = save_on_ranks(saved.parent, RANKS, model, step=2)
     assert not faults(path)
@@ -309,7 +309,7 @@ def test_damage_on_another_rank(saved):
 
 
 def test_suggested_checkpoint_is_readable(tmp_path):
-    """Of three checkpoints the newest has a damaged file and the one before a damaged index."""
+    """The newest of three checkpoints has a damaged file and the one before a damaged index."""
     paths = [save_on_ranks(tmp_path, 1, one_array, step=step) for step in (1, 2, 3)]
     with (
         flipped(paths[2] / "dense/a.npy", -3),

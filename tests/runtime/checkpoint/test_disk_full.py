@@ -1,4 +1,4 @@
-"""A full disk in the middle of a save: the old checkpoints stay whole, and the training says so.
+"""A full disk in the middle of a save: the old checkpoints stay complete, and the training reports it.
 
 The disk is a small tmpfs, which needs root: without, these tests are skipped.
 """
@@ -29,7 +29,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Disk:
-    """A file system of `size_bytes` at `path`, of which a file can take what is left over."""
+    """A file system of `size_bytes` at `path`, of which a file can take the free space."""
 
     def __init__(self, path: Path, size_bytes: int):
         self.path, self._filler = path, path / "filler"
@@ -70,7 +70,7 @@ def mount(tmp_path):
 
 
 def weights(step: int, rank: int = 0, ranks: int = 1) -> list[ArrayWeight]:
-    """Of some pages each, as they are after a step; each is whole on one rank."""
+    """Weights of some pages each, as they are after a step; each is whole on one rank."""
     created = []
     for number, name in enumerate(("dense/a", "sparse/a", "sparse/b", "sparse.state/a")):
         values = np.full((100, 40), number + 10 * step, np.float32)
@@ -101,7 +101,7 @@ def check_nothing_left(root: Path) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_sweep_of_free_space(mount, ranks):
-    """From none to enough, page by page: one saver of one training goes on through all of it."""
+    """From none to enough, page by page: one saver of one training continues through all of it."""
     disk = mount(160 * PAGE)
     root = disk.path / "checkpoints"
 
@@ -164,7 +164,7 @@ def rows(tmp_path_factory, run_script) -> Path:
 
 
 def command(rows: Path, folder: Path, *flags: str) -> list[str]:
-    """A training that saves in `folder` and has its log beside the disk."""
+    """A training that saves in `folder` and has its log next to the disk."""
     where = ("--save_checkpoint_path", str(folder), "--run_dir", f"{folder.parent} run")
     return [sys.executable, "dlrm.py", "--dataset_path", str(rows), *SMALL, *where, *flags]
 
@@ -179,7 +179,7 @@ def undisturbed(rows, run_script, tmp_path_factory) -> dict[str, np.ndarray]:
 
 
 def arrays_of_last(folder: Path) -> dict[str, np.ndarray]:
-    """Of the checkpoint of the last step, all of it checked."""
+    """Arrays of the checkpoint of the last step, all of it checked."""
     path = Folder(folder).newest().path
     assert path.name.endswith(f"-step-{STEPS}")
     assert {fault for _, fault in verify(path)} == {None}
@@ -194,14 +194,14 @@ def check_same(arrays: dict, expected: dict) -> None:
 
 
 def messages(run_dir: str) -> list[str]:
-    """Of the log."""
+    """Messages of the log."""
     text = Path(f"{run_dir}/log.json").read_text()
     lines = [json.loads(line.removeprefix("DLLL ")) for line in text.splitlines()]
     return [line["data"]["message"] for line in lines if line.get("step") == "MESSAGE"]
 
 
 def test_space_that_returns(mount, rows, root, undisturbed):
-    """--on_checkpoint_error continue; somebody deletes something after the first failure."""
+    """--on_checkpoint_error continue; files are deleted after the first failure."""
     disk = mount(12 * 2**20)
     disk.leave(CHECKPOINT_BYTES * 3 // 2)
     folder = disk.path / "checkpoints"
@@ -290,7 +290,7 @@ def test_stop(mount, rows, run_script):
 
 @pytest.mark.long
 def test_two_ranks(mount, rows, run_recipes):
-    """Both hear of it, one speaks."""
+    """Both ranks receive the error, one prints it."""
     folders = {}
     for mode in ("continue", "stop"):
         disk = mount(12 * 2**20)
@@ -318,7 +318,7 @@ def test_two_ranks(mount, rows, run_recipes):
 @pytest.mark.long
 @pytest.mark.parametrize("columns", ["whole", "in column slices"])
 def test_memory_of_saving_and_restoring(tmp_path, run_script, columns):
-    """A table of 1.5 GiB costs at most 256 MiB beside itself."""
+    """A table of 1.5 GiB costs at most 256 MiB in addition to itself."""
     flags = ("--slices", "4") if columns == "in column slices" else ()
     done = run_script(
         "-m", "tests.runtime.checkpoint.save_memory_worker", tmp_path, *flags, timeout=500

@@ -1,4 +1,4 @@
-"""Who may write to a folder of checkpoints, and what is said to the others."""
+"""Exclusive access to a folder of checkpoints, and messages for other trainings."""
 
 import errno
 import fcntl
@@ -121,7 +121,7 @@ def test_full_disk(tmp_path, monkeypatch):
     [((), 1, 60), (("--resume", "auto"), 1, 180), (("--resume", "auto"), 2, 80)],
 )
 def test_wait_at_the_start(tmp_path, monkeypatch, flags, ranks, wait_s):
-    """The other ranks must not give rank 0 up meanwhile."""
+    """The other ranks must not give rank 0 up while it waits."""
     requests = []
     monkeypatch.setattr(Folder, "acquire", lambda self, wait_s: requests.append(wait_s))
     argv = ["dlrm.py", "--dataset_path", "x", "--save_checkpoint_path", str(tmp_path / "c"), *flags]

@@ -78,7 +78,7 @@ class AtCall:
 
 
 def calls_of_a_save(folder: Path, monkeypatch) -> list[str]:
-    """What a third save, of which two are kept, does to the file system."""
+    """Returns the calls to the file system of a third save, of which two are kept."""
     with monkeypatch.context() as patched:
         calls = AtCall(patched)
         assert save(folder, step=3).fault is None
@@ -109,7 +109,7 @@ def check_whole(root: Path) -> list[int]:
 
 
 def left_over(root: Path) -> list[str]:
-    """Names in the folder that are no checkpoints."""
+    """Names in the folder other than those of checkpoints."""
     known = {saved.path.name for saved in Folder(root).list()} | {".lock"}
     return sorted(set(os.listdir(root)) - known)
 

@@ -213,7 +213,7 @@ def test_missing_at_rendezvous(monkeypatch):
         def do_GET(self):
             self.send_response(200 if self.path in ("/global/0", "/global/2") else 404)
             self.end_headers()
-            self.wfile.write(b"\xff\x00")  # addresses are no text
+            self.wfile.write(b"\xff\x00")  # addresses are binary
 
         def log_message(self, *args):
             pass

@@ -86,7 +86,7 @@ def horovodrun(monkeypatch):
 
 @pytest.fixture
 def became(monkeypatch):
-    """What the process would have become: lists of (program, arguments, environment)."""
+    """Programs that the process would have become: lists of (program, arguments, environment)."""
     calls = []
 
     def execve(*args):
@@ -198,7 +198,7 @@ def test_restarts_without_progress(horovodrun, became, monkeypatch):
 
 
 def test_failed_restart(horovodrun, monkeypatch, capsys):
-    """It may be a thread that does this, and nobody could wake the main one."""
+    """It may be a thread that does this, and nothing could wake the main one."""
     members = elastic.ElasticMembership()
     ends = []
     monkeypatch.setattr(os, "_exit", ends.append)
@@ -215,7 +215,7 @@ def test_failed_restart(horovodrun, monkeypatch, capsys):
 
 
 class Restarted(Exception):
-    """Of a stand-in for `elastic.ElasticMembership`."""
+    """Raised by a stand-in for `elastic.ElasticMembership`."""
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_ends_of_a_run(monkeypatch, capsys, rank, end, outcome):
 
 
 def test_closed_stdout(monkeypatch, capsys):
-    """As with `| head`; what is left in Python's buffers must not be an error again."""
+    """A reader like `| head`: the rest of Python's buffers must not be an error again."""
     redirected = []
 
     def execute(*args):
@@ -302,7 +302,7 @@ def test_silent_horovodrun(horovodrun, monkeypatch):
 
 
 def test_ranks_of_an_error(monkeypatch):
-    """So that the others can go on without it; not without rank 0, which speaks for all."""
+    """The others can continue without these ranks; not without rank 0, which speaks for all."""
 
     def errors(*texts):
         world = distributed.World(0, len(texts))

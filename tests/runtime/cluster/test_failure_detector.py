@@ -242,7 +242,7 @@ def test_128_ranks(monkeypatch):
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_frozen_rank_that_horovod_waits_for(monkeypatch, capsys, frozen):
-    """As with MPI; a rank that answers is left to Horovod's own time-out."""
+    """MPI waits for a frozen rank; one that answers is left to Horovod's own time-out."""
     monkeypatch.setattr(client, "SAMPLE_WAIT_S", 0.2)
     monkeypatch.setattr(monitor, "_CHECK_INTERVAL_S", 0.05)
     ends = []

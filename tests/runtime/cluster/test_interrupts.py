@@ -23,7 +23,7 @@ def nothing_stays():
 
 
 class Terminated:
-    """Gets a SIGTERM while Python ends its life, where no exception can go on from."""
+    """Gets a SIGTERM in its finalizer, from which no exception propagates."""
 
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -36,7 +36,7 @@ def test_it_ends_the_work_and_leaves_the_tidying_alone():
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(60)
         finally:
-            for _ in range(3):  # of a launcher that tells it all over again
+            for _ in range(3):  # of a launcher that repeats it
                 os.kill(os.getpid(), signal.SIGTERM)
             tidied.append("all")
     assert tidied == ["all"]
@@ -44,7 +44,7 @@ def test_it_ends_the_work_and_leaves_the_tidying_alone():
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_one_that_lands_where_objects_die_comes_again(times, capfd):
-    """There Python prints an exception and goes on."""
+    """There Python prints an exception and continues."""
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt), interrupted_by_sigterm():
         for _ in range(times):

@@ -14,7 +14,7 @@ from runtime.cluster.signals import StopSignal, ignore_sigterm
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds that pass only when a test says so."""
+    """Seconds that pass only when a test advances them."""
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(
         "runtime.cluster.signals.time", SimpleNamespace(monotonic=lambda: clock.now)

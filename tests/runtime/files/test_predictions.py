@@ -27,7 +27,7 @@ def small_blocks(monkeypatch):
 
 
 def scores_of(num_rows: int) -> np.ndarray:
-    """Scores of all magnitudes: also 0, 1, what lies beside them, and subnormal ones."""
+    """Scores of all magnitudes: also 0, 1, their neighbours, and subnormal ones."""
     rng = np.random.default_rng(0)
     bits = rng.integers(0, np.float32(1).view(np.uint32) + 1, num_rows).astype(np.uint32)
     ends = [0, 1, 2, 0x7FFFFF, 0x800000, 0x3F7FFFFF, 0x3F800000, 0x3F000001]
@@ -116,7 +116,7 @@ def test_row_groups(tmp_path, small_blocks):
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_incremental_writing(tmp_path, small_blocks, ending):
-    """What was added is not held in memory."""
+    """Added scores are not held in memory."""
     path = tmp_path / f"a{ending}"
     with open_predictions(path, 100_000) as writer:
         for _ in range(99):
@@ -165,7 +165,7 @@ def test_symbolic_link(tmp_path):
 
 
 class Stopped(BaseException):
-    """As Ctrl-C is."""
+    """A BaseException, as that of Ctrl-C."""
 
 
 @pytest.mark.parametrize("old", [None, b"old"], ids=["new", "old"])
@@ -181,12 +181,12 @@ def test_exception_in_the_block(tmp_path, small_blocks, old, ending, num_added, 
         raise fault
     assert left_in(tmp_path) == ({path.name: old} if old else {})
     del writer
-    assert [str(warning.message) for warning in recwarn] == []  # of files that nobody closed
+    assert [str(warning.message) for warning in recwarn] == []  # of files that were not closed
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_killed_process(tmp_path, root, ending):
-    """And a hidden file: nobody is there to remove it."""
+    """A hidden file stays, which no process removes."""
     path = tmp_path / f"a{ending}"
     path.write_bytes(b"old")
     program = f"""

@@ -77,8 +77,8 @@ def test_which_gpu_it_is(monkeypatch):
         pytest.param("ab", (), id="each its own, as with --gpus-per-task"),
         pytest.param("aa", (1,), id="two on one"),
         pytest.param("abcab", (3, 4), id="five on three"),
-        pytest.param("--", (), id="nobody knows"),
-        pytest.param("-aa", (2,), id="one does not know"),
+        pytest.param("--", (), id="all unknown"),
+        pytest.param("-aa", (2,), id="one unknown"),
     ],
 )
 def test_each_rank_needs_a_gpu_of_its_own(seen, ranks):

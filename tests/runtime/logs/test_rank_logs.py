@@ -25,7 +25,7 @@ rank_logs.check()
 
 
 def program(tmp_path, lines, folder=None, **options):
-    """A process with a log that goes on with `lines`, its output in pipes."""
+    """A process with a log that continues with `lines`, its output in pipes."""
     return subprocess.Popen(
         [sys.executable, "-c", STARTED + lines, str(folder or tmp_path / "logs")],
         cwd=ROOT,
@@ -93,7 +93,7 @@ def test_second_run_and_second_process(tmp_path):
 
 
 def test_signals_to_all_processes_of_a_rank(tmp_path):
-    """As launchers send them: to the group and to all children."""
+    """Signals as launchers send them: to the group and to all children."""
     lines = "signal.signal(signal.SIGTERM, lambda *_: print('SIGTERM'))\n"
     lines += "print('ready', flush=True)\nwhile True: time.sleep(0.01)\n"
     process = program(tmp_path, lines, start_new_session=True)
@@ -139,7 +139,7 @@ def test_full_disk(tmp_path):
 
 
 def test_child_that_keeps_the_output_open(tmp_path):
-    """As multiprocessing's tracker of shared memory, which outlives the process."""
+    """A child like multiprocessing's tracker of shared memory, which outlives the process."""
     lines = "child = subprocess.Popen(['sleep', '300']); print('word' * 9999); rank_logs.stop()\n"
     lines += "print('after', flush=True); child.kill()"
     code, out, err, log = run(tmp_path, lines)
@@ -177,7 +177,7 @@ def test_rank_of_the_launcher(monkeypatch):
 
 
 def test_stop_before_another_program(tmp_path):
-    """As an elastic training does."""
+    """The log ends before an elastic training becomes another program."""
     lines = "print('old'); rank_logs.stop(); assert rank_logs.path() is None\n"
     lines += "os.execv('/bin/echo', ['echo', 'new'])"
     code, out, _, log = run(tmp_path, lines)
