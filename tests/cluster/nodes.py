@@ -105,7 +105,7 @@ class Node:
         self._started: list[subprocess.Popen] = []
 
     def command(self, argv: Sequence[object]) -> list[str]:
-        """Returns the words that run a command inside the node, in the current folder and environment.
+        """Returns words that run a command inside the node, in the current folder and environment.
 
         The command is a child of this one: signals are for `inner`. It is killed with it.
         """

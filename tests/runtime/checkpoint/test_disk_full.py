@@ -1,4 +1,4 @@
-"""A full disk in the middle of a save: the old checkpoints stay complete, and the training reports it.
+"""A full disk during a save: the old checkpoints stay complete, and the training reports it.
 
 The disk is a small tmpfs, which needs root: without, these tests are skipped.
 """
