@@ -30,11 +30,6 @@ def numbered(name: str) -> str:
     return name if names[name] == 1 else f"{name}.{names[name]}"
 
 
-def variable_sizes(sizes: tf.Tensor, hvd: ModuleType, world_size: int) -> tf.Tensor:
-    """Returns an int32 tensor [n], n above 0, that TensorFlow cannot compute in advance."""
-    return sizes if tf.executing_eagerly() else sizes + _unknown_zero(hvd, world_size)
-
-
 def variable_shape(tensor: tf.Tensor, hvd: ModuleType, world_size: int) -> tf.Tensor:
     """Returns the tensor, without a copy, with a shape that TensorFlow cannot compute in advance.
 
@@ -44,7 +39,7 @@ def variable_shape(tensor: tf.Tensor, hvd: ModuleType, world_size: int) -> tf.Te
     if tf.executing_eagerly():
         return tensor
     shape = [1, 1] if tensor.shape.rank == 0 else tf.concat([tf.shape(tensor), [1]], axis=0)
-    return tf.reshape(tensor, shape + _unknown_zero(hvd, world_size))
+    return tf.reshape(tensor, shape + unknown_zero(hvd, world_size))
 
 
 def fixed_shape(result: tf.Tensor, shape: tf.TensorShape | Sequence[int | None]) -> tf.Tensor:
@@ -89,7 +84,8 @@ def from_wire(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.bitcast(tensor, tf.bfloat16) if dtype == tf.bfloat16 else tensor
 
 
-def _unknown_zero(hvd: ModuleType, world_size: int) -> tf.Tensor:
+def unknown_zero(hvd: ModuleType, world_size: int) -> tf.Tensor:
+    """Returns a scalar 0 that TensorFlow cannot compute in advance."""
     size = hvd.size_op()  # stateful, therefore never computed in advance
     _run_independently(size.op)
     return size - world_size

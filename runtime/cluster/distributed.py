@@ -102,7 +102,8 @@ class World:
                 f"all_to_all {name!r}: MPI counts elements in 32 bits, which is too few; "
                 "start with Gloo (horovodrun --gloo), which can, or take smaller batches",
             )
-        splits = compiled.variable_sizes(splits, hvd, self.size)
+        if not tf.executing_eagerly():
+            splits += compiled.unknown_zero(hvd, self.size)
         received, received_splits = hvd.alltoall(
             compiled.to_wire(tensor), splits, name=name, ignore_name_scope=True
         )

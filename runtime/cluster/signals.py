@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
@@ -42,7 +43,7 @@ class StopSignal:
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._previous.items():
             if signal.getsignal(number) == self._receive:
-                _restore(number, handler)
+                signal.signal(number, handler or signal.SIG_DFL)  # None: not installed by Python
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -100,7 +101,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in previous.items():
-            _restore(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)  # None: not installed by Python
         sys.unraisablehook = hook
 
 
@@ -113,15 +114,8 @@ def raise_if_interrupted() -> None:
         raise KeyboardInterrupt
 
 
-def _restore(number: int, handler: Handler) -> None:
-    # None: a handler that was not installed from Python.
-    signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
 def _is_within(frame: FrameType | None, code: CodeType) -> bool:
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    return frame is not None
+    return frame is not None and any(f.f_code is code for f, _ in traceback.walk_stack(frame))
 
 
 def _handles_interrupt() -> bool:

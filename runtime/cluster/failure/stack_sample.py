@@ -4,6 +4,7 @@ import sys
 import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -65,11 +66,7 @@ def sample_stack() -> StackSample:
 
 
 def _stack(frame: FrameType | None) -> list[FrameType]:
-    frames = []
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
-    return frames
+    return [] if frame is None else [frame for frame, _ in traceback.walk_stack(frame)]
 
 
 def _location(stack: list[FrameType]) -> str:
