@@ -264,7 +264,7 @@ def test_closed_stdout(monkeypatch, capsys):
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr(main.setup, "open_run", execute)
-    monkeypatch.setattr(main, "check_paths", lambda config: None)
+    monkeypatch.setattr(main.setup, "check_paths", lambda config: None)
     monkeypatch.setattr(
         os, "dup2", lambda new, old: redirected.append((os.readlink(f"/proc/self/fd/{new}"), old))
     )
