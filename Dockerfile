@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1.7
-# The toolkit for NVIDIA GPUs, on NVIDIA's TensorFlow container; docs/containers.md.
+# The toolkit for NVIDIA GPUs, on NVIDIA's TensorFlow container; docs/how_to/containers.md.
 #
 # TensorFlow 2.15, Horovod (with NCCL and MPI), NumPy, CUDA and Python 3.10 are the container's own and stay as they are: .venv
 # lies on top of them and holds only what the container lacks.

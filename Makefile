@@ -29,7 +29,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup op op-wheel demo test test-ranks test-serve test-cluster test-all lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation bench-serving bench-network clean
+.PHONY: help setup engines serve-setup cluster-setup op op-wheel demo test test-ranks test-serve test-cluster test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation bench-serving bench-network clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -106,6 +106,15 @@ test-cluster: .venv/op .venv/horovod ## run the tests on a SLURM cluster in name
 test-all: $(READY) .venv-serve/installed ## run all tests, the long sweeps too
 	@$(PY) -m pytest tests --long
 
+.venv-docs/installed: requirements/docs.lock
+	@"$(PYTHON)" -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --disable-pip-version-check -qq -r requirements/docs.lock
+	@touch $@
+
+docs: .venv-docs/installed .venv/installed ## build the documentation as a site in build/site
+	@$(PY) -m docs.flag_reference
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+
 lint: .venv/installed ## check style and types
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
 
@@ -164,4 +173,4 @@ lock: ## resolve all requirements and write their locks
 	@bash runtime/setup/lock.sh "$(PYTHON)"
 
 clean: ## remove .venv and the caches (never data/ or runs/)
-	@rm -rf .venv .venv-torch .venv-serve .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	@rm -rf .venv .venv-docs .venv-torch .venv-serve .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains on several machines of a SLURM cluster; see docs/multi_node.md.
+# Trains on several machines of a SLURM cluster; see docs/how_to/slurm.md.
 #
 #     cmd='numactl --interleave=all -- python -u dlrm.py --dataset_path /data/criteo --amp \
 #         --save_checkpoint_path /data/checkpoints --resume auto' \

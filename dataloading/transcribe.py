@@ -3,7 +3,7 @@
     python -m dataloading.transcribe --src_dataset_path data/mine --dst_dataset_path data/records
 
 Rows go through in batches, so memory does not grow with the data; the folder appears when it is
-whole. Split binaries in the usual layout (docs/data_format.md) come back byte by byte.
+whole. Split binaries in the usual layout (docs/reference/file_formats.md) come back byte by byte.
 """
 
 import argparse

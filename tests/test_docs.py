@@ -20,10 +20,15 @@ from typing import NamedTuple
 
 import pytest
 
+from docs import flag_reference
 from tests.forked_python import install_shim
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RESULTS = [ROOT / "benchmarks/README.md", *sorted((ROOT / "benchmarks/results").glob("*.md"))]
+NAVIGATION = re.compile(r"^ +- ([\w/]+\.md)$", re.MULTILINE)
+# Lines of programs' output, in text blocks, may be longer.
+MAX_COLUMNS, MAX_LINES = 120, 250
 # What runs before, or runs, these tests.
 NOT_HERE = re.compile(r"make (setup|test|test-all)|\.venv/bin/python -m pytest .+")
 # Made by `make serve-setup`; without it what needs a server is left out.
@@ -183,12 +188,9 @@ def save_programs(page: Path, home: Path) -> None:
 
 @pytest.mark.long
 def test_pages_in_one_clone(tmp_path, forked_python):
-    """The pages run in the order in which README links to them."""
+    """The pages run in the order of the site."""
     home = copy_of_the_repository(tmp_path / "a clone")
-    linked = re.findall(r"\]\((docs/\w+\.md)\)", (ROOT / "README.md").read_text())
-    pages = [ROOT / "README.md", *(ROOT / name for name in dict.fromkeys(linked))]
-    assert set(pages) == set(PAGES)
-    for page in pages:
+    for page in pages_of_site():
         save_programs(page, home)
         run_blocks(page, blocks(page), home, False, forked_python)
 
@@ -218,8 +220,6 @@ def run_blocks(
     shims = home.with_name("shims")
     if not shims.exists():
         install_shim(shims, python_server)
-    if any("data/criteo/train.txt" in block.script for block in blocks):
-        raw_rows(home / "data/criteo/train.txt")
     for script, is_long in blocks:
         if not runs_here(script) or (is_long and not with_long):
             continue
@@ -253,25 +253,6 @@ def demo_reaches_the_best_auc(home: Path) -> None:
         assert 0 <= summary["best_reachable_auc"] - summary["auc"] < 0.01, run
 
 
-def raw_rows(path: Path) -> None:
-    """Puts 10,000 rows in Criteo's format where docs/criteo.md expects the Kaggle log."""
-    path.parent.mkdir(parents=True)
-    real = ROOT.parent / "shared/data/criteo_kaggle/train_10000.txt"
-    if real.exists():
-        path.symlink_to(real)
-        return
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "preproc.criteo.generate_logs"),
-            *("--output", path.parent / "generated", "--days", "1", "--rows_per_day", "10000"),
-        ],
-        cwd=ROOT,
-        check=True,
-    )
-    (day,) = (path.parent / "generated").iterdir()
-    day.rename(path)
-
-
 def test_flags_of_long_blocks(run_script):
     """Commands that only --long runs have flags that exist."""
     long = [block.script for page in PAGES for block in blocks(page) if block.is_long]
@@ -303,13 +284,59 @@ def test_paths_of_tests():
 def test_languages_of_blocks():
     """A block without a language, or `sh` in place of `bash`, would not be run."""
     for page in PAGES:
-        opened = re.findall(r"^```(.*)$", page.read_text(), re.MULTILINE)[::2]
-        assert set(opened) <= {"bash", "text", "yaml", "python", ""}, page
-        for block in re.findall(r"^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-            assert not re.search(r"^(python|make|\$|pip|horovodrun) ", block, re.MULTILINE), block
+        blocks_of_page = r"^```(.*?)\n(.*?)^```$"
+        for language, block in re.findall(
+            blocks_of_page, page.read_text(), re.MULTILINE | re.DOTALL
+        ):
+            assert language in {"bash", "text", "yaml", "python", ""}, page
+            commands_in_it = re.search(r"^(python|make|\$|pip|horovodrun) ", block, re.MULTILINE)
+            assert language or not commands_in_it, block
 
 
-def test_links():
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def pages_of_site() -> list[Path]:
+    names = NAVIGATION.findall((ROOT / "mkdocs.yml").read_text())
+    return [ROOT / "README.md", *(ROOT / "docs" / name for name in names)]
+
+
+def test_navigation():
+    assert sorted(pages_of_site()) == sorted(PAGES)
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub and MkDocs derive them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading).strip().lower() for heading in headings]
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda page: page.stem)
+def test_links(page):
+    text = page.read_text()
+    links = re.findall(r"\]\(([^):]+)\)", text) + re.findall(r"^\[\w+\]: ([^:\s]+)$", text, re.M)
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_size_of_a_page(page):
+    text = re.sub(r"^```text\n.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert [line for line in text.splitlines() if len(line) > MAX_COLUMNS] == []
+    limit = 150 if page.name == "README.md" else MAX_LINES
+    assert page == flag_reference.PAGE or page.read_text().count("\n") <= limit
+
+
+def test_generated_flags():
+    page = flag_reference.PAGE
+    assert page.read_text() == flag_reference.text(), "run python -m docs.flag_reference"
+
+
+@pytest.mark.skipif(not (ROOT / ".venv-docs/installed").exists(), reason="run make docs")
+def test_site(tmp_path):
+    command = [ROOT / ".venv-docs/bin/mkdocs", "build", "--strict", "--site-dir", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Recommenders at scale" in (tmp_path / "index.html").read_text()

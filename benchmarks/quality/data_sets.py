@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def criteo(data: Path, work: Path) -> Path:
-    """The first 10,000 rows of the Kaggle log as in docs/criteo.md: the last 2,000 test."""
+    """The first 10,000 rows of the Kaggle log; the last 2,000 are the test split."""
     rows = work / "criteo"
     if not rows.exists():
         run(
@@ -25,10 +25,10 @@ def criteo(data: Path, work: Path) -> Path:
 
 
 def shop(data: Path, work: Path) -> Path:
-    """The shop of docs/your_own_data.md, by the page's own program and feature spec."""
+    """The shop of docs/how_to/prepare_data.md, by the page's own program and feature spec."""
     rows, raw = work / "shop", work / "shop_raw"
     if not rows.exists():
-        page = (ROOT / "docs/your_own_data.md").read_text()
+        page = (ROOT / "docs/how_to/prepare_data.md").read_text()
         program, spec = (
             re.search(rf"^{command} <<'END'\n(.*?)^END$", page, re.DOTALL | re.MULTILINE)[1]
             for command in ("mkdir -p data/shop\npython -", "cat > data/shop/feature_spec.yaml")

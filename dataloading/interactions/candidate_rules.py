@@ -1,4 +1,4 @@
-"""Rules of candidate lists ("series"), see `docs/data_format.md`. Needs NumPy only."""
+"""Rules of candidate lists ("series"), see `docs/reference/file_formats.md`. Needs NumPy only."""
 
 import numpy as np
 

@@ -2,7 +2,7 @@
 
 A YAML file next to the data lists the features (`feature_spec`), the files that store them
 (`source_spec`), their use in a model (`channel_spec`) and anything else (`metadata`).
-`docs/data_format.md` describes the format. Needs yaml and NumPy only, never TensorFlow.
+`docs/reference/file_formats.md` describes the format. Needs yaml and NumPy only, never TensorFlow.
 """
 
 import hashlib

@@ -111,7 +111,8 @@ def write_dataset(
         seed: of the teacher and of the samples.
         layout: `spec` with the split_binary files to write, for each of these splits; a chunk's
             samples are spread evenly over its files, and features in no channel are zeros. None:
-            the features of the three channels in our usual layout (`docs/data_format.md`).
+            the features of the three channels in the usual layout
+            (`docs/reference/file_formats.md`).
 
     Returns:
         The spec as written. Its metadata holds the seed and, per split, the samples, the click rate

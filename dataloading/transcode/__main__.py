@@ -4,7 +4,7 @@
         --output data/shop
     python -m dataloading.transcode --input raw --output data/mine --categorify all
 
-`docs/your_own_data.md` explains the simplified feature spec of a folder of raw files.
+`docs/reference/transcode.md` explains the simplified feature spec of a folder of raw files.
 """
 
 import argparse

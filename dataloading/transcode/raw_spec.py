@@ -1,7 +1,7 @@
 """The simplified feature spec of raw data: what `transcode` reads and `gen_csv` writes files for.
 
 It has the sections of a feature spec, with fewer keys: dtypes are optional, a cardinality may be
-`auto` or absent, chunks are CSV or Parquet. `docs/your_own_data.md` describes it.
+`auto` or absent, chunks are CSV or Parquet. `docs/reference/transcode.md` describes it.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Checkpoints: everything that is needed to resume a training, on any number of ranks.
 
-Files are named by table, rows and columns, and not by rank (docs/checkpoints.md has the layout):
+Files are named by table, rows and columns, and not by rank (docs/how_to/resume.md has the layout):
 each rank writes its part and reads what it needs, block by block.
 """
 

@@ -126,7 +126,7 @@ def limited(
         if "OMPI_COMM_WORLD_SIZE" in os.environ:
             hint = (
                 "; Open MPI takes every network interface that is up: name the one that leads to "
-                "the others, --mca btl_tcp_if_include NAME (docs/multi_node.md)"
+                "the others, --mca btl_tcp_if_include NAME (docs/how_to/ssh.md)"
             )
         print(
             f"error: {reason}; look at its output, or wait longer with --rank_timeout_s{hint}",

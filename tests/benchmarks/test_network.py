@@ -256,16 +256,6 @@ def test_missed_targets(passed, limited_ms, missed, rendered):
     assert f"{missed}: MISSED" in str(page)
 
 
-def test_figures_in_the_docs(root):
-    (page,) = (root / "benchmarks/results").glob("network_*.md")
-    _, section = (
-        (root / "docs/multi_node.md").read_text().split("## What to expect from the network")
-    )
-    rows = [line for line in section.splitlines() if line.startswith("|")]
-    assert len(rows) > 20
-    assert set(rows) <= set(page.read_text().splitlines())
-
-
 def test_computed_page(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(network, "why_missing", lambda: "not root")
     output = tmp_path / "page.md"

@@ -13,7 +13,7 @@ from tests.cluster.nodes import ROOT
 from tests.cluster.test_ssh_launchers import kill_trainings, program
 from tests.ranks.conftest import gloo_command
 
-# As docs/multi_node.md advises, but for the seconds.
+# As docs/how_to/elastic.md advises, but for the seconds.
 SSH = "ServerAliveInterval 1\nServerAliveCountMax 3\n"
 
 

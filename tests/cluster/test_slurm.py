@@ -1,4 +1,4 @@
-"""slurm_multinode.sh on a real SLURM with the commands of docs/multi_node.md.
+"""slurm_multinode.sh on a real SLURM with the commands of docs/how_to/slurm.md.
 
 Most questions are asked of trainings on 2 machines x 2 ranks, those about SLURM alone of shells.
 """
@@ -21,7 +21,7 @@ from tests.ranks import paced_training
 from tests.tables import arrays_of
 from tests.test_docs import ROOT, copy_of_the_repository
 
-PAGE = ROOT / "docs/multi_node.md"
+PAGE = ROOT / "docs/how_to/slurm.md"
 ENVIRONMENT = {**VARIABLES, "OMPI_MCA_btl_tcp_if_include": "eth0"}  # as the page says
 RUN_DIR = "runs/slurm"  # of the documented command
 LIMITED = "runs/limited"
@@ -44,7 +44,7 @@ class Documented(NamedTuple):
 
 
 def documented() -> Documented:
-    section = PAGE.read_text().split("\n## SLURM\n")[1].split("\n## ")[0]
+    section = PAGE.read_text().split("\n## Start a job\n")[1].split("\n## ")[0]
     prepare, plain, container = re.findall(r"^```\w+\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     cmd, submit = re.fullmatch(r"(export cmd='.*')\n(sbatch .*)\n", plain, re.DOTALL).groups()
     return Documented(prepare, cmd, submit, container)

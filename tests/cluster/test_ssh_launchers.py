@@ -37,7 +37,7 @@ def container_bridges(nodes):
         node.run(["ip", "link", "delete", "docker0"])
 
 
-# Ranks on each of two machines. Long: as many as docs/multi_node.md starts.
+# Ranks on each of two machines. Long: as many as docs/how_to/ssh.md starts.
 PER_MACHINE = pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.long)])
 
 

@@ -1,4 +1,4 @@
-"""The Dockerfiles, read: files that they copy, versions that they pin, and docs/containers.md."""
+"""The Dockerfiles: files that they copy, versions that they pin, and their page."""
 
 import itertools
 import os
@@ -304,7 +304,7 @@ def test_ignored_files(path, root):
 
 
 def test_arguments_on_the_page(root):
-    page = (root / "docs/containers.md").read_text()
+    page = (root / "docs/how_to/containers.md").read_text()
     arguments = {}
     for name in FILES:
         declared = re.findall(r"^ARG (\w+)", (root / name).read_text(), re.MULTILINE)
@@ -319,7 +319,7 @@ def test_arguments_on_the_page(root):
 
 def test_trainings_on_the_page(root):
     """Process 1 ignores SIGTERM until it has a handler, and Docker waits for 10 seconds only."""
-    page = (root / "docs/containers.md").read_text()
+    page = (root / "docs/how_to/containers.md").read_text()
     commands = [line for line in page.splitlines() if line.startswith("docker run ")]
     trainings = [line for line in commands if "dlrm.py" in line]
     assert len(trainings) >= 4

@@ -1,4 +1,4 @@
-"""What `docs/data_format.md` says about messages and sizes is what the code does."""
+"""What `docs/reference/file_formats.md` says about messages and sizes is what the code does."""
 
 import re
 
@@ -10,7 +10,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 
 @pytest.fixture
 def page(root) -> str:
-    return (root / "docs/data_format.md").read_text()
+    return (root / "docs/reference/file_formats.md").read_text()
 
 
 def test_the_example_spec_is_valid_and_the_shown_error_is_the_real_one(page, tmp_path):
@@ -20,7 +20,7 @@ def test_the_example_spec_is_valid_and_the_shown_error_is_the_real_one(page, tmp
     spec = FeatureSpec.from_yaml(path)
     assert 8 * spec.sample_bytes(spec.source_spec["train"][1]) == 32
     path.write_text(text.replace("user: {dtype: int16", "user: {dtype: int8"))
-    shown = re.search(r"\n    data/tiny/feature_spec.yaml: (.*)\n", page).group(1)
+    shown = re.search(r"\ndata/tiny/feature_spec.yaml: (.*)\n", page).group(1)
     with pytest.raises(ValueError, match=f"{re.escape(shown)}$"):
         FeatureSpec.from_yaml(path)
 
