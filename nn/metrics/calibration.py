@@ -6,16 +6,16 @@ import numpy as np
 
 from runtime.cluster.distributed import World
 
-# Bins of the predicted probability, of equal width: 240 kB, whatever the number of rows.
+# Bins of the predicted probability, of equal width: 240 kB, whatever the number of samples.
 NUM_BINS = 10_000
 
 
 class Reliability(NamedTuple):
-    """Groups of rows of similar prediction, in ascending order.
+    """Groups of samples of similar prediction, in ascending order; each float64 [groups].
 
-    predicted: mean prediction of each group, float64 [groups].
-    observed: share of positives of each group, float64 [groups].
-    mass: rows of each group, or their weight, float64 [groups].
+    predicted: mean prediction of each group.
+    observed: share of positives of each group.
+    mass: samples of each group.
     """
 
     predicted: np.ndarray
@@ -27,31 +27,21 @@ class Calibration:
     """Sums over bins of the predicted probability.
 
     Attributes:
-        sums: float64 [3, NUM_BINS]: weight of the negatives, weight of the positives, and sum of
-            weight x probability of both.
+        sums: float64 [3, NUM_BINS]: negatives, positives, and the sum of the probabilities of both.
     """
 
     def __init__(self, sums: np.ndarray | None = None):
         self.sums = np.zeros([3, NUM_BINS]) if sums is None else sums
 
-    def add(self, positives: np.ndarray, probabilities: np.ndarray, weights: np.ndarray | None):
-        """Adds rows.
-
-        Args:
-            positives: bool [rows].
-            probabilities: float64 [rows], in [0, 1].
-            weights: float [rows]; None for 1.
-        """
+    def add(self, positives: np.ndarray, probabilities: np.ndarray) -> None:
+        """Adds samples: bool [samples], and float64 [samples] in [0, 1]."""
         bins = np.minimum((probabilities * NUM_BINS).astype(np.int64), NUM_BINS - 1)
-        classes = np.bincount(bins + NUM_BINS * positives, weights, 2 * NUM_BINS)
-        weighted = probabilities if weights is None else probabilities * weights
+        classes = np.bincount(bins + NUM_BINS * positives, minlength=2 * NUM_BINS)
         self.sums[:2] += classes.reshape(2, NUM_BINS)
-        self.sums[2] += np.bincount(bins, weighted, NUM_BINS)
+        self.sums[2] += np.bincount(bins, probabilities, NUM_BINS)
 
     def over(self, world: World) -> "Calibration":
         """Returns the sums of all ranks, on every rank; all ranks call it."""
-        if world.size == 1:
-            return self
         (sums,) = world.all_reduce([self.sums], "sum", "metrics.calibration")
         return Calibration(np.asarray(sums))
 
@@ -69,7 +59,7 @@ class Calibration:
     def histogram(self, num_bars: int = 50) -> tuple[float, np.ndarray]:
         """Returns (largest shown probability, share of its class in each bar, [2, num_bars]).
 
-        The range ends where at most 0.1 % of the rows are above, at 1, 0.5, 0.2, 0.1, ...; the
+        The range ends where at most 0.1 % of the samples are above, at 1, 0.5, 0.2, 0.1, ...; the
         last bar holds those, too.
         """
         mass = self.sums[0] + self.sums[1]

@@ -1,38 +1,33 @@
 """Log loss and ROC AUC over a whole evaluation: exact by sorting, or binned in constant memory.
 
-Both accumulators have one interface:
-
-    metrics = make_metrics(auc_thresholds=None)
-    for batch in batches:
-        metrics.update(batch.labels, logits, batch.weights)
-    metrics.result()        # Scores(auc, log_loss, ...)
-    metrics.roc_curve()     # (fpr, tpr), at most 1,000 points
-
-Rows of weight 0 are padding: whatever their label and logit are, they change nothing. Where each of
-several ranks has some of the rows, `nn/metrics/distributed.py` gives all of them the result of all.
+metrics = make_metrics(auc_thresholds=None, world=world)
+for batch in batches:
+    metrics.update(batch.labels, logits, batch.weights > 0)
+metrics.result()        # collective: Scores(auc, log_loss, ...) of the samples of all ranks
+metrics.roc_curve()     # collective: (fpr, tpr), at most 1,000 points
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from nn.metrics.calibration import Calibration
-from nn.metrics.sorted_scores import SortedScores, auc_of, doubled_wins, mass_below, rates
+from runtime.cluster.distributed import World
 
-# Updates with tensors are kept this long before their values are fetched, so that an accelerator is
-# waited for once in 16 batches (16 x 65,536 rows x 12 bytes = 12 MiB are pending).
+# Batches are kept this long before their values are fetched, so that an accelerator is waited for
+# once in 16 batches (16 x 65,536 samples x 12 bytes = 12 MiB are pending).
 _MAX_PENDING_UPDATES = 16
+# Scores that are looked up at once: bounds the temporary memory (8 bytes each).
+_LOOKUP_SCORES = 1 << 20
 
 
 class Scores(NamedTuple):
     """Metrics of an evaluation.
 
-    auc: area under the ROC curve; NaN where it is undefined (labels of one class only); `note`
-        states the reason.
-    log_loss: weighted mean of the binary cross entropy, in nats.
+    auc: area under the ROC curve; NaN if all labels are equal, as `note` states.
+    log_loss: mean binary cross entropy in nats.
     auc_error_bound: |auc - exact auc| is at most this; 0 for the exact accumulator.
-    num_rows: rows of non-zero weight.
+    num_rows: number of samples without padding.
     note: remarks on the metrics, or empty.
     """
 
@@ -47,156 +42,133 @@ class NonFiniteScores(ValueError):
     """The model returned NaN, or infinity where a score must be finite."""
 
 
-def summarize(totals, positive, negative, auc: Callable[[], tuple[float, float]]) -> Scores:
-    """Computes metrics from sums.
-
-    Args:
-        totals: sums of weight * loss, of weights and of rows.
-        positive, negative: rows of each class, or their weight.
-        auc: gives (auc, error bound); called where there are both classes.
-
-    Raises:
-        ValueError: the number of rows is 0.
-    """
-    loss_sum, weight_sum, num_rows = totals
-    if num_rows == 0:
-        raise ValueError(
-            "metrics: there is nothing to evaluate: no row of non-zero weight was added. "
-            "Check that the evaluated mapping has rows."
-        )
-    value, bound, note = float("nan"), 0.0, ""
-    if positive > 0 and negative > 0:
-        value, bound = auc()
-    else:
-        label = 1 if positive > 0 else 0
-        note = f"AUC is undefined, it needs both classes: all {int(num_rows)} labels are {label}"
-    return Scores(value, float(loss_sum / weight_sum), bound, int(num_rows), note)
-
-
 class _Metrics:
-    """Checks and log loss; a subclass keeps what its AUC needs in `_store`.
+    """Checks and log loss; a subclass keeps in `_store` what its AUC needs.
+
+    `update` is local. `result` and `roc_curve` are called by all ranks and return the same on all
+    of them. A rank may have no samples.
 
     Attributes:
-        calibration: receives all rows, too, where it is set before the first one.
+        calibration: receives all samples of this rank if it is set before the first one.
     """
 
-    def __init__(self):
-        # Sum of weight * loss, sum of weights, number of rows: adding two of these merges them.
-        self._totals = np.zeros(3, np.float64)
-        self._pending = []
+    def __init__(self, world: World = World()):
+        self._world = world
+        self._loss_sum = 0.0
+        self._counts = np.zeros(2, np.int64)  # negatives, positives
+        self._pending: list[tuple] = []
+        self._error: ValueError | None = None
         self.calibration: Calibration | None = None
 
     def update(self, labels, logits, weights=None):
-        """Adds a batch.
+        """Adds a batch of this rank.
 
         Args:
             labels: 0 or 1, [batch] or [batch, 1], any dtype, array or eager tensor.
             logits: as many; kept in float32 precision. Infinite ones are allowed, NaN is not.
-            weights: as many, >= 0, or None for 1.0 everywhere.
-
-        Tensors are fetched every 16 updates and when a result is requested, arrays at once: the
-        error for a bad batch of tensors may come some updates later.
+            weights: as many: 1, or 0 for padding, whose label and logit are ignored; None: no
+                padding.
 
         Raises:
-            ValueError: sizes that differ, labels other than 0 and 1, a NaN logit, a negative or
-                non-finite weight.
+            ValueError: sizes that differ, labels or weights other than 0 and 1, or a NaN logit.
+                Batches with tensors are checked up to 16 updates later. Of several ranks, `result`
+                raises the error on all: a rank that left a collective evaluation here would leave
+                the others waiting.
         """
         batch = (labels, logits, weights)
-        if not any(hasattr(part, "numpy") for part in batch):
-            self._add(*batch)
-            return
         self._pending.append(batch)
-        if len(self._pending) >= _MAX_PENDING_UPDATES:
-            self.fetch()
+        has_tensors = any(hasattr(part, "numpy") for part in batch)
+        if not has_tensors or len(self._pending) >= _MAX_PENDING_UPDATES:
+            self._fetch()
 
     def result(self) -> Scores:
-        """Everything added so far. More may be added afterwards.
+        """Returns the metrics of everything added so far; collective. More may be added afterwards.
 
         Raises:
-            ValueError: no row of non-zero weight was added, or a pending batch is bad (see update).
+            ValueError: no samples, or a bad batch on any rank (NonFiniteScores if NaN is all that
+                is bad).
         """
-        self.fetch()
-        return summarize(self._totals, *self._class_weights(), self._auc)
+        loss_sum, counts = self._sums()
+        negatives, positives = counts
+        auc, bound, note = float("nan"), 0.0, ""
+        if negatives and positives:
+            auc, bound = self._auc(counts)
+        else:
+            label = int(positives > 0)
+            note = f"AUC is undefined, it needs both classes: all {sum(counts)} labels are {label}"
+        return Scores(auc, loss_sum / sum(counts), bound, sum(counts), note)
 
     def roc_curve(self, max_points: int = 1000) -> tuple[np.ndarray, np.ndarray]:
-        """(fpr, tpr), float64, from (0, 0) to (1, 1): at most max_points points of the curve,
-        evenly along it.
+        """Returns points evenly along the curve, from (0, 0) to (1, 1); collective.
 
-        The rate of a class that has no rows is NaN at every point.
+        Returns:
+            (fpr, tpr), float64 [max_points] or fewer. The rate of a class without samples is NaN.
 
         Raises:
-            ValueError: max_points below 4, or as in result().
+            ValueError: max_points is below 4, or as in `result`.
         """
-        check_points(max_points)
-        self.result()
-        fpr, tpr = self._rates(max_points)
-        positive, negative = self._class_weights()
-        return (
-            fpr if negative > 0 else np.full_like(fpr, np.nan),
-            tpr if positive > 0 else np.full_like(tpr, np.nan),
+        if max_points < 4:
+            raise ValueError(f"roc_curve: max_points must be at least 4, received {max_points}")
+        _, counts = self._sums()
+        curve = self._rates(max_points, np.maximum(counts, 1))
+        fpr, tpr = (
+            rate if count else np.full_like(rate, np.nan)
+            for rate, count in zip(curve, counts, strict=True)
         )
+        return fpr, tpr
 
-    def fetch(self):
-        """Waits for the pending batches and adds them.
-
-        Raises:
-            ValueError: one of them is bad (see update).
-        """
+    def _fetch(self) -> None:
+        """Waits for the pending batches and adds them."""
         pending, self._pending = self._pending, []
-        for batch in pending:
-            self._add(*batch)
+        try:
+            for batch in pending:
+                self._add(*batch)
+        except ValueError as error:
+            if self._world.size == 1:
+                raise
+            self._error = self._error or error
 
-    def sums(self) -> tuple[list[float], list[int | float]]:
-        """([sums of weight * loss, of weights, of rows], [negatives, positives]) fetched so far."""
-        positive, negative = self._class_weights()
-        return self._totals.tolist(), [negative, positive]
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Arrays from which `merge` of another accumulator of the same kind continues.
-
-        Every kind has "totals": float64 [3], the sums of weight * loss, of weights and of rows.
-        Exact: "positive_scores" and "negative_scores", float32 [rows of the class], in any order,
-            and "positive_weights", "negative_weights", float32 of the same length, or [0] where
-            every weight is 1.
-        Binned: "histogram", float64 [2, num_bins], the weights of negatives and positives; the
-            states of many ranks may be summed element by element and merged once.
-        """
-        self.fetch()
-        return {"totals": self._totals.copy(), **self._kept()}
-
-    def merge(self, state: dict[str, np.ndarray]):
-        """Adds everything that a state() holds.
-
-        Raises:
-            ValueError: the state of another kind of accumulator, or with another number of bins.
-        """
-        self.fetch()
-        own = self._shapes(self._kept())
-        received = self._shapes({name: array for name, array in state.items() if name != "totals"})
-        if own != received:
+    def _sums(self) -> tuple[float, list[int]]:
+        """Returns the sum of losses and (negatives, positives) of all ranks; collective."""
+        self._fetch()
+        own = {
+            "error": self._error and str(self._error),
+            "non_finite": isinstance(self._error, NonFiniteScores),
+            "loss": self._loss_sum,
+            "counts": self._counts.tolist(),
+        }
+        ranks = self._world.gather_objects(own, "metrics.sums")
+        _raise_joint_error(ranks)
+        counts = [sum(rank["counts"][label] for rank in ranks) for label in (0, 1)]
+        if not any(counts):
             raise ValueError(
-                f"metrics: a state of {received} cannot be merged into one of {own}: "
-                "use the same --auc_thresholds everywhere"
+                "metrics: there is nothing to evaluate: no sample of non-zero weight was added. "
+                "Check that the evaluated split has samples."
             )
-        self._merge(state)
-        self._totals += state["totals"]
+        return sum(rank["loss"] for rank in ranks), counts
 
-    def _add(self, labels, logits, weights):
-        labels, logits = np.asarray(labels).reshape(-1), np.asarray(logits).reshape(-1)
-        weights = None if weights is None else np.asarray(weights, np.float32).reshape(-1)
-        sizes = [labels.size, logits.size] + ([] if weights is None else [weights.size])
+    def _over_ranks(self, values: np.ndarray, name: str) -> np.ndarray:
+        """Returns the sum over ranks; TensorFlow is not needed in a world of one."""
+        if self._world.size == 1:
+            return values
+        return np.asarray(self._world.all_reduce([values], "sum", name)[0])
+
+    def _add(self, labels, logits, weights) -> None:
+        columns = [
+            np.asarray(part).reshape(-1) for part in (labels, logits, weights) if part is not None
+        ]
+        sizes = [column.size for column in columns]
         if len(set(sizes)) > 1:
             raise ValueError(
                 "metrics: labels, logits and weights must have the same number of rows, "
                 f"received {sizes}"
             )
-        if weights is not None and not (weights == 1).all():
-            if not ((weights >= 0) & (weights < np.inf)).all():
-                raise ValueError("metrics: weights must be finite and not negative")
-            rows = weights > 0
-            labels, logits, weights = labels[rows], logits[rows], weights[rows]
-        if weights is not None and (weights == 1).all():
-            weights = None
+        labels, logits = columns[:2]
+        if weights is not None and not (columns[2] == 1).all():
+            is_sample = columns[2] == 1
+            if not (is_sample | (columns[2] == 0)).all():
+                raise ValueError("metrics: weights must be 1, or 0 for padding")
+            labels, logits = labels[is_sample], logits[is_sample]
         positives = labels == 1
         if not (positives | (labels == 0)).all():
             wrong = labels[~(positives | (labels == 0))][0]
@@ -214,25 +186,27 @@ class _Metrics:
         z = logits.astype(np.float64)
         exp_neg_abs = np.exp(-np.abs(z))
         losses = np.maximum(np.where(positives, -z, z), 0) + np.log1p(exp_neg_abs)
-        if weights is None:
-            sums = losses.sum(), losses.size, losses.size
-        else:
-            sums = losses @ weights.astype(np.float64), weights.sum(dtype=np.float64), losses.size
-        self._totals += sums
+        self._loss_sum += float(losses.sum())
+        self._counts += np.bincount(positives, minlength=2)
         if self.calibration is not None:
-            self.calibration.add(positives, _sigmoid(z, exp_neg_abs), weights)
-        self._store(positives, logits, weights, exp_neg_abs)
+            self.calibration.add(positives, _sigmoid(z, exp_neg_abs))
+        self._store(positives, logits, exp_neg_abs)
 
-    @staticmethod
-    def _shapes(kept):
-        """Returns what must be equal in two states: names and, where the size is fixed, shapes."""
-        return {
-            name: array.shape if array.ndim > 1 else "any length" for name, array in kept.items()
-        }
+
+def _raise_joint_error(ranks: list[dict]) -> None:
+    """Raises the first rank's error if any rank has one."""
+    failed = [rank for rank, own in enumerate(ranks) if own["error"] is not None]
+    if not failed:
+        return
+    text = f"rank {failed[0]}: {ranks[failed[0]]['error']}"
+    if len(failed) > 1:
+        text += f" ({len(failed)} of {len(ranks)} ranks have an error)"
+    diverged = all(ranks[rank]["non_finite"] for rank in failed)
+    raise NonFiniteScores(text) if diverged else ValueError(text)
 
 
 def _sigmoid(z, exp_neg_abs):
-    """1 / (1 + exp(-z)), for a negative z exp(z) / (1 + exp(z))."""
+    """Returns 1 / (1 + exp(-z)), for a negative z exp(z) / (1 + exp(z))."""
     return np.where(z >= 0, 1.0, exp_neg_abs) / (1 + exp_neg_abs)
 
 
@@ -240,155 +214,116 @@ class ExactMetrics(_Metrics):
     """AUC = P(score of a positive > score of a negative) + P(equal) / 2, over all pairs
     (Mann-Whitney U).
 
-    Keeps 4 bytes per row (8 with weights other than 0 and 1, 16 after a result); result() takes as
-    much again while it joins a class and keeps the scores sorted. The classes are sorted apart
-    (np.sort on float32, in place) and the smaller is looked up in the larger; the pairs are counted
-    in integers, so the
-    result is exact to the last rounding and does not depend on the order of the rows. On one core
-    with AVX512, 10 million rows: result() takes 0.1 s (3 % positives) to 0.4 s (50 %), with real
-    weights 0.8 s; an argsort of them alone 0.5 s, scikit-learn 3.7 s.
+    Every rank sorts its scores and gets those of the rarer class of all ranks, which are looked up
+    in its own scores of the other class. Pairs are counted in integers: the result is exact to the
+    last rounding and depends neither on the order of the samples nor on the number of ranks.
+
+    Memory: 4 bytes per sample of this rank, 8 while they are joined, and 8 per sample of the rarer
+    class of all ranks.
     """
 
-    def __init__(self):
-        super().__init__()
-        # Per class (negative, positive): chunks (scores float32 [n], weights float32 [n] or None
-        # for ones).
-        self._chunks = [[], []]
-        self._sorted: list[SortedScores | None] = [None, None]
+    def __init__(self, world: World = World()):
+        super().__init__(world)
+        self._chunks = [[np.empty(0, np.float32)], [np.empty(0, np.float32)]]  # by label
 
-    def _store(self, positives, logits, weights, exp_neg_abs):
-        for label, rows in enumerate((~positives, positives)):
-            self._append(label, logits[rows], None if weights is None else weights[rows])
+    def _store(self, positives, logits, exp_neg_abs):
+        for chunks, rows in zip(self._chunks, (~positives, positives), strict=True):
+            chunks.append(logits[rows])
 
-    def _append(self, label, scores, weights):
-        if scores.size:
-            self._chunks[label].append((scores, weights))
-            self._sorted[label] = None
-
-    def _joined(self, label):
-        """(scores, weights or None) of a class, which becomes its only chunk."""
+    def _sorted(self, label: int) -> np.ndarray:
+        """Returns this rank's scores of a class, ascending; they become its only chunk."""
         chunks = self._chunks[label]
-        if not chunks:
-            return np.empty(0, np.float32), None
         if len(chunks) > 1:
-            weights = None
-            if any(w is not None for _, w in chunks):
-                weights = np.concatenate([np.ones_like(s) if w is None else w for s, w in chunks])
-            chunks[:] = [(np.concatenate([s for s, _ in chunks]), weights)]
+            chunks[:] = [np.concatenate(chunks)]
+            chunks[0].sort()
         return chunks[0]
 
-    def sorted_scores(self, label: int) -> SortedScores:
-        """The rows of class 0 or 1 that were fetched so far."""
-        if self._sorted[label] is None:
-            scores, weights = self._joined(label)
-            if weights is None:
-                scores.sort()
-                self._sorted[label] = SortedScores(scores)
-            else:
-                order = np.argsort(scores)
-                scores, weights = scores[order], weights[order]
-                self._chunks[label] = [(scores, weights)]
-                cumulative = np.concatenate(([0.0], np.cumsum(weights, dtype=np.float64)))
-                self._sorted[label] = SortedScores(scores, cumulative)
-        return self._sorted[label]
+    def _gather(self, scores: np.ndarray, name: str) -> np.ndarray:
+        """Returns ascending scores of all ranks."""
+        if self._world.size == 1:
+            return scores
+        return np.sort(np.asarray(self._world.all_gather(scores, name)))
 
-    def _class_weights(self):
-        return [
-            sum(
-                s.size if w is None else float(w.sum(dtype=np.float64))
-                for s, w in self._chunks[label]
-            )
-            for label in (1, 0)
-        ]
+    def _auc(self, counts):
+        rarer = int(counts[1] <= counts[0])
+        others = self._sorted(1 - rarer)
+        scores = self._gather(self._sorted(rarer), "metrics.scores")
+        lower = 0  # 2 x the pairs in which the rarer class has the higher score + ties
+        for start in range(0, len(scores), _LOOKUP_SCORES):
+            part = scores[start : start + _LOOKUP_SCORES]
+            for side in ("left", "right"):
+                lower += np.searchsorted(others, part, side).sum().item()
+        lower = sum(self._world.gather_objects(lower, "metrics.pairs"))
+        num_pairs = counts[0] * counts[1]
+        wins = lower if rarer else 2 * num_pairs - lower
+        return wins / (2 * num_pairs), 0.0
 
-    def _auc(self):
-        positive, negative = self._class_weights()
-        wins = doubled_wins([self.sorted_scores(1)], [self.sorted_scores(0)])
-        return auc_of(wins, positive, negative), 0.0
-
-    def _rates(self, max_points):
-        classes = [self.sorted_scores(label) for label in (0, 1)]
+    def _rates(self, max_points, counts):
         half = (max_points - 2) // 2
-        picked = [
-            scores[np.linspace(0, len(scores) - 1, min(half, len(scores))).astype(np.int64)]
-            for scores, _ in classes
-        ]
+        picked = []
+        for label in (0, 1):
+            own = _evenly_spaced(self._sorted(label), half)
+            picked.append(_evenly_spaced(self._gather(own, f"metrics.curve.{label}"), half))
         thresholds = np.unique(np.concatenate(picked))[::-1]
-        fpr, tpr = (rates(mass_below([rows], thresholds), rows.total) for rows in classes)
-        return fpr, tpr
+        below = np.stack([np.searchsorted(self._sorted(label), thresholds) for label in (0, 1)])
+        rates = 1 - self._over_ranks(below, "metrics.below") / counts[:, np.newaxis]
+        return np.pad(rates, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
 
-    def _kept(self):
-        kept = {}
-        for name, label in (("positive", 1), ("negative", 0)):
-            scores, weights = self._joined(label)
-            kept[f"{name}_scores"] = scores.copy()
-            kept[f"{name}_weights"] = np.empty(0, np.float32) if weights is None else weights.copy()
-        return kept
 
-    def _merge(self, state):
-        for name, label in (("positive", 1), ("negative", 0)):
-            scores, weights = state[f"{name}_scores"], state[f"{name}_weights"]
-            self._append(label, scores.copy(), weights.copy() if weights.size else None)
+def _evenly_spaced(values: np.ndarray, count: int) -> np.ndarray:
+    """Returns at most `count` of the values, evenly spaced from the first to the last."""
+    return values[np.linspace(0, len(values) - 1, min(count, len(values))).astype(np.int64)]
 
 
 class BinnedMetrics(_Metrics):
-    """AUC from a histogram of sigmoid(logit) with num_bins equal bins, in constant memory (16 bytes
-    a bin).
+    """AUC from a histogram of sigmoid(logit) with equal bins, in constant memory (16 bytes a bin).
 
     The area is that of trapezoids between the ROC points at the bins' edges: a positive and a
-    negative in one bin count half. So |auc - exact| <= 1/2 sum_b P_b N_b / (P N), which result()
-    returns as auc_error_bound; it falls as 1 / num_bins, and slower where the probabilities crowd
-    into few bins. The log loss is exact.
+    negative in one bin count half. So |auc - exact| <= 1/2 sum_b P_b N_b / (P N), which is returned
+    as auc_error_bound; it falls as 1 / num_bins, and slower where the probabilities crowd into few
+    bins. The log loss is exact.
+
+    Args:
+        num_bins: number of bins, at least 2.
+        world: the ranks.
     """
 
-    def __init__(self, num_bins: int):
+    def __init__(self, num_bins: int, world: World = World()):
         if num_bins < 2:
             raise ValueError(
                 "--auc_thresholds must be at least 2, or None for the exact AUC, "
                 f"received {num_bins}"
             )
-        super().__init__()
+        super().__init__(world)
         self._histogram = np.zeros((2, num_bins), np.float64)
 
-    def _store(self, positives, logits, weights, exp_neg_abs):
+    def _store(self, positives, logits, exp_neg_abs):
         num_bins = self._histogram.shape[1]
         probabilities = _sigmoid(logits, exp_neg_abs)
         bins = np.minimum((probabilities * num_bins).astype(np.int64), num_bins - 1)
         bins += num_bins * positives
-        self._histogram += np.bincount(bins, weights, 2 * num_bins).reshape(2, num_bins)
+        self._histogram += np.bincount(bins, minlength=2 * num_bins).reshape(2, num_bins)
 
-    def _class_weights(self):
-        negative, positive = self._histogram.sum(axis=1).tolist()
-        return positive, negative
-
-    def _auc(self):
-        negatives, positives = self._histogram
+    def _auc(self, counts):
+        negatives, positives = self._over_ranks(self._histogram, "metrics.bins")
         pairs = positives.sum() * negatives.sum()
         ties = float(positives @ negatives / pairs)
         negatives_below = np.cumsum(negatives) - negatives
         return float(positives @ negatives_below / pairs) + ties / 2, ties / 2
 
-    def _rates(self, max_points):
-        falling = self._histogram[:, ::-1]
-        total = np.maximum(falling.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        fpr, tpr = np.concatenate((np.zeros((2, 1)), np.cumsum(falling, axis=1) / total), axis=1)
+    def _rates(self, max_points, counts):
+        falling = self._over_ranks(self._histogram, "metrics.bins")[:, ::-1]
+        rates = np.cumsum(falling, axis=1) / counts[:, np.newaxis]
+        fpr, tpr = np.pad(rates, ((0, 0), (1, 0)))
         along = fpr + tpr
         picked = np.unique(np.searchsorted(along, np.linspace(0, along[-1], max_points)))
         return fpr[picked], tpr[picked]
 
-    def _kept(self):
-        return {"histogram": self._histogram.copy()}
 
-    def _merge(self, state):
-        self._histogram += state["histogram"]
-
-
-def make_metrics(auc_thresholds: int | None = None) -> ExactMetrics | BinnedMetrics:
-    """The accumulator that `--auc_thresholds` asks for: None is exact, N >= 2 is N bins."""
-    return ExactMetrics() if auc_thresholds is None else BinnedMetrics(auc_thresholds)
-
-
-def check_points(max_points: int) -> None:
-    """Refuses too few points for a ROC curve."""
-    if max_points < 4:
-        raise ValueError(f"roc_curve: max_points must be at least 4, received {max_points}")
+def make_metrics(
+    auc_thresholds: int | None = None, world: World = World()
+) -> ExactMetrics | BinnedMetrics:
+    """Returns the accumulator for `--auc_thresholds`: None is exact, N >= 2 is N bins."""
+    if auc_thresholds is None:
+        return ExactMetrics(world)
+    return BinnedMetrics(auc_thresholds, world)

@@ -1,4 +1,4 @@
-"""Metrics of a model over every row of a data set."""
+"""Metrics of a model over every sample of a data set."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from nn.metrics.calibration import Calibration
 from nn.metrics.classification import make_metrics
-from nn.metrics.distributed import over_ranks
 from runtime.cluster.distributed import World
 from runtime.cluster.failure import stack_sample
 from runtime.logs import plots
@@ -61,12 +60,10 @@ class DatasetEvaluator:
 
     @property
     def num_batches(self) -> int:
-        """Batches of an evaluation."""
         return self.dataset.num_batches
 
     @property
     def split(self) -> str:
-        """Name of the split that is evaluated."""
         return self.dataset.split
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
@@ -111,22 +108,17 @@ class ClickEvaluator(DatasetEvaluator):
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
         """Yields "auc", "log_loss" and, with bins, "auc_error_bound"; see the base class."""
         self._curve = None
-        own = make_metrics(self._auc_thresholds)
-        own.calibration = Calibration()
-        metrics = over_ranks(own, self._world)
+        metrics = make_metrics(self._auc_thresholds, self._world)
+        metrics.calibration = Calibration()
         iterator = iter(self.dataset.dataset())
-        for _ in range(self.dataset.num_batches):
+        for _ in range(self.num_batches):
             if stopped():
                 return
             metrics.update(*self._scorer.score_next(iterator))
             stack_sample.record_progress()
         scores = metrics.result()
-        self.calibration = own.calibration.over(self._world)
-        if self._world.size == 1:
-            self._curve = metrics.roc_curve
-        else:  # now, because the chief draws alone: three small messages, no score is sent
-            curve = metrics.roc_curve()
-            self._curve = lambda: curve
+        self.calibration = metrics.calibration.over(self._world)
+        self._curve = metrics.roc_curve()  # now: it is collective, and the chief draws alone
         self.note = scores.note
         yield "auc", scores.auc
         yield "log_loss", scores.log_loss
@@ -137,16 +129,16 @@ class ClickEvaluator(DatasetEvaluator):
         """Draws ROC curve, calibration and scores of the last evaluation; see the base class."""
         if self._curve is None:
             return []
-        fpr, tpr = self._curve()
-        reliability, (largest, bars) = self.calibration.reliability(), self.calibration.histogram()
+        fpr, tpr = self._curve
+        largest, shares = self.calibration.histogram()
         path = folder / "roc.png"
         plots.draw(
             "evaluation",
             path,
             split=self.split,
             roc={"fpr": fpr, "tpr": tpr, "auc": metrics["auc"]},
-            reliability=reliability._asdict(),
-            histogram={"largest": largest, "shares": bars},
+            reliability=self.calibration.reliability()._asdict(),
+            histogram={"largest": largest, "shares": shares},
         )
         return [path]
 
@@ -164,17 +156,14 @@ class HeldOutAndTrainEvaluator:
 
     @property
     def num_batches(self) -> int:
-        """Batches of an evaluation."""
         return self._held_out.num_batches + self._training.num_batches
 
     @property
     def split(self) -> str:
-        """Name of the held-out split."""
         return self._held_out.split
 
     @property
     def note(self) -> str:
-        """Remarks on the metrics."""
         training = self._training.note and f"training rows: {self._training.note}"
         return "; ".join(note for note in (self._held_out.note, training) if note)
 

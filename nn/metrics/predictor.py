@@ -1,4 +1,4 @@
-"""Click probabilities of every row of a data set, in the order of its rows."""
+"""Click probabilities of every sample of a data set, in their order."""
 
 from collections.abc import Iterator
 
@@ -10,30 +10,26 @@ from runtime.cluster.distributed import World
 
 
 def predict(model, dataset, world: World | None = None) -> Iterator[np.ndarray]:
-    """Runs over the data set once; yields sigmoid(logit) of each real row, batch by batch.
-
-    Every rank must take every item: each is a collective, one message of 4 bytes per row.
+    """Scores a data set once; collective: every rank must take every item.
 
     Args:
         model: `model(inputs) -> logits [batch, 1]`.
         dataset: `num_batches`, the same on all ranks, and `dataset() -> tf.data.Dataset` of
             batches, with labels or without. Each rank has its share of a global batch, in the order
             of ranks.
-        world: the ranks that share the rows; None is one process.
+        world: the ranks that share the samples; None: one process.
 
     Yields:
-        float32 [rows of the global batch] on rank 0, computed in float32 and without padding;
-        float32 [0] on the other ranks.
+        sigmoid(logit), float32 [samples of the global batch] on rank 0, without padding; float32
+        [0] on the other ranks.
 
     Raises:
-        NonFiniteScores: on every rank, at the first global batch with a logit that is NaN or
-            infinite; the message has the row.
+        NonFiniteScores: on every rank: a logit is NaN or infinite.
     """
     world = world or World()
 
     @tf.function(reduce_retracing=True, autograph=False)
     def score_next(iterator) -> tf.Tensor:
-        """Scores [real rows] of this rank's next batch; NaN where the logit is not finite."""
         batch = iterator.get_next()
         logits = tf.reshape(tf.cast(model(batch.inputs), tf.float32), [-1])
         # The sigmoid of infinity is 1, a score like any other.

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from nn.metrics.classification import BinnedMetrics
-from nn.metrics.distributed import over_ranks
 from nn.metrics.evaluator import DatasetEvaluator
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from runtime.cluster.distributed import World
@@ -44,7 +43,7 @@ class HitRateEvaluator(DatasetEvaluator):
         """
         length = self.dataset.series_length
         # Only the log loss is used: the least number of bins.
-        losses = over_ranks(BinnedMetrics(2), self._world)
+        losses = BinnedMetrics(2, self._world)
         counts = np.zeros(length, np.int64)
         waiting = None
         for batch in self.dataset.dataset():

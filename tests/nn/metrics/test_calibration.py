@@ -10,10 +10,9 @@ from tests.nn.embedding.fake_world import run_threads
 from tests.nn.metrics.test_evaluator import first_numerical, generated
 
 
-def added(positives, probabilities, weights=None):
+def added(positives, probabilities):
     calibration = Calibration()
-    weights = None if weights is None else np.array(weights)
-    calibration.add(np.array(positives, bool), np.array(probabilities), weights)
+    calibration.add(np.array(positives, bool), np.array(probabilities))
     return calibration
 
 
@@ -23,13 +22,6 @@ def test_groups_by_hand():
     np.testing.assert_allclose(found.predicted, [0.15, 0.8])
     np.testing.assert_allclose(found.observed, [0.5, 1.0])
     np.testing.assert_array_equal(found.mass, [2, 2])
-
-
-def test_weights_are_numbers_of_rows():
-    found = added([0, 1, 1], [0.1, 0.1, 0.9], [3.0, 1.0, 2.0]).reliability(2)
-    np.testing.assert_allclose(found.predicted, [0.1, 0.9])
-    np.testing.assert_allclose(found.observed, [0.25, 1.0])
-    np.testing.assert_array_equal(found.mass, [4, 2])
 
 
 def test_equal_predictions_are_one_group():

@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nn.metrics.classification import BinnedMetrics, ExactMetrics, NonFiniteScores
-from nn.metrics.distributed import MetricsOverRanks, group_equal, over_ranks
-from nn.metrics.sorted_scores import SortedScores, doubled_wins, mass_below
-from runtime.cluster.distributed import World
 from tests.nn.embedding.fake_world import run_threads
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 4])
 KINDS = pytest.mark.parametrize(
-    "make", [ExactMetrics, lambda: BinnedMetrics(1000)], ids=["exact", "binned"]
+    "make",
+    [ExactMetrics, lambda *world: BinnedMetrics(1000, *world)],
+    ids=["exact", "binned"],
 )
 
 
@@ -24,7 +23,7 @@ def scores_of_ranks(size, make, rows_of_rank, batch_size=7):
     """What `result()` gives or raises on each rank; rows are (labels, logits, weights or None)."""
 
     def run(world):
-        metrics = over_ranks(make(), world)
+        metrics = make(world)
         labels, logits, weights = rows_of_rank[world.rank]
         for start in range(0, len(labels), batch_size):
             rows = slice(start, start + batch_size)
@@ -51,7 +50,7 @@ def random_rows(num_rows, seed=0, decimals=None, weighted=False, positive_fracti
     logits = (rng.normal(size=num_rows) + labels).astype(np.float32)
     if decimals is not None:
         logits = logits.round(decimals)
-    weights = rng.choice([0, 0.5, 1, 3], num_rows).astype(np.float32) if weighted else None
+    weights = rng.choice([0, 1, 1, 1], num_rows).astype(np.float32) if weighted else None
     return labels, logits, weights
 
 
@@ -72,15 +71,6 @@ def test_hand_computed_on_two_ranks():
     assert results[0].auc == 3.5 / 4 and results[0].num_rows == 4 and results[0].note == ""
     expected = 2 * (math.log(1 + math.exp(-1)) + math.log(2)) / 4
     assert results[0].log_loss == pytest.approx(expected, rel=1e-15)
-
-
-def test_hand_computed_weights_on_two_ranks():
-    # A positive of weight 2: above a negative of weight 3 (6), tied with one of weight 1 (2 / 2).
-    # The rank of the latter has no weights other than 1.
-    ranks = [([1, 0], [0.5, -0.5], [2, 3]), ([0], [0.5], None)]
-    results = scores_of_ranks(2, ExactMetrics, ranks)
-    assert_same_everywhere(results)
-    assert results[0].auc == (6 + 1) / 8
 
 
 @SIZES
@@ -115,8 +105,8 @@ def test_weighted_auc_is_that_of_one_rank(size, decimals):
 def test_binned_scores_are_those_of_one_rank(size, weighted):
     rows = random_rows(3000, 3, weighted=weighted)
 
-    def make():
-        return BinnedMetrics(50)
+    def make(*world):
+        return BinnedMetrics(50, *world)
 
     expected = one_accumulator(make, [rows]).result()
     results = scores_of_ranks(size, make, spread(rows, size, uneven=True))
@@ -194,7 +184,7 @@ def test_an_infinite_loss_is_infinite_on_all_ranks():
 
 def bad_updates(world, make, bad_batches, as_tensors):
     """Rank by rank a list of bad batches, each among good ones; nothing may be raised by them."""
-    metrics = MetricsOverRanks(make(), world)
+    metrics = make(world)
     for batch in [([1, 0], [0.0, 1.0]), *bad_batches[world.rank], ([1, 0], [0.0, 1.0])]:
         metrics.update(*([tf.constant(part) for part in batch] if as_tensors else batch))
     return metrics.result()
@@ -224,16 +214,11 @@ def test_errors_of_several_ranks(make):
         assert str(error).startswith("rank 0: metrics: labels must be 0 or 1, received 7")
 
 
-def test_a_world_of_one_is_the_accumulator_itself():
-    metrics = ExactMetrics()
-    assert over_ranks(metrics, World()) is metrics
-
-
 def test_rows_may_be_added_after_a_result():
     rows = random_rows(600, decimals=1)
 
     def run(world):
-        metrics = over_ranks(ExactMetrics(), world)
+        metrics = ExactMetrics(world)
         own = [column[world.rank :: world.size] for column in rows[:2]]
         metrics.update(*(column[:50] for column in own))
         first = metrics.result(), metrics.roc_curve()
@@ -247,86 +232,9 @@ def test_rows_may_be_added_after_a_result():
     assert results[0].auc == one_accumulator(ExactMetrics, [rows]).result().auc
 
 
-def largest_range(size, rows_of_rank):
-    """Received scores and masses of the rank with most, and which collectives there were."""
-
-    def run(world):
-        received = []
-        send = world.all_to_all
-        world.all_to_all = lambda *args: received.append(send(*args)) or received[-1]
-        metrics = over_ranks(ExactMetrics(), world)
-        metrics.update(*rows_of_rank[world.rank])
-        metrics.result()
-        return sum(len(values) for values, _ in received), set(world.calls)
-
-    received, names = zip(*run_threads(size, run), strict=True)
-    return max(received), names[0]
-
-
-@pytest.mark.parametrize("skewed", [False, True], ids=["same", "sorted"])
-def test_ranges_are_even(skewed):
-    """Also where each rank has scores of its own: rank 0 the lowest, rank 3 the highest."""
-    labels, logits, _ = random_rows(40_000)
-    if skewed:
-        logits = np.sort(logits)
-    ranks = [(labels[r * 10_000 :][:10_000], logits[r * 10_000 :][:10_000]) for r in range(4)]
-    largest, names = largest_range(4, ranks)
-    assert largest < 10_000 * 1.05
-    assert not any("grouped" in name for name in names)
-
-
-def test_heavy_ties_travel_together():
-    """Half of all rows have one score, the others are different."""
-    labels, logits, _ = random_rows(40_000)
-    logits[::2] = 0.25
-    ranks = [(labels[r::4], logits[r::4]) for r in range(4)]
-    ranks = [spread((*rows, None), 1)[0][:2] for rows in ranks]
-    largest, _ = largest_range(4, ranks)
-    assert largest < 10_000
-    constant = [(labels[r::4], np.zeros(10_000)) for r in range(4)]
-    largest, _ = largest_range(4, constant)
-    assert largest == 4 * 2 * 2  # of 4 ranks, 2 classes: score and mass
-
-
-def test_equal_scores_are_grouped():
-    rows = SortedScores(np.array([-1, -1, -1, 0, 0, 0, 0, 2], np.float32))
-    singles, (scores, masses) = group_equal(rows, weighted=False)
-    assert singles.tolist() == [-1, -1, -1, 2]
-    assert (scores.tolist(), masses.tolist(), masses.dtype) == ([0], [4], np.int64)
-    singles, (scores, masses) = group_equal(rows, weighted=True)
-    assert singles.size == 0 and scores.tolist() == [-1, 0, 2] and masses.tolist() == [3, 4, 1]
-    assert masses.dtype == np.float64
-    singles, _ = group_equal(SortedScores(rows.scores[:4]), weighted=False)
-    assert singles.tolist() == [-1, -1, -1, 0]
-    halves = SortedScores(np.array([1, 1, 3], np.float32), np.array([0, 0.5, 2.5, 3]))
-    _, (scores, masses) = group_equal(halves, weighted=True)
-    assert (scores.tolist(), masses.tolist()) == ([1, 3], [2.5, 0.5])
-    for weighted in (False, True):
-        singles, (scores, masses) = group_equal(SortedScores(rows.scores[:0]), weighted)
-        assert singles.size == scores.size == masses.size == 0
-
-
-def test_pairs_of_several_parts_by_hand():
-    positives = [
-        SortedScores(np.array([1, 3], np.float32)),
-        SortedScores(np.array([2, 3], np.float32), np.array([0, 5, 7])),
-    ]
-    negatives = [SortedScores(np.array([2], np.float32), np.array([0, 4]))]
-    # 3 x 4 pairs are won (score 3), 5 x 4 are ties (score 2).
-    assert doubled_wins(positives, negatives) == 2 * 12 + 20
-    assert doubled_wins(negatives, positives) == 2 * 4 + 20
-    assert mass_below(positives, np.array([2.0, 3.0]), "left").tolist() == [1, 6]
-    assert mass_below(positives, np.array([2.0, 3.0]), "right").tolist() == [6, 9]
-
-
-def test_pairs_beyond_64_bits_are_counted():
-    tied = [SortedScores(np.zeros(1, np.float32), np.array([0, 2**40]))]
-    assert doubled_wins(tied, tied) == 2**80
-
-
 def curves_of_ranks(size, make, rows_of_rank, max_points):
     def run(world):
-        metrics = over_ranks(make(), world)
+        metrics = make(world)
         metrics.update(*rows_of_rank[world.rank])
         return metrics.roc_curve(max_points)
 
@@ -377,8 +285,8 @@ def test_the_rate_of_a_class_without_rows_is_nan(make, label):
 def test_the_binned_curve_is_that_of_one_rank():
     rows = random_rows(3000)
 
-    def make():
-        return BinnedMetrics(200)
+    def make(*world):
+        return BinnedMetrics(200, *world)
 
     expected = one_accumulator(make, [rows]).roc_curve(100)
     for curve in curves_of_ranks(3, make, spread(rows, 3), 100):
