@@ -24,7 +24,7 @@ class Optimizer(tf.Module):
 
     Attributes:
         state: the state of each kind, one variable per variable, see `slots`.
-        by_row: the kinds that have one number a row.
+        by_row: the kinds that have one number per row.
         weight_decay: share of a weight, times the learning rate, that a step takes away before it
             moves the weight (Loshchilov and Hutter, 2019); of a table only from rows with a
             gradient.
@@ -40,7 +40,7 @@ class Optimizer(tf.Module):
         self.weight_decay = 0.0
 
     def slots(self, kind: str, initial: float = 0.0, by_row: bool = False) -> list[tf.Variable]:
-        """One state variable a variable: of its shape, or [rows] with `by_row`, where it is."""
+        """Creates one state variable per variable: of its shape, or [rows] with `by_row`."""
         slots = []
         for v in self.variables_to_move:
             with tf.device(v.device):  # tables in host memory have their state there
@@ -54,12 +54,12 @@ class Optimizer(tf.Module):
         return slots
 
     def scalar(self, name: str, initial: float) -> tf.Variable:
-        """A float32 state variable that all variables share."""
+        """Creates a float32 state variable that all variables share."""
         self.scalars[name] = tf.Variable(initial, trainable=False, name=name)
         return self.scalars[name]
 
     def apply(self, gradients: Sequence[Gradient | None], learning_rate: tf.Tensor) -> None:
-        """Applies one gradient a variable, in the order of `variables_to_move`.
+        """Applies one gradient per variable, in the order of `variables_to_move`.
 
         Args:
             gradients: tensors of the variables' shapes, `tf.IndexedSlices` with rows to change
@@ -67,22 +67,25 @@ class Optimizer(tf.Module):
             learning_rate: float32 scalar.
         """
         self.begin_step()
-        for i, (variable, gradient) in enumerate(
-            zip(self.variables_to_move, gradients, strict=True)
-        ):
-            if self.weight_decay and gradient is not None:
+        pairs = zip(self.variables_to_move, gradients, strict=True)
+        for i, (variable, gradient) in enumerate(pairs):
+            if gradient is None:
+                continue
+            if self.weight_decay:
                 self.decay(variable, gradient, learning_rate)
             if isinstance(gradient, tf.IndexedSlices):
                 self.apply_sparse(i, variable, gradient, learning_rate)
-            elif gradient is not None and variable.shape.num_elements():
+            elif variable.shape.num_elements():
                 self.apply_dense(i, variable, gradient, learning_rate)
-            elif gradient is not None:
-                variable.assign_sub(
-                    gradient
-                )  # nothing; see `nn.embedding.exchange.table_wise.exchange_rows`
+            else:  # the anchor of `nn.embedding.exchange.table_wise.exchange_rows`
+                variable.assign_sub(gradient)
+        self.end_step(learning_rate)
 
     def begin_step(self) -> None:
-        """Called once a step, before the variables move."""
+        """Called once per step, before the variables move."""
+
+    def end_step(self, learning_rate) -> None:
+        """Called once per step, after `apply_dense` or `apply_sparse` of every variable."""
 
     def decay(self, variable, gradient, learning_rate) -> None:
         """Takes the weight decay from a variable, of a table from the rows with a gradient."""
@@ -141,14 +144,16 @@ class Adagrad(Optimizer):
 
 
 class RowWiseAdagrad(Optimizer):
-    """Adagrad with one accumulator a row: a_r += mean(g_r^2); w_r -= lr * g_r / (sqrt(a_r) + eps).
+    """Adagrad with one accumulator per row.
+
+        a_r += mean(g_r^2);  w_r -= lr * g_r / (sqrt(a_r) + epsilon)
 
     A table's state is 1 / dim of its size (Gupta et al., "Training Recommender Systems at Scale",
     2020). For tables: a dense gradient is an error.
 
     Args:
-        row_means: means over whole rows where columns of one table live on several ranks,
-            `nn.embedding.exchange.row_means.RowMeans`.
+        row_means: means over whole rows where columns of one table are stored by several ranks,
+            `nn.embedding.exchange.row_means.RowMeans`; None: no table is cut.
     """
 
     def __init__(
@@ -158,35 +163,7 @@ class RowWiseAdagrad(Optimizer):
         self.epsilon = epsilon
         self.accumulators = self.slots("row_accumulator", initial_accumulator, by_row=True)
         self._row_means = row_means
-
-    def apply(self, gradients, learning_rate):
-        """Applies gradients in two passes: means of whole rows first, which may be collective."""
-        if self._row_means is None:
-            super().apply(gradients, learning_rate)
-            return
-        places, summed = [], []
-        for i, (variable, gradient) in enumerate(
-            zip(self.variables_to_move, gradients, strict=True)
-        ):
-            if self.weight_decay and gradient is not None:
-                self.decay(variable, gradient, learning_rate)
-            if isinstance(gradient, tf.IndexedSlices):
-                gradient = sum_duplicates(gradient)
-                order = tf.argsort(gradient.indices)
-                rows, values = (tf.gather(x, order) for x in (gradient.indices, gradient.values))
-                places.append(i)
-                summed.append((rows, values))
-            elif gradient is not None and variable.shape.num_elements():
-                self.apply_dense(i, variable, gradient, learning_rate)
-            elif gradient is not None:
-                variable.assign_sub(gradient)  # nothing, as in `Optimizer.apply`
-        means = self._row_means(
-            [self.variables_to_move[i] for i in places],
-            [rows for rows, _ in summed],
-            [tf.reduce_sum(tf.square(values), axis=1) for _, values in summed],
-        )
-        for i, (rows, values), mean in zip(places, summed, means, strict=True):
-            self._move(i, rows, values, mean, learning_rate)
+        self._waiting: list[tuple[int, tf.Tensor, tf.Tensor]] = []  # (variable, rows, gradients)
 
     def apply_dense(self, i, variable, gradient, learning_rate):
         raise ValueError(
@@ -196,8 +173,27 @@ class RowWiseAdagrad(Optimizer):
 
     def apply_sparse(self, i, variable, gradient, learning_rate):
         gradient = sum_duplicates(gradient)
-        means = tf.reduce_mean(tf.square(gradient.values), axis=1)
-        self._move(i, gradient.indices, gradient.values, means, learning_rate)
+        rows, g = gradient.indices, gradient.values
+        if self._row_means is None:
+            self._move(i, rows, g, tf.reduce_mean(tf.square(g), axis=1), learning_rate)
+        else:
+            order = tf.argsort(rows)
+            self._waiting.append((i, tf.gather(rows, order), tf.gather(g, order)))
+
+    def begin_step(self):
+        self._waiting = []
+
+    def end_step(self, learning_rate):
+        if self._row_means is None:
+            return
+        means = self._row_means(  # collective
+            [self.variables_to_move[i] for i, _, _ in self._waiting],
+            [rows for _, rows, _ in self._waiting],
+            [tf.reduce_sum(tf.square(g), axis=1) for _, _, g in self._waiting],
+        )
+        for (i, rows, g), mean in zip(self._waiting, means, strict=True):
+            self._move(i, rows, g, mean, learning_rate)
+        self._waiting = []
 
     def _move(self, i, rows, g, mean_squares, learning_rate):
         total = tf.gather(self.accumulators[i], rows) + mean_squares
@@ -212,8 +208,8 @@ class Adam(Optimizer):
         m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
         w -= lr sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + epsilon)
 
-    With a sparse gradient the rows that do not occur have g = 0: their moments decay and they move
-    on, so that a step costs a pass over the table. `LazyAdam` leaves them alone.
+    With a sparse gradient the rows that do not occur have g = 0: their moments decay and they move,
+    so that a step costs a pass over the table. `LazyAdam` leaves them alone.
     """
 
     def __init__(self, variables, beta1=0.9, beta2=0.999, epsilon=1e-7):
@@ -233,7 +229,7 @@ class Adam(Optimizer):
         self.beta2_power.assign(self.beta2_power * self.beta2)
 
     def corrected(self, learning_rate):
-        """The learning rate with both bias corrections in it."""
+        """Returns the learning rate with both bias corrections in it."""
         return learning_rate * tf.sqrt(1.0 - self.beta2_power) / (1.0 - self.beta1_power)
 
     def apply_dense(self, i, variable, gradient, learning_rate):
@@ -279,31 +275,33 @@ class LazyAdam(Adam):
         variable.scatter_sub(tf.IndexedSlices(step, rows))
 
 
+# Optimizers by the name that flags give them.
+KINDS = {
+    "sgd": SGD,
+    "adagrad": Adagrad,
+    "rowwise_adagrad": RowWiseAdagrad,
+    "adam": Adam,
+    "lazy_adam": LazyAdam,
+}
+
+
 def create(
-    name: str,
-    variables: Sequence[tf.Variable],
-    *,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-7,
-    initial_accumulator: float = 0.1,
-    row_means=None,
-    weight_decay: float = 0.0,
+    name: str, variables: Sequence[tf.Variable], weight_decay: float = 0.0, **options
 ) -> Optimizer:
-    """Makes the optimizer of a flag's name. Raises ValueError for an unknown name."""
-    adagrad = {"initial_accumulator": initial_accumulator, "epsilon": epsilon}
-    adam = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
-    kinds = {
-        "sgd": (SGD, {}),
-        "adagrad": (Adagrad, adagrad),
-        "rowwise_adagrad": (RowWiseAdagrad, {**adagrad, "row_means": row_means}),
-        "adam": (Adam, adam),
-        "lazy_adam": (LazyAdam, adam),
-    }
-    if name not in kinds:
-        raise ValueError(f"unknown optimizer {name!r}: choose one of {', '.join(kinds)}")
-    kind, options = kinds[name]
-    optimizer = kind(variables, **options)
+    """Creates the optimizer of a flag's name.
+
+    Args:
+        name: a key of `KINDS`.
+        variables: variables to move.
+        weight_decay: see `Optimizer`.
+        **options: arguments of the optimizer's class.
+
+    Raises:
+        ValueError: the name is unknown.
+    """
+    if name not in KINDS:
+        raise ValueError(f"unknown optimizer {name!r}: choose one of {', '.join(KINDS)}")
+    optimizer = KINDS[name](variables, **options)
     optimizer.weight_decay = weight_decay
     return optimizer
 
@@ -318,7 +316,7 @@ class OptimizerGroup(NamedTuple):
 def create_groups(
     options, dense: Sequence[tf.Variable], tables: Sequence[tf.Variable], row_means=None
 ) -> list[OptimizerGroup]:
-    """Optimizers of the dense variables and of the tables, each with its learning rate.
+    """Creates the optimizers of the dense variables and of the tables, with their learning rates.
 
     Args:
         options: `config.OptimizerConfig`.
@@ -326,31 +324,33 @@ def create_groups(
         tables: variables with sparse gradients.
         row_means: see `RowWiseAdagrad`.
     """
-
-    def group(name: str, variables, base: float) -> OptimizerGroup:
-        optimizer = create(
-            name,
-            variables,
-            beta1=options.beta1,
-            beta2=options.beta2,
-            epsilon=options.epsilon,
-            initial_accumulator=options.adagrad_initial_accumulator,
-            row_means=row_means,
-            weight_decay=options.weight_decay,
-        )
-        schedule = WarmupPolynomialDecay(
-            base,
-            options.warmup_steps,
-            options.decay_start_step,
-            options.decay_steps,
-            options.decay_power,
-        )
-        return OptimizerGroup(optimizer, schedule)
-
-    sparse_rate = options.embedding_learning_rate
-    if sparse_rate is None:
-        sparse_rate = options.learning_rate
+    adagrad = {
+        "initial_accumulator": options.adagrad_initial_accumulator,
+        "epsilon": options.epsilon,
+    }
+    adam = {"beta1": options.beta1, "beta2": options.beta2, "epsilon": options.epsilon}
+    options_of = {
+        "adagrad": adagrad,
+        "rowwise_adagrad": {**adagrad, "row_means": row_means},
+        "adam": adam,
+        "lazy_adam": adam,
+    }
+    table_rate = options.embedding_learning_rate
+    if table_rate is None:
+        table_rate = options.learning_rate
     return [
-        group(options.optimizer, dense, options.learning_rate),
-        group(options.sparse_optimizer, tables, sparse_rate),
+        OptimizerGroup(
+            create(name, variables, options.weight_decay, **options_of.get(name, {})),
+            WarmupPolynomialDecay(
+                rate,
+                options.warmup_steps,
+                options.decay_start_step,
+                options.decay_steps,
+                options.decay_power,
+            ),
+        )
+        for name, variables, rate in (
+            (options.optimizer, dense, options.learning_rate),
+            (options.sparse_optimizer, tables, table_rate),
+        )
     ]

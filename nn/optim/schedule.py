@@ -12,8 +12,6 @@ class WarmupPolynomialDecay:
         lr(s) = base * min(1, (s + 1) / warmup_steps)
                      * clip((decay_start_step + decay_steps - s) / decay_steps, 0, 1) ^ power
 
-    so that step 0 learns already, and the last factor is 1 before `decay_start_step`.
-
     Attributes:
         base: learning rate of the plateau.
         warmup_steps: steps until the plateau; 0 for none.
@@ -29,7 +27,7 @@ class WarmupPolynomialDecay:
     power: float = 2.0
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """Learning rate of `step` (integer scalar, 0 first), as a float32 scalar."""
+        """Returns the learning rate of `step` (integer scalar, 0 first), as a float32 scalar."""
         # float64: float32 cannot count past 2^24 steps.
         step = tf.cast(step, tf.float64)
         rate = tf.constant(self.base, tf.float64)

@@ -1,7 +1,6 @@
 """Gradient accumulation: a batch passes through the model in parts, one after the other."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -19,12 +18,11 @@ class AccumulatingTrainer(Trainer):
     Memory holds the activations of one part.
 
     Args:
-        args: see `Trainer`.
+        args, kwargs: see `Trainer`.
         num_parts: parts of a batch: consecutive samples, in sizes as equal as possible. Batches are
             nested tensors of equal first dimension.
         make_batch: makes a batch from an element of the iterator, in the graph; None: the element
             is the batch.
-        kwargs: see `Trainer`.
     """
 
     def __init__(
@@ -37,13 +35,11 @@ class AccumulatingTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self._num_parts, self._make_batch = num_parts, make_batch
 
-    def next_batch(self, iterator: Any) -> Any:
-        element = super().next_batch(iterator)
-        return element if self._make_batch is None else self._make_batch(element)
-
     def differentiate(
         self, batch: Any, scale: tf.Tensor | float, share: tf.Tensor | None = None
     ) -> tuple[list[tf.Tensor], list[Gradient | None]]:
+        if self._make_batch is not None:
+            batch = self._make_batch(batch)
         if self._num_parts == 1:
             return super().differentiate(batch, scale, share)
         differentiate = super().differentiate
@@ -57,19 +53,25 @@ def accumulate(
 ) -> tuple[list[tf.Tensor], list[Gradient | None]]:
     """Returns losses and gradients of a batch: the sums of those of its parts.
 
+    A row of a table that several parts use occurs several times in the gradient of the table.
+
     Args:
-        differentiate: returns losses (scalars) and gradients of a part, both times the part's share
-            of the samples.
+        differentiate: see `Differentiate`.
         batch: nested tensors of equal first dimension.
         num_parts: number of parts, at least 2; a batch of fewer samples has one part per sample.
-
-    Returns:
-        The losses, and the gradient of each variable: a tensor, `tf.IndexedSlices` or None. A row
-        of a table that several parts use occurs several times in the gradient of the table.
     """
     num_samples = tf.shape(tf.nest.flatten(batch)[0])[0]
     num_parts = tf.minimum(num_parts, num_samples)
-    run_part = partial(_run_part, differentiate, batch, num_samples, num_parts)
+
+    def first_sample(number: tf.Tensor) -> tf.Tensor:
+        # In int64: the product of samples and parts may exceed int32.
+        product = tf.cast(number, tf.int64) * tf.cast(num_samples, tf.int64)
+        return tf.cast(product // tf.cast(num_parts, tf.int64), tf.int32)
+
+    def run_part(number: tf.Tensor) -> tuple[list[tf.Tensor], list[Gradient | None]]:
+        start, stop = first_sample(number), first_sample(number + 1)
+        part = tf.nest.map_structure(lambda whole: whole[start:stop], batch)
+        return differentiate(part, (stop - start) / num_samples)
 
     losses, gradients = run_part(tf.constant(0))
     sparse = [i for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
@@ -108,22 +110,3 @@ def accumulate(
         shape = gradients[i].dense_shape  # type: ignore[union-attr]
         sums[i] = tf.IndexedSlices(values, indices, shape)
     return losses, sums
-
-
-def _run_part(
-    differentiate: Differentiate,
-    batch: Any,
-    num_samples: tf.Tensor,
-    num_parts: tf.Tensor,
-    number: tf.Tensor,
-) -> tuple[list[tf.Tensor], list[Gradient | None]]:
-    """Returns losses and gradients of part `number` of a batch."""
-
-    def first_sample(number: tf.Tensor) -> tf.Tensor:
-        # In int64: the product of samples and parts may exceed int32.
-        product = tf.cast(number, tf.int64) * tf.cast(num_samples, tf.int64)
-        return tf.cast(product // tf.cast(num_parts, tf.int64), tf.int32)
-
-    start, stop = first_sample(number), first_sample(number + 1)
-    part = tf.nest.map_structure(lambda whole: whole[start:stop], batch)
-    return differentiate(part, (stop - start) / num_samples)

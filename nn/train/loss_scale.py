@@ -11,11 +11,10 @@ GROWTH_STEPS = 2000
 
 
 class LossScale:
-    """Static or dynamic loss scale.
+    """Static or dynamic loss scale (Micikevicius et al., "Mixed Precision Training", 2018).
 
     A dynamic scale starts at 2^15. A step with a non-finite gradient halves it, down to 1;
-    `GROWTH_STEPS` finite steps in a row double it (Micikevicius et al., "Mixed Precision Training",
-    2018).
+    `GROWTH_STEPS` finite steps in a row double it.
 
     Args:
         value: a number of at least 1, or "dynamic". 1.0 means no scaling.
@@ -38,11 +37,7 @@ class LossScale:
         return self._scale.read_value() if self.is_dynamic else self._static
 
     def update(self, finite: tf.Tensor) -> None:
-        """Adapts a dynamic scale after a step.
-
-        Args:
-            finite: bool scalar, equal on all ranks: no rank has a non-finite gradient.
-        """
+        """Adapts a dynamic scale after a step; `finite`: bool scalar, equal on all ranks."""
         if not self.is_dynamic:
             return
         scale, good_steps = self._scale.read_value(), self._good_steps.read_value() + 1

@@ -18,10 +18,8 @@ class TrainingProgress(NamedTuple):
         step: number of steps done.
         loss: mean loss of the steps since the previous report; NaN without any.
         loss_terms: means of the terms of the loss over the same steps.
-        first_bad_step: number (from 1) of the first step with a non-finite loss; 0 if there is
-            none.
-        skipped_steps: number of steps whose gradients overflowed under loss scaling; they were not
-            applied.
+        first_bad_step: number (from 1) of the first step with a non-finite loss; 0: none.
+        skipped_steps: number of steps that were not applied: gradients overflowed (loss scaling).
         learning_rate: learning rate of the last step.
         loss_scale: factor on the loss of the next step.
     """
@@ -43,8 +41,8 @@ class Trainer:
 
     Args:
         model: the model.
-        loss: `loss(model, batch) -> (scalar, {name: scalar})`; its mean over ranks is minimized.
-            The named scalars are its terms.
+        loss: `loss(model, batch) -> (scalar, {name: scalar})`: the loss, whose mean over ranks is
+            minimized, and its terms.
         groups: optimizers and their schedules; together they move all trained variables.
         loss_scale: factor on the loss for float16, or "dynamic" (`nn.train.loss_scale.LossScale`).
             Other than 1, gradients are checked, and a step with a non-finite gradient on any rank
@@ -81,7 +79,7 @@ class Trainer:
     def train_step(self, iterator: Any) -> None:
         """Trains on the iterator's next batch."""
         scale = self.loss_scale.current()
-        losses, gradients = self.differentiate(self.next_batch(iterator), scale)
+        losses, gradients = self.differentiate(iterator.get_next(), scale)
         gradients = sum_over_ranks(self.world, gradients, self._variables, "gradients")
         self._record(*losses)
         if self.loss_scale.is_used:
@@ -90,22 +88,15 @@ class Trainer:
             self._apply(gradients)
         self.step.assign_add(1)
 
-    def next_batch(self, iterator: Any) -> Any:
-        """Returns the iterator's next batch, in the graph."""
-        return iterator.get_next()
-
     def differentiate(
         self, batch: Any, scale: tf.Tensor | float, share: tf.Tensor | None = None
     ) -> tuple[list[tf.Tensor], list[Gradient | None]]:
-        """Returns the losses of a batch and the gradients of all variables.
+        """Returns the loss and its terms of a batch, and the gradients of all variables.
 
         Args:
             batch: the batch.
             scale: factor on the gradients.
             share: factor on losses and gradients; None is 1.
-
-        Returns:
-            The loss and its terms, and the gradients.
         """
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self._variables)
@@ -115,8 +106,9 @@ class Trainer:
                 losses = [value * tf.cast(share, value.dtype) for value in losses]
             # The sum of the ranks' gradients is then that of the mean of their losses.
             factor = scale / self.world.size
-            is_one = isinstance(factor, float) and factor == 1.0
-            scaled = losses[0] if is_one else losses[0] * tf.cast(factor, losses[0].dtype)
+            scaled = losses[0]
+            if not isinstance(factor, float) or factor != 1.0:
+                scaled *= tf.cast(factor, scaled.dtype)
         return losses, tape.gradient(scaled, self._variables)
 
     def _record(self, loss: tf.Tensor, *terms: tf.Tensor) -> None:
@@ -164,19 +156,16 @@ class Trainer:
 
         Weights and the state of the optimizers are not part of it.
         """
-        bad_step = int(self._first_bad_step.numpy())
         never = 2**62
+        bad_step = tf.constant(int(self._first_bad_step.numpy()) or never, tf.int64)
         (loss_sums,) = self.world.all_reduce([self._loss_sums.read_value()], "mean", "loss")
-        (first_bad,) = self.world.all_reduce(
-            [tf.constant(bad_step or never, tf.int64)], "min", "first_bad_step"
-        )
-        first_bad = int(first_bad)
+        (bad_step,) = self.world.all_reduce([bad_step], "min", "first_bad_step")
         return {
             "step": int(self.step.numpy()),
             "skipped_steps": int(self._skipped_steps.numpy()),
             "loss_sums": [float(total) for total in loss_sums],
             "seen_steps": self._seen_steps,
-            "first_bad_step": 0 if first_bad == never else first_bad,
+            "first_bad_step": 0 if int(bad_step) == never else int(bad_step),
             **self.loss_scale.state(),
         }
 
