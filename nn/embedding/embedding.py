@@ -4,8 +4,7 @@ import warnings
 
 import tensorflow as tf
 
-from nn.embedding.ids import read_ids
-from nn.embedding.lookup import combine_fixed, combine_ragged
+from nn.embedding.lookup import combine_fixed, combine_ragged, read_ids
 from nn.keras import keras
 
 COMBINERS = (None, "sum", "mean")
@@ -16,35 +15,32 @@ class Embedding(keras.layers.Layer):
     """One embedding table: ids in, rows or their sum or mean out.
 
     The drop-in for `Embedding` of NVIDIA Merlin's distributed-embeddings and, without combiner,
-    for Keras' own.
-
-    With a combiner the rows of the last dimension are reduced:
+    for Keras' own. With a combiner the rows of the last dimension are reduced:
 
         dense ids [d1, ..., dn], n >= 2   ->  [d1, ..., dn-1, output_dim]
-        ragged ids [batch, None]          ->  [batch, output_dim], zeros for a row without ids
+        ragged ids [batch, None]          ->  [batch, output_dim], zeros for a sample without ids
         sparse ids [batch, any]           ->  the same; columns do not matter
 
     Without one, dense ids of any shape give [d1, ..., dn, output_dim], ragged ids [batch, None] a
     ragged [batch, None, output_dim].
 
-    The table is only gathered from, never read as a whole or cast; rows are combined in float32
-    and cast to the compute dtype afterwards. Its gradient is a `tf.IndexedSlices`. An id not in
-    [0, input_dim) is an InvalidArgumentError on a CPU; on a GPU TensorFlow does not look: its row
-    is zeros, and no row learns from it.
+    The table is only gathered from; rows are combined in float32 and cast to the compute dtype
+    afterwards. Its gradient is a `tf.IndexedSlices`. An id not in [0, input_dim) raises
+    InvalidArgumentError on a CPU; on a GPU its row is zeros, and no row learns from it.
 
     Args:
-        input_dim: rows of the table, the largest id + 1.
-        output_dim: width of a row.
+        input_dim: Rows of the table, the largest id + 1.
+        output_dim: Width of a row.
         embeddings_initializer: Keras initializer of the table. It runs on the CPU, so that a device
             never holds the table twice.
         embeddings_regularizer: Keras regularizer of the table; it reads all of it, every step.
         activity_regularizer: Keras regularizer of the output.
         embeddings_constraint: Keras constraint of the table.
         combiner: None, "sum" or "mean".
-        **kwargs: of `keras.layers.Layer`. `dtype` is the table's, or a mixed policy.
+        **kwargs: Arguments of `keras.layers.Layer`. `dtype` is the table's, or a mixed policy.
 
     Raises:
-        ValueError: sizes that are not positive, an unknown combiner, ids of a rank that the
+        ValueError: Sizes that are not positive, an unknown combiner, ids of a rank that the
             combiner cannot reduce, nested ragged ids, or sparse ids without combiner.
     """
 
@@ -78,7 +74,6 @@ class Embedding(keras.layers.Layer):
         self.combiner = combiner
 
     def build(self, input_shape=None):
-        """Makes the table, `self.embeddings`."""
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.input_dim, self.output_dim),
@@ -94,13 +89,12 @@ class Embedding(keras.layers.Layer):
             return self.embeddings_initializer(shape, dtype=dtype, **kwargs)
 
     def compute_output_shape(self, input_shape):
-        """`input_shape`, its last dimension replaced where there is a combiner, + [output_dim]."""
         shape = tf.TensorShape(input_shape)
         kept = shape if self.combiner is None else shape[:-1]
         return kept + [self.output_dim]
 
     def call(self, inputs):
-        """Looks ids up; int32, int64, or anything that can be cast to int32."""
+        """Looks up ids: int32, int64, or anything that can be cast to int32."""
         if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
             return self._look_up_ragged(inputs)
         if inputs.dtype not in (tf.int32, tf.int64):
@@ -130,7 +124,6 @@ class Embedding(keras.layers.Layer):
         return tf.cast(rows, self.compute_dtype)
 
     def get_config(self):
-        """Arguments, for Keras."""
         return {
             **super().get_config(),
             "input_dim": self.input_dim,
@@ -144,10 +137,9 @@ class Embedding(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """Makes a layer from its own config, or from that of Keras' `Embedding`.
+        """Creates a layer from its own config, or from that of Keras' `Embedding`.
 
-        Of the latter, `input_length` is redundant, and `mask_zero=True` is dropped with a warning:
-        the lookup is the same, but the next layers see no mask.
+        Of the latter, `input_length` is ignored, and `mask_zero=True` with a warning.
         """
         config = dict(config)
         config.pop("input_length", None)

@@ -6,22 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from nn.embedding import planner
 from nn.embedding.exchange.forward import Forward, RankTables
 from nn.embedding.exchange.row_means import RowMeans
 from nn.embedding.exchange.row_wise import RowWise
-from nn.embedding.ids import Ids, Signature, read_ids
-from nn.embedding.planner import (
-    DATA_PARALLEL,
-    HOST,
-    ROW_SLICED,
-    Feature,
-    Limits,
-    Plan,
-    Workload,
-)
-from nn.embedding.planner import (
-    plan as make_plan,
-)
+from nn.embedding.exchange.table_wise import RowExchange
+from nn.embedding.lookup import Ids, Signature, read_ids
+from nn.embedding.planner import DATA_PARALLEL, HOST, ROW_SLICED, Plan
 from nn.embedding.table_spec import Scaled, TableSpec, Untracked, matrix_of, read_table
 from nn.embedding.weights import LocalShard, TableWeight, fill
 from nn.keras import keras
@@ -31,9 +22,9 @@ from runtime.cluster import distributed
 class DistributedEmbedding(keras.layers.Layer):
     """Embedding tables sharded over ranks, looked up by the samples of all ranks.
 
-    On one process it is the same layer without exchange. Every call is collective: all ranks call
-    together, with batches of any size. In a `tf.function` all ranks make the same calls in the same
-    order; calls of one inner `tf.function` run in sequence.
+    Every call is collective: all ranks call together, with batches of any size. In a `tf.function`
+    all ranks make the same calls in the same order; calls of one inner `tf.function` run in
+    sequence. On one process nothing is exchanged.
 
     Arguments up to `gpu_embedding_size` and methods are those of `DistributedEmbedding` in NVIDIA
     Merlin's distributed-embeddings (`nn.embedding.merlin_api`).
@@ -41,9 +32,8 @@ class DistributedEmbedding(keras.layers.Layer):
     Args:
         embeddings: The tables, unbuilt layers with `input_dim` and `output_dim` in their config.
             Keras' `Embedding` and `nn.embedding.Embedding` are looked up together where their
-            width, dtype and device are equal. Layers of other classes keep their own code: they are
-            rebuilt from their config (with fewer columns where they are sliced) and called with the
-            ids of all ranks.
+            width, dtype and device are equal. Layers of other classes are rebuilt from their config
+            (with fewer columns where they are sliced) and called with the ids of all ranks.
         strategy: "basic", "memory_balanced", "memory_optimized", "cost" or "auto"; see
             `nn.embedding.planner.plan`.
         column_slice_threshold: Tables with more elements are cut into column slices.
@@ -107,7 +97,7 @@ class DistributedEmbedding(keras.layers.Layer):
             raise ValueError(
                 f"exchange_dtype is float32, bfloat16, float16 or None, got {exchange_dtype!r}"
             )
-        self._comm_dtype = exchange_dtype and tf.as_dtype(exchange_dtype)
+        self._exchange_dtype = exchange_dtype and tf.as_dtype(exchange_dtype)
         self._check_ids = check_ids
         if plan is None:
             plan = self._make_plan(strategy, input_table_map, gpu_embedding_size)
@@ -125,18 +115,22 @@ class DistributedEmbedding(keras.layers.Layer):
         tables = [spec.table for spec in self._tables]
         inputs = range(len(tables)) if input_table_map is None else input_table_map
         combined = [spec.combiner is not None for spec in self._tables]
-        features = (Feature(t, combined=combined[t] if t < len(combined) else True) for t in inputs)
+        features = tuple(
+            planner.Feature(t, combined=combined[t] if t < len(combined) else True) for t in inputs
+        )
         offloading_bytes = None
         if gpu_embedding_size is not None:
             offloading_bytes = gpu_embedding_size * max([t.itemsize for t in tables], default=4)
-        limits = Limits(
+        limits = planner.Limits(
             self.column_slice_threshold,
             self.row_slice_threshold,
             self.data_parallel_threshold,
             offloading_bytes,
         )
-        workload = Workload(tuple(tables), tuple(features), self.world_size, dp_input=self.dp_input)
-        return make_plan(workload, limits, strategy)
+        workload = planner.Workload(
+            tuple(tables), features, self.world_size, dp_input=self.dp_input
+        )
+        return planner.plan(workload, limits, strategy)
 
     def _check_plan(self, plan: Plan) -> None:
         """Raises ValueError for a plan that is not of these tables, or cuts what cannot be cut."""
@@ -172,7 +166,7 @@ class DistributedEmbedding(keras.layers.Layer):
                 )
 
     def build(self, input_shape=None):
-        """Makes this rank's variables and draws their initial values."""
+        """Creates this rank's variables and draws their initial values."""
         exchanged = {*self.plan.table_parallel_tables, *self.plan.row_sliced_tables}
         if self.world_size > 1 and exchanged:
             # So that the backward pass comes to every exchange on every rank.
@@ -203,17 +197,16 @@ class DistributedEmbedding(keras.layers.Layer):
         check_ids = self._check_ids
         if check_ids is None:
             check_ids = not tf.config.get_visible_devices("GPU")
+        exchange = RowExchange(self.world, self._exchange_dtype, self._gradient_anchor)
         self._rank_tables = RankTables(
             plan=self.plan,
-            world=self.world,
             groups=Untracked(self._holders),
-            row_wise=Untracked(self._row_wise_exchanges()),
+            exchange=exchange,
+            row_wise=Untracked(self._row_wise_exchanges(exchange)),
             name=self._exchange_name,
             dp_input=self.dp_input,
             dtype=tf.as_dtype(self.compute_dtype),
-            comm_dtype=self._comm_dtype,
             check_ids=check_ids,
-            gradient_anchor=self._gradient_anchor,
         )
         fused = [t for t, spec in enumerate(self._tables) if spec.fused]
         for t, weight in zip(fused, self._weights_of(fused), strict=True):
@@ -232,7 +225,7 @@ class DistributedEmbedding(keras.layers.Layer):
             )
 
     def _build_custom(self, spec: TableSpec, group) -> keras.layers.Layer:
-        """A layer of the table's own class, with the columns of this rank."""
+        """Creates a layer of the table's own class, with the columns of this rank."""
         config = {**spec.config, "output_dim": group.dim}
         layer = spec.layer_type.from_config(config)
         layer.trainable = self.trainable and spec.trainable
@@ -246,8 +239,8 @@ class DistributedEmbedding(keras.layers.Layer):
             layer.built = True
         return layer
 
-    def _row_wise_exchanges(self) -> list[RowWise]:
-        """Exchanges of the row-sliced tables, one for those that share variables."""
+    def _row_wise_exchanges(self, exchange: RowExchange) -> list[RowWise]:
+        """Returns the exchanges of row-sliced tables, one for those that share variables."""
         plan = self.plan
         tables_of: dict[tuple, list[int]] = {}
         for t in plan.row_sliced_tables:
@@ -264,25 +257,23 @@ class DistributedEmbedding(keras.layers.Layer):
             local = [variables[t] for t in tables if t in variables]
             # There may be more ranks than rows.
             variable = local[0] if local else tf.zeros([0, spec.table.dim], spec.dtype)
-            exchanges.append(
-                RowWise(self.world, plan, tables, variable, self._comm_dtype, self._gradient_anchor)
-            )
+            exchanges.append(RowWise(exchange, plan, tables, variable))
         return exchanges
 
     @property
     def input_ids_list(self) -> tuple[tuple[int, ...], ...]:
-        """For each rank the features that it looks up in table-parallel shards."""
+        """See `Plan.input_ids_list`."""
         return self.plan.input_ids_list
 
     def row_means(self) -> RowMeans | None:
-        """For optimizers with one number a row; None where all columns of a row are together."""
+        """Returns the means over whole rows, None if no table is in column slices."""
         self._must_be_built()
         variables = [h if isinstance(h, tf.Variable) else None for h in self._holders]
         means = RowMeans(self.world, self.plan, variables, f"{self._exchange_name}.row_means")
         return means if means.any_slices else None
 
     def table_weights(self) -> list[TableWeight]:
-        """The tables as whole tables, in their order, wherever their rows and columns live."""
+        """Returns the whole tables, in their order, wherever rows and columns are stored."""
         return self._weights_of(range(len(self._tables)))
 
     def _weights_of(self, tables: Sequence[int]) -> list[TableWeight]:
@@ -314,34 +305,32 @@ class DistributedEmbedding(keras.layers.Layer):
         ]
 
     def get_weights(self, all_ranks: bool = False) -> list[np.ndarray]:
-        """Whole tables, in their order; collective.
+        """Returns whole tables, in their order; collective.
 
         Args:
-            all_ranks: on every rank; else on rank 0 only, and [] elsewhere.
+            all_ranks: Whether every rank gets them; else rank 0 only, and the others [].
         """
-        arrays = []
+        wanted, arrays = all_ranks or self.world.is_chief, []
         for weight in self.table_weights():
-            wanted = all_ranks or self.world.is_chief
             table = np.empty(weight.shape, weight.dtype) if wanted else None
             for first, last in weight.pieces():
                 piece = weight.gather_rows(first, last, all_ranks)
                 if wanted:
                     table[first:last] = piece
-            if wanted:
-                arrays.append(table)
-        return arrays
+            arrays.append(table)
+        return arrays if wanted else []
 
     def set_weights(self, weights, chunk: int = 134217728, use_lock: bool = False) -> None:
         """Sets the tables from whole ones; each rank takes its part.
 
         Args:
-            weights: for each table, in their order, an array [rows, dim] or the path of a .npy
+            weights: For each table, in their order, an array [rows, dim] or the path of a .npy
                 file, of which only this rank's part is read.
-            chunk: elements to copy at a time.
-            use_lock: one rank after the other, where the host's memory is short.
+            chunk: Elements to copy at a time.
+            use_lock: Whether one rank copies after the other, to save host memory.
 
         Raises:
-            ValueError: another number of tables, or another shape.
+            ValueError: Another number of tables, or another shape.
         """
         tables = self.table_weights()
         if len(weights) != len(tables):
@@ -380,14 +369,13 @@ class DistributedEmbedding(keras.layers.Layer):
         """Looks up a batch; all ranks together.
 
         Args:
-            inputs: ids of each feature (see `dp_input`): a tensor [batch] or [batch, ..., hotness],
+            inputs: Ids of each feature (see `dp_input`): a tensor [batch] or [batch, ..., hotness],
                 a RaggedTensor or a SparseTensor [batch, None].
-            concatenate: one tensor [batch, width of all outputs] instead of a list; saves a copy.
+            concatenate: Whether to return one tensor [batch, width of all outputs]; saves a copy.
 
         Returns:
             For each feature, in their order, the output of this rank's samples in the compute
-            dtype: with a combiner [batch, ..., dim], without [batch, ..., hotness, dim], as Keras'
-            Embedding.
+            dtype: with a combiner [batch, ..., dim], without [batch, ..., hotness, dim].
         """
         forward, ids = self._prepare(inputs)
         return forward(ids, concatenate)
@@ -442,7 +430,7 @@ class DistributedEmbedding(keras.layers.Layer):
                 )
 
     def _signatures_of_all(self, own: dict[int, Signature]) -> dict[int, Signature]:
-        """Signatures of the features that other ranks look up; exchanged once."""
+        """Returns the signatures of all ranks' features; exchanged once."""
         if self._all_signatures:
             known, everything = self._all_signatures
             if known == own:
@@ -477,7 +465,7 @@ class DistributedEmbedding(keras.layers.Layer):
 
 
 def _opened(weight: TableWeight, source) -> np.ndarray:
-    """A table that `set_weights` got, an array or a file."""
+    """Returns a table for `set_weights` from an array or a file."""
     is_path = isinstance(source, (str, bytes)) or hasattr(source, "__fspath__")
     values = np.load(source, mmap_mode="r") if is_path else source
     if tuple(values.shape) != weight.shape:

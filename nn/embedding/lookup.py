@@ -1,13 +1,121 @@
-"""Lookup of several features in one variable: ids in, vectors out."""
+"""Ids of a batch in the forms that programs pass, and their lookup in one variable."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from nn.embedding.ids import Ids, Signature
 from nn.embedding.planner import Lookup
 from nn.precision import precise
+
+
+class Signature(NamedTuple):
+    """Static properties of a feature's ids; equal on every rank.
+
+    Attributes:
+        ragged: Whether samples differ in their number of ids.
+        inner: Shape of a sample's output before the table's dim; () for one vector. None for
+            ragged ids that are not combined.
+        hotness: Ids per vector (0 for ragged ids).
+        combiner: None, "sum" or "mean".
+    """
+
+    ragged: bool
+    inner: tuple[int, ...] | None
+    hotness: int
+    combiner: str | None
+
+    @property
+    def vectors(self) -> int:
+        """Vectors per sample."""
+        return math.prod(self.inner or ())
+
+    @property
+    def num_ids(self) -> int:
+        """Ids per sample, of fixed ids."""
+        return self.vectors * self.hotness
+
+
+class Ids(NamedTuple):
+    """A feature's ids of a batch.
+
+    Attributes:
+        values: int32 or int64; [batch, num_ids] where fixed, [sum of lengths] where ragged.
+        lengths: int32 [batch], ids per sample; None where fixed.
+    """
+
+    values: tf.Tensor
+    lengths: tf.Tensor | None = None
+
+    @property
+    def batch_size(self) -> tf.Tensor:
+        return tf.shape(self.values if self.lengths is None else self.lengths)[0]
+
+
+def read_ids(ids, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
+    """Brings what a program passes as a feature's ids into one form.
+
+    Args:
+        ids: A tensor [batch] or [batch, ..., hotness], a 2-D `tf.RaggedTensor`, or a 2-D
+            `tf.SparseTensor` in row order, whose columns do not matter. Ids are int32 or int64;
+            others are cast to the one that holds them.
+        combiner: Combiner of the table.
+        feature: Name of the feature in errors.
+
+    Raises:
+        ValueError: Ids of another rank, [batch] with a combiner, or an unknown hotness without one.
+    """
+    if isinstance(ids, tf.SparseTensor):
+        if ids.shape.rank not in (2, None):
+            raise ValueError(f"{feature}: sparse ids must be [batch, any], got {ids.shape}")
+        rows = tf.cast(ids.indices[:, 0], tf.int32)
+        lengths = tf.math.bincount(
+            rows, minlength=tf.cast(ids.dense_shape[0], tf.int32), dtype=tf.int32
+        )
+        return _ragged(_integers(ids.values), lengths, combiner)
+    if isinstance(ids, tf.RaggedTensor):
+        if ids.shape.rank != 2 or ids.ragged_rank != 1:
+            raise ValueError(
+                f"{feature}: ragged ids must be [batch, None], nested ones are not supported; got "
+                f"{ids.shape} with ragged rank {ids.ragged_rank}"
+            )
+        return _ragged(_integers(ids.values), tf.cast(ids.row_lengths(), tf.int32), combiner)
+    ids = _integers(tf.convert_to_tensor(ids))
+    shape = ids.shape.as_list() if ids.shape.rank is not None else []
+    if not shape:
+        raise ValueError(
+            f"{feature}: ids must be [batch] or [batch, ..., hotness], got {ids.shape}"
+        )
+    if len(shape) == 1:
+        if combiner is not None:
+            raise ValueError(
+                f"{feature}: ids of shape [batch] with combiner {combiner!r}: is that one sample "
+                "or one id a sample? Give [batch, 1]"
+            )
+        return Signature(False, (), 1, None), Ids(ids[:, tf.newaxis])
+    if None in shape[1:] or 0 in shape[1:]:
+        if len(shape) > 2 or combiner is None:
+            raise ValueError(
+                f"{feature}: ids {ids.shape} need a static shape above 0 after the batch"
+                + ("" if len(shape) > 2 else ", or a combiner")
+            )
+        size = tf.shape(ids)
+        return _ragged(tf.reshape(ids, [-1]), tf.fill(size[:1], size[1]), combiner)
+    inner, hotness = (shape[1:], 1) if combiner is None else (shape[1:-1], shape[-1])
+    signature = Signature(False, tuple(inner), hotness, combiner)
+    return signature, Ids(tf.reshape(ids, [-1, signature.num_ids]) if len(shape) > 2 else ids)
+
+
+def _ragged(values, lengths, combiner: str | None) -> tuple[Signature, Ids]:
+    inner = None if combiner is None else ()
+    return Signature(True, inner, 0, combiner), Ids(values, lengths)
+
+
+def _integers(ids: tf.Tensor) -> tf.Tensor:
+    if ids.dtype in (tf.int32, tf.int64):
+        return ids
+    return tf.cast(ids, tf.int64 if ids.dtype.size > 2 else tf.int32)
 
 
 class Request(NamedTuple):
@@ -22,7 +130,6 @@ class Request(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """Width of a vector."""
         return self.lookup.shard.columns
 
     @property
@@ -63,14 +170,7 @@ class Requests:
         return {group: Requests(requests) for group, requests in groups.items()}
 
     def select(self, ids: Mapping[int, Ids]) -> tuple[tf.Tensor | None, list[Ids]]:
-        """Ids of these requests.
-
-        Args:
-            ids: Ids of each feature, by its number.
-
-        Returns:
-            (fixed ids [batch, num_ids], None without any; ragged ids of each request).
-        """
+        """Returns (fixed ids [batch, num_ids], None without any; ragged ids of each request)."""
         fixed = [ids[r.feature].values for r in self.fixed]
         return tf.concat(fixed, axis=1) if fixed else None, [ids[r.feature] for r in self.ragged]
 
@@ -88,10 +188,9 @@ def look_up(
     Args:
         variable: [rows, dim].
         requests: Lookups in this variable.
-        fixed: [batch, num_ids], see `Requests.select`.
-        ragged: Ids of each ragged request.
+        fixed, ragged: See `Requests.select`.
         dtype: Dtype of the result.
-        check: Raise InvalidArgumentError for an id that is not in its table.
+        check: Whether an id outside its table raises InvalidArgumentError.
 
     Returns:
         (vectors of the fixed ids [batch, their width], None without any; for each ragged request
@@ -163,10 +262,7 @@ def _check_output(layer, output, expected: tuple[int, ...]) -> None:
 
 
 def combine_fixed(rows: tf.Tensor, combiner: str | None) -> tf.Tensor:
-    """Pools [..., hotness, dim] to [..., dim], in float32; the result has the dtype of the rows.
-
-    Without a combiner hotness is 1.
-    """
+    """Pools [..., hotness, dim] to [..., dim], in float32; the result has the dtype of the rows."""
     if rows.shape[-2] == 1:
         return tf.squeeze(rows, -2)
     reduce = tf.reduce_mean if combiner == "mean" else tf.reduce_sum
@@ -174,10 +270,7 @@ def combine_fixed(rows: tf.Tensor, combiner: str | None) -> tf.Tensor:
 
 
 def combine_ragged(rows: tf.Tensor, lengths: tf.Tensor, combiner: str) -> tf.Tensor:
-    """Pools [sum of lengths, dim] to [batch, dim], in float32; the dtype is that of the rows.
-
-    A sample without ids gets zeros.
-    """
+    """Pools [sum of lengths, dim] to [batch, dim], in float32; zeros for a sample without ids."""
     batch_size = tf.size(lengths)
     samples = tf.repeat(tf.range(batch_size), lengths)
     total = tf.math.unsorted_segment_sum(precise(rows), samples, batch_size)

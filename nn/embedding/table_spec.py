@@ -13,11 +13,7 @@ from nn.keras import keras
 
 @dataclass(frozen=True)
 class TableSpec:
-    """Table of an embedding layer.
-
-    Attributes:
-        fused: looked up together with others; else by the code of `layer_type`.
-    """
+    """Table of an embedding layer; `fused`: looked up together with others."""
 
     table: Table
     dtype: tf.DType
@@ -30,7 +26,7 @@ class TableSpec:
 
 
 def read_table(t: int, layer: keras.layers.Layer) -> TableSpec:
-    """Returns the table of the layer that a program passes at position `t`."""
+    """Returns the table of the layer at position `t`."""
     config = layer.get_config()
     sizes = config.get("input_dim"), config.get("output_dim")
     if not all(isinstance(size, (int, np.integer)) for size in sizes):
@@ -69,12 +65,11 @@ class Scaled(keras.regularizers.Regularizer):
         return self.factor * self.regularizer(x)
 
     def get_config(self):
-        """Arguments, for Keras."""
         return {"regularizer": self.regularizer, "factor": self.factor}
 
 
 def matrix_of(layer, group) -> tf.Variable:
-    """The table of a layer of a class of its own: its only weight of that shape."""
+    """Returns the table of a custom layer: its only weight of that shape."""
     shape = (group.rows, group.dim)
     matrices = [v for v in layer.weights if tuple(v.shape) == shape]
     if len(matrices) != 1:

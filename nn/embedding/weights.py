@@ -29,18 +29,15 @@ class LocalShard:
 
 @dataclass(frozen=True)
 class TableWeight:
-    """One whole table, wherever its rows and columns live; a `runtime.checkpoint.Weight`.
+    """One whole table, wherever its rows and columns are stored; a `runtime.checkpoint.Weight`.
 
     Reads and writes go through gather and scatter: once a variable was gathered from, TensorFlow
-    copies all of it for a plain read, however small the slice that is wanted.
+    copies all of it for a plain read of any slice.
 
     Attributes:
-        name: name of the table.
-        shape: (rows, dim); (rows,) of what optimizers keep one number a row of.
-        dtype: numpy dtype.
-        world: the ranks.
-        shards: every rank's shards of the table.
-        local: those of this rank.
+        shape: (rows, dim); (rows,) of an optimizer's state with one number per row.
+        shards: Shards of all ranks.
+        local: Shards of this rank.
     """
 
     name: str
@@ -51,17 +48,15 @@ class TableWeight:
     local: tuple[LocalShard, ...]
 
     def named(self, name: str) -> "TableWeight":
-        """Returns this weight under another name."""
         return dataclasses.replace(self, name=name)
 
     def state(self, name: str, slots: Mapping, by_row: bool = False) -> "TableWeight":
         """Returns the weight of an optimizer's state of the table.
 
         Args:
-            name: its name.
-            slots: by reference of a table's variable the variable of the state, of the same rows
-                and columns.
-            by_row: there is one number a row; every holder of the row's columns has it.
+            name: Name of the weight.
+            slots: The variable of the state by the reference of the table's variable.
+            by_row: Whether the state has one number per row, which all holders of its columns have.
         """
         local = tuple(
             dataclasses.replace(local, variable=slots[local.variable.ref()]) for local in self.local
@@ -72,10 +67,10 @@ class TableWeight:
         )
 
     def prepare(self) -> None:
-        """Nothing to do."""
+        """Does nothing: `read` is local."""
 
     def saved_by(self, rank: int) -> list[Box]:
-        """The rows and columns that are a rank's own; rank 0 saves what all have copies of."""
+        """Returns the boxes that a rank saves; rank 0 saves what all have copies of."""
         return [
             self._box(shard)
             for shard in self.shards
@@ -86,7 +81,6 @@ class TableWeight:
         ]
 
     def held(self) -> list[Box]:
-        """The rows and columns of this rank."""
         return [self._box(local.shard) for local in self.local if local.shard.rows]
 
     def _box(self, shard: Shard) -> Box:
@@ -94,7 +88,7 @@ class TableWeight:
         return Box(shard.row_start, shard.row_end, *columns)
 
     def read(self, box: Box) -> np.ndarray:
-        """[rows, columns] of a box within one of those that this rank holds."""
+        """Returns [rows, columns] of a box within one of those that this rank holds."""
         for local in self.local:
             mine = self._box(local.shard)
             if mine.overlap(box) == box:
@@ -108,10 +102,7 @@ class TableWeight:
         raise ValueError(f"{self.name}: {box} is not on rank {self.world.rank}")
 
     def gather_rows(self, first: int, last: int, all_ranks: bool = False) -> np.ndarray | None:
-        """Rows first..last-1 as [last - first, dim], on rank 0, or on all; elsewhere None.
-
-        A collective call: every rank makes it, with the same arguments, at the same time.
-        """
+        """Returns rows [first, last), on rank 0 or on all, elsewhere None; collective."""
         parts = [
             tf.reshape(tf.gather(local.variable, _rows(local, begin, end)), [-1])
             for local in self.local
@@ -134,7 +125,6 @@ class TableWeight:
         return self._assemble(np.asarray(flat), sources, first, last)
 
     def _assemble(self, flat, sources: Sequence[Shard], first: int, last: int) -> np.ndarray:
-        """Runs of all ranks' shards, as one array."""
         if len(sources) == 1 and sources[0].columns == self.shape[1]:
             return flat.reshape(-1, self.shape[1])
         values = np.empty([last - first, self.shape[1]], self.dtype)
@@ -149,7 +139,7 @@ class TableWeight:
         return values
 
     def write(self, row: int, values, column: int = 0) -> None:
-        """Sets what this rank holds of the rows and columns from there on to `values` [r, c]."""
+        """Sets this rank's part of the rows and columns from (row, column) on."""
         written = Box(row, row + values.shape[0], column, column + values.shape[1])
         for local in self.local:
             box = self._box(local.shard)
@@ -171,7 +161,7 @@ class TableWeight:
             local.variable.scatter_update(tf.IndexedSlices(tf.convert_to_tensor(part), rows))
 
     def pieces(self) -> Iterator[tuple[int, int]]:
-        """(first, last) of consecutive runs of rows of at most `PIECE_BYTES` each."""
+        """Yields (first, last) of consecutive runs of rows of at most `PIECE_BYTES`."""
         row_bytes = max(1, self.shape[1] * self.dtype.itemsize)
         step = max(1, PIECE_BYTES // row_bytes)
         for first in range(0, self.shape[0], step):
@@ -197,12 +187,11 @@ def _rows(local: LocalShard, begin: int, end: int) -> tf.Tensor:
 class TableUniform(keras.initializers.Initializer):
     """Uniform in +-sqrt(1 / rows of the table) (Naumov et al., 2019).
 
-    Values depend on the seed, the table's name and the row alone: however a table is cut and
-    wherever its parts live, they are the same.
+    Values depend only on the seed, the table's name and the row, not on the plan.
 
     Args:
-        seed: of the run.
-        table: name of the table.
+        seed: Seed of the run.
+        table: Name of the table.
     """
 
     def __init__(self, seed: int, table: str):
@@ -214,8 +203,8 @@ class TableUniform(keras.initializers.Initializer):
 
         Args:
             shape: [rows, dim] of the table.
-            partition_shape: of a part of it, all rows by default.
-            partition_offset: its first row, a multiple of BLOCK_ROWS, and column 0.
+            partition_shape: Shape of the part to draw; None: all rows.
+            partition_offset: Its first row, a multiple of BLOCK_ROWS, and column 0.
         """
         rows, dim = partition_shape or shape
         limit = np.sqrt(1.0 / shape[0])
@@ -229,24 +218,22 @@ class TableUniform(keras.initializers.Initializer):
         return tf.cast(tf.concat(blocks, axis=0)[:rows], dtype)
 
     def get_config(self):
-        """Arguments, for Keras."""
         return {"seed": self.seed, "table": self.table}
 
 
 def fill(weight: TableWeight, initializer) -> None:
     """Draws a table's initial values on the ranks that hold them.
 
-    Initializers that can draw a part of a table (Keras' uniform, normal and constant ones) draw
-    blocks of BLOCK_ROWS rows; others draw all of it at once: Keras' variance scaling ones
-    would scale by the part.
+    Keras' uniform, normal and constant initializers draw blocks of BLOCK_ROWS rows; others draw the
+    whole table: Keras' variance scaling ones would scale by the part.
     """
     kinds = keras.initializers
     if isinstance(initializer, kinds.Zeros) or not weight.local:
         return  # variables start with zeros
     dtype = tf.as_dtype(weight.dtype)
     by_part = (
-        *(TableUniform, kinds.Constant, kinds.Ones, kinds.RandomUniform, kinds.RandomNormal),
-        kinds.TruncatedNormal,
+        *(TableUniform, kinds.Constant, kinds.Ones),
+        *(kinds.RandomUniform, kinds.RandomNormal, kinds.TruncatedNormal),
     )
     if not isinstance(initializer, by_part):
         weight.write(0, tf.cast(initializer(weight.shape, dtype=dtype), dtype))

@@ -24,9 +24,7 @@ class CrossNetwork(keras.layers.Layer):
         num_layers: Number of cross layers.
         projection_dim: The rank. Around width / 4 loses little accuracy (section 7 of the paper);
             from width / 2 upwards the factorization saves no work.
-        seed: Seed of the initial weights.
-        name: Name of the layer.
-        dtype: Keras dtype policy.
+        seed: Seed of the initial weights, together with the name.
 
     Raises:
         ValueError: In a call, if the features are not of rank 2.
@@ -49,7 +47,6 @@ class CrossNetwork(keras.layers.Layer):
         self.seed = seed
 
     def build(self, input_shape):
-        """Creates the weights."""
         if len(input_shape) != 2:
             raise ValueError(
                 f"{self.name}: expected features of rank 2, [batch, width], got {input_shape}"
@@ -67,21 +64,13 @@ class CrossNetwork(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, x0: tf.Tensor) -> tf.Tensor:
-        """Crosses features.
-
-        Args:
-            x0: [batch, width] in the compute dtype.
-
-        Returns:
-            [batch, width] in the compute dtype.
-        """
+        """Maps [batch, width] to [batch, width] in the compute dtype."""
         x = x0
         for down, up in zip(self.down, self.up, strict=True):
             x = x0 * up(down(x)) + x
         return x
 
     def get_config(self):
-        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "num_layers": self.num_layers,
@@ -91,5 +80,4 @@ class CrossNetwork(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """Creates a layer from the result of `get_config`."""
         return cls(**{name: value for name, value in config.items() if name != "trainable"})

@@ -13,7 +13,7 @@ def sum_over_batch(rows: tf.Tensor) -> tf.Tensor:
     """Sums [batch, n] to [n], accumulated in float32 by the matrix product.
 
     TensorFlow's BiasAddGrad accumulates bfloat16 in bfloat16 on a CPU: over a batch of 8,192 it
-    loses up to half of the sum, and it is slower.
+    loses up to half of the sum, and is slower.
     """
     ones = tf.ones([1, tf.shape(rows)[0]], rows.dtype)
     return tf.matmul(ones, rows)[0]
@@ -60,10 +60,8 @@ class Dense(keras.layers.Layer):
     Args:
         dim: Width of the output.
         seed: Seed of the initial weights, together with the name.
-        name: Name of the layer.
         relu: Whether to apply max(y, 0).
         use_bias: Whether to add b.
-        dtype: Keras dtype policy.
 
     Example:
         Dense(8, seed=1, name="dense", relu=True)(tf.ones([32, 16])).shape  # (32, 8)
@@ -85,7 +83,6 @@ class Dense(keras.layers.Layer):
         self.bias_seed = derive_seed(seed, name, "bias")
 
     def build(self, input_shape):
-        """Creates the weights."""
         self.kernel = self.add_weight(
             name="kernel",
             shape=[int(input_shape[-1]), self.dim],
@@ -116,10 +113,8 @@ class MLP(keras.layers.Layer):
 
     Args:
         dims: Width of each layer's output.
-        seed: Seed of the initial weights.
-        name: Name of the layer.
+        seed: Seed of the initial weights, together with the name.
         linear_output: No ReLU after the last layer (its output are logits).
-        dtype: Keras dtype policy.
 
     Example:
         MLP((32, 8), seed=1, name="mlp")(tf.ones([64, 16])).shape  # (64, 8)

@@ -17,10 +17,7 @@ def padded_width(width: int) -> int:
 
 
 def _pair_of_gram_entry(num_features: int) -> np.ndarray:
-    """Returns for each entry of the flat Gram matrix the number of its pair.
-
-    The diagonal, which has no pair, points one past the last.
-    """
+    """Returns the pair of each entry of the flat Gram matrix; for the diagonal the pair count."""
     rows, columns = np.tril_indices(num_features, k=-1)
     pairs = np.full((num_features, num_features), len(rows), np.int32)
     pairs[rows, columns] = pairs[columns, rows] = np.arange(len(rows))
@@ -31,10 +28,9 @@ def _pair_of_gram_entry(num_features: int) -> np.ndarray:
 def pairwise_dots(features: tf.Tensor):
     """Computes the dot products of all pairs of features of a sample.
 
-    They are the strictly lower triangle of X X^T. Its gradient is dX = (G + G^T) X where G holds
-    the pairs' gradients in the lower triangle. TensorFlow's own gradient would scatter single
-    numbers; here whole runs of memory are copied: the triangle is a concatenation of slices, and
-    G + G^T is gathered from the transposed gradient, where a pair is a row.
+    They are the strictly lower triangle of X X^T, with the gradient dX = (G + G^T) X where G holds
+    the pairs' gradients. TensorFlow's own gradient would scatter single numbers; here whole runs of
+    memory are copied: G + G^T is gathered from the transposed gradient, where a pair is a row.
 
     Args:
         features: [batch, num_features, dim].
@@ -79,8 +75,6 @@ class DotInteraction(keras.layers.Layer):
     Args:
         implementation: The fused op ("dot_custom"), plain TensorFlow ("dot_tensorflow"), or
             "dot_split" for models that are exported: fewer operations, but a slower gradient.
-        name: Name of the layer.
-        dtype: Keras dtype policy.
 
     Raises:
         ValueError: The implementation is unknown. In a call: a feature tensor has the wrong rank or
@@ -121,8 +115,8 @@ class DotInteraction(keras.layers.Layer):
 
         Returns:
             [batch, width], width = dim + num_features (num_features - 1) / 2 rounded up to a
-            multiple of 8, where num_features = num_tables + 1; without `bottom` the first summand
-            and the extra feature are missing.
+            multiple of 8, num_features = num_tables + 1; without `bottom` num_features (num_features
+            - 1) / 2 with num_features = num_tables.
         """
         _check_shapes(self.name, embeddings, bottom)
         if self.operation is not None:
@@ -145,12 +139,10 @@ class DotInteraction(keras.layers.Layer):
         return [pairwise_dots(features)]
 
     def get_config(self):
-        """Returns the arguments of the constructor."""
         return {**super().get_config(), "implementation": self.implementation.value}
 
     @classmethod
     def from_config(cls, config):
-        """Creates a layer from the result of `get_config`."""
         return cls(**{name: value for name, value in config.items() if name != "trainable"})
 
 

@@ -77,7 +77,7 @@ class Optimizer(tf.Module):
                 self.apply_sparse(i, variable, gradient, learning_rate)
             elif variable.shape.num_elements():
                 self.apply_dense(i, variable, gradient, learning_rate)
-            else:  # the anchor of `nn.embedding.exchange.table_wise.exchange_rows`
+            else:  # the anchor of `nn.embedding.exchange.table_wise.RowExchange`
                 variable.assign_sub(gradient)
         self.end_step(learning_rate)
 

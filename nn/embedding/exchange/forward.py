@@ -1,17 +1,18 @@
 """Lookup of a batch in distributed tables: ids in, the vectors of this rank's samples out."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
 from nn.embedding.exchange.row_wise import RowWise
-from nn.embedding.exchange.table_wise import TableWise, unique_name
-from nn.embedding.ids import Ids, Signature
+from nn.embedding.exchange.table_wise import RowExchange, TableWise, unique_name
 from nn.embedding.lookup import (
+    Ids,
     Request,
     Requests,
+    Signature,
     call_layer,
     checked,
     combine_fixed,
@@ -29,28 +30,22 @@ class RankTables:
     """Tables of one rank, and the exchanges that they take part in.
 
     Attributes:
-        plan: The sharding plan.
-        world: The ranks.
         groups: For each of this rank's groups its variable, or a layer of a custom class.
+        exchange: The exchange of vectors.
         row_wise: Exchanges of row-sliced tables.
         name: Prefix of the names of the collectives.
         dp_input: Whether a call gets this rank's samples (otherwise all ranks').
         dtype: Dtype of the vectors.
-        comm_dtype: Dtype of exchanged vectors; None: `dtype`.
-        check_ids: Whether ids are checked.
-        gradient_anchor: See `nn.embedding.exchange.table_wise.exchange_rows`.
     """
 
     plan: Plan
-    world: Any
     groups: Sequence
+    exchange: RowExchange
     row_wise: Sequence[RowWise]
     name: str
     dp_input: bool
     dtype: tf.DType
-    comm_dtype: tf.DType | None
     check_ids: bool
-    gradient_anchor: tf.Variable | None
 
 
 class Forward:
@@ -63,22 +58,21 @@ class Forward:
 
     def __init__(self, tables: RankTables, signatures: Mapping[int, Signature]):
         self._tables, self.signatures = tables, signatures
-        plan, world = tables.plan, tables.world
+        plan, world = tables.plan, tables.exchange.world
         requests = [self._requests(rank, TABLE_PARALLEL) for rank in range(world.size)]
         self._own = requests[world.rank]
         self._replicated = self._requests(world.rank, DATA_PARALLEL)
-        self._exchange = TableWise(world, requests, tables.comm_dtype, tables.gradient_anchor)
-        # Whether one gather concatenates all outputs. Of a feature with several vectors and column
-        # slices it would interleave them.
-        self._is_one_gather = (
-            not (plan.data_parallel_tables or plan.row_sliced_tables)
-            and self._exchange.granularity >= _MIN_GATHERED_COLUMNS
-            and all(
-                signature.inner is not None
-                and (signature.vectors == 1 or len(plan.column_slices[plan.features[f].table]) == 1)
-                for f, signature in signatures.items()
-            )
+        self._exchange = TableWise(tables.exchange, requests)
+        # Whether all outputs are in `pooled`. Of a feature with several vectors and column slices
+        # it would interleave them.
+        all_pooled = not (plan.data_parallel_tables or plan.row_sliced_tables) and all(
+            signature.inner is not None
+            and (signature.vectors == 1 or len(plan.column_slices[plan.features[f].table]) == 1)
+            for f, signature in signatures.items()
         )
+        order = [(r.feature, r.column_start) for r in self._own.pooled]
+        self._is_in_order = all_pooled and world.size == 1 and order == sorted(order)
+        self._is_one_gather = all_pooled and self._exchange.granularity >= _MIN_GATHERED_COLUMNS
 
     def _requests(self, rank: int, kind: str) -> Requests:
         lookups = self._tables.plan.lookups(rank, kind)
@@ -86,22 +80,26 @@ class Forward:
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, ids: Mapping[int, Ids], concatenate: bool):
-        """Outputs of all features, see `DistributedEmbedding.call`.
+        """Returns the outputs of all features, see `DistributedEmbedding.call`.
 
         Args:
             ids: Ids of each feature, by its number.
-            concatenate: Return one tensor.
+            concatenate: Whether to return one tensor.
         """
         plan, outputs = self._tables.plan, {}
         name = unique_name(self._tables.name)
         if any(plan.input_ids_list):
             pooled, outputs, batch_size = self._look_up_table_wise(ids, name)
+            if concatenate and self._is_in_order:
+                return pooled
             if concatenate and self._is_one_gather:
                 return self._exchange.in_order(pooled, batch_size)
             if pooled is not None:
                 outputs |= self._exchange.by_feature(pooled, batch_size)
         if plan.data_parallel_tables:
-            outputs |= self._look_up_replicated(ids)
+            requests = self._replicated
+            pooled, uncombined = self._look_up(requests, *requests.select(ids))
+            outputs |= _by_feature(requests, pooled, uncombined)
         outputs |= self._look_up_row_wise(ids, name)
         ordered = [self._shaped(f, outputs[f], ids) for f in range(len(plan.features))]
         if not concatenate:
@@ -116,10 +114,10 @@ class Forward:
             each feature; number of this rank's samples).
         """
         tables, own, exchange = self._tables, self._own, self._exchange
-        world = tables.world
+        world = tables.exchange.world
         if world.size == 1:
             pooled, uncombined = self._look_up(own, *own.select(ids))
-            outputs = {r.feature: rows for r, rows in zip(own.uncombined, uncombined, strict=True)}
+            outputs = _by_feature(own, None, uncombined)
             return pooled, outputs, next(iter(ids.values())).batch_size
         if tables.dp_input:
             fixed, ragged, batch_sizes = exchange.send_ids(ids, name)
@@ -170,14 +168,6 @@ class Forward:
             pooled = [tf.concat(pooled, axis=1)]
         return pooled[0] if pooled else None, uncombined
 
-    def _look_up_replicated(self, ids) -> dict[int, tf.Tensor]:
-        requests = self._replicated
-        pooled, uncombined = self._look_up(requests, *requests.select(ids))
-        outputs = {r.feature: rows for r, rows in zip(requests.uncombined, uncombined, strict=True)}
-        if pooled is not None:
-            outputs |= {r.feature: part for r, part in requests.split(pooled)}
-        return outputs
-
     def _look_up_row_wise(self, ids, name: str) -> dict[int, tf.Tensor]:
         tables, outputs = self._tables, {}
         plan = tables.plan
@@ -209,13 +199,18 @@ class Forward:
         return tf.RaggedTensor.from_row_lengths(output, ids[f].lengths, validate=False)
 
 
+def _by_feature(requests: Requests, pooled: tf.Tensor | None, uncombined) -> dict[int, tf.Tensor]:
+    """Returns the vectors of each feature from the results of `Forward._look_up`."""
+    outputs = {r.feature: rows for r, rows in zip(requests.uncombined, uncombined, strict=True)}
+    if pooled is not None:
+        outputs |= {r.feature: part for r, part in requests.split(pooled)}
+    return outputs
+
+
 def _flat(f: int, output) -> tf.Tensor:
     """Reshapes an output to [batch, width]."""
     if isinstance(output, tf.RaggedTensor):
         raise ValueError(
             f"concatenate=True: the output of feature {f} is ragged; give its table a combiner"
         )
-    width = 1
-    for size in output.shape[1:]:
-        width *= size
-    return tf.reshape(output, [-1, width])
+    return tf.reshape(output, [-1, math.prod(output.shape[1:])])

@@ -15,16 +15,10 @@ Gradient = tf.Tensor | tf.IndexedSlices | None
 
 
 def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Adds up the gradients of rows that occur more than once in a batch.
+    """Adds up the gradients of rows that occur more than once, in order of first occurrence.
 
     A stateful optimizer must see one gradient for each row: squares of parts are not the square of
     their sum.
-
-    Args:
-        gradient: values [n, dim], indices [n], duplicates allowed.
-
-    Returns:
-        values [m, dim], indices [m], each row once, in order of first occurrence.
     """
     rows, position = tf.unique(gradient.indices)
     values = sum_rows(gradient.values, position, tf.size(rows))
@@ -32,7 +26,7 @@ def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
 
 
 def sum_rows(values: tf.Tensor, position: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """[n, dim] to [count, dim]: row i is added, in float32, to row position[i]."""
+    """Sums [n, dim] to [count, dim]: row i is added, in float32, to row position[i]."""
     wide = precise(values)
     if tf.config.get_visible_devices("GPU"):
         return tf.cast(tf.math.unsorted_segment_sum(wide, position, count), values.dtype)
@@ -49,19 +43,18 @@ def sum_rows(values: tf.Tensor, position: tf.Tensor, count: tf.Tensor) -> tf.Ten
 def sum_over_ranks(
     world, gradients: Sequence[Gradient], variables: Sequence[tf.Variable], name: str
 ) -> list[Gradient]:
-    """Gradients of the sum of all ranks' losses.
+    """Returns the gradients of the sum of all ranks' losses.
 
-    A rank's own variables (marked `de_local` by `DistributedEmbedding`) have got every rank's part
-    through the exchange and stay as they are; the others, of which each rank has a copy, are
-    summed: dense gradients in few messages, the last layers' first, while the backward pass goes
-    on; copied tables' row by row, so that an optimizer sees the rows that one rank would see.
+    Gradients of a rank's own variables (marked `de_local` by `DistributedEmbedding`) have got every
+    rank's part through the exchange and stay as they are. Those of copies are summed: dense ones in
+    few messages, the last layers' first, during the backward pass; those of tables row by row, so
+    that an optimizer sees the rows that one rank would see.
 
     Args:
-        world: the ranks.
-        gradients: of this rank's loss, one a variable; the mean over ranks is had by dividing the
-            loss by their number first.
-        variables: what they are of.
-        name: of the exchanges.
+        world: The ranks.
+        gradients: Gradients of this rank's loss, one per variable.
+        variables: The variables.
+        name: Prefix of the names of the collectives.
     """
     if world.size == 1:
         return list(gradients)
@@ -106,7 +99,7 @@ def sum_over_ranks(
 
 
 def _buckets(gradients: Mapping[int, tf.Tensor]) -> list[list[int]]:
-    """Keys of gradients that travel together, in the order in which a backward pass makes them."""
+    """Returns keys of gradients that travel together, in the order of a backward pass."""
     buckets, size_bytes = [[]], 0
     for i in sorted(gradients, reverse=True):
         if size_bytes >= _BUCKET_BYTES:

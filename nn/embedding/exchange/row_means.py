@@ -8,17 +8,15 @@ from nn.embedding.planner import Plan
 
 
 class RowMeans:
-    """Means over whole rows, from what each rank knows of its columns.
+    """Means over whole rows, for optimizers with one number per row (row-wise Adagrad).
 
-    Optimizers with one number a row (row-wise Adagrad) need them: of a column slice alone they
-    would learn at another rate than the whole row. All holders of a table's slices got the same
-    ids, so that one number a row and holder is all that travels.
+    All holders of a table's slices got the same ids: they exchange one number per row.
 
     Args:
-        world: the ranks.
-        plan: who holds what.
-        variables: of each of this rank's groups its variable (None for others).
-        name: of the exchange.
+        world: The ranks.
+        plan: The sharding plan.
+        variables: For each of this rank's groups its variable, None for other layers.
+        name: Name of the collective.
     """
 
     def __init__(self, world, plan: Plan, variables: Sequence, name: str):
@@ -37,15 +35,12 @@ class RowMeans:
                 slices.append((variable, offset, offset + shard.rows))
 
     def __call__(self, variables: Sequence, rows: Sequence, sums: Sequence) -> list[tf.Tensor]:
-        """Means of rows; collective.
+        """Returns means of rows, float32 [m] for each variable; collective.
 
         Args:
-            variables: variables [any, columns].
-            rows: for each a list of its rows, [m], rising.
-            sums: for each the sums over its columns, float32 [m].
-
-        Returns:
-            For each float32 [m].
+            variables: Variables [any, columns].
+            rows: For each variable some of its rows, [m], ascending.
+            sums: For each variable the sums over its columns, float32 [m].
         """
         means = [s / v.shape[1] for v, s in zip(variables, sums, strict=True)]
         place = {v.ref(): i for i, v in enumerate(variables)}
@@ -66,7 +61,7 @@ class RowMeans:
         return means
 
     def _add_other_ranks(self, own: dict[int, tf.Tensor]) -> dict[int, tf.Tensor]:
-        """Sums over all columns, from those of this rank's."""
+        """Returns the sums over all columns, from those of this rank's."""
         sent, sizes, senders = [tf.zeros([0], tf.float32)], [], []
         for rank in range(self._world.size):
             shared = [t for t in own if rank in self._tables[t][1]]

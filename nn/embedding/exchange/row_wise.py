@@ -1,20 +1,18 @@
 """Lookup in row-sliced tables, of which every rank holds a run of rows."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from nn.embedding.exchange.gradients import sum_rows
-from nn.embedding.exchange.table_wise import exchange_rows
+from nn.embedding.exchange.table_wise import RowExchange
 from nn.embedding.planner import ROW_SLICED, Plan
 from nn.precision import precise, precise_dtype
 
 
 def _expand(rows, index, dtype):
-    """rows[index] in a dtype, whose gradient is dense: the rows are a batch's, not a table's.
-
-    An id may occur in every sample: its gradient is summed in float32.
-    """
+    """Returns rows[index] in a dtype; the gradient is dense, summed in float32."""
 
     @tf.custom_gradient
     def expand(rows):
@@ -36,25 +34,15 @@ class RowWise:
     8 bits of the sum.
 
     Args:
-        world: The ranks.
+        exchange: The exchange of rows.
         plan: The sharding plan.
         tables: Numbers of the tables.
         variable: This rank's rows of all of them, [rows, dim].
-        comm_dtype: Dtype of exchanged rows; None: their own.
-        gradient_anchor: See `exchange_rows`.
     """
 
-    def __init__(
-        self,
-        world,
-        plan: Plan,
-        tables: Sequence[int],
-        variable,
-        comm_dtype=None,
-        gradient_anchor=None,
-    ):
-        self._world, self._variable = world, variable
-        self._comm_dtype, self._anchor = comm_dtype, gradient_anchor
+    def __init__(self, exchange: RowExchange, plan: Plan, tables: Sequence[int], variable):
+        self._exchange, self._world, self._variable = exchange, exchange.world, variable
+        world = exchange.world
         self.tables = tuple(tables)
         self._bounds = {t: plan.row_bounds(t) for t in self.tables}
         # For each table and rank the position of the rank's run among the rows of all ranks'
@@ -71,38 +59,26 @@ class RowWise:
             self._firsts.append(self._firsts[-1] + rows)
 
     def look_up(self, ids: Sequence[tuple[int, tf.Tensor]], dtype, name: str) -> list[tf.Tensor]:
-        """Looks up the ids of this rank's samples; collective.
-
-        Args:
-            ids: (table, ids [n]) of each feature.
-            dtype: Dtype of the result.
-            name: Prefix of the names of the collectives.
-
-        Returns:
-            Rows [n, dim] of each feature.
-        """
+        """Returns rows [n, dim] for (table, ids [n]) of each feature of this rank; collective."""
         rows_of_ids = tf.concat([self._global_rows(t, values) for t, values in ids], axis=0)
         distinct, position = tf.unique(rows_of_ids)
         order = tf.argsort(distinct)
         distinct = tf.gather(distinct, order)
         ends = tf.searchsorted(distinct, tf.constant(self._firsts, tf.int64))
         requested, sizes = self._world.all_to_all(distinct, ends[1:] - ends[:-1], f"{name}.ids")
-        rows, _ = exchange_rows(
-            self._world,
-            precise(tf.gather(self._variable, requested - self._firsts[self._world.rank])),
-            sizes,
-            f"{name}.rows",
-            self._comm_dtype or dtype,
-            self._anchor,
-            grad_dtype=precise_dtype(self._variable.dtype),
-        )
+        rows = precise(tf.gather(self._variable, requested - self._firsts[self._world.rank]))
+        exchange = self._exchange
+        if exchange.comm_dtype is None:
+            exchange = dataclasses.replace(exchange, comm_dtype=dtype)
+        grad_dtype = precise_dtype(self._variable.dtype)
+        rows, _ = exchange.send(rows, sizes, f"{name}.rows", grad_dtype)
         rows = tf.ensure_shape(rows, [None, self._variable.shape[1]])
         inverse = tf.math.invert_permutation(order)
         results = _expand(rows, tf.gather(inverse, position), dtype)
         return tf.split(results, [tf.size(values) for _, values in ids], axis=0)
 
     def _global_rows(self, table: int, ids: tf.Tensor) -> tf.Tensor:
-        """int64 [n], each id's row among the rows of all ranks' variables."""
+        """Returns each id's row among the rows of all ranks' variables, int64 [n]."""
         ids = tf.cast(tf.reshape(ids, [-1]), tf.int64)
         # Where ids are not checked, one outside the table must not desynchronize the ranks.
         ids = tf.clip_by_value(ids, 0, self._bounds[table][-1] - 1)

@@ -8,11 +8,12 @@ from the plan and from the sizes of what it received before: nothing is gathered
 import math
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
-from nn.embedding.ids import Ids
-from nn.embedding.lookup import Requests
+from nn.embedding.lookup import Ids, Requests
 
 _calls_in_graph = weakref.WeakKeyDictionary()
 
@@ -28,87 +29,86 @@ def traced_graph():
 
 
 def unique_name(name: str) -> str:
-    """Returns a name that is unique among the calls of a graph and equal on all ranks.
-
-    Eager calls do not overlap and need no number.
-    """
+    """Returns a name that is unique among the calls of a graph and equal on all ranks."""
     graph = traced_graph()
-    if graph is None:
+    if graph is None:  # eager calls do not overlap
         return name
     _calls_in_graph[graph] = _calls_in_graph.get(graph, 0) + 1
     return f"{name}.{_calls_in_graph[graph]}"
 
 
-def exchange_rows(
-    world, rows, sizes, name: str, comm_dtype=None, gradient_anchor=None, grad_dtype=None
-):
-    """Sends rows to all ranks; the gradient sends their gradients back.
+@dataclass(frozen=True)
+class RowExchange:
+    """Exchange of rows between ranks; the gradient sends their gradients back.
 
     TensorFlow computes a gradient only where a trained variable took part. On a rank whose rows
     come from none (no table, or a frozen one) the anchor is that variable: otherwise the other
     ranks would wait for it.
 
-    Args:
+    Attributes:
         world: The ranks.
-        rows: [n, width], those for rank 0 first.
-        sizes: int32 [world size], rows for each rank.
-        name: Name of the collective, unique among those in flight and equal on all ranks.
-        comm_dtype: Dtype of exchanged rows; None: that of the rows. Gradients of a float16 exchange
-            of float32 rows are exchanged in bfloat16: they are means over a batch, and float16 ends
-            at 6e-8.
+        comm_dtype: Dtype of exchanged rows; None: that of the rows.
         gradient_anchor: An empty variable that is trained on every rank, if any of the rows is on
-            any rank.
-        grad_dtype: Dtype of exchanged gradients; None: that of the exchanged rows.
-
-    Returns:
-        (received rows [m, width], received sizes int32 [world size]).
+            any rank; None: no gradients.
     """
-    send_dtype = comm_dtype or rows.dtype
-    if grad_dtype is None:
-        narrowed = send_dtype == tf.float16 and rows.dtype == tf.float32
-        grad_dtype = tf.bfloat16 if narrowed else send_dtype
 
-    @tf.custom_gradient
-    def exchange(rows, anchor):
-        received, received_sizes = world.all_to_all(tf.cast(rows, send_dtype), sizes, name)
+    world: Any
+    comm_dtype: tf.DType | None = None
+    gradient_anchor: tf.Variable | None = None
 
-        def gradient(upstream, _):
-            upstream = tf.reshape(tf.cast(upstream, grad_dtype), tf.shape(received))
-            returned, _ = world.all_to_all(upstream, received_sizes, f"{name}.gradient")
-            return tf.cast(returned, rows.dtype), tf.zeros_like(anchor)
+    def send(self, rows, sizes, name: str, grad_dtype=None) -> tuple[tf.Tensor, tf.Tensor]:
+        """Sends rows to all ranks.
 
-        return (tf.cast(received, rows.dtype), received_sizes), gradient
+        Args:
+            rows: [n, width], those for rank 0 first.
+            sizes: int32 [world size], rows for each rank.
+            name: Name of the collective.
+            grad_dtype: Dtype of exchanged gradients; None: that of the exchanged rows, but bfloat16
+                for float32 rows in float16: gradients are means over a batch, and float16 ends at
+                6e-8.
 
-    anchor = tf.zeros([0]) if gradient_anchor is None else tf.convert_to_tensor(gradient_anchor)
-    return exchange(rows, anchor)
+        Returns:
+            (received rows [m, width], received sizes int32 [world size]).
+        """
+        send_dtype = self.comm_dtype or rows.dtype
+        if grad_dtype is None:
+            narrowed = send_dtype == tf.float16 and rows.dtype == tf.float32
+            grad_dtype = tf.bfloat16 if narrowed else send_dtype
+
+        @tf.custom_gradient
+        def exchange(rows, anchor):
+            received, received_sizes = self.world.all_to_all(tf.cast(rows, send_dtype), sizes, name)
+
+            def gradient(upstream, _):
+                upstream = tf.reshape(tf.cast(upstream, grad_dtype), tf.shape(received))
+                returned, _ = self.world.all_to_all(upstream, received_sizes, f"{name}.gradient")
+                return tf.cast(returned, rows.dtype), tf.zeros_like(anchor)
+
+            return (tf.cast(received, rows.dtype), received_sizes), gradient
+
+        anchor = self.gradient_anchor
+        return exchange(rows, tf.zeros([0]) if anchor is None else tf.convert_to_tensor(anchor))
 
 
 class TableWise:
     """Exchange for tables of which one rank holds all rows (of some columns).
 
     Args:
-        world: The ranks.
+        exchange: The exchange of vectors.
         requests: Lookups of each rank.
-        comm_dtype: Dtype of exchanged vectors; None: their own.
-        gradient_anchor: See `exchange_rows`.
     """
 
-    def __init__(self, world, requests: Sequence[Requests], comm_dtype=None, gradient_anchor=None):
-        self._world = world
+    def __init__(self, exchange: RowExchange, requests: Sequence[Requests]):
+        self._exchange, self._world = exchange, exchange.world
         self._requests = list(requests)
-        self._own = self._requests[world.rank]
-        self._comm_dtype, self._anchor = comm_dtype, gradient_anchor
+        self._own = self._requests[self._world.rank]
         widths = [r.width for rank in self._requests for r in rank.pooled]
         self.granularity = math.gcd(*[width for width in widths if width]) or 1
 
     def send_ids(
         self, ids: Mapping[int, Ids], name: str
     ) -> tuple[tf.Tensor | None, list[Ids], tf.Tensor]:
-        """Sends this rank's samples' ids to the owners of the tables.
-
-        Args:
-            ids: Ids of each feature of this rank's batch, by its number.
-            name: Prefix of the names of the collectives.
+        """Sends the ids of this rank's samples, by feature, to the owners of the tables.
 
         Returns:
             (fixed ids of this rank's lookups and all ranks' samples [global batch, num_ids], None
@@ -168,7 +168,7 @@ class TableWise:
             pooled: [global batch, width of this rank's pooled lookups]; None without any.
             batch_sizes: int32 [world size], samples of each rank.
             dtype: Dtype of the vectors.
-            name: Prefix of the name of the collective.
+            name: Prefix of the collective's name.
 
         Returns:
             [units, granularity]: rank 0's row of each of this rank's samples, then rank 1's, and so
@@ -180,9 +180,7 @@ class TableWise:
             pooled = tf.zeros([0, self.granularity], dtype)
         rows = tf.reshape(pooled, [-1, self.granularity])
         sizes = batch_sizes * (self._own.width // self.granularity)
-        received, _ = exchange_rows(
-            self._world, rows, sizes, f"{name}.vectors", self._comm_dtype, self._anchor
-        )
+        received, _ = self._exchange.send(rows, sizes, f"{name}.vectors")
         return tf.ensure_shape(received, [None, self.granularity])
 
     def in_order(self, received: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
@@ -192,7 +190,7 @@ class TableWise:
 
         Args:
             received: The result of `return_vectors`; on one rank [batch, width].
-            batch_size: Samples of this rank.
+            batch_size: Number of samples of this rank.
         """
         units_of_rank = [requests.width // self.granularity for requests in self._requests]
         columns = {}  # (feature, column_start) -> (rank, unit within the rank's row) of its units
@@ -204,8 +202,6 @@ class TableWise:
                 first += count
         units = [unit for key in sorted(columns) for unit in columns[key]]
         total = len(units)
-        if units == [(0, unit) for unit in range(total)] and self._world.size == 1:
-            return tf.reshape(received, [-1, total * self.granularity])
         dtype = tf.int32
         samples = tf.range(batch_size)[:, tf.newaxis]
         index = (
@@ -225,11 +221,7 @@ class TableWise:
         return tf.reshape(_permute(received, index, inverse), [-1, total * self.granularity])
 
     def by_feature(self, received: tf.Tensor, batch_size: tf.Tensor) -> dict[int, tf.Tensor]:
-        """Splits pooled vectors into those of each feature, [batch, vectors, dim].
-
-        Args:
-            received, batch_size: See `in_order`.
-        """
+        """Splits pooled vectors (see `in_order`) by feature, [batch, vectors, dim] each."""
         blocks = [received]
         if self._world.size > 1:
             sizes = [batch_size * (r.width // self.granularity) for r in self._requests]
@@ -254,7 +246,7 @@ class TableWise:
             batch_sizes: int32 [world size], samples of each rank.
             counts: Number of this rank's ids of each feature.
             dtype: Dtype of the vectors.
-            name: Prefix of the name of the collective.
+            name: Prefix of the collective's name.
 
         Returns:
             Vectors [n, dim] of each feature.
@@ -274,14 +266,8 @@ class TableWise:
                 outgoing[rank].append(part)
             sizes += units
         parts = [part for of_rank in outgoing for part in of_rank]
-        received, _ = exchange_rows(
-            self._world,
-            tf.concat(parts, axis=0) if parts else tf.zeros([0, granularity], dtype),
-            sizes,
-            f"{name}.uncombined",
-            self._comm_dtype,
-            self._anchor,
-        )
+        rows = tf.concat(parts, axis=0) if parts else tf.zeros([0, granularity], dtype)
+        received, _ = self._exchange.send(rows, sizes, f"{name}.uncombined")
         received = tf.ensure_shape(received, [None, granularity])
         units = tf.stack([counts[r.feature] * (r.columns // granularity) for r in uncombined])
         slices: dict[int, list] = {}
@@ -293,7 +279,6 @@ class TableWise:
 
 
 def _concat_columns(slices: list[tuple[int, tf.Tensor]]) -> tf.Tensor:
-    """Concatenates column slices in the order of their first column."""
     if len(slices) == 1:
         return slices[0][1]
     return tf.concat([part for _, part in sorted(slices, key=lambda item: item[0])], axis=-1)

@@ -4,15 +4,13 @@ There, tables form three groups (data-parallel, table-parallel, row-sliced), and
 table-parallel tables count tables and inputs within their group, not over all.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
 
 from nn.embedding.planner import DATA_PARALLEL, HOST, TABLE_PARALLEL, Plan
 
 
-@dataclass(frozen=True)
-class StrategyAttributes:
-    """Attributes of `DistributedEmbedding.strategy`; lists, by rank where nested.
+def strategy_attributes(plan: Plan) -> SimpleNamespace:
+    """Returns the attributes of `DistributedEmbedding.strategy`; lists, by rank where nested.
 
     Attributes:
         table_groups: Tables that are data-parallel, table-parallel, row-sliced.
@@ -31,26 +29,6 @@ class StrategyAttributes:
         sliced_out_ranges: [first, end) of results that make one output; first is the input.
         row_inputs_offsets: Offset of the ids of each row-sliced table to the rank's first row.
     """
-
-    table_groups: list[list[int]]
-    input_groups: list[list[int]]
-    map_groups: list[list[int]]
-    rev_group_ids: list[int]
-    input_ids_list: list[list[int]]
-    table_ids: list[list[int]]
-    local_configs: list[list[dict[str, int | bool]]]
-    local_maps: list[list[int]]
-    local_input_offsets: list[list[int]]
-    local_weight_offsets: list[list[list[int]]]
-    local_group_list: list[list[list[int]]]
-    widths_list_flat: list[int]
-    rev_tp_ids: list[int]
-    sliced_out_ranges: list[list[int]]
-    row_inputs_offsets: list[list[int]]
-
-
-def strategy_attributes(plan: Plan) -> StrategyAttributes:
-    """Returns a plan in Merlin's numbering."""
     table_groups = [
         list(plan.data_parallel_tables),
         list(plan.table_parallel_tables),
@@ -59,54 +37,43 @@ def strategy_attributes(plan: Plan) -> StrategyAttributes:
     table_index = {t: i for group in table_groups for i, t in enumerate(group)}
     input_groups = [list(plan.features_of(tuple(group))) for group in table_groups]
     input_index = {f: i for group in input_groups for i, f in enumerate(group)}
-    flat_inputs = [f for group in input_groups for f in group]
-    worker_order = [f for inputs in plan.input_ids_list for f in inputs]
     num_slices = [len(plan.column_slices[plan.features[f].table]) for f in input_groups[1]]
-    return StrategyAttributes(
+    # The data-parallel groups of every rank come first.
+    first = sum(group.kind == DATA_PARALLEL for group in plan.groups(0))
+    ranks = range(plan.world_size)
+    groups = [[g for g in plan.groups(rank) if g.kind == TABLE_PARALLEL] for rank in ranks]
+    lookups = [plan.lookups(rank) for rank in ranks]
+    return SimpleNamespace(
         table_groups=table_groups,
         input_groups=input_groups,
         map_groups=[
             [table_index[plan.features[f].table] for f in inputs] for inputs in input_groups
         ],
-        rev_group_ids=_inverse(flat_inputs),
+        rev_group_ids=_inverse([f for group in input_groups for f in group]),
         input_ids_list=[[input_index[f] for f in inputs] for inputs in plan.input_ids_list],
         table_ids=[[table_index[s.table] for s in shards] for shards in plan.table_shards],
-        **_local_attributes(plan),
-        rev_tp_ids=_inverse(worker_order),
+        local_configs=[
+            [
+                {"input_dim": g.rows, "output_dim": g.dim, "cpu_offload": g.device == HOST}
+                for g in of_rank
+            ]
+            for of_rank in groups
+        ],
+        local_maps=[[x.group - first for x in of_rank] for of_rank in lookups],
+        local_input_offsets=[[x.row_offset for x in of_rank] for of_rank in lookups],
+        local_weight_offsets=[[[*g.row_offsets, g.rows] for g in of_rank] for of_rank in groups],
+        local_group_list=[
+            [[shards.index(s) for s in g.shards] for g in of_rank]
+            for shards, of_rank in zip(plan.table_shards, groups, strict=True)
+        ],
+        widths_list_flat=[x.shard.columns for of_rank in lookups for x in of_rank],
+        rev_tp_ids=_inverse([f for inputs in plan.input_ids_list for f in inputs]),
         sliced_out_ranges=[[i, i + count] for i, count in enumerate(num_slices) if count > 1],
         row_inputs_offsets=[
-            [-plan.row_bounds(t)[rank] for t in plan.row_sliced_tables]
-            for rank in range(plan.world_size)
+            [-plan.row_bounds(t)[rank] for t in plan.row_sliced_tables] for rank in ranks
         ],
     )
 
 
-def _local_attributes(plan: Plan) -> dict[str, Any]:
-    """Returns the attributes that describe the variables and lookups of each rank."""
-    # The data-parallel groups of every rank come first.
-    first = sum(group.kind == DATA_PARALLEL for group in plan.groups(0))
-    configs, weight_offsets, group_lists = [], [], []
-    for rank, shards in enumerate(plan.table_shards):
-        groups = [group for group in plan.groups(rank) if group.kind == TABLE_PARALLEL]
-        configs.append(
-            [
-                {"input_dim": g.rows, "output_dim": g.dim, "cpu_offload": g.device == HOST}
-                for g in groups
-            ]
-        )
-        weight_offsets.append([[*g.row_offsets, g.rows] for g in groups])
-        group_lists.append([[shards.index(s) for s in g.shards] for g in groups])
-    lookups = [plan.lookups(rank) for rank in range(plan.world_size)]
-    return {
-        "local_configs": configs,
-        "local_maps": [[x.group - first for x in of_rank] for of_rank in lookups],
-        "local_input_offsets": [[x.row_offset for x in of_rank] for of_rank in lookups],
-        "local_weight_offsets": weight_offsets,
-        "local_group_list": group_lists,
-        "widths_list_flat": [x.shard.columns for of_rank in lookups for x in of_rank],
-    }
-
-
 def _inverse(inputs: list[int]) -> list[int]:
-    """Positions of the inputs in their order."""
     return sorted(range(len(inputs)), key=inputs.__getitem__)

@@ -26,13 +26,13 @@ class MerlinEmbedding(keras.layers.Layer):
     """Tables that Merlin's `DistributedEmbedding` places and looks up.
 
     Args:
-        tables: `nn.embedding.Embedding` layers; what they are is handed over, not they themselves.
-        options: arguments of Merlin's layer: strategy ("auto" and "cost" are ours; Merlin gets
-            "memory_balanced" for them), thresholds; None is left out.
-        dp_input: as there.
+        tables: `nn.embedding.Embedding` layers; Merlin's are created with their arguments.
+        options: arguments of Merlin's layer without None: thresholds, and the strategy ("auto" and
+            "cost" become "memory_balanced").
+        dp_input: see `DistributedEmbedding`.
 
     Raises:
-        ValueError: the library is not there, or does not take an option.
+        ValueError: the library is not installed, or does not take an option.
     """
 
     def __init__(
@@ -80,16 +80,13 @@ class MerlinEmbedding(keras.layers.Layer):
 
     @property
     def input_ids_list(self):
-        """For each rank the features that it looks up."""
         return self._merlin.strategy.input_ids_list
 
     def build(self, input_shape=None):
-        """Makes this rank's variables."""
         self._merlin.build(None)
         super().build(input_shape)
 
     def call(self, inputs, concatenate: bool = False):
-        """Like `DistributedEmbedding.call`."""
         outputs = self._merlin(list(inputs))
         if not concatenate:
             return outputs
@@ -102,11 +99,10 @@ class MerlinEmbedding(keras.layers.Layer):
         )
 
     def row_means(self) -> None:
-        """Means over whole rows are each rank's own matter, see `ranking.merlin_options`."""
-        return
+        """Returns None: ranks do not exchange means (`recipes.ctr.merlin_options`)."""
 
     def table_weights(self) -> list["MerlinTable"]:
-        """The tables as whole tables; Merlin gathers all of them on rank 0 at once."""
+        """Returns the tables; Merlin gathers all of them on rank 0 at once."""
         holder = _Whole(self._merlin, len(self.tables))
         return [
             MerlinTable(name, (rows, dim), holder, t)
@@ -141,13 +137,7 @@ class _Whole:
 
 @dataclasses.dataclass(frozen=True)
 class MerlinTable:
-    """A whole table for checkpoints (`runtime.checkpoint.Weight`).
-
-    Attributes:
-        name, shape: of the table.
-        whole: all tables.
-        number: which of them this is.
-    """
+    """Table number `number` of `whole`, for checkpoints (`runtime.checkpoint.Weight`)."""
 
     name: str
     shape: tuple[int, int]
@@ -156,7 +146,6 @@ class MerlinTable:
     dtype = np.dtype(np.float32)
 
     def named(self, name: str) -> "MerlinTable":
-        """Returns this table under another name."""
         return dataclasses.replace(self, name=name)
 
     def prepare(self) -> None:
@@ -164,17 +153,15 @@ class MerlinTable:
         self.whole.read(self.number)
 
     def saved_by(self, rank: int) -> list[Box]:
-        """All of it, by rank 0."""
         return [matrix_of(self.shape)] if rank == 0 else []
 
     def held(self) -> list[Box]:
-        """All of it: Merlin's layer takes whole tables."""
         return [matrix_of(self.shape)]
 
     def read(self, box: Box) -> np.ndarray:
-        """Rows, on rank 0, after `prepare`."""
+        """Returns rows, on rank 0, after `prepare`."""
         return np.ascontiguousarray(self.whole.read(self.number)[box.row : box.row_end])
 
     def write(self, row: int, values: np.ndarray, column: int = 0) -> None:
-        """Rows and columns of the table; all tables are set when the last one is whole."""
+        """Sets rows and columns; Merlin gets all tables when the last one is whole."""
         self.whole.write(self.number, self.shape, row, values, column)

@@ -13,14 +13,12 @@ from nn.precision import precise
 def global_norm(
     gradients: Sequence[Gradient], variables: Sequence, reduction: Reduction
 ) -> tf.Tensor:
-    """Returns the norm of the gradients of all ranks' variables, those that are copied once.
-
-    Collective. Gradients of a row that occurs several times are added up first.
+    """Returns the norm of the gradients of all ranks' variables, counting copies once; collective.
 
     Args:
-        gradients: of this rank, reduced; None counts nothing.
-        variables: what they are of.
-        reduction: which variables are a rank's own.
+        gradients: Reduced gradients of this rank, or None.
+        variables: Their variables.
+        reduction: The reduction.
 
     Returns:
         float32 scalar, equal on all ranks.

@@ -41,14 +41,11 @@ class ConcatOneHotEmbedding(keras.layers.Layer):
         self.offsets = tf.constant(bounds, tf.int32 if bounds[-1] < 2**31 else tf.int64)
 
     def call(self, inputs):
-        """Looks one row per feature up.
+        """Returns one row per feature, [batch, number of features, embedding_width].
 
         Args:
-            inputs: integer [batch, number of features]; ids of feature f in [0, feature_sizes[f]).
-                One beyond reads a neighbouring table's row, which nothing notices.
-
-        Returns:
-            [batch, number of features, embedding_width] in the compute dtype.
+            inputs: integer [batch, number of features]; ids of feature f in [0, feature_sizes[f]),
+                which is not checked: one beyond reads a neighbouring table's row.
         """
         if inputs.shape.rank != 2 or inputs.shape[1] != len(self.feature_sizes):
             raise ValueError(
@@ -60,7 +57,6 @@ class ConcatOneHotEmbedding(keras.layers.Layer):
         return tf.cast(tf.gather(self.params, rows), self.compute_dtype)
 
     def get_config(self):
-        """Arguments, for Keras."""
         return {
             **super().get_config(),
             "feature_sizes": self.feature_sizes,

@@ -1,13 +1,10 @@
-"""Training on several ranks with Keras: gradients and variables that every rank has a copy of.
+"""Training on several ranks with Keras; names, arguments and defaults are those of Horovod.
 
 A variable marked `de_local = True` is a rank's own: a table that `DistributedEmbedding` placed
-there. The exchange of the backward pass has already brought it every rank's part, so that its
-gradient is divided by the number of ranks and otherwise left alone, and it is never broadcast. All
-other variables are copies, their gradients are averaged. With the mean over a rank's samples as the
-loss and batches of one size, N ranks take the step that one rank would take with all samples.
-
-The names, arguments and defaults are those of Horovod, as Merlin's distributed-embeddings wraps
-them. On one process all of this is the identity and needs no Horovod.
+there. The backward pass has already brought it every rank's part: its gradient is divided by the
+number of ranks, and it is never broadcast. All other variables are copies, whose gradients are
+averaged. With the mean over a rank's samples as the loss and batches of one size, N ranks take the
+step that one rank would take with all samples. On one process all of this is the identity.
 """
 
 import weakref
@@ -24,32 +21,12 @@ _EAGER = object()  # in place of a graph
 
 
 class _ReducingTape(tf.GradientTape):
-    """A tape whose `gradient` is that of all ranks; all else is the wrapped tape's."""
+    """A tape whose `gradient` is that of all ranks; it shares the wrapped tape's recording."""
 
     def __init__(self, tape: tf.GradientTape, reduction: Reduction, mark: bool):
-        self._inner, self._reduction, self._mark = tape, reduction, mark
-
-    def __getattr__(self, name):
-        return getattr(self.__dict__["_inner"], name)
-
-    def __enter__(self):
-        self._inner.__enter__()
-        return self
-
-    def __exit__(self, *exception):
-        return self._inner.__exit__(*exception)
-
-    def watch(self, tensor):
-        self._inner.watch(tensor)
-
-    def watched_variables(self):
-        return self._inner.watched_variables()
-
-    def stop_recording(self):
-        return self._inner.stop_recording()
-
-    def reset(self):
-        self._inner.reset()
+        self.__dict__ = tape.__dict__
+        self._inner = getattr(tape, "_inner", tape)
+        self._reduction, self._mark = reduction, mark
 
     def jacobian(self, *args, **kwargs):
         """Returns that of this rank alone."""
@@ -70,12 +47,9 @@ class _ReducingTape(tf.GradientTape):
         sources,
         output_gradients=None,
         unconnected_gradients=tf.UnconnectedGradients.NONE,
-        use_generic_names=True,
+        use_generic_names=True,  # of Horovod; names never depend on the graph
     ):
-        """As `tf.GradientTape.gradient`, over all ranks; every rank must call it.
-
-        `use_generic_names` is accepted for Horovod's sake; names never depend on the graph.
-        """
+        """Returns the gradient over all ranks; every rank must call it."""
         flat = tf.nest.flatten(sources)
         gradients = self._inner.gradient(target, flat, output_gradients, unconnected_gradients)
         gradients = self._reduction.reduce(gradients, flat)
@@ -86,7 +60,7 @@ class _ReducingTape(tf.GradientTape):
         return tf.nest.pack_sequence_as(sources, gradients)
 
     def get_local_and_global_gradients(self, target, sources, output_gradients=None, **kwargs):
-        """(variable, gradient) pairs of the rank's own variables, and those of the copies."""
+        """Returns (variable, gradient) pairs of the rank's own variables, and of the copies."""
         pairs = list(
             zip(sources, self.gradient(target, sources, output_gradients, **kwargs), strict=True)
         )
@@ -95,20 +69,19 @@ class _ReducingTape(tf.GradientTape):
 
 
 def DistributedGradientTape(gradtape: tf.GradientTape, *args, **kwargs) -> tf.GradientTape:
-    """A tape whose `gradient` is that of the mean of all ranks' losses.
+    """Returns a tape whose `gradient` is that of the mean of all ranks' losses.
 
+    Gradients of data-parallel tables stay `tf.IndexedSlices`, with every rank's rows.
+
+    Args:
+        gradtape: the tape that records or will record.
+        *args, **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
+
+    Example:
         with tf.GradientTape() as tape:
             loss = ...
         tape = dmp.DistributedGradientTape(tape)
         gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-
-    or `with dmp.DistributedGradientTape(tf.GradientTape()) as tape:`. Gradients of data-parallel
-    tables stay `tf.IndexedSlices`, with every rank's rows.
-
-    Args:
-        gradtape: the tape that records.
-        *args, **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
     """
     return _ReducingTape(gradtape, Reduction(*args, **kwargs), mark=True)
 
@@ -121,7 +94,7 @@ class _ReducingOptimizer:
         self._reduction.own.add(variable.ref())
 
     def compute_gradients(self, loss, var_list, tape=None):
-        """(gradient of all ranks' mean loss, variable) pairs; every rank must call it."""
+        """Returns (gradient of all ranks' mean loss, variable) pairs; every rank must call it."""
         compute = getattr(super(), "compute_gradients", None) or super()._compute_gradients
         return compute(loss, var_list, tape=self._reducing(tape))
 
@@ -148,8 +121,7 @@ class _ReducingOptimizer:
         return super().apply_gradients(pairs, *args, **kwargs)
 
     def _check_reduced(self, pairs) -> None:
-        """Own gradients count where they were computed, a tape's variables from then on: the
-        gradients may have been clipped since, or have come from another `tf.function`."""
+        """Own gradients count where they were computed, a tape's variables from then on."""
         graph, reduced_in = traced_graph(), self._reduced_in
         if graph is None and reduced_in is _EAGER:
             self._reduced_in = None
@@ -170,7 +142,7 @@ class _ReducingOptimizer:
             )
 
     def add_variable_from_reference(self, model_variable, *args, **kwargs):
-        """State of a variable; that of a rank's own variable is its own, too."""
+        """Adds state of a variable; that of a rank's own variable is its own, too."""
         return self._like(model_variable, super().add_variable_from_reference, *args, **kwargs)
 
     def add_slot(self, var, *args, **kwargs):
@@ -197,17 +169,16 @@ def DistributedOptimizer(
     In a loop of your own use `DistributedGradientTape`, with this or with a plain optimizer:
     `apply_gradients` alone averages nothing, and raises an error.
 
-    `global_clipnorm` is the norm of the gradients of all ranks' variables, in which those of a row
-    that occurs several times are added up; N ranks clip as one. An optimizer that is not wrapped
-    clips by the norm of the gradients that a rank has, so that copied weights drift apart.
+    `global_clipnorm` is the norm of the gradients of all ranks' variables: N ranks clip as one. An
+    optimizer that is not wrapped clips by the gradients that a rank has, so that copied weights
+    drift apart.
 
     Args:
         optimizer: returned itself, with its class extended; on one process as it is, but for
             `global_clipnorm`. It must not have state yet.
-        name: accepted, for Horovod's sake.
+        name, average_aggregated_gradients: accepted and without effect.
+        backward_passes_per_step: 1.
         **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
-        backward_passes_per_step: 1; to add gradients up, write a loop of your own.
-        average_aggregated_gradients: without effect with one backward pass a step.
 
     Raises:
         ValueError: an option that is not supported, or an optimizer with state. When gradients are
@@ -255,8 +226,8 @@ def broadcast_variables(model_vars, root_rank: int = 0) -> None:
 
     Args:
         model_vars: variables, the copies among them in the same order on every rank. State of a
-            plain optimizer for a rank's own tables carries no mark: leave it out, or use
-            `DistributedOptimizer`, which marks it.
+            plain optimizer for a rank's own tables is not marked: leave it out, or use
+            `DistributedOptimizer`.
         root_rank: whose values.
 
     Raises:
@@ -280,16 +251,15 @@ def broadcast_variables(model_vars, root_rank: int = 0) -> None:
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Gives every rank the model and the optimizer of one, before and after the first batch of fit.
 
-    Before it, so that all ranks start from the same weights; after it, for what the step has made,
-    the optimizer's state among it. Layers without weights before their first call take their first
-    step with each rank's initial values: build the model, or give every rank the same seed. Each
-    rank's own variables are left alone: to resume from a checkpoint, load it on every rank.
+    Layers without weights before their first call take their first step with each rank's initial
+    values: build the model, or give every rank the same seed. Each rank's own variables are left
+    alone: to resume from a checkpoint, load it on every rank.
 
     Args:
         root_rank: whose values.
-        device: accepted, for Horovod's sake.
-        local_variables: a variable or several to leave alone in addition to the marked ones. The
-            attribute of that name is the set of their references.
+        device: accepted and without effect.
+        local_variables: a variable or several to leave alone in addition to the marked ones; the
+            attribute is the set of their references.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables=None):
@@ -304,7 +274,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self.local_variables.add(variable.ref())
 
     def on_train_begin(self, logs=None):
-        """The model's variables, as far as it has some."""
         if self.broadcast_done:
             return
         try:
@@ -314,7 +283,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._broadcast(variables)
 
     def on_batch_end(self, batch, logs=None):
-        """All variables, once."""
+        # Once more, for the variables that the step has made: the optimizer's state among them.
         if not self.broadcast_done:
             self._broadcast([*self.model.variables, *self.model.optimizer.variables()])
             self.broadcast_done = True

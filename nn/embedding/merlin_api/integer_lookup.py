@@ -1,5 +1,6 @@
 """A vocabulary that grows: integer keys in, indices in order of first occurrence out."""
 
+import functools
 import logging
 
 import tensorflow as tf
@@ -9,7 +10,6 @@ from nn.keras import keras
 OUT_OF_VOCABULARY = -1  # the key of index 0
 
 _log = logging.getLogger(__name__)
-_has_said_where = False
 
 
 @keras.utils.register_keras_serializable(package="nn.embedding")
@@ -20,17 +20,15 @@ class IntegerLookup(keras.layers.Layer):
     are known; the keys beyond, and the key -1, are 0. A table for its output needs
     `max_tokens + 1` rows.
 
-    The vocabulary is in variables, so that every way to save, load or broadcast a model's weights
-    carries it; a hash table, rebuilt whenever they were loaded, answers the calls.
-    Several ranks that see different keys grow different vocabularies: prepare the data with one,
-    or fill it before training and broadcast it.
-
-    The drop-in for `IntegerLookup` of NVIDIA Merlin's distributed-embeddings.
+    The vocabulary is in variables, which are saved, loaded and broadcast as a model's weights are;
+    a hash table, rebuilt after they were loaded, answers the calls. Ranks that see different keys
+    grow different vocabularies: prepare the data with one, or fill it before training and broadcast
+    it.
 
     Args:
         max_tokens: keys to know. Memory: 8 bytes each, and about 40 more once it is known.
-        use_gpu: accepted for such programs' sake. The vocabulary is in host memory, where
-            TensorFlow has hash tables; the log states it once.
+        use_gpu: accepted and logged: the vocabulary is in host memory, where TensorFlow has hash
+            tables.
         **kwargs: of `keras.layers.Layer`.
 
     Raises:
@@ -45,7 +43,7 @@ class IntegerLookup(keras.layers.Layer):
         self.capacity = self.max_tokens + 1
         self.use_gpu = use_gpu
         if use_gpu:
-            _say_where_once()
+            _warn_once()
         with tf.device("CPU:0"):
             self.vocabulary = self._add_state("vocabulary", [self.capacity], OUT_OF_VOCABULARY)
             self.size = self._add_state("size", [], 1)
@@ -64,14 +62,7 @@ class IntegerLookup(keras.layers.Layer):
         )
 
     def call(self, inputs):
-        """Indices of keys.
-
-        Args:
-            inputs: integers of any shape; dense, ragged or sparse.
-
-        Returns:
-            int64 of the same shape and kind, in [0, max_tokens].
-        """
+        """Returns indices in [0, max_tokens], int64, of dense, ragged or sparse integer keys."""
         if isinstance(inputs, tf.RaggedTensor):
             return inputs.with_flat_values(self._look_up(inputs.flat_values))
         if isinstance(inputs, tf.SparseTensor):
@@ -94,12 +85,12 @@ class IntegerLookup(keras.layers.Layer):
             return tf.reshape(tf.gather(indices, position), tf.shape(inputs))
 
     def _known(self, keys):
-        """Indices of the keys in the vocabulary, 0 of the others."""
+        """Returns the indices of the keys in the vocabulary, 0 of the others."""
         indices = tf.ensure_shape(self.table.lookup(keys), [None])
         return tf.where(keys == OUT_OF_VOCABULARY, tf.zeros_like(keys), indices)
 
     def _insert(self, keys):
-        """Gives indices to new keys, as far as there are any left; indices of all keys."""
+        """Gives indices to new keys, as far as there are any left; returns those of all keys."""
         is_new = tf.logical_and(self._known(keys) == 0, keys != OUT_OF_VOCABULARY)
         new = tf.boolean_mask(keys, is_new)[: self.capacity - self.size]
         indices = tf.range(self.size, self.size + tf.size(new, tf.int64))
@@ -110,7 +101,7 @@ class IntegerLookup(keras.layers.Layer):
         return self._known(keys)
 
     def _build_table(self):
-        """Fills the hash table with a vocabulary that was loaded; its new size."""
+        """Fills the hash table with a vocabulary that was loaded; returns its size."""
         old, _ = self.table.export()
         self.table.remove(old)
         self._add_to_table(self.vocabulary[1 : self.size], tf.range(1, self.size))
@@ -121,15 +112,13 @@ class IntegerLookup(keras.layers.Layer):
         self.table.insert([tf.constant(OUT_OF_VOCABULARY, tf.int64)], [self.fingerprint])
 
     def get_vocabulary(self) -> list[int]:
-        """Keys in the order of their indices; entry 0 is -1, for all that are not in it."""
+        """Returns the keys in the order of their indices; entry 0 is -1, for unknown keys."""
         return self.vocabulary[: self.size].numpy().tolist()
 
     def compute_output_shape(self, input_shape):
-        """Same as `input_shape`."""
         return tf.TensorShape(input_shape)
 
     def get_config(self):
-        """Arguments, for Keras."""
         return {**super().get_config(), "max_tokens": self.max_tokens, "use_gpu": self.use_gpu}
 
 
@@ -139,11 +128,9 @@ def _fingerprint(keys, indices):
     return tf.reduce_sum(tf.bitcast(tf.fingerprint(pairs), tf.int64))
 
 
-def _say_where_once() -> None:
-    global _has_said_where
-    if not _has_said_where:
-        _log.warning(
-            "IntegerLookup(use_gpu=True): the vocabulary is looked up in host memory; results are "
-            "the same. use_gpu=False logs nothing"
-        )
-        _has_said_where = True
+@functools.cache
+def _warn_once() -> None:
+    _log.warning(
+        "IntegerLookup(use_gpu=True): the vocabulary is looked up in host memory; results are "
+        "the same. use_gpu=False logs nothing"
+    )

@@ -1,8 +1,8 @@
 """Drop-in for `DistributedEmbedding` of NVIDIA Merlin's distributed-embeddings."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from types import SimpleNamespace
+from typing import Any
 
 from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.merlin_api.attributes import strategy_attributes
@@ -12,21 +12,15 @@ from nn.keras import keras
 class MerlinDistributedEmbedding(DistributedEmbedding):
     """`DistributedEmbedding` with the attributes of Merlin's strategy.
 
-    Arguments up to `gpu_embedding_size` and methods are those of Merlin's layer.
-
-    Args:
-        embeddings: See `DistributedEmbedding`.
-        *args, **kwargs: See `DistributedEmbedding`.
-
     Attributes:
-        strategy: See `StrategyAttributes`; also the strategy, the thresholds, and the configs of
+        strategy: See `strategy_attributes`; also the strategy, the thresholds, and the configs of
             all tables (`global_configs`).
     """
 
-    def __init__(self, embeddings: Sequence[keras.layers.Layer], *args, **kwargs):
+    def __init__(self, embeddings: Sequence[keras.layers.Layer], *args: Any, **kwargs: Any):
         super().__init__(embeddings, *args, **kwargs)
         self.strategy = SimpleNamespace(
-            **asdict(strategy_attributes(self.plan)),
+            **vars(strategy_attributes(self.plan)),
             strategy=self.plan.strategy,
             column_slice_threshold=self.column_slice_threshold,
             row_slice_threshold=self.row_slice_threshold,

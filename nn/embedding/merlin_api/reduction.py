@@ -16,20 +16,17 @@ from runtime.cluster import distributed, horovod_modules
 class Reduction:
     """Reduction of gradients over ranks, with Horovod's options.
 
-    Every option of `DistributedGradientTape` and `DistributedOptimizer` is one of these.
-
     Attributes:
-        device_dense, device_sparse, num_groups, groups: accepted and without effect: gradients
-            travel together, one message a dtype, from where they are.
-        compression: a pair of `compress(tensor) -> (tensor, context)` and `decompress(tensor,
+        device_dense, device_sparse, num_groups, groups: accepted and without effect.
+        compression: object with `compress(tensor) -> (tensor, context)` and `decompress(tensor,
             context)` for dense gradients, e.g. `hvd.Compression.fp16`.
         sparse_as_dense: average `tf.IndexedSlices` of replicated tables as dense tensors. False is
             Horovod's default and trains as one rank does; Merlin's distributed-embeddings always
             uses True. The two differ for optimizers that skip rows without a gradient, such as the
             legacy Keras SGD with momentum.
         op: `hvd.Average` (None) or `hvd.Sum`. With the sum also set `scale_local_gradients=False`.
-        gradient_predivide_factor: f: gradients are divided by f before and by size / f after the
-            sum.
+        gradient_predivide_factor: gradients are divided by it before the sum and by size / it
+            after.
         process_set: all ranks, Horovod's default; no other.
         scale_local_gradients: divide the gradients of a rank's own variables by the number of
             ranks.
@@ -68,17 +65,17 @@ class Reduction:
             )
 
     def is_own(self, variable) -> bool:
-        """Returns True for a variable that is the rank's own and not a copy."""
         if getattr(variable, "de_local", False):
             return True
         return isinstance(variable, tf.Variable) and variable.ref() in self.own
 
     def reduce(self, gradients: Sequence[Gradient], variables: Sequence) -> list[Gradient]:
-        """The gradients of all ranks' mean loss.
+        """Returns the gradients of all ranks' mean loss.
 
         Args:
-            gradients: of this rank's loss: tensors, `tf.IndexedSlices` or None, which stays.
-            variables: what they are of; the copies among them in the same order on every rank.
+            gradients: Gradients of this rank's loss: tensors, `tf.IndexedSlices` or None, which
+                stays.
+            variables: Their variables, the copies among them in the same order on every rank.
         """
         size = self.world.size
         result = list(gradients)
@@ -121,8 +118,7 @@ class Reduction:
     def _non_finite(self, gradients, copies) -> tf.Tensor | None:
         """With float16: 0, or NaN if a gradient of this rank's own variables is not finite.
 
-        Loss scaling skips a step whose gradients are not finite. All ranks have to, or their copies
-        would differ from then on.
+        All ranks must skip the step, or their copies would differ.
         """
         if keras.mixed_precision.global_policy().compute_dtype != "float16":
             return None

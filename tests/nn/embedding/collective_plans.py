@@ -10,7 +10,7 @@ import tensorflow as tf
 import config as configuration
 import nn.embedding as dmp
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
-from nn.embedding.ids import read_ids
+from nn.embedding.lookup import read_ids
 from nn.keras import keras
 from nn.metrics.evaluator import Scorer
 from nn.metrics.predictor import predict
