@@ -19,7 +19,7 @@ def precise_dtype(dtype: tf.DType) -> tf.DType:
 
 @tf.custom_gradient
 def add_to_each(fixed: tf.Tensor, rows: tf.Tensor):
-    """Adds `fixed` [batch, units] to each of a sample's rows [batch, n, units] of the same dtype."""
+    """Adds `fixed` [batch, units] to each of a sample's rows [batch, n, units]."""
 
     def gradient(upstream):
         return tf.cast(tf.reduce_sum(precise(upstream), axis=1), fixed.dtype), upstream

@@ -115,8 +115,8 @@ class DotInteraction(keras.layers.Layer):
 
         Returns:
             [batch, width], width = dim + num_features (num_features - 1) / 2 rounded up to a
-            multiple of 8, num_features = num_tables + 1; without `bottom` num_features (num_features
-            - 1) / 2 with num_features = num_tables.
+            multiple of 8, num_features = num_tables + 1; without `bottom` the first summand and the
+            extra feature are missing.
         """
         _check_shapes(self.name, embeddings, bottom)
         if self.operation is not None:
