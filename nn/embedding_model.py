@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -17,13 +18,13 @@ from runtime.cluster.distributed import World
 class EmbeddingModel(keras.Model):
     """Base of the models: `embedding`, a layer of distributed tables, and dense layers around it.
 
-    A subclass sets `embedding` (`DistributedEmbedding` or `MerlinEmbedding`) and makes all weights
-    in its constructor.
+    A subclass sets `embedding` (`DistributedEmbedding` or `MerlinEmbedding`) and creates all
+    weights in its constructor.
     """
 
     @property
     def table_variables(self) -> list[tf.Variable]:
-        """The variables that hold embedding tables and are trained."""
+        """Trained variables that store embedding tables."""
         return list(self.embedding.trainable_variables)
 
     @property
@@ -33,7 +34,7 @@ class EmbeddingModel(keras.Model):
         return [v for v in self.trainable_variables if v.ref() not in tables]
 
     def weights_to_save(self) -> list[Weight]:
-        """Every weight by name: whole tables under `sparse/`, all others under `dense/`."""
+        """Returns every weight: whole tables under `sparse/`, all others under `dense/`."""
         dense = [VariableWeight(f"dense/{self.name_of(v)}", v) for v in self.dense_variables]
         return dense + [t.named(f"sparse/{t.name}") for t in self.embedding.table_weights()]
 
@@ -43,7 +44,7 @@ class EmbeddingModel(keras.Model):
         return sum(math.prod(weight.shape) for weight in self.weights_to_save())
 
     def optimizer_groups(self, options) -> list[OptimizerGroup]:
-        """Optimizers of `dense_variables` and of `table_variables`.
+        """Creates the optimizers of `dense_variables` and of `table_variables`.
 
         Args:
             options: `config.OptimizerConfig`.
@@ -52,16 +53,12 @@ class EmbeddingModel(keras.Model):
         return create_groups(options, self.dense_variables, self.table_variables, row_means)
 
     def name_of(self, variable: tf.Variable) -> str:
-        """Name of a dense variable within the model, as checkpoints have it."""
+        """Returns the name of a dense variable in checkpoints."""
         name = variable.name.removeprefix(f"{self.name}/").split(":")[0]
         return name.replace("/", ".")
 
     def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
-        """The state of the optimizers by name, `dense.KIND/` and `sparse.KIND/`.
-
-        Args:
-            groups: optimizers of `dense_variables` and of `table_variables`.
-        """
+        """Returns the state of `optimizer_groups`, named `dense.KIND/` and `sparse.KIND/`."""
         dense, tables = (group.optimizer for group in groups)
         weights: list[Weight] = []
         for kind, slots in dense.state.items():
@@ -84,17 +81,13 @@ class EmbeddingModel(keras.Model):
         return weights
 
     def state_not_saved(self, groups: Sequence[OptimizerGroup]) -> str | None:
-        """Reason why a training cannot resume from `optimizer_weights`; None if it can."""
+        """Returns why a training cannot resume from `optimizer_weights`; None if it can."""
         has_state = groups[1].optimizer.state and self.embedding.trainable
         return self.embedding.optimizer_state_error if has_state else None
 
 
 class StatefulDropoutModel(EmbeddingModel):
-    """Base of the models whose dropout resumes after a restart.
-
-    Args:
-        name, dtype: as Keras has them.
-    """
+    """Base of the models whose dropout resumes after a restart."""
 
     def __init__(self, *, name: str, dtype: str):
         super().__init__(name=name, dtype=dtype)
@@ -102,63 +95,56 @@ class StatefulDropoutModel(EmbeddingModel):
         self.steps_seen = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps_seen")
 
     def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
-        """The state of a training in addition to the model's weights, by name.
-
-        Args:
-            groups: optimizers of `dense_variables` and of `table_variables`.
-        """
         steps = VariableWeight("dropout/steps_seen", self.steps_seen)
         return [*super().optimizer_weights(groups), steps]
 
 
 def dense_bytes(build: Callable[[], EmbeddingModel]) -> int:
-    """Bytes of the gradients of a model's dense variables, which ranks sum in each step.
+    """Returns the bytes of the gradients of a model's dense variables.
 
-    The model is built in a graph that never runs: variables have shapes there, no memory and no
-    device. Their initial values are operations of that graph, for tables one for each 2 MiB.
+    The model is built in a graph that never runs, where variables take no memory.
 
     Args:
-        build: makes the model, with tables of a row each, on which dense variables do not depend.
+        build: Creates the model, with tables of one row, on which dense variables do not depend.
     """
     with tf.Graph().as_default():
         return sum(v.shape.num_elements() * v.dtype.size for v in build().dense_variables)
 
 
-def spread_tables(
-    tables: Sequence[tuple[str, int, int]],
-    input_table_map: Sequence[int],
-    initializer: Callable[[str], keras.initializers.Initializer],
-    *,
-    world: World,
-    plan: Plan | None,
-    exchange_dtype: str | None,
-    trainable: bool,
-    dtype: str,
-) -> DistributedEmbedding:
-    """The layer `embedding` of a model whose loader checks ids.
+@dataclass(frozen=True)
+class ModelOptions:
+    """Arguments of all models in addition to their shape.
 
-    Args:
-        tables: (name, rows, columns) of each; their vectors are not combined.
-        input_table_map: the table of each input.
-        initializer: that of the table of a name.
-        world: the ranks among which tables are spread.
-        plan: who holds which table; None: the default one of `nn.embedding.planner.plan`.
-        exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
-        trainable: whether tables get gradients.
-        dtype: Keras dtype policy.
+    Attributes:
+        seed: Seed of the initial weights and of dropout.
+        dtype: Keras dtype policy: "float32", "mixed_bfloat16" or "mixed_float16"; "float64" is for
+            tests of gradients.
+        world: The ranks among which tables are distributed.
+        plan: The sharding plan of `embedding_tables(config)`; None: that of strategy "auto".
+        exchange_dtype: Dtype of embedding vectors between ranks; None: the compute dtype.
+        embedding_trainable: Whether tables get gradients.
     """
-    return DistributedEmbedding(
-        [
-            Embedding(rows, dim, embeddings_initializer=initializer(name), name=name, dtype=dtype)
-            for name, rows, dim in tables
-        ],
-        strategy="auto",
-        input_table_map=input_table_map,
-        plan=plan,
-        exchange_dtype=exchange_dtype,
-        check_ids=False,  # the loader does
-        world=world,
-        trainable=trainable,
-        dtype=dtype,
-        name="embedding",
-    )
+
+    seed: int = 0
+    dtype: str = "float32"
+    world: World = World()
+    plan: Plan | None = None
+    exchange_dtype: str | None = None
+    embedding_trainable: bool = True
+
+    def distribute(
+        self, tables: Sequence[Embedding], dp_input: bool = True
+    ) -> DistributedEmbedding:
+        """Returns the layer `embedding` of a model whose loader checks ids."""
+        return DistributedEmbedding(
+            tables,
+            strategy="auto",
+            dp_input=dp_input,
+            plan=self.plan,
+            exchange_dtype=self.exchange_dtype,
+            check_ids=False,  # the loader does
+            world=self.world,
+            trainable=self.embedding_trainable,
+            dtype=self.dtype,
+            name="embedding",
+        )

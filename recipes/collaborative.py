@@ -166,14 +166,15 @@ def make_plan(
     config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
 ) -> Plan:
     """Returns the sharding plan that training follows and `--plan_only` prints."""
-    from nn.ncf.config import embedding_tables, feature_table_map, hotnesses
+    from nn.ncf.config import embedding_tables
 
     shape = model_config(config, spec)
+    tables = embedding_tables(shape)
     use = from_flags.TableUse(
-        embedding_tables(shape),
-        hotness=hotnesses(shape),
+        tables,
+        hotness=[1] * len(tables),
         has_wide_ids=False,  # dataloading/interactions/stored.py allows ids of int32 only
-        input_table_map=feature_table_map(shape),
+        is_pooled=False,
         # Each row of a table is looked up at most once per rank.
         max_samples=world_size * max(shape.num_users, shape.num_items),
     )

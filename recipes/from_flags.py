@@ -98,10 +98,9 @@ class TableUse:
 
     Attributes:
         tables: (name, rows, columns) of each table.
-        hotness: ids per sample of each lookup.
+        hotness: ids per sample of each table's lookup.
         has_wide_ids: whether ids are sent as int64.
-        input_table_map: table of each lookup, whose vectors are not pooled; None: one pooled lookup
-            per table.
+        is_pooled: whether the vectors of a lookup are pooled.
         max_samples: limit of the samples per batch that are looked up; None: the batch size.
         dense_bytes: memory of a rank for the dense weights, their gradients and optimizer state,
             and for activations beyond those that the planner counts.
@@ -110,7 +109,7 @@ class TableUse:
     tables: Sequence[tuple[str, int, int]]
     hotness: Sequence[int]
     has_wide_ids: bool
-    input_table_map: Sequence[int] | None = None
+    is_pooled: bool = True
     max_samples: int | None = None
     dense_bytes: float = 0.0
 
@@ -139,12 +138,11 @@ def plan_tables(config: Config, use: TableUse, world_size: int, memory: RankMemo
         flags.data_parallel_threshold,
         _size_bytes(flags.cpu_offloading_threshold_gb),
     )
-    inputs = use.input_table_map
-    pooled = None if inputs is None else [False] * len(inputs)
+    inputs = range(len(use.tables))
     try:
         workload = Workload(
             tuple(Table(*table) for table in use.tables),
-            make_features(inputs or range(len(use.tables)), use.hotness, pooled),
+            make_features(inputs, use.hotness, [use.is_pooled] * len(inputs)),
             world_size,
             global_batch_size=min(run.batch_size, use.max_samples or run.batch_size),
             state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),

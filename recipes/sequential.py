@@ -191,14 +191,15 @@ def make_plan(
     config: Config, spec: fs.FeatureSpec, world_size: int, memory: RankMemory | None = None
 ) -> Plan:
     """Returns the sharding plan that training follows and `--plan_only` prints."""
-    from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
+    from nn.sequence.config import embedding_tables, hotnesses
 
     shape = model_config(config, spec)
+    tables = embedding_tables(shape)
     use = from_flags.TableUse(
-        embedding_tables(shape),
+        tables,
         hotness=hotnesses(shape),
         has_wide_ids=max(shape.user_cardinalities + shape.item_cardinalities) > 2**31,
-        input_table_map=feature_table_map(shape),
+        is_pooled=False,
     )
     return from_flags.plan_tables(config, use, world_size, memory)
 

@@ -12,15 +12,14 @@ class NCFConfig:
 
     Attributes:
         model_type: "gmf" (a product of factors), "mlp", or "neumf", which has both.
-        num_users: rows of the users' tables.
-        num_items: rows of the items' tables.
-        factors: columns of the tables of the product.
-        layers: widths of the MLP: that of its input, which is a user's and an item's vector of half
-            of it each, and those of its hidden layers, at least one.
-        dropout: share of hidden units that a training step leaves out, in [0, 1).
+        num_users, num_items: Rows of the tables.
+        factors: Columns of the tables of the product.
+        layers: Widths of the MLP's input (a user's and an item's vector) and of its hidden layers,
+            at least one.
+        dropout: Share of hidden units that a training step leaves out, in [0, 1).
 
     Raises:
-        ValueError: an unknown model, or a size that cannot be.
+        ValueError: An unknown model, or an invalid size.
     """
 
     model_type: str
@@ -54,30 +53,18 @@ class NCFConfig:
 
     @property
     def has_gmf(self) -> bool:
-        """True if the model has a product of factors."""
         return self.model_type in (NEUMF, GMF)
 
     @property
     def has_mlp(self) -> bool:
-        """True if the model has an MLP."""
         return self.model_type in (NEUMF, MLP)
 
 
 def embedding_tables(config: NCFConfig) -> list[tuple[str, int, int]]:
-    """(name, rows, columns) of each table: a user's before an item's, the product's first."""
+    """Returns (name, rows, columns) of each table: the user's before the item's, factors first."""
     parts = [("mf", config.factors)] if config.has_gmf else []
     parts += [("mlp", config.layers[0] // 2)] if config.has_mlp else []
     rows_of = {"user": config.num_users, "item": config.num_items}
     return [
         (f"{part}_{entity}", rows, dim) for part, dim in parts for entity, rows in rows_of.items()
     ]
-
-
-def feature_table_map(config: NCFConfig) -> list[int]:
-    """Returns for each lookup the number of its table: one each."""
-    return list(range(len(embedding_tables(config))))
-
-
-def hotnesses(config: NCFConfig) -> list[int]:
-    """Returns for each lookup its ids per sample."""
-    return [1] * len(embedding_tables(config))

@@ -14,15 +14,14 @@ class ReluDropout:
     """max(sum of terms, 0), of which a share of the units is set to 0 and the others divided by
     1 - rate.
 
-    Which units are 0 is a function of seed, name, step and their place alone, so that a restart
-    resumes exactly: a hash of a unit's number, 32 bits, below a threshold. Drawn by
-    TensorFlow's generators, a random float of each unit goes through memory, which takes longer
-    than all else that is done here; XLA makes one loop of it.
+    The units are a function of seed, name, step and their place alone, so that a restart resumes
+    exactly: a 32-bit hash of a unit's number is below a threshold. TensorFlow's generators would
+    take longer than everything else here; XLA makes one loop of it.
 
     Args:
-        rate: share of the units, in (0, 1), exact to 2^-32.
-        seed: of the run and of the rank; ranks have other samples.
-        name: of the layer.
+        rate: Share of the units, in (0, 1), exact to 2^-32.
+        seed: Seed of the run and of the rank, which have different samples.
+        name: Name of the layer.
     """
 
     def __init__(self, rate: float, *, seed: int, name: str):
@@ -38,7 +37,7 @@ class ReluDropout:
         self._backward = tf.function(self._backward_pass, **compiled)
 
     def __call__(self, terms: Sequence[tf.Tensor], step: tf.Tensor) -> tf.Tensor:
-        """[batch, width] of each term -> [batch, width]; `step` is an int64 scalar."""
+        """Maps terms [batch, width] to [batch, width]; `step` is an int64 scalar."""
         seed = tf.stack([tf.constant(self.seed, tf.int64), step])
         keys = tf.random.stateless_uniform([2], seed, None, None, tf.uint32, alg="philox")
 
@@ -67,11 +66,9 @@ class ReluDropout:
 
 
 def unit_hashes(shape: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """uint32 [n, m]: of each unit a hash of its number, n * row + column, under two keys.
+    """Returns a hash of each unit's number, uint32 [n, m], under two keys, uint32 [2].
 
-    Args:
-        shape: int32 [2]; from 2^32 units on numbers repeat.
-        keys: uint32 [2].
+    From 2^32 units on numbers repeat.
     """
     rows, columns = tf.range(shape[0])[:, tf.newaxis], tf.range(shape[1])
     x = tf.cast(rows, tf.uint32) * tf.cast(shape[1], tf.uint32) + tf.cast(columns, tf.uint32)
@@ -82,6 +79,5 @@ def unit_hashes(shape: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
 
 
 def _fold(x: tf.Tensor, bits: int) -> tf.Tensor:
-    """The upper bits added to the lower ones."""
     shifted = tf.bitwise.right_shift(x, tf.constant(bits, tf.uint32))
     return tf.bitwise.bitwise_xor(x, shifted)

@@ -19,9 +19,8 @@ class HitRateEvaluator(DatasetEvaluator):
 
     Args:
         model: See `DatasetEvaluator`; the inputs have an `item`, integers [batch].
-        dataset: See `DatasetEvaluator`, with `series_length`: batches are whole candidate lists of
-            this number of consecutive samples, one of which has label 1. Padding of weight 0 is
-            whole lists as well.
+        dataset: See `DatasetEvaluator`, with `series_length`: batches, and padding in them, are
+            whole candidate lists of this number of consecutive samples, one of which has label 1.
         k: Number of first items that count as a hit.
         world: See `DatasetEvaluator`.
 
@@ -68,15 +67,7 @@ class HitRateEvaluator(DatasetEvaluator):
 
 
 def _counts(scored, length: int) -> np.ndarray:
-    """Counts the real candidate lists of a batch by the position of their positive.
-
-    Args:
-        scored: (batch, logits), or None.
-        length: Items of a list.
-
-    Returns:
-        int64 [length].
-    """
+    """Counts the candidate lists of (batch, logits) by the position of their positive, [length]."""
     if scored is None:
         return np.zeros(length, np.int64)
     batch, logits = scored

@@ -8,16 +8,15 @@ import numpy as np
 def ranks_of_positives(items: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Counts the other items that score at least as much as the positive: its rank, from 0.
 
-    Items count once, however often a series has them: the positive's item is not another one, and
-    a repeated negative is one item. A tie is against the positive.
+    Items count once, however often a list has them. A tie is against the positive.
 
     Args:
-        items: integers [series, length], 0 or more.
-        labels: [series, length], 1 at the positive, 0 elsewhere.
-        scores: floats [series, length].
+        items: Integers [lists, length], 0 or more.
+        labels: [lists, length], 1 at the positive, 0 elsewhere.
+        scores: Floats [lists, length].
 
     Returns:
-        int64 [series], 0 to length - 1.
+        int64 [lists], 0 to length - 1.
     """
     positive = np.argmax(labels, axis=1)[:, None]
     above = scores >= np.take_along_axis(scores, positive, axis=1)
@@ -28,19 +27,11 @@ def ranks_of_positives(items: np.ndarray, labels: np.ndarray, scores: np.ndarray
 
 
 def hit_rate(counts: np.ndarray, k: int) -> float:
-    """HR@k: the part of the positives that are among the first k items.
-
-    Args:
-        counts: positives at each rank, integers.
-    """
+    """Returns HR@k, the share of the positives in the first k places, from counts by place."""
     return int(counts[:k].sum()) / int(counts.sum())
 
 
 def ndcg(counts: np.ndarray, k: int) -> float:
-    """NDCG@k: the mean of ln 2 / ln(rank + 2) where the rank is below k, and of 0 elsewhere.
-
-    Args:
-        counts: positives at each rank, integers.
-    """
+    """Returns NDCG@k, the mean of ln 2 / ln(rank + 2) below k, else 0, from counts by rank."""
     gains = (int(n) * math.log(2) / math.log(rank + 2) for rank, n in enumerate(counts[:k]))
     return math.fsum(gains) / int(counts.sum())

@@ -6,15 +6,12 @@ from nn.train.losses import binary_cross_entropy
 
 
 def ncf_loss(model, batch, training: bool = True) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Mean log loss of the interactions and the negatives of a batch.
+    """Returns the mean log loss of a batch, which has no terms.
 
     Args:
         model: an `NCFModel`.
         batch: inputs, labels [batch, 1] and weights [batch, 1] float32.
         training: drop units out, as a training step does.
-
-    Returns:
-        (float32 scalar, {}): the loss has no parts.
     """
     logits = model.forward(batch.inputs, training=training)
     labels, weights = (tf.cast(x, logits.dtype) for x in (batch.labels, batch.weights))

@@ -1,16 +1,15 @@
 """Neural collaborative filtering: NeuMF, GMF and MLP."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from nn.embedding.planner import Plan
-from nn.embedding_model import StatefulDropoutModel, spread_tables
+from nn.embedding.embedding import Embedding
+from nn.embedding_model import ModelOptions, StatefulDropoutModel
 from nn.keras import keras
-from nn.ncf.config import NCFConfig, embedding_tables, feature_table_map
+from nn.ncf.config import NCFConfig, embedding_tables
 from nn.ncf.tower import Tower, spread, uniform
-from runtime.cluster.distributed import World
 from runtime.hardware.device import derive_seed
 
 TABLE_STDDEV = 0.01
@@ -20,8 +19,8 @@ class Distinct(NamedTuple):
     """Vectors of a batch's users and items.
 
     Attributes:
-        vectors: of the distinct users or items, [n, columns] of each table in the compute dtype.
-        user_of_row, item_of_row: int32 [batch], which of them a row has.
+        vectors: [distinct users or items, columns] of each table in the compute dtype.
+        user_of_row, item_of_row: int32 [batch], number of each sample's user and item.
     """
 
     vectors: list[tf.Tensor]
@@ -30,15 +29,13 @@ class Distinct(NamedTuple):
 
 
 class Output(keras.layers.Layer):
-    """The logit of what the branches gave: [gmf, mlp] w + b.
+    """Logit of the outputs of the branches: [gmf, mlp] w + b.
 
-    Each branch has a kernel of its own. They start uniform in +-sqrt(3 / width of both), the bias
-    in +-sqrt(1 / width of both).
+    Kernels start uniform in +-sqrt(3 / width of both), the bias in +-sqrt(1 / width of both).
 
     Args:
-        widths: of each branch, by its name.
-        seed: of the initial weights.
-        dtype: Keras dtype policy.
+        widths: Width of each branch, by its name.
+        seed: Seed of the initial weights.
     """
 
     def __init__(self, widths: dict[str, int], *, seed: int, name: str, dtype: str = "float32"):
@@ -65,10 +62,9 @@ class Output(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, branches: dict[str, tf.Tensor]) -> tf.Tensor:
-        """[batch, width] of each branch -> [batch, 1] in the dtype of the weights.
+        """Maps [batch, width] of each branch to [batch, 1] in the dtype of the weights.
 
-        Products are in that dtype, too: a bfloat16 logit has 256 values between 1 and 2, and items
-        that are ranked by it would be tied.
+        Products are in that dtype, too: items that are ranked by bfloat16 logits would be tied.
         """
         products = [
             tf.matmul(tf.cast(x, self.bias.dtype), self.kernels[branch])
@@ -88,42 +84,21 @@ class NCFModel(StatefulDropoutModel):
     Tables start N(0, 0.01).
 
     Args:
-        config: sizes.
-        seed: of the initial weights and of dropout.
-        dtype: Keras dtype policy: "float32", "mixed_bfloat16", "mixed_float16"; "float64" is for
-            tests of gradients, and its logits are float64, too.
-        world: the ranks among which tables are spread.
-        plan: who holds which table (`embedding_tables`, `feature_table_map`, `hotnesses`, none
-            combined); None: the default one of `nn.embedding.planner.plan`.
-        exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
-        embedding_trainable: whether tables get gradients.
+        config: Shape of the model.
+        **options: See `ModelOptions`.
     """
 
-    def __init__(
-        self,
-        config: NCFConfig,
-        *,
-        seed: int = 0,
-        dtype: str = "float32",
-        world: World = World(),
-        plan: Plan | None = None,
-        exchange_dtype: str | None = None,
-        embedding_trainable: bool = True,
-    ):
-        super().__init__(name="ncf_model", dtype=dtype)
-        self.config = config
-        self.embedding = spread_tables(
-            embedding_tables(config),
-            feature_table_map(config),
-            lambda name: keras.initializers.RandomNormal(
+    def __init__(self, config: NCFConfig, **options: Any):
+        options = ModelOptions(**options)
+        super().__init__(name="ncf_model", dtype=options.dtype)
+        self.config, seed = config, options.seed
+        tables = []
+        for name, rows, dim in embedding_tables(config):
+            start = keras.initializers.RandomNormal(
                 stddev=TABLE_STDDEV, seed=derive_seed(seed, name)
-            ),
-            world=world,
-            plan=plan,
-            exchange_dtype=exchange_dtype,
-            trainable=embedding_trainable,
-            dtype=dtype,
-        )
+            )
+            tables.append(Embedding(rows, dim, start, name=name, dtype=options.dtype))
+        self.embedding = options.distribute(tables)
         widths = {"gmf": config.factors} if config.has_gmf else {}
         if config.has_mlp:
             widths["mlp"] = config.layers[-1]
@@ -132,18 +107,15 @@ class NCFModel(StatefulDropoutModel):
                 config.layers,
                 seed=seed,
                 dropout=config.dropout,
-                dropout_seed=derive_seed(seed, "dropout", world.rank),
+                dropout_seed=derive_seed(seed, "dropout", options.world.rank),
                 name="mlp",
-                dtype=dtype,
+                dtype=options.dtype,
             )
-        self.output_layer = Output(widths, seed=seed, name="output", dtype=dtype)
+        self.output_layer = Output(widths, seed=seed, name="output", dtype=options.dtype)
         self._make_weights()
 
     def _make_weights(self) -> None:
-        """Runs one sample, so that every weight exists before the first step.
-
-        Without the lookup, which would be collective.
-        """
+        """Runs one sample without the lookup, which would be collective."""
         self.embedding.build(None)
         vectors = [
             tf.zeros([1, dim], self.compute_dtype) for _, _, dim in embedding_tables(self.config)
@@ -152,11 +124,11 @@ class NCFModel(StatefulDropoutModel):
         self._score(Distinct(vectors, row, row), step=None)
 
     def call(self, inputs, training: bool = False) -> tf.Tensor:
-        """Scores rows; collective where the tables are spread over ranks.
+        """Scores samples; collective.
 
         Args:
             inputs: `user` and `item`, an integer tensor [batch] each.
-            training: drop units out.
+            training: Whether to drop units out.
 
         Returns:
             Logits of an interaction, [batch, 1] float32.
@@ -164,7 +136,7 @@ class NCFModel(StatefulDropoutModel):
         return self.forward(inputs, training)
 
     def forward(self, inputs, training: bool) -> tf.Tensor:
-        """Logits as `call` gives them; where units are dropped, other ones at each call."""
+        """Returns the result of `call`; each call drops other units out."""
         distinct = self.look_up(inputs)
         step = None
         if training and self.config.has_mlp and self.config.dropout:
@@ -172,13 +144,10 @@ class NCFModel(StatefulDropoutModel):
         return self._score(distinct, step)
 
     def look_up(self, inputs) -> Distinct:
-        """Vectors of a batch; collective where the tables are spread over ranks.
-
-        A table is asked once for each of its rows that the batch has: between ranks no vector
-        travels twice, and gradients come without duplicates.
+        """Looks up each row of a table once per batch; collective.
 
         Raises:
-            ValueError: ids that are not one of each a row.
+            ValueError: Users and items are not one each per sample.
         """
         shapes = inputs.user.shape, inputs.item.shape
         if shapes[0].rank != 1 or not shapes[0].is_compatible_with(shapes[1]):
@@ -198,7 +167,7 @@ class NCFModel(StatefulDropoutModel):
         return Distinct([ragged.values for ragged in vectors], user_of_row, item_of_row)
 
     def logits(self, vectors: list[tf.Tensor]) -> tf.Tensor:
-        """Scores rows whose ids were looked up before.
+        """Scores samples whose ids were looked up before.
 
         Args:
             vectors: [batch, columns] of each table in the compute dtype, in the order of
@@ -211,7 +180,7 @@ class NCFModel(StatefulDropoutModel):
         return self._score(Distinct(vectors, rows, rows), step=None)
 
     def _score(self, distinct: Distinct, step: tf.Tensor | None) -> tf.Tensor:
-        """Logits; `step` of the training for dropout, None where nothing is dropped."""
+        """Returns logits; `step` of the training for dropout, None without dropout."""
         vectors, user_of_row, item_of_row = distinct
         branches = {}
         if self.config.has_gmf:

@@ -11,22 +11,19 @@ from runtime.cluster.distributed import World, run_on_all_ranks
 def start_from(
     model: NCFModel, gmf: Path, mlp: Path, alpha: float = 0.5, world: World = World()
 ) -> None:
-    """Sets the weights of a NeuMF to those of its two branches, trained alone.
+    """Sets the weights of a NeuMF to those of its two branches, trained alone; collective.
 
-    Tables and layers are taken as they are; of the last layer GMF's kernel and bias count alpha,
-    the MLP's 1 - alpha (He et al., 2017, section 3.4.1): so the first logits are
-    alpha * logit of GMF + (1 - alpha) * logit of the MLP.
-
-    All ranks call it together and wait for each other.
+    The first logits are alpha * logit of GMF + (1 - alpha) * logit of the MLP (He et al., 2017,
+    section 3.4.1).
 
     Args:
-        model: the NeuMF.
-        gmf, mlp: checkpoints of the other two, of the same sizes, trained on any number of ranks.
-        alpha: in [0, 1].
-        world: the ranks.
+        model: The NeuMF.
+        gmf, mlp: Checkpoints of the other two, of the same sizes, trained on any number of ranks.
+        alpha: Weight of GMF, in [0, 1].
+        world: The ranks.
 
     Raises:
-        CollectiveError: on every rank: a checkpoint is damaged, of another kind of model, or of
+        CollectiveError: On every rank: a checkpoint is damaged, of another kind of model, or of
             other sizes; or this model is not a NeuMF.
     """
     bias, biases = model.output_layer.bias, []
@@ -40,7 +37,6 @@ def start_from(
 
 
 def _restore(model: NCFModel, path: Path, kind: str, branch: str, world: World) -> None:
-    """Sets the weights of one branch."""
     if model.config.model_type != NEUMF:
         raise ValueError(f"only {NEUMF} has two branches to set, this is {model.config.model_type}")
     model_type = checkpoint.describe(path).description.get("model_flags", {}).get("model_type")

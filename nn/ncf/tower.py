@@ -18,10 +18,7 @@ _BLOCK_ROWS = 8192
 
 
 def spread(rows: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
-    """rows[position], whose gradient is a dense sum: the rows are a batch's, not a table's.
-
-    The sum is accumulated in float32: a user or an item may be in every row.
-    """
+    """Returns rows[position]; the gradient is a dense sum, accumulated in float32."""
 
     @tf.custom_gradient
     def spread(rows):
@@ -34,10 +31,7 @@ def spread(rows: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
 
 
 def product_over_batch(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """x^T y of [batch, m] and [batch, n], by blocks of rows.
-
-    Sums of blocks are added in float32 where x is of lower precision.
-    """
+    """Returns x^T y of [batch, m] and [batch, n], by blocks that are summed in float32."""
     num_blocks = tf.shape(x)[0] // _BLOCK_ROWS
     whole = num_blocks * _BLOCK_ROWS
     of_blocks = tf.matmul(
@@ -52,7 +46,7 @@ def product_over_batch(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 @tf.custom_gradient
 def _affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):
-    """x W + b."""
+    """Returns x W + b."""
 
     def gradient(dy):
         return (
@@ -65,7 +59,7 @@ def _affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):
 
 
 def uniform(limit: float, seed: int, *names: str) -> keras.initializers.Initializer:
-    """U(-limit, limit), of the weight of these names."""
+    """Returns U(-limit, limit) for the weight of these names."""
     return keras.initializers.RandomUniform(-limit, limit, derive_seed(seed, *names))
 
 
@@ -74,18 +68,16 @@ class Tower(keras.layers.Layer):
 
         x_0 = [user, item];  x_i = dropout(relu(x_{i-1} W_i + b_i))
 
-    The first layer is linear in the two vectors: user W_u + item W_i + b_1, where W_u and W_i are
-    the upper and the lower half of W_1. A batch has fewer distinct users and items than rows, so
-    that each one's product is computed once and rows only add two of them.
+    The first layer is linear in the two vectors: user W_u + item W_i + b_1, with the halves W_u and
+    W_i of W_1. Each product is computed once per distinct user and item of a batch.
 
     Kernels start Glorot uniform, biases uniform in +-sqrt(1 / width of the input).
 
     Args:
-        widths: of the input and of the hidden layers, at least one.
-        seed: of the initial weights.
-        dropout: share of hidden units that a training step leaves out, in [0, 1).
-        dropout_seed: of the dropout.
-        dtype: Keras dtype policy.
+        widths: Widths of the input and of the hidden layers, at least one.
+        seed: Seed of the initial weights.
+        dropout: Share of hidden units that a training step leaves out, in [0, 1).
+        dropout_seed: Seed of the dropout.
     """
 
     def __init__(
@@ -130,13 +122,12 @@ class Tower(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, users, items, user_of_row, item_of_row, step=None) -> tf.Tensor:
-        """Hidden units of the last layer, [batch, widths[-1]] in the compute dtype.
+        """Returns the units of the last layer, [batch, widths[-1]] in the compute dtype.
 
         Args:
-            users: vectors of distinct users, [m, widths[0] / 2].
-            items: vectors of distinct items, [n, widths[0] / 2].
-            user_of_row, item_of_row: int32 [batch], which of them a row has.
-            step: of the training, for dropout; None where nothing is dropped.
+            users, items: Vectors of distinct users and items, [n, widths[0] / 2].
+            user_of_row, item_of_row: int32 [batch], number of each sample's user and item.
+            step: Training step, for dropout; None without dropout.
         """
         kernels = [tf.convert_to_tensor(kernel) for kernel in self.kernels]
         biases = [tf.convert_to_tensor(bias) for bias in self.biases]

@@ -17,10 +17,7 @@ NUM_HEADS = 4
 
 
 def masked_softmax(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Softmax over the last axis among the places where `mask` is True; 0 at the others.
-
-    Where none is True all weights are 0, and so are the gradients. `mask` may be broadcast.
-    """
+    """Softmax over the last axis among the places where `mask` (broadcast) is True; 0 elsewhere."""
     # Not minus infinity, of which two have no difference: a history may be all padding.
     weights = tf.nn.softmax(tf.where(mask, scores, scores.dtype.min))
     any_place = tf.reduce_any(mask, axis=-1, keepdims=True)
@@ -33,14 +30,14 @@ def attend(
     """Attends to the chosen keys: sum_j softmax_j(<query, key_j>) key_j for each query.
 
     Keys are their own values. The gradient is written out, so that the two parts of the keys' (as
-    keys and as values) are one matrix product: they are the largest tensor of a model, and to add
-    up gradients of it took longer than the products.
+    keys and as values) are one matrix product: to add up gradients of the largest tensor of a model
+    took longer than the products.
 
     Args:
         queries: [batch, queries, dim].
         keys: [batch, n, dim].
-        choose: bool [batch, queries or 1, n] from the scores [batch, queries, n], at least float32:
-            the keys that count for each query. It has no gradient.
+        choose: Function of the scores [batch, queries, n], at least float32, that returns the keys
+            that count for each query, bool [batch, queries or 1, n].
 
     Returns:
         [batch, queries, dim] in the dtype of keys; 0 for a query without a key.
@@ -69,13 +66,10 @@ def attend(
 
 
 class DotAttention(keras.layers.Layer):
-    """A history as a target sees it: softmax(<target, key_j> / sqrt(dim)) weighs key_j.
-
-    Without weights of its own: target and history share their tables.
-    """
+    """A history as a target sees it: softmax(<target, key_j> / sqrt(dim)) weighs key_j."""
 
     def call(self, target: tf.Tensor, keys: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """[batch, dim], [batch, n, dim], bool [batch, n] -> [batch, dim]; 0 without a key."""
+        """Maps [batch, dim], [batch, n, dim], bool [batch, n] to [batch, dim]; 0 without a key."""
         query = target[:, tf.newaxis, :] / math.sqrt(keys.shape[-1])
         interest = attend(query, keys, lambda _: mask[:, tf.newaxis, :])
         return tf.squeeze(interest, axis=1)
@@ -83,7 +77,7 @@ class DotAttention(keras.layers.Layer):
 
 @tf.custom_gradient
 def _kernels_by_sample(shared: tf.Tensor, target: tf.Tensor, of_product: tf.Tensor):
-    """shared + diag(target_i) of_product for each sample i.
+    """Returns shared + diag(target_i) of_product for each sample i, [batch, dim, units].
 
     The gradients are sums over the batch or the units, by matrix products, which accumulate in
     float32.
@@ -91,9 +85,6 @@ def _kernels_by_sample(shared: tf.Tensor, target: tf.Tensor, of_product: tf.Tens
     Args:
         shared, of_product: [dim, units].
         target: [batch, dim].
-
-    Returns:
-        [batch, dim, units].
     """
     dim, units = shared.shape
 
@@ -117,17 +108,13 @@ class ActivationUnit(keras.layers.Layer):
 
         h_j = W [t, k_j, t - k_j, t * k_j] + b;  a_j = v PReLU(h_j) + c;  output = sum_j a_j k_j
 
-    Weights do not sum up to 1, so that a history with much of the target's kind gives more. The
-    paper's outer product is the elementwise one here, as in its authors' code.
-
-    Nothing of four vectors' width is ever made: W [t, k, t - k, t * k] is (W_1 + W_3) t +
-    (W_2 - W_3 + W_4 diag(t)) k. And v PReLU(h) with slopes s is (v * (1 - s)) max(h, 0) +
-    (v * s) h, whose gradients are matrix products.
+    The paper's outer product is the elementwise one here, as in its authors' code. It is computed
+    as W [t, k, t - k, t * k] = (W_1 + W_3) t + (W_2 - W_3 + W_4 diag(t)) k, and v PReLU(h) with
+    slopes s as (v * (1 - s)) max(h, 0) + (v * s) h, whose gradients are matrix products.
 
     Args:
-        seed: of the initial weights.
-        dim: units of the hidden layer.
-        dtype: Keras dtype policy.
+        seed: Seed of the initial weights.
+        dim: Units of the hidden layer.
     """
 
     def __init__(
@@ -159,7 +146,7 @@ class ActivationUnit(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, target: tf.Tensor, keys: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """[batch, dim], [batch, n, dim], bool [batch, n] -> [batch, dim]; 0 without a key."""
+        """Maps [batch, dim], [batch, n, dim], bool [batch, n] to [batch, dim]; 0 without a key."""
         of_target, of_key, of_difference, of_product = tf.split(
             tf.convert_to_tensor(self.kernel), 4, axis=0
         )
@@ -177,12 +164,7 @@ class ActivationUnit(keras.layers.Layer):
 
 
 class BilinearScores(keras.layers.Layer):
-    """state_j W target, DIEN's attention before its softmax (Zhou et al., 2019, equation 14).
-
-    Args:
-        seed: of the initial weights.
-        dtype: Keras dtype policy.
-    """
+    """state_j W target, DIEN's attention before its softmax (Zhou et al., 2019, equation 14)."""
 
     def __init__(self, *, seed: int, name: str, dtype: str = "float32"):
         super().__init__(name=name, dtype=dtype)
@@ -198,7 +180,7 @@ class BilinearScores(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, target_and_states) -> tf.Tensor:
-        """([batch, dim], [batch, n, units]) -> [batch, n], at least float32."""
+        """Maps ([batch, dim], [batch, n, units]) to [batch, n], at least float32."""
         target, states = target_and_states
         query = tf.matmul(target, tf.convert_to_tensor(self.kernel), transpose_b=True)
         return precise(tf.squeeze(tf.matmul(states, query[:, :, tf.newaxis]), axis=2))
@@ -209,14 +191,11 @@ class TargetQueries(keras.layers.Layer):
 
         <A key, B target> / sqrt(head_dim) = <key, query> with query = A' B target / sqrt(head_dim)
 
-    so that items are compared as they are: a sample has many of them, and one target.
-
     Args:
-        seed: of the initial weights.
-        num_heads: heads; A and B project to ceil(dim / num_heads) columns.
-        identity: start A and B as the identity (of one head), so that the first scores are inner
-            products of item and target; else Glorot normal.
-        dtype: Keras dtype policy.
+        seed: Seed of the initial weights.
+        num_heads: Number of heads; A and B project to ceil(dim / num_heads) columns.
+        identity: Whether A and B start as the identity (of one head), so that the first scores are
+            inner products of item and target; else Glorot normal.
     """
 
     def __init__(
@@ -251,7 +230,7 @@ class TargetQueries(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, target: tf.Tensor) -> tf.Tensor:
-        """[batch, dim] -> [batch, num_heads, dim] in the compute dtype."""
+        """Maps [batch, dim] to [batch, num_heads, dim] in the compute dtype."""
         heads, width, dim = self.num_heads, self.head_dim, target.shape[-1]
         query = tf.matmul(target, tf.convert_to_tensor(self.of_query)) / math.sqrt(width)
         query = tf.transpose(tf.reshape(query, [-1, heads, width]), [1, 0, 2])

@@ -16,31 +16,29 @@ ATTENTIONS = (DOT, UNIT)
 class SequenceModelConfig:
     """Shape of a sequential recommender.
 
-    A history of `history_length` positions has padding first, then the oldest event. The
-    long history of `sim` is positions 0 to `long_seq_length` - 1, the short one is the rest; in the
-    other models the short history is all of it.
+    A history of `history_length` positions has padding first, then the oldest event. The long
+    history of `sim` is its first `long_seq_length` positions, the short one the rest; in the other
+    models the short history is all of it.
 
     Attributes:
         model_type: "sim", "dien", "din", or "no_history", which sees user and target only.
-        user_features: names of the user's features, one table each; may be empty.
-        user_cardinalities: rows of these tables.
-        item_features: names of the target item's features, one table each, which the histories
-            share with it feature by feature. The first one's id 0 is padding; the last one is the
-            category of hard search.
-        item_cardinalities: rows of these tables.
-        embedding_dim: columns of every table.
-        history_length: positions of a history, at least 1.
-        long_seq_length: positions of the long history ("sim"); 1 to `history_length` - 1.
-        stage_one_mlp_dims: hidden layers after the soft search ("sim").
-        stage_two_mlp_dims: hidden layers of the model itself.
-        aux_mlp_dims: hidden layers of the auxiliary loss ("sim", "dien").
-        top_k: items of the long history that the search selects ("sim"); all where there are fewer.
-        gsu: the search ("sim"): "soft" by a trained inner product, or "hard" by category.
-        attention: weights of the history ("din"): "dot" product or activation "unit".
-        dropout_rate: share of hidden units that a training step leaves out, in [0, 1).
+        user_features: Names of the user's features, one table each; may be empty.
+        user_cardinalities: Rows of these tables.
+        item_features: Names of the features of target and histories, one table each. The first
+            one's id 0 is padding; the last one is the category of hard search.
+        item_cardinalities: Rows of these tables.
+        embedding_dim: Columns of every table.
+        long_seq_length: Positions of the long history ("sim"); 1 to `history_length` - 1.
+        stage_one_mlp_dims: Hidden layers after the soft search ("sim").
+        stage_two_mlp_dims: Hidden layers of the model itself.
+        aux_mlp_dims: Hidden layers of the auxiliary loss ("sim", "dien").
+        top_k: Items of the long history that the search selects at most ("sim").
+        gsu: The search ("sim"): "soft" by a trained inner product, or "hard" by category.
+        attention: Weights of the history ("din"): "dot" product or activation "unit".
+        dropout_rate: Share of hidden units that a training step leaves out, in [0, 1).
 
     Raises:
-        ValueError: sizes or names that do not fit together.
+        ValueError: Sizes or names that do not fit together.
     """
 
     model_type: str
@@ -111,7 +109,7 @@ class SequenceModelConfig:
 
     @property
     def item_dim(self) -> int:
-        """Elements of an item's vector: its features' embeddings, side by side."""
+        """Elements of an item's vector: the embeddings of its features."""
         return len(self.item_features) * self.embedding_dim
 
     @property
@@ -121,7 +119,7 @@ class SequenceModelConfig:
 
     @property
     def short_start(self) -> int:
-        """The first position of the short history."""
+        """First position of the short history."""
         return self.long_seq_length if self.model_type == SIM else 0
 
     @property
@@ -136,15 +134,10 @@ class SequenceModelConfig:
 
 
 def embedding_tables(config: SequenceModelConfig) -> list[tuple[str, int, int]]:
-    """(name, rows, columns) of each table: those of the user's features, then of the item's."""
+    """Returns (name, rows, columns) of each table: the user's features, then the item's."""
     names = config.user_features + config.item_features
     rows = config.user_cardinalities + config.item_cardinalities
     return [(name, n, config.embedding_dim) for name, n in zip(names, rows, strict=True)]
-
-
-def feature_table_map(config: SequenceModelConfig) -> list[int]:
-    """Returns for each lookup the number of its table: one each, of all ids that a table gets."""
-    return list(range(len(config.user_features) + len(config.item_features)))
 
 
 def hotnesses(config: SequenceModelConfig) -> list[int]:

@@ -16,8 +16,8 @@ from runtime.hardware.device import derive_seed
 class AuxiliaryOutputs(NamedTuple):
     """Logits of the auxiliary loss; pair t is the state after step t and an item of step t + 1.
 
-    positive_logits: [batch, steps - 1], at least float32, that the history's own item comes next.
-    negative_logits: float [batch, steps - 1], that the negative one does.
+    positive_logits: [batch, steps - 1], at least float32, of the history's own item.
+    negative_logits: [batch, steps - 1], at least float32, of the negative item.
     mask: bool [batch, steps - 1], where both steps are real.
     """
 
@@ -31,14 +31,11 @@ class InterestEvolution(keras.layers.Layer):
 
         h_t = GRU(e_t);  a = softmax_t(h_t W target);  output = the last state of AUGRU(h_t, a_t)
 
-    States are as wide as an item's vector.
-
     Args:
-        dim: of an item's vector.
-        aux_dims: hidden layers of the auxiliary classifier, which sees [h_t, e_{t+1}] and, in its
-            place, the negative item; its hidden units are sigmoids, as in the authors' code.
-        seed: of the initial weights.
-        dtype: Keras dtype policy.
+        dim: Width of an item's vector, and of the states.
+        aux_dims: Hidden layers of the auxiliary classifier of [h_t, e_{t+1}], sigmoid units as in
+            the authors' code.
+        seed: Seed of the initial weights.
     """
 
     def __init__(
@@ -54,10 +51,7 @@ class InterestEvolution(keras.layers.Layer):
         )
 
     def call(self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor):
-        """Args:
-          target: [batch, dim].
-          history: [batch, steps, dim].
-          mask: bool [batch, steps].
+        """Maps [batch, dim], [batch, steps, dim], bool [batch, steps] to states.
 
         Returns:
             (last state of the evolution [batch, dim], zeros without a step; states of the interests
@@ -69,11 +63,10 @@ class InterestEvolution(keras.layers.Layer):
         return self.evolution(states, attention, mask), states
 
     def compare(self, states, history, negatives, mask) -> AuxiliaryOutputs:
-        """Logits of what came next and of what did not.
+        """Returns logits of the next items and of negatives.
 
         Args:
-            states: [batch, steps, dim], as the call returned them.
-            history: [batch, steps, dim].
+            states, history: [batch, steps, dim]; the states are those of the call.
             negatives: [batch, steps - 1, dim], in place of the items of step 1 and later.
             mask: bool [batch, steps].
         """

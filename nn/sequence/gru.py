@@ -9,12 +9,10 @@ reset gate applied to the state before its product,
     h_t = h_(t-1) + s_t u_t (c_t - h_(t-1)),   h_0 = 0
 
 where the scale s_t of a step is 1 (GRU) or its attention (AUGRU), and 0 on a padded step, which so
-changes neither state nor gradients. (So do Cho et al. and DIEN's authors' code; DIEN's formula
-reads as if the reset gate came after the product with U_c.)
+changes neither state nor gradients.
 
-Up to `MOST_UNROLLED` steps are unrolled: a `tf.while_loop` costs half as much again, but tracing
-both passes takes about 40 ms for each step. More of them, or a number that is not known when the
-graph is traced, run in a loop.
+Up to `MOST_UNROLLED` steps are unrolled: a `tf.while_loop` takes 1.5 times as long, but tracing
+both passes takes about 40 ms per step. More of them, or an unknown number, run in a loop.
 """
 
 from collections.abc import Sequence
@@ -31,18 +29,13 @@ MOST_UNROLLED = 200
 
 
 class _Gate(NamedTuple):
-    """Weights of a gate or of the candidate.
-
-    Attributes:
-        kernel: [dim + units, units], W above U.
-        bias: [units].
-    """
+    """Weights of a gate or of the candidate: [dim + units, units], W above U, and [units]."""
 
     kernel: tf.Tensor
     bias: tf.Tensor
 
     def of(self, x: tf.Tensor, activation) -> tf.Tensor:
-        """activation(x K + b); on a CPU the three become one operation."""
+        """Returns activation(x K + b); on a CPU the three become one operation."""
         return activation(tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias))
 
 
@@ -50,8 +43,7 @@ _affine = fused_affine(tf.identity, lambda y, dy: dy)
 
 
 class _LoopedGate(_Gate):
-    """A gate of a loop. Its weights are float32: the loop adds up their gradients over the steps in
-    the dtype that they have outside."""
+    """Gate of a loop, in float32: the loop sums gradients in the dtype of the weights outside."""
 
     def of(self, x: tf.Tensor, activation) -> tf.Tensor:
         return activation(_affine(x, *(tf.cast(weight, x.dtype) for weight in self)))
@@ -72,7 +64,7 @@ class _Step(NamedTuple):
 
 
 def _forward(x, scale, state, reset: _Gate, update: _Gate, candidate: _Gate):
-    """(next state [batch, units], `_Step`) of one step."""
+    """Returns (next state [batch, units], `_Step`) of one step."""
     inputs = tf.concat([x, state], axis=1)
     r = reset.of(inputs, tf.sigmoid)
     u = update.of(inputs, tf.sigmoid)
@@ -84,12 +76,7 @@ def _forward(x, scale, state, reset: _Gate, update: _Gate, candidate: _Gate):
 
 
 class _Backward:
-    """The backward pass, from the last step to the first.
-
-    Args:
-        gates: reset, update, candidate.
-        dim: width of the inputs x.
-    """
+    """Backward pass, from the last step to the first, for inputs x of width `dim`."""
 
     def __init__(self, gates: Sequence[_Gate], dim: int):
         self._of_state = [gate.kernel[dim:] for gate in gates]
@@ -97,7 +84,7 @@ class _Backward:
         self._parts: list[list[tf.Tensor]] = [[], [], [], []]
 
     def step(self, d_state: tf.Tensor, kept: _Step):
-        """Gradients of the state before a step, of its x and its scale, from that of its state."""
+        """Returns the gradients of the state before a step, of its x and of its scale."""
         of_reset, of_update, of_candidate = self._of_state
         d_gain = d_state * (kept.candidate - kept.state)
         d_candidate = d_state * kept.gain
@@ -128,7 +115,7 @@ class _Backward:
         return tf.add_n(d_before), d_x, d_scale
 
     def of_weights(self) -> list[tf.Tensor]:
-        """Gradients of (kernel, bias) of each gate, summed over the steps in at least float32."""
+        """Returns the gradients of (kernel, bias) of each gate, summed in at least float32."""
         *kernels, biases = (_sum(parts) for parts in self._parts)
         biases = tf.split(biases, len(kernels))
         return [g for pair in zip(kernels, biases, strict=True) for g in pair]
@@ -139,13 +126,13 @@ def _sum(parts: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _recurrence(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor:
-    """The states [batch, steps, units] of all steps, or the last one's [batch, units].
+    """Returns the states [batch, steps, units] of all steps, or the last one's [batch, units].
 
     Args:
         x: [batch, steps, dim].
         scale: [batch, steps], of x's dtype.
         gates: reset, update, candidate.
-        all_states: which of both.
+        all_states: Whether to return all of them.
     """
     dim, units = x.shape[2], gates[0].bias.shape[0]
 
@@ -179,7 +166,7 @@ def _recurrence(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor
 
 
 def _looped(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor:
-    """As `_recurrence`, for any number of steps; the gradient is TensorFlow's."""
+    """Does what `_recurrence` does for any number of steps; the gradient is TensorFlow's."""
     by_step = tf.transpose(x, [1, 0, 2]), tf.transpose(scale)[:, :, tf.newaxis]
     units = gates[0].bias.shape[0]
     gates = [_LoopedGate(*map(precise, gate)) for gate in gates]
@@ -203,14 +190,13 @@ def _looped(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor:
 
 
 class _Recurrent(keras.layers.Layer):
-    """The weights of both layers.
+    """Weights of both layers.
 
     Kernels of the inputs start Glorot uniform, those of the state orthogonal, biases at zero.
 
     Args:
-        units: width of the state.
-        seed: seed of the initial weights, together with the name.
-        dtype: Keras dtype policy; the state has the compute dtype.
+        units: Width of the state.
+        seed: Seed of the initial weights, together with the name.
     """
 
     def __init__(self, units: int, *, seed: int, name: str, dtype: str = "float32"):
@@ -253,14 +239,11 @@ class GRU(_Recurrent):
     """Gated recurrent unit; padded steps carry the state over."""
 
     def call(self, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """The states of all steps.
+        """Returns the states of all steps, [batch, steps, units]; zeros up to the first real step.
 
         Args:
             x: [batch, steps, dim].
             mask: [batch, steps] bool, False on padded steps.
-
-        Returns:
-            [batch, steps, units] in the compute dtype; zeros up to the first real step.
         """
         return self._run(x, tf.ones([], x.dtype), mask, all_states=True)
 
@@ -269,14 +252,11 @@ class AUGRU(_Recurrent):
     """GRU with attentional update gate: attention a_t in [0, 1] makes it a_t u_t."""
 
     def call(self, x: tf.Tensor, attention: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """The state after the last step.
+        """Returns the state after the last step, [batch, units]; zeros without a real step.
 
         Args:
             x: [batch, steps, dim].
-            attention: [batch, steps], how much a step may change the state.
+            attention: [batch, steps], factors on the update gates.
             mask: [batch, steps] bool, False on padded steps.
-
-        Returns:
-            [batch, units] in the compute dtype; zeros for a history without a real step.
         """
         return self._run(x, attention, mask, all_states=False)

@@ -15,10 +15,9 @@ class Vectors(NamedTuple):
     user: [batch, user features * embedding_dim].
     target: [batch, item_dim].
     long: [batch, short_start, item_dim], the long history; without search it has no positions.
-    short: [batch, positions - short_start, item_dim]; what is not long.
+    short: [batch, positions - short_start, item_dim].
     negatives: [batch, num_negatives, item_dim], of the last positions; None if not requested.
-    long_mask, short_mask: bool [batch, positions of each]; False is padding, whose vectors are
-        meaningless.
+    long_mask, short_mask: bool [batch, positions of each]; False is padding.
     """
 
     user: tf.Tensor
@@ -31,20 +30,19 @@ class Vectors(NamedTuple):
 
 
 def look_up(embedding, config: SequenceModelConfig, inputs, with_negatives: bool) -> Vectors:
-    """Looks up a batch; collective where the tables are spread over ranks.
+    """Looks up a batch; collective.
 
-    The ids of target, history and negatives stand side by side, so that a table is asked once: its
-    gradient is one `tf.IndexedSlices`, and its exchange between ranks one message.
+    The ids of target, history and negatives are one lookup per table: its gradient is one
+    `tf.IndexedSlices`, and its exchange between ranks one message.
 
     Args:
-        embedding: a `DistributedEmbedding` of `embedding_tables(config)` without combiner.
-        config: sizes.
-        inputs: user, target, positive, negative: tuples of integer tensors, see
-            `SequenceModel.call`.
-        with_negatives: look the negative history up, too.
+        embedding: A `DistributedEmbedding` of `embedding_tables(config)` without combiner.
+        config: Shape of the model.
+        inputs: See `SequenceModel.call`.
+        with_negatives: Whether to look up the negative history, too.
 
     Raises:
-        ValueError: another number of features, or of positions, than the model has.
+        ValueError: Another number of features, or of positions, than the model has.
     """
     check_inputs(config, inputs, with_negatives)
     num_negatives = config.num_negatives if with_negatives else 0
@@ -61,7 +59,7 @@ def look_up(embedding, config: SequenceModelConfig, inputs, with_negatives: bool
 
 
 def history_mask(config: SequenceModelConfig, flat: tf.Tensor, inputs) -> tf.Tensor:
-    """bool [batch, positions]: where the history has an item; `flat` has `batch` rows."""
+    """Returns where the history has an item, bool [batch, positions]; `flat` is [batch, any]."""
     if not config.num_positions:
         return tf.zeros([tf.shape(flat)[0], 0], tf.bool)
     return tf.not_equal(inputs.positive[0], 0)
@@ -72,15 +70,12 @@ def arrange(
 ) -> Vectors:
     """Splits the vectors of all lookups.
 
-    One cut and one concatenation for each part of the model: histories are its largest tensors, and
-    each pass over them shows.
-
     Args:
-        config: sizes.
+        config: Shape of the model.
         flat: [batch, width], the vectors of each lookup side by side: user features, then for each
             item feature those of target, long history, short history and negatives.
         mask: bool [batch, positions].
-        num_negatives: of a row; 0: `flat` has none.
+        num_negatives: Negatives per sample in `flat`.
     """
     dim, num_user = config.embedding_dim, len(config.user_features)
     num_long = config.short_start
@@ -126,14 +121,14 @@ def check_inputs(config: SequenceModelConfig, inputs, with_negatives: bool) -> N
 
 
 def _side_by_side(parts: list[tf.Tensor]) -> tf.Tensor:
-    """Integers [batch, sum of n] from [batch, n] each; int64 if one of them is."""
+    """Concatenates integers [batch, n]; int64 if one of them is."""
     if any(part.dtype == tf.int64 for part in parts):
         parts = [tf.cast(part, tf.int64) for part in parts]
     return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
 
 def _side_by_side_vectors(pieces: list[tf.Tensor], count: int, dim: int) -> tf.Tensor:
-    """[batch, count, features * dim] from [batch, count * dim] of each feature."""
+    """Joins [batch, count * dim] of each feature to [batch, count, features * dim]."""
     # Stacked, because the gradient of tf.concat along the last axis is slower than tf.unstack.
     stacked = tf.stack([tf.reshape(piece, [-1, count, dim]) for piece in pieces], axis=2)
     return tf.reshape(stacked, [-1, count, len(pieces) * dim])

@@ -11,17 +11,13 @@ def auxiliary_loss(aux: AuxiliaryOutputs, weights: tf.Tensor) -> tf.Tensor:
 
         1/batch sum_i w_i 1/n_i sum_t (-log p(item t + 1) - log(1 - p(negative item t + 1)))
 
-    over the n_i pairs of real steps of sample i; a sample with none adds 0. The inner mean is a
-    sample's own, so that the weights of the loaders fit as they are: averaged over ranks this is
-    the loss of the global batch. A mean over all pairs would not be, since ranks differ in their
-    number of pairs.
+    over the n_i pairs of real steps of sample i; a sample with none adds 0. Averaged over ranks
+    this is the loss of the global batch; a mean over all pairs would not be, since ranks differ in
+    their number of pairs.
 
     Args:
-        aux: logits and mask [batch, pairs].
-        weights: [batch, 1] float32, 1 on average over the ranks; 0 leaves a row out.
-
-    Returns:
-        float32 scalar.
+        aux: Logits and mask [batch, pairs].
+        weights: [batch, 1] float32, 1 on average over the ranks; 0 leaves a sample out.
     """
     losses = tf.nn.softplus(-aux.positive_logits) + tf.nn.softplus(aux.negative_logits)
     real = tf.cast(aux.mask, losses.dtype)
@@ -31,16 +27,12 @@ def auxiliary_loss(aux: AuxiliaryOutputs, weights: tf.Tensor) -> tf.Tensor:
 
 
 def sequence_loss(model, batch, training: bool = True) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """The total loss of a batch and its parts, each a mean over rows as in nn/train/losses.py.
+    """Returns the loss of a batch, and its terms by name: those that the model has.
 
     Args:
-        model: a `SequenceModel`.
-        batch: inputs, labels [batch, 1] and weights [batch, 1] float32.
-        training: drop units out, as a training step does.
-
-    Returns:
-        (float32 scalar, {"classification_loss": ..., "dien_aux_loss": ..., "gsu_loss": ...}): the
-        sum of the parts, and those of them that the model has.
+        model: A `SequenceModel`.
+        batch: Inputs, labels [batch, 1] and weights [batch, 1] float32.
+        training: Whether to drop units out.
     """
     outputs = model.forward(batch.inputs, training=training)
     labels, weights = (tf.cast(x, outputs.logits.dtype) for x in (batch.labels, batch.weights))

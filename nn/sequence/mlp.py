@@ -13,15 +13,12 @@ INITIAL_SLOPE = 0.25  # He et al., "Delving Deep into Rectifiers", 2015
 
 @tf.custom_gradient
 def _prelu(x: tf.Tensor, slope: tf.Tensor):
-    """max(x, 0) + slope * min(x, 0), x [..., n], slope [n] in the dtype of the weight.
-
-    The slope's gradient is summed in that dtype: a sum over the batch in bfloat16 has 8 bits only.
-    """
+    """Returns max(x, 0) + slope * min(x, 0), x [..., n], slope [n] in the dtype of the weight."""
 
     def gradient(dy):
         negative = tf.minimum(x, 0)
         rest = list(range(len(x.shape) - 1))
-        products = tf.cast(dy * negative, slope.dtype)
+        products = tf.cast(dy * negative, slope.dtype)  # bfloat16 would sum to 8 bits
         dx = tf.where(x > 0, dy, dy * tf.cast(slope, x.dtype))
         return dx, tf.reduce_sum(products, axis=rest)
 
@@ -36,20 +33,11 @@ class SigmoidDense(Dense):
     """y = sigmoid(x W + b), with the weights of `Dense`."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """[n, width] -> [n, dim] in the compute dtype."""
-        kernel, bias = tf.convert_to_tensor(self.kernel), tf.convert_to_tensor(self.bias)
-        return _affine_sigmoid(x, kernel, bias)
+        return _affine_sigmoid(x, *map(tf.convert_to_tensor, (self.kernel, self.bias)))
 
 
 class PReLU(keras.layers.Layer):
-    """max(x, 0) + a min(x, 0) with a trained slope `a` for each unit, 0.25 at the start.
-
-    Args:
-        dtype: Keras dtype policy.
-    """
-
-    def __init__(self, *, name: str, dtype: str = "float32"):
-        super().__init__(name=name, dtype=dtype)
+    """max(x, 0) + a min(x, 0) with a trained slope `a` for each unit, 0.25 at the start."""
 
     def build(self, input_shape):
         self.slope = self.add_weight(
@@ -61,19 +49,17 @@ class PReLU(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """[..., n] -> [..., n] in the compute dtype."""
         return _prelu(x, tf.convert_to_tensor(self.slope))
 
 
 class Dropout(keras.layers.Layer):
-    """Sets a share of the units to 0 and divides the others by 1 - rate, by step.
+    """Sets a share of the units to 0 and divides the others by 1 - rate.
 
     Stateless: the same seed, name and step leave out the same units, also after a restart.
 
     Args:
-        rate: share of the units, in [0, 1).
-        seed: of the run and of the rank; ranks have other samples.
-        dtype: Keras dtype policy.
+        rate: Share of the units, in [0, 1).
+        seed: Seed of the run and of the rank, which have different samples.
     """
 
     def __init__(self, rate: float, *, seed: int, name: str, dtype: str = "float32"):
@@ -82,7 +68,7 @@ class Dropout(keras.layers.Layer):
         self.seed = derive_seed(seed, name, "dropout")
 
     def call(self, x: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-        """The shape of x; `step` is an int64 scalar."""
+        """Returns the units that a step, an int64 scalar, keeps."""
         seed = tf.stack([tf.constant(self.seed, tf.int64), step])
         return tf.nn.experimental.stateless_dropout(x, self.rate, seed, rng_alg="philox")
 
@@ -93,12 +79,10 @@ class Classifier(keras.layers.Layer):
         x -> (affine, activation, dropout) for each of `dims` -> affine -> logit
 
     Args:
-        dims: sizes of the hidden layers; may be empty.
-        seed: of the initial weights.
+        dims: Sizes of the hidden layers; may be empty.
+        seed: Seed of the initial weights.
         activation: "prelu" or "sigmoid".
-        dropout_rate: of the hidden layers, in training.
-        dropout_seed: of the dropout.
-        dtype: Keras dtype policy.
+        dropout: (rate, seed) of the hidden layers, in training; None: no dropout.
     """
 
     def __init__(
@@ -108,8 +92,7 @@ class Classifier(keras.layers.Layer):
         seed: int,
         name: str,
         activation: str = "prelu",
-        dropout_rate: float = 0.0,
-        dropout_seed: int = 0,
+        dropout: tuple[float, int] | None = None,
         dtype: str = "float32",
     ):
         super().__init__(name=name, dtype=dtype)
@@ -123,23 +106,14 @@ class Classifier(keras.layers.Layer):
         if activation == "prelu":
             self.activations = [PReLU(name=f"prelu_{i}", dtype=dtype) for i in range(len(dims))]
         self.dropouts = []
-        if dropout_rate:
+        if dropout is not None:
+            rate, seed = dropout[0], derive_seed(dropout[1], name)
             self.dropouts = [
-                Dropout(
-                    dropout_rate,
-                    seed=derive_seed(dropout_seed, name),
-                    name=f"dropout_{i}",
-                    dtype=dtype,
-                )
-                for i in range(len(dims))
+                Dropout(rate, seed=seed, name=f"dropout_{i}", dtype=dtype) for i in range(len(dims))
             ]
 
     def call(self, x: tf.Tensor, step: tf.Tensor | None = None) -> tf.Tensor:
-        """[n, width] -> logits [n, 1] in the compute dtype.
-
-        Args:
-            step: of the training, for dropout; None where nothing is dropped.
-        """
+        """Maps [n, width] to logits [n, 1]; `step` is that of dropout, None without dropout."""
         *hidden, last = self.affine
         for i, affine in enumerate(hidden):
             x = affine(x)

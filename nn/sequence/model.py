@@ -1,12 +1,12 @@
 """Sequential recommenders: SIM, DIEN, DIN, and a baseline without history."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from nn.embedding.planner import Plan
+from nn.embedding.embedding import Embedding
 from nn.embedding.weights import TableUniform
-from nn.embedding_model import StatefulDropoutModel, spread_tables
+from nn.embedding_model import ModelOptions, StatefulDropoutModel
 from nn.precision import precise
 from nn.sequence.attention import ActivationUnit, DotAttention
 from nn.sequence.config import (
@@ -18,22 +18,20 @@ from nn.sequence.config import (
     SOFT,
     SequenceModelConfig,
     embedding_tables,
-    feature_table_map,
     hotnesses,
 )
 from nn.sequence.dien import AuxiliaryOutputs, InterestEvolution
 from nn.sequence.lookup import Vectors, arrange, history_mask, look_up
 from nn.sequence.mlp import Classifier
 from nn.sequence.search import LongHistory
-from runtime.cluster.distributed import World
 from runtime.hardware.device import derive_seed
 
 
 class SequenceOutputs(NamedTuple):
     """Inputs of the losses of a batch (nn/sequence/loss.py).
 
-    logits: of a click, [batch, 1] float32.
-    gsu_logits: those of the soft search's classifier, [batch, 1] float32; None without one.
+    logits: logits of a click, [batch, 1] float32.
+    gsu_logits: logits of the soft search's classifier, [batch, 1] float32; None without one.
     aux: logits of the auxiliary loss; None without one.
     """
 
@@ -57,48 +55,29 @@ class SequenceModel(StatefulDropoutModel):
     user has tables.
 
     Args:
-        config: sizes.
-        seed: of the initial weights and of dropout.
-        dtype: Keras dtype policy: "float32", "mixed_bfloat16", "mixed_float16"; "float64" is for
-            tests of gradients, and its logits are float64, too.
-        world: the ranks among which tables are spread.
-        plan: who holds which table (`embedding_tables`, `feature_table_map`, `hotnesses`, none
-            combined); None: the default one of `nn.embedding.planner.plan`.
-        exchange_dtype: dtype of embedding vectors between ranks; None: the compute dtype.
-        embedding_trainable: whether tables get gradients.
+        config: Shape of the model.
+        **options: See `ModelOptions`.
     """
 
-    def __init__(
-        self,
-        config: SequenceModelConfig,
-        *,
-        seed: int = 0,
-        dtype: str = "float32",
-        world: World = World(),
-        plan: Plan | None = None,
-        exchange_dtype: str | None = None,
-        embedding_trainable: bool = True,
-    ):
-        super().__init__(name="sequence_model", dtype=dtype)
+    def __init__(self, config: SequenceModelConfig, **options: Any):
+        options = ModelOptions(**options)
+        super().__init__(name="sequence_model", dtype=options.dtype)
         self.config = config
-        self.embedding = spread_tables(
-            embedding_tables(config),
-            feature_table_map(config),
-            lambda name: TableUniform(seed, name),
-            world=world,
-            plan=plan,
-            exchange_dtype=exchange_dtype,
-            trainable=embedding_trainable,
-            dtype=dtype,
+        common = {"seed": options.seed, "dtype": options.dtype}
+        self.embedding = options.distribute(
+            [
+                Embedding(
+                    rows, dim, TableUniform(options.seed, name), name=name, dtype=options.dtype
+                )
+                for name, rows, dim in embedding_tables(config)
+            ]
         )
-        # A rank's samples are its own, and so are the units that they leave out.
-        common = {"seed": seed, "dtype": dtype}
-        dropped = {
-            "dropout_rate": config.dropout_rate,
-            "dropout_seed": derive_seed(seed, "dropout", world.rank),
-        }
+        dropout = None
+        if config.dropout_rate:  # a rank's samples are its own, and so are the dropped units
+            dropout_seed = derive_seed(options.seed, "dropout", options.world.rank)
+            dropout = config.dropout_rate, dropout_seed
         if config.model_type == DIN and config.attention == DOT:
-            self.attention = DotAttention(name="attention", dtype=dtype)
+            self.attention = DotAttention(name="attention", dtype=options.dtype)
         elif config.model_type == DIN:
             self.attention = ActivationUnit(name="attention", **common)
         if config.model_type in (SIM, DIEN):
@@ -109,18 +88,15 @@ class SequenceModel(StatefulDropoutModel):
             self.long_history = LongHistory(config.gsu, config.top_k, name="long_history", **common)
             if config.gsu == SOFT:
                 self.stage_one = Classifier(
-                    config.stage_one_mlp_dims, name="stage_one_mlp", **common, **dropped
+                    config.stage_one_mlp_dims, name="stage_one_mlp", dropout=dropout, **common
                 )
         self.stage_two = Classifier(
-            config.stage_two_mlp_dims, name="stage_two_mlp", **common, **dropped
+            config.stage_two_mlp_dims, name="stage_two_mlp", dropout=dropout, **common
         )
         self._make_weights()
 
     def _make_weights(self) -> None:
-        """Runs one sample, so that every weight exists before the first step.
-
-        Without the lookup, which would be collective.
-        """
+        """Runs one sample without the lookup, which would be collective."""
         self.embedding.build(None)
         config, positions = self.config, self.config.num_positions
         width = config.embedding_dim * sum(hotnesses(config))
@@ -134,13 +110,13 @@ class SequenceModel(StatefulDropoutModel):
         self._score(vectors, categories, step=None, for_losses=True)
 
     def call(self, inputs, training: bool = False) -> tf.Tensor:
-        """Scores rows; collective where the tables are spread over ranks.
+        """Scores samples; collective.
 
         Args:
             inputs: `user` and `target`, a [batch, 1] integer tensor for each feature; `positive`, a
                 [batch, history_length] one for each of the item's features, right-aligned, with 0
                 in front. `negative` is not read.
-            training: drop units out.
+            training: Whether to drop units out.
 
         Returns:
             Logits of a click, [batch, 1] float32.
@@ -148,12 +124,12 @@ class SequenceModel(StatefulDropoutModel):
         return self._forward(inputs, training, for_losses=False).logits
 
     def forward(self, inputs, training: bool) -> SequenceOutputs:
-        """Computes the inputs of the losses; collective where the tables are spread over ranks.
+        """Computes the inputs of the losses; collective.
 
         Args:
-            inputs: as `call` gets them, and `negative`, shaped like `positive`, where the model has
-                an auxiliary loss ("sim" and "dien").
-            training: drop units out.
+            inputs: As `call` gets them, and `negative`, shaped like `positive`, if the model has an
+                auxiliary loss ("sim" and "dien").
+            training: Whether to drop units out.
         """
         return self._forward(inputs, training, for_losses=True)
 
@@ -167,7 +143,7 @@ class SequenceModel(StatefulDropoutModel):
         return self._score(vectors, self._categories(inputs), step, for_losses)
 
     def logits(self, embeddings: tf.Tensor, inputs) -> tf.Tensor:
-        """Scores rows whose ids were looked up before.
+        """Scores samples whose ids were looked up before.
 
         Args:
             embeddings: [batch, width] in the compute dtype, the vectors of each table side by side:
@@ -183,7 +159,7 @@ class SequenceModel(StatefulDropoutModel):
         return self._score(vectors, self._categories(inputs), step=None, for_losses=False).logits
 
     def _categories(self, inputs):
-        """Returns ids that hard search compares, see `_score`; None without hard search."""
+        """Returns the ids that hard search compares; None without hard search."""
         config = self.config
         if config.model_type != SIM or config.gsu != HARD:
             return None
@@ -192,14 +168,13 @@ class SequenceModel(StatefulDropoutModel):
     def _score(
         self, vectors: Vectors, categories, step: tf.Tensor | None, for_losses: bool
     ) -> SequenceOutputs:
-        """Logits from vectors.
+        """Returns logits from vectors.
 
         Args:
-            vectors: of the batch.
-            categories: ids of the last item feature, of the target [batch, 1] and of the long
-                history [batch, long_seq_length] (hard search).
-            step: of the training, for dropout; None where nothing is dropped.
-            for_losses: compute what only losses need, too.
+            vectors: Vectors of the batch.
+            categories: See `LongHistory.call`.
+            step: Training step, for dropout; None without dropout.
+            for_losses: Whether to compute what only losses need, too.
         """
         config = self.config
         user, target, long, short, negatives, long_mask, short_mask = vectors

@@ -1,7 +1,7 @@
 """SIM's long history: a search selects items, an attention reads them (Pi et al., 2020).
 
-What is selected is a mask over the history, not a list of positions: to gather 50 of 90 vectors,
-and to scatter their gradients back, costs more than to attend over all 90 with 40 weights of zero.
+The selection is a mask, not a list of positions: to gather 50 of 90 vectors, and to scatter their
+gradients back, costs more than to attend over all 90 with 40 weights of zero.
 """
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ from runtime.hardware.device import derive_seed
 
 
 def most_recent(mask: tf.Tensor, k: int) -> tf.Tensor:
-    """The last k places of each row where `mask` is True: bool [batch, n] -> bool [batch, n]."""
+    """Returns the last k places of each sample where `mask` [batch, n] is True."""
     if k >= mask.shape[1]:
         return mask
     return tf.logical_and(mask, _rank_from_the_end(mask) <= k)
@@ -25,7 +25,7 @@ def _rank_from_the_end(mask: tf.Tensor) -> tf.Tensor:
 
 
 def select_top(scores: tf.Tensor, mask: tf.Tensor, k: int) -> tf.Tensor:
-    """The k places of the highest scores among those where `mask` is True; all if there are fewer.
+    """Returns the k places of the highest scores where `mask` is True; all if there are fewer.
 
     Of equal scores (an item that occurs twice) the most recent ones are taken.
 
@@ -33,9 +33,6 @@ def select_top(scores: tf.Tensor, mask: tf.Tensor, k: int) -> tf.Tensor:
         scores: float [batch, n].
         mask: bool [batch, n].
         k: at least 1.
-
-    Returns:
-        bool [batch, n].
     """
     if k >= mask.shape[1]:
         return mask
@@ -50,16 +47,13 @@ def select_top(scores: tf.Tensor, mask: tf.Tensor, k: int) -> tf.Tensor:
 
 
 def hard_search(target_category, categories, mask: tf.Tensor, k: int) -> tf.Tensor:
-    """The k most recent items of the target's category; all if there are fewer.
+    """Returns the k most recent items of the target's category; all if there are fewer.
 
     Args:
         target_category: integer [batch, 1].
         categories: integer [batch, n].
         mask: bool [batch, n].
         k: items to select.
-
-    Returns:
-        bool [batch, n].
     """
     same = tf.equal(tf.cast(categories, tf.int64), tf.cast(target_category, tf.int64))
     return most_recent(tf.logical_and(mask, same), k)
@@ -74,16 +68,14 @@ class LongHistory(keras.layers.Layer):
         head_i = sum_j softmax_j(<A_i key_j, B_i target> / sqrt(head_dim)) key_j
 
     The choice has no gradient. The soft search learns by the loss of a classifier of its own (stage
-    one), which sees the history pooled by its scores, all of it: sum_j softmax_j(r_j) key_j. (The
-    paper adds up r_j key_j; the softmax keeps the sum as large as an item's vector, however long
-    the history is.) A and B start as the identity: before it has learned, the search takes what is
-    like the target.
+    one) of the history pooled by its scores: sum_j softmax_j(r_j) key_j. (The paper adds up r_j
+    key_j; the softmax keeps the sum as large as an item's vector, however long the history is.)
+    A and B start as the identity.
 
     Args:
         gsu: "soft" or "hard".
-        top_k: items to select.
-        seed: of the initial weights.
-        dtype: Keras dtype policy.
+        top_k: Items to select.
+        seed: Seed of the initial weights.
     """
 
     def __init__(self, gsu: str, top_k: int, *, seed: int, name: str, dtype: str = "float32"):
@@ -95,16 +87,18 @@ class LongHistory(keras.layers.Layer):
         self.exact_search = TargetQueries(name="exact_search", **own)
 
     def call(self, target: tf.Tensor, keys: tf.Tensor, mask: tf.Tensor, categories):
-        """Args:
-          target: [batch, dim].
-          keys: [batch, n, dim].
-          mask: bool [batch, n].
-          categories: integers of the target [batch, 1] and of the history [batch, n]; soft search
-            does not read them.
+        """Searches the history.
+
+        Args:
+            target: [batch, dim].
+            keys: [batch, n, dim].
+            mask: bool [batch, n].
+            categories: integers of the target [batch, 1] and of the history [batch, n], for hard
+                search.
 
         Returns:
-            (heads of the exact search, side by side [batch, NUM_HEADS * dim]; history as the soft
-            search pools it [batch, dim], None of hard search), zeros where there is no item.
+            (heads of the exact search, side by side [batch, NUM_HEADS * dim]; history pooled by the
+            soft search [batch, dim], None with hard search), zeros where there is no item.
         """
         exact = self.exact_search(target)
         width = NUM_HEADS * keys.shape[-1]

@@ -5,6 +5,7 @@ table-parallel tables count tables and inputs within their group, not over all.
 """
 
 from types import SimpleNamespace
+from typing import Any
 
 from nn.embedding.planner import DATA_PARALLEL, HOST, TABLE_PARALLEL, Plan
 
@@ -38,11 +39,6 @@ def strategy_attributes(plan: Plan) -> SimpleNamespace:
     input_groups = [list(plan.features_of(tuple(group))) for group in table_groups]
     input_index = {f: i for group in input_groups for i, f in enumerate(group)}
     num_slices = [len(plan.column_slices[plan.features[f].table]) for f in input_groups[1]]
-    # The data-parallel groups of every rank come first.
-    first = sum(group.kind == DATA_PARALLEL for group in plan.groups(0))
-    ranks = range(plan.world_size)
-    groups = [[g for g in plan.groups(rank) if g.kind == TABLE_PARALLEL] for rank in ranks]
-    lookups = [plan.lookups(rank) for rank in ranks]
     return SimpleNamespace(
         table_groups=table_groups,
         input_groups=input_groups,
@@ -52,27 +48,40 @@ def strategy_attributes(plan: Plan) -> SimpleNamespace:
         rev_group_ids=_inverse([f for group in input_groups for f in group]),
         input_ids_list=[[input_index[f] for f in inputs] for inputs in plan.input_ids_list],
         table_ids=[[table_index[s.table] for s in shards] for shards in plan.table_shards],
-        local_configs=[
+        **_local_attributes(plan),
+        rev_tp_ids=_inverse([f for inputs in plan.input_ids_list for f in inputs]),
+        sliced_out_ranges=[[i, i + count] for i, count in enumerate(num_slices) if count > 1],
+        row_inputs_offsets=[
+            [-plan.row_bounds(t)[rank] for t in plan.row_sliced_tables]
+            for rank in range(plan.world_size)
+        ],
+    )
+
+
+def _local_attributes(plan: Plan) -> dict[str, Any]:
+    """Returns the attributes that describe the variables and lookups of each rank."""
+    # The data-parallel groups of every rank come first.
+    first = sum(group.kind == DATA_PARALLEL for group in plan.groups(0))
+    ranks = range(plan.world_size)
+    groups = [[g for g in plan.groups(rank) if g.kind == TABLE_PARALLEL] for rank in ranks]
+    lookups = [plan.lookups(rank) for rank in ranks]
+    return {
+        "local_configs": [
             [
                 {"input_dim": g.rows, "output_dim": g.dim, "cpu_offload": g.device == HOST}
                 for g in of_rank
             ]
             for of_rank in groups
         ],
-        local_maps=[[x.group - first for x in of_rank] for of_rank in lookups],
-        local_input_offsets=[[x.row_offset for x in of_rank] for of_rank in lookups],
-        local_weight_offsets=[[[*g.row_offsets, g.rows] for g in of_rank] for of_rank in groups],
-        local_group_list=[
+        "local_maps": [[x.group - first for x in of_rank] for of_rank in lookups],
+        "local_input_offsets": [[x.row_offset for x in of_rank] for of_rank in lookups],
+        "local_weight_offsets": [[[*g.row_offsets, g.rows] for g in of_rank] for of_rank in groups],
+        "local_group_list": [
             [[shards.index(s) for s in g.shards] for g in of_rank]
             for shards, of_rank in zip(plan.table_shards, groups, strict=True)
         ],
-        widths_list_flat=[x.shard.columns for of_rank in lookups for x in of_rank],
-        rev_tp_ids=_inverse([f for inputs in plan.input_ids_list for f in inputs]),
-        sliced_out_ranges=[[i, i + count] for i, count in enumerate(num_slices) if count > 1],
-        row_inputs_offsets=[
-            [-plan.row_bounds(t)[rank] for t in plan.row_sliced_tables] for rank in ranks
-        ],
-    )
+        "widths_list_flat": [x.shard.columns for of_rank in lookups for x in of_rank],
+    }
 
 
 def _inverse(inputs: list[int]) -> list[int]:

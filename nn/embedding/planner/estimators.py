@@ -28,7 +28,6 @@ class Workload:
     Attributes:
         tables: The tables; may be empty.
         features: The inputs, see `make_features`.
-        world_size: Number of ranks.
         global_batch_size: Samples per step of all ranks together.
         state_bytes_per_element: Optimizer state per element of a table: SGD 0, momentum or Adagrad
             4, Adam 8.
@@ -37,8 +36,7 @@ class Workload:
             Adam that moves all rows; others need it for the rows of a batch only.
         exchange_itemsize: Bytes per element of an exchanged vector.
         id_itemsize: Bytes per exchanged id.
-        dp_input: Each rank gets the ids of its samples for all features, and ids are exchanged.
-            False: it gets the ids of all samples for the features that it looks up.
+        dp_input: Whether ids are exchanged, see `nn.embedding.layer.DistributedEmbedding`.
         hardware: Bandwidths that weigh lookups against exchange.
 
     Raises:
@@ -124,10 +122,7 @@ class Workload:
         return num_ids * self.row_traffic_bytes(t, columns) / speed
 
     def work_s(self, t: int, columns: int, device: str) -> float:
-        """Time per step of the rank that holds these columns, for lookups and exchange.
-
-        Exchange: ids come in, vectors go out, their gradients come in, from and to all other ranks.
-        """
+        """Time per step of the rank that holds these columns, for lookups and exchange."""
         batch = self.global_batch_size
         seconds = self.lookup_s(t, columns, device, batch * self.ids[t])
         ids = self.ids[t] * self.id_itemsize if self.dp_input else 0.0
@@ -136,11 +131,7 @@ class Workload:
         return seconds + batch * others * exchanged / self.hardware.exchange_bytes_per_s
 
     def row_sliced_work_s(self, t: int) -> float:
-        """Time per step of each rank for a row-sliced table, as if all ids were different.
-
-        Ids come in, rows go out, their gradients come in, at least in float32, from and to all
-        other ranks.
-        """
+        """Time per step of each rank for a row-sliced table, as if all ids were different."""
         columns = self.tables[t].dim
         ids = self.global_batch_size * self.ids[t] / self.world_size
         bytes_per_element = self.exchange_itemsize + max(4, self.tables[t].itemsize)
@@ -159,9 +150,8 @@ class Objective:
     """Objective of the `cost` strategy: the greatest load of a rank.
 
     load = work_s / mean work_s + memory_weight x bytes / mean bytes, summed over the rank's
-    table-parallel shards; both means are of a perfectly even distribution of unsliced tables. Work
-    is the estimated time of lookups and exchange; bytes are weights and optimizer state. Loads are
-    whole numbers (2^32 is a load of 1), so that every rank of a job computes the same plan.
+    table-parallel shards; both means are of a perfectly even distribution of unsliced tables.
+    Loads are whole numbers (2^32 is a load of 1), so that every rank computes the same plan.
     """
 
     workload: Workload
@@ -171,7 +161,7 @@ class Objective:
 
     @classmethod
     def of(cls, workload: Workload, tables: Sequence[int], memory_weight: float) -> "Objective":
-        """The objective for placing `tables` (numbers)."""
+        """Returns the objective for placing `tables` (numbers)."""
         work = sum(workload.work_s(t, workload.tables[t].dim, DEVICE) for t in tables)
         size = sum(workload.table_bytes(t) for t in tables)
         return cls(workload, work / workload.world_size, size / workload.world_size, memory_weight)
@@ -200,8 +190,7 @@ class RankCost:
         num_shards, rows, columns: Sums over the rank's shards, including replicated tables.
         weight_bytes, state_bytes: On device and host together.
         device_bytes, host_bytes: `Workload.size_bytes` on the device and in host memory.
-        lookup_s: Estimated time of lookups: a measure to compare ranks by, in which all ids are
-            different.
+        lookup_s: Estimated time of lookups, as if all ids were different.
     """
 
     rank: int
@@ -220,12 +209,7 @@ class RankCost:
 
 
 def rank_costs(workload: Workload, local_shards: Sequence[Sequence[Shard]]) -> list[RankCost]:
-    """Returns the costs of each rank, as if ids of a row-sliced table were uniform over its rows.
-
-    Args:
-        workload: The workload.
-        local_shards: For each rank all its shards.
-    """
+    """Returns the costs of each rank, with uniform ids of row-sliced tables."""
     w = workload
     costs = []
     for rank, shards in enumerate(local_shards):

@@ -1,9 +1,4 @@
-"""Embedding sharding planner (pure Python, deterministic).
-
-`plan` decides, for any number of ranks and without starting one, which rank stores which rows and
-columns of which table, on the device or in host memory. The layer obeys the plan. Equal arguments
-give equal plans: every rank of a job makes its own plan.
-"""
+"""Embedding sharding planner (pure Python): equal arguments give equal plans on every rank."""
 
 from dataclasses import replace
 
@@ -43,8 +38,8 @@ def plan(
         `memory_balanced`, else the latter.
 
     On one rank every table is table-parallel. Within a memory limit, `cost` and `auto` choose the
-    kind of sharding themselves (solve.py). Names and meaning of the thresholds and of the first
-    three strategies are those of NVIDIA Merlin distributed-embeddings.
+    kind of sharding themselves (solve.py). Thresholds and the first three strategies are those of
+    NVIDIA Merlin distributed-embeddings.
 
     Args:
         workload: Tables, features and ranks, and what a training step does with them.

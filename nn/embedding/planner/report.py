@@ -57,7 +57,7 @@ def report(
 
     Args:
         plan: The plan.
-        max_ranks: Ranks to show at most; totals and imbalance are of all.
+        max_ranks: Ranks to show at most; totals and imbalance include all.
         ranks_per_machine: Consecutive ranks that share a machine, of which the last may have fewer;
             None: one machine has all.
         dense_bytes: Gradients of all weights that are not in tables; None: unknown.
@@ -68,16 +68,18 @@ def report(
     costs = plan.costs
     sent = traffic(plan, ranks_per_machine=ranks_per_machine, dense_bytes=dense_bytes or 0)
     works = [_work_s(plan, *pair) for pair in zip(costs, sent, strict=True)]
-    shown = list(range(min(max_ranks, plan.world_size)))
-    rows = [_HEADINGS, *(_cells(f"{r}", costs[r], sent[r], works[r]) for r in shown)]
+
+    def cells(rank: int, note: str = "") -> tuple[str, ...]:
+        return _cells(f"{rank}{note}", [costs[rank]], [sent[rank]], [works[rank]])
+
+    shown = range(min(max_ranks, plan.world_size))
+    rows = [_HEADINGS, *map(cells, shown)]
     if len(shown) < plan.world_size:
         rows.append(("...",) + ("",) * (len(_HEADINGS) - 1))
         fullest = max(costs, key=lambda c: (c.memory_bytes, -c.rank))
-        r = fullest.rank
-        rows.append(_cells(f"{r} (fullest)", fullest, sent[r], works[r]))
-    rows.append(_totals(costs, sent, works))
-    lines = _heading(plan)
-    lines += _aligned(rows)
+        rows.append(cells(fullest.rank, " (fullest)"))
+    rows.append(_cells("all", costs, sent, works))
+    lines = [*_heading(plan), *_aligned(rows)]
     lines.append(
         f"imbalance (max / mean): memory {imbalance([c.memory_bytes for c in costs]):.3f}, "
         f"device memory {imbalance([c.device_bytes for c in costs]):.3f}, "
@@ -123,24 +125,13 @@ def _heading(plan: Plan) -> list[str]:
 
 
 def _work_s(plan: Plan, c: RankCost, t: RankTraffic) -> float:
-    """Time of lookups and exchange of a rank's tables, for the samples of all ranks.
-
-    For table-parallel tables it is the time that the planner balances (`Workload.work_s`).
-    """
+    """Time of lookups and exchange of a rank's tables, for the samples of all ranks."""
     exchanged = t.received(IDS) + t.sent(VECTORS) + t.received(GRADIENTS) + t.sent(COPIES)
     return c.lookup_s + exchanged / plan.workload.hardware.exchange_bytes_per_s
 
 
 def _all_to_all(t: RankTraffic) -> float:
     return sum(map(t.sent, (IDS, VECTORS, GRADIENTS)))
-
-
-def _sent(ranks: Sequence[RankTraffic]) -> tuple[str, ...]:
-    """Columns of bytes, summed over ranks."""
-    columns = ((IDS,), (VECTORS,), (GRADIENTS,), (COPIES, DENSE))
-    return tuple(
-        format_bytes(sum(r.sent(kind) for r in ranks for kind in kinds)) for kinds in columns
-    )
 
 
 def _network(plan: Plan, sent: Sequence[RankTraffic], ranks_per_machine: int | None) -> list[str]:
@@ -171,32 +162,19 @@ def _ranks(count: int) -> str:
     return f"{count:,} rank" + ("s" if count > 1 else "")
 
 
-def _cells(name: str, c: RankCost, t: RankTraffic, work_s: float) -> tuple[str, ...]:
-    return (
-        name,
-        f"{c.num_shards:,}",
-        f"{c.rows:,}",
-        f"{c.columns:,}",
-        format_bytes(c.weight_bytes),
-        format_bytes(c.state_bytes),
-        format_bytes(c.device_bytes),
-        format_bytes(c.host_bytes),
-        *_sent([t]),
-        f"{1000 * work_s:.3f}",
-    )
-
-
-def _totals(
-    costs: Sequence[RankCost], sent: Sequence[RankTraffic], works: Sequence[float]
+def _cells(
+    name: str, costs: Sequence[RankCost], sent: Sequence[RankTraffic], works_s: Sequence[float]
 ) -> tuple[str, ...]:
+    """Returns a row of the table, summed over ranks."""
     counts = [sum(getattr(c, name) for c in costs) for name in ("num_shards", "rows", "columns")]
     sizes = ("weight_bytes", "state_bytes", "device_bytes", "host_bytes")
+    kinds = ((IDS,), (VECTORS,), (GRADIENTS,), (COPIES, DENSE))
     return (
-        "all",
+        name,
         *(f"{count:,}" for count in counts),
         *(format_bytes(sum(getattr(c, name) for c in costs)) for name in sizes),
-        *_sent(sent),
-        f"{1000 * sum(works):.3f}",
+        *(format_bytes(sum(t.sent(kind) for t in sent for kind in some)) for some in kinds),
+        f"{1000 * sum(works_s):.3f}",
     )
 
 

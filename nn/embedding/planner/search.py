@@ -163,11 +163,6 @@ def place_largest_first(
     """Places slices by decreasing load on the least loaded rank that has room; None if none has.
 
     Only the MAX_PARTNERS least loaded ranks are tried, then the rank with the most free memory.
-
-    Args:
-        slices: The slices to place.
-        initial: Slices that each rank already holds.
-        memory: Memory of a rank.
     """
     placement = [list(rank_slices) for rank_slices in initial]
     loads = _sums(placement)
@@ -264,8 +259,8 @@ def _best_trade(
     """Returns the trade with the least maximum load of the pair, None if none lowers it.
 
     Returns:
-        That load minus the giver's current one, which is `gap` above the taker's; the number of the
-        slice to give; the number of the slice to take for it, or None.
+        (that load minus the giver's, which is `gap` above the taker's; number of the slice to give;
+        number of the slice to take for it, or None).
     """
     best = None
     candidates = ranks[taker]

@@ -26,8 +26,8 @@ class Plan:
 
     Attributes:
         strategy: The strategy that placed the table-parallel shards.
-        table_shards: For each rank its table-parallel shards, in a stable order; the columns of a
-            table in column slices increase with the rank.
+        table_shards: For each rank its table-parallel shards; the columns of a table in column
+            slices increase with the rank.
         data_parallel_tables: Tables that every rank replicates.
         row_sliced_tables: Tables of which every rank has a run of rows, see `row_bounds`.
         objective: See `estimators.Objective`; less is better.

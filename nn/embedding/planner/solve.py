@@ -43,10 +43,10 @@ def solve_to_fit(workload: Workload, limits: Limits, strategy: str) -> Plan | No
 def solve(workload: Workload, limits: Limits, strategy: str, quick: bool = False) -> Plan | None:
     """Returns the plan, None where none fits.
 
-    With `cost` and `auto`, where column slices do not make the tables fit on the devices, the
-    largest tables are cut into row slices, as few of them as possible: all ranks hold some rows of
-    them. Where host memory also makes them fit, the plan with the shorter step is taken. Column
-    slices come first because their cost does not depend on which ids are frequent.
+    With `cost` and `auto`, where column slices do not make the tables fit on the devices, as few as
+    possible of the largest tables are cut into row slices. Where host memory also makes them fit,
+    the plan with the shorter step is taken. Column slices come first because their cost does not
+    depend on which ids are frequent.
 
     Args:
         workload: Tables, features and ranks.

@@ -7,10 +7,9 @@ from nn.embedding.planner.report import format_bytes
 from nn.embedding.planner.sharding_plan import Plan
 from nn.embedding.planner.types import HOST, RESERVED_FRACTION, check_minimum
 
-# Copies of a step's vectors and rows, in float32, that are in memory at a time: forward and
-# backward, in one process, and those sent to other ranks. Measured on a CPU with 26 tables of 128
-# columns, the peak memory of DLRM grows by 4.6 times the vectors of a sample with 1 id per feature,
-# and with 10 by 1.2 times the further rows.
+# Float32 copies of a step's vectors and rows that are in memory at a time, in one process and for
+# other ranks. Measured on a CPU with 26 tables of 128 columns, the peak memory of DLRM grows by 4.6
+# times the vectors of a sample with 1 id per feature, and with 10 by 1.2 times the further rows.
 VECTOR_COPIES = 5
 EXCHANGE_COPIES = 2
 ROW_COPIES = 1.5
@@ -43,11 +42,10 @@ class MemoryBudget:
         host_bytes: Host memory for tables that do not fit the device.
         source: Origin of `device_bytes`.
         dense_bytes: Weights, gradients and optimizer state that are not of tables.
-        only_to_fit: Whether memory shapes the plan only where the plan without limits does not fit.
-            The reserve then also covers what a step needs. False: within a limit, tables are also
+        only_to_fit: Whether memory shapes the plan only where the plan without limits does not fit;
+            the reserve then also covers what a step needs. False: within a limit, tables are also
             cut where that evens out the ranks.
-        reserved_fraction: Share of `device_bytes` for the dense model, activations, exchange
-            buffers, the runtime's own and fragmentation.
+        reserved_fraction: Share of `device_bytes` that is not for tables, see RESERVED_FRACTION.
 
     Raises:
         ValueError: A negative number of bytes, or a fraction that is not in [0, 1).

@@ -1,10 +1,8 @@
 """Bytes that ranks send each other in a training step, exactly as layer and trainer exchange them.
 
-A pure function of a plan and of the numbers of ids in a batch: only these are estimated, by
-`expected_batch`. Not counted: headers of the network's protocols, Horovod's own messages (some
-hundred bytes per collective), and the one number by which float16 skips a step. Replicated tables
-are counted in their own width, also those of bfloat16, which `World.all_reduce` sums in float32: a
-plan has bytes, not dtypes. All recipes' tables are float32.
+Not counted: headers of the network's protocols, Horovod's own messages (some hundred bytes per
+collective), the one number by which float16 skips a step, and the float32 in which
+`World.all_reduce` sums replicated tables in bfloat16: a plan has bytes, not dtypes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,10 +46,7 @@ class BatchSizes:
 
 
 def expected_batch(plan: Plan, ragged: Sequence[int] = ()) -> BatchSizes:
-    """Estimates a batch of the plan's size without data.
-
-    Samples are spread evenly, and each has its features' hotness of ids. Distinct ids are counted
-    as if they were drawn uniformly from the table: no other distribution has more.
+    """Estimates a batch without data, with uniform ids: no distribution has more distinct ones.
 
     Args:
         plan: The plan.
@@ -89,9 +84,8 @@ def _distinct(rows: int, drawn: float) -> float:
 class RankTraffic:
     """Bytes of one rank per step, by kind (KINDS): to and from ranks of its machine, and others.
 
-    ids: with their lengths where ragged; vectors: forward; gradients: of vectors, backward, and
-    the row means of row-wise Adagrad; copied tables: sums of the gradients of data-parallel tables;
-    dense: sums of all other gradients.
+    `IDS` include lengths of ragged ids, `GRADIENTS` are those of vectors and the row means of
+    row-wise Adagrad, `COPIES` and `DENSE` sums of gradients of data-parallel tables and all others.
     """
 
     sent_within: dict[str, float]
@@ -132,10 +126,9 @@ def traffic(
 ) -> list[RankTraffic]:
     """Computes the bytes of each rank in one training step of trained tables.
 
-    All-to-alls go from rank to rank. Sums of gradients take the minimum: 2 (n - 1) / n of the bytes
+    Sums of gradients take the minimum, which hierarchical sums reach: 2 (n - 1) / n of the bytes
     summed out of each of n ranks, and 2 (m - 1) / m out of each of m machines, shared evenly by its
-    ranks. Hierarchical sums, within machines first, reach it; one ring through all ranks takes
-    2 (n - 1) / n out of a machine.
+    ranks.
 
     Args:
         plan: The plan.

@@ -14,8 +14,8 @@ HOST = "host"  # host memory next to the device
 
 ROW_SLICED_ID_BYTES = 8  # per id sent to the owner of a row-sliced table, always int64
 
-# Share of device memory that is not for tables: dense model, activations, exchange buffers, the
-# runtime's own and fragmentation.
+# Share of device memory for the dense model, activations, exchange buffers, the runtime's own and
+# fragmentation.
 RESERVED_FRACTION = 0.15
 
 # The gradient of a replicated table of at most this size is summed as a whole, that of a larger one
@@ -174,18 +174,17 @@ class Limits:
             column slices that are at most this large, but at most one per rank. None or 0: only if
             there are fewer tables than ranks, or, with `cost` and `auto`, if `device_memory_bytes`
             requires it.
-        row_slice_threshold: A table with at least this many elements is row-sliced. None: none,
-            but with `cost` and `auto` the largest tables if they do not fit otherwise. 0: none.
+        row_slice_threshold: A table with at least this many elements is row-sliced. None: with
+            `cost` and `auto` the largest tables if they do not fit otherwise. 0: none.
         data_parallel_threshold: A table with at most this many elements is data-parallel. None or
             0: none.
         cpu_offloading_threshold_bytes: Bytes of weights of a rank's table-parallel shards that stay
             on its device: in order of increasing size, those beyond go to host memory. None: off.
         device_memory_bytes: Device memory of a rank for tables and optimizer state, without the
             reserve (see `MemoryBudget`). None: no limit.
-        host_memory_bytes: Host memory of a rank for shards that do not fit its device: those with
-            the fewest lookups per byte are moved first, no more than needed. None: none (but no
-            limit to `cpu_offloading_threshold_bytes`). Row-sliced and data-parallel tables stay on
-            devices.
+        host_memory_bytes: Host memory of a rank for table-parallel shards that do not fit its
+            device; those with the fewest lookups per byte are moved first. None: none (but no limit
+            to `cpu_offloading_threshold_bytes`).
 
     Raises:
         ValueError: A negative value.

@@ -17,8 +17,6 @@ from nn.ncf.config import (
     NEUMF,
     NCFConfig,
     embedding_tables,
-    feature_table_map,
-    hotnesses,
 )
 from nn.ncf.dropout import ReluDropout
 from nn.ncf.loss import ncf_loss
@@ -366,9 +364,6 @@ def test_sizes_by_hand():
         ("mlp_user", 10, 128),
         ("mlp_item", 20, 128),
     ]
-    assert feature_table_map(config) == [0, 1, 2, 3]
-    assert hotnesses(config) == [1, 1, 1, 1]
-    assert feature_table_map(a_config(GMF)) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -420,8 +415,6 @@ def test_ranks_together_are_one(placement):
     whole = plan_of(
         tables,
         2,
-        input_table_map=feature_table_map(config),
-        hotness=hotnesses(config),
         combined=[False] * len(tables),
         **placement,
     )

@@ -1,6 +1,6 @@
 import pytest
 
-from nn.sequence.config import SequenceModelConfig, embedding_tables, feature_table_map, hotnesses
+from nn.sequence.config import SequenceModelConfig, embedding_tables, hotnesses
 from tests.nn.sequence.sequence_rows import a_config
 
 
@@ -30,7 +30,6 @@ def test_what_is_looked_up(kind, positions, short_start, negatives):
         ("item", 30, 3),
         ("category", 4, 3),
     ]
-    assert feature_table_map(config) == [0, 1, 2, 3]
     item = 1 + positions + negatives
     assert hotnesses(config) == [1, 1, item, item]
 

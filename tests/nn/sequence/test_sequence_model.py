@@ -6,7 +6,7 @@ from nn.embedding.exchange.gradients import sum_over_ranks
 from nn.embedding.planner import Table
 from nn.embedding_model import dense_bytes
 from nn.optim.optimizers import OptimizerGroup, create
-from nn.sequence.config import embedding_tables, feature_table_map, hotnesses
+from nn.sequence.config import embedding_tables, hotnesses
 from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
 from runtime.cluster.distributed import World
@@ -355,7 +355,6 @@ def test_ranks_together_are_one(kind, placement):
     whole = plan_of(
         tables,
         2,
-        input_table_map=feature_table_map(config),
         hotness=hotnesses(config),
         combined=[False] * len(tables),
         **placement,

@@ -13,7 +13,7 @@ from types import ModuleType
 import tensorflow as tf
 
 LIBRARY = Path(__file__).with_name("_dot_based_interact_ops.so")
-# Written beside the library by the build.
+# Written next to the library by the build.
 BUILD = LIBRARY.with_suffix(".json")
 
 
@@ -22,33 +22,29 @@ class LibraryMissing(ImportError):
 
 
 def build() -> dict:
-    """What the library was built with: {"tensorflow": version, "cuda": [architectures], ...}.
+    """Returns the settings of the build: {"tensorflow": version, "cuda": [architectures], ...}.
 
     Raises:
-      LibraryMissing: no library, or one for another TensorFlow.
+        LibraryMissing: No library, or one for another TensorFlow.
     """
     try:
-        found = json.loads(BUILD.read_text())
-        whole = LIBRARY.stat().st_size == found["bytes"]
+        settings = json.loads(BUILD.read_text())
+        is_whole = LIBRARY.stat().st_size == settings["bytes"]
     except (OSError, ValueError, LookupError, TypeError):
-        whole = False
-    if not whole:
+        is_whole = False
+    if not is_whole:
         raise LibraryMissing(f"the op's library {LIBRARY} is not built: run `make op`")
-    if found["tensorflow"] != tf.__version__:
+    if settings["tensorflow"] != tf.__version__:
         raise LibraryMissing(
-            f"the op's library {LIBRARY} was built for TensorFlow {found['tensorflow']}, this is "
-            f"{tf.__version__}: run `make op` again"
+            f"the op's library {LIBRARY} was built for TensorFlow {settings['tensorflow']}, this "
+            f"is {tf.__version__}: run `make op` again"
         )
-    return found
+    return settings
 
 
 @functools.cache
 def library() -> ModuleType:
-    """The loaded op library.
-
-    Raises:
-      LibraryMissing: no library, one for another TensorFlow, or one that cannot be loaded.
-    """
+    """Returns the loaded op library; LibraryMissing if it cannot be loaded."""
     build()
     try:
         return tf.load_op_library(str(LIBRARY))
@@ -59,7 +55,7 @@ def library() -> ModuleType:
 
 
 def cpu_isa() -> str:
-    """The instruction set that the CPU kernel uses here: "avx512", "avx2" or "generic"."""
+    """Returns the instruction set of the CPU kernel: "avx512", "avx2" or "generic"."""
     library()
     name = ctypes.CDLL(str(LIBRARY)).dot_interact_cpu_isa
     name.restype = ctypes.c_char_p
@@ -72,26 +68,26 @@ def dot_based_interact(
     layout: str = "joined",
     name: str | None = None,
 ) -> tf.Tensor:
-    """DLRM's dot interaction (Naumov et al., 2019, section 2.1.3), one fused kernel each way.
+    """Computes DLRM's dot interaction (Naumov et al., 2019, section 2.1.3) in one fused kernel.
 
     Dot products are summed in float32 whatever the dtype.
 
     Args:
-      input: [batch, features, dim] float32, float16 or bfloat16. With layout "joined" its row 0 is
-        the bottom MLP's output.
-      bottom_mlp_output: [batch, dim] or [batch, 1, dim], same dtype; None with layout "pairs".
-      layout: "joined"; "separate": `bottom_mlp_output` is one more feature, before those of
-        `input`, which saves joining them; "pairs": no bottom MLP.
-      name: of the operation.
+        input: [batch, features, dim] float32, float16 or bfloat16. With layout "joined" its row 0
+            is the bottom MLP's output.
+        bottom_mlp_output: [batch, dim] or [batch, 1, dim], same dtype; None with layout "pairs".
+        layout: "joined"; "separate": `bottom_mlp_output` is one more feature, before those of
+            `input`, which saves joining them; "pairs": no bottom MLP.
+        name: Name of the operation.
 
     Returns:
-      [batch, width], same dtype: the bottom MLP's output (none with "pairs"), the dot products of
-      the strictly lower triangle row by row, (1, 0), (2, 0), (2, 1), ..., and zeros to a multiple
-      of 8 columns.
+        [batch, width], same dtype: the bottom MLP's output (none with "pairs"), the dot products of
+        the strictly lower triangle row by row, (1, 0), (2, 0), (2, 1), ..., and zeros to a multiple
+        of 8 columns.
 
     Raises:
-      LibraryMissing: the op's library is not there.
-      tf.errors.InvalidArgumentError, ValueError (in a graph): ranks or sizes that do not fit.
+        LibraryMissing: The op's library is not built.
+        tf.errors.InvalidArgumentError, ValueError (in a graph): Ranks or sizes that do not fit.
     """
     operations = library()
     input = tf.convert_to_tensor(input)

@@ -10,23 +10,7 @@ WIDTH_MULTIPLE = 8
 def dot_based_interact(
     input: tf.Tensor, bottom_mlp_output: tf.Tensor | None, layout: str = "joined"
 ) -> tf.Tensor:
-    """DLRM's dot interaction (Naumov et al., 2019, section 2.1.3).
-
-    Args:
-      input: [batch, features, dim] float32, float16 or bfloat16. With layout "joined" its row 0 is
-        the bottom MLP's output.
-      bottom_mlp_output: [batch, dim] or [batch, 1, dim], same dtype; None with layout "pairs".
-      layout: "joined"; "separate": `bottom_mlp_output` is one more feature, before those of
-        `input`; "pairs": no bottom MLP.
-
-    Returns:
-      [batch, width], same dtype: the bottom MLP's output (none with "pairs"), the dot products of
-      the strictly lower triangle row by row, (1, 0), (2, 0), (2, 1), ..., and zeros to a multiple
-      of 8 columns.
-
-    Raises:
-      ValueError: the number of features is not known.
-    """
+    """Computes DLRM's dot interaction; arguments and result are those of the op."""
     features = input
     parts = [tf.zeros([tf.shape(input)[0], 0], input.dtype)]
     if layout != "pairs":
