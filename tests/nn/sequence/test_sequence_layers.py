@@ -263,7 +263,7 @@ def test_classifier_by_hand():
 
 
 def test_classifier_without_hidden_layers():
-    layer = Classifier([], seed=0, name="mlp", dropout_rate=0.5)
+    layer = Classifier([], seed=0, name="mlp", dropout=(0.5, 0))
     assert layer(tf.ones([3, 2]), tf.constant(1, tf.int64)).shape == (3, 1)
     assert len(layer.trainable_variables) == 2
 
