@@ -35,8 +35,7 @@ SHAPE_FLAGS = ("model_type", "factors", "layers")
 def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) -> Recipe:
     """Composes the model, its data, loss, optimizers and evaluator."""
     from nn.ncf.evaluator import HitRateEvaluator
-    from nn.ncf.loss import ncf_loss
-    from nn.ncf.model import NCFModel
+    from nn.ncf.model import NCFModel, ncf_loss
 
     flags = config.collaborative
     _check_local_rank(flags.local_rank, world)

@@ -14,7 +14,6 @@ from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
 
 if TYPE_CHECKING:
-    import tensorflow as tf
 
     from nn.ctr.config import CTRConfig
     from nn.embedding.planner import Plan
@@ -39,6 +38,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     from nn.ctr.model import CTRModel
     from nn.layers.fused_op import choose_dot
     from nn.metrics.evaluator import ClickEvaluator
+    from nn.train.losses import click_loss
 
     spec = spec_of_data(config, spec)
     use_merlin = _uses_merlin(config.distribution.embedding_backend)
@@ -85,13 +85,6 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         best_auc=best_auc(config, spec, valid),
         goal=Goal(threshold=config.run.auc_threshold),
     )
-
-
-def click_loss(model: Any, batch: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Returns the log loss of a batch, which has no terms."""
-    from nn.train.losses import binary_cross_entropy
-
-    return binary_cross_entropy(batch.labels, model(batch.inputs), batch.weights), {}
 
 
 def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None = None) -> CTRConfig:

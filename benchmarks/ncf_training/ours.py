@@ -11,8 +11,7 @@ from benchmarks.harness.worker import parser_of
 from benchmarks.ncf_training import workload
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from nn.ncf.config import NEUMF, NCFConfig, embedding_tables
-from nn.ncf.loss import ncf_loss
-from nn.ncf.model import NCFModel
+from nn.ncf.model import NCFModel, ncf_loss
 
 
 class NCFTraining(RecipeTraining):

@@ -58,8 +58,7 @@ def read_ids(ids, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
 
     Args:
         ids: A tensor [batch] or [batch, ..., hotness], a 2-D `tf.RaggedTensor`, or a 2-D
-            `tf.SparseTensor` in row order, whose columns do not matter. Ids are int32 or int64;
-            others are cast to the one that holds them.
+            `tf.SparseTensor` in row order, whose columns do not matter.
         combiner: Combiner of the table.
         feature: Name of the feature in errors.
 
@@ -146,7 +145,6 @@ class Requests:
     """Lookups of a rank in the order of the exchange: by group, fixed ids before ragged ones.
 
     Attributes:
-        fixed, ragged: Requests with fixed and with ragged ids.
         pooled: Requests whose vectors form one row per sample, [batch, width].
         uncombined: Requests with ragged ids and no combiner, whose vectors are exchanged apart.
         num_ids: Fixed ids per sample.
@@ -163,7 +161,7 @@ class Requests:
         self.width = sum(r.width for r in self.pooled)
 
     def by_group(self) -> dict[int, "Requests"]:
-        """Requests of each group, in the order of the groups."""
+        """Returns the requests of each group, in the order of the groups."""
         groups: dict[int, list[Request]] = {}
         for r in self.ordered:
             groups.setdefault(r.lookup.group, []).append(r)
@@ -187,9 +185,7 @@ def look_up(
 
     Args:
         variable: [rows, dim].
-        requests: Lookups in this variable.
         fixed, ragged: See `Requests.select`.
-        dtype: Dtype of the result.
         check: Whether an id outside its table raises InvalidArgumentError.
 
     Returns:
@@ -212,9 +208,7 @@ def _look_up_fixed(variable, requests: Sequence[Request], ids, dtype, check: boo
     dim = variable.shape[1]
     counts = [r.signature.num_ids for r in requests]
     rows = tf.gather(variable, _offset(ids, requests, variable, check, counts))
-    kinds = {(r.signature.hotness, r.signature.combiner) for r in requests}
-    if all(hotness == 1 for hotness, _ in kinds):
-        return tf.reshape(tf.cast(rows, dtype), [-1, sum(counts) * dim])
+    kinds = {(s.hotness, s.combiner if s.hotness > 1 else None) for _, s in requests}
     if len(kinds) == 1:
         hotness, combiner = kinds.pop()
         vectors = sum(counts) // hotness

@@ -20,7 +20,7 @@ BLOCK_ROWS = 4096  # rows whose initial values are drawn together
 
 @dataclass(frozen=True)
 class LocalShard:
-    """Rows and columns of a table in a variable of this rank, from row `offset` of it on."""
+    """Rows and columns of a table in a variable of this rank, from row `offset` on."""
 
     shard: Shard
     variable: tf.Variable

@@ -69,15 +69,3 @@ class CrossNetwork(keras.layers.Layer):
         for down, up in zip(self.down, self.up, strict=True):
             x = x0 * up(down(x)) + x
         return x
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "projection_dim": self.projection_dim,
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{name: value for name, value in config.items() if name != "trainable"})

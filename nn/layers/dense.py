@@ -22,11 +22,8 @@ def sum_over_batch(rows: tf.Tensor) -> tf.Tensor:
 def fused_affine(activation: Callable, activation_gradient: Callable) -> Callable:
     """Returns the function (x, kernel, bias) -> activation(x W + b) with an exact bias gradient.
 
-    On a CPU TensorFlow fuses the three operations.
-
-    Args:
-        activation: Function of a tensor.
-        activation_gradient: (output of the activation, its gradient) -> gradient of its input.
+    `activation_gradient` maps the output and its gradient to the gradient of the activation's
+    input. On a CPU TensorFlow fuses the three operations.
     """
 
     @tf.custom_gradient

@@ -138,13 +138,6 @@ class DotInteraction(keras.layers.Layer):
             return triangle_by_split(tf.matmul(features, features, transpose_b=True))
         return [pairwise_dots(features)]
 
-    def get_config(self):
-        return {**super().get_config(), "implementation": self.implementation.value}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{name: value for name, value in config.items() if name != "trainable"})
-
 
 def _check_shapes(layer: str, embeddings: tf.Tensor, bottom: tf.Tensor | None) -> None:
     """Raises ValueError for features of a wrong rank or of different widths."""

@@ -16,12 +16,8 @@ class ReluDropout:
 
     The units are a function of seed, name, step and their place alone, so that a restart resumes
     exactly: a 32-bit hash of a unit's number is below a threshold. TensorFlow's generators would
-    take longer than everything else here; XLA makes one loop of it.
-
-    Args:
-        rate: Share of the units, in (0, 1), exact to 2^-32.
-        seed: Seed of the run and of the rank, which have different samples.
-        name: Name of the layer.
+        take
+    longer than everything else here; XLA makes one loop of it.
     """
 
     def __init__(self, rate: float, *, seed: int, name: str):

@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from nn.embedding.embedding import Embedding
+from nn.embedding.exchange.gradients import expand
 from nn.embedding_model import ModelOptions, StatefulDropoutModel
 from nn.keras import keras
 from nn.ncf.config import NCFConfig, embedding_tables
-from nn.ncf.tower import Tower, spread, uniform
+from nn.ncf.tower import Tower, uniform
+from nn.train.losses import binary_cross_entropy
 from runtime.hardware.device import derive_seed
 
 TABLE_STDDEV = 0.01
@@ -185,8 +187,21 @@ class NCFModel(StatefulDropoutModel):
         branches = {}
         if self.config.has_gmf:
             users, items = vectors[:2]
-            branches["gmf"] = spread(users, user_of_row) * spread(items, item_of_row)
+            branches["gmf"] = expand(users, user_of_row) * expand(items, item_of_row)
         if self.config.has_mlp:
             users, items = vectors[-2:]
             branches["mlp"] = self.tower(users, items, user_of_row, item_of_row, step)
         return self.output_layer(branches)
+
+
+def ncf_loss(model: NCFModel, batch, training: bool = True) -> tuple[tf.Tensor, dict]:
+    """Returns the mean log loss of a batch, which has no terms.
+
+    Args:
+        model: The model.
+        batch: Inputs, labels [batch, 1] and weights [batch, 1] float32.
+        training: Whether to drop units out.
+    """
+    logits = model.forward(batch.inputs, training=training)
+    labels, weights = (tf.cast(x, logits.dtype) for x in (batch.labels, batch.weights))
+    return binary_cross_entropy(labels, logits, weights), {}

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import tensorflow as tf
 
-from nn.embedding.exchange.gradients import sum_rows
+from nn.embedding.exchange.gradients import expand
 from nn.keras import keras
 from nn.layers.dense import sum_over_batch
 from nn.ncf.dropout import ReluDropout
@@ -15,19 +15,6 @@ from runtime.hardware.device import derive_seed
 # Rows whose share of a kernel's gradient is one matrix product. oneDNN takes up to twice as long
 # for one product over 131,072 rows as for 16 of 8,192.
 _BLOCK_ROWS = 8192
-
-
-def spread(rows: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
-    """Returns rows[position]; the gradient is a dense sum, accumulated in float32."""
-
-    @tf.custom_gradient
-    def spread(rows):
-        def gradient(upstream):
-            return sum_rows(upstream, position, tf.shape(rows)[0])
-
-        return tf.gather(rows, position), gradient
-
-    return spread(rows)
 
 
 def product_over_batch(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
@@ -132,8 +119,8 @@ class Tower(keras.layers.Layer):
         kernels = [tf.convert_to_tensor(kernel) for kernel in self.kernels]
         biases = [tf.convert_to_tensor(bias) for bias in self.biases]
         of_users, of_items = tf.split(kernels[0], 2)
-        users = spread(_affine(users, of_users, biases[0]), user_of_row)
-        items = spread(tf.matmul(items, of_items), item_of_row)
+        users = expand(_affine(users, of_users, biases[0]), user_of_row)
+        items = expand(tf.matmul(items, of_items), item_of_row)
         x = self._activate([users, items], 0, step)
         for i in range(1, len(kernels)):
             x = self._activate([_affine(x, kernels[i], biases[i])], i, step)

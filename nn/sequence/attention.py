@@ -79,12 +79,7 @@ class DotAttention(keras.layers.Layer):
 def _kernels_by_sample(shared: tf.Tensor, target: tf.Tensor, of_product: tf.Tensor):
     """Returns shared + diag(target_i) of_product for each sample i, [batch, dim, units].
 
-    The gradients are sums over the batch or the units, by matrix products, which accumulate in
-    float32.
-
-    Args:
-        shared, of_product: [dim, units].
-        target: [batch, dim].
+    `shared` and `of_product` are [dim, units]. Gradients are summed by matrix products, in float32.
     """
     dim, units = shared.shape
 

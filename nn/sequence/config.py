@@ -58,11 +58,8 @@ class SequenceModelConfig:
     dropout_rate: float = 0.0
 
     def __post_init__(self):
-        for name, allowed in (
-            ("model_type", MODEL_TYPES),
-            ("gsu", SEARCHES),
-            ("attention", ATTENTIONS),
-        ):
+        choices = {"model_type": MODEL_TYPES, "gsu": SEARCHES, "attention": ATTENTIONS}
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(
                     f"{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}"

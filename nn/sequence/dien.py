@@ -63,13 +63,7 @@ class InterestEvolution(keras.layers.Layer):
         return self.evolution(states, attention, mask), states
 
     def compare(self, states, history, negatives, mask) -> AuxiliaryOutputs:
-        """Returns logits of the next items and of negatives.
-
-        Args:
-            states, history: [batch, steps, dim]; the states are those of the call.
-            negatives: [batch, steps - 1, dim], in place of the items of step 1 and later.
-            mask: bool [batch, steps].
-        """
+        """Returns logits of the next items, and of `negatives` [batch, steps - 1, dim]."""
         num_pairs = states.shape[1] - 1
         # Cut by tf.split, whose gradient is a concatenation: that of a slice adds up zeros.
         before, _ = tf.split(states, [num_pairs, 1], axis=1)

@@ -50,8 +50,7 @@ class _LoopedGate(_Gate):
 
 
 class _Step(NamedTuple):
-    """Tensors of a step for the backward pass, each [batch, ...]: the state before it, the scale,
-    scale * update, [x, state] and [x, reset state], both gates and the candidate."""
+    """Tensors of a step for the backward pass, each [batch, ...]; gain is scale * update."""
 
     state: tf.Tensor
     scale: tf.Tensor
@@ -126,14 +125,7 @@ def _sum(parts: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _recurrence(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor:
-    """Returns the states [batch, steps, units] of all steps, or the last one's [batch, units].
-
-    Args:
-        x: [batch, steps, dim].
-        scale: [batch, steps], of x's dtype.
-        gates: reset, update, candidate.
-        all_states: Whether to return all of them.
-    """
+    """Returns the states [batch, steps, units] of all steps, or the last one's [batch, units]."""
     dim, units = x.shape[2], gates[0].bias.shape[0]
 
     @tf.custom_gradient
@@ -193,10 +185,6 @@ class _Recurrent(keras.layers.Layer):
     """Weights of both layers.
 
     Kernels of the inputs start Glorot uniform, those of the state orthogonal, biases at zero.
-
-    Args:
-        units: Width of the state.
-        seed: Seed of the initial weights, together with the name.
     """
 
     def __init__(self, units: int, *, seed: int, name: str, dtype: str = "float32"):

@@ -34,15 +34,6 @@ def look_up(embedding, config: SequenceModelConfig, inputs, with_negatives: bool
 
     The ids of target, history and negatives are one lookup per table: its gradient is one
     `tf.IndexedSlices`, and its exchange between ranks one message.
-
-    Args:
-        embedding: A `DistributedEmbedding` of `embedding_tables(config)` without combiner.
-        config: Shape of the model.
-        inputs: See `SequenceModel.call`.
-        with_negatives: Whether to look up the negative history, too.
-
-    Raises:
-        ValueError: Another number of features, or of positions, than the model has.
     """
     check_inputs(config, inputs, with_negatives)
     num_negatives = config.num_negatives if with_negatives else 0
@@ -71,7 +62,6 @@ def arrange(
     """Splits the vectors of all lookups.
 
     Args:
-        config: Shape of the model.
         flat: [batch, width], the vectors of each lookup side by side: user features, then for each
             item feature those of target, long history, short history and negatives.
         mask: bool [batch, positions].

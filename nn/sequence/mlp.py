@@ -53,13 +53,9 @@ class PReLU(keras.layers.Layer):
 
 
 class Dropout(keras.layers.Layer):
-    """Sets a share of the units to 0 and divides the others by 1 - rate.
+    """Sets a share of the units, in [0, 1), to 0 and divides the others by 1 - rate.
 
     Stateless: the same seed, name and step leave out the same units, also after a restart.
-
-    Args:
-        rate: Share of the units, in [0, 1).
-        seed: Seed of the run and of the rank, which have different samples.
     """
 
     def __init__(self, rate: float, *, seed: int, name: str, dtype: str = "float32"):

@@ -168,14 +168,7 @@ class SequenceModel(StatefulDropoutModel):
     def _score(
         self, vectors: Vectors, categories, step: tf.Tensor | None, for_losses: bool
     ) -> SequenceOutputs:
-        """Returns logits from vectors.
-
-        Args:
-            vectors: Vectors of the batch.
-            categories: See `LongHistory.call`.
-            step: Training step, for dropout; None without dropout.
-            for_losses: Whether to compute what only losses need, too.
-        """
+        """Returns logits from vectors; `step` is that of dropout, None without dropout."""
         config = self.config
         user, target, long, short, negatives, long_mask, short_mask = vectors
         seen, gsu_logits, aux = [user, target], None, None

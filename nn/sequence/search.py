@@ -25,14 +25,9 @@ def _rank_from_the_end(mask: tf.Tensor) -> tf.Tensor:
 
 
 def select_top(scores: tf.Tensor, mask: tf.Tensor, k: int) -> tf.Tensor:
-    """Returns the k places of the highest scores where `mask` is True; all if there are fewer.
+    """Returns the k places of the highest scores where `mask` is True, bool [batch, n].
 
     Of equal scores (an item that occurs twice) the most recent ones are taken.
-
-    Args:
-        scores: float [batch, n].
-        mask: bool [batch, n].
-        k: at least 1.
     """
     if k >= mask.shape[1]:
         return mask
@@ -47,14 +42,7 @@ def select_top(scores: tf.Tensor, mask: tf.Tensor, k: int) -> tf.Tensor:
 
 
 def hard_search(target_category, categories, mask: tf.Tensor, k: int) -> tf.Tensor:
-    """Returns the k most recent items of the target's category; all if there are fewer.
-
-    Args:
-        target_category: integer [batch, 1].
-        categories: integer [batch, n].
-        mask: bool [batch, n].
-        k: items to select.
-    """
+    """Returns the k most recent items of the target's category [batch, 1], bool [batch, n]."""
     same = tf.equal(tf.cast(categories, tf.int64), tf.cast(target_category, tf.int64))
     return most_recent(tf.logical_and(mask, same), k)
 
@@ -87,14 +75,10 @@ class LongHistory(keras.layers.Layer):
         self.exact_search = TargetQueries(name="exact_search", **own)
 
     def call(self, target: tf.Tensor, keys: tf.Tensor, mask: tf.Tensor, categories):
-        """Searches the history.
+        """Searches the history [batch, n, dim] for the target [batch, dim].
 
-        Args:
-            target: [batch, dim].
-            keys: [batch, n, dim].
-            mask: bool [batch, n].
-            categories: integers of the target [batch, 1] and of the history [batch, n], for hard
-                search.
+        Hard search reads `categories`, integers of the target [batch, 1] and of the history [batch,
+        n].
 
         Returns:
             (heads of the exact search, side by side [batch, NUM_HEADS * dim]; history pooled by the

@@ -9,15 +9,17 @@ def binary_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tenso
         1/batch sum_i w_i (max(z_i, 0) - z_i y_i + log(1 + exp(-|z_i|)))
 
     With the weights of the loaders (`dataloading/pipeline/batch.py`), the average over ranks is the
-    mean over all real samples of the global batch, and so are its gradients.
+    mean over all samples of the global batch, and so are its gradients.
 
     Args:
         labels: [batch, 1] float32, 0 or 1.
         logits: [batch, 1] float32.
         weights: [batch, 1] float32, 1 on average over the ranks; 0 leaves a sample out.
-
-    Returns:
-        float32 scalar.
     """
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
     return tf.reduce_mean(weights * losses)
+
+
+def click_loss(model, batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Returns the log loss of a batch, which has no terms."""
+    return binary_cross_entropy(batch.labels, model(batch.inputs), batch.weights), {}

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from nn.embedding.exchange.gradients import sum_over_ranks
+from nn.embedding.exchange.gradients import scale_gradient, sum_over_ranks
 from nn.optim.optimizers import Gradient, OptimizerGroup
 from nn.train.loss_scale import LossScale
 from runtime.cluster.distributed import World
@@ -83,7 +83,7 @@ class Trainer:
         gradients = sum_over_ranks(self.world, gradients, self._variables, "gradients")
         self._record(*losses)
         if self.loss_scale.is_used:
-            self._apply_if_finite([_scaled(g, 1.0 / scale) for g in gradients])
+            self._apply_if_finite([scale_gradient(g, 1.0 / scale) for g in gradients])
         else:
             self._apply(gradients)
         self.step.assign_add(1)
@@ -190,13 +190,6 @@ def non_finite_variable(groups: Sequence[OptimizerGroup]) -> str | None:
         if not bool(tf.reduce_all(tf.math.is_finite(variable))):
             return str(variable.name)
     return None
-
-
-def _scaled(gradient: Gradient | None, factor: float | tf.Tensor) -> Gradient | None:
-    if isinstance(gradient, tf.IndexedSlices):
-        values = gradient.values * tf.cast(factor, gradient.dtype)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return None if gradient is None else gradient * tf.cast(factor, gradient.dtype)
 
 
 def _is_finite(gradient: Gradient) -> tf.Tensor:

@@ -31,7 +31,6 @@ class RankTables:
 
     Attributes:
         groups: For each of this rank's groups its variable, or a layer of a custom class.
-        exchange: The exchange of vectors.
         row_wise: Exchanges of row-sliced tables.
         name: Prefix of the names of the collectives.
         dp_input: Whether a call gets this rank's samples (otherwise all ranks').
@@ -49,12 +48,7 @@ class RankTables:
 
 
 class Forward:
-    """Lookup of batches whose features have given signatures.
-
-    Args:
-        tables: The tables of this rank.
-        signatures: Signature of each feature, by its number.
-    """
+    """Lookup of batches whose features (by number) have given signatures."""
 
     def __init__(self, tables: RankTables, signatures: Mapping[int, Signature]):
         self._tables, self.signatures = tables, signatures
@@ -80,12 +74,7 @@ class Forward:
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, ids: Mapping[int, Ids], concatenate: bool):
-        """Returns the outputs of all features, see `DistributedEmbedding.call`.
-
-        Args:
-            ids: Ids of each feature, by its number.
-            concatenate: Whether to return one tensor.
-        """
+        """Returns the outputs of all features, see `DistributedEmbedding.call`."""
         plan, outputs = self._tables.plan, {}
         name = unique_name(self._tables.name)
         if any(plan.input_ids_list):
@@ -110,8 +99,8 @@ class Forward:
         """Looks up table-parallel tables.
 
         Returns:
-            (pooled vectors, see `TableWise.return_vectors`, None without any; uncombined vectors of
-            each feature; number of this rank's samples).
+            (pooled vectors, see `TableWise.return_vectors`; uncombined vectors of each feature;
+            number of this rank's samples).
         """
         tables, own, exchange = self._tables, self._own, self._exchange
         world = tables.exchange.world

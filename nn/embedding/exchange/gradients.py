@@ -40,21 +40,42 @@ def sum_rows(values: tf.Tensor, position: tf.Tensor, count: tf.Tensor) -> tf.Ten
     return tf.cast(total, values.dtype)
 
 
+def expand(rows: tf.Tensor, index: tf.Tensor, dtype: tf.DType | None = None) -> tf.Tensor:
+    """Returns rows[index] in a dtype; the gradient is dense, summed in float32.
+
+    The rows are a batch's, not a table's, and one of them may be in every sample.
+    """
+
+    @tf.custom_gradient
+    def gather(rows):
+        def gradient(upstream):
+            total = sum_rows(precise(upstream), index, tf.shape(rows)[0])
+            return tf.cast(total, rows.dtype)
+
+        return tf.gather(tf.cast(rows, dtype or rows.dtype), index), gradient
+
+    return gather(rows)
+
+
+def scale_gradient(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
+    """Returns a gradient times a factor."""
+    if gradient is None or (isinstance(factor, float) and factor == 1.0):
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values * tf.cast(factor, gradient.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)
+
+
 def sum_over_ranks(
     world, gradients: Sequence[Gradient], variables: Sequence[tf.Variable], name: str
 ) -> list[Gradient]:
-    """Returns the gradients of the sum of all ranks' losses.
+    """Returns the gradients of the sum of all ranks' losses; collective.
 
     Gradients of a rank's own variables (marked `de_local` by `DistributedEmbedding`) have got every
-    rank's part through the exchange and stay as they are. Those of copies are summed: dense ones in
-    few messages, the last layers' first, during the backward pass; those of tables row by row, so
-    that an optimizer sees the rows that one rank would see.
-
-    Args:
-        world: The ranks.
-        gradients: Gradients of this rank's loss, one per variable.
-        variables: The variables.
-        name: Prefix of the names of the collectives.
+    rank's part through the exchange and stay. Those of copies are summed: dense ones in few
+    messages, the last layers' first, during the backward pass; those of tables row by row, so that
+    an optimizer sees the rows that one rank would see.
     """
     if world.size == 1:
         return list(gradients)

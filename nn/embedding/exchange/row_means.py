@@ -13,8 +13,6 @@ class RowMeans:
     All holders of a table's slices got the same ids: they exchange one number per row.
 
     Args:
-        world: The ranks.
-        plan: The sharding plan.
         variables: For each of this rank's groups its variable, None for other layers.
         name: Name of the collective.
     """

@@ -5,33 +5,19 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from nn.embedding.exchange.gradients import sum_rows
+from nn.embedding.exchange.gradients import expand
 from nn.embedding.exchange.table_wise import RowExchange
 from nn.embedding.planner import ROW_SLICED, Plan
 from nn.precision import precise, precise_dtype
 
 
-def _expand(rows, index, dtype):
-    """Returns rows[index] in a dtype; the gradient is dense, summed in float32."""
-
-    @tf.custom_gradient
-    def expand(rows):
-        def gradient(upstream):
-            total = sum_rows(precise(upstream), index, tf.shape(rows)[0])
-            return tf.cast(total, rows.dtype)
-
-        return tf.gather(tf.cast(rows, dtype), index), gradient
-
-    return expand(rows)
-
-
 class RowWise:
     """Exchange for row-sliced tables that share variables.
 
-    Each id is sent to its owner once per batch and rank, however often it occurs, and its row is
-    returned. The gradient of a row is the sum over the samples of a rank. It is exchanged in
-    float32, also where rows are exchanged in 16 bits: float16 would overflow, bfloat16 would keep
-    8 bits of the sum.
+    Each id is sent to its owner once per batch and rank, and its row is returned. Gradients of rows
+    are summed over the samples of a rank and exchanged in float32, also where rows are exchanged in
+    16
+    bits: float16 would overflow, bfloat16 would keep 8 bits of the sum.
 
     Args:
         exchange: The exchange of rows.
@@ -74,7 +60,7 @@ class RowWise:
         rows, _ = exchange.send(rows, sizes, f"{name}.rows", grad_dtype)
         rows = tf.ensure_shape(rows, [None, self._variable.shape[1]])
         inverse = tf.math.invert_permutation(order)
-        results = _expand(rows, tf.gather(inverse, position), dtype)
+        results = expand(rows, tf.gather(inverse, position), dtype)
         return tf.split(results, [tf.size(values) for _, values in ids], axis=0)
 
     def _global_rows(self, table: int, ids: tf.Tensor) -> tf.Tensor:

@@ -19,7 +19,7 @@ _calls_in_graph = weakref.WeakKeyDictionary()
 
 
 def traced_graph():
-    """Returns the outermost function that is being traced, None in eager execution."""
+    """Returns the outermost function that is being traced, None in eager mode."""
     if tf.executing_eagerly():
         return None
     graph = tf.compat.v1.get_default_graph()
@@ -41,15 +41,12 @@ def unique_name(name: str) -> str:
 class RowExchange:
     """Exchange of rows between ranks; the gradient sends their gradients back.
 
-    TensorFlow computes a gradient only where a trained variable took part. On a rank whose rows
-    come from none (no table, or a frozen one) the anchor is that variable: otherwise the other
-    ranks would wait for it.
-
     Attributes:
         world: The ranks.
         comm_dtype: Dtype of exchanged rows; None: that of the rows.
-        gradient_anchor: An empty variable that is trained on every rank, if any of the rows is on
-            any rank; None: no gradients.
+        gradient_anchor: An empty variable that is trained on every rank, so that TensorFlow
+            computes the gradient, which the other ranks wait for, on ranks without rows; None: no
+            gradients.
     """
 
     world: Any
@@ -57,7 +54,7 @@ class RowExchange:
     gradient_anchor: tf.Variable | None = None
 
     def send(self, rows, sizes, name: str, grad_dtype=None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Sends rows to all ranks.
+        """Sends rows to all ranks; collective.
 
         Args:
             rows: [n, width], those for rank 0 first.
@@ -171,8 +168,7 @@ class TableWise:
             name: Prefix of the collective's name.
 
         Returns:
-            [units, granularity]: rank 0's row of each of this rank's samples, then rank 1's, and so
-            on; None if no rank has pooled lookups.
+            [units, granularity], by rank, then by sample; None if no rank has pooled lookups.
         """
         if not any(requests.pooled for requests in self._requests):
             return None
@@ -184,13 +180,9 @@ class TableWise:
         return tf.ensure_shape(received, [None, self.granularity])
 
     def in_order(self, received: tf.Tensor, batch_size: tf.Tensor) -> tf.Tensor:
-        """Concatenates pooled vectors to [batch, width of all features], in feature order.
+        """Concatenates the result of `return_vectors` to [batch, width], in feature order.
 
         One gather of units, and one in the gradient, which is a permutation.
-
-        Args:
-            received: The result of `return_vectors`; on one rank [batch, width].
-            batch_size: Number of samples of this rank.
         """
         units_of_rank = [requests.width // self.granularity for requests in self._requests]
         columns = {}  # (feature, column_start) -> (rank, unit within the rank's row) of its units
@@ -285,7 +277,7 @@ def _concat_columns(slices: list[tuple[int, tf.Tensor]]) -> tf.Tensor:
 
 
 def _permute(rows, index, inverse):
-    """rows[index], whose gradient is a gather as well: `inverse` undoes `index`."""
+    """Returns rows[index]; the gradient is a gather as well, by `inverse`."""
 
     @tf.custom_gradient
     def permute(rows):

@@ -13,16 +13,7 @@ from nn.precision import precise
 def global_norm(
     gradients: Sequence[Gradient], variables: Sequence, reduction: Reduction
 ) -> tf.Tensor:
-    """Returns the norm of the gradients of all ranks' variables, counting copies once; collective.
-
-    Args:
-        gradients: Reduced gradients of this rank, or None.
-        variables: Their variables.
-        reduction: The reduction.
-
-    Returns:
-        float32 scalar, equal on all ranks.
-    """
+    """Returns the norm of all ranks' gradients, counting copies once; collective."""
     copied, own = [tf.zeros([])], [tf.zeros([])]
     for gradient, variable in zip(gradients, variables, strict=True):
         if gradient is not None:
@@ -43,9 +34,10 @@ def _sum_of_squares(gradient: Gradient) -> tf.Tensor:
 class ClippingOptimizer:
     """Mixin for an optimizer's class that computes `global_clipnorm` over all ranks.
 
-    Keras would take the norm of the gradients that a rank has, its own tables among them: each rank
-    would move the copied weights by another factor. Keras also counts the gradients of a row that
-    occurs several times one by one, whereas ranks exchange their sum.
+    Keras would take the norm of the gradients that a rank has: each rank would move the copied
+        weights
+    by another factor. Keras also counts the gradients of a row that occurs several times one by
+    one.
     """
 
     def apply_gradients(self, grads_and_vars, *args, **kwargs):

@@ -20,13 +20,34 @@ from runtime.cluster import distributed
 _EAGER = object()  # in place of a graph
 
 
-class _ReducingTape(tf.GradientTape):
-    """A tape whose `gradient` is that of all ranks; it shares the wrapped tape's recording."""
+class DistributedGradientTape(tf.GradientTape):
+    """A tape whose `gradient` is that of the mean of all ranks' losses.
 
-    def __init__(self, tape: tf.GradientTape, reduction: Reduction, mark: bool):
-        self.__dict__ = tape.__dict__
-        self._inner = getattr(tape, "_inner", tape)
-        self._reduction, self._mark = reduction, mark
+    Gradients of data-parallel tables stay `tf.IndexedSlices`, with every rank's rows.
+
+    Args:
+        gradtape: The tape that records or will record; both share the recording.
+        *args, **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
+        reduction: The reduction of an optimizer that checks by itself that gradients are reduced.
+
+    Example:
+        with tf.GradientTape() as tape:
+            loss = ...
+        tape = dmp.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, model.trainable_variables)
+    """
+
+    def __init__(
+        self,
+        gradtape: tf.GradientTape,
+        *args,
+        reduction: Reduction | None = None,
+        **kwargs,
+    ):
+        own = Reduction(*args, **kwargs) if reduction is None else reduction
+        self.__dict__ = gradtape.__dict__
+        self._inner = getattr(gradtape, "_inner", gradtape)
+        self._reduction, self._mark = own, reduction is None
 
     def jacobian(self, *args, **kwargs):
         """Returns that of this rank alone."""
@@ -68,24 +89,6 @@ class _ReducingTape(tf.GradientTape):
         return own, [pair for pair in pairs if not self._reduction.is_own(pair[0])]
 
 
-def DistributedGradientTape(gradtape: tf.GradientTape, *args, **kwargs) -> tf.GradientTape:
-    """Returns a tape whose `gradient` is that of the mean of all ranks' losses.
-
-    Gradients of data-parallel tables stay `tf.IndexedSlices`, with every rank's rows.
-
-    Args:
-        gradtape: the tape that records or will record.
-        *args, **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
-
-    Example:
-        with tf.GradientTape() as tape:
-            loss = ...
-        tape = dmp.DistributedGradientTape(tape)
-        gradients = tape.gradient(loss, model.trainable_variables)
-    """
-    return _ReducingTape(gradtape, Reduction(*args, **kwargs), mark=True)
-
-
 class _ReducingOptimizer:
     """Mixin for an optimizer's class that makes `minimize` and `fit` reduce."""
 
@@ -105,10 +108,10 @@ class _ReducingOptimizer:
     def _reducing(self, tape):
         graph = traced_graph()
         self._reduced_in = _EAGER if graph is None else weakref.ref(graph)
-        if isinstance(tape, _ReducingTape):
+        if isinstance(tape, DistributedGradientTape):
             return tape
         tape = tf.GradientTape() if tape is None else tape
-        return _ReducingTape(tape, self._reduction, mark=False)
+        return DistributedGradientTape(tape, reduction=self._reduction)
 
     def apply_gradients(self, grads_and_vars, *args, **kwargs):
         """Applies gradients that `minimize`, `fit` or `DistributedGradientTape` has reduced.
@@ -225,13 +228,13 @@ def broadcast_variables(model_vars, root_rank: int = 0) -> None:
     """Gives every rank the values of rank `root_rank`, except of each rank's own variables.
 
     Args:
-        model_vars: variables, the copies among them in the same order on every rank. State of a
+        model_vars: Variables, the copies among them in the same order on every rank. State of a
             plain optimizer for a rank's own tables is not marked: leave it out, or use
             `DistributedOptimizer`.
-        root_rank: whose values.
+        root_rank: The rank.
 
     Raises:
-        ValueError: no such rank, or (in eager mode) ranks with different variables.
+        ValueError: No such rank, or (in eager mode) ranks with different variables.
     """
     world = distributed.current()
     if not 0 <= root_rank < world.size:

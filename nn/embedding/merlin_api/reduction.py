@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from nn.embedding.exchange.gradients import Gradient, sum_over_ranks
+from nn.embedding.exchange.gradients import Gradient, scale_gradient, sum_over_ranks
 from nn.embedding.exchange.table_wise import unique_name
 from nn.keras import keras
 from runtime.cluster import distributed, horovod_modules
@@ -89,7 +89,7 @@ class Reduction:
         poison = self._non_finite(gradients, copies)
         sent, contexts = [], []
         for i in copies:
-            gradient, context = self._compress(_scaled(gradients[i], before))
+            gradient, context = self._compress(scale_gradient(gradients[i], before))
             sent.append(gradient)
             contexts.append(context)
         summed = sum_over_ranks(
@@ -102,10 +102,10 @@ class Reduction:
         for i, gradient, context in zip(copies, summed, contexts, strict=True):
             if self.compression is not None and isinstance(gradient, tf.Tensor):
                 gradient = self.compression.decompress(gradient, context)
-            result[i] = _scaled(gradient, after)
+            result[i] = scale_gradient(gradient, after)
         if self.scale_local_gradients:
             for i in set(range(len(result))) - set(copies):
-                result[i] = _scaled(result[i], 1.0 / size)
+                result[i] = scale_gradient(result[i], 1.0 / size)
         return result if poison is None else [_poisoned(g, poison) for g in result]
 
     def _compress(self, gradient: Gradient):
@@ -128,14 +128,6 @@ class Reduction:
             if gradients[i] is not None
         ]
         return tf.where(tf.reduce_all(finite), 0.0, float("nan"))
-
-
-def _scaled(gradient: Gradient, factor: float) -> Gradient:
-    if gradient is None or factor == 1.0:
-        return gradient
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-    return gradient * factor
 
 
 def _poisoned(gradient: Gradient, poison: tf.Tensor) -> Gradient:

@@ -16,10 +16,7 @@ _MAX_ROW_THRESHOLDS = 4  # tried: the sizes of the largest tables
 
 
 def infeasible_report(workload: Workload, limits: Limits, strategy: str) -> str:
-    """Returns the memory that is required and available, and solutions.
-
-    A solution that is reported as sufficient was tried.
-    """
+    """Returns the memory that is required and available, and solutions that were tried."""
     problem = _Infeasible(workload, limits, strategy)
     sizes, state = problem.sizes, problem.state_bytes
     total, largest = sum(sizes), max(range(len(sizes)), key=sizes.__getitem__)

@@ -14,12 +14,7 @@ from nn.embedding.planner.types import DEVICE, Limits, Shard
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """All rows and `width` columns of a table, before it has a rank.
-
-    Attributes:
-        size_bytes: Weights and optimizer state.
-        load: See `estimators.Objective`; 0 where the partitioner does not use it.
-    """
+    """All rows and `width` columns of a table, before it has a rank; `load`: see `Objective`."""
 
     table: int
     width: int
@@ -47,8 +42,7 @@ def split_kinds(workload: Workload, limits: Limits) -> tuple[list[int], list[int
 
 
 def row_bounds(rows: int, world_size: int) -> list[int]:
-    """Returns the first row of each rank's run, and the end; the first `rows % world_size` runs are
-    one row longer."""
+    """Returns the first row of each rank's run, and the end; the first runs may be a row longer."""
     share, extra = divmod(rows, world_size)
     return [rank * share + min(rank, extra) for rank in range(world_size + 1)]
 
@@ -69,10 +63,7 @@ def num_column_slices(num_elements: int, dim: int, threshold: float, world_size:
 
 
 def threshold_for_all_ranks(num_elements: Sequence[int], world_size: int) -> int | None:
-    """Returns a column slice threshold with which every rank has a slice if tables are few.
-
-    The largest is halved until there are as many as ranks; None where there are enough.
-    """
+    """Returns a threshold with which every rank has a slice; None if there are enough tables."""
     heap = [-n for n in num_elements]
     heapq.heapify(heap)
     threshold = None
@@ -116,20 +107,14 @@ def place_basic(slices: Sequence[Slice], world_size: int) -> list[list[Slice]]:
 
 
 def place_memory_balanced(slices: Sequence[Slice], world_size: int) -> list[list[Slice]]:
-    """Deals slices by decreasing size, in zigzag order over ranks: even counts, nearly even bytes.
-
-    No two ranks differ by more than the largest slice.
-    """
+    """Deals slices by decreasing size, in zigzag order over ranks."""
     order = sorted(slices, key=lambda s: (s.size_bytes, s.table), reverse=True)
     period = 2 * world_size
     return [order[rank::period] + order[period - 1 - rank :: period] for rank in range(world_size)]
 
 
 def place_memory_optimized(slices: Sequence[Slice], world_size: int) -> list[list[Slice]]:
-    """Gives slices by decreasing size to the rank with the fewest bytes; ranks by increasing bytes.
-
-    No two ranks differ by more than the largest slice.
-    """
+    """Gives slices by decreasing size to the rank with the fewest bytes."""
     order = sorted(slices, key=lambda s: (s.size_bytes, s.table), reverse=True)
     # Equal bytes: the lists of tables decide, then the number of the bin.
     heap: list[tuple[int, list[int], int]] = [(0, [], i) for i in range(world_size)]

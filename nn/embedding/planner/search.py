@@ -37,8 +37,8 @@ def place_by_cost(
     """Returns the shards of each rank with the least objective, None where nothing fits.
 
     With a limit of device memory, slices are halved until they fit, and further if that evens out
-    the ranks by more than FINER_GAIN. Only if that is not enough, and there is host memory, the
-    slices with the fewest lookups per byte go there, no more of them than needed.
+    the ranks by more than FINER_GAIN. Only if that is not enough, the slices with the fewest
+    lookups per byte go to host memory, no more of them than needed.
 
     Args:
         objective: The objective to minimize.
@@ -46,23 +46,17 @@ def place_by_cost(
         base_counts: Column slices of each table, before memory requires more.
         memory: Memory of a rank.
         use_host: Whether slices may go to host memory.
-        quick: Return the first placement that fits, to find out whether there is one.
+        quick: Whether to return the first placement that fits.
     """
     workload, device_limit = objective.workload, memory.limit[DEVICE]
-    best = None
     needed = sum(workload.table_bytes(t) for t in tables)
-    if device_limit is None or needed <= workload.world_size * device_limit:
-        starts = (
-            _starts(_weigh(objective, slices), workload.world_size, memory)
-            for slices in _slicings(objective, tables, base_counts, memory)
-        )
-        best = _least(objective, starts, memory, quick)
-    if best is None and use_host:
-        starts = (
-            _starts_with_host(objective, slices, memory)
-            for slices in _slicings(objective, tables, base_counts, memory)
-        )
-        best = _least(objective, starts, memory, quick)
+    fits = device_limit is None or needed <= workload.world_size * device_limit
+    best = None
+    for is_tried, make_starts in ((fits, _starts_on_devices), (use_host, _starts_with_host)):
+        if best is None and is_tried:
+            slicings = _slicings(objective, tables, base_counts, memory)
+            starts = (make_starts(objective, slices, memory) for slices in slicings)
+            best = _least(objective, starts, memory, quick)
     return best
 
 
@@ -139,6 +133,12 @@ def _weigh(objective: Objective, slices: Sequence[Slice], device: str = DEVICE) 
             loads[key] = objective.load(s.table, s.width, device)
         weighed.append(replace(s, load=loads[key], device=device))
     return weighed
+
+
+def _starts_on_devices(
+    objective: Objective, slices: Sequence[Slice], memory: MemoryLimits
+) -> Iterator[Placement]:
+    return _starts(_weigh(objective, slices), objective.workload.world_size, memory)
 
 
 def _starts(slices: list[Slice], world_size: int, memory: MemoryLimits) -> Iterator[Placement]:

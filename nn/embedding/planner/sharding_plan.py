@@ -94,8 +94,9 @@ class Plan:
     def groups(self, rank: int) -> tuple[Group, ...]:
         """A rank's variables: shards of one kind, device, width, itemsize and key.
 
-        Tables that no feature reads have variables of their own. They have no gradient, so that no
-        optimizer moves them, while Adam moves all rows of a variable that has one.
+        Tables that no feature reads have variables of their own, without gradient: Adam moves all
+            rows of a
+        variable that has one.
         """
         members: dict[tuple[str, str, int, int, str, bool], list[Shard]] = {}
         for s in self.local_shards(rank):

@@ -46,13 +46,7 @@ def solve(workload: Workload, limits: Limits, strategy: str, quick: bool = False
     With `cost` and `auto`, where column slices do not make the tables fit on the devices, as few as
     possible of the largest tables are cut into row slices. Where host memory also makes them fit,
     the plan with the shorter step is taken. Column slices come first because their cost does not
-    depend on which ids are frequent.
-
-    Args:
-        workload: Tables, features and ranks.
-        limits: Thresholds and memory.
-        strategy: See `nn.embedding.planner.plan`.
-        quick: Return the first plan that fits, to find out whether there is one.
+    depend on which ids are frequent. `quick` returns the first plan that fits.
     """
     plan = _place(workload, limits, strategy, quick)
     may_slice_rows = (

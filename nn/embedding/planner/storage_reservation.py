@@ -21,8 +21,8 @@ def step_bytes(workload: Workload) -> int:
         4 * global_batch_size / world_size * (copies * V + (ROW_COPIES + state) * R)
 
     `V` are elements of a sample's vectors, `R` those of the rows that are looked up for it, `state`
-    numbers of optimizer state for each element, and copies VECTOR_COPIES, and EXCHANGE_COPIES more
-    on several ranks.
+    numbers of optimizer state per element; copies: VECTOR_COPIES + EXCHANGE_COPIES on several
+    ranks.
     """
     copies = VECTOR_COPIES + EXCHANGE_COPIES * (workload.world_size > 1)
     row_copies = ROW_COPIES + workload.state_bytes_per_element / 4
@@ -69,8 +69,9 @@ class MemoryBudget:
             device_bytes - max(reserved_fraction * device_bytes,
                                min(dense_bytes + step_bytes, device_bytes / 2))
 
-        At most half is reserved for a step: it is an estimate, and small tables must not be refused
-        because of a large batch. Without `only_to_fit` the reserve is the fraction.
+        At most half is reserved for a step: small tables must not be refused because of a large
+            batch.
+        Without `only_to_fit` the reserve is the fraction.
         """
         if self.device_bytes is None:
             return None

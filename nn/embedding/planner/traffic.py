@@ -33,8 +33,8 @@ class BatchSizes:
         samples: Samples of each rank.
         ids: For each rank and feature, the ids of the rank's samples.
         ragged: For each feature, whether its samples differ in their number of ids.
-        distinct: For each row-sliced table, [rank][owner]: distinct ids of the rank's samples whose
-            rows are the owner's.
+        distinct: For each row-sliced table, [rank][owner]: distinct ids of the rank in the owner's
+            rows.
         touched: For each table in column slices, distinct ids of all samples.
     """
 
@@ -127,17 +127,14 @@ def traffic(
     """Computes the bytes of each rank in one training step of trained tables.
 
     Sums of gradients take the minimum, which hierarchical sums reach: 2 (n - 1) / n of the bytes
-    summed out of each of n ranks, and 2 (m - 1) / m out of each of m machines, shared evenly by its
-    ranks.
+        summed
+    out of each of n ranks, and 2 (m - 1) / m out of each of m machines, shared evenly by its ranks.
 
     Args:
         plan: The plan.
         batch: Numbers of ids; None: `expected_batch(plan)`.
         ranks_per_machine: Consecutive ranks that share a machine; None: all.
         dense_bytes: Gradients of all weights that are not in tables.
-
-    Raises:
-        ValueError: ranks_per_machine below 1.
     """
     size = plan.world_size
     if ranks_per_machine is not None and ranks_per_machine < 1:
@@ -219,7 +216,6 @@ def _row_sliced(plan: Plan, batch: BatchSizes, rank: int, owner: int) -> Iterato
 
 
 def _row_means(plan: Plan, batch: BatchSizes, rank: int, owner: int) -> Iterator[_Message]:
-    """Ranks with column slices of a table exchange one number per row (row-wise Adagrad)."""
     if not plan.workload.state_bytes_per_row:
         return
     sent, owned = ({s.table for s in plan.table_shards[r]} for r in (rank, owner))
@@ -228,11 +224,7 @@ def _row_means(plan: Plan, batch: BatchSizes, rank: int, owner: int) -> Iterator
 
 
 def _copied_tables(plan: Plan, batch: BatchSizes) -> tuple[float, float]:
-    """Bytes of the gradients of data-parallel tables, of the variables that hold them.
-
-    Returns:
-        (summed as a whole, with the touched rows; gathered by rows, of each rank).
-    """
+    """Returns bytes of gradients of data-parallel tables: (summed whole, gathered by rows)."""
     summed = gathered = 0.0
     for group in plan.groups(0):
         if group.kind != DATA_PARALLEL:

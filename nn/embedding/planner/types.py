@@ -33,7 +33,7 @@ class Table:
     """Embedding table of `rows` x `dim` elements of `itemsize` bytes.
 
     Tables of one rank share a variable if their width, itemsize, device and `key` are equal: `key`
-    distinguishes everything else that must be equal (combiner, class of a custom layer).
+    stands for everything else that must be equal (dtype, class of a custom layer).
     """
 
     name: str
@@ -53,8 +53,7 @@ class Feature:
 
     Attributes:
         hotness: Ids per sample, the mean where they vary.
-        combined: Whether the rows of a sample are pooled into one vector (sum or mean). Otherwise
-            the row of every id is an output.
+        combined: Whether the rows of a sample are pooled into one vector.
     """
 
     table: int
@@ -78,9 +77,6 @@ def make_features(
         input_table_map: For each feature the number of its table.
         hotness: For each feature the ids per sample; None: 1.
         combined: For each feature whether its vectors are pooled; None: all.
-
-    Raises:
-        ValueError: The sequences differ in length.
     """
     count = len(input_table_map)
     hotness = [1.0] * count if hotness is None else hotness
@@ -118,11 +114,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Shards of one rank that share one variable, [rows, dim].
-
-    Attributes:
-        row_offsets: Shard i starts at row `row_offsets[i]` of the variable.
-    """
+    """Shards of one rank in one variable [rows, dim]; shard i starts at `row_offsets[i]`."""
 
     kind: str
     device: str
@@ -139,10 +131,8 @@ class Lookup:
     """Lookup of a feature in a shard of a rank.
 
     Attributes:
-        feature: Number of the feature.
         group: Number of the group in `Plan.groups(rank)` that holds the shard.
         row_offset: Row of the group's variable at which the shard starts.
-        shard: The shard; its columns are those of the table in the result.
     """
 
     feature: int
@@ -202,7 +192,7 @@ class Limits:
 
 
 def check_minimum(record: object, minimum: int, *names: str) -> None:
-    """Raises ValueError if an attribute of `record` is less than `minimum`, or not a number."""
+    """Raises ValueError if an attribute of `record` is less than `minimum`, or NaN."""
     for name in names:
         value = getattr(record, name)
         if value is not None and not value >= minimum:

@@ -5,10 +5,9 @@ import pytest
 import tensorflow as tf
 
 from nn.embedding.embedding import Embedding
-from nn.embedding.exchange.gradients import sum_duplicates, sum_over_ranks
+from nn.embedding.exchange.gradients import expand, sum_duplicates, sum_over_ranks
 from nn.embedding.layer import DistributedEmbedding
 from nn.embedding.planner import Table
-from nn.ncf.tower import spread
 from nn.precision import add_to_each
 from nn.sequence import gru
 from nn.sequence.attention import ActivationUnit
@@ -138,7 +137,7 @@ def test_gradient_of_a_spread_vector(dtype):
     vectors = tf.zeros([2, 4], dtype)
     with tf.GradientTape() as tape:
         tape.watch(vectors)
-        rows = spread(vectors, tf.ones([REPEATS], tf.int32))
+        rows = expand(vectors, tf.ones([REPEATS], tf.int32))
     gradient = tape.gradient(rows, vectors, output_gradients=upstream)
     expected = upstream.numpy().astype(np.float64).sum(axis=0)
     np.testing.assert_allclose(gradient.numpy().astype("f")[1], expected, rtol=ROUNDING[dtype])

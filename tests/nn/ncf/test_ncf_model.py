@@ -19,8 +19,7 @@ from nn.ncf.config import (
     embedding_tables,
 )
 from nn.ncf.dropout import ReluDropout
-from nn.ncf.loss import ncf_loss
-from nn.ncf.model import NCFModel
+from nn.ncf.model import NCFModel, ncf_loss
 from nn.ncf.tower import product_over_batch
 from nn.optim.optimizers import OptimizerGroup, create
 from runtime.cluster.distributed import World
