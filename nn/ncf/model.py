@@ -83,11 +83,7 @@ class NCFModel(StatefulDropoutModel):
         neumf:  [user_mf * item_mf, MLP(user_mlp, item_mlp)] w + b
 
     He et al., "Neural Collaborative Filtering", 2017, with dropout after the MLP's hidden layers.
-    Tables start N(0, 0.01).
-
-    Args:
-        config: Shape of the model.
-        **options: See `ModelOptions`.
+    Tables start N(0, 0.01). `options` are those of `ModelOptions`.
     """
 
     def __init__(self, config: NCFConfig, **options: Any):

@@ -23,7 +23,7 @@ class Optimizer(tf.Module):
         variables: float32 variables to move.
 
     Attributes:
-        state: the state of each kind, one variable per variable, see `slots`.
+        state: one variable per variable, for each kind of state.
         by_row: the kinds that have one number per row.
         weight_decay: share of a weight, times the learning rate, that a step takes away before it
             moves the weight (Loshchilov and Hutter, 2019); of a table only from rows with a
@@ -82,10 +82,10 @@ class Optimizer(tf.Module):
         self.end_step(learning_rate)
 
     def begin_step(self) -> None:
-        """Called once per step, before the variables move."""
+        """Called before the variables move."""
 
     def end_step(self, learning_rate) -> None:
-        """Called once per step, after `apply_dense` or `apply_sparse` of every variable."""
+        """Called after `apply_dense` or `apply_sparse` of every variable."""
 
     def decay(self, variable, gradient, learning_rate) -> None:
         """Takes the weight decay from a variable, of a table from the rows with a gradient."""
@@ -288,13 +288,7 @@ KINDS = {
 def create(
     name: str, variables: Sequence[tf.Variable], weight_decay: float = 0.0, **options
 ) -> Optimizer:
-    """Creates the optimizer of a flag's name.
-
-    Args:
-        name: a key of `KINDS`.
-        variables: variables to move.
-        weight_decay: see `Optimizer`.
-        **options: arguments of the optimizer's class.
+    """Creates the optimizer of a flag's name, a key of `KINDS`; `options` are those of its class.
 
     Raises:
         ValueError: the name is unknown.
@@ -320,8 +314,7 @@ def create_groups(
 
     Args:
         options: `config.OptimizerConfig`.
-        dense: variables with dense gradients.
-        tables: variables with sparse gradients.
+        dense, tables: variables with dense and with sparse gradients.
         row_means: see `RowWiseAdagrad`.
     """
     adagrad = {

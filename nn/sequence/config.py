@@ -77,16 +77,13 @@ class SequenceModelConfig:
         if not self.item_features:
             raise ValueError("item_features is empty: a target item needs at least its id")
         for kind in ("user", "item"):
-            features = getattr(self, f"{kind}_features")
+            names = getattr(self, f"{kind}_features")
             cardinalities = getattr(self, f"{kind}_cardinalities")
-            if len(features) != len(cardinalities):
+            if len(names) != len(cardinalities) or min(cardinalities, default=1) < 1:
                 raise ValueError(
-                    f"{kind}_features has {len(features)} names and {kind}_cardinalities "
-                    f"{len(cardinalities)} numbers: give one for each"
+                    f"expected a cardinality of at least 1 for each of the {kind} features "
+                    f"{names}, got {cardinalities}"
                 )
-            for name, rows in zip(features, cardinalities, strict=True):
-                if rows < 1:
-                    raise ValueError(f"the cardinality of {name} must be at least 1, got {rows}")
         names = self.user_features + self.item_features
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

@@ -51,12 +51,8 @@ class SequenceModel(StatefulDropoutModel):
 
     DIN: Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", 2018. DIEN: Zhou et
     al., "Deep Interest Evolution Network", 2019. SIM: Pi et al., "Search-based User Interest
-    Modeling with Lifelong Sequential Behavior Data", 2020. There is no batch normalisation, and the
-    user has tables.
-
-    Args:
-        config: Shape of the model.
-        **options: See `ModelOptions`.
+    Modeling with Lifelong Sequential Behavior Data", 2020. Without batch normalisation, and with
+    tables of the user. `options` are those of `ModelOptions`.
     """
 
     def __init__(self, config: SequenceModelConfig, **options: Any):

@@ -44,9 +44,8 @@ class Trainer:
         loss: `loss(model, batch) -> (scalar, {name: scalar})`: the loss, whose mean over ranks is
             minimized, and its terms.
         groups: optimizers and their schedules; together they move all trained variables.
-        loss_scale: factor on the loss for float16, or "dynamic" (`nn.train.loss_scale.LossScale`).
-            Other than 1, gradients are checked, and a step with a non-finite gradient on any rank
-            is skipped by all ranks and counted.
+        loss_scale: see `LossScale`. Other than 1, a step with a non-finite gradient on any rank is
+            skipped by all ranks and counted.
         world: the ranks; all call every method together.
         loss_terms: names of the terms of the loss to report.
     """
@@ -152,10 +151,7 @@ class Trainer:
         )
 
     def state(self) -> dict[str, Any]:
-        """Returns what `set_state` restores, equal on all ranks; waits for the device.
-
-        Weights and the state of the optimizers are not part of it.
-        """
+        """Returns what `set_state` restores without weights and optimizers, equal on all ranks."""
         never = 2**62
         bad_step = tf.constant(int(self._first_bad_step.numpy()) or never, tf.int64)
         (loss_sums,) = self.world.all_reduce([self._loss_sums.read_value()], "mean", "loss")

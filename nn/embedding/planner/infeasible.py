@@ -63,28 +63,22 @@ class _Infeasible:
     def available_bytes(self) -> int:
         return self.workload.world_size * self.rank_bytes
 
-    def fits(
-        self,
-        strategy: str = "auto",
-        *,
-        workload: Workload | None = None,
-        limits: Limits | None = None,
-    ) -> bool:
-        """Tries a change."""
-        return solve(workload or self.workload, limits or self.limits, strategy, True) is not None
+    def fits_with(self, strategy: str = "auto", **limits: int | None) -> bool:
+        """Tries other limits."""
+        return solve(self.workload, replace(self.limits, **limits), strategy, True) is not None
 
     def solutions(self) -> Iterator[str]:
         """Yields solutions, the least intrusive first."""
         limits, workload = self.limits, self.workload
         if self.strategy not in ("auto", "cost"):
-            result = "sufficient" if self.fits() else "not sufficient alone"
+            result = "sufficient" if self.fits_with() else "not sufficient alone"
             yield f"strategy='auto' cuts tables where memory requires it: {result}"
         if world_size := self._sufficient_ranks():
             yield f"more ranks: {world_size} are sufficient"
         if (threshold := self._sufficient_row_threshold()) is not None:
             yield f"row_slice_threshold={threshold}: sufficient"
         if limits.data_parallel_threshold:
-            fits = self.fits(limits=replace(limits, data_parallel_threshold=None))
+            fits = self.fits_with(data_parallel_threshold=None)
             result = "none is sufficient" if fits else "fewer replicas on every rank"
             yield f"a smaller data_parallel_threshold: {result}"
         if host_bytes := self._sufficient_host_bytes():
@@ -94,7 +88,7 @@ class _Infeasible:
             )
         if self.state_bytes:
             stateless = replace(workload, state_bytes_per_element=0.0, state_bytes_per_row=0.0)
-            fits = self.fits(workload=stateless)
+            fits = solve(stateless, limits, "auto", True) is not None
             result = "none (SGD) is sufficient" if fits else "not sufficient alone, not even none"
             yield f"an optimizer with less state: {result}"
         if limits.cpu_offloading_threshold_bytes is not None:
@@ -119,7 +113,8 @@ class _Infeasible:
         for _ in range(_MAX_WORLD_SIZES):
             if world_size > maximum:
                 break
-            if self.fits(self.strategy, workload=replace(workload, world_size=world_size)):
+            enlarged = replace(workload, world_size=world_size)
+            if solve(enlarged, self.limits, self.strategy, True) is not None:
                 return world_size
             world_size += max(1, world_size // 8)
         return None
@@ -129,7 +124,7 @@ class _Infeasible:
             return None
         thresholds = sorted({table.num_elements for table in self.workload.tables}, reverse=True)
         for threshold in thresholds[:_MAX_ROW_THRESHOLDS]:
-            if self.fits(limits=replace(self.limits, row_slice_threshold=threshold)):
+            if self.fits_with(row_slice_threshold=threshold):
                 return threshold
         return None
 
@@ -139,6 +134,6 @@ class _Infeasible:
         missing = sum(sizes) - world_size * (self.limits.device_memory_bytes or 0)
         share = -(-max(missing, max(sizes)) // world_size)
         for host_bytes in (share * 5 // 4, 2 * share, 4 * share, 8 * share, sum(sizes)):
-            if self.fits(limits=replace(self.limits, host_memory_bytes=host_bytes)):
+            if self.fits_with(host_memory_bytes=host_bytes):
                 return host_bytes
         return None

@@ -189,20 +189,22 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 def _named(label: str, plan: Plan, tables: tuple[int, ...], kind: str) -> list[str]:
     if not tables:
         return []
-    names = ", ".join(plan.tables[t].name for t in tables[:_SHOWN_SHARDS])
-    more = len(tables) - _SHOWN_SHARDS
-    return [f"{label} ({kind}): {names}" + (f" and {more} more" if more > 0 else "")]
+    return [f"{label} ({kind}): {_listed([plan.tables[t].name for t in tables])}"]
 
 
 def _shard_names(plan: Plan, shards: tuple[Shard, ...]) -> str:
     if not shards:
         return "no table-parallel shard"
     texts = []
-    for s in shards[:_SHOWN_SHARDS]:
+    for s in shards:
         table = plan.tables[s.table]
         text = table.name
         if s.columns < table.dim:
             text += f"[:, {s.column_start}:{s.column_end}]"
         texts.append(text + (" (host)" if s.device == HOST else ""))
-    more = len(shards) - _SHOWN_SHARDS
-    return ", ".join(texts) + (f" and {more} more" if more > 0 else "")
+    return _listed(texts)
+
+
+def _listed(texts: list[str]) -> str:
+    more = len(texts) - _SHOWN_SHARDS
+    return ", ".join(texts[:_SHOWN_SHARDS]) + (f" and {more} more" if more > 0 else "")
