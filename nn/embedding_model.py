@@ -44,11 +44,7 @@ class EmbeddingModel(keras.Model):
         return sum(math.prod(weight.shape) for weight in self.weights_to_save())
 
     def optimizer_groups(self, options) -> list[OptimizerGroup]:
-        """Creates the optimizers of `dense_variables` and of `table_variables`.
-
-        Args:
-            options: `config.OptimizerConfig`.
-        """
+        """Creates the optimizers of `dense_variables` and of `table_variables`."""
         row_means = self.embedding.row_means()
         return create_groups(options, self.dense_variables, self.table_variables, row_means)
 
@@ -116,7 +112,6 @@ class ModelOptions:
     """Arguments of all models in addition to their shape.
 
     Attributes:
-        seed: Seed of the initial weights and of dropout.
         dtype: Keras dtype policy: "float32", "mixed_bfloat16" or "mixed_float16"; "float64" is for
             tests of gradients.
         world: The ranks among which tables are distributed.

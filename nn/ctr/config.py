@@ -10,15 +10,12 @@ class CTRConfig:
 
     Attributes:
         feature_names: names of the categorical features, one table each.
-        cardinalities: rows of each table.
         embedding_dims: columns of each table; all equal, and equal to the last bottom layer, for
             dot interaction.
         num_numerical: numerical features; with 0 there is no bottom MLP.
-        bottom_mlp_dims: layer sizes of the bottom MLP.
         top_mlp_dims: layer sizes of the top MLP; the last one is 1.
         interaction: "dot_custom", "dot_tensorflow", "dot_split" (`nn.layers.interaction`) or
             "cross".
-        num_cross_layers: cross layers ("cross").
         cross_layer_projection_dim: rank of the cross layers ("cross").
 
     Raises:

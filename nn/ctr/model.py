@@ -18,7 +18,6 @@ class CTRModel(EmbeddingModel):
     """Bottom MLP, embeddings, interaction, top MLP.
 
     Args:
-        config: Shape of the model.
         embedding_zeros: Whether tables start at zero.
         model_parallel_input: Whether a call gets the ids of this rank's own tables, of all ranks'
             samples.

@@ -14,8 +14,8 @@ COMBINERS = (None, "sum", "mean")
 class Embedding(keras.layers.Layer):
     """One embedding table: ids in, rows or their sum or mean out.
 
-    The drop-in for `Embedding` of NVIDIA Merlin's distributed-embeddings and, without combiner,
-    for Keras' own. With a combiner the rows of the last dimension are reduced:
+    The drop-in for `Embedding` of NVIDIA Merlin's distributed-embeddings and, without combiner, for
+    Keras' own. With a combiner the rows of the last dimension are reduced:
 
         dense ids [d1, ..., dn], n >= 2   ->  [d1, ..., dn-1, output_dim]
         ragged ids [batch, None]          ->  [batch, output_dim], zeros for a sample without ids
@@ -24,15 +24,15 @@ class Embedding(keras.layers.Layer):
     Without one, dense ids of any shape give [d1, ..., dn, output_dim], ragged ids [batch, None] a
     ragged [batch, None, output_dim].
 
-    The table is only gathered from; rows are combined in float32 and cast to the compute dtype
-    afterwards. Its gradient is a `tf.IndexedSlices`. An id not in [0, input_dim) raises
-    InvalidArgumentError on a CPU; on a GPU its row is zeros, and no row learns from it.
+    Rows are combined in float32 and cast to the compute dtype afterwards. An id not in [0,
+    input_dim) raises InvalidArgumentError on a CPU; on a GPU its row is zeros, and no row learns
+    from it.
 
     Args:
         input_dim: Rows of the table, the largest id + 1.
         output_dim: Width of a row.
-        embeddings_initializer: Keras initializer of the table. It runs on the CPU, so that a device
-            never holds the table twice.
+        embeddings_initializer: Keras initializer; it runs on the CPU, so that a device never holds
+            the table twice.
         embeddings_regularizer: Keras regularizer of the table; it reads all of it, every step.
         activity_regularizer: Keras regularizer of the output.
         embeddings_constraint: Keras constraint of the table.

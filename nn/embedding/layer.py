@@ -411,11 +411,11 @@ class DistributedEmbedding(keras.layers.Layer):
         return self._forward, ids
 
     def _check_batch_sizes(self, features, ids) -> None:
-        sizes = {}
+        sizes: dict[int | None, int] = {}
         for f in features:
-            known = ids[f].values if ids[f].lengths is None else ids[f].lengths
-            if known.shape[0] is not None:
-                sizes.setdefault(known.shape[0], f)
+            values, lengths = ids[f]
+            sizes.setdefault((values if lengths is None else lengths).shape[0], f)
+        sizes.pop(None, None)  # not known when the graph is traced
         if len(sizes) > 1:
             (one, f), (other, g) = list(sizes.items())[:2]
             raise ValueError(

@@ -59,7 +59,6 @@ def read_ids(ids, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
     Args:
         ids: A tensor [batch] or [batch, ..., hotness], a 2-D `tf.RaggedTensor`, or a 2-D
             `tf.SparseTensor` in row order, whose columns do not matter.
-        combiner: Combiner of the table.
         feature: Name of the feature in errors.
 
     Raises:
@@ -184,7 +183,6 @@ def look_up(
     """Looks up and combines the ids of one group, with one gather for all fixed ones.
 
     Args:
-        variable: [rows, dim].
         fixed, ragged: See `Requests.select`.
         check: Whether an id outside its table raises InvalidArgumentError.
 

@@ -36,8 +36,6 @@ class TableWeight:
 
     Attributes:
         shape: (rows, dim); (rows,) of an optimizer's state with one number per row.
-        shards: Shards of all ranks.
-        local: Shards of this rank.
     """
 
     name: str
@@ -54,7 +52,6 @@ class TableWeight:
         """Returns the weight of an optimizer's state of the table.
 
         Args:
-            name: Name of the weight.
             slots: The variable of the state by the reference of the table's variable.
             by_row: Whether the state has one number per row, which all holders of its columns have.
         """
@@ -188,10 +185,6 @@ class TableUniform(keras.initializers.Initializer):
     """Uniform in +-sqrt(1 / rows of the table) (Naumov et al., 2019).
 
     Values depend only on the seed, the table's name and the row, not on the plan.
-
-    Args:
-        seed: Seed of the run.
-        table: Name of the table.
     """
 
     def __init__(self, seed: int, table: str):

@@ -56,9 +56,7 @@ class Dense(keras.layers.Layer):
 
     Args:
         dim: Width of the output.
-        seed: Seed of the initial weights, together with the name.
         relu: Whether to apply max(y, 0).
-        use_bias: Whether to add b.
 
     Example:
         Dense(8, seed=1, name="dense", relu=True)(tf.ones([32, 16])).shape  # (32, 8)
@@ -110,7 +108,6 @@ class MLP(keras.layers.Layer):
 
     Args:
         dims: Width of each layer's output.
-        seed: Seed of the initial weights, together with the name.
         linear_output: No ReLU after the last layer (its output are logits).
 
     Example:

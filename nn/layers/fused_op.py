@@ -38,7 +38,6 @@ def choose_dot(interaction: str, device: str) -> tuple[str, str | None]:
     Args:
         interaction: "dot" (the fastest available), "dot_custom", "dot_custom_cuda" or
             "dot_tensorflow".
-        device: "CPU" or "GPU".
 
     Returns:
         (the fused op or plain TensorFlow, reason for a fallback or None).

@@ -32,9 +32,6 @@ def pairwise_dots(features: tf.Tensor):
     the pairs' gradients. TensorFlow's own gradient would scatter single numbers; here whole runs of
     memory are copied: G + G^T is gathered from the transposed gradient, where a pair is a row.
 
-    Args:
-        features: [batch, num_features, dim].
-
     Returns:
         [batch, num_features * (num_features - 1) / 2], row by row: (1,0), (2,0), (2,1), (3,0), ...
     """

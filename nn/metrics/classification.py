@@ -285,7 +285,6 @@ class BinnedMetrics(_Metrics):
 
     Args:
         num_bins: number of bins, at least 2.
-        world: the ranks.
     """
 
     def __init__(self, num_bins: int, world: World = World()):

@@ -144,11 +144,7 @@ class ClickEvaluator(DatasetEvaluator):
 
 
 class HeldOutAndTrainEvaluator:
-    """Metrics of held-out samples, and "train_auc" and "train_loss" of training samples.
-
-    Args:
-        held_out, training: Evaluators of both.
-    """
+    """Metrics of held-out samples, and "train_auc" and "train_loss" of training samples."""
 
     def __init__(self, held_out: ClickEvaluator, training: ClickEvaluator):
         self._held_out, self._training = held_out, training

@@ -14,17 +14,16 @@ def predict(model, dataset, world: World | None = None) -> Iterator[np.ndarray]:
 
     Args:
         model: `model(inputs) -> logits [batch, 1]`.
-        dataset: `num_batches`, the same on all ranks, and `dataset() -> tf.data.Dataset` of
-            batches, with labels or without. Each rank has its share of a global batch, in the order
-            of ranks.
-        world: the ranks that share the samples; None: one process.
+        dataset: See `DatasetEvaluator`; labels are not read. Each rank has its share of a global
+            batch, in the order of ranks.
+        world: The ranks; None: one process.
 
     Yields:
         sigmoid(logit), float32 [samples of the global batch] on rank 0, without padding; float32
         [0] on the other ranks.
 
     Raises:
-        NonFiniteScores: on every rank: a logit is NaN or infinite.
+        NonFiniteScores: On every rank: a logit is NaN or infinite.
     """
     world = world or World()
 

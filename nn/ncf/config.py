@@ -12,8 +12,6 @@ class NCFConfig:
 
     Attributes:
         model_type: "gmf" (a product of factors), "mlp", or "neumf", which has both.
-        num_users, num_items: Rows of the tables.
-        factors: Columns of the tables of the product.
         layers: Widths of the MLP's input (a user's and an item's vector) and of its hidden layers,
             at least one.
         dropout: Share of hidden units that a training step leaves out, in [0, 1).

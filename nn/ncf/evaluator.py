@@ -14,18 +14,13 @@ from runtime.cluster.failure import stack_sample
 class HitRateEvaluator(DatasetEvaluator):
     """Hit rate, normalized discounted cumulative gain (He et al., 2017), and log loss.
 
-    Each candidate list counts once. Ranks exchange numbers of lists, so that any number of ranks
-    gives the same HR and NDCG to the last bit.
+    Each candidate list counts once. Any number of ranks gives the same HR and NDCG to the last bit.
 
     Args:
         model: See `DatasetEvaluator`; the inputs have an `item`, integers [batch].
         dataset: See `DatasetEvaluator`, with `series_length`: batches, and padding in them, are
             whole candidate lists of this number of consecutive samples, one of which has label 1.
-        k: Number of first items that count as a hit.
-        world: See `DatasetEvaluator`.
-
-    Raises:
-        ValueError: k is below 1.
+        k: Number of first items that count as a hit, at least 1.
     """
 
     def __init__(self, model, dataset, k: int, world: World | None = None):

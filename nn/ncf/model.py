@@ -34,10 +34,6 @@ class Output(keras.layers.Layer):
     """Logit of the outputs of the branches: [gmf, mlp] w + b.
 
     Kernels start uniform in +-sqrt(3 / width of both), the bias in +-sqrt(1 / width of both).
-
-    Args:
-        widths: Width of each branch, by its name.
-        seed: Seed of the initial weights.
     """
 
     def __init__(self, widths: dict[str, int], *, seed: int, name: str, dtype: str = "float32"):
@@ -126,7 +122,6 @@ class NCFModel(StatefulDropoutModel):
 
         Args:
             inputs: `user` and `item`, an integer tensor [batch] each.
-            training: Whether to drop units out.
 
         Returns:
             Logits of an interaction, [batch, 1] float32.
@@ -194,9 +189,7 @@ def ncf_loss(model: NCFModel, batch, training: bool = True) -> tuple[tf.Tensor, 
     """Returns the mean log loss of a batch, which has no terms.
 
     Args:
-        model: The model.
         batch: Inputs, labels [batch, 1] and weights [batch, 1] float32.
-        training: Whether to drop units out.
     """
     logits = model.forward(batch.inputs, training=training)
     labels, weights = (tf.cast(x, logits.dtype) for x in (batch.labels, batch.weights))

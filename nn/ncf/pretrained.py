@@ -17,14 +17,12 @@ def start_from(
     section 3.4.1).
 
     Args:
-        model: The NeuMF.
         gmf, mlp: Checkpoints of the other two, of the same sizes, trained on any number of ranks.
         alpha: Weight of GMF, in [0, 1].
-        world: The ranks.
 
     Raises:
-        CollectiveError: On every rank: a checkpoint is damaged, of another kind of model, or of
-            other sizes; or this model is not a NeuMF.
+        CollectiveError: On every rank: a checkpoint is damaged or of another model, or this model
+            is not a NeuMF.
     """
     bias, biases = model.output_layer.bias, []
     for path, kind, branch, share in ((gmf, GMF, "gmf", alpha), (mlp, MLP, "mlp", 1 - alpha)):

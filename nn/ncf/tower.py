@@ -62,9 +62,7 @@ class Tower(keras.layers.Layer):
 
     Args:
         widths: Widths of the input and of the hidden layers, at least one.
-        seed: Seed of the initial weights.
         dropout: Share of hidden units that a training step leaves out, in [0, 1).
-        dropout_seed: Seed of the dropout.
     """
 
     def __init__(

@@ -19,9 +19,6 @@ Gradient = tf.Tensor | tf.IndexedSlices
 class Optimizer(tf.Module):
     """Moves variables along their gradients.
 
-    Args:
-        variables: float32 variables to move.
-
     Attributes:
         state: one variable per variable, for each kind of state.
         by_row: the kinds that have one number per row.
@@ -64,7 +61,6 @@ class Optimizer(tf.Module):
         Args:
             gradients: tensors of the variables' shapes, `tf.IndexedSlices` with rows to change
                 (duplicates are summed), or None for a variable that the loss did not depend on.
-            learning_rate: float32 scalar.
         """
         self.begin_step()
         pairs = zip(self.variables_to_move, gradients, strict=True)

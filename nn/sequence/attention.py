@@ -106,10 +106,6 @@ class ActivationUnit(keras.layers.Layer):
     The paper's outer product is the elementwise one here, as in its authors' code. It is computed
     as W [t, k, t - k, t * k] = (W_1 + W_3) t + (W_2 - W_3 + W_4 diag(t)) k, and v PReLU(h) with
     slopes s as (v * (1 - s)) max(h, 0) + (v * s) h, whose gradients are matrix products.
-
-    Args:
-        seed: Seed of the initial weights.
-        dim: Units of the hidden layer.
     """
 
     def __init__(
@@ -187,7 +183,6 @@ class TargetQueries(keras.layers.Layer):
         <A key, B target> / sqrt(head_dim) = <key, query> with query = A' B target / sqrt(head_dim)
 
     Args:
-        seed: Seed of the initial weights.
         num_heads: Number of heads; A and B project to ceil(dim / num_heads) columns.
         identity: Whether A and B start as the identity (of one head), so that the first scores are
             inner products of item and target; else Glorot normal.

@@ -23,14 +23,10 @@ class SequenceModelConfig:
     Attributes:
         model_type: "sim", "dien", "din", or "no_history", which sees user and target only.
         user_features: Names of the user's features, one table each; may be empty.
-        user_cardinalities: Rows of these tables.
         item_features: Names of the features of target and histories, one table each. The first
             one's id 0 is padding; the last one is the category of hard search.
-        item_cardinalities: Rows of these tables.
-        embedding_dim: Columns of every table.
         long_seq_length: Positions of the long history ("sim"); 1 to `history_length` - 1.
         stage_one_mlp_dims: Hidden layers after the soft search ("sim").
-        stage_two_mlp_dims: Hidden layers of the model itself.
         aux_mlp_dims: Hidden layers of the auxiliary loss ("sim", "dien").
         top_k: Items of the long history that the search selects at most ("sim").
         gsu: The search ("sim"): "soft" by a trained inner product, or "hard" by category.

@@ -35,7 +35,6 @@ class InterestEvolution(keras.layers.Layer):
         dim: Width of an item's vector, and of the states.
         aux_dims: Hidden layers of the auxiliary classifier of [h_t, e_{t+1}], sigmoid units as in
             the authors' code.
-        seed: Seed of the initial weights.
     """
 
     def __init__(

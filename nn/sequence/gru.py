@@ -80,7 +80,7 @@ class _Backward:
     def __init__(self, gates: Sequence[_Gate], dim: int):
         self._of_state = [gate.kernel[dim:] for gate in gates]
         self._of_x = tf.concat([gate.kernel[:dim] for gate in gates], axis=1)
-        self._parts: list[list[tf.Tensor]] = [[], [], [], []]
+        self._parts: list[tuple[tf.Tensor, ...]] = []  # of the weights' gradients, by step
 
     def step(self, d_state: tf.Tensor, kept: _Step):
         """Returns the gradients of the state before a step, of its x and of its scale."""
@@ -92,17 +92,14 @@ class _Backward:
         z_reset = tf.raw_ops.SigmoidGrad(y=kept.reset, dy=d_reset_state * kept.state)
         z_update = tf.raw_ops.SigmoidGrad(y=kept.update, dy=d_gain * kept.scale)
         z = tf.concat([z_reset, z_update, z_candidate], axis=1)
-        for parts, part in zip(
-            self._parts,
-            [
+        self._parts.append(
+            (
                 tf.matmul(kept.inputs, z_reset, transpose_a=True),
                 tf.matmul(kept.inputs, z_update, transpose_a=True),
                 tf.matmul(kept.reset_inputs, z_candidate, transpose_a=True),
                 sum_over_batch(z),
-            ],
-            strict=True,
-        ):
-            parts.append(part)
+            )
+        )
         d_before = [
             d_state - d_candidate,
             d_reset_state * kept.reset,
@@ -115,7 +112,7 @@ class _Backward:
 
     def of_weights(self) -> list[tf.Tensor]:
         """Returns the gradients of (kernel, bias) of each gate, summed in at least float32."""
-        *kernels, biases = (_sum(parts) for parts in self._parts)
+        *kernels, biases = map(_sum, zip(*self._parts, strict=True))
         biases = tf.split(biases, len(kernels))
         return [g for pair in zip(kernels, biases, strict=True) for g in pair]
 

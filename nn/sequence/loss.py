@@ -30,9 +30,7 @@ def sequence_loss(model, batch, training: bool = True) -> tuple[tf.Tensor, dict[
     """Returns the loss of a batch, and its terms by name: those that the model has.
 
     Args:
-        model: A `SequenceModel`.
         batch: Inputs, labels [batch, 1] and weights [batch, 1] float32.
-        training: Whether to drop units out.
     """
     outputs = model.forward(batch.inputs, training=training)
     labels, weights = (tf.cast(x, outputs.logits.dtype) for x in (batch.labels, batch.weights))

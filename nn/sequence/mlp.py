@@ -76,7 +76,6 @@ class Classifier(keras.layers.Layer):
 
     Args:
         dims: Sizes of the hidden layers; may be empty.
-        seed: Seed of the initial weights.
         activation: "prelu" or "sigmoid".
         dropout: (rate, seed) of the hidden layers, in training; None: no dropout.
     """

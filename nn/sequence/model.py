@@ -112,7 +112,6 @@ class SequenceModel(StatefulDropoutModel):
             inputs: `user` and `target`, a [batch, 1] integer tensor for each feature; `positive`, a
                 [batch, history_length] one for each of the item's features, right-aligned, with 0
                 in front. `negative` is not read.
-            training: Whether to drop units out.
 
         Returns:
             Logits of a click, [batch, 1] float32.
@@ -125,7 +124,6 @@ class SequenceModel(StatefulDropoutModel):
         Args:
             inputs: As `call` gets them, and `negative`, shaped like `positive`, if the model has an
                 auxiliary loss ("sim" and "dien").
-            training: Whether to drop units out.
         """
         return self._forward(inputs, training, for_losses=True)
 

@@ -63,7 +63,6 @@ class LongHistory(keras.layers.Layer):
     Args:
         gsu: "soft" or "hard".
         top_k: Items to select.
-        seed: Seed of the initial weights.
     """
 
     def __init__(self, gsu: str, top_k: int, *, seed: int, name: str, dtype: str = "float32"):

@@ -21,8 +21,7 @@ class AccumulatingTrainer(Trainer):
         args, kwargs: see `Trainer`.
         num_parts: parts of a batch: consecutive samples, in sizes as equal as possible. Batches are
             nested tensors of equal first dimension.
-        make_batch: makes a batch from an element of the iterator, in the graph; None: the element
-            is the batch.
+        make_batch: makes a batch from an element of the iterator, in the graph; None: it is one.
     """
 
     def __init__(

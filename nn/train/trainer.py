@@ -15,12 +15,10 @@ class TrainingProgress(NamedTuple):
     """Progress of a training since the previous report.
 
     Attributes:
-        step: number of steps done.
         loss: mean loss of the steps since the previous report; NaN without any.
         loss_terms: means of the terms of the loss over the same steps.
         first_bad_step: number (from 1) of the first step with a non-finite loss; 0: none.
         skipped_steps: number of steps that were not applied: gradients overflowed (loss scaling).
-        learning_rate: learning rate of the last step.
         loss_scale: factor on the loss of the next step.
     """
 
@@ -40,7 +38,6 @@ class Trainer:
     accumulated in variables on the device; only `progress()` reads them, and only it waits.
 
     Args:
-        model: the model.
         loss: `loss(model, batch) -> (scalar, {name: scalar})`: the loss, whose mean over ranks is
             minimized, and its terms.
         groups: optimizers and their schedules; together they move all trained variables.

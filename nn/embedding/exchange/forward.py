@@ -31,10 +31,7 @@ class RankTables:
 
     Attributes:
         groups: For each of this rank's groups its variable, or a layer of a custom class.
-        row_wise: Exchanges of row-sliced tables.
-        name: Prefix of the names of the collectives.
         dp_input: Whether a call gets this rank's samples (otherwise all ranks').
-        dtype: Dtype of the vectors.
     """
 
     plan: Plan

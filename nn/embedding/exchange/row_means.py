@@ -14,7 +14,6 @@ class RowMeans:
 
     Args:
         variables: For each of this rank's groups its variable, None for other layers.
-        name: Name of the collective.
     """
 
     def __init__(self, world, plan: Plan, variables: Sequence, name: str):

@@ -20,9 +20,6 @@ class RowWise:
     bits: float16 would overflow, bfloat16 would keep 8 bits of the sum.
 
     Args:
-        exchange: The exchange of rows.
-        plan: The sharding plan.
-        tables: Numbers of the tables.
         variable: This rank's rows of all of them, [rows, dim].
     """
 

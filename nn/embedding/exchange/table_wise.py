@@ -42,7 +42,6 @@ class RowExchange:
     """Exchange of rows between ranks; the gradient sends their gradients back.
 
     Attributes:
-        world: The ranks.
         comm_dtype: Dtype of exchanged rows; None: that of the rows.
         gradient_anchor: An empty variable that is trained on every rank, so that TensorFlow
             computes the gradient, which the other ranks wait for, on ranks without rows; None: no
@@ -59,7 +58,6 @@ class RowExchange:
         Args:
             rows: [n, width], those for rank 0 first.
             sizes: int32 [world size], rows for each rank.
-            name: Name of the collective.
             grad_dtype: Dtype of exchanged gradients; None: that of the exchanged rows, but bfloat16
                 for float32 rows in float16: gradients are means over a batch, and float16 ends at
                 6e-8.
@@ -88,12 +86,7 @@ class RowExchange:
 
 
 class TableWise:
-    """Exchange for tables of which one rank holds all rows (of some columns).
-
-    Args:
-        exchange: The exchange of vectors.
-        requests: Lookups of each rank.
-    """
+    """Exchange for tables of which one rank holds all rows (of some columns)."""
 
     def __init__(self, exchange: RowExchange, requests: Sequence[Requests]):
         self._exchange, self._world = exchange, exchange.world
@@ -164,8 +157,6 @@ class TableWise:
         Args:
             pooled: [global batch, width of this rank's pooled lookups]; None without any.
             batch_sizes: int32 [world size], samples of each rank.
-            dtype: Dtype of the vectors.
-            name: Prefix of the collective's name.
 
         Returns:
             [units, granularity], by rank, then by sample; None if no rank has pooled lookups.
@@ -237,8 +228,6 @@ class TableWise:
                 and the ids per sample, int32 [global batch].
             batch_sizes: int32 [world size], samples of each rank.
             counts: Number of this rank's ids of each feature.
-            dtype: Dtype of the vectors.
-            name: Prefix of the collective's name.
 
         Returns:
             Vectors [n, dim] of each feature.

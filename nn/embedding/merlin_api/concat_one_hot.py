@@ -14,7 +14,6 @@ class ConcatOneHotEmbedding(keras.layers.Layer):
 
     Args:
         feature_sizes: rows of each feature's table.
-        embedding_width: width of all tables.
         **kwargs: of `keras.layers.Layer`; `dtype` is float32 by default.
 
     Attributes:

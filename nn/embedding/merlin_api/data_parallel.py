@@ -177,8 +177,7 @@ def DistributedOptimizer(
     drift apart.
 
     Args:
-        optimizer: returned itself, with its class extended; on one process as it is, but for
-            `global_clipnorm`. It must not have state yet.
+        optimizer: returned itself, with its class extended. It must not have state yet.
         name, average_aggregated_gradients: accepted and without effect.
         backward_passes_per_step: 1.
         **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
@@ -231,7 +230,6 @@ def broadcast_variables(model_vars, root_rank: int = 0) -> None:
         model_vars: Variables, the copies among them in the same order on every rank. State of a
             plain optimizer for a rank's own tables is not marked: leave it out, or use
             `DistributedOptimizer`.
-        root_rank: The rank.
 
     Raises:
         ValueError: No such rank, or (in eager mode) ranks with different variables.
@@ -256,13 +254,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     Layers without weights before their first call take their first step with each rank's initial
     values: build the model, or give every rank the same seed. Each rank's own variables are left
-    alone: to resume from a checkpoint, load it on every rank.
-
-    Args:
-        root_rank: whose values.
-        device: accepted and without effect.
-        local_variables: a variable or several to leave alone in addition to the marked ones; the
-            attribute is the set of their references.
+        alone:
+    to resume from a checkpoint, load it on every rank. `device` is accepted and without effect.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables=None):

@@ -17,8 +17,8 @@ class IntegerLookup(keras.layers.Layer):
     """Maps integer keys to 1, 2, ... in the order in which they are first seen.
 
     Every call, in evaluation too, gives an index to keys that it has not seen, until `max_tokens`
-    are known; the keys beyond, and the key -1, are 0. A table for its output needs
-    `max_tokens + 1` rows.
+    are known; the keys beyond, and the key -1, are 0. A table for its output needs `max_tokens + 1`
+    rows.
 
     The vocabulary is in variables, which are saved, loaded and broadcast as a model's weights are;
     a hash table, rebuilt after they were loaded, answers the calls. Ranks that see different keys
@@ -27,9 +27,7 @@ class IntegerLookup(keras.layers.Layer):
 
     Args:
         max_tokens: keys to know. Memory: 8 bytes each, and about 40 more once it is known.
-        use_gpu: accepted and logged: the vocabulary is in host memory, where TensorFlow has hash
-            tables.
-        **kwargs: of `keras.layers.Layer`.
+        use_gpu: accepted and logged: TensorFlow has hash tables in host memory only.
 
     Raises:
         ValueError: `max_tokens` below 1, or keys that are not integers.

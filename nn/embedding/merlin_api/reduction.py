@@ -20,13 +20,11 @@ class Reduction:
         device_dense, device_sparse, num_groups, groups: accepted and without effect.
         compression: object with `compress(tensor) -> (tensor, context)` and `decompress(tensor,
             context)` for dense gradients, e.g. `hvd.Compression.fp16`.
-        sparse_as_dense: average `tf.IndexedSlices` of replicated tables as dense tensors. False is
-            Horovod's default and trains as one rank does; Merlin's distributed-embeddings always
-            uses True. The two differ for optimizers that skip rows without a gradient, such as the
-            legacy Keras SGD with momentum.
+        sparse_as_dense: average `tf.IndexedSlices` of replicated tables as dense tensors, as
+            Merlin's distributed-embeddings always does. Results differ for optimizers that skip
+            rows without a gradient, such as the legacy Keras SGD with momentum.
         op: `hvd.Average` (None) or `hvd.Sum`. With the sum also set `scale_local_gradients=False`.
-        gradient_predivide_factor: gradients are divided by it before the sum and by size / it
-            after.
+        gradient_predivide_factor: gradients are divided by it before the sum, by size / it after.
         process_set: all ranks, Horovod's default; no other.
         scale_local_gradients: divide the gradients of a rank's own variables by the number of
             ranks.

@@ -35,7 +35,6 @@ class Workload:
         scratch_bytes_per_element: Temporary memory of an update per element of a table: 8 for an
             Adam that moves all rows; others need it for the rows of a batch only.
         exchange_itemsize: Bytes per element of an exchanged vector.
-        id_itemsize: Bytes per exchanged id.
         dp_input: Whether ids are exchanged, see `nn.embedding.layer.DistributedEmbedding`.
         hardware: Bandwidths that weigh lookups against exchange.
 

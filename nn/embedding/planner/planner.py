@@ -34,17 +34,13 @@ def plan(
       - `memory_balanced`: by size, in zigzag order over ranks;
       - `memory_optimized`: by size, each to the rank with the fewest bytes;
       - `cost`: by estimated time and memory (search.py);
-      - `auto`: `cost` where its objective (`estimators.Objective`) is less than that of
-        `memory_balanced`, else the latter.
+      - `auto`: `cost` or `memory_balanced`, whichever has the lower `estimators.Objective`.
 
     On one rank every table is table-parallel. Within a memory limit, `cost` and `auto` choose the
     kind of sharding themselves (solve.py). Thresholds and the first three strategies are those of
     NVIDIA Merlin distributed-embeddings.
 
     Args:
-        workload: Tables, features and ranks, and what a training step does with them.
-        limits: Thresholds and memory.
-        strategy: One of STRATEGIES.
         budget: Memory of a rank, instead of that of `limits`. With `only_to_fit` it shapes the plan
             only where the plan without it does not fit.
 

@@ -56,7 +56,6 @@ def report(
     """Returns a plan as text.
 
     Args:
-        plan: The plan.
         max_ranks: Ranks to show at most; totals and imbalance include all.
         ranks_per_machine: Consecutive ranks that share a machine, of which the last may have fewer;
             None: one machine has all.

@@ -41,11 +41,7 @@ def place_by_cost(
     lookups per byte go to host memory, no more of them than needed.
 
     Args:
-        objective: The objective to minimize.
-        tables: Numbers of the tables to place.
         base_counts: Column slices of each table, before memory requires more.
-        memory: Memory of a rank.
-        use_host: Whether slices may go to host memory.
         quick: Whether to return the first placement that fits.
     """
     workload, device_limit = objective.workload, memory.limit[DEVICE]

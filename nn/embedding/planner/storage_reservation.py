@@ -38,17 +38,13 @@ class MemoryBudget:
     """Memory of a rank; None for memory without a limit.
 
     Attributes:
-        device_bytes: Device memory, part of which is reserved.
+        device_bytes: Device memory, of which the share `reserved_fraction` is not for tables.
         host_bytes: Host memory for tables that do not fit the device.
         source: Origin of `device_bytes`.
         dense_bytes: Weights, gradients and optimizer state that are not of tables.
         only_to_fit: Whether memory shapes the plan only where the plan without limits does not fit;
             the reserve then also covers what a step needs. False: within a limit, tables are also
             cut where that evens out the ranks.
-        reserved_fraction: Share of `device_bytes` that is not for tables, see RESERVED_FRACTION.
-
-    Raises:
-        ValueError: A negative number of bytes, or a fraction that is not in [0, 1).
     """
 
     device_bytes: int | None = None

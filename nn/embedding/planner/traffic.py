@@ -7,7 +7,6 @@ collective), the one number by which float16 skips a step, and the float32 in wh
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from nn.embedding.planner.sharding_plan import Plan
 from nn.embedding.planner.types import DATA_PARALLEL, ROW_SLICED_ID_BYTES, WHOLE_TABLE_ELEMENTS
@@ -30,7 +29,6 @@ class BatchSizes:
     """Numbers of samples and ids in one global batch.
 
     Attributes:
-        samples: Samples of each rank.
         ids: For each rank and feature, the ids of the rank's samples.
         ragged: For each feature, whether its samples differ in their number of ids.
         distinct: For each row-sliced table, [rank][owner]: distinct ids of the rank in the owner's
@@ -49,7 +47,6 @@ def expected_batch(plan: Plan, ragged: Sequence[int] = ()) -> BatchSizes:
     """Estimates a batch without data, with uniform ids: no distribution has more distinct ones.
 
     Args:
-        plan: The plan.
         ragged: Features whose samples differ in their number of ids.
     """
     w = plan.workload
@@ -110,13 +107,6 @@ class RankTraffic:
         return max(sum(self.sent_between.values()), sum(self.received_between.values()))
 
 
-class _Message(NamedTuple):
-    kind: str
-    sender: int
-    receiver: int
-    size_bytes: float
-
-
 def traffic(
     plan: Plan,
     batch: BatchSizes | None = None,
@@ -131,7 +121,6 @@ def traffic(
     out of each of n ranks, and 2 (m - 1) / m out of each of m machines, shared evenly by its ranks.
 
     Args:
-        plan: The plan.
         batch: Numbers of ids; None: `expected_batch(plan)`.
         ranks_per_machine: Consecutive ranks that share a machine; None: all.
         dense_bytes: Gradients of all weights that are not in tables.
@@ -144,13 +133,12 @@ def traffic(
     ranks = [RankTraffic(*(dict.fromkeys(KINDS, 0.0) for _ in range(4))) for _ in range(size)]
     if size == 1:
         return ranks
-    for kind, sender, receiver, size_bytes in _all_to_all(plan, batch):
-        if sender // per_machine == receiver // per_machine:
-            ranks[sender].sent_within[kind] += size_bytes
-            ranks[receiver].received_within[kind] += size_bytes
-        else:
-            ranks[sender].sent_between[kind] += size_bytes
-            ranks[receiver].received_between[kind] += size_bytes
+    for rank, owner, sizes in _all_to_all(plan, batch):
+        place = "within" if rank // per_machine == owner // per_machine else "between"
+        for kind, size_bytes in zip((IDS, VECTORS, GRADIENTS), sizes, strict=True):
+            sender, receiver = (owner, rank) if kind == VECTORS else (rank, owner)
+            getattr(ranks[sender], f"sent_{place}")[kind] += size_bytes
+            getattr(ranks[receiver], f"received_{place}")[kind] += size_bytes
     num_machines = -(-size // per_machine)
     sums = {COPIES: _copied_tables(plan, batch), DENSE: (dense_bytes, 0.0)}
     for rank, rank_traffic in enumerate(ranks):
@@ -165,62 +153,34 @@ def traffic(
     return ranks
 
 
-def _all_to_all(plan: Plan, batch: BatchSizes) -> Iterator[_Message]:
-    """Messages between different ranks."""
-    for owner in range(plan.world_size):
-        columns: dict[int, int] = {}  # of each feature, in all of its lookups here
-        lookups: dict[int, int] = {}
-        for shard in plan.table_shards[owner]:
-            for f in plan.workload.features_of[shard.table]:
-                columns[f] = columns.get(f, 0) + shard.columns
-                lookups[f] = lookups.get(f, 0) + 1
+def _all_to_all(
+    plan: Plan, batch: BatchSizes
+) -> Iterator[tuple[int, int, tuple[float, float, float]]]:
+    """Yields (rank of samples, rank that owns tables, bytes of ids, vectors and gradients)."""
+    w = plan.workload
+    tables = [{s.table for s in shards} & set(batch.touched) for shards in plan.table_shards]
+    for owner, shards in enumerate(plan.table_shards):
+        lookups = [(f, s.columns) for s in shards for f in w.features_of[s.table]]
         for rank in range(plan.world_size):
             if rank == owner:
                 continue
-            if lookups:
-                yield from _table_parallel(plan, batch, rank, owner, lookups, columns)
-                yield from _row_means(plan, batch, rank, owner)
-            yield from _row_sliced(plan, batch, rank, owner)
-
-
-def _table_parallel(
-    plan: Plan,
-    batch: BatchSizes,
-    rank: int,
-    owner: int,
-    lookups: dict[int, int],
-    columns: dict[int, int],
-) -> Iterator[_Message]:
-    w = plan.workload
-    if w.dp_input:
-        ids = sum(count * batch.ids[rank][f] for f, count in lookups.items())
-        ragged = sum(count for f, count in lookups.items() if batch.ragged[f])
-        lengths = batch.samples[rank] * ragged * _LENGTH_BYTES
-        yield _Message(IDS, rank, owner, ids * w.id_itemsize + lengths)
-    elements = sum(
-        width * (batch.samples[rank] if plan.features[f].combined else batch.ids[rank][f])
-        for f, width in columns.items()
-    )
-    yield _Message(VECTORS, owner, rank, elements * w.exchange_itemsize)
-    yield _Message(GRADIENTS, rank, owner, elements * w.exchange_itemsize)
-
-
-def _row_sliced(plan: Plan, batch: BatchSizes, rank: int, owner: int) -> Iterator[_Message]:
-    for t in plan.row_sliced_tables:
-        ids = batch.distinct[t][rank][owner]
-        rows = ids * plan.tables[t].dim * plan.workload.exchange_itemsize
-        yield _Message(IDS, rank, owner, ids * ROW_SLICED_ID_BYTES)
-        yield _Message(VECTORS, owner, rank, rows)
-        sums = ids * plan.tables[t].dim * max(_SUM_BYTES, plan.tables[t].itemsize)
-        yield _Message(GRADIENTS, rank, owner, sums)
-
-
-def _row_means(plan: Plan, batch: BatchSizes, rank: int, owner: int) -> Iterator[_Message]:
-    if not plan.workload.state_bytes_per_row:
-        return
-    sent, owned = ({s.table for s in plan.table_shards[r]} for r in (rank, owner))
-    for t in sent & owned & set(batch.touched):
-        yield _Message(GRADIENTS, rank, owner, batch.touched[t] * _SUM_BYTES)
+            ids = vectors = 0.0
+            for f, columns in lookups:
+                num_ids, samples = batch.ids[rank][f], batch.samples[rank]
+                if w.dp_input:
+                    ids += num_ids * w.id_itemsize + batch.ragged[f] * samples * _LENGTH_BYTES
+                num_vectors = samples if plan.features[f].combined else num_ids
+                vectors += num_vectors * columns * w.exchange_itemsize
+            gradients = vectors
+            if lookups and w.state_bytes_per_row:  # row means of row-wise Adagrad
+                shared = tables[rank] & tables[owner]
+                gradients += sum(batch.touched[t] for t in shared) * _SUM_BYTES
+            for t in plan.row_sliced_tables:
+                num_ids, table = batch.distinct[t][rank][owner], plan.tables[t]
+                ids += num_ids * ROW_SLICED_ID_BYTES
+                vectors += num_ids * table.dim * w.exchange_itemsize
+                gradients += num_ids * table.dim * max(_SUM_BYTES, table.itemsize)
+            yield rank, owner, (ids, vectors, gradients)
 
 
 def _copied_tables(plan: Plan, batch: BatchSizes) -> tuple[float, float]:
