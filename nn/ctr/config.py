@@ -14,8 +14,7 @@ class CTRConfig:
             dot interaction.
         num_numerical: numerical features; with 0 there is no bottom MLP.
         top_mlp_dims: layer sizes of the top MLP; the last one is 1.
-        interaction: "dot_custom", "dot_tensorflow", "dot_split" (`nn.layers.interaction`) or
-            "cross".
+        interaction: "cross" or an implementation of `nn.layers.interaction.DotInteraction`.
         cross_layer_projection_dim: rank of the cross layers ("cross").
 
     Raises:

@@ -305,11 +305,7 @@ class DistributedEmbedding(keras.layers.Layer):
         ]
 
     def get_weights(self, all_ranks: bool = False) -> list[np.ndarray]:
-        """Returns whole tables, in their order; collective.
-
-        Args:
-            all_ranks: Whether every rank gets them; else rank 0 only, and the others [].
-        """
+        """Returns whole tables, on rank 0 or on all, [] on the others; collective."""
         wanted, arrays = all_ranks or self.world.is_chief, []
         for weight in self.table_weights():
             table = np.empty(weight.shape, weight.dtype) if wanted else None

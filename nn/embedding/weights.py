@@ -129,9 +129,8 @@ class TableWeight:
         for shard in sources:
             begin, end = _overlap(shard, first, last)
             size = _size(shard, first, last)
-            values[begin - first : end - first, shard.column_start : shard.column_end] = flat[
-                position : position + size
-            ].reshape(end - begin, shard.columns)
+            part = flat[position : position + size].reshape(end - begin, shard.columns)
+            values[begin - first : end - first, shard.column_start : shard.column_end] = part
             position += size
         return values
 
@@ -192,13 +191,7 @@ class TableUniform(keras.initializers.Initializer):
         self.table = table
 
     def __call__(self, shape, dtype=tf.float32, partition_shape=None, partition_offset=(0, 0)):
-        """Draws whole rows.
-
-        Args:
-            shape: [rows, dim] of the table.
-            partition_shape: Shape of the part to draw; None: all rows.
-            partition_offset: Its first row, a multiple of BLOCK_ROWS, and column 0.
-        """
+        """Draws rows; `partition_offset` is a multiple of BLOCK_ROWS, and column 0."""
         rows, dim = partition_shape or shape
         limit = np.sqrt(1.0 / shape[0])
         seed, first = derive_seed(self.seed, self.table), partition_offset[0] // BLOCK_ROWS

@@ -124,15 +124,9 @@ class MLP(keras.layers.Layer):
         dtype: str = "float32",
     ):
         super().__init__(name=name, dtype=dtype)
-        last = len(dims) - 1
+        common, last = {"seed": derive_seed(seed, name), "dtype": dtype}, len(dims) - 1
         self.stack = [
-            Dense(
-                dim,
-                seed=derive_seed(seed, name),
-                name=f"dense_{i}",
-                relu=not (linear_output and i == last),
-                dtype=dtype,
-            )
+            Dense(dim, name=f"dense_{i}", relu=not (linear_output and i == last), **common)
             for i, dim in enumerate(dims)
         ]
 

@@ -282,9 +282,6 @@ class BinnedMetrics(_Metrics):
     negative in one bin count half. So |auc - exact| <= 1/2 sum_b P_b N_b / (P N), which is returned
     as auc_error_bound; it falls as 1 / num_bins, and slower where the probabilities crowd into few
     bins. The log loss is exact.
-
-    Args:
-        num_bins: number of bins, at least 2.
     """
 
     def __init__(self, num_bins: int, world: World = World()):

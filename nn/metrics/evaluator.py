@@ -14,11 +14,7 @@ from runtime.logs import plots
 
 
 class Scorer:
-    """Forward pass as one compiled function, apart from the loop that feeds it.
-
-    Args:
-        model: `model(inputs) -> logits [batch, 1]`.
-    """
+    """Forward pass of `model(inputs) -> logits [batch, 1]` as compiled functions."""
 
     def __init__(self, model: Any):
         self.model = model

@@ -89,21 +89,11 @@ class Tower(keras.layers.Layer):
         self.kernels, self.biases = [], []
         for i, (fan_in, fan_out) in enumerate(pairwise(self.widths)):
             name = f"dense_{i}"
-            glorot, of_bias = math.sqrt(6 / (fan_in + fan_out)), math.sqrt(1 / fan_in)
-            self.kernels.append(
-                self.add_weight(
-                    name=f"{name}/kernel",
-                    shape=[fan_in, fan_out],
-                    initializer=uniform(glorot, self.seed, name, "kernel"),
-                )
-            )
-            self.biases.append(
-                self.add_weight(
-                    name=f"{name}/bias",
-                    shape=[fan_out],
-                    initializer=uniform(of_bias, self.seed, name, "bias"),
-                )
-            )
+            glorot = uniform(math.sqrt(6 / (fan_in + fan_out)), self.seed, name, "kernel")
+            of_bias = uniform(math.sqrt(1 / fan_in), self.seed, name, "bias")
+            kernel = self.add_weight(f"{name}/kernel", [fan_in, fan_out], initializer=glorot)
+            self.kernels.append(kernel)
+            self.biases.append(self.add_weight(f"{name}/bias", [fan_out], initializer=of_bias))
         super().build(input_shape)
 
     def call(self, users, items, user_of_row, item_of_row, step=None) -> tf.Tensor:

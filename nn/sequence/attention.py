@@ -211,9 +211,7 @@ class TargetQueries(keras.layers.Layer):
         self.head_dim = -(-dim // self.num_heads)
         self.of_keys, self.of_query = (
             self.add_weight(
-                name=name,
-                shape=[dim, self.num_heads * self.head_dim],
-                initializer=initializer,
+                name=name, shape=[dim, self.num_heads * self.head_dim], initializer=initializer
             )
             for name, initializer in zip(("keys", "query"), self.initializers, strict=True)
         )

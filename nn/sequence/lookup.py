@@ -75,15 +75,14 @@ def arrange(
     target, long, short, negatives = (
         _side_by_side_vectors(pieces[part::4], count, dim) for part, count in enumerate(counts)
     )
-    long_mask, short_mask = mask[:, :num_long], mask[:, num_long:]
     return Vectors(
         user=user,
         target=tf.squeeze(target, axis=1),
         long=long,
         short=short,
         negatives=negatives if num_negatives else None,
-        long_mask=long_mask,
-        short_mask=short_mask,
+        long_mask=mask[:, :num_long],
+        short_mask=mask[:, num_long:],
     )
 
 

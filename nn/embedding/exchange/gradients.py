@@ -32,10 +32,7 @@ def sum_rows(values: tf.Tensor, position: tf.Tensor, count: tf.Tensor) -> tf.Ten
         return tf.cast(tf.math.unsorted_segment_sum(wide, position, count), values.dtype)
     # The gradient of a lookup that adds rows up: the same bits in half the time on a CPU.
     total = tf.raw_ops.SparseSegmentSumGrad(
-        grad=wide,
-        indices=position,
-        segment_ids=tf.range(tf.size(position)),
-        output_dim0=count,
+        grad=wide, indices=position, segment_ids=tf.range(tf.size(position)), output_dim0=count
     )
     return tf.cast(total, values.dtype)
 

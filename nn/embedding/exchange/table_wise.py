@@ -143,10 +143,7 @@ class TableWise:
         if self._own.fixed:
             fixed = tf.reshape(tf.concat(runs[:: count + 1], axis=0), [-1, num_ids])
         ragged = [
-            Ids(
-                tf.concat(runs[1 + i :: count + 1], axis=0),
-                tf.concat(lengths[i::count], axis=0),
-            )
+            Ids(tf.concat(runs[1 + i :: count + 1], axis=0), tf.concat(lengths[i::count], axis=0))
             for i in range(count)
         ]
         return fixed, ragged, batch_sizes

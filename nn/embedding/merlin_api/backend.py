@@ -27,9 +27,8 @@ class MerlinEmbedding(keras.layers.Layer):
 
     Args:
         tables: `nn.embedding.Embedding` layers; Merlin's are created with their arguments.
-        options: arguments of Merlin's layer without None: thresholds, and the strategy ("auto" and
-            "cost" become "memory_balanced").
-        dp_input: see `DistributedEmbedding`.
+        options: arguments of Merlin's layer without None; the strategies "auto" and "cost" become
+            "memory_balanced".
 
     Raises:
         ValueError: the library is not installed, or does not take an option.

@@ -33,9 +33,7 @@ class ConcatOneHotEmbedding(keras.layers.Layer):
         self.embedding_width = embedding_width
         bounds = np.cumsum([0, *sizes])
         self.params = self.add_weight(
-            name="params",
-            shape=[bounds[-1], embedding_width],
-            experimental_autocast=False,
+            name="params", shape=[bounds[-1], embedding_width], experimental_autocast=False
         )
         self.offsets = tf.constant(bounds, tf.int32 if bounds[-1] < 2**31 else tf.int64)
 

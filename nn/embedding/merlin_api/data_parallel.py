@@ -28,7 +28,7 @@ class DistributedGradientTape(tf.GradientTape):
     Args:
         gradtape: The tape that records or will record; both share the recording.
         *args, **kwargs: Horovod's options, see `nn.embedding.merlin_api.reduction.Reduction`.
-        reduction: The reduction of an optimizer that checks by itself that gradients are reduced.
+        reduction: The reduction of an optimizer, which checks that gradients are reduced.
 
     Example:
         with tf.GradientTape() as tape:
@@ -38,11 +38,7 @@ class DistributedGradientTape(tf.GradientTape):
     """
 
     def __init__(
-        self,
-        gradtape: tf.GradientTape,
-        *args,
-        reduction: Reduction | None = None,
-        **kwargs,
+        self, gradtape: tf.GradientTape, *args, reduction: Reduction | None = None, **kwargs
     ):
         own = Reduction(*args, **kwargs) if reduction is None else reduction
         self.__dict__ = gradtape.__dict__

@@ -76,9 +76,7 @@ class IntegerLookup(keras.layers.Layer):
             known = self.table.lookup(tf.constant([OUT_OF_VOCABULARY], tf.int64))[0]
             tf.cond(known == self.fingerprint, self.table.size, self._build_table)
             indices = tf.cond(
-                self.size < self.capacity,
-                lambda: self._insert(unique),
-                lambda: self._known(unique),
+                self.size < self.capacity, lambda: self._insert(unique), lambda: self._known(unique)
             )
             return tf.reshape(tf.gather(indices, position), tf.shape(inputs))
 

@@ -18,7 +18,7 @@ class MemoryLimits:
         limit = self.limit[s.device]
         return limit is None or used + s.size_bytes - freed <= limit
 
-    def may_hold(self, slices: Sequence[Slice], world_size: int) -> bool:
+    def may_hold(self, slices: Sequence[Slice], world_size: int = 1) -> bool:
         """Returns True if the ranks together have room for all slices."""
         return all(
             limit is None
@@ -27,11 +27,7 @@ class MemoryLimits:
         )
 
     def holds(self, placement: Sequence[Sequence[Slice]]) -> bool:
-        return all(
-            limit is None or sum(s.size_bytes for s in slices if s.device == device) <= limit
-            for device, limit in self.limit.items()
-            for slices in placement
-        )
+        return all(map(self.may_hold, placement))
 
 
 def free_memory(

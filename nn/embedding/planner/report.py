@@ -21,19 +21,8 @@ _SHOWN_SHARDS = 24  # of one rank
 # a program gets less.
 _LINKS = (10, 100, 200, 2400)
 _HEADINGS = (
-    "rank",
-    "shards",
-    "rows",
-    "columns",
-    "weights",
-    "state",
-    "on device",
-    "on host",
-    "ids",
-    "vectors",
-    "gradients",
-    "all-reduce",
-    "work",
+    *("rank", "shards", "rows", "columns", "weights", "state", "on device", "on host"),
+    *("ids", "vectors", "gradients", "all-reduce", "work"),
 )
 
 

@@ -30,13 +30,12 @@ def solve_to_fit(workload: Workload, limits: Limits, strategy: str) -> Plan | No
     unlimited = replace(limits, device_memory_bytes=None, host_memory_bytes=None)
     plan = _place(workload, unlimited, strategy)
     assert plan is not None  # nothing limits it
-    for cost in plan.costs:
-        for used, limit in (
-            (cost.device_bytes, limits.device_memory_bytes),
-            (cost.host_bytes, limits.host_memory_bytes),
-        ):
-            if limit is not None and used > limit:
-                return None
+    for limit, sizes in (
+        (limits.device_memory_bytes, [cost.device_bytes for cost in plan.costs]),
+        (limits.host_memory_bytes, [cost.host_bytes for cost in plan.costs]),
+    ):
+        if limit is not None and max(sizes) > limit:
+            return None
     return plan
 
 

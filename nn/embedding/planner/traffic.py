@@ -15,13 +15,8 @@ _LENGTH_BYTES = 4  # int32
 # Row means, the touched rows of a replicated table, and gradients of row-sliced tables are float32.
 _SUM_BYTES = 4
 
-IDS, VECTORS, GRADIENTS, COPIES, DENSE = KINDS = (
-    "ids",
-    "vectors",
-    "gradients",
-    "copied tables",
-    "dense",
-)
+KINDS = ("ids", "vectors", "gradients", "copied tables", "dense")
+IDS, VECTORS, GRADIENTS, COPIES, DENSE = KINDS
 
 
 @dataclass(frozen=True)
