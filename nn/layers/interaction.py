@@ -119,21 +119,20 @@ class DotInteraction(keras.layers.Layer):
         if self.operation is not None:
             layout = "pairs" if bottom is None else "separate"
             return self.operation(embeddings, bottom, layout=layout)
-        if bottom is None:
-            columns = self._pairs(embeddings)
-        else:
+        features = embeddings
+        if bottom is not None:
             features = tf.concat([bottom[:, tf.newaxis, :], embeddings], axis=1)
-            columns = [bottom, *self._pairs(features)]
+        if self.implementation is DotImplementation.SPLIT:
+            columns = triangle_by_split(tf.matmul(features, features, transpose_b=True))
+        else:
+            columns = [pairwise_dots(features)]
+        if bottom is not None:
+            columns = [bottom, *columns]
         width = sum(part.shape[1] for part in columns)
         padding = padded_width(width) - width
         if padding:
             columns.append(tf.zeros([tf.shape(embeddings)[0], padding], embeddings.dtype))
         return tf.concat(columns, axis=1)
-
-    def _pairs(self, features: tf.Tensor) -> list[tf.Tensor]:
-        if self.implementation is DotImplementation.SPLIT:
-            return triangle_by_split(tf.matmul(features, features, transpose_b=True))
-        return [pairwise_dots(features)]
 
 
 def _check_shapes(layer: str, embeddings: tf.Tensor, bottom: tf.Tensor | None) -> None:

@@ -72,16 +72,24 @@ class Forward:
     @tf.autograph.experimental.do_not_convert
     def __call__(self, ids: Mapping[int, Ids], concatenate: bool):
         """Returns the outputs of all features, see `DistributedEmbedding.call`."""
-        plan, outputs = self._tables.plan, {}
-        name = unique_name(self._tables.name)
+        tables, own, exchange = self._tables, self._own, self._exchange
+        plan, world, outputs = tables.plan, tables.exchange.world, {}
+        name = unique_name(tables.name) if world.size > 1 else ""
         if any(plan.input_ids_list):
-            pooled, outputs, batch_size = self._look_up_table_wise(ids, name)
-            if concatenate and self._is_in_order:
-                return pooled
+            batch_size = next(iter(ids.values())).batch_size
+            if world.size > 1:
+                pooled, outputs = self._look_up_on_all_ranks(ids, batch_size, name)
+            else:
+                pooled, uncombined = self._look_up(own, *own.select(ids))
+                if concatenate and self._is_in_order:
+                    return pooled
+                outputs = _by_feature(own, None, uncombined)
+            if not tables.dp_input:
+                batch_size //= world.size
             if concatenate and self._is_one_gather:
-                return self._exchange.in_order(pooled, batch_size)
+                return exchange.in_order(pooled, batch_size)
             if pooled is not None:
-                outputs |= self._exchange.by_feature(pooled, batch_size)
+                outputs |= exchange.by_feature(pooled, batch_size)
         if plan.data_parallel_tables:
             requests = self._replicated
             pooled, uncombined = self._look_up(requests, *requests.select(ids))
@@ -92,26 +100,19 @@ class Forward:
             return ordered
         return tf.concat([_flat(f, output) for f, output in enumerate(ordered)], axis=1)
 
-    def _look_up_table_wise(self, ids, name: str):
+    def _look_up_on_all_ranks(self, ids, batch_size: tf.Tensor, name: str):
         """Looks up table-parallel tables.
 
         Returns:
-            (pooled vectors, see `TableWise.return_vectors`; uncombined vectors of each feature;
-            number of this rank's samples).
+            (pooled vectors, see `TableWise.return_vectors`; uncombined vectors of each feature).
         """
         tables, own, exchange = self._tables, self._own, self._exchange
-        world = tables.exchange.world
-        if world.size == 1:
-            pooled, uncombined = self._look_up(own, *own.select(ids))
-            outputs = _by_feature(own, None, uncombined)
-            return pooled, outputs, next(iter(ids.values())).batch_size
         if tables.dp_input:
             fixed, ragged, batch_sizes = exchange.send_ids(ids, name)
-            batch_size = next(iter(ids.values())).batch_size
         else:  # the ids of all ranks' samples, equally many of each
+            size = tables.exchange.world.size
             fixed, ragged = own.select(ids)
-            batch_size = next(iter(ids.values())).batch_size // world.size
-            batch_sizes = tf.fill([world.size], batch_size)
+            batch_sizes = tf.fill([size], batch_size // size)
         pooled, uncombined = self._look_up(own, fixed, ragged)
         pooled = exchange.return_vectors(pooled, batch_sizes, tables.dtype, name)
         lengths = [
@@ -123,7 +124,7 @@ class Forward:
         outputs = exchange.return_uncombined(
             list(zip(uncombined, lengths, strict=True)), batch_sizes, counts, tables.dtype, name
         )
-        return pooled, outputs, batch_size
+        return pooled, outputs
 
     def _look_up(self, requests: Requests, fixed, ragged):
         """Looks up ids in the variables of this rank.
