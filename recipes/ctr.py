@@ -14,7 +14,6 @@ from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
 
 if TYPE_CHECKING:
-
     from nn.ctr.config import CTRConfig
     from nn.embedding.planner import Plan
 

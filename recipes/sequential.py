@@ -194,9 +194,8 @@ def make_plan(
     from nn.sequence.config import embedding_tables, hotnesses
 
     shape = model_config(config, spec)
-    tables = embedding_tables(shape)
     use = from_flags.TableUse(
-        tables,
+        embedding_tables(shape),
         hotness=hotnesses(shape),
         has_wide_ids=max(shape.user_cardinalities + shape.item_cardinalities) > 2**31,
         is_pooled=False,
