@@ -120,8 +120,8 @@ def nvcc_version() -> str:
 
 
 def _nvcc() -> str:
-    if found := shutil.which("nvcc"):
-        return found
+    if compiler := shutil.which("nvcc"):
+        return compiler
     installed = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin/nvcc"
     if installed.exists():
         return str(installed)

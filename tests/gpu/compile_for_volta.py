@@ -108,7 +108,7 @@ def kernels(architecture: int) -> list[str]:
 
 def _usage(log: str) -> str:
     """Registers, stack and spills from ptxas' words, if there are any."""
-    found = [
+    matches = [
         re.search(pattern, log)
         for pattern in (
             r"Used (\d+) registers",
@@ -116,9 +116,9 @@ def _usage(log: str) -> str:
             r"(\d+) bytes spill stores",
         )
     ]
-    if not all(found):
+    if not all(matches):
         return "compiles (no report of registers)"
-    registers, stack, spills = (int(match[1]) for match in found)
+    registers, stack, spills = (int(match[1]) for match in matches)
     return f"{registers:3} registers, stack {stack}, spills {spills}"
 
 

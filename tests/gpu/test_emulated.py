@@ -290,8 +290,8 @@ def _barriers() -> list[tuple[str, int, int]]:
     """Which statement, and where it begins and ends in kernels.cuh."""
     source = (build.SOURCES / "cuda/kernels.cuh").read_text()
     # The definition of SyncTeam has barriers too, without which none is left.
-    found = _BARRIER.finditer(source, source.index("ForwardKernel("))
-    return [(match.group().strip(), *match.span()) for match in found]
+    matches = _BARRIER.finditer(source, source.index("ForwardKernel("))
+    return [(match.group().strip(), *match.span()) for match in matches]
 
 
 def test_every_barrier_of_the_kernels_is_needed(tmp_path):

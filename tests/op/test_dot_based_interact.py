@@ -69,11 +69,11 @@ def run(function, input, bottom, upstream, **options):
     return [tensor.numpy().astype(np.float64) for tensor in (output, *gradients)]
 
 
-def errors(found, expected):
+def errors(actual, expected):
     """The largest error of each, relative to its largest number."""
     return [
         np.abs(f - e).max(initial=0) / max(np.abs(e).max(initial=0), 1e-30)
-        for f, e in zip(found, expected, strict=True)
+        for f, e in zip(actual, expected, strict=True)
     ]
 
 
@@ -81,10 +81,10 @@ def errors(found, expected):
 def test_the_op_against_float64(batch):
     for features, dim in SIZES:
         tensors = make(min(batch, 3) if features * dim > 20_000 else batch, features, dim)
-        found = run(dot_based_interact, *tensors)
+        actual = run(dot_based_interact, *tensors)
         limits = errors(run(reference.dot_based_interact, *tensors), exact(*tensors))
         for error, limit, factor in zip(
-            errors(found, exact(*tensors)), limits, (2, 3, 3), strict=True
+            errors(actual, exact(*tensors)), limits, (2, 3, 3), strict=True
         ):
             assert error <= factor * limit + 3e-7, (features, dim, error, limit)
 
@@ -95,9 +95,9 @@ def test_low_precision_errs_no_more_than_the_plain_version(dtype):
         tensors = make(5, features, dim, dtype)
         expected = exact(*tensors)
         limits = errors(run(reference.dot_based_interact, *tensors), expected)
-        found = errors(run(dot_based_interact, *tensors), expected)
+        actual = errors(run(dot_based_interact, *tensors), expected)
         rounding = np.spacing(np.float16(1)) if dtype == "float16" else 2.0**-7
-        for error, limit, factor in zip(found, limits, (2, 3, 3), strict=True):
+        for error, limit, factor in zip(actual, limits, (2, 3, 3), strict=True):
             # Half a unit in the last place is what any result of this dtype may be off.
             assert error <= max(factor * limit, rounding / 2), (features, dim, error, limit)
 
@@ -128,9 +128,9 @@ def test_other_layouts_equal_the_plain_version(layout, dtype):
         limits = errors(
             run(reference.dot_based_interact, input, bottom, upstream, layout=layout), expected
         )
-        found = errors(run(dot_based_interact, input, bottom, upstream, layout=layout), expected)
+        actual = errors(run(dot_based_interact, input, bottom, upstream, layout=layout), expected)
         rounding = {"float32": 6e-7, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
-        for error, limit, factor in zip(found, limits, (2, 3, 3), strict=True):
+        for error, limit, factor in zip(actual, limits, (2, 3, 3), strict=True):
             assert error <= max(factor * limit, rounding)
 
 
@@ -154,9 +154,9 @@ def test_three_features_by_hand(function):
 
 def test_gradient_of_a_bottom_of_rank_3_has_rank_3():
     input, bottom, upstream = make(4, 3, 8)
-    found = run(dot_based_interact, input, bottom[:, tf.newaxis], upstream)
-    assert found[2].shape == (4, 1, 8)
-    np.testing.assert_array_equal(found[2][:, 0], upstream[:, :8])
+    actual = run(dot_based_interact, input, bottom[:, tf.newaxis], upstream)
+    assert actual[2].shape == (4, 1, 8)
+    np.testing.assert_array_equal(actual[2][:, 0], upstream[:, :8])
 
 
 @pytest.mark.parametrize("dtype", ["float32", *LOW_PRECISION])
@@ -168,11 +168,11 @@ def test_nan_and_inf_pass_through(dtype, bad):
         array[2, 1, 3] = bad
         with np.errstate(invalid="ignore"):
             expected = exact(tf.constant(array), bottom, upstream)
-        found = run(dot_based_interact, tf.constant(array), bottom, upstream)
-        for f, e in zip(found, expected, strict=True):
+        actual = run(dot_based_interact, tf.constant(array), bottom, upstream)
+        for f, e in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(np.isfinite(f), np.isfinite(e))
         untouched = run(dot_based_interact, clean, bottom, upstream)
-        for f, u in zip(found, untouched, strict=True):
+        for f, u in zip(actual, untouched, strict=True):
             np.testing.assert_array_equal(np.delete(f, 2, 0), np.delete(u, 2, 0))
 
 

@@ -150,9 +150,9 @@ def test_gradients_name_rows(combiner, ids, expected):
             output = tf.reduce_sum(layer(ids))
         return tape.gradient(output, layer.embeddings)
 
-    found = gradient()
-    assert isinstance(found, tf.IndexedSlices)
-    np.testing.assert_allclose(tf.convert_to_tensor(found), expected)
+    actual = gradient()
+    assert isinstance(actual, tf.IndexedSlices)
+    np.testing.assert_allclose(tf.convert_to_tensor(actual), expected)
 
 
 def test_initial_values_are_those_of_keras():

@@ -60,8 +60,8 @@ def test_odd_shapes(wrap, shape):
 def test_ragged_and_sparse_keys(wrap):
     call = wrap(lookup())
     assert call(tf.ragged.constant([[5, 6], [], [5]])).to_list() == [[1, 2], [], [1]]
-    found = call(tf.SparseTensor([[0, 3], [1, 0]], [6, 7], [2, 4]))
-    assert found.values.numpy().tolist() == [2, 3] and found.shape == [2, 4]
+    actual = call(tf.SparseTensor([[0, 3], [1, 0]], [6, 7], [2, 4]))
+    assert actual.values.numpy().tolist() == [2, 3] and actual.shape == [2, 4]
 
 
 def test_against_a_dictionary(wrap):

@@ -18,15 +18,17 @@ def added(positives, probabilities):
 
 def test_groups_by_hand():
     """Four rows in two groups: predicted (0.1 + 0.2) / 2 and (0.6 + 1) / 2, observed 1/2 and 1."""
-    found = added([0, 1, 1, 1], [0.1, 0.2, 0.6, 1.0]).reliability(2)
-    np.testing.assert_allclose(found.predicted, [0.15, 0.8])
-    np.testing.assert_allclose(found.observed, [0.5, 1.0])
-    np.testing.assert_array_equal(found.mass, [2, 2])
+    actual = added([0, 1, 1, 1], [0.1, 0.2, 0.6, 1.0]).reliability(2)
+    np.testing.assert_allclose(actual.predicted, [0.15, 0.8])
+    np.testing.assert_allclose(actual.observed, [0.5, 1.0])
+    np.testing.assert_array_equal(actual.mass, [2, 2])
 
 
 def test_equal_predictions_are_one_group():
-    found = added([0, 0, 0, 1], [0.0005] * 4).reliability()
-    np.testing.assert_allclose([*found.predicted, *found.observed, *found.mass], [0.0005, 0.25, 4])
+    actual = added([0, 0, 0, 1], [0.0005] * 4).reliability()
+    np.testing.assert_allclose(
+        [*actual.predicted, *actual.observed, *actual.mass], [0.0005, 0.25, 4]
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,8 +37,8 @@ def test_equal_predictions_are_one_group():
 )
 def test_bars_by_hand(probabilities, end, bars):
     """The first and the last row are negatives."""
-    found, shares = added([0, 1, 1, 0], probabilities).histogram(50)
-    assert found == end
+    actual, shares = added([0, 1, 1, 0], probabilities).histogram(50)
+    assert actual == end
     expected = np.zeros([2, 50])
     first, middle, last = bars
     if end == 1.0:
@@ -47,8 +49,8 @@ def test_bars_by_hand(probabilities, end, bars):
 
 
 def test_rows_beyond_the_range_are_in_the_last_bar():
-    found, shares = added([0] * 4999 + [1], [0.05] * 4999 + [0.9]).histogram(10)
-    assert found == 0.1
+    actual, shares = added([0] * 4999 + [1], [0.05] * 4999 + [0.9]).histogram(10)
+    assert actual == 0.1
     np.testing.assert_array_equal(shares[1], [0] * 9 + [1])
 
 
@@ -59,10 +61,10 @@ def test_metrics_fill_it(make):
     metrics.calibration = Calibration()
     logits = np.float32([0.0, np.log(3), np.log(3), -np.log(3), 9.0])
     metrics.update([0, 1, 1, 0, 1], logits, [1, 1, 1, 1, 0])
-    found = metrics.calibration.reliability(20)
-    np.testing.assert_allclose(found.predicted, [0.25, 0.5, 0.75], rtol=1e-6)
-    np.testing.assert_array_equal(found.observed, [0, 0, 1])
-    np.testing.assert_array_equal(found.mass, [1, 1, 2])
+    actual = metrics.calibration.reliability(20)
+    np.testing.assert_allclose(actual.predicted, [0.25, 0.5, 0.75], rtol=1e-6)
+    np.testing.assert_array_equal(actual.observed, [0, 0, 1])
+    np.testing.assert_array_equal(actual.mass, [1, 1, 2])
 
 
 @pytest.mark.parametrize("size", [2, 3])

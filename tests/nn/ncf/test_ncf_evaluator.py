@@ -118,11 +118,11 @@ def expected_metrics(series, k):
 def test_metrics_equal_a_slow_count(k):
     series = random_series(150, 12, 20, 1)
     evaluator = HitRateEvaluator(score_is_user, batches(series, 40), k)
-    found = dict(evaluator.evaluate())
+    actual = dict(evaluator.evaluate())
     expected = expected_metrics(series, k)
-    assert list(found) == list(expected)
-    assert found == pytest.approx(expected, rel=1e-6)
-    assert dict(evaluator.evaluate()) == found
+    assert list(actual) == list(expected)
+    assert actual == pytest.approx(expected, rel=1e-6)
+    assert dict(evaluator.evaluate()) == actual
     assert evaluator.note == (
         f"a series has 12 items, so hr@{k} is 1 for any model" if k >= 12 else ""
     )
@@ -138,18 +138,18 @@ def test_ranks_agree_with_one(size, num_series, tmp_path):
         dataset = batches(series, 40, world.rank, world.size)
         evaluator = HitRateEvaluator(score_is_user, dataset, 4, world)
         results = evaluator.evaluate()
-        found = dict([next(results)])  # all communication is over by now
+        actual = dict([next(results)])  # all communication is over by now
         calls = list(world.calls)
-        found |= dict(results)
-        evaluator.draw(tmp_path, found)
+        actual |= dict(results)
+        evaluator.draw(tmp_path, actual)
         assert world.calls == calls and not list(tmp_path.iterdir())
-        return found
+        return actual
 
     results = run_threads(size, run)
-    for found in results:
-        assert found["hr@4"] == expected["hr@4"] and found["ndcg@4"] == expected["ndcg@4"]
-        assert found["log_loss"] == pytest.approx(expected["log_loss"], rel=1e-12)
-    assert all(found == results[0] for found in results)
+    for actual in results:
+        assert actual["hr@4"] == expected["hr@4"] and actual["ndcg@4"] == expected["ndcg@4"]
+        assert actual["log_loss"] == pytest.approx(expected["log_loss"], rel=1e-12)
+    assert all(actual == results[0] for actual in results)
 
 
 def test_nothing_is_said_of_an_evaluation_that_was_stopped():

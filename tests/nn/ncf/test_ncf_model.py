@@ -164,11 +164,11 @@ def test_product_over_batch(monkeypatch, num_rows, dtype):
     monkeypatch.setattr(tower, "_BLOCK_ROWS", 4)
     rng = np.random.default_rng(0)
     x, y = (tf.cast(rng.normal(size=(num_rows, n)), dtype) for n in (3, 5))
-    found = product_over_batch(x, y)
-    assert found.dtype == dtype
+    actual = product_over_batch(x, y)
+    assert actual.dtype == dtype
     expected = tf.cast(x, "float64").numpy().T @ tf.cast(y, "float64").numpy()
     error = {"float64": 1e-13, "float32": 1e-5, "bfloat16": 0.03}[dtype]
-    np.testing.assert_allclose(tf.cast(found, "float64"), expected, atol=error)
+    np.testing.assert_allclose(tf.cast(actual, "float64"), expected, atol=error)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
@@ -183,16 +183,16 @@ def test_precision(dtype):
     bound = {"float32": 1e-5, "mixed_bfloat16": 0.03, "mixed_float16": 0.004}[dtype]
     assert error < bound
     assert dtype == "float32" or error > 0
-    found = []
+    actual = []
     for of in (exact, model):
         of.steps_seen.assign(1)
         with tf.GradientTape() as tape:
             total, _ = ncf_loss(of, batch)
         variables = [*of.dense_variables, *of.table_variables]
         gradients = tape.gradient(total, variables)
-        found.append([np.array(tf.convert_to_tensor(g), np.float64) for g in gradients])
+        actual.append([np.array(tf.convert_to_tensor(g), np.float64) for g in gradients])
     assert total.dtype == tf.float32
-    for variable, expected, got in zip(variables, *found, strict=True):
+    for variable, expected, got in zip(variables, *actual, strict=True):
         np.testing.assert_allclose(
             got, expected, atol=4 * bound * np.abs(expected).max(), err_msg=variable.name
         )
@@ -214,9 +214,9 @@ def test_dropped_units():
         drop = ReluDropout(rate, seed=seed, name=name)
         return drop(terms, tf.constant(step, tf.int64)).numpy()
 
-    found = units()
-    kept = found > 0
-    np.testing.assert_allclose(found[kept], relu[kept] / 0.7, rtol=1e-12)
+    actual = units()
+    kept = actual > 0
+    np.testing.assert_allclose(actual[kept], relu[kept] / 0.7, rtol=1e-12)
     positive = relu > 0
     assert not kept[~positive].any()
     deviation = math.sqrt(0.3 * 0.7 / positive.sum())
@@ -231,8 +231,8 @@ def test_dropped_units():
         correlation = (dropped[distance:] * dropped[:-distance]).mean() / 0.21
         assert abs(correlation) < 4 / math.sqrt(dropped.size - distance)
 
-    np.testing.assert_array_equal(units(), found)
-    np.testing.assert_array_equal(units(terms=(x / 4, x * 3 / 4)), found)
+    np.testing.assert_array_equal(units(), actual)
+    np.testing.assert_array_equal(units(terms=(x / 4, x * 3 / 4)), actual)
     for other in ({"step": 2}, {"seed": 6}, {"name": "dense_1"}):
         both = (kept & (units(**other) > 0))[positive].mean()
         assert abs(both - 0.49) < 4 * math.sqrt(0.49 * 0.51 / positive.sum()), other

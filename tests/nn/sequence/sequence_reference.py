@@ -144,7 +144,7 @@ class Reference:
 
     def score(self, sample: Sample, num_heads: int = 4) -> dict[str, float]:
         """The logit; "gsu" and "aux", the search's logit and the auxiliary loss, where they are."""
-        config, found = self.config, {}
+        config, outputs = self.config, {}
         seen = [sample.user, sample.target]
         if config.model_type == "din":
             unit = config.attention == "unit"
@@ -154,18 +154,20 @@ class Reference:
             if config.gsu == "soft":
                 chosen, pooled = self.search(sample.target, sample.long)
                 row = np.concatenate([sample.user, sample.target, pooled])
-                found["gsu"] = self.classifier("stage_one_mlp", row, len(config.stage_one_mlp_dims))
+                outputs["gsu"] = self.classifier(
+                    "stage_one_mlp", row, len(config.stage_one_mlp_dims)
+                )
             else:
                 alike = [j for j, same in enumerate(sample.same_category) if same]
                 chosen = alike[-config.top_k :]
             items = [sample.long[j] for j in chosen]
             seen.append(self.exact_search(sample.target, items, num_heads))
         if config.model_type in ("sim", "dien"):
-            state, found["aux"] = self.evolution(sample.target, sample.short, sample.negatives)
+            state, outputs["aux"] = self.evolution(sample.target, sample.short, sample.negatives)
             seen.append(state)
         row = np.concatenate(seen)
-        found["logit"] = self.classifier("stage_two_mlp", row, len(config.stage_two_mlp_dims))
-        return found
+        outputs["logit"] = self.classifier("stage_two_mlp", row, len(config.stage_two_mlp_dims))
+        return outputs
 
 
 def log_loss(label: float, logit: float) -> float:

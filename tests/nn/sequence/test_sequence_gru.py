@@ -73,8 +73,8 @@ class Case:
             tape.watch(variables)
             output = self(*variables)
             loss = tf.reduce_sum(tf.cast(self.pull, output.dtype) * output)
-        found = tape.gradient(loss, [*variables, *self.layer.trainable_variables])
-        return [None if g is None else g.numpy() for g in found]
+        actual = tape.gradient(loss, [*variables, *self.layer.trainable_variables])
+        return [None if g is None else g.numpy() for g in actual]
 
 
 @pytest.mark.parametrize("batch", [0, 1, 4])
@@ -99,9 +99,9 @@ def test_one_step_by_hand():
 def test_gradients_are_numeric_ones(kind):
     case, step = Case(kind), 1e-6
     arguments = case.arguments
-    for number, found in enumerate(case.gradients()):
+    for number, actual in enumerate(case.gradients()):
         if kind == "gru" and number == 1:
-            assert found is None  # it gets no attention
+            assert actual is None  # it gets no attention
             continue
         expected = np.zeros_like(arguments[number])
         for place in np.ndindex(expected.shape):
@@ -111,9 +111,9 @@ def test_gradients_are_numeric_ones(kind):
                 given[number][place] += moved
                 values.append(np.sum(case.pull * case.expected(*given)))
             expected[place] = (values[0] - values[1]) / (2 * step)
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9)
         if number < 2:
-            assert not found[~case.mask].any()  # exactly: padded steps have no gradient
+            assert not actual[~case.mask].any()  # exactly: padded steps have no gradient
 
 
 @pytest.mark.parametrize("kind", LAYERS)
@@ -125,12 +125,12 @@ def test_padded_steps_change_nothing(kind):
     longer.x = np.concatenate([padding, np.where(case.mask[..., None], case.x, 9.0)], axis=1)
     longer.mask = np.concatenate([np.zeros([4, 2], bool), case.mask], axis=1)
     longer.attention = np.concatenate([padding[..., 0], case.attention], axis=1)
-    found = longer().numpy()
+    actual = longer().numpy()
     if kind == "gru":
-        assert not found[:, :2].any()
-        found = found[:, 2:]
+        assert not actual[:, :2].any()
+        actual = actual[:, 2:]
         longer.pull = np.concatenate([padding[..., :2], case.pull], axis=1)
-    np.testing.assert_array_equal(found, short)
+    np.testing.assert_array_equal(actual, short)
     longer_gradients = longer.gradients()
     np.testing.assert_array_equal(longer_gradients[0][:, 2:], gradients[0])
     for one, other in zip(longer_gradients[2:], gradients[2:], strict=True):
@@ -147,10 +147,10 @@ def test_low_precision(kind, dtype):
     epsilon = {"float32": 1e-6, "float16": 2**-9, "bfloat16": 2**-6}[output.dtype.name]
     np.testing.assert_allclose(tf.cast(output, tf.float64), exact(), atol=epsilon)
     pairs = zip(case.gradients(), exact.gradients(), strict=True)
-    for found, expected in pairs:
+    for actual, expected in pairs:
         if expected is not None:
-            assert np.isfinite(found.astype("f8")).all()
-            error = np.abs(found.astype("f8") - expected).max()
+            assert np.isfinite(actual.astype("f8")).all()
+            error = np.abs(actual.astype("f8") - expected).max()
             assert error <= 4 * epsilon * np.abs(expected).max()
 
 
@@ -161,8 +161,8 @@ def test_any_batch_size_in_one_graph():
     )
     x = case.x.astype("f4")
     for count in (4, 1, 0):
-        found = traced(tf.constant(x[:count]), tf.constant(case.mask[:count]))
-        np.testing.assert_allclose(found, case()[:count], atol=1e-6)
+        actual = traced(tf.constant(x[:count]), tf.constant(case.mask[:count]))
+        np.testing.assert_allclose(actual, case()[:count], atol=1e-6)
 
 
 def test_history_without_steps():

@@ -59,8 +59,8 @@ def test_attention_by_hand():
         seen.append(scores.numpy())
         return tf.constant([[[NO, YES, NO], [YES, YES, NO], [NO, NO, NO]]])
 
-    found = attend(queries, keys, choose)
-    np.testing.assert_allclose(found, [[[1, 4], [0.75, 5], [0, 0]]], rtol=1e-6)
+    actual = attend(queries, keys, choose)
+    np.testing.assert_allclose(actual, [[[1, 4], [0.75, 5], [0, 0]]], rtol=1e-6)
     third = math.log(3.0)
     np.testing.assert_allclose(seen, [[[[8, 4, 0], [0, third, third], [56, 35, 7]]]], rtol=1e-6)
 

@@ -205,15 +205,15 @@ def test_the_report_says_how_many_ranks_it_takes_a_machine_to_have(
     ranks_per_machine, machines, to_others
 ):
     lines = report(SIXTEEN, ranks_per_machine=ranks_per_machine).splitlines()
-    found = [line.strip() for line in lines if "machine" in line]
-    assert len(found) == (machines is not None)
+    actual = [line.strip() for line in lines if "machine" in line]
+    assert len(actual) == (machines is not None)
     if to_others:
         # Each of the others gets 1,000 vectors of 512 bytes, sends their gradients, and 1,000 ids.
         largest = to_others * 1000 * (2 * 512 + 8)
-        assert found[0].startswith(machines)
-        assert found[0].endswith(f" {largest * 8 / 2400e9 * 1e3:.3g} ms")
+        assert actual[0].startswith(machines)
+        assert actual[0].endswith(f" {largest * 8 / 2400e9 * 1e3:.3g} ms")
     elif machines:
-        assert found[0].endswith(f"at the speed of its own link; {machines}; " + NO_DENSE)
+        assert actual[0].endswith(f"at the speed of its own link; {machines}; " + NO_DENSE)
 
 
 NO_DENSE = "without gradients of the dense layers"
