@@ -106,14 +106,6 @@ def test_bad_features():
         CrossNetwork(1, 1, seed=0, name="cross")(tf.ones([4, 5, 3]))
 
 
-@pytest.mark.parametrize(
-    "layer", [DotInteraction("dot_split"), CrossNetwork(2, 3, seed=1, name="cross")]
-)
-def test_config(layer):
-    copy = type(layer).from_config(layer.get_config())
-    assert copy.get_config() == layer.get_config()
-
-
 def test_cross_layer():
     layer = CrossNetwork(1, 1, seed=0, name="cross")
     x = tf.constant([[1.0, 2.0]])

@@ -98,13 +98,13 @@ def samples_of(model, inputs) -> list[Sample]:
     target = vectors(config.item_features, inputs.target)[:, 0]
     positive = vectors(config.item_features, inputs.positive)
     negative = vectors(config.item_features, inputs.negative)
-    outputs = []
+    samples = []
     for i in range(len(user)):
         real = np.flatnonzero(np.array(inputs.positive[0][i]))
         old = [j for j in real if j < config.short_start]
         new = [j for j in real if j >= config.short_start]
         category = int(inputs.target[-1][i, 0])
-        outputs.append(
+        samples.append(
             Sample(
                 user[i],
                 target[i],
@@ -114,4 +114,4 @@ def samples_of(model, inputs) -> list[Sample]:
                 [int(inputs.positive[-1][i, j]) == category for j in old],
             )
         )
-    return outputs
+    return samples
