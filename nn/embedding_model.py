@@ -96,12 +96,10 @@ class StatefulDropoutModel(EmbeddingModel):
 
 
 def dense_bytes(build: Callable[[], EmbeddingModel]) -> int:
-    """Returns the bytes of the gradients of a model's dense variables.
+    """Returns the bytes of the gradients of the dense variables of `build()`.
 
-    The model is built in a graph that never runs, where variables take no memory.
-
-    Args:
-        build: Creates the model, with tables of one row, on which dense variables do not depend.
+    The model is built in a graph that never runs, where variables take no memory. Its tables may
+    have one row each.
     """
     with tf.Graph().as_default():
         return sum(v.shape.num_elements() * v.dtype.size for v in build().dense_variables)

@@ -118,10 +118,7 @@ class NCFModel(StatefulDropoutModel):
         self._score(Distinct(vectors, row, row), step=None)
 
     def call(self, inputs, training: bool = False) -> tf.Tensor:
-        """Scores samples; collective.
-
-        Args:
-            inputs: `user` and `item`, an integer tensor [batch] each.
+        """Scores `inputs.user` and `inputs.item`, integers [batch] each; collective.
 
         Returns:
             Logits of an interaction, [batch, 1] float32.
@@ -186,11 +183,7 @@ class NCFModel(StatefulDropoutModel):
 
 
 def ncf_loss(model: NCFModel, batch, training: bool = True) -> tuple[tf.Tensor, dict]:
-    """Returns the mean log loss of a batch, which has no terms.
-
-    Args:
-        batch: Inputs, labels [batch, 1] and weights [batch, 1] float32.
-    """
+    """Returns the mean log loss of a batch, which has no terms."""
     logits = model.forward(batch.inputs, training=training)
     labels, weights = (tf.cast(x, logits.dtype) for x in (batch.labels, batch.weights))
     return binary_cross_entropy(labels, logits, weights), {}

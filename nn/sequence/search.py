@@ -76,8 +76,7 @@ class LongHistory(keras.layers.Layer):
     def call(self, target: tf.Tensor, keys: tf.Tensor, mask: tf.Tensor, categories):
         """Searches the history [batch, n, dim] for the target [batch, dim].
 
-        Hard search reads `categories`, integers of the target [batch, 1] and of the history [batch,
-        n].
+        Hard search reads `categories`, integers of target [batch, 1] and history [batch, n].
 
         Returns:
             (heads of the exact search, side by side [batch, NUM_HEADS * dim]; history pooled by the

@@ -52,12 +52,8 @@ def accumulate(
 ) -> tuple[list[tf.Tensor], list[Gradient | None]]:
     """Returns losses and gradients of a batch: the sums of those of its parts.
 
-    A row of a table that several parts use occurs several times in the gradient of the table.
-
-    Args:
-        differentiate: see `Differentiate`.
-        batch: nested tensors of equal first dimension.
-        num_parts: number of parts, at least 2; a batch of fewer samples has one part per sample.
+    A row of a table that several parts use occurs several times in the gradient of the table. A
+    batch of fewer samples than `num_parts`, at least 2, has one part per sample.
     """
     num_samples = tf.shape(tf.nest.flatten(batch)[0])[0]
     num_parts = tf.minimum(num_parts, num_samples)

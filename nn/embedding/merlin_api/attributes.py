@@ -59,7 +59,7 @@ def strategy_attributes(plan: Plan) -> SimpleNamespace:
 
 
 def _local_attributes(plan: Plan) -> dict[str, Any]:
-    """Returns the attributes that describe the variables and lookups of each rank."""
+    """Returns attributes of the variables and lookups of each rank."""
     # The data-parallel groups of every rank come first.
     first = sum(group.kind == DATA_PARALLEL for group in plan.groups(0))
     ranks = range(plan.world_size)
