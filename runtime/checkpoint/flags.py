@@ -77,11 +77,7 @@ def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -
 
 
 def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
-    """Returns the flags with the width of the tables of a checkpoint in NVIDIA's layout.
-
-    Raises:
-        ValueError: another width on the command line.
-    """
+    """Returns the flags with the width of the tables of a checkpoint in NVIDIA's layout."""
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
     dims = description["original_layout"].get("embedding_dim")
     if dims is None:

@@ -171,11 +171,7 @@ def best_of(path: str | os.PathLike[str]) -> Path:
 
 
 def resolve(path: str | os.PathLike[str], flag: str = "--restore_checkpoint_path") -> Path:
-    """Returns a checkpoint from its path, or the newest one of a folder of checkpoints.
-
-    Raises:
-        ValueError: there is no checkpoint.
-    """
+    """Returns a checkpoint from its path, or the newest one of a folder; ValueError without one."""
     folder = Path(path)
     if not folder.is_dir():
         raise ValueError(f"{flag} {path}: the folder does not exist")

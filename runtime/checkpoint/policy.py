@@ -64,10 +64,9 @@ class CheckpointPolicy:
         self._saved_step = step
 
     def tick(self) -> bool:
-        """Exchanges stop requests between ranks; called after every step and evaluated batch.
+        """Exchanges stop requests between ranks, after every step and evaluated batch.
 
-        Returns:
-            Whether to stop.
+        Returns whether to stop.
 
         Raises:
             NonFiniteWeight: a weight that should be saved is not finite.

@@ -24,11 +24,7 @@ from runtime.cluster.heartbeat import StragglerBarrier
 
 
 def describe(path: str | os.PathLike[str]) -> Index:
-    """Reads the index of a checkpoint; one in the original's layout has no weights.
-
-    Raises:
-        ValueError: it is not a checkpoint, or it is damaged.
-    """
+    """Reads the index of a checkpoint; one in the original's layout has no weights."""
     path = Path(path)
     if is_original(path):
         return Index({"original_layout": original_config(path)}, {}, {})

@@ -36,8 +36,8 @@ class Start(NamedTuple):
         """Adds the flags that the checkpoint stores.
 
         Returns:
-            All flags, the checkpoint's index (None without a checkpoint), and the flags of a
-            resumed training that differ from the stored ones.
+            All flags, the checkpoint's index (None without one), and the names of the flags of a
+            resumed training that differ.
         """
         if self.path is None:
             return config.replace(), None, []

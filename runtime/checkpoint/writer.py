@@ -37,15 +37,11 @@ class Writer(threading.Thread):
         staging: temporary folder of the checkpoint.
         memory_bytes: limit of the copies that are not written yet; there is at least one.
         text: returns the error message for an OSError.
-
-    Attributes:
-        fault: None, ("weight", name of a weight that is not finite) or ("error", text).
-        pieces: the written pieces by weight.
     """
 
     def __init__(self, staging: Path, memory_bytes: int, text: Callable[[OSError], str]):
         super().__init__(name="checkpoint-writer", daemon=True)
-        self.fault: tuple[str, str] | None = None
+        self.fault: tuple[str, str] | None = None  # as of `Outcome`
         self.pieces: dict[str, list[Piece]] = {}
         self._staging, self._memory_bytes, self._text = staging, memory_bytes, text
         self._weight, self._is_aligned = "", False

@@ -223,7 +223,7 @@ class World:
         """Checks that all ranks have the same values, for example flags and data sizes.
 
         Raises:
-            ValueError: on every rank, with each key that differs, its values and their ranks.
+            CollectiveError: with each key that differs, its values and their ranks.
         """
         digest = hashlib.sha256(_json(facts).encode()).hexdigest()
         if len(set(self.gather_objects(digest, "agreement"))) == 1:
@@ -322,11 +322,7 @@ def current() -> World:
 
 
 def run_on_all_ranks(world: World, action: Callable[[], Any]) -> Any:
-    """Calls `action` on every rank and returns its result; an error of one rank ends all.
-
-    Raises:
-        CollectiveError: the ValueError or OSError of one or more ranks.
-    """
+    """Returns the result of `action`; a ValueError or OSError is raised on all ranks (`agree`)."""
     error = result = None
     try:
         result = action()

@@ -169,9 +169,7 @@ def request_rank() -> dict[str, str] | None:
     """Requests this process's new rank from elastic horovodrun.
 
     Waits until every process has requested one, or has ended, and horovodrun has enough hosts.
-
-    Returns:
-        Horovod's environment variables; None if this process has left the job.
+    Returns Horovod's environment variables; None if this process has left the job.
 
     Raises:
         ValueError: horovodrun did not answer, or not within its own time-out for hosts.

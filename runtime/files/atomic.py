@@ -27,9 +27,6 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     An existing file stays as it is after an error. A symbolic link stays; the file that it points
     to is replaced. Parent folders are created.
-
-    Raises:
-        OSError: the file cannot be written or renamed.
     """
     path = _resolve(path)
     partial = hidden_neighbour(path)
@@ -98,11 +95,7 @@ def check_folder_name(path: Path) -> None:
 
 
 def replace_folder(path: Path, complete: Path) -> None:
-    """Renames `complete`, on the same file system, to `path` and removes what had that name.
-
-    Raises:
-        OSError: the rename failed; the previous folder has its name again.
-    """
+    """Renames `complete`, on the same file system, to `path` and removes what had that name."""
     previous = None
     if path.exists():
         previous = hidden_neighbour(path)

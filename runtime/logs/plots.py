@@ -30,7 +30,7 @@ def draw(kind: str, path: str | Path, **content: Any) -> None:
             NumPy's.
 
     Raises:
-        OSError: it could not be drawn or written, with the process's last line.
+        OSError: it could not be drawn or written.
     """
     plain = json.dumps(content, default=lambda value: value.tolist())
     done = subprocess.run(

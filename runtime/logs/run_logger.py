@@ -116,11 +116,7 @@ class RunLogger:
                 self._file.metadata(name, {k: v for k, v in fields.items() if v is not None})
 
     def log(self, step: int, data: Mapping[str, Any], epoch: int | None = None) -> None:
-        """Writes values that belong to a step, counted since the start of training.
-
-        Raises:
-            ValueError: the summary was already written.
-        """
+        """Writes values that belong to a step, counted since the start of training."""
         total = f"/{self._total_steps}" if self._total_steps else ""
         label = f"{'' if epoch is None else f'epoch {epoch} '}step {step}{total}"
         data = self._write(step if epoch is None else (epoch, step), label, data, self.names.step)

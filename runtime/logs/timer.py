@@ -179,11 +179,7 @@ class Speeds:
         self._evaluation_s = elapsed_s
 
     def of_epoch(self, num_samples: int, epoch_s: float, evaluated: bool) -> dict[str, float]:
-        """Records an epoch.
-
-        Returns:
-            `train_throughput`, `epoch_s`; if evaluated also `eval_throughput`, `evaluation_s`.
-        """
+        """Records an epoch; returns its throughput and seconds, and those of its evaluation."""
         values = {"epoch_s": epoch_s}
         if num_samples:  # 0 if a resumed run had only the evaluation left
             self._train.append(_rate(num_samples, epoch_s))
