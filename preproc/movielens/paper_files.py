@@ -8,28 +8,20 @@ He, Liao, Zhang, Nie, Hu, Chua: Neural Collaborative Filtering, WWW 2017,
 https://github.com/hexiangnan/neural_collaborative_filtering
 """
 
-import re
-from array import array
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
 
 from dataloading.interactions.unseen_items import MOST_IDS, keys_of
+from preproc.raw_files import gzip_errors, opened
 
-_MOST_ID = MOST_IDS - 1
 _LISTS = 1 << 13  # candidate lists whose negatives are looked up at a time
-_PAIR = re.compile(rb"([0-9]{1,10})\t([0-9]{1,10})((?:\t[^\t]*){0,2})")
-_NEGATIVES = re.compile(rb"\(([0-9]{1,10}),([0-9]{1,10})\)((?:\t[0-9]{1,10})+)\t?")
-
-
-@dataclass(frozen=True)
-class PaperFile:
-    """A file: as the user knows it, and the same unpacked."""
-
-    path: Path
-    plain: Path
+_KEYS = ("user", "item")
+_PAIR = r"^\((?P<user>[0-9]{1,10}),(?P<item>[0-9]{1,10})\)$"
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ class PaperData:
     test_negatives_in_train: int
 
 
-def read_paper(train: PaperFile, test: PaperFile, negative: PaperFile) -> PaperData:
+def read_paper(train: Path, test: Path, negative: Path) -> PaperData:
     """Reads the files; raises ValueError unless they belong to one data set."""
     pairs, positives = _pairs(train), _pairs(test)
     negatives = _negatives(negative, positives, test)
@@ -112,70 +104,66 @@ def _negatives_in(
     return count
 
 
-def _pairs(file: PaperFile) -> np.ndarray:
-    """Users and items of a file, [n, 2]."""
-    ids, tabs = array("q"), None
-    for number, line in _lines(file):
-        match = _PAIR.fullmatch(line)
-        if not match:
-            raise _bad(
-                file, number, line, "a line is user, item and up to two more fields, tabs between"
-            )
-        if tabs not in (None, line.count(b"\t")):
-            raise _bad(file, number, line, f"lines before it have {tabs + 1} fields")
-        tabs = line.count(b"\t")
-        ids.extend((int(match[1]), int(match[2])))
-        _check_ids(file, number, ids[-2:])
-    if not ids:
-        raise ValueError(f"{file.path} has no lines")
-    return np.frombuffer(ids, np.int64).reshape(-1, 2)
+def _pairs(path: Path) -> np.ndarray:
+    """Returns users and items of a file, [n, 2]."""
+    table = _read(path)
+    if not 2 <= table.num_columns <= 4:
+        raise ValueError(f"{path}: a line is user, item and up to two more fields, tabs between")
+    return np.stack([_ids(path, column) for column in table.columns[:2]], axis=1)
 
 
-def _negatives(file: PaperFile, positives: np.ndarray, test: PaperFile) -> np.ndarray:
+def _negatives(path: Path, positives: np.ndarray, test: Path) -> np.ndarray:
     """Returns the negatives of these positives, [m, k]."""
-    rows = []
-    for number, line in _lines(file):
-        match = _NEGATIVES.fullmatch(line)
-        if not match:
-            raise _bad(file, number, line, "a line is (user,item) and items, tabs between")
-        row = array("q", map(int, match[3].split()))
-        _check_ids(file, number, row)
-        positive = [int(match[1]), int(match[2])]
-        if len(rows) == len(positives) or positive != positives[len(rows)].tolist():
+    pairs, *columns = _read(path).columns
+    if columns and pa.types.is_null(columns[-1].type):  # a tab at the end of lines
+        columns.pop()
+    users_items = pc.extract_regex(pairs.cast(pa.string()), _PAIR)
+    if not columns or users_items.null_count:
+        raise ValueError(f"{path}: a line is (user,item) and items, tabs between")
+    named = np.stack(
+        [_ids(path, pc.struct_field(users_items, name).cast(pa.int64())) for name in _KEYS], axis=1
+    )
+    for row, (pair, positive) in enumerate(
+        zip(named.tolist(), positives.tolist(), strict=False), 1
+    ):
+        if pair != positive:
             raise ValueError(
-                f"{file.path}, line {number}: it is of user {positive[0]} and item {positive[1]}, "
-                f"and line {len(rows) + 1} of {test.path} is another; use files of one data set"
+                f"{path}, row {row}: it is of user {pair[0]} and item {pair[1]}, and row {row} of "
+                f"{test} is another; use files of one data set"
             )
-        if rows and len(row) != len(rows[0]):
-            raise ValueError(
-                f"{file.path}, line {number}: {len(row)} negatives, and {len(rows[0])} in the "
-                "lines before; a data set has equally many for each candidate list"
-            )
-        rows.append(row)
-    if len(rows) < len(positives):
+    if len(named) != len(positives):
         raise ValueError(
-            f"{file.path} has {len(rows)} lines, and {test.path} {len(positives)} lines; is it "
-            "cut off?"
+            f"{path} has {len(named)} rows, and {test} {len(positives)} rows; is one cut off?"
         )
-    return np.array(rows, np.int64)
+    return np.stack([_ids(path, column) for column in columns], axis=1)
 
 
-def _lines(file: PaperFile) -> Iterator[tuple[int, bytes]]:
-    """The numbers, from 1, and the bytes of all lines that are not empty."""
-    with open(file.plain, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line := line.rstrip(b"\r\n"):
-                yield number, line
-
-
-def _check_ids(file: PaperFile, number: int, ids: array) -> None:
-    if max(ids) > _MOST_ID:
+def _read(path: Path) -> pa.Table:
+    """Reads a file without a header and with tabs between fields; empty lines mean nothing."""
+    try:
+        with gzip_errors(path), opened(path) as file:
+            return pa_csv.read_csv(
+                file,
+                # Only a single thread knows the numbers of rows.
+                pa_csv.ReadOptions(use_threads=False, autogenerate_column_names=True),
+                pa_csv.ParseOptions(delimiter="\t", quote_char=False),
+            )
+    except pa.ArrowInvalid as error:
         raise ValueError(
-            f"{file.path}, line {number}: id {max(ids)}; the largest possible is {_MOST_ID}. "
+            f"{path}: {error}; expected the same number of fields in all lines, with tabs between"
+        ) from error
+
+
+def _ids(path: Path, column: pa.ChunkedArray) -> np.ndarray:
+    is_id = pa.types.is_integer(column.type) and not column.null_count
+    ids = column.to_numpy() if is_id else np.array([-1])
+    if ids.min() < 0 or ids.max() >= MOST_IDS:
+        bad = int(np.argmax((ids < 0) | (ids >= MOST_IDS)))
+        if not is_id:
+            numbers = pc.match_substring_regex(column.cast(pa.string()), "^[0-9]+$")
+            bad = pc.index(pc.fill_null(numbers, False), False).as_py()
+        raise ValueError(
+            f"{path}, row {bad + 1}: id {column[bad].as_py()!r}; ids are 0 to {MOST_IDS - 1}. "
             "Number users and items from 0 without gaps"
         )
-
-
-def _bad(file: PaperFile, number: int, line: bytes, rule: str) -> ValueError:
-    shown = line[:60].decode("latin-1") + ("..." if len(line) > 60 else "")
-    return ValueError(f"{file.path}, line {number}: {shown!r}: {rule}")
+    return ids

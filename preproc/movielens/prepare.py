@@ -23,10 +23,9 @@ from preproc.movielens.data_set import (
 from preproc.movielens.duckdb_engine import RatingsEngine
 from preproc.movielens.held_out import LastOfUsers
 from preproc.movielens.options import MovieLensOptions
-from preproc.movielens.paper_files import PaperFile, hold_out, read_paper
+from preproc.movielens.paper_files import hold_out, read_paper
 from preproc.movielens.rating_files import rating_files
 from preproc.movielens.source_files import NCF
-from preproc.raw_files import unpacked
 
 # Fixed memory of the process while it draws negatives: Python, NumPy, Arrow, DuckDB's code
 # and one block of draws; measured.
@@ -146,7 +145,7 @@ def _check_memory(options: MovieLensOptions, num_interactions: int, num_lists: i
 
 def _read_paper(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
     """The NCF paper's files."""
-    data = read_paper(*(PaperFile(path, unpacked(path, scratch)) for path in options.source.files))
+    data = read_paper(*options.source.files)
     stored = data.test_negatives.shape[1]
     train = np.ones(len(data.train_users), bool)
     held_out = {TEST: (data.test_users, data.test_items)}
