@@ -171,7 +171,7 @@ class CriteoDuckDBEngine(PreparationSession):
         (kept,) = self.connection.execute(
             f"""
             COPY (
-                SELECT value, count(*) AS count FROM ({_column_query(column, days, num_rows)})
+                SELECT value, count(*) AS count FROM ({column_query(column, days, num_rows)})
                 WHERE value IS NOT NULL GROUP BY value HAVING count(*) >= {threshold}
                 ORDER BY count DESC, value
             ) TO {quoted(new)} (FORMAT parquet)
@@ -213,8 +213,12 @@ class CriteoDuckDBEngine(PreparationSession):
 
     def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
         """See `CriteoEngine`."""
+        self.write_text([vocabulary], target)
+
+    def write_text(self, parts: Sequence[Path], target: Path) -> None:
+        """Writes the parts of a vocabulary, Parquet files (value, count), as one text file."""
         self.connection.execute(
-            f"COPY (SELECT value, count FROM {_parquet(vocabulary)}) TO {quoted(target)} "
+            f"COPY (SELECT value, count FROM {read_parquet(parts)}) TO {quoted(target)} "
             "(FORMAT csv, DELIMITER '\t', HEADER false, QUOTE '', ESCAPE '')"
         )
 
@@ -239,7 +243,7 @@ class CriteoDuckDBEngine(PreparationSession):
                 f"""
                 CREATE OR REPLACE TEMP TABLE ids AS
                 SELECT log.row, known.id
-                FROM ({_column_query(column, batch, end)}) log
+                FROM ({column_query(column, batch, end)}) log
                 JOIN (SELECT value, file_row_number + 1 AS id FROM {_parquet(vocabulary)}) known
                 USING (value)
                 """
@@ -288,8 +292,8 @@ def _parquet(path: Path) -> str:
     return read_parquet(path, "file_row_number=true")
 
 
-def _column_query(column: str, days: Sequence[DayFile], num_rows: int) -> str:
-    """A query for (row, value) of one column, of the log's first num_rows rows."""
+def column_query(column: str, days: Sequence[DayFile], num_rows: int) -> str:
+    """Returns a query for (row, value) of one column, of the log's first num_rows rows."""
     return " UNION ALL ".join(
         f"SELECT file_row_number + {day.first_row} AS row, {column} AS value "
         f"FROM {_parquet(day.path)} WHERE file_row_number < {num_rows - day.first_row}"

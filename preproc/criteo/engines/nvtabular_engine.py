@@ -6,16 +6,15 @@ that it gets, as Python objects on the CPU. Where a column has more of them than
 allows, its rows are first divided by a hash of the value, and each slice is a column of its own.
 """
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
+from dataloading.table_input.duckdb_files import quoted, read_parquet
+from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine, column_query
 from preproc.criteo.engines.interface import DayFile
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
@@ -25,7 +24,6 @@ from runtime.files.atomic import sync
 _ROW_BYTES = 400  # what a row of a partition takes while NVTabular looks it up; measured: 200
 _VALUE_BYTES = 500  # what a different value takes while NVTabular looks it up; measured: 350
 _MAX_PARTITION_ROWS = 1 << 20  # larger ones are not faster
-_ROWS_SCHEMA = pa.schema({"value": pa.string(), "row": pa.int64()})
 # A vocabulary may hold more than the 2 GiB of text that a column of pa.string() can.
 _VOCABULARY_SCHEMA = pa.schema({"value": pa.large_string(), "count": pa.int64()})
 
@@ -77,15 +75,19 @@ class CriteoNVTabularEngine(NVTabularSession):
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
     ) -> int:
         """See `CriteoEngine`; `target` is a Parquet file (value, count) in the order of the ids."""
+        query = column_query(column, days, num_rows)
+        with self._duckdb() as duckdb:
+            (num_values,) = duckdb.connection.execute(
+                f"SELECT count(DISTINCT value) FROM ({query})"
+            ).fetchone()
+        num_slices = -(-num_values // self._slice_values)
+        counted = []
         with self._folder("column") as folder:
-            rows = folder / "rows.parquet"
-            most_values = _write_column(column, days, num_rows, rows, self._partition_rows)
-            num_slices = -(-most_values // self._slice_values)
-            counted = [
-                self._counted(part, num_slices, threshold)
-                for part in _sliced(rows, num_slices)
-                if part is not None
-            ]
+            for i in range(num_slices):
+                rows = folder / f"rows_{i}.parquet"
+                if self._write_slice(query, i, num_slices, rows):
+                    counted.append(self._counted(rows, threshold))
+                rows.unlink()
         # Values with equal counts are in any order up to here; Arrow compares text bytewise.
         vocabulary = pa.concat_tables([_VOCABULARY_SCHEMA.empty_table(), *counted]).sort_by(
             [("count", "descending"), ("value", "ascending")]
@@ -96,14 +98,24 @@ class CriteoNVTabularEngine(NVTabularSession):
         new.replace(target)
         return vocabulary.num_rows
 
-    def _counted(self, rows: Path, num_slices: int, threshold: int) -> pa.Table:
+    def _write_slice(self, query: str, number: int, num_slices: int, target: Path) -> int:
+        """Writes the rows of one slice of the values; returns their number."""
+        with self._duckdb() as duckdb:
+            (num_rows,) = duckdb.connection.execute(
+                f"COPY (SELECT * FROM ({query}) WHERE value IS NOT NULL "
+                f"AND hash(value) % {num_slices} = {number}) TO {quoted(target)} "
+                f"(FORMAT parquet, ROW_GROUP_SIZE {self._partition_rows})"
+            ).fetchone()
+        return num_rows
+
+    def _counted(self, rows: Path, threshold: int) -> pa.Table:
         """The values seen `threshold` times or more and their counts, in any order."""
         with self._folder("categorify") as folder, quiet():
             categorify = self._nvtabular.ops.Categorify(
                 freq_threshold=threshold, out_path=str(folder)
             )
             workflow = self._nvtabular.Workflow(["value"] >> categorify)
-            workflow.fit(self._dataset(rows, num_slices))
+            workflow.fit(self._parquet_dataset([rows], row_groups_per_part=1))
             path = categorify.categories["value"]
             counted = pq.read_table(path, columns=["value", "value_size"])
         # Where no value is left, NVTabular's file does not contain its type.
@@ -113,107 +125,38 @@ class CriteoNVTabularEngine(NVTabularSession):
         self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
     ) -> int:
         """See `CriteoEngine`."""
-        values = pq.read_table(vocabulary, columns=["value"])["value"].combine_chunks()
-        if not len(values):
-            return 0
-        end = max(day.first_row + day.num_rows for day in days)
-        num_slices = -(-len(values) // self._slice_values)
-        slices = _slice_numbers(values, num_slices)
+        num_values = pq.read_metadata(vocabulary).num_rows
+        num_slices = -(-num_values // self._slice_values)
+        query = column_query(column, days, max(day.first_row + day.num_rows for day in days))
+        values_query = (
+            f"SELECT value, file_row_number + 1 AS id "
+            f"FROM {read_parquet(vocabulary, 'file_row_number=true')}"
+        )
         known = 0
         with self._folder("column") as folder:
-            rows = folder / "rows.parquet"
-            _write_column(column, days, end, rows, self._partition_rows)
-            for i, part in enumerate(_sliced(rows, num_slices)):
-                positions = np.flatnonzero(slices == i)
-                if part is None or not len(positions):
+            for i in range(num_slices):
+                rows, values = folder / f"rows_{i}.parquet", folder / "values.parquet"
+                if not self._write_slice(query, i, num_slices, rows):
                     continue
-                its_values = folder / "values.parquet"
-                pq.write_table(pa.table({"value": values.take(positions)}), its_values)
-                ids = np.concatenate([np.zeros(FIRST_ID, np.int64), positions + 1])
-                for row_numbers, codes in self._encoded(part, num_slices, its_values):
+                if not self._write_slice(values_query, i, num_slices, values):
+                    continue
+                ids = pq.read_table(values, columns=["id"])["id"].to_numpy()
+                ids = np.concatenate([np.zeros(FIRST_ID, np.int64), ids])
+                for row_numbers, codes in self._encoded(rows, values):
                     is_known = codes >= FIRST_ID
                     files.write(row_numbers[is_known], ids[codes[is_known]])
                     known += int(np.count_nonzero(is_known))
+                rows.unlink()
         return known
 
-    def _encoded(
-        self, rows: Path, num_slices: int, values: Path
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _encoded(self, rows: Path, values: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields row numbers and NVTabular's ids; values: a file in the order of their ids."""
         categorify = self._nvtabular.ops.Categorify(vocabs={"value": str(values)})
         workflow = self._nvtabular.Workflow((["value"] >> categorify) + ["row"])
         with quiet():
-            dataset = self._dataset(rows, num_slices)
+            dataset = self._parquet_dataset([rows], row_groups_per_part=1)
             workflow.fit_schema(dataset.schema)
             partitions = workflow.transform(dataset).to_ddf().partitions
         for partition in partitions:
             encoded = partition.compute(scheduler="synchronous")
             yield encoded["row"].to_numpy(), encoded["value"].to_numpy()
-
-    def _dataset(self, rows: Path, num_slices: int):
-        # A slice has as many row groups as the column, each that much smaller.
-        return self._parquet_dataset([rows], row_groups_per_part=max(1, num_slices))
-
-
-def _slice_numbers(values: pa.Array, num_slices: int) -> np.ndarray:
-    """The slice, 0 to num_slices - 1, of each value [n]; the same for the same value."""
-    from pandas.util import hash_array
-
-    return hash_array(values.to_numpy(zero_copy_only=False)) % num_slices
-
-
-def _sliced(rows: Path, num_slices: int) -> list[Path | None]:
-    """Divides a column's rows by their values; None stands for a slice without rows."""
-    if num_slices <= 1:
-        return [rows] * num_slices
-    paths = [rows.with_name(f"slice_{i}.parquet") for i in range(num_slices)]
-    with contextlib.ExitStack() as stack, pq.ParquetFile(rows) as file:
-        writers = {}
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group)
-            numbers = _slice_numbers(table["value"].combine_chunks(), num_slices)
-            table = table.take(np.argsort(numbers, kind="stable"))
-            ends = np.cumsum(np.bincount(numbers.astype(np.int64), minlength=num_slices))
-            for i, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-                if start == end:
-                    continue
-                if i not in writers:
-                    writers[i] = stack.enter_context(pq.ParquetWriter(paths[i], _ROWS_SCHEMA))
-                writers[i].write_table(table.slice(start, end - start))
-    rows.unlink()
-    return [path if i in writers else None for i, path in enumerate(paths)]
-
-
-def _write_column(
-    column: str, days: Sequence[DayFile], num_rows: int, target: Path, group_rows: int
-) -> int:
-    """Writes the rows of a column that have a value; returns a bound of their different values."""
-    most_values = 0
-    with pq.ParquetWriter(target, _ROWS_SCHEMA) as writer:
-        for table in _row_groups(column, days, num_rows, group_rows):
-            most_values += pc.count_distinct(table["value"]).as_py()
-            writer.write_table(table, row_group_size=table.num_rows)
-    return most_values
-
-
-def _row_groups(
-    column: str, days: Sequence[DayFile], num_rows: int, group_rows: int
-) -> Iterator[pa.Table]:
-    """Yields the present values and their row numbers, at most group_rows at a time."""
-    waiting, num_waiting = [], 0
-    for day in days:
-        first, end = day.first_row, min(day.first_row + day.num_rows, num_rows)
-        for block in pq.ParquetFile(day.path).iter_batches(group_rows, columns=[column]):
-            block = block.slice(0, max(0, end - first))
-            rows = pa.record_batch(
-                [block[column], np.arange(first, first + len(block))], schema=_ROWS_SCHEMA
-            )
-            first += len(block)
-            rows = rows.filter(pc.is_valid(rows["value"]))
-            if num_waiting + len(rows) > group_rows:
-                yield pa.Table.from_batches(waiting)
-                waiting, num_waiting = [], 0
-            waiting.append(rows)
-            num_waiting += len(rows)
-    if num_waiting:
-        yield pa.Table.from_batches(waiting)

@@ -17,10 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from preproc.criteo.engines.spark.tasks import BLOCK
 from runtime.files.atomic import sync
 
-SEQ = "seq"
+BLOCK, SEQ = "block", "seq"  # columns of staged rows
 _ROWS = "rows"  # the Parquet files of a staged folder
 _INDEX = "blocks.json"  # next to them: one [block, first seq, rows] for each block
 _STAGED = T.StructType([T.StructField(BLOCK, T.LongType()), T.StructField(SEQ, T.LongType())])

@@ -8,9 +8,9 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 
+from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.interface import DayFile
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
@@ -29,8 +29,7 @@ except ModuleNotFoundError as error:
 from preproc.criteo.engines.spark import blocks as spark_blocks
 from preproc.criteo.engines.spark import lines, session
 from preproc.criteo.engines.spark import tasks as spark_tasks
-from preproc.criteo.engines.spark.blocks import SEQ
-from preproc.criteo.engines.spark.tasks import BLOCK
+from preproc.criteo.engines.spark.blocks import BLOCK, SEQ
 
 # A vocabulary up to this size is looked up without moving the log's rows. Spark holds some 100
 # bytes for each of its values, in every executor.
@@ -131,17 +130,10 @@ class SparkEngine:
         return sum(block.num_rows for block in spark_blocks.stage(numbered, target))
 
     def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
-        """See `CriteoEngine`."""
+        """See `CriteoEngine`; the driver copies the blocks, each of which is a file, in order."""
         self._interruptions.check()
-        target.write_bytes(b"")
-        blocks = spark_blocks.blocks_of(vocabulary)
-        starts = self._text_starts(vocabulary) if len(blocks) > 1 else {b.block: 0 for b in blocks}
-        paths = [(str(path.absolute()),) for path in spark_blocks.part_files(vocabulary)]
-        if not starts:
-            return
-        files = self._spark.createDataFrame(paths, "path string").repartition(len(paths), "path")
-        write = spark_tasks.WriteText(self._token, target.absolute(), starts, self._is_cluster)
-        files.mapInArrow(write, "path string").collect()
+        with CriteoDuckDBEngine(self._options, self._scratch / "duckdb") as duckdb:
+            duckdb.write_text(spark_blocks.part_files(vocabulary), target)
 
     def write_ids(
         self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
@@ -175,16 +167,6 @@ class SparkEngine:
             .collect()
         )
         return sum(row["written"] for row in written)
-
-    def _text_starts(self, vocabulary: Path) -> dict[int, int]:
-        """At which byte of the vocabulary's text the lines of each block begin."""
-        staged = T.StructType([*_VOCABULARY.fields, T.StructField(BLOCK, T.LongType())])
-        num_bytes = F.octet_length("value") + F.length(F.col("count").cast("string")) + 2
-        sizes = (
-            spark_blocks.read(self._spark, vocabulary, staged).groupBy(BLOCK).agg(F.sum(num_bytes))
-        )
-        blocks, sizes = zip(*sorted(map(tuple, sizes.collect())), strict=True)
-        return dict(zip(blocks, accumulate(sizes[:-1], initial=0), strict=True))
 
     def _rows(self, days: Sequence[DayFile], fields: list[T.StructField]) -> DataFrame:
         """Columns of the log with the number of each `row`."""

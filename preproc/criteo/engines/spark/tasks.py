@@ -11,13 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow
-import pyarrow.parquet
 
 from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
 from preproc.criteo.raw_lines import NUM_NUMERICAL
-
-BLOCK = "block"  # the column of `spark_blocks.py`
-_TEXT_ROWS = 1 << 16  # vocabulary lines written at a time
 
 
 @dataclass(frozen=True)
@@ -115,34 +111,3 @@ class WriteIds:
         if self.sync and written:
             self.files.sync()
         yield pyarrow.RecordBatch.from_arrays([pyarrow.array([written], "int64")], ["written"])
-
-
-@dataclass(frozen=True)
-class WriteText:
-    """A Parquet file of a vocabulary -> lines of `target`; starts: first byte of each block."""
-
-    token: RunToken
-    target: Path
-    starts: dict[int, int]
-    sync: bool
-
-    def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        for batch in batches:
-            for path in batch.column("path").to_pylist():
-                with open(self.target, "r+b") as text:
-                    self._write(path, text)
-                    text.flush()
-                    if self.sync:
-                        os.fsync(text.fileno())
-            yield batch.slice(0, 0)
-
-    def _write(self, path: str, text) -> None:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            batches = file.iter_batches(_TEXT_ROWS, columns=["value", "count", BLOCK])
-            for i, rows in enumerate(batches):
-                self.token.check()
-                values, counts, blocks = (column.to_pylist() for column in rows.columns)
-                if i == 0:
-                    text.seek(self.starts[blocks[0]])
-                lines = map("{}\t{}\n".format, values, counts)
-                text.write("".join(lines).encode())
