@@ -83,6 +83,55 @@ def check_limits(options) -> None:
             raise ValueError(f"--{field.name} must be {least} or more, got {value}")
 
 
+def settle_size(sizes, name: str, default: int, least: int, most: int, reason: str) -> None:
+    """Completes a number of a frozen dataclass and checks its range.
+
+    Args:
+        sizes: the dataclass.
+        name: of its field, and of a flag.
+        default: value in place of None.
+        least, most: smallest and largest value.
+        reason: of this range.
+
+    Raises:
+        ValueError: the number is out of range.
+    """
+    if getattr(sizes, name) is None:
+        object.__setattr__(sizes, name, default)
+    value = getattr(sizes, name)
+    if not least <= value <= most:
+        raise ValueError(f"--{name} must be {least:,} to {most:,} ({reason}), got {value:,}")
+
+
+def generator_flags(
+    name: str, sizes: type, output: str, argv: list[str] | None, **switches
+) -> dict:
+    """Parses the command line of a generator; returns the flags, and `sizes` made of its flags.
+
+    Args:
+        name: of the module in `preproc`.
+        sizes: a dataclass with the numbers of what is generated.
+        output: help text of --output.
+        argv: the command line.
+        switches: name of a further flag without value -> its help text.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m preproc.{name}", allow_abbrev=False)
+    parser.add_argument("--output", type=Path, required=True, help=output)
+    add_flags(parser, sizes)
+    parser.add_argument("--seed", type=int, default=0, help="other seeds give other content")
+    for switch, text in switches.items():
+        parser.add_argument(f"--{switch}", action="store_true", help=text)
+    flags = vars(parser.parse_args(argv))
+    if flags["seed"] < 0:
+        raise ValueError(f"--seed must be 0 or more, got {flags['seed']}")
+    numbers = {field.name: flags.pop(field.name) for field in dataclasses.fields(sizes)}
+    passed = {name: value for name, value in numbers.items() if value is not None}
+    return {**flags, "sizes": sizes(**passed)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions:
     """Resources that a preparation may use; the memory limit is of the whole process.

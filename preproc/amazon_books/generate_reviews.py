@@ -8,7 +8,6 @@ whole days, and an item may have several lists of categories or, 1 in 100, no me
 python -m preproc.amazon_books.generate_reviews --output raw --reviews 100000
 """
 
-import argparse
 import contextlib
 import gzip
 import sys
@@ -23,6 +22,7 @@ from preproc.amazon_books.lines.generated_lines import (
     metadata_lines,
     review_lines,
 )
+from preproc.arguments import flag, generator_flags, settle_size
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_file
 
@@ -45,21 +45,22 @@ class ReviewSizes:
         ValueError: a number is not in its range.
     """
 
-    reviews: int
-    users: int
-    items: int
-    categories: int
+    reviews: int = flag(100_000, "number of reviews")
+    users: int | None = flag(None, f"default: one for {_PER_USER} reviews")
+    items: int | None = flag(None, f"default: one for {_PER_ITEM} reviews")
+    categories: int | None = flag(
+        None, f"default: one for {_PER_CATEGORY} items, at most {_MOST_CATEGORIES}"
+    )
 
     def __post_init__(self):
-        for name, most, why in (
-            ("reviews", 1 << 31, "as many as a run can hold"),
-            ("users", min(self.reviews, _MOST), "each user writes a review"),
-            ("items", _MOST, "as many as there are names"),
-            ("categories", self.items, "each category has an item"),
-        ):
-            value = getattr(self, name)
-            if not 1 <= value <= most:
-                raise ValueError(f"--{name} must be 1 to {most:,} ({why}), got {value:,}")
+        settle_size(self, "reviews", 0, 1, 1 << 31, "as many as a run can hold")
+        users = max(1, min(self.reviews // _PER_USER, _MOST))
+        settle_size(self, "users", users, 1, min(self.reviews, _MOST), "each user writes a review")
+        items = max(1, min(self.reviews // _PER_ITEM, _MOST))
+        settle_size(self, "items", items, 1, _MOST, "as many as there are names")
+        categories = max(1, min(self.items // _PER_CATEGORY, _MOST_CATEGORIES))
+        reason = "each category has an item"
+        settle_size(self, "categories", categories, 1, self.items, reason)
 
 
 def generate(folder: Path, sizes: ReviewSizes, seed: int, literal: bool, compress: bool) -> None:
@@ -148,50 +149,24 @@ def _power_law(random: np.random.Generator, num_values, shape) -> np.ndarray:
 
 def main(argv: list[str] | None = None) -> int:
     """Writes the two files into a folder; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m preproc.amazon_books.generate_reviews", allow_abbrev=False
-    )
-    parser.add_argument("--output", required=True, help="folder for the files; made if absent")
-    parser.add_argument("--reviews", type=int, default=100_000, help="default 100,000")
-    parser.add_argument("--users", type=int, help=f"default: one for {_PER_USER} reviews")
-    parser.add_argument("--items", type=int, help=f"default: one for {_PER_ITEM} reviews")
-    parser.add_argument(
-        "--categories",
-        type=int,
-        help=f"default: one for {_PER_CATEGORY} items, at most {_MOST_CATEGORIES}",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="other seeds give other reviews")
-    parser.add_argument(
-        "--literal_metadata",
-        action="store_true",
-        help="metadata as Python literals, as Amazon's of 2014, instead of JSON",
-    )
-    parser.add_argument("--gzip", action="store_true", help="write .json.gz")
-    flags = parser.parse_args(argv)
-    folder = Path(flags.output)
 
     def work() -> None:
-        if flags.seed < 0:
-            raise ValueError(f"--seed must be 0 or more, got {flags.seed}")
-        sizes = _sizes(flags)
-        generate(folder, sizes, flags.seed, flags.literal_metadata, flags.gzip)
+        flags = generator_flags(
+            "amazon_books.generate_reviews",
+            ReviewSizes,
+            "folder for the files; made if absent",
+            argv,
+            literal_metadata="metadata as Python literals, as Amazon's of 2014, instead of JSON",
+            gzip="write .json.gz",
+        )
+        folder, sizes = flags["output"], flags["sizes"]
+        generate(folder, sizes, flags["seed"], flags["literal_metadata"], flags["gzip"])
         print(
             f"{sizes.reviews:,} reviews by {sizes.users:,} users of {sizes.items:,} items in "
             f"{sizes.categories:,} categories in {folder}"
         )
 
     return exit_status(work, "interrupted; a file that is not whole is called .partial")
-
-
-def _sizes(flags: argparse.Namespace) -> ReviewSizes:
-    users, items, categories = flags.users, flags.items, flags.categories
-    if users is None:
-        users = max(1, min(flags.reviews // _PER_USER, _MOST))
-    if items is None:
-        items = max(1, min(flags.reviews // _PER_ITEM, _MOST))
-    if categories is None:
-        categories = max(1, min(items // _PER_CATEGORY, _MOST_CATEGORIES))
-    return ReviewSizes(flags.reviews, users, items, categories)
 
 
 if __name__ == "__main__":

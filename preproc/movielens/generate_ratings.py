@@ -8,7 +8,6 @@ grouped by user, movies' ids have gaps, and times are whole seconds.
 python -m preproc.movielens.generate_ratings --output raw --ratings 1000000
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from preproc.arguments import flag, generator_flags, settle_size
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_file, write_errors_name
 
@@ -45,27 +45,23 @@ class RatingSizes:
         ValueError: a number is not in its range.
     """
 
-    ratings: int
-    users: int
-    movies: int
+    ratings: int = flag(1_000_000, "number of ratings")
+    users: int | None = flag(None, f"default: one for {_PER_USER} ratings")
+    movies: int | None = flag(
+        None, f"default: {_MOVIES_PER_ROOT} times the square root of the ratings"
+    )
 
     def __post_init__(self):
-        most = self.movies // _MOST_SHARE
-        for name, least, highest, why in (
-            ("movies", _MOST_SHARE * LEAST_RATINGS, 1 << 30, "a user rates half of them at most"),
-            ("users", 1, 1 << 30, "the number of different ids"),
-            (
-                "ratings",
-                LEAST_RATINGS * self.users,
-                most * self.users,
-                f"each of {self.users:,} users rates {LEAST_RATINGS} to {most:,} movies",
-            ),
-        ):
-            value = getattr(self, name)
-            if not least <= value <= highest:
-                raise ValueError(
-                    f"--{name} must be {least:,} to {highest:,} ({why}), got {value:,}"
-                )
+        movies = int(_MOVIES_PER_ROOT * max(0, self.ratings) ** 0.5)
+        reason = "a user rates half of them at most"
+        settle_size(self, "movies", movies, _MOST_SHARE * LEAST_RATINGS, 1 << 30, reason)
+        users = max(1, self.ratings // _PER_USER)
+        settle_size(self, "users", users, 1, 1 << 30, "the number of different ids")
+        least, most = LEAST_RATINGS * self.users, self.movies // _MOST_SHARE * self.users
+        reason = (
+            f"each of {self.users:,} users rates {LEAST_RATINGS} to {most // self.users:,} movies"
+        )
+        settle_size(self, "ratings", 0, least, most, reason)
 
 
 def generate(folder: Path, sizes: RatingSizes, seed: int, overwrite: bool = False) -> Path:
@@ -209,43 +205,23 @@ def _different_movies(
 
 def main(argv: list[str] | None = None) -> int:
     """Writes ratings.csv into a folder; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m preproc.movielens.generate_ratings", allow_abbrev=False
-    )
-    parser.add_argument("--output", required=True, help=f"folder for {RATINGS}; made if absent")
-    parser.add_argument("--ratings", type=int, default=1_000_000, help="default 1,000,000")
-    parser.add_argument("--users", type=int, help=f"default: one for {_PER_USER} ratings")
-    parser.add_argument(
-        "--movies",
-        type=int,
-        help=f"default: {_MOVIES_PER_ROOT} times the square root of the ratings",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="other seeds give other ratings")
-    parser.add_argument(
-        "--overwrite", action="store_true", help=f"replace a {RATINGS} that is there, at the end"
-    )
-    flags = parser.parse_args(argv)
 
     def work() -> None:
-        if flags.seed < 0:
-            raise ValueError(f"--seed must be 0 or more, got {flags.seed}")
-        sizes = _sizes(flags)
-        path = generate(Path(flags.output), sizes, flags.seed, flags.overwrite)
+        flags = generator_flags(
+            "movielens.generate_ratings",
+            RatingSizes,
+            f"folder for {RATINGS}; made if absent",
+            argv,
+            overwrite=f"replace a {RATINGS} that is there, at the end",
+        )
+        sizes = flags["sizes"]
+        path = generate(flags["output"], sizes, flags["seed"], flags["overwrite"])
         print(
             f"{sizes.ratings:,} ratings by {sizes.users:,} users of {sizes.movies:,} movies in "
             f"{path}"
         )
 
     return exit_status(work, "interrupted; nothing was made")
-
-
-def _sizes(flags: argparse.Namespace) -> RatingSizes:
-    users, movies = flags.users, flags.movies
-    if users is None:
-        users = max(1, flags.ratings // _PER_USER)
-    if movies is None:
-        movies = int(_MOVIES_PER_ROOT * max(0, flags.ratings) ** 0.5)
-    return RatingSizes(flags.ratings, users, movies)
 
 
 if __name__ == "__main__":

@@ -32,34 +32,32 @@ _SUBJECTS = (
 )
 
 
-def review_lines(random: np.random.Generator, user, item, day) -> Iterator[pa.Buffer]:
+def review_lines(random: np.random.Generator, user, item, day) -> Iterator[bytes]:
     """Yields lines of JSON, some thousands at a time, of numbers of users, items and days [n]."""
-    texts = pa.array(_texts(random, _TEXTS, _TEXT_WORDS), pa.large_string())
-    summaries = pa.array(_texts(random, _TEXTS, 4.0), pa.large_string())
+    texts, summaries = _texts(random, _TEXTS, _TEXT_WORDS), _texts(random, _TEXTS, 4.0)
     days = np.arange(FIRST_DAY, LAST_DAY + 1).astype("datetime64[D]")
-    dates = pc.strftime(pa.array(days), "%m %d, %Y").cast(pa.large_string())
+    dates = pc.strftime(pa.array(days), "%m %d, %Y").to_pylist()
     for start in range(0, len(user), _BLOCK_REVIEWS):
         block = slice(start, start + _BLOCK_REVIEWS)
         size = len(user[block])
         helpful = random.integers(0, 5, size)
-        fields = (
-            ("reviewerID", True, names(b"A", 12, user[block])),
-            ("asin", True, names(b"B00", 7, item[block])),
-            ("helpful", False, _helpful(helpful, random.integers(0, 3, size))),
-            ("reviewText", False, texts.take(pa.array(random.integers(0, _TEXTS, size)))),
-            ("overall", False, _numbers(random.integers(1, 6, size), ".0")),
-            ("summary", False, summaries.take(pa.array(random.integers(0, _TEXTS, size)))),
-            ("unixReviewTime", False, _numbers(day[block] * np.int64(86_400), "")),
-            ("reviewTime", True, dates.take(pa.array(day[block] - FIRST_DAY))),
+        columns = (
+            helpful,
+            helpful + random.integers(0, 3, size),
+            random.integers(0, _TEXTS, size),
+            random.integers(1, 6, size),
+            random.integers(0, _TEXTS, size),
+            day[block],
         )
-        parts, before = [], "{"
-        for name, quoted, values in fields:
-            quote = '"' if quoted else ""
-            parts += [f'{before}"{name}": {quote}', values]
-            before = f"{quote}, "
-        lines = _joined(*parts, '"}\n')
-        _, ends, text = lines.buffers()
-        yield text.slice(0, int(np.frombuffer(ends, np.int64)[size]))
+        users, items = names(b"A", 12, user[block]), names(b"B00", 7, item[block])
+        yield "".join(
+            f'{{"reviewerID": "{who}", "asin": "{what}", "helpful": [{votes}, {of_all}], '
+            f'"reviewText": {texts[text]}, "overall": {stars}.0, "summary": {summaries[summary]}, '
+            f'"unixReviewTime": {at * 86_400}, "reviewTime": "{dates[at - FIRST_DAY]}"}}\n'
+            for who, what, votes, of_all, text, stars, summary, at in zip(
+                users, items, *(column.tolist() for column in columns), strict=True
+            )
+        ).encode()
 
 
 def _texts(random: np.random.Generator, count: int, words: float) -> list[str]:
@@ -70,7 +68,7 @@ def _texts(random: np.random.Generator, count: int, words: float) -> list[str]:
     return [json.dumps(" ".join(text)) for text in np.split(drawn, np.cumsum(lengths)[:-1])]
 
 
-def names(prefix: bytes, digits: int, numbers: np.ndarray) -> pa.Array:
+def names(prefix: bytes, digits: int, numbers: np.ndarray) -> list[str]:
     """Integers [n], 0 to 36^5 - 1 -> a prefix and digits of base 36, different and in no order."""
     # The last digits are a permutation of the numbers, as the factor has no divisor of 36; those
     # before them are another.
@@ -86,25 +84,7 @@ def names(prefix: bytes, digits: int, numbers: np.ndarray) -> pa.Array:
     text[:, len(prefix) :] = np.frombuffer(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)[
         values
     ]
-    ends = np.arange(len(text) + 1, dtype=np.int64) * text.shape[1]
-    return pa.LargeStringArray.from_buffers(len(text), pa.py_buffer(ends), pa.py_buffer(text))
-
-
-def _helpful(votes: np.ndarray, further: np.ndarray) -> pa.Array:
-    """Integers [n] each -> "[votes, all]"."""
-    return _joined("[", _numbers(votes, ", "), _numbers(votes + further, "]"))
-
-
-def _numbers(values: np.ndarray, suffix: str) -> pa.Array:
-    """Integers [n] -> their digits, followed by a suffix."""
-    return _joined(pa.array(values).cast(pa.large_string()), suffix)
-
-
-def _joined(*parts: pa.Array | str) -> pa.Array:
-    """Arrays [n] and texts, side by side -> an array [n]."""
-    text = pa.large_string()
-    parts = [pa.scalar(part, text) if isinstance(part, str) else part for part in parts]
-    return pc.binary_join_element_wise(*parts, pa.scalar("", text))
+    return text.view(f"S{text.shape[1]}").ravel().astype(str).tolist()
 
 
 def metadata_lines(
@@ -117,7 +97,7 @@ def metadata_lines(
         literal: Python literals instead of JSON.
     """
     num_items = int(first_item[-1])
-    asins = names(b"B00", 7, np.arange(num_items)).to_pylist()
+    asins = names(b"B00", 7, np.arange(num_items))
     prices = random.integers(99, 9999, num_items).tolist()
     several = (random.random(num_items) < 0.2).tolist()
     absent = (random.random(num_items) < 1 / _NO_METADATA).tolist()

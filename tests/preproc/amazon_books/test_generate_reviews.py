@@ -150,7 +150,7 @@ def test_the_smallest(tmp_path):
 @pytest.mark.parametrize("prefix, digits", [(b"A", 12), (b"B00", 7)])
 def test_names_differ(prefix, digits):
     numbers = np.concatenate([np.arange(100_000), 36**5 - 1 - np.arange(100_000)])
-    names = generated_lines.names(prefix, digits, numbers).to_pylist()
+    names = generated_lines.names(prefix, digits, numbers)
     assert len(set(names)) == 200_000
     assert {len(name) for name in names} == {len(prefix) + digits}
 
