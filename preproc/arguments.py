@@ -84,18 +84,7 @@ def check_limits(options) -> None:
 
 
 def settle_size(sizes, name: str, default: int, least: int, most: int, reason: str) -> None:
-    """Completes a number of a frozen dataclass and checks its range.
-
-    Args:
-        sizes: the dataclass.
-        name: of its field, and of a flag.
-        default: value in place of None.
-        least, most: smallest and largest value.
-        reason: of this range.
-
-    Raises:
-        ValueError: the number is out of range.
-    """
+    """Completes a field of a frozen dataclass; raises ValueError if it is out of range."""
     if getattr(sizes, name) is None:
         object.__setattr__(sizes, name, default)
     value = getattr(sizes, name)
@@ -106,17 +95,14 @@ def settle_size(sizes, name: str, default: int, least: int, most: int, reason: s
 def generator_flags(
     name: str, sizes: type, output: str, argv: list[str] | None, **switches
 ) -> dict:
-    """Parses the command line of a generator; returns the flags, and `sizes` made of its flags.
+    """Parses the command line of a generator; raises ValueError for a number out of range.
 
     Args:
         name: of the module in `preproc`.
-        sizes: a dataclass with the numbers of what is generated.
+        sizes: a dataclass with the numbers of what is generated, in the result as "sizes".
         output: help text of --output.
         argv: the command line.
         switches: name of a further flag without value -> its help text.
-
-    Raises:
-        ValueError: a number is out of range.
     """
     parser = argparse.ArgumentParser(prog=f"python -m preproc.{name}", allow_abbrev=False)
     parser.add_argument("--output", type=Path, required=True, help=output)
@@ -134,11 +120,7 @@ def generator_flags(
 
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions:
-    """Resources that a preparation may use; the memory limit is of the whole process.
-
-    Raises:
-        ValueError: a value is out of range, or the folder does not exist.
-    """
+    """Resources of a preparation; the memory limit is of the whole process."""
 
     memory_limit_bytes: int = flag(
         4 << 30,
@@ -212,13 +194,7 @@ def parse_delimiter(text: str) -> str:
 
 
 def check_columns(delimiter: str, columns: dict[str, str]) -> None:
-    """Checks the delimiter and the columns of a table.
-
-    columns: name of a flag -> the column that it names, all different.
-
-    Raises:
-        ValueError: the flags cannot be used.
-    """
+    """Raises ValueError unless a table's delimiter and columns, flag -> name, can be used."""
     if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
         raise ValueError(
             "--delimiter must be one ASCII character other than a quote or line end, or 'tab'; "

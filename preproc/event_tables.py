@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataloading.table_input.duckdb_files import quoted, read_csv, read_parquet
+from preproc.raw_files import unpacked
 
 _WHOLE, _FRACTION, _FLOAT, _TIMESTAMP, _NO_TIME = range(5)
 _NUMBER = r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
@@ -65,25 +66,14 @@ class EventFile:
 class CsvFormat:
     """Format of a plain CSV file; an encoding is called as in DuckDB."""
 
+    num_columns: int
     delimiter: str
     header: bool = True
     quote: str = '"'
     encoding: str = "utf-8"
 
 
-def read_header(path: Path, plain: Path, delimiter: str) -> list[str]:
-    """Returns the column names of a CSV file; path: its name for messages, plain: its content."""
-    with open(plain, encoding="utf-8-sig", errors="replace", newline="") as source:
-        line = source.readline()
-    try:
-        return next(csv.reader([line], delimiter=delimiter, strict=True), [])
-    except csv.Error as error:
-        raise ValueError(
-            f"{path}, line 1: the header is not CSV ({error}); it begins with {line[:60]!r}"
-        ) from error
-
-
-def check_columns(path: Path, header: Sequence[str], wanted: Sequence[str], flags: str) -> None:
+def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str], flags: str) -> None:
     """Raises ValueError unless a file has each of these columns once; flags: what names them."""
     for name in wanted:
         if header.count(name) != 1:
@@ -95,34 +85,61 @@ def check_columns(path: Path, header: Sequence[str], wanted: Sequence[str], flag
             )
 
 
+def csv_file(
+    connection: duckdb.DuckDBPyConnection,
+    path: Path,
+    target: Path,
+    delimiter: str,
+    names: dict[str, str],
+    flags: str,
+    skip_bad_rows: bool = False,
+    remedy: str = "",
+) -> EventFile:
+    """Returns a CSV file with a header, plain or gzip, whose columns are in a Parquet file.
+
+    Args:
+        connection: keeps the order of rows.
+        path: the file.
+        target: the Parquet file.
+        delimiter: between fields.
+        names: column in queries -> its name in the file.
+        flags: what names the columns, for messages.
+        skip_bad_rows: leaves out rows with another number of fields.
+        remedy: what else helps against these, for messages.
+
+    Raises:
+        ValueError: a column is missing, or the file is not CSV, or not UTF-8.
+    """
+    with unpacked(path, target.parent) as plain:
+        with open(plain, encoding="utf-8-sig", errors="replace", newline="") as source:
+            line = source.readline()
+        try:
+            header = next(csv.reader([line], delimiter=delimiter, strict=True), [])
+        except csv.Error as error:
+            raise ValueError(
+                f"{path}, line 1: the header is not CSV ({error}); it begins with {line[:60]!r}"
+            ) from error
+        _check_columns(path, header, list(names.values()), flags)
+        columns = {column: (header.index(name), name) for column, name in names.items()}
+        layout = CsvFormat(len(header), delimiter)
+        return stage_csv(connection, path, plain, target, layout, columns, skip_bad_rows, remedy)
+
+
 def stage_csv(
     connection: duckdb.DuckDBPyConnection,
     path: Path,
     plain: Path,
     target: Path,
     layout: CsvFormat,
-    num_columns: int,
     columns: dict[str, tuple[int, str]],
     skip_bad_rows: bool = False,
     remedy: str = "",
 ) -> EventFile:
-    """Writes columns of a CSV file as text to a Parquet file, `target`.
+    """Does the same with `plain`, the content of a file of any format.
 
-    Args:
-        connection: an open connection, which keeps the order of rows.
-        path: the file for messages.
-        plain: its content.
-        target: a new file, which the result reads.
-        layout: its format.
-        num_columns: of each row.
-        columns: column in queries -> its number, from 0, and its name for messages.
-        skip_bad_rows: leaves out rows with another number of fields.
-        remedy: what else helps against these, for messages.
-
-    Raises:
-        ValueError: the file is not CSV, not UTF-8, or a row has another number of fields.
+    columns: column in queries -> its number, from 0, and its name for messages.
     """
-    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(num_columns))
+    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(layout.num_columns))
     options = (
         f"auto_detect=false, columns={{{types}}}, delim={quoted(layout.delimiter)}, "
         f"quote={quoted(layout.quote)}, escape={quoted(layout.quote)}, header={layout.header}, "
@@ -168,21 +185,12 @@ def _rejected_lines(connection: duckdb.DuckDBPyConnection, path: Path) -> list[i
 
 
 def parquet_file(path: Path, names: dict[str, str], flags: str) -> EventFile:
-    """Returns a Parquet file as a table.
-
-    Args:
-        path: the file.
-        names: column in queries -> its name in the file.
-        flags: what names the columns, for messages.
-
-    Raises:
-        ValueError: the file is not Parquet, or a column is missing or of a wrong type.
-    """
+    """Returns a Parquet file as `csv_file` does; raises ValueError for a column of a wrong type."""
     try:
         schema = pq.read_schema(path)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} cannot be read as parquet: {error}") from error
-    check_columns(path, schema.names, list(names.values()), flags)
+    _check_columns(path, schema.names, list(names.values()), flags)
     integers = set()
     for column, name in names.items():
         kind = schema.field(name).type
@@ -256,12 +264,7 @@ def integer_columns(
 
 
 def time_number(connection: duckdb.DuckDBPyConnection, files: Sequence[EventFile]) -> str:
-    """Returns an expression for the number of a time, by which events are sorted.
-
-    Raises:
-        ValueError: a value is not a time, times are of different kinds, or float64 does not
-            represent one of them.
-    """
+    """Returns an expression for the number of a time; raises ValueError for times without any."""
     kinds, num_digits, largest = connection.execute(
         f"""
         SELECT list(DISTINCT kind), max(digits), max(whole)

@@ -30,17 +30,21 @@ def gzip_errors(source: Path) -> Iterator[None]:
         ) from error
 
 
-def unpacked(path: Path, scratch: Path) -> Path:
-    """Returns the file itself, or the content of its gzip data in a new file in `scratch`."""
+@contextlib.contextmanager
+def unpacked(path: Path, scratch: Path) -> Iterator[Path]:
+    """Yields the file itself, or a temporary file in `scratch` with the content of its gzip data.
+
+    Raises:
+        ValueError: the gzip data is cut off or damaged.
+    """
     if not is_gzip(path):
-        return path
-    with (
-        gzip_errors(path),
-        gzip.open(path) as source,
-        tempfile.NamedTemporaryFile(dir=scratch, prefix="unpacked.", delete=False) as target,
-    ):
-        shutil.copyfileobj(source, target, _COPIED_BYTES)
-    return Path(target.name)
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(dir=scratch, prefix="unpacked.") as target:
+        with gzip_errors(path), gzip.open(path) as source:
+            shutil.copyfileobj(source, target, _COPIED_BYTES)
+        target.flush()
+        yield Path(target.name)
 
 
 def opened(path: Path) -> BinaryIO:

@@ -39,11 +39,7 @@ _BY_TASTE, _BY_ANY_TASTE = 0.7, 0.2
 
 @dataclass(frozen=True)
 class ReviewSizes:
-    """Numbers of reviews, users, items and categories.
-
-    Raises:
-        ValueError: a number is not in its range.
-    """
+    """Numbers of reviews, users, items and categories; raises ValueError for one out of range."""
 
     reviews: int = flag(100_000, "number of reviews")
     users: int | None = flag(None, f"default: one for {_PER_USER} reviews")
@@ -70,7 +66,9 @@ def generate(folder: Path, sizes: ReviewSizes, seed: int, literal: bool, compres
     80 bytes a review.
 
     Args:
-        folder: is made if it is absent; files of the same names are replaced.
+        folder: files of the same names are replaced.
+        sizes: numbers of what is written.
+        seed: 0 or more.
         literal: metadata as Python literals, the form of 2014, instead of JSON.
         compress: gzip, with .gz appended to the names.
     """

@@ -20,14 +20,7 @@ _BLOCK = 1 << 14  # numbers worked on at a time, so that they stay in the cache
 
 
 def row_keys(seed: int, users: np.ndarray, events: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Returns the initial hash of each row's random numbers, uint64 [n].
-
-    Args:
-        seed: 0 to 2^64 - 1.
-        users: ids, [n].
-        events: the number of the row's event among its user's, from 0, [n].
-        labels: 0 or 1, [n].
-    """
+    """Returns the initial hash of each row (seed, user, number of its event, label), uint64 [n]."""
     key = _folded(np.zeros(1, np.uint64), np.array([seed], np.uint64))
     for part in (users, events, labels):
         key = _folded(key, part.astype(np.uint64))
@@ -35,9 +28,7 @@ def row_keys(seed: int, users: np.ndarray, events: np.ndarray, labels: np.ndarra
 
 
 def draw(keys: np.ndarray, steps: np.ndarray, positives: np.ndarray, num_items: int) -> np.ndarray:
-    """An item other than the positive one for each place, int64 [n], all of them equally likely.
-
-    With r uniform in [0, num_items - 1): r + 1 where that is below the positive item, else r + 2.
+    """Returns an item other than the positive one for each place, int64 [n], all equally likely.
 
     Args:
         keys: of the rows that the places are in, [n].
@@ -45,33 +36,26 @@ def draw(keys: np.ndarray, steps: np.ndarray, positives: np.ndarray, num_items: 
         positives: item ids, 1 to num_items, [n].
         num_items: 2 to 2^31 - 1.
     """
-    drawn = np.empty(len(keys), np.int64)
-    bound = np.uint64(num_items - 1)
-    for start in range(0, len(keys), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        hashed = _folded(keys[block], steps[block].astype(np.uint64))
-        candidates = _scaled(hashed, bound).astype(np.int64) + 1
-        drawn[block] = candidates + (candidates >= positives[block])
-    return drawn
+    candidates = _uniform(keys, steps, num_items - 1) + 1
+    return candidates + (candidates >= positives)
 
 
 def draw_by_popularity(keys: np.ndarray, steps: np.ndarray, items: np.ndarray) -> np.ndarray:
-    """Returns the item of a random event for each place, int64 [n].
+    """Returns the item of a random event, of fewer than 2^32, for each place, int64 [n].
 
     Items are drawn in proportion to their number of events, as NVIDIA's `sim_preprocessing.py` and
     the authors of DIEN do. As there, the positive item itself may be drawn.
-
-    Args:
-        keys: of the rows that the places are in, [n].
-        steps: back from the target, [n].
-        items: the items of all events, fewer than 2^32.
     """
+    return items[_uniform(keys, steps, len(items))].astype(np.int64)
+
+
+def _uniform(keys: np.ndarray, steps: np.ndarray, bound: int) -> np.ndarray:
+    """Returns a number in [0, bound) for each place, int64 [n]."""
     drawn = np.empty(len(keys), np.int64)
-    bound = np.uint64(len(items))
     for start in range(0, len(keys), _BLOCK):
         block = slice(start, start + _BLOCK)
         hashed = _folded(keys[block], steps[block].astype(np.uint64))
-        drawn[block] = items[_scaled(hashed, bound).astype(np.int64)]
+        drawn[block] = _scaled(hashed, np.uint64(bound))
     return drawn
 
 

@@ -55,7 +55,6 @@ class ColumnNames:
 
     @property
     def target(self) -> tuple[str, ...]:
-        """The columns of the target item."""
         return tuple(f"{name}_trgt" for name in self.item)
 
     def schema(self) -> pa.Schema:
@@ -76,17 +75,18 @@ def write_split(
     block_rows: int,
     threads: int,
 ) -> list[Path]:
-    """Writes the rows of a split in order, `rows_per_file` to a file, several files at a time.
+    """Writes the rows of a split in order, several files at a time.
 
     Args:
+        split: the rows.
         folder: made here.
-        rows_per_file, block_rows: even; a block of rows is made at a time, and is a row group.
+        columns: names of the columns.
+        rows_per_file: even.
+        block_rows: even; a block of rows is made at a time, and is a row group.
+        threads: number of files at a time.
 
     Returns:
         the files; one without rows where the split has none.
-
-    Raises:
-        OSError: a file could not be written; the message names it.
     """
     folder.mkdir()
     schema = columns.schema()

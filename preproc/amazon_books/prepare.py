@@ -50,7 +50,7 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
         _scratch_folder(options, folder) as scratch,
     ):
         log, bad = _stage(options, scratch)
-        num_events = _num_rows(log.events)
+        num_events = sum(pq.read_metadata(file).num_rows for file in log.events)
         say(f"staged {num_events:,} events; left out {bad:,} bad lines or rows")
         with open_engine(options, scratch) as engine, engine.explained_errors():
             numbered = engine.number(log, options.min_events, scratch)
@@ -74,7 +74,6 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
 
 
 def _removed(log: NumberedLog, num_events: int, min_events: int) -> str:
-    """Returns the number and share of the users that --min_events left out."""
     users = log.num_users_before - log.num_users
     events = num_events - int(log.num_events.sum())
     return (
@@ -123,7 +122,6 @@ def _scratch_folder(options: AmazonOptions, folder: Path) -> Iterator[Path]:
 
 
 def _columns(options: AmazonOptions) -> ColumnNames:
-    """The names in NVIDIA's data set, and those of one's own features."""
     if options.input_format == AMAZON:
         return ColumnNames(("user_id",), ("item_id", "cat_id"), ("uid", "item", "cat"))
     return ColumnNames(
@@ -140,21 +138,11 @@ def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
     """The log as Parquet files, and how many bad lines or rows it is without."""
     if options.input_format != AMAZON:
         return stage_tables(options, scratch)
-    reviews = options.reviews or _find_files(options, "reviews_")
-    if not reviews:
-        raise ValueError(
-            f"--amazon_dataset_path {options.amazon_dataset_path} holds no reviews_*.json or "
-            "reviews_*.json.gz; name the files with --reviews"
-        )
+    reviews = options.reviews or _find_files(options, "reviews", "name the files with --reviews")
     meta = options.meta
     if not meta and not options.no_metadata:
-        meta = _find_files(options, "meta_")
-        if not meta:
-            raise ValueError(
-                f"--amazon_dataset_path {options.amazon_dataset_path} holds no meta_*.json or "
-                "meta_*.json.gz, with the items' categories; name the files with --meta, or put "
-                "all items in one category with --no_metadata"
-            )
+        remedy = "name the files with --meta, or put all items in one category with --no_metadata"
+        meta = _find_files(options, "meta", remedy)
     events, num_bad = _stage_reviews(options, reviews, scratch)
     items = [scratch / f"meta_{i}.parquet" for i in range(len(meta))]
     for file, target in zip(meta, items, strict=True):
@@ -171,7 +159,6 @@ def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
 def _stage_reviews(
     options: AmazonOptions, files: tuple[Path, ...], scratch: Path
 ) -> tuple[tuple[Path, ...], int]:
-    """Returns Parquet files of the reviews and the number of bad lines."""
     staged, num_bad = [], 0
     with PreparationSession(options, scratch / "duckdb") as session, session.explained_errors():
         for file in files:
@@ -181,16 +168,17 @@ def _stage_reviews(
     return tuple(staged), num_bad
 
 
-def _find_files(options: AmazonOptions, start: str) -> tuple[Path, ...]:
+def _find_files(options: AmazonOptions, kind: str, remedy: str) -> tuple[Path, ...]:
     """Returns the files of the folder and prints their names: all of them are read."""
-    files = find_files(options.amazon_dataset_path, start)
-    names = ", ".join(path.name for path in files) or "none"
-    print(f"{start}*.json of {options.amazon_dataset_path}: {names}", file=sys.stderr, flush=True)
+    folder = options.amazon_dataset_path
+    files = find_files(folder, f"{kind}_")
+    if not files:
+        raise ValueError(
+            f"--amazon_dataset_path {folder} holds no {kind}_*.json or {kind}_*.json.gz; {remedy}"
+        )
+    names = ", ".join(path.name for path in files)
+    print(f"{kind}_*.json of {folder}: {names}", file=sys.stderr, flush=True)
     return files
-
-
-def _num_rows(files: tuple[Path, ...]) -> int:
-    return sum(pq.read_metadata(file).num_rows for file in files)
 
 
 # Ids -> rows
@@ -199,7 +187,6 @@ def _num_rows(files: tuple[Path, ...]) -> int:
 def _write_rows(
     options: AmazonOptions, log: NumberedLog, folder: Path, columns: ColumnNames, say: _Reporter
 ) -> dict[str, int]:
-    """Writes all splits; returns their numbers of rows."""
     ids_bytes = log.num_users * BYTES_PER_USER + sum(
         ids.nbytes for ids in (*log.user_features, *log.item_features)
     )

@@ -76,17 +76,18 @@ def parquet_files(folder: Path) -> list[Path]:
 def read_layout(
     file: Path, metadata: Path, num_user: int, num_item: int | None, history_length: int | None
 ) -> HistoryColumns:
-    """The layout of the rows of a file, whose features `metadata` gives cardinalities.
+    """Returns the layout of the rows of a file, whose features `metadata` gives cardinalities.
 
     Args:
+        file: Parquet file.
         metadata: a JSON file, `{"cardinalities": [{"name": ..., "value": ...}, ...]}`: the users'
             features, then the items'; with `rows` and `max_history`, if the preparation was ours.
+        num_user: number of features of users.
         num_item: None: as many as there are cardinalities after those of the users.
         history_length: None: `max_history`, or 100 where that is not there.
 
     Raises:
         ValueError: they do not fit the numbers of features.
-        OSError: a file cannot be read.
     """
     names = _open(file).schema_arrow.names
     titles, sizes, max_history, is_foreign = _read_metadata(metadata)
@@ -150,18 +151,14 @@ def _read_metadata(path: Path) -> tuple[list[str], list[int], int, bool]:
 
 
 def read_rows(file: Path, layout: HistoryColumns) -> Iterator[tuple[list[np.ndarray], int]]:
-    """The rows of a file, some thousands at a time: an array `[rows, values]` per column.
+    """Yields arrays `[rows, values]` per column, and the number of histories that were cut.
 
     Ids are int32 (int64 where the cardinality needs it), labels int8. Histories are
     `[rows, history_length]`, right-aligned with zeros in front. One row group is in memory.
 
-    Yields:
-        The arrays, and the number of histories of which only the last part is kept.
-
     Raises:
-        ValueError: other columns than those of the layout, or a value that is not allowed, as is a
-            0 after an id of a history.
-        OSError: the file cannot be read.
+        ValueError: other columns than those of the layout, a value that is not allowed, as is a
+            0 after an id of a history, or a damaged file.
     """
     opened = _open(file)
     _check_columns(file, opened.schema_arrow, layout)

@@ -55,7 +55,7 @@ class SampleSplit:
         negatives: UNIFORM draws one of all other items, POPULARITY the item of one of all events.
 
     Raises:
-        ValueError: a single item occurs, so that there is no other one.
+        ValueError: a single item occurs.
     """
 
     def __init__(
@@ -140,7 +140,6 @@ class SampleSplit:
         return negative
 
     def _drawn(self, keys: np.ndarray, steps: np.ndarray, positives: np.ndarray) -> np.ndarray:
-        """Negative items, int64 [n]; see `draw`."""
         if self._negatives == POPULARITY:
             return draw_by_popularity(keys, steps, self._items)
         return draw(keys, steps, positives, self._log.num_items)

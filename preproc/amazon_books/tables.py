@@ -11,31 +11,17 @@ from pathlib import Path
 import duckdb
 
 from dataloading.table_input.duckdb_files import quoted
+from preproc import event_tables
 from preproc.amazon_books.engines.interface import StagedLog
 from preproc.amazon_books.options import PARQUET, AmazonOptions
 from preproc.engines.duckdb_session import PreparationSession
-from preproc.event_tables import (
-    CsvFormat,
-    EventFile,
-    check_columns,
-    first_row,
-    integer_columns,
-    parquet_file,
-    read_header,
-    stage_csv,
-    time_number,
-    union,
-)
-from preproc.raw_files import unpacked
+from preproc.event_tables import EventFile
 
 _FLAGS = "--user_column, --item_column, --time_column, --user_features and --item_features"
 
 
 def stage_tables(options: AmazonOptions, folder: Path) -> tuple[StagedLog, int]:
-    """Stages the log of `--interactions`, `--users` and `--items`.
-
-    Returns:
-        the log, and the number of rows that were left out.
+    """Stages `--interactions`, `--users` and `--items`; also returns the number of rows left out.
 
     Raises:
         ValueError: a column is missing or of no use, or a row is bad and may not be skipped.
@@ -87,7 +73,9 @@ def _stage(
     }
     num_bad = sum(_num_bad(session, options, files[table]) for table in tables)
     integers = {
-        table: integer_columns(session.connection, files[table], [*names.keys() - {"time"}])
+        table: event_tables.integer_columns(
+            session.connection, files[table], [*names.keys() - {"time"}]
+        )
         for table, (_, names) in tables.items()
     }
     for key in ("user", "item"):  # of one type wherever they are
@@ -107,24 +95,17 @@ def _event_file(
     target: Path,
 ) -> EventFile:
     if options.input_format == PARQUET:
-        return parquet_file(path, names, _FLAGS)
-    plain = unpacked(path, target.parent)
-    header = read_header(path, plain, options.delimiter)
-    check_columns(path, header, list(names.values()), _FLAGS)
-    file = stage_csv(
+        return event_tables.parquet_file(path, names, _FLAGS)
+    return event_tables.csv_file(
         session.connection,
         path,
-        plain,
         target,
-        CsvFormat(options.delimiter),
-        len(header),
-        {column: (header.index(name), name) for column, name in names.items()},
+        options.delimiter,
+        names,
+        _FLAGS,
         skip_bad_rows=options.on_bad_line == "skip",
         remedy=" (--on_bad_line skip leaves others out)",
     )
-    if plain != path:
-        plain.unlink()
-    return file
 
 
 def _required(file: EventFile) -> list[str]:
@@ -135,12 +116,12 @@ def _num_bad(session: PreparationSession, options: AmazonOptions, files: list[Ev
     """Returns the number of rows that are left out; raises ValueError where none may be."""
     is_bad = " OR ".join(f"{key} IS NULL" for key in _required(files[0]))
     if options.on_bad_line == "skip":
-        rows = union(files, f"({is_bad}) AS is_bad")
+        rows = event_tables.union(files, f"({is_bad}) AS is_bad")
         query = f"SELECT count(*) FROM ({rows}) WHERE is_bad"
         (num_bad,) = session.connection.execute(query).fetchone()
         return num_bad + sum(len(file.skipped) for file in files)
     for key in _required(files[0]):
-        bad = first_row(session.connection, files, f"{key} IS NULL", key)
+        bad = event_tables.first_row(session.connection, files, f"{key} IS NULL", key)
         if bad is not None:
             _, file, row, _ = bad
             raise ValueError(
@@ -156,10 +137,11 @@ def _write(
     values = {name: name for name in files[0].names}
     values |= {name: f"{name}::BIGINT" for name in integers}
     if "time" in values:
-        values["time"] = time_number(session.connection, files)
+        values["time"] = event_tables.time_number(session.connection, files)
     is_good = " AND ".join(f"{key} IS NOT NULL" for key in _required(files[0]))
     columns = ", ".join(f"{value} AS {name}" for name, value in values.items())
+    rows = event_tables.union(files, ", ".join(values))
     session.connection.execute(
-        f"COPY (SELECT {columns} FROM ({union(files, ', '.join(values))}) WHERE {is_good}) "
-        f"TO {quoted(target)} (FORMAT parquet)"
+        f"COPY (SELECT {columns} FROM ({rows}) WHERE {is_good}) TO {quoted(target)} "
+        "(FORMAT parquet)"
     )

@@ -40,8 +40,6 @@ class Estimate:
     """A log's expected size; numbers are exact where `sampled` is 1.
 
     sampled: share of the log's bytes that was read.
-    rows: good lines.
-    bad_lines: malformed ones.
     cardinalities: of cat_0 to cat_25.
     data_bytes: the prepared data set, vocabularies included.
     staging_bytes: what `<output>.partial` holds next to it while it is made, with --engine duckdb
@@ -56,7 +54,6 @@ class Estimate:
     staging_bytes: int
 
     def report(self) -> str:
-        """Some lines for people."""
         about = "" if self.sampled == 1 else "about "
         total = sum(self.cardinalities)
         return "\n".join(

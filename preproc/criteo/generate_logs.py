@@ -6,13 +6,14 @@ on three numerical and four categorical features through a fixed logistic rule.
 python -m preproc.criteo.generate_logs --output raw --days 3 --rows_per_day 1000
 """
 
-import argparse
 import gzip
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from preproc.arguments import check_limits, flag, generator_flags
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 from runtime.cli import exit_status
 
@@ -105,31 +106,34 @@ def _with_separator(text: np.ndarray, missing) -> np.ndarray:
     return field
 
 
+@dataclass(frozen=True)
+class LogSizes:
+    """Numbers of files and rows; raises ValueError for one out of range."""
+
+    days: int = flag(3, "number of day files", at_least=1)
+    rows_per_day: int = flag(1000, "rows of a file", at_least=1)
+
+    def __post_init__(self):
+        check_limits(self)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Writes day_0, day_1, ... (or day_0.gz, ...) into a folder; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m preproc.criteo.generate_logs")
-    parser.add_argument("--output", required=True, help="folder for the day files; made if absent")
-    parser.add_argument("--days", type=int, default=3, help="number of day files (default 3)")
-    parser.add_argument("--rows_per_day", type=int, default=1000, help="default 1000")
-    parser.add_argument("--gzip", action="store_true", help="write day_N.gz")
-    parser.add_argument("--seed", type=int, default=0, help="other seeds give other rows")
-    flags = parser.parse_args(argv)
-    for name in ("days", "rows_per_day"):
-        if getattr(flags, name) < 1:
-            parser.error(f"--{name} must be 1 or more, got {getattr(flags, name)}")
-    if flags.seed < 0:
-        parser.error(f"--seed must be 0 or more, got {flags.seed}")
-    folder = Path(flags.output)
 
     def work() -> None:
+        output = "folder for the day files; made if absent"
+        flags = generator_flags(
+            "criteo.generate_logs", LogSizes, output, argv, gzip="write day_N.gz"
+        )
+        folder, sizes = flags["output"], flags["sizes"]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for day in range(flags.days):
-                name = f"day_{day}.gz" if flags.gzip else f"day_{day}"
-                generate_day(folder / name, flags.rows_per_day, [flags.seed, day])
+            for day in range(sizes.days):
+                name = f"day_{day}.gz" if flags["gzip"] else f"day_{day}"
+                generate_day(folder / name, sizes.rows_per_day, [flags["seed"], day])
         except OSError as error:
             raise OSError(f"--output {folder}: {error}") from None
-        print(f"{flags.days} x {flags.rows_per_day:,} rows in {folder}")
+        print(f"{sizes.days} x {sizes.rows_per_day:,} rows in {folder}")
 
     return exit_status(work, "interrupted; the last day file is cut off")
 

@@ -44,17 +44,11 @@ class KnownValues:
 
     @property
     def with_bins(self) -> bool:
-        """True if the data set also has its numerical features as bins."""
         return data_set.BINS[0] in self.spec.channel_spec[CATEGORICAL_CHANNEL]
 
     def file(self, column: str) -> Path:
         """The text file with the column's values in the order of their ids."""
         return self.folder / data_set.vocabulary_file(column)
-
-    def fingerprint(self, column: str) -> list:
-        """Changes when the column's file does: its path, size in bytes, time of change in ns."""
-        status = self.file(column).stat()
-        return [str(self.file(column).resolve()), status.st_size, status.st_mtime_ns]
 
     def check(self, column: str, num_values: int) -> None:
         """Raises ValueError unless the feature spec specifies this number of values."""
@@ -66,5 +60,4 @@ class KnownValues:
             )
 
     def metadata(self) -> dict:
-        """Returns the metadata of the vocabulary."""
         return {key: self.spec.metadata[key] for key in _METADATA if key in self.spec.metadata}

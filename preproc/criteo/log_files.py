@@ -19,10 +19,11 @@ class LogFile:
         """Name in messages and stages: `day_3`, or the file's own name."""
         return self.path.name if self.day is None else f"day_{self.day}"
 
-    def fingerprint(self) -> list:
-        """Changes when the file does: path, size in bytes, time of the last change in ns."""
-        status = self.path.stat()
-        return [str(self.path.resolve()), status.st_size, status.st_mtime_ns]
+
+def fingerprint(path: Path) -> list:
+    """Returns what changes when the file does: path, bytes, time of the last change in ns."""
+    status = path.stat()
+    return [str(path.resolve()), status.st_size, status.st_mtime_ns]
 
 
 def parse_days(text: str) -> tuple[int, ...]:
@@ -45,11 +46,7 @@ def parse_days(text: str) -> tuple[int, ...]:
 
 
 def find_log_files(source: Path, days: tuple[int, ...] | None) -> list[LogFile]:
-    """The files of a log in time order: a folder's `*day_N` files, or `source` itself.
-
-    Raises:
-        ValueError: no such path, no file or two files for a day, or `days` for a single file.
-    """
+    """Returns the `*day_N` files of a folder, or `source`; raises ValueError without them."""
     if source.is_file():
         if days is not None:
             raise ValueError(

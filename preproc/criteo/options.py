@@ -132,7 +132,6 @@ class CriteoOptions(MachineOptions):
         self._check_vocabulary_days()
 
     def threshold(self, column: int) -> int:
-        """Returns the frequency threshold of categorical column 0 to 25."""
         return dict(self.column_thresholds).get(column, self.frequency_threshold)
 
     def _check_fractions(self):

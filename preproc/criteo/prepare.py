@@ -1,26 +1,27 @@
 """The preparation in titled stages, each of them skipped where an earlier run finished it."""
 
 import contextlib
+import itertools
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 
-from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.spec.feature_spec import TEST, TRAIN, FeatureSpec
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CriteoEngine, DayFile
 from preproc.criteo.known_values import KnownValues
-from preproc.criteo.log_files import LogFile, find_log_files
+from preproc.criteo.log_files import LogFile, find_log_files, fingerprint
 from preproc.criteo.options import TRAINING_ROWS, CriteoOptions
 from preproc.criteo.output import data_set
 from preproc.criteo.output.binary_files import NUM_BINS, ColumnFiles, SplitLayout
 from preproc.criteo.output.output_order import OutputOrder, output_order
 from preproc.criteo.output.row_buckets import in_random_order
-from preproc.criteo.output.splits import Split, all_for_test, split_by_day, split_by_fraction
+from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.output.staging import SPEC_FILE, Staging, check_output, stage_key
-from preproc.criteo.progress import StageProgress
 from preproc.criteo.raw_lines import explain, has_labels, read_line
 from runtime.files.atomic import sync
 
@@ -61,7 +62,6 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
             options, scratch := staging.temp_folder(options.temp_dir), with_labels
         ) as engine,
         engine.explained_errors(),
-        StageProgress(len(files) + 1 + 2 * len(data_set.CATEGORICALS)) as progress,
     ):
         if staging.num_finished:
             print(
@@ -69,7 +69,9 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
                 "those that other files or options have changed are done again",
                 file=sys.stderr,
             )
-        stages = _Stages(options, staging, scratch, engine, progress, known, with_labels, with_bins)
+        stages = _Stages(
+            options, staging, scratch, engine, known, with_labels, with_bins, len(files)
+        )
         log = stages.parse(files)
         clicks = stages.write_numericals(log)
         cardinalities = {
@@ -96,23 +98,27 @@ class _Stages:
     staging: Staging
     scratch: Path  # for what does not fit into memory
     engine: CriteoEngine
-    progress: StageProgress
     known: KnownValues | None  # where ids are given already
     with_labels: bool
     with_bins: bool
+    num_stages: int
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # of stages
 
     def _run(self, name: str, key: str, work, note) -> dict:
-        self.progress.start(name)
+        """Returns the result of a stage; reports it on stderr."""
+        started = time.perf_counter()
         result, is_new = self.staging.run(name, key, work)
-        self.progress.finish(name, note(result) if is_new else "finished before")
+        progress = f"{next(self.numbers)}/{self.num_stages}"
+        text = note(result) if is_new else "finished before"
+        elapsed_s = time.perf_counter() - started
+        print(f"[{progress}] {name}: {text}, {elapsed_s:.1f} s", file=sys.stderr, flush=True)
         return result
 
     def parse(self, files: list[LogFile]) -> ParsedLog:
-        """Raw lines -> staged rows, day by day, in input order."""
         keys, counts, paths = [], [], []
         for file in files:
             unlabelled = [] if self.with_labels else ["no labels"]
-            keys.append(stage_key(self.engine.name, file.fingerprint(), *unlabelled))
+            keys.append(stage_key(self.engine.name, fingerprint(file.path), *unlabelled))
             paths.append(self.staging.days / f"{keys[-1]}.parquet")
             counts.append(self._parse_day(file, keys[-1], paths[-1]))
             if counts[-1]["bad_lines"] and self.options.on_bad_line == "error":
@@ -151,7 +157,7 @@ class _Stages:
     def _split(self, rows: list[int]) -> list[Split]:
         options = self.options
         if self.known is not None:
-            return all_for_test(sum(rows))
+            return [Split(TEST, 0, sum(rows))]
         if options.holdout_fraction is None:
             return split_by_day(rows)
         return split_by_fraction(sum(rows), options.holdout_fraction, options.validation_fraction)
@@ -194,13 +200,11 @@ class _Stages:
         )
 
     def _written(self, files: ColumnFiles) -> AbstractContextManager[ColumnFiles]:
-        """The files to write a column's rows to, in any order."""
         if self.engine.writes_in_order:
             return contextlib.nullcontext(files)
         return in_random_order(files, self.scratch)
 
     def write_categorical(self, log: ParsedLog, column: str) -> int:
-        """One column: values -> vocabulary -> ids in its files; returns the cardinality."""
         vocabulary = self.staging.vocabulary / f"{column}.{self.engine.name}"
         values, vocabulary_key = self._vocabulary(log, column, vocabulary)
         cardinality = values + 1
@@ -238,7 +242,7 @@ class _Stages:
                     column, log.vocabulary_days, log.vocabulary_rows, threshold, target
                 )
         else:
-            key = stage_key(self.engine.name, self.known.fingerprint(column))
+            key = stage_key(self.engine.name, fingerprint(self.known.file(column)))
 
             def count() -> int:
                 values = self.engine.read_vocabulary(self.known.file(column), target)

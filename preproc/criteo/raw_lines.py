@@ -54,12 +54,12 @@ def explain(line: bytes, with_label: bool = True) -> str | None:
         return f"its label is {_shown(fields[0])}; the log's first line has none"
     if with_label and not _LABEL.fullmatch(fields[0]):
         return f"its label is {_shown(fields[0])}; a label is 0 or 1"
-    for i, value in enumerate(fields[1 : 1 + NUM_NUMERICAL]):
-        if not _INTEGER.fullmatch(value):
+    for i, value in enumerate(fields[1:]):
+        if i < NUM_NUMERICAL and not _INTEGER.fullmatch(value):
             return f"num_{i} is {_shown(value)}; a numerical is an integer or empty"
-    for i, value in enumerate(fields[1 + NUM_NUMERICAL :]):
-        if _CONTROL.search(value):
-            return f"cat_{i} is {_shown(value)}; a categorical has no control characters"
+        if i >= NUM_NUMERICAL and _CONTROL.search(value):
+            name = f"cat_{i - NUM_NUMERICAL}"
+            return f"{name} is {_shown(value)}; a categorical has no control characters"
     raise AssertionError("the pattern and its explanation disagree")
 
 

@@ -80,8 +80,7 @@ class NVTabularSession:
     def _unpartitioned(self, folder: Path) -> Path:
         """Returns a path of a folder without `name=value` in it, valid until the context ends.
 
-        Dask takes such names anywhere in a path for partition columns, which replace the columns
-        of the file, and NVTabular does not pass Dask's option `partitioning` on.
+        Dask takes such names anywhere in a path for partition columns of the file.
         """
         folder = folder.absolute()
         if "=" not in str(folder):
@@ -94,7 +93,6 @@ class NVTabularSession:
 
     @contextlib.contextmanager
     def _folder(self, name: str) -> Iterator[Path]:
-        """A folder that is gone when the context ends."""
         folder = self._scratch / name
         folder.mkdir()
         try:

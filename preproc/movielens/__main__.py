@@ -12,12 +12,7 @@ from runtime.cli import exit_status
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status; see `runtime.cli.exit_status`."""
-
-    def work() -> None:
-        options = parse(argv)
-        print(prepare(options))
-
-    return exit_status(work, "interrupted; nothing was made")
+    return exit_status(lambda: print(prepare(parse(argv))), "interrupted; nothing was made")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ _LOG_FLAGS = (*_COLUMN_FLAGS, "min_ratings", "threads", "memory_limit")
 
 
 def _check_read(flags: dict, source: Source) -> None:
-    """Raises ValueError for a flag that nothing reads."""
     unread, what = {}, "with the NCF paper's files"
     if source.form == DAT:
         unread = dict.fromkeys(_COLUMN_FLAGS, "with user::item::rating::time")

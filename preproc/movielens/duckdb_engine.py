@@ -1,6 +1,6 @@
 """DuckDB: ratings to numbered interactions in order, out of core under a memory limit."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +15,7 @@ _INTEGER, _TEXT = "BIGINT", "VARCHAR"
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of kept and dropped rows.
-
-    interactions: kept, each user and item once.
-    dropped_duplicates: rows with a user and an item that another row has at an earlier time.
-    users_left_out: for having too few.
-    interactions_left_out: theirs.
-    """
+    """Numbers of kept and dropped rows; a duplicate has the user and item of an earlier row."""
 
     users: int
     items: int
@@ -95,7 +89,6 @@ class RatingsEngine(PreparationSession):
         return self._row(f"SELECT typeof(value) FROM {kind}s LIMIT 1") == (_INTEGER,)
 
     def num_of_users(self) -> np.ndarray:
-        """The number of interactions of each user, int64 [users]."""
         rows = self.connection.sql("SELECT num FROM users ORDER BY id").to_arrow_table()
         return rows["num"].to_numpy()
 
@@ -120,3 +113,30 @@ class RatingsEngine(PreparationSession):
     def _row(self, query: str) -> tuple:
         (row,) = self.connection.execute(query).fetchall()
         return row
+
+
+class LastOfUsers:
+    """Takes each user's last `count` interactions out of those that pass through `others`.
+
+    num_of_users: each user's number of interactions, [users], `count` or more.
+
+    Attributes:
+        items: int32 [users, count], the last first, complete at the stream's end.
+    """
+
+    def __init__(self, num_of_users: np.ndarray, count: int):
+        self.items = np.zeros((len(num_of_users), count), np.int32)
+        self._ends = np.cumsum(num_of_users)
+        self._count = count
+
+    def others(
+        self, interactions: Iterable[tuple[np.ndarray, np.ndarray]]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields what is not held out of users and items, [n] each, by user and time."""
+        begin = 0
+        for users, items in interactions:
+            from_end = self._ends[users] - 1 - np.arange(begin, begin + len(users))
+            is_held_out = from_end < self._count
+            self.items[users[is_held_out], from_end[is_held_out]] = items[is_held_out]
+            yield users[~is_held_out], items[~is_held_out]
+            begin += len(users)

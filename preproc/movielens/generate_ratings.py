@@ -39,11 +39,7 @@ _BLOCK_RATINGS = 1 << 20  # made at a time
 
 @dataclass(frozen=True)
 class RatingSizes:
-    """Numbers of ratings, users and movies.
-
-    Raises:
-        ValueError: a number is not in its range.
-    """
+    """Numbers of ratings, users and movies; raises ValueError for one out of range."""
 
     ratings: int = flag(1_000_000, "number of ratings")
     users: int | None = flag(None, f"default: one for {_PER_USER} ratings")
@@ -69,12 +65,8 @@ def generate(folder: Path, sizes: RatingSizes, seed: int, overwrite: bool = Fals
 
     The same arguments give the same bytes. Memory: about 300 MiB, and 100 bytes per user or movie.
 
-    Args:
-        overwrite: replaces a ratings.csv that is there, at the end.
-
     Raises:
         ValueError: one is there and may not be replaced.
-        OSError: it could not be written.
     """
     path = folder / RATINGS
     if path.exists() and not overwrite:
@@ -91,7 +83,6 @@ def generate(folder: Path, sizes: RatingSizes, seed: int, overwrite: bool = Fals
 
 
 def _blocks(sizes: RatingSizes, seed: int) -> Iterator[pa.Table]:
-    """The rows of some users at a time."""
     random = np.random.default_rng([seed, 0])
     movies = _Movies(random, sizes.movies)
     lengths = _lengths(random, sizes)
@@ -124,7 +115,6 @@ class _Movies:
         self.ids = random.permutation(np.cumsum(random.integers(1, 10, num_movies)))
 
     def random_genres(self, random: np.random.Generator, shape) -> np.ndarray:
-        """Genres, large ones more often."""
         place = random.integers(0, self.num_movies, shape)
         return np.searchsorted(self.starts, place, side="right") - 1
 
@@ -143,7 +133,6 @@ class _Movies:
 
 
 def _lengths(random: np.random.Generator, sizes: RatingSizes) -> np.ndarray:
-    """Each user's number of ratings, [users]."""
     most = sizes.movies // _MOST_SHARE
     weights = random.lognormal(0, _SPREAD, sizes.users)
     lengths = np.full(sizes.users, LEAST_RATINGS)
@@ -161,7 +150,6 @@ def _rows(
     first: int,
     stop: int,
 ) -> pa.Table:
-    """The rows of the users `first` to `stop - 1`."""
     lengths = lengths[first:stop]
     user = np.repeat(np.arange(stop - first), lengths)
     place = _different_movies(random, movies, lengths, tastes[first:stop])

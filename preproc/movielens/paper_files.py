@@ -30,9 +30,8 @@ class PaperData:
 
     train_users, train_items: each (user, item) once, where it is first.
     test_negatives: [m, k], which may hold the positive or repeat a negative.
-    interactions: different (user, item) of training and candidate lists.
-    test_positives_in_train, test_negatives_in_train: number of items of the candidate lists that
-        their user also has in training.
+    counts: numbers of users, items, different (user, item) of training and candidate lists,
+        duplicates, and items of candidate lists that their user also has in training.
     """
 
     train_users: np.ndarray
@@ -40,12 +39,7 @@ class PaperData:
     test_users: np.ndarray
     test_items: np.ndarray
     test_negatives: np.ndarray
-    num_users: int
-    num_items: int
-    interactions: int
-    dropped_duplicates: int
-    test_positives_in_train: int
-    test_negatives_in_train: int
+    counts: dict[str, int]
 
 
 def read_paper(train: Path, test: Path, negative: Path) -> PaperData:
@@ -59,15 +53,16 @@ def read_paper(train: Path, test: Path, negative: Path) -> PaperData:
     trained, first = np.unique(keys_of(*pairs.T, num_items), return_index=True)
     tested = np.unique(keys_of(*positives.T, num_items))
     kept = pairs[np.sort(first)]
-    return PaperData(
-        *(kept[:, 0], kept[:, 1], positives[:, 0], positives[:, 1], negatives),
-        num_users=num_users,
-        num_items=num_items,
-        interactions=len(trained) + len(tested) - _num_in(tested, trained),
-        dropped_duplicates=len(pairs) - len(kept),
-        test_positives_in_train=_num_in(keys_of(*positives.T, num_items), trained),
-        test_negatives_in_train=_negatives_in(trained, positives[:, 0], negatives, num_items),
-    )
+    positive_keys = keys_of(*positives.T, num_items)
+    counts = {
+        "users": num_users,
+        "items": num_items,
+        "interactions": len(trained) + len(tested) - _num_in(tested, trained),
+        "dropped_duplicates": len(pairs) - len(kept),
+        "test_positives_in_train": _num_in(positive_keys, trained),
+        "test_negatives_in_train": _negatives_in(trained, positives[:, 0], negatives, num_items),
+    }
+    return PaperData(*kept.T, *positives.T, negatives, counts)
 
 
 def hold_out(data: PaperData, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -105,7 +100,6 @@ def _negatives_in(
 
 
 def _pairs(path: Path) -> np.ndarray:
-    """Returns users and items of a file, [n, 2]."""
     table = _read(path)
     if not 2 <= table.num_columns <= 4:
         raise ValueError(f"{path}: a line is user, item and up to two more fields, tabs between")
@@ -113,7 +107,6 @@ def _pairs(path: Path) -> np.ndarray:
 
 
 def _negatives(path: Path, positives: np.ndarray, test: Path) -> np.ndarray:
-    """Returns the negatives of these positives, [m, k]."""
     pairs, *columns = _read(path).columns
     if columns and pa.types.is_null(columns[-1].type):  # a tab at the end of lines
         columns.pop()

@@ -20,8 +20,7 @@ from preproc.movielens.data_set import (
     write_train,
     write_vocabulary,
 )
-from preproc.movielens.duckdb_engine import RatingsEngine
-from preproc.movielens.held_out import LastOfUsers
+from preproc.movielens.duckdb_engine import LastOfUsers, RatingsEngine
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import hold_out, read_paper
 from preproc.movielens.rating_files import rating_files
@@ -105,7 +104,6 @@ def _say(what: str) -> None:
 
 
 def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
-    """Ratings, by DuckDB."""
     with RatingsEngine(options, scratch / "duckdb") as engine, engine.explained_errors():
         files = rating_files(engine, options, scratch)
         counts = engine.number(files, options.min_ratings)
@@ -144,7 +142,6 @@ def _check_memory(options: MovieLensOptions, num_interactions: int, num_lists: i
 
 
 def _read_paper(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
-    """The NCF paper's files."""
     data = read_paper(*options.source.files)
     stored = data.test_negatives.shape[1]
     train = np.ones(len(data.train_users), bool)
@@ -162,22 +159,15 @@ def _read_paper(options: MovieLensOptions, folder: Path, scratch: Path) -> _Inte
         metadata["validation"] = "any training interaction of each user that has two or more"
     num_train = write_train(folder, [(data.train_users[train], data.train_items[train])])
     return _Interactions(
-        num_users=data.num_users,
-        num_items=data.num_items,
+        num_users=data.counts["users"],
+        num_items=data.counts["items"],
         num_train=num_train,
         held_out=held_out,
         stored={TEST: data.test_negatives},
         valid_negative=stored if options.valid_negative is None else options.valid_negative,
         metadata=metadata,
         ids={},
-        counts={
-            "users": data.num_users,
-            "items": data.num_items,
-            "interactions": data.interactions,
-            "dropped_duplicates": data.dropped_duplicates,
-            "test_positives_in_train": data.test_positives_in_train,
-            "test_negatives_in_train": data.test_negatives_in_train,
-        },
+        counts=data.counts,
     )
 
 

@@ -19,8 +19,6 @@ _FETCHED_ROWS = 1 << 20  # 4 MiB of item ids
 class AmazonDuckDBEngine(PreparationSession):
     """See `AmazonEngine`; spills to files in the scratch folder."""
 
-    name = "duckdb"
-
     def __init__(self, options: AmazonOptions, scratch: Path):
         super().__init__(
             options,
@@ -31,7 +29,6 @@ class AmazonDuckDBEngine(PreparationSession):
         )
 
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
-        """See `AmazonEngine`."""
         sql = self.connection.execute
         sql(f"CREATE VIEW events AS SELECT user, item, time FROM {read_parquet(log.events)}")
         sql(
@@ -82,15 +79,12 @@ class AmazonDuckDBEngine(PreparationSession):
     def features(
         self, kind: str, log: StagedLog, known: pa.Table | None = None
     ) -> tuple[tuple[np.ndarray, ...], dict[str, int]]:
-        """Numbers the features of users or items.
+        """Returns `NumberedLog.user_features` or those of items, and `NumberedLog.num_missing`.
 
         Args:
             kind: "user" or "item".
             log: with the tables of features.
             known: the users or items (columns `kind` and id) where another engine numbered them.
-
-        Returns:
-            The ids, as in `NumberedLog.user_features`, and `NumberedLog.num_missing`.
 
         Raises:
             ValueError: a user or item has two values of a feature.
@@ -137,6 +131,5 @@ class AmazonDuckDBEngine(PreparationSession):
             )
 
     def _column(self, query: str, dtype: type) -> np.ndarray:
-        """A query's single column, [n]."""
         table = self.connection.sql(query).to_arrow_table()
         return table.column(0).to_numpy().astype(dtype)

@@ -84,8 +84,6 @@ def running_total(counts: np.ndarray) -> np.ndarray:
 class AmazonEngine(Protocol):
     """A context manager, made from the run's options and a scratch folder of its own."""
 
-    name: str
-
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
         """Leaves out users with fewer than `min_events` events, and gives ids to the others.
 

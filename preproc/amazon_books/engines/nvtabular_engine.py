@@ -31,8 +31,6 @@ class AmazonNVTabularEngine(NVTabularSession):
         ValueError: NVTabular is not installed, or the memory limit is too small for it.
     """
 
-    name = "nvtabular"
-
     def __init__(self, options: AmazonOptions, scratch: Path):
         super().__init__(
             options.memory_limit_bytes,
@@ -47,7 +45,6 @@ class AmazonNVTabularEngine(NVTabularSession):
         self._partition_bytes = min(_MAX_PARTITION_BYTES, self._free_bytes // _PARTITION_SHARE)
 
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
-        """See `AmazonEngine`."""
         ops = self._nvtabular.ops
         with self._folder("number") as work, quiet():
             events = self._dataset(log.events)

@@ -27,15 +27,12 @@ _BATCH_ROWS = 1 << 16
 
 
 def stage_metadata(file: Path, target: Path, on_bad_line: str) -> int:
-    """Writes the good lines of a file as a Parquet file (item, item_0: the category).
+    """Writes the good lines of a file as a Parquet file; returns the number of bad lines.
 
     Args:
         file: plain or gzip; empty lines mean nothing.
-        target: a new file.
+        target: a new file (item, item_0: the category).
         on_bad_line: "error" or "skip".
-
-    Returns:
-        The number of bad lines.
 
     Raises:
         ValueError: a bad line, with `on_bad_line` "error"; or damaged gzip data.
@@ -63,11 +60,7 @@ def _table(rows: list[tuple[str, str | None]]) -> pa.Table:
 
 
 def parse(line: str) -> tuple[str, str | None]:
-    """Returns item and category of a line; None where it has no category, or an empty one.
-
-    Raises:
-        ValueError: it is not good.
-    """
+    """Returns item and category of a line (None without one); raises ValueError with its fault."""
     fields = _object(line)
     return text_field(fields, ITEM), _last_name(fields) or None
 

@@ -21,17 +21,14 @@ _MAX_LINE_BYTES = 16 << 20
 def stage_reviews(
     session: PreparationSession, file: Path, piece: tuple[Path, int], target: Path, on_bad_line: str
 ) -> int:
-    """Writes the good lines of a plain file as a Parquet file (user, item, time).
+    """Writes the good lines of a plain file as a Parquet file; returns the number of bad lines.
 
     Args:
         session: keeps the order of rows.
         file: the file for messages.
         piece: whole lines of it, and the number of the first one.
-        target: a new file.
+        target: a new file (user, item, time).
         on_bad_line: "error" or "skip".
-
-    Returns:
-        The number of bad lines.
 
     Raises:
         ValueError: a bad line, with `on_bad_line` "error"; or a line of more than 16 MiB.
@@ -88,11 +85,7 @@ def _explained(file: Path, path: Path, first_line: int, index: int) -> ValueErro
 
 
 def parse(line: str) -> tuple[str, str, int]:
-    """Returns user, item and time of a line.
-
-    Raises:
-        ValueError: it is not good.
-    """
+    """Returns user, item and time of a line; raises ValueError with its fault."""
     try:
         fields = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:

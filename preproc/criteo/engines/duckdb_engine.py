@@ -3,8 +3,6 @@
 Results come back in any order with their row numbers, because DuckDB spills.
 """
 
-import contextlib
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +24,7 @@ from preproc.criteo.raw_lines import (
     write_plain_copy,
 )
 from preproc.engines.duckdb_session import PreparationSession
-from preproc.raw_files import BYTE_ORDER_MARK, is_gzip
+from preproc.raw_files import is_gzip
 from runtime.files.atomic import sync
 
 _NUMERICAL_ROWS = 1 << 16  # rows fetched at a time: 7 MiB
@@ -143,7 +141,6 @@ class CriteoDuckDBEngine(PreparationSession):
         }
 
     def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
-        """See `CriteoEngine`."""
         clicks = Counter()
         for day in days:
             for block in self._numerical_blocks(day):
@@ -184,21 +181,20 @@ class CriteoDuckDBEngine(PreparationSession):
     def read_vocabulary(self, source: Path, target: Path) -> int:
         """See `CriteoEngine`; raises ValueError for a file that was changed."""
         new = target.with_suffix(".new")
-        with _behind_a_header(source, self.scratch) as (text, has_header):
-            options = (
-                f"auto_detect=false, header={has_header}, delim='\t', quote='', escape='', "
-                "columns={'value': 'VARCHAR', 'count': 'BIGINT'}, nullstr='', new_line='\\n'"
-            )
-            try:
-                (values,) = self.connection.execute(
-                    f"COPY (SELECT value, count FROM {read_csv(text, options)}) "
-                    f"TO {quoted(new)} (FORMAT parquet)"
-                ).fetchone()
-            except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
-                raise ValueError(
-                    f"{source}: expected a value, a tab and a count on each line: "
-                    f"{str(error).splitlines()[0]}; prepare the data set again"
-                ) from error
+        options = (
+            "auto_detect=false, header=false, delim='\t', quote='', escape='', "
+            "columns={'value': 'VARCHAR', 'count': 'BIGINT'}, nullstr='', new_line='\\n'"
+        )
+        try:
+            (values,) = self.connection.execute(
+                f"COPY (SELECT value, count FROM {read_csv(source, options)}) "
+                f"TO {quoted(new)} (FORMAT parquet)"
+            ).fetchone()
+        except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
+            raise ValueError(
+                f"{source}: expected a value, a tab and a count on each line: "
+                f"{str(error).splitlines()[0]}; prepare the data set again"
+            ) from error
         (different,) = self.connection.execute(
             f"SELECT count(DISTINCT value) FROM {_parquet(new)}"
         ).fetchone()
@@ -212,7 +208,6 @@ class CriteoDuckDBEngine(PreparationSession):
         return values
 
     def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
-        """See `CriteoEngine`."""
         self.write_text([vocabulary], target)
 
     def write_text(self, parts: Sequence[Path], target: Path) -> None:
@@ -225,7 +220,6 @@ class CriteoDuckDBEngine(PreparationSession):
     def write_ids(
         self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
     ) -> int:
-        """See `CriteoEngine`."""
         known = 0
         for rows, ids in self._known_ids(column, days, vocabulary):
             files.write(rows, ids)
@@ -267,25 +261,6 @@ class CriteoDuckDBEngine(PreparationSession):
             batch.append(day)
         if batch:
             yield batch
-
-
-@contextlib.contextmanager
-def _behind_a_header(source: Path, scratch: Path):
-    """A text file and whether it has a header: the file itself, or a copy with one where the first
-    value begins with what DuckDB would take for a byte order mark and drop."""
-    with open(source, "rb") as file:
-        if file.read(3) != BYTE_ORDER_MARK:
-            yield source, False
-            return
-        file.seek(0)
-        copy = scratch / "vocabulary.tsv"
-        try:
-            with open(copy, "wb") as out:
-                out.write(b"value\tcount\n")
-                shutil.copyfileobj(file, out)
-            yield copy, True
-        finally:
-            copy.unlink(missing_ok=True)
 
 
 def _parquet(path: Path) -> str:

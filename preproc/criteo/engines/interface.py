@@ -33,9 +33,7 @@ class CriteoEngine(Protocol):
     writes_in_order: bool
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
-        """Parses a raw file into staged rows at `target`, which appears when it is whole.
-
-        Only good lines become rows, in input order (by the rules of `raw_lines.py`).
+        """Parses the good lines of a raw file (`raw_lines.py`) into rows, in input order.
 
         Returns:
             rows; bad_lines and first_bad_line (the first line is 1; 0 without bad lines).
@@ -50,18 +48,14 @@ class CriteoEngine(Protocol):
     def count_values(
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
     ) -> int:
-        """Makes the column's vocabulary at `target`, in the order of the ids.
+        """Makes the column's vocabulary in the order of the ids; returns the number of values.
 
         Only values seen `threshold` times or more among the log's first num_rows rows, as far as
         they are in `days`; by falling count, then by value, bytewise.
-
-        Returns:
-            the number of values.
         """
 
     def read_vocabulary(self, source: Path, target: Path) -> int:
-        """The way back, from text to a vocabulary; returns the number of values. Only the engine
-        of `--encode_only` has it."""
+        """Reads the text of a vocabulary, for --encode_only; returns the number of values."""
 
     def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
         """Writes a vocabulary as text: a line (value, tab, count) each; line N has id N."""
@@ -69,8 +63,7 @@ class CriteoEngine(Protocol):
     def write_ids(
         self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
     ) -> int:
-        """Writes the id, 1 and up, of each row whose value is in the vocabulary; the others keep
-        the files' zeros. Returns the number of rows written."""
+        """Writes the id, 1 and up, of each row with a known value; returns the number of these."""
 
     def explained_errors(self) -> AbstractContextManager:
         """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""

@@ -55,17 +55,14 @@ class CriteoNVTabularEngine(NVTabularSession):
         return CriteoDuckDBEngine(self._options, self._scratch)
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
-        """See `CriteoEngine`; `target` is a Parquet file as DuckDB's engine makes it."""
         with self._duckdb() as duckdb:
             return duckdb.parse_day(source, target, scratch)
 
     def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
-        """See `CriteoEngine`."""
         with self._duckdb() as duckdb:
             return duckdb.write_numericals(days, writer)
 
     def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
-        """See `CriteoEngine`."""
         with self._duckdb() as duckdb:
             duckdb.write_vocabulary(vocabulary, target)
 
@@ -124,7 +121,6 @@ class CriteoNVTabularEngine(NVTabularSession):
     def write_ids(
         self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
     ) -> int:
-        """See `CriteoEngine`."""
         num_values = pq.read_metadata(vocabulary).num_rows
         num_slices = -(-num_values // self._slice_values)
         query = column_query(column, days, max(day.first_row + day.num_rows for day in days))

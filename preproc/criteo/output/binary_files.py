@@ -108,7 +108,6 @@ class ColumnFiles:
                 file[positions[inside] - split.start] = values[inside].reshape(-1, self.width)
 
     def sync(self) -> None:
-        """Waits until the files are on the disk."""
         for split in self.splits:
             sync(self.path(split))
 

@@ -26,7 +26,6 @@ class OutputOrder:
 
     @property
     def is_sequential(self) -> bool:
-        """True if every row stays in its place."""
         return not self.runs
 
     def positions(self, rows: np.ndarray) -> np.ndarray:

@@ -93,41 +93,31 @@ class _Buckets:
         content, start = memoryview(records).cast("B"), 0
         for number in np.flatnonzero(counts).tolist():
             stop = start + int(counts[number]) * self._record.itemsize
-            self._append(number, content[start:stop])
+            first_row = (number << self._shift) + int(self._num_rows[number])
+            _write(self._file, content[start:stop], first_row * self._record.itemsize)
             start = stop
         self._num_rows += counts
 
-    def _append(self, number: int, content: memoryview) -> None:
-        first_row = (number << self._shift) + int(self._num_rows[number])
-        _write(self._file, content, first_row * self._record.itemsize)
-
     def write_all(self) -> None:
-        """Writes every bucket's rows to their places in the column's file."""
         target = os.open(self._target, os.O_WRONLY)
         try:
             for number in np.flatnonzero(self._num_rows).tolist():
                 first = number << self._shift
                 places = min(1 << self._shift, self.split.num_rows - first)
                 rows = np.zeros(places, self._values)
-                records = self._records(number)
+                count, offset = int(self._num_rows[number]), first * self._record.itemsize
+                records = np.fromfile(self._spill, self._record, count, offset=offset)
                 rows[records["place"]] = records["values"]
                 _write(target, memoryview(rows).cast("B"), first * self._values.itemsize)
         finally:
             os.close(target)
 
-    def _records(self, number: int) -> np.ndarray:
-        offset = (number << self._shift) * self._record.itemsize
-        return np.fromfile(self._spill, self._record, int(self._num_rows[number]), offset=offset)
-
 
 @dataclass(frozen=True)
 class _BucketedFiles(ColumnFiles):
-    """Column files whose permuted split goes to buckets."""
-
     buckets: _Buckets | None = None
 
     def write_at(self, positions: np.ndarray, values: np.ndarray) -> None:
-        """See `ColumnFiles.write_at`."""
         split, values = self.buckets.split, values.reshape(-1, self.width)
         inside = (positions >= split.start) & (positions < split.stop)
         if inside.all():

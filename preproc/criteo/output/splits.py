@@ -20,13 +20,10 @@ class Split:
 
 
 def split_by_day(rows_per_day: list[int]) -> list[Split]:
-    """Returns the splits of the original recipe, in time order.
+    """Returns the splits of the original recipe, in time order; raises ValueError for an empty one.
 
     All days but the last train, the first half of the last day (rounded up) is `test`, the rest of
     it `validation`.
-
-    Raises:
-        ValueError: fewer than two days, or a split without rows.
     """
     if len(rows_per_day) < 2:
         raise ValueError(
@@ -46,10 +43,7 @@ def split_by_fraction(
 ) -> list[Split]:
     """Returns train, validation (unless its fraction is 0) and test, in time order.
 
-    Fractions of all rows are rounded to whole rows.
-
-    Raises:
-        ValueError: a split without rows.
+    Fractions of all rows are rounded to whole rows. Raises ValueError for an empty split.
     """
     test = num_rows - math.floor(num_rows * holdout_fraction + 0.5)
     validation = test - math.floor(num_rows * validation_fraction + 0.5)
@@ -57,11 +51,6 @@ def split_by_fraction(
     if validation_fraction:
         splits.insert(1, Split(VALIDATION, validation, test))
     return _checked(splits)
-
-
-def all_for_test(num_rows: int) -> list[Split]:
-    """Every row is one to predict, or to test on."""
-    return [Split(TEST, 0, num_rows)]
 
 
 def _checked(splits: list[Split]) -> list[Split]:

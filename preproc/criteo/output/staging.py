@@ -5,6 +5,7 @@ fingerprints, options, the keys of earlier stages. A finished stage is skipped b
 its key is still the same, and done again if it is not.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -62,7 +63,10 @@ class Staging:
                 f"another run is preparing {self.output} (it holds {self.folder}); let it end"
             )
         # Without its data folder, the rest was left by a run that was killed after publishing it.
-        self._stages = self._read_state() if self.data.is_dir() else {}
+        self._stages = {}
+        if self.data.is_dir():
+            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+                self._stages = json.loads(self._state_path.read_text())
         shutil.rmtree(self.scratch, ignore_errors=True)
         for folder in (self.data, self.days, self.vocabulary, self.scratch):
             folder.mkdir(exist_ok=True)
@@ -74,12 +78,6 @@ class Staging:
         if not self._stages:  # nothing to resume from, e.g. where the engine would not start
             shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.release()
-
-    def _read_state(self) -> dict:
-        try:
-            return json.loads(self._state_path.read_text())
-        except (FileNotFoundError, json.JSONDecodeError):
-            return {}
 
     def temp_folder(self, parent: Path | None) -> Path:
         """An empty folder of this output's own, in `parent` or else in the staging folder."""
@@ -105,15 +103,12 @@ class Staging:
         if stage is not None and stage["key"] == key:
             return stage["result"], False
         if stage is not None:
-            self._forget(name)
+            del self._stages[name]
+            self._write_state()
         result = work()
         self._stages[name] = {"key": key, "result": result}
         self._write_state()
         return result, True
-
-    def _forget(self, name: str) -> None:
-        del self._stages[name]
-        self._write_state()
 
     def _write_state(self) -> None:
         with atomic_file(self._state_path) as file:

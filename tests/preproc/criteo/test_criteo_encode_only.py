@@ -215,30 +215,6 @@ def test_vocabulary_within_output(log, known, capsys):
     assert "--encode_only and --vocabulary DATA_SET go together" in capsys.readouterr().err
 
 
-def test_value_with_byte_order_mark(tmp_path):
-    """The most frequent value, on the vocabulary's first line, keeps all its characters."""
-    mark = "\ufeff"
-    values = [f"{mark}b"] * 5 + ["a"] * 3 + ["b"] * 2
-    lines = [reference.line(0, {}, {0: value}) for value in values]
-    (tmp_path / "log").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    prepare(
-        CriteoOptions(
-            input=tmp_path / "log",
-            output=tmp_path / "known",
-            frequency_threshold=0,
-            holdout_fraction=0.2,
-            memory_limit_bytes=1 << 30,
-        )
-    )
-    assert encode(tmp_path / "log", tmp_path / "out", tmp_path / "known") == 0
-    ids = np.fromfile(tmp_path / "out" / "test" / "cat_0.bin", "i1")
-    assert ids.tolist() == [1] * 5 + [2] * 3 + [3] * 2
-    vocabulary = "vocabulary/cat_0.tsv"
-    text = (tmp_path / "known" / vocabulary).read_bytes()
-    assert (tmp_path / "out" / vocabulary).read_bytes() == text
-    assert text.decode().startswith(f"{mark}b\t5\n")
-
-
 def test_the_first_day_is_empty(log, known, tmp_path):
     """Whether there are labels is seen in the first line that there is."""
     source = tmp_path / "raw"

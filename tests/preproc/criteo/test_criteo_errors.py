@@ -1,6 +1,5 @@
 """Every refusal: what it says, and that nothing appears under the output's name."""
 
-import io
 import signal
 import threading
 from pathlib import Path
@@ -16,7 +15,6 @@ from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.output.staging import check_output
 from preproc.criteo.prepare import prepare
-from preproc.criteo.progress import StageProgress
 from tests.preproc.criteo import criteo_reference as reference
 
 GOOD = reference.line(1, {0: 4}, {0: "aa"})
@@ -349,19 +347,3 @@ def test_ways_to_say_interrupted(error, expected):
     message = "else" if expected is RuntimeError else "^$"
     with pytest.raises(expected, match=message), explained_errors():
         raise error
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize(("stream", "expected"), [(Terminal(), "100%"), (io.StringIO(), "[1/1]")])
-def test_progress(stream, expected):
-    """A bar on a terminal, a line anywhere else."""
-    with StageProgress(1, stream) as progress:
-        progress.start("count cat_0")
-        progress.finish("count cat_0", "7 values kept")
-    assert expected in stream.getvalue()
-    assert "count cat_0" in stream.getvalue()
-    assert ("7 values kept" in stream.getvalue()) != stream.isatty()

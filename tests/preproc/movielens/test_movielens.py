@@ -6,8 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from preproc import raw_files
-from preproc.movielens import rating_files
+from preproc import event_tables, raw_files
 from preproc.movielens.__main__ import main
 from preproc.movielens.generate_ratings import RatingSizes, generate
 from tests.preproc.movielens.movielens_reference import CSV_HEADER, Prepared, rows_of, split
@@ -249,7 +248,7 @@ def test_where_it_unpacks(tmp_path, by_hand, monkeypatch):
         seen.append(scratch)
         return raw_files.unpacked(path, scratch)
 
-    monkeypatch.setattr(rating_files, "unpacked", unpacked)
+    monkeypatch.setattr(event_tables, "unpacked", unpacked)
     (tmp_path / "temp").mkdir()
     flags = ["--input", by_hand, "--min_ratings", 4, "--valid_negative", 1]
     prepared(tmp_path, *flags, "--temp_dir", tmp_path / "temp")

@@ -78,7 +78,6 @@ class SparkEngine:
         self._interruptions.end()
 
     def explained_errors(self):
-        """See `CriteoEngine`."""
         return session.explained_errors(self._options, self._interruptions)
 
     def _check_workers(self) -> None:
@@ -96,7 +95,6 @@ class SparkEngine:
         return lines.parse_day(self._spark, source, target, scratch)
 
     def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
-        """See `CriteoEngine`."""
         self._interruptions.check()
         rows = self._rows(days, [lines.LABEL, *lines.NUMERICALS])
         writer = writer.with_files(_absolute)
@@ -169,7 +167,6 @@ class SparkEngine:
         return sum(row["written"] for row in written)
 
     def _rows(self, days: Sequence[DayFile], fields: list[T.StructField]) -> DataFrame:
-        """Columns of the log with the number of each `row`."""
         parts = [(day.path, day.first_row) for day in days]
         return spark_blocks.read_numbered(self._spark, parts, T.StructType(fields), "row")
 
@@ -205,7 +202,6 @@ class SparkEngine:
 
 
 def _is_small(vocabulary: Path) -> bool:
-    """Returns whether a vocabulary may be broadcast to every executor."""
     num_values = sum(block.num_rows for block in spark_blocks.blocks_of(vocabulary))
     num_bytes = sum(path.stat().st_size for path in spark_blocks.part_files(vocabulary))
     return num_values <= _BROADCAST_VALUES and num_bytes <= _BROADCAST_BYTES

@@ -100,7 +100,6 @@ def _rows(lines: DataFrame) -> DataFrame:
 
 
 def _bad_lines(lines: DataFrame, num_rows: int) -> dict[str, int]:
-    """Counts the malformed lines of a file that has some."""
     is_empty = F.col("value").isin("", _RETURN)
     numbered = lines.select(
         BLOCK,

@@ -199,14 +199,12 @@ class Interruptions:
             signal.signal(signal.SIGINT, handle)
 
     def end(self) -> None:
-        """Restores the handler that was there before Spark."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._before or signal.SIG_DFL)
         if self._came:
             logging.disable(logging.NOTSET)
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt if one came."""
         if self._came:
             raise KeyboardInterrupt
 

@@ -31,7 +31,6 @@ class RunToken:
         self.path.write_text(self.text)
 
     def check(self) -> None:
-        """Raises ValueError if the run's token is not there."""
         try:
             text = self.path.read_text()
         except FileNotFoundError:
