@@ -13,7 +13,6 @@ import pytest
 
 from preproc.amazon_books import generate_reviews
 from preproc.amazon_books.generate_reviews import METADATA, REVIEWS, main
-from preproc.amazon_books.lines import generated_lines
 
 DAY_S = 86_400
 
@@ -136,7 +135,7 @@ def test_the_bytes(tmp_path):
 
 def test_blocks(tmp_path, monkeypatch):
     """Lines are formatted some at a time; none is lost where a block ends."""
-    monkeypatch.setattr(generated_lines, "_BLOCK_REVIEWS", 7)
+    monkeypatch.setattr(generate_reviews, "_BLOCK_REVIEWS", 7)
     run(tmp_path, "--reviews", 23, "--users", 23)
     reviews = records(tmp_path / REVIEWS)
     assert len(reviews) == len({review["reviewerID"] for review in reviews}) == 23
@@ -150,7 +149,7 @@ def test_the_smallest(tmp_path):
 @pytest.mark.parametrize("prefix, digits", [(b"A", 12), (b"B00", 7)])
 def test_names_differ(prefix, digits):
     numbers = np.concatenate([np.arange(100_000), 36**5 - 1 - np.arange(100_000)])
-    names = generated_lines.names(prefix, digits, numbers)
+    names = generate_reviews.names(prefix, digits, numbers)
     assert len(set(names)) == 200_000
     assert {len(name) for name in names} == {len(prefix) + digits}
 

@@ -85,7 +85,7 @@ class SparkEngine:
         if self._is_cluster:
             num_tasks = 4 * self._spark.sparkContext.defaultParallelism
             tasks = self._spark.range(0, num_tasks, 1, num_tasks)
-            tasks.mapInArrow(spark_tasks.CheckToken(self._token), "id long").collect()
+            tasks.mapInArrow(self._token.checked, "id long").collect()
 
     # Days
 

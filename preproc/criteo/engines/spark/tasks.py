@@ -42,16 +42,10 @@ class RunToken:
                 "under the same path (or another run has taken over this one's output)"
             )
 
-
-@dataclass(frozen=True)
-class CheckToken:
-    """Checks the token on whichever worker gets the task; gives back nothing."""
-
-    token: RunToken
-
-    def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    def checked(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        """Checks the token on whichever worker gets the task; yields no rows."""
         for batch in batches:
-            self.token.check()
+            self.check()
             yield batch.slice(0, 0)
 
 
