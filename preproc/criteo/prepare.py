@@ -69,8 +69,9 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
                 "those that other files or options have changed are done again",
                 file=sys.stderr,
             )
+        num_stages = len(files) + 1 + 2 * len(data_set.CATEGORICALS)
         stages = _Stages(
-            options, staging, scratch, engine, known, with_labels, with_bins, len(files)
+            options, staging, scratch, engine, known, with_labels, with_bins, num_stages
         )
         log = stages.parse(files)
         clicks = stages.write_numericals(log)
