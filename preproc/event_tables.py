@@ -23,7 +23,8 @@ _NUMBER = r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _ISO = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?)?"
 _OFFSET = r"[+-][0-9]{2}(?::?[0-9]{2})?"  # from UTC
 _TIME_KIND = f"""
-CASE WHEN regexp_full_match(time, '-?[0-9]+') AND TRY_CAST(time AS BIGINT) IS NOT NULL THEN {_WHOLE}
+CASE WHEN TRY_CAST(time AS BIGINT)::VARCHAR = time THEN {_WHOLE}
+    WHEN regexp_full_match(time, '-?[0-9]+') AND TRY_CAST(time AS BIGINT) IS NOT NULL THEN {_WHOLE}
     WHEN regexp_full_match(time, '{_NUMBER}') THEN {_FRACTION}
     WHEN regexp_full_match(time, '{_NUMBER}[eE][+-]?[0-9]+')
         AND coalesce(isfinite(TRY_CAST(time AS DOUBLE)), false) THEN {_FLOAT}
@@ -241,7 +242,7 @@ def is_integer(column: str) -> str:
 
     pandas writes a column of integers that had gaps as 7.0.
     """
-    text = f"regexp_replace({column}, '\\.0$', '')"
+    text = f"CASE WHEN ends_with({column}, '.0') THEN {column}[:-3] ELSE {column} END"
     return f"coalesce(TRY_CAST({text} AS BIGINT)::VARCHAR = {text}, false)"
 
 
@@ -265,20 +266,9 @@ def integer_columns(
 
 def time_number(connection: duckdb.DuckDBPyConnection, files: Sequence[EventFile]) -> str:
     """Returns an expression for the number of a time; raises ValueError for times without any."""
-    kinds, num_digits, largest = connection.execute(
-        f"""
-        SELECT list(DISTINCT kind), max(digits), max(whole)
-        FROM (
-            SELECT kind, CASE WHEN kind <= {_FRACTION} THEN length({_DIGITS}) END AS digits,
-                CASE WHEN kind <= {_FRACTION}
-                    THEN coalesce(TRY_CAST('0' || {_WHOLE_DIGITS} AS HUGEINT), 1::HUGEINT << 63) END
-                    AS whole
-            FROM (SELECT time, {_TIME_KIND} AS kind FROM ({union(files, "time")})
-                WHERE time IS NOT NULL)
-        )
-        """
-    ).fetchone()
-    kinds = set(kinds or [_WHOLE])
+    rows = f"SELECT {_TIME_KIND} AS kind FROM ({union(files, 'time')}) WHERE time IS NOT NULL"
+    distinct = connection.execute(f"SELECT DISTINCT kind FROM ({rows})").fetchall()
+    kinds = {kind for (kind,) in distinct} or {_WHOLE}
     _check_kinds(connection, files, kinds)
     if _TIMESTAMP in kinds:
         # A cast to TIMESTAMP_NS ignores the zone, one to TIMESTAMPTZ drops nanoseconds.
@@ -288,9 +278,15 @@ def time_number(connection: duckdb.DuckDBPyConnection, files: Sequence[EventFile
         )
     if kinds == {_WHOLE}:
         return "time::BIGINT"
-    if _FLOAT not in kinds and (largest + 1) * 10**num_digits <= 1 << 63:
-        sign = "CASE WHEN starts_with(time, '-') THEN '-0' ELSE '0' END"
-        return f"({sign} || {_WHOLE_DIGITS} || rpad({_DIGITS}, {num_digits}, '0'))::BIGINT"
+    if _FLOAT not in kinds:
+        num_digits, largest = connection.execute(
+            f"SELECT max(length({_DIGITS})), "
+            f"max(coalesce(TRY_CAST('0' || {_WHOLE_DIGITS} AS HUGEINT), 1::HUGEINT << 63)) "
+            f"FROM ({union(files, 'time')}) WHERE time IS NOT NULL"
+        ).fetchone()
+        if (largest + 1) * 10**num_digits <= 1 << 63:
+            sign = "CASE WHEN starts_with(time, '-') THEN '-0' ELSE '0' END"
+            return f"({sign} || {_WHOLE_DIGITS} || rpad({_DIGITS}, {num_digits}, '0'))::BIGINT"
     exact, stored = map(_EXACT_DECIMAL.format, ("time", "time::DOUBLE::VARCHAR"))
     inexact = first_row(connection, files, f"{exact} <> {stored}", "time")
     if inexact is not None:
