@@ -84,23 +84,13 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add(
-        "--checkpoint_dir",
-        required=True,
-        help="a checkpoint, or a folder of them: the best one, else the newest",
-    )
+    best = "a checkpoint, or a folder of them: the best one, else the newest"
+    add("--checkpoint_dir", required=True, help=best)
     add("--output", required=True, help="new folder")
     add("--format", required=True, choices=(SAVED_MODEL, ONNX))
-    add(
-        "--dataset_path",
-        help="folder of the data set (default: its path in the training)",
-    )
-    add(
-        "--quantize_tables",
-        default=NONE,
-        choices=QUANTIZATIONS,
-        help="storage of table rows; int8 with a scale per row (default %(default)s)",
-    )
+    add("--dataset_path", help="data set of the training (default: its path in the training)")
+    scales = "storage of table rows; int8 with a scale per row (default %(default)s)"
+    add("--quantize_tables", default=NONE, choices=QUANTIZATIONS, help=scales)
     return parser
 
 

@@ -79,7 +79,7 @@ HOMES = {
         "deployment/triton/hps/dense.py",
         "deployment/triton/gpu_models.py",
     ),
-    "onnxruntime": ("deployment/serving/onnx_session.py",),
+    "onnxruntime": ("deployment/serving/dense.py",),
     "openvino": ("deployment/serving/dense.py",),
     "grpc": ("deployment/client/client.py",),
     "tritonclient": (

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +14,8 @@ from deployment.model.checkpoint_rows import CheckpointRows
 from deployment.model.served_model import DenseModel
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
+from deployment.serving.dense import open_session
 from deployment.serving.interface import EMBEDDINGS, SCORES
-from deployment.serving.onnx_session import open_session
 from runtime.files.atomic import write_errors_name
 
 OPSET = 17  # the newest that TensorRT 8.6 and OpenVINO 2023 read completely
@@ -32,20 +31,6 @@ BATCH_SIZES = (1, 3, 64)
 
 # Alignment of tensors in the file of tables, which is mapped into memory.
 _ALIGNMENT = 4096
-
-
-class Agreement(NamedTuple):
-    """Largest difference of a score between ONNX and TensorFlow.
-
-    It means little (`is_weak`) if all scores are nearly 0 or 1.
-    """
-
-    difference: float
-    is_weak: bool
-
-    def __str__(self) -> str:
-        weak = f", but all of them within {_SATURATED:g} of 0 or 1" if self.is_weak else ""
-        return f"scores within {self.difference:.1e} of TensorFlow's{weak}"
 
 
 def dense_to_onnx(dense: DenseModel, file: Path) -> None:
@@ -83,12 +68,12 @@ def check_against_tensorflow(
     file: Path,
     batch_sizes: Sequence[int] = BATCH_SIZES,
     tolerance: float = TOLERANCE,
-) -> Agreement:
+) -> str:
     """Compares an ONNX model of the dense part with TensorFlow, in float32, on drawn requests.
 
     Requests look up rows of the checkpoint: for random vectors most scores are 0 or 1, however much
     the logits differ. A score s may differ by `tolerance` s (1 - s), the effect of `tolerance` on
-    its logit.
+    its logit. Returns a line for the report.
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing or cut.
@@ -117,28 +102,22 @@ def check_against_tensorflow(
             )
         most = max(most, float(difference.max()))
         is_weak &= bool((slope <= _SATURATED).all())
-    return Agreement(most, is_weak)
+    weak = f", but all of them within {_SATURATED:g} of 0 or 1" if is_weak else ""
+    return f"scores within {most:.1e} of TensorFlow's{weak}"
 
 
 def monolithic_onnx(
     dense: Path, serving_spec: ServingSpec, trained: TrainedModel, file: Path, quantize: str = NONE
 ) -> None:
-    """Writes a model from a request to `scores`, tables included.
+    """Writes a model from a request to `scores`, with tables in `<file>.data` next to it.
 
-    The tables are in `<file>.data` next to it, which onnxruntime maps into memory; they are
-    streamed block by block, verified, and may have any size. An id outside of its table is an error
-    that names the feature; a row with an infinite or NaN numerical value, or with a 0 in a history
-    that is not padding at its start, scores NaN.
-
-    Args:
-        dense: ONNX model of the dense part.
-        serving_spec: specification of the model.
-        trained: trained model.
-        file: ONNX model to write.
-        quantize: storage of tables, see `deployment.artifacts.table_files.write_tables`.
+    onnxruntime maps that file into memory; tables are streamed block by block, verified, and may
+    have any size. An id outside of its table is an error that names the feature; a row with an
+    infinite or NaN numerical value, or with a 0 in a history that is not padding at its start,
+    scores NaN.
 
     Raises:
-        DamagedCheckpoint, ValueError, OSError: see `write_tables`.
+        DamagedCheckpoint, ValueError, OSError: see `deployment.artifacts.table_files.write_tables`.
     """
     import onnx
 

@@ -29,7 +29,7 @@ def auc_change(
     served: Score | None = None,
     served_as: str = "as served",
 ) -> str:
-    """Scores the samples of `--mode eval` twice; returns a line for the report.
+    """Scores the samples of `--mode eval` as trained and as served; returns a line for the report.
 
     Rows of tables are read from the checkpoint as batches need them: no table is loaded.
 
@@ -41,9 +41,6 @@ def auc_change(
         num_rows: number of rows, rounded up to whole candidate lists; None: all.
         served: dense part as served; None: `dense`.
         served_as: description of `quantize` and `served`.
-
-    Raises:
-        ValueError: the evaluation split is missing or invalid, or see `write_tables`.
     """
     tables = {name: CheckpointRows(trained, name) for name, _, _ in serving_spec.tables}
     as_trained = score_by(dense, serving_spec)

@@ -39,17 +39,11 @@ def write_sparse(
     """Writes the lookups: the tensors of a request that hold ids -> `embeddings`.
 
     An id outside of its table, and a 0 in a history that is not padding at its start, are errors
-    that name the feature. Needs memory for all tables, of which every block is verified.
-
-    Args:
-        serving_spec: specification of a model with tables.
-        trained: trained model.
-        folder: new folder of the SavedModel.
-        on_device: names of the tables on the GPU; the others are in host memory.
-        quantize: storage of tables, see `deployment.artifacts.table_files.write_tables`.
+    that name the feature. Needs memory for all tables, of which every block is verified. Those of
+    `on_device` are on the GPU, the others in host memory.
 
     Raises:
-        DamagedCheckpoint, ValueError, OSError: see `write_tables`.
+        DamagedCheckpoint, ValueError, OSError: see `deployment.artifacts.table_files.write_tables`.
     """
     tables = _VariableTables(serving_spec, trained, on_device, quantize)
     read = {lookup.input for lookup in serving_spec.lookups}

@@ -52,17 +52,12 @@ def write_tables(
     folder: Path,
     quantize: str = NONE,
 ) -> tuple[ServedTable, ...]:
-    """Writes tables as .npy files, block by block; needs memory for two blocks of the checkpoint.
+    """Writes tables (name, rows, columns) as .npy files; needs memory for two blocks of the
+    checkpoint.
 
     Every block is verified before it is used. "fp16" rounds each value to the nearest float16.
     "int8" stores round(value / scale) with scale = max |value of the row| / 127, float32, in a
     separate file; value * scale is off by at most half a scale. A row of zeros has scale 0.
-
-    Args:
-        trained: trained model.
-        tables: (name, rows, columns) per table.
-        folder: existing folder.
-        quantize: "none", "fp16" or "int8".
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, cut or changed.

@@ -14,19 +14,9 @@ PERCENTILES = (50, 90, 95, 99)
 class Measurement(NamedTuple):
     """A line of the CSV file, whose header has these names.
 
-    Attributes:
-        model: name of the served model.
-        client: "own" or "perf_analyzer".
-        batching: "dynamic": the server batches requests that wait; "static": it does not.
-        batch_size: rows per request.
-        concurrency: requests in flight.
-        repeat: round, from 1.
-        requests: answered requests, whose latencies and rows are measured.
-        errors: requests that were refused or lost.
-        elapsed_s: duration.
-        rows_per_s: answered rows per second.
-        mean_ms ... p99_ms: time from sending a request to its scores, as the client measures it.
-        rows_per_execution: rows per batch that the server ran.
+    `batching` is "dynamic" if the server batches requests that wait, else "static"; `batch_size`
+    rows per request; `concurrency` requests in flight; `repeat` the round, from 1; `requests` the
+    number of answered ones, whose latencies, as the client measures them, and rows are measured.
     """
 
     model: str

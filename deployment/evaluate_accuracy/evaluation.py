@@ -1,12 +1,12 @@
 """Comparison of a served model with the trained one, over the same rows."""
 
 import argparse
-import collections
 import contextlib
+import itertools
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -94,22 +94,23 @@ def evaluate(options: argparse.Namespace) -> int:
         f"{served.elapsed_s:.2f} s, {len(served.scores) / served.elapsed_s:,.0f} rows/s "
         "with the reading of rows"
     )
-    print(f"served      {readable(served.metrics)}")
+    print(f"served      {_readable(served.metrics)}")
     if not options.trained:
         return 0
     own = measure_trained(trained, rows, options)
-    print(f"trained     {readable(own.metrics)}")
+    print(f"trained     {_readable(own.metrics)}")
     differences = {name: served.metrics[name] - own.metrics[name] for name in own.metrics}
     largest = float(np.abs(served.scores - own.scores).max())
-    print(f"difference  {readable(differences, '+.2e')}  largest of a score {largest:.2e}")
+    print(f"difference  {_readable(differences, '+.2e')}  largest of a score {largest:.2e}")
     over = {
         name: value
         for name, value in differences.items()
-        if not (abs(value) <= options.tolerance or _is_of_one_class(name, value))
+        # The AUC of rows of one class is not a number.
+        if not (abs(value) <= options.tolerance or (name == "auc" and math.isnan(value)))
     }
     if over:
         print(
-            f"the served model is another than the trained one: {readable(over, '+.2e')}; "
+            f"the served model is another than the trained one: {_readable(over, '+.2e')}; "
             f"allowed is {options.tolerance:g} (--tolerance)",
             file=sys.stderr,
         )
@@ -131,17 +132,9 @@ def mapping_of(trained: TrainedModel, wanted: str) -> str | None:
 def measure(requests: Iterable[LabelledRequest], score, metrics: ScoreMetrics) -> EvaluationResult:
     """Scores requests, in order, by a function from tensors of requests to their scores."""
     scores: list[np.ndarray] = []
-    # Requests are read ahead of their answers.
-    waiting: collections.deque[LabelledRequest] = collections.deque()
-
-    def arrays() -> Iterator[Mapping[str, np.ndarray]]:
-        for request in requests:
-            waiting.append(request)
-            yield request.arrays
-
     started = time.perf_counter()
-    for answer in score(arrays()):
-        request = waiting.popleft()
+    requests, sent = itertools.tee(requests)  # which are read ahead of their answers
+    for request, answer in zip(requests, score(r.arrays for r in sent), strict=False):
         scores.append(answer[:, 0])
         metrics.update(request.labels, scores[-1], request.items)
     elapsed_s = time.perf_counter() - started
@@ -194,16 +187,5 @@ def _scorer(options: argparse.Namespace, name: str):
         yield client.scores
 
 
-def readable(metrics: Mapping[str, float], form: str = ".9f") -> str:
-    """Formats metrics; the AUC of rows of one class is not a number."""
-    return "  ".join(
-        "auc none, there is one class only"
-        if _is_of_one_class(name, value)
-        else f"{name} {value:{form}}"
-        for name, value in metrics.items()
-    )
-
-
-def _is_of_one_class(metric: str, value: float) -> bool:
-    """Returns whether this is the AUC of rows of one class, or a difference of two such."""
-    return metric == "auc" and math.isnan(value)
+def _readable(metrics: Mapping[str, float], form: str = ".9f") -> str:
+    return "  ".join(f"{name} {value:{form}}" for name, value in metrics.items())

@@ -89,10 +89,8 @@ def tables_of(trained: TrainedModel) -> list[tuple[str, int, int]]:
 def evaluation_rows(trained: TrainedModel, batch_size: int, mapping: str = "auto"):
     """Opens the samples of `--mode eval`, in order, as a data set of batches with labels.
 
-    Args:
-        trained: trained model.
-        batch_size: samples per batch; fewer for ncf, whose batches have whole candidate lists.
-        mapping: split of the feature spec; "auto": test, or validation if there is no test split.
+    `batch_size` is smaller for ncf, whose batches have whole candidate lists. The split "auto" is
+    test, or validation without one.
     """
     changes = {"valid_batch_size": batch_size}
     if trained.config.data.dataset_type != "synthetic":

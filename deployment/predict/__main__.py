@@ -121,22 +121,14 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add(
-        "--model",
-        required=True,
-        help="written by `python -m deployment.deploy --backend local`: a repository with one "
-        "model, a model's folder (its highest version is used), or a version folder",
-    )
+    add("--model", required=True, help="repository with one model, model's or version folder")
     add(
         "--input",
         required=True,
         help="rows: .csv with a header and commas (.csv.gz compressed), .parquet, or the folder of "
         "a data set in split binaries, encoded as the training's",
     )
-    add(
-        "--mapping",
-        help="split of a data set's folder, e.g. test (default: the only one)",
-    )
+    add("--mapping", help="split of a data set's folder, e.g. test (default: the only one)")
     add(
         "--output",
         help="file for the scores: .csv or .parquet (columns row and score), or .npy (float32 "

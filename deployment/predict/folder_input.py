@@ -88,11 +88,9 @@ class FolderInput:
         if split is None and len(splits) == 1:
             return splits[0]
         if split not in splits:
-            problem = f"has {len(splits)} mappings"
-            if split is not None:
-                problem = f"has no mapping '{split}'"
             raise ValueError(
-                f"--input {self._folder}: {problem}; name one by --mapping: {listing(splits)}"
+                f"--input {self._folder}: expected one of its mappings by --mapping, "
+                f"{listing(splits)}, got {split}"
             )
         return split
 

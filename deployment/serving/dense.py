@@ -1,5 +1,6 @@
 """Dense part of a model: from embeddings to scores, by onnxruntime or OpenVINO on the CPU."""
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -8,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from deployment.serving.interface import DENSE_FILE, EMBEDDINGS, SCORES, Interface
-from deployment.serving.onnx_session import open_session
 
 # OpenVINO's names of the precisions.
 _HINTS = {"fp16": "f16", "bf16": "bf16"}
@@ -18,13 +18,7 @@ class DenseRunner:
     """Runs the file `dense.onnx`: float32 by onnxruntime, bf16 and fp16 by OpenVINO. Thread-safe.
 
     On a CPU onnxruntime computes in float32 only; OpenVINO uses AMX, AVX512-BF16 or AVX512-FP16
-    where the machine has them. Scores are always float32.
-
-    Args:
-        folder: version folder.
-        interface: inputs of the dense part, and its precision.
-        threads: threads per batch.
-        log: called with a warning if another precision is used.
+    where the machine has them, else warns by `log`. Scores are always float32.
 
     Raises:
         ValueError: the file cannot be loaded, OpenVINO is not installed, or the file needs a tensor
@@ -58,6 +52,25 @@ class DenseRunner:
         if self._reads_embeddings:
             inputs[EMBEDDINGS] = embeddings
         return self._run(inputs)
+
+
+def open_session(file: str | Path, threads: int = 0):
+    """Opens an `onnxruntime.InferenceSession` on the CPU that logs errors only.
+
+    onnxruntime 1.31 identifies the machine by a number in ~/.cache and sends usage events to its
+    vendor, unless an environment variable forbids it before the library is loaded. 0 threads are
+    onnxruntime's choice.
+    """
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    import onnxruntime  # takes 0.3 s, and half precision does not need it
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1  # one batch at a time; the graph has hardly any branches
+    # Threads that spin between requests take cores from other instances and the server itself.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3  # errors
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
 def _by_onnxruntime(path: Path, threads: int) -> tuple[Callable, list[str]]:

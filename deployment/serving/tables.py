@@ -36,14 +36,10 @@ _EXPONENT_STEP = np.float32(2.0 ** (127 - 15))
 
 
 class MappedTables:
-    """Memory-mapped tables of a served model.
+    """Memory-mapped tables of a served model, whose rows threads share for a large batch.
 
-    Args:
-        folder: its version folder.
-        interface: interface of the model.
-        threads: threads that share the rows of a large batch.
-        preload: whether to read the files now, in the background, if they fit into memory; for
-            processes that receive many requests.
+    With `preload`, for processes that receive many requests, files that fit into memory are read
+    now, in the background.
 
     Attributes:
         size_bytes: size of the files.
@@ -104,12 +100,13 @@ class MappedTables:
         self._files = []
 
 
-class _IdColumns(NamedTuple):
-    """Columns start to stop - 1 of a request tensor."""
+class _PlacedLookup(NamedTuple):
+    """A lookup, the first row of its table in the file, and its first column of the embeddings."""
 
-    input: str
-    start: int
-    stop: int
+    lookup: ServedLookup
+    first_row: int
+    is_padded: bool
+    column: int
 
 
 class _VectorMove(NamedTuple):
@@ -123,50 +120,43 @@ class _VectorMove(NamedTuple):
 class _TableFile:
     """A file of tables, whose rows for all lookups one NumPy call gathers."""
 
-    def __init__(self, folder: Path, tables: list[ServedTable], width: int):
+    def __init__(
+        self, folder: Path, tables: list[ServedTable], lookups: list[_PlacedLookup], width: int
+    ):
         self._stored = _mapped(folder / tables[0].file)
         self._scales = _mapped(folder / tables[0].scales) if tables[0].scales else None
         for table in tables:
             _check_fits(folder, table, self._stored, self._scales)
         self._dim = tables[0].dim
-        self._width = width
-        self._columns: list[_IdColumns] = []
+        counts = [placed.lookup.count for placed in lookups]
+        self._offsets = np.repeat([placed.first_row for placed in lookups], counts)
+        is_padded = np.repeat([placed.is_padded for placed in lookups], counts)
+        self._padded_ids = is_padded if is_padded.any() else None
+        self._columns: list[tuple[str, int, int]] = []  # of request tensors: name, first, end
         self._moves: list[_VectorMove] = []
-        self._first_rows: list[int] = []
-        self._is_padded: list[bool] = []
-
-    def add(self, lookup: ServedLookup, first_row: int, is_padded: bool, column: int) -> int:
-        """Adds a lookup whose vectors start at `column`; returns the column after them."""
-        start, count = lookup.start, lookup.count
-        first_id = len(self._first_rows)
-        is_sum = lookup.combiner is not None and count > 1
-        self._first_rows += [first_row] * count
-        self._is_padded += [is_padded] * count
-        next_column = column + self._dim * (1 if is_sum else count)
-        # Neighbouring columns are read together.
-        if self._columns and self._columns[-1][::2] == (lookup.input, start):
-            start = self._columns.pop().start
-        self._columns.append(_IdColumns(lookup.input, start, lookup.start + count))
-        ids = slice(first_id, first_id + count)
-        self._moves.append(_VectorMove(ids, slice(column, next_column), is_sum))
-        return next_column
+        first_id = 0
+        for lookup, _, _, column in lookups:
+            start, stop = lookup.start, lookup.start + lookup.count
+            # Neighbouring columns are read together.
+            if self._columns and self._columns[-1][::2] == (lookup.input, start):
+                _, start, _ = self._columns.pop()
+            self._columns.append((lookup.input, start, stop))
+            ids = slice(first_id, first_id + lookup.count)
+            columns = slice(column, column + self._dim * _num_vectors(lookup))
+            self._moves.append(_VectorMove(ids, columns, _num_vectors(lookup) < lookup.count))
+            first_id = ids.stop
+        # Gathered rows are the embeddings: nothing is moved.
+        is_sum = any(move.is_sum for move in self._moves)
+        self._is_all = not is_sum and self._dim * len(self._offsets) == width
 
     @property
     def arrays(self) -> list[np.ndarray]:
         return [self._stored] if self._scales is None else [self._stored, self._scales]
 
-    def prepare(self) -> None:
-        """Prepares `rows_of` and `fill`; call it after the last `add`."""
-        self._offsets = np.array(self._first_rows)
-        self._padded_ids = np.array(self._is_padded) if any(self._is_padded) else None
-        # Gathered rows are the embeddings: nothing is moved.
-        is_sum = any(move.is_sum for move in self._moves)
-        self._is_all = not is_sum and self._dim * len(self._offsets) == self._width
-
     @property
     def bytes_per_row(self) -> int:
         """Bytes of float32 vectors per row of a request."""
-        return 4 * self._dim * len(self._first_rows)
+        return 4 * self._dim * len(self._offsets)
 
     def rows_of(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns the requested rows of the file, int64 [batch, ids]; negative ones are padding."""
@@ -214,14 +204,10 @@ class _TableFile:
 
 
 def widen(stored: np.ndarray, scales: np.ndarray | None, out: np.ndarray) -> None:
-    """Writes rows of float16 (finite), or of int8 times their scales, as float32.
+    """Writes rows of float16 (finite), or of int8 times their float32 scales [...], as float32
+    [..., dim].
 
     float16 is converted by bit operations, in half the time of NumPy's conversion of single values.
-
-    Args:
-        stored: float16 or int8 [..., dim].
-        scales: for int8, float32 [...].
-        out: float32 [..., dim], C-contiguous.
     """
     if scales is not None:
         np.copyto(out, stored)
@@ -237,11 +223,7 @@ def widen(stored: np.ndarray, scales: np.ndarray | None, out: np.ndarray) -> Non
 def _table_files(folder: Path, interface: Interface) -> list[_TableFile]:
     """Opens the files of an interface's tables, with its lookups."""
     table_of = {table.name: table for table in interface.tables}
-    names = dict.fromkeys(table_of[lookup.table].file for lookup in interface.lookups)
-    files = {
-        name: _TableFile(folder, [t for t in interface.tables if t.file == name], interface.width)
-        for name in names
-    }
+    lookups: dict[str, list[_PlacedLookup]] = {}
     column = 0
     for lookup in interface.lookups:
         table = table_of[lookup.table]
@@ -252,10 +234,17 @@ def _table_files(folder: Path, interface: Interface) -> list[_TableFile]:
             and lookup.start < feature.start + feature.count
             for feature in interface.features
         )
-        column = files[table.file].add(lookup, table.first_row, is_padded, column)
-    for file in files.values():
-        file.prepare()
-    return list(files.values())
+        placed = _PlacedLookup(lookup, table.first_row, is_padded, column)
+        lookups.setdefault(table.file, []).append(placed)
+        column += table.dim * _num_vectors(lookup)
+    return [
+        _TableFile(folder, [t for t in interface.tables if t.file == name], placed, column)
+        for name, placed in lookups.items()
+    ]
+
+
+def _num_vectors(lookup: ServedLookup) -> int:
+    return lookup.count if lookup.combiner is None else 1
 
 
 def _mapped(path: Path) -> np.ndarray:

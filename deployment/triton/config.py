@@ -126,12 +126,9 @@ def ensemble_config(
 def accelerate(config: ModelConfig, name: str, **parameters: str) -> None:
     """Adds an accelerator of the backend to the configuration of a model on a GPU.
 
-    Args:
-        config: configuration of the model.
-        name: "tensorrt" for onnxruntime, which then runs supported operations by TensorRT;
-            "gpu_io" for TensorFlow, which then keeps inputs and outputs on the GPU instead of
-            copying them to the host, and back for the next model of an ensemble.
-        parameters: of "tensorrt", `precision_mode`: "FP32" or "FP16", all that it supports.
+    "tensorrt" makes onnxruntime run supported operations by TensorRT, in the `precision_mode`
+    "FP32" or "FP16". "gpu_io" makes TensorFlow keep inputs and outputs on the GPU instead of
+    copying them to the host, and back for the next model of an ensemble.
     """
     accelerators = config.optimization.execution_accelerators.gpu_execution_accelerator
     accelerators.add(name=name, parameters=parameters)

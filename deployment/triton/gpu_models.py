@@ -157,15 +157,9 @@ def write_onnx(
 ) -> str:
     """Writes a dense part for TensorRT, or as ONNX until a TensorRT plan is built.
 
-    Args:
-        context: inputs of the deployment.
-        name: name of the model.
-        folder: folder of the model.
-        file: ONNX model.
-        tensors: its inputs; tensors that the graph does not read are left out.
-        flat: inputs of one dimension, with their number of values per row.
-        stated: tensors as the configuration states them, if they differ from `tensors`.
-        shapes: see `model_config`.
+    Of the `tensors` those that the graph does not read are left out. `flat` are inputs of one
+    dimension, with their number of values per row. `stated` are the tensors as the configuration
+    states them, if they differ, and `shapes` those that Triton reshapes them to.
     """
     graph_inputs = {node.name for node in onnx.load(str(file)).graph.input}
     return tensorrt.write_dense_model(

@@ -60,10 +60,7 @@ def check_precision(precision: str) -> None:
 def shapes(inputs: Sequence[ServedTensor], flat: Mapping[str, int], rows: int) -> str:
     """Returns the shapes of a batch in the format of trtexec, `name:2048x13,...`.
 
-    Args:
-        inputs: tensors without their batch dimension.
-        flat: inputs of one dimension, with their number of values per row.
-        rows: rows of the batch.
+    `flat` are inputs of one dimension, with their number of values per row.
     """
     parts = [f"{name}:{rows * values}" for name, values in flat.items()]
     for tensor in inputs:
@@ -90,9 +87,6 @@ def write_dense_model(
         max_batch_size: maximum rows per batch, for which kernels are chosen.
         precision: "fp32", "fp16" or "bf16".
         config_of: returns the model's configuration for `RUNS_PLAN` or `RUNS_ONNX`.
-
-    Raises:
-        ValueError: trtexec fails, or `check_precision` would.
     """
     check_precision(precision)
     version = folder / str(VERSION)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from deployment import export
 from deployment.model.served_model import request_arrays, serving_spec_of
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
-from deployment.serving.onnx_session import open_session
+from deployment.serving.dense import open_session
 
 
 def run(model, output, kind, *flags):

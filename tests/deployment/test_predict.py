@@ -421,8 +421,8 @@ def test_unknown_ids_of_a_data_set_are_zero_but_not_negative_ones(tmp_path, caps
 @pytest.mark.parametrize(
     ("changes", "flags", "said"),
     [
-        ({}, ["--mapping", "row"], "has no mapping 'row'; name one by --mapping: rows$"),
-        ({"rows": None}, [], "has 2 mappings; name one by --mapping: rows, others$"),
+        ({}, ["--mapping", "row"], "expected one of its mappings by --mapping, rows, got row$"),
+        ({"rows": None}, [], "one of its mappings by --mapping, rows, others, got None$"),
         (
             {"type": "csv"},
             [],

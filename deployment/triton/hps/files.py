@@ -80,12 +80,8 @@ def ps_entry(
 ) -> dict[str, Any]:
     """Returns the entry of a model in `ps.json`.
 
-    Args:
-        model: name of the HPS model.
-        interface: interface of the deployment.
-        tables_folder: folder that `write_tables` wrote to, as the server sees it.
-        instances: copies of the model, and their GPUs.
-        cache_share: share of each table's rows that a GPU caches, in (0, 1].
+    The server sees the tables of `write_tables` in `tables_folder`. A GPU caches the share
+    `cache_share`, in (0, 1], of each table's rows.
     """
     tables = interface.tables
     keys = keys_per_row(interface)

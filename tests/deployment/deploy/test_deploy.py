@@ -23,8 +23,8 @@ from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
+from deployment.serving.dense import open_session
 from deployment.serving.hps_keys import keys_of
-from deployment.serving.onnx_session import open_session
 from deployment.serving.scorer import RequestScorer
 from tests.deployment.trained import TrainedFixture
 from tests.deployment.triton.hps_stand_in import HpsStandIn

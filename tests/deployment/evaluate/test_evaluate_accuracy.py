@@ -92,13 +92,6 @@ def test_a_bad_row_is_told_in_the_words_of_the_loader(plain_requests):
         list(evaluation_requests.labelled_requests(SimpleNamespace(), rows))
 
 
-def test_rows_of_one_class_have_no_auc():
-    assert evaluation.readable({"auc": math.nan, "log_loss": 0.25}, ".2f") == (
-        "auc none, there is one class only  log_loss 0.25"
-    )
-    assert evaluation.readable({"hr@2": 0.5}, ".2f") == "hr@2 0.50"
-
-
 def test_which_rows_are_read():
     def trained(kind, *mappings):
         config = SimpleNamespace(data=SimpleNamespace(dataset_type=kind))

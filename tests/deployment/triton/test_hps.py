@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from deployment.serving import interface as interfaces
+from deployment.serving.dense import open_session
 from deployment.serving.hps_keys import answer_tensors, keys_of, keys_per_row, values_per_row
 from deployment.serving.interface import (
     Interface,
@@ -18,7 +19,6 @@ from deployment.serving.interface import (
     ServedTable,
     ServedTensor,
 )
-from deployment.serving.onnx_session import open_session
 from deployment.triton.config import GPU, Instances
 from deployment.triton.hps import files
 from deployment.triton.hps.dense import after_hps
