@@ -10,7 +10,6 @@ import contextlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
@@ -167,21 +166,20 @@ class Client(contextlib.AbstractContextManager):
             RequestRefused, ServerLost, WrongAnswer: see there; names the request and its rows,
                 counted from 0.
         """
-        pending: collections.deque[_PendingRequest] = collections.deque()
+        pending: collections.deque[tuple] = collections.deque()
         first_row = 0
         try:
             for number, arrays in enumerate(requests):
                 message = self.prepare(arrays, str(number))
-                rows = message.inputs[0].shape[0] if message.inputs else 0
-                pending.append(_PendingRequest(message, first_row, rows, self.send(message)))
-                first_row += rows
+                pending.append((message, first_row, self.send(message)))
+                first_row += _num_rows(message)
                 if len(pending) == self._in_flight:
-                    yield self._finish(pending.popleft())
+                    yield self._finish(*pending.popleft())
             while pending:
-                yield self._finish(pending.popleft())
+                yield self._finish(*pending.popleft())
         finally:
-            for sent in pending:
-                sent.answer.cancel()
+            for _, _, answer in pending:
+                answer.cancel()
 
     def statistics(self) -> service_pb2.ModelStatistics:
         """Returns the statistics of the model since it was loaded.
@@ -215,13 +213,15 @@ class Client(contextlib.AbstractContextManager):
                 )
             time.sleep(_RETRY_INTERVAL_S)
 
-    def _finish(self, sent: "_PendingRequest") -> np.ndarray:
+    def _finish(self, message: service_pb2.ModelInferRequest, first_row: int, answer) -> np.ndarray:
         try:
-            return self.receive(sent.message, sent.answer)
+            return self.receive(message, answer)
         except (RequestRefused, ServerLost, WrongAnswer) as error:
-            last_row = sent.first_row + sent.rows - 1
-            rows = f"rows {sent.first_row:,} to {last_row:,}" if sent.rows else "without rows"
-            raise type(error)(f"request {sent.message.id} ({rows}): {error}") from error
+            last_row = first_row + _num_rows(message) - 1
+            rows = f"rows {first_row:,} to {last_row:,}"
+            if last_row < first_row:
+                rows = "without rows"
+            raise type(error)(f"request {message.id} ({rows}): {error}") from error
 
     def _call(self, method, request):
         try:
@@ -245,11 +245,8 @@ class Client(contextlib.AbstractContextManager):
         return f"; served are {', '.join(names) or 'none'}: name one with --model_name"
 
 
-class _PendingRequest(NamedTuple):
-    message: service_pb2.ModelInferRequest
-    first_row: int
-    rows: int
-    answer: Any
+def _num_rows(message: service_pb2.ModelInferRequest) -> int:
+    return message.inputs[0].shape[0] if message.inputs else 0
 
 
 def _is_lost(error: grpc.RpcError) -> bool:

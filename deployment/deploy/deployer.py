@@ -100,6 +100,14 @@ def _prepare(
         checks.append(f"the dense part in ONNX: {agreement}")
     elif options.precision != "fp32":
         served_dense = DenseModel(trained, POLICIES[options.precision])
+    interface = Interface(
+        **serving_spec._asdict() | {"tables": described(serving_spec.tables, quantize)},
+        recipe=trained.recipe,
+        width=serving_spec.width,
+        unknown_ids=options.unknown_ids,
+        precision=options.precision,
+        max_batch_size=options.max_batch_size,
+    )
     context = DeploymentContext(
         name=name,
         options=options,
@@ -107,7 +115,7 @@ def _prepare(
         serving_spec=serving_spec,
         dense=served_dense,
         onnx=onnx,
-        interface=_interface(options, trained, serving_spec),
+        interface=interface,
         batching=_batching(options),
     )
     if options.check_rows == 0:
@@ -119,24 +127,6 @@ def _prepare(
             auc_change(trained, serving_spec, trained_dense, quantize, num_rows, score, label)
         )
     return context, checks
-
-
-def _interface(
-    options: DeployOptions, trained: TrainedModel, serving_spec: ServingSpec
-) -> Interface:
-    return Interface(
-        recipe=trained.recipe,
-        inputs=serving_spec.inputs,
-        features=serving_spec.features,
-        lookups=serving_spec.lookups,
-        tables=described(serving_spec.tables, options.quantize_tables),
-        dense_inputs=serving_spec.dense_inputs,
-        width=serving_spec.width,
-        unknown_ids=options.unknown_ids,
-        precision=options.precision,
-        max_batch_size=options.max_batch_size,
-        histories=serving_spec.histories,
-    )
 
 
 def _batching(options: DeployOptions) -> Batching:

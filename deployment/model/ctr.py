@@ -97,8 +97,5 @@ def arrays(serving_spec: ServingSpec, inputs: Inputs) -> dict[str, np.ndarray]:
 
 def _padded(ids: RaggedIds, count: int) -> np.ndarray:
     """Returns ids [rows, count], filled with -1."""
-    values, splits = np.asarray(ids.values), np.asarray(ids.row_splits)
-    there = np.arange(count) < np.diff(splits)[:, None]
-    filled = np.full(there.shape, PADDING, values.dtype)
-    filled[there] = values
-    return filled
+    ragged = tf.RaggedTensor.from_row_splits(ids.values, ids.row_splits)
+    return ragged.to_tensor(PADDING, [None, count]).numpy()

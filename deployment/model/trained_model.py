@@ -71,7 +71,6 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
     spec = ctr.spec_of_data(config, raw) if config.recipe in (DLRM, DCNV2) else raw
     shape = _COMPOSED_BY[config.recipe].model_config(config, spec)
     trained = TrainedModel(folder, index, config, spec, shape)
-    _check_tables(trained)
     _check_spec(trained, raw)
     return trained
 
@@ -130,31 +129,10 @@ def _raw_spec(config: Config, where: str, is_explicit: bool) -> FeatureSpec | No
         ) from None
 
 
-def _check_tables(trained: TrainedModel) -> None:
-    """Raises ValueError if the data set's features do not match the checkpoint's tables."""
-    wanted = {table_name(name): (rows, dim) for name, rows, dim in tables_of(trained)}
-    there = {
-        name: entry.shape
-        for name, entry in trained.index.weights.items()
-        if name.startswith(table_name(""))
-    }
-    for name in sorted(wanted.keys() | there.keys()):
-        if wanted.get(name) != there.get(name):
-            saved, ours = (
-                f"{tables[name][0]} rows x {tables[name][1]}" if name in tables else "no such table"
-                for tables in (there, wanted)
-            )
-            raise ValueError(
-                f"checkpoint {trained.path}: {name} has {saved}, the features of "
-                f"{trained.spec.origin} need {ours}: give the data set that the model was trained "
-                "on with --dataset_path"
-            )
-
-
 def _check_spec(trained: TrainedModel, raw: FeatureSpec | None) -> None:
     """Raises ValueError if the feature spec is not that of the training.
 
-    Features in another order, or with another vocabulary, would silently use wrong rows.
+    Features of other sizes, in another order or with another vocabulary have other rows.
     """
     wanted = trained.index.description.get("feature_spec")
     actual = raw.fingerprint() if raw is not None else None

@@ -191,23 +191,21 @@ def read(folder: str | Path) -> Interface:
         ValueError: it does not exist, is damaged, or of another version of this package.
     """
     path = Path(folder) / FILE
-    advice = "; deploy the checkpoint again"
     try:
         content = dict(json.loads(path.read_text()))
         version = content.pop("format", None)
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"{path}: is not an interface of a model ({error}){advice}") from None
-    if version != _FORMAT:
-        raise ValueError(f"{path}: has format {version}, this version reads {_FORMAT}{advice}")
-    try:
+        if version != _FORMAT:
+            raise ValueError(f"it has format {version}, this version reads {_FORMAT}")
         for name, kind in _PARTS.items():
             content[name] = tuple(kind(**part) for part in content[name])
         content["inputs"] = tuple(t._replace(dims=tuple(t.dims)) for t in content["inputs"])
         for name in ("dense_inputs", "histories"):
             content[name] = tuple(content[name])
         return Interface(**content)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: lacks a key or has an unknown one: {error}{advice}") from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{path}: is not an interface of a model ({error}); deploy the checkpoint again"
+        ) from None
 
 
 # Classes of the elements of fields.

@@ -73,7 +73,9 @@ def test_a_data_set_of_other_features(trained_dlrm, tmp_path):
     data = shutil.copytree(trained_dlrm.data, tmp_path / "data")
     spec = data / "feature_spec.yaml"
     spec.write_text(spec.read_text().replace("cardinality: 300", "cardinality: 301"))
-    with pytest.raises(ValueError, match="300 rows x 8, the features of .* need 301 rows x 8"):
+    with pytest.raises(
+        ValueError, match="trained on another feature spec than .*: give the training's data"
+    ):
         open_checkpoint(str(trained_dlrm.checkpoint), str(data))
 
 

@@ -60,14 +60,14 @@ def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match="is not an interface of a model"):
         interfaces.read(tmp_path)
     path.write_text(json.dumps(content | {"format": 2}))
-    with pytest.raises(ValueError, match="has format 2, this version reads 1; deploy"):
+    with pytest.raises(ValueError, match="has format 2, this version reads 1.*; deploy"):
         interfaces.read(tmp_path)
     path.write_text(json.dumps({key: content[key] for key in content if key != "tables"}))
-    with pytest.raises(ValueError, match="lacks a key or has an unknown one: 'tables'"):
+    with pytest.raises(ValueError, match="is not an interface of a model .'tables'.; deploy"):
         interfaces.read(tmp_path)
     path.write_text(json.dumps({key: content[key] for key in content if key != "histories"}))
-    with pytest.raises(ValueError, match="lacks a key or has an unknown one: 'histories'"):
+    with pytest.raises(ValueError, match="is not an interface of a model .'histories'.; deploy"):
         interfaces.read(tmp_path)
     path.write_text(json.dumps(content | {"color": 1}))
-    with pytest.raises(ValueError, match="unknown one: .*'color'"):
+    with pytest.raises(ValueError, match="is not an interface of a model .*'color'"):
         interfaces.read(tmp_path)
