@@ -108,6 +108,11 @@ def _prepare(
         precision=options.precision,
         max_batch_size=options.max_batch_size,
     )
+    batching = Batching(
+        options.max_batch_size, options.dynamic_batching, options.max_queue_delay_us or 0
+    )
+    if options.backend == HPS:  # it computes requests one by one, its answer has no batches
+        batching = Batching(0, False, 0)
     context = DeploymentContext(
         name=name,
         options=options,
@@ -116,7 +121,7 @@ def _prepare(
         dense=served_dense,
         onnx=onnx,
         interface=interface,
-        batching=_batching(options),
+        batching=batching,
     )
     if options.check_rows == 0:
         checks.append("AUC as served: not compared with that as trained (--check_rows 0)")
@@ -127,13 +132,6 @@ def _prepare(
             auc_change(trained, serving_spec, trained_dense, quantize, num_rows, score, label)
         )
     return context, checks
-
-
-def _batching(options: DeployOptions) -> Batching:
-    if options.backend == HPS:  # it computes requests one by one, its answer has no batches
-        return Batching(0, False, 0)
-    delay_us = options.max_queue_delay_us or 0
-    return Batching(options.max_batch_size, options.dynamic_batching, delay_us)
 
 
 def _served_scores(context: DeploymentContext, folder: Path):

@@ -9,6 +9,7 @@ the rows of requests that wait together; `rows_per_execution` is their number.
 """
 
 import argparse
+import itertools
 import sys
 import time
 from collections.abc import Mapping
@@ -60,13 +61,12 @@ def evaluate(options: argparse.Namespace) -> None:
         _wait(options.url, models, options.wait_s)
     served = [_MeasuredModel(options.url, model, largest) for model in models]
     print(f"measuring {', '.join(models)} at {options.url}; --client {client}", flush=True)
-    measurements = []
-    for repeat in range(1, options.repeats + 1):
-        for batch_size in options.batch_sizes:
-            for concurrency in options.concurrency:
-                for model in served:
-                    setting = batch_size, concurrency, repeat
-                    measurements.append(model.measure(rows, client, options, *setting))
+    rounds = range(1, options.repeats + 1)
+    settings = itertools.product(rounds, options.batch_sizes, options.concurrency, served)
+    measurements = [
+        model.measure(rows, client, options, batch_size, concurrency, repeat)
+        for repeat, batch_size, concurrency, model in settings
+    ]
     merged = medians(measurements)
     print(table(merged))
     write_csv(csv, measurements)

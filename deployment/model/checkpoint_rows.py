@@ -28,9 +28,8 @@ class CheckpointRows:
                     file, entry.dtype, "r", offset=piece.start, shape=(box.rows, box.columns)
                 )
             except (OSError, ValueError) as error:
-                text = getattr(error, "strerror", None) or error
                 raise DamagedCheckpoint(
-                    f"checkpoint file {file} is missing or damaged: {text}"
+                    f"checkpoint file {file} is missing or damaged: {error}"
                 ) from None
             self._pieces.append((box, values))
 

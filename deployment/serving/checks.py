@@ -58,23 +58,19 @@ class RequestChecker:
         for checker in self._tensors:
             array = arrays[checker.tensor.name]
             checker.check_form(array)
-            if batch_size is None:
-                batch_size = len(array)
-                self._check_batch_size(batch_size)
-            elif len(array) != batch_size:
+            batch_size = len(array) if batch_size is None else batch_size
+            if not 1 <= batch_size <= self._max_batch_size:
+                raise BadRequest(
+                    f"the request has {batch_size} rows; allowed: 1 to {self._max_batch_size} "
+                    "(the model's max_batch_size)"
+                )
+            if len(array) != batch_size:
                 raise BadRequest(
                     f"tensor '{checker.tensor.name}' has {len(array)} rows and "
                     f"'{self._tensors[0].tensor.name}' has {batch_size}; all need the same number"
                 )
             checked[checker.tensor.name] = checker.check_values(array)
         return checked
-
-    def _check_batch_size(self, batch_size: int) -> None:
-        if not 1 <= batch_size <= self._max_batch_size:
-            raise BadRequest(
-                f"the request has {batch_size} rows; allowed: 1 to {self._max_batch_size} "
-                "(the model's max_batch_size)"
-            )
 
 
 def check_scores(scores: np.ndarray) -> None:
@@ -132,22 +128,14 @@ class _TensorChecker:
 
     def _checked_ids(self, array: np.ndarray) -> np.ndarray:
         """Returns ids that are all in range."""
-        valid = self._in_range(array)
-        if valid.all():
-            return array
+        ids = array.reshape(len(array), self._columns)
         if self._unknown_is_zero:
             # Negative ids are never unknown ids of the training: they stay, and are refused.
-            array = np.where(valid.reshape(array.shape) | (array < 0), array, 0)
-            valid = self._in_range(array)
-            if valid.all():
-                return array
-        self._refuse(array, ~valid)
-        return array
-
-    def _in_range(self, array: np.ndarray) -> np.ndarray:
-        """Returns which ids are in range, bool [batch, columns]."""
-        ids = array.reshape(len(array), self._columns)
-        return (ids >= self._first) & (ids < self._end)
+            ids = np.where(ids < self._end, ids, 0)
+        in_range = (ids >= self._first) & (ids < self._end)
+        if not in_range.all():
+            self._refuse(ids, ~in_range)
+        return ids.reshape(array.shape)
 
     def _refuse(self, array: np.ndarray, bad: np.ndarray, rule: str = "") -> None:
         """Raises BadRequest for the first bad value, where `bad` [batch, ...] is true."""

@@ -54,7 +54,7 @@ def write_tables(context: DeploymentContext, name: str, folder: Path) -> str:
         context.on_gpus,
         options.gpu_cache_share or _DEFAULT_CACHE_SHARE,
     )
-    files.write_ps_entry(entry, folder)
+    files.write_json(entry, folder / files.ENTRY_FILE)
     config = model_config(
         name,
         {"backend": "hps"},
@@ -63,7 +63,11 @@ def write_tables(context: DeploymentContext, name: str, folder: Path) -> str:
         context.batching,
         context.on_gpus,
         # No warm-up: NUMKEYS of zeros would request no keys.
-        parameters=files.backend_parameters(interface),
+        parameters={  # sizes of buffers
+            "slots": str(len(interface.lookups)),
+            "cat_feature_num": str(sum(keys.keys_per_row(interface).values())),
+            "embedding_vector_size": str(max(table.dim for table in interface.tables)),
+        },
     )
     write_config(config, folder / CONFIG_FILE)
     return (

@@ -108,11 +108,6 @@ def ps_entry(
     }
 
 
-def write_ps_entry(entry: dict[str, Any], model: Path) -> None:
-    """Writes a model's entry into its folder."""
-    _write_json(entry, model / ENTRY_FILE)
-
-
 def read_ps_json(repository: Path) -> dict[str, Any] | None:
     """Returns a repository's `ps.json`, None without one; raises ValueError if it is invalid."""
     file = repository / PS_FILE
@@ -152,7 +147,7 @@ def update_ps_json(repository: Path) -> None:
         ]
         after = {**content, "models": others + entries}
         if after != before:
-            _write_json(after, repository / PS_FILE)
+            write_json(after, repository / PS_FILE)
 
 
 def _is_ours(entry: dict[str, Any]) -> bool:
@@ -166,16 +161,7 @@ def _is_ours(entry: dict[str, Any]) -> bool:
     )
 
 
-def _write_json(content: dict[str, Any], path: Path) -> None:
+def write_json(content: dict[str, Any], path: Path) -> None:
+    """Writes a file whole; raises OSError that names it."""
     with write_errors_name(path), atomic_file(path) as stream:
         stream.write((json.dumps(content, indent=1) + "\n").encode())
-
-
-def backend_parameters(interface: Interface) -> dict[str, str]:
-    """Returns the parameters of the HPS model's configuration: buffer sizes of its copies."""
-    keys = keys_per_row(interface)
-    return {
-        "slots": str(len(interface.lookups)),
-        "cat_feature_num": str(sum(keys.values())),
-        "embedding_vector_size": str(max(table.dim for table in interface.tables)),
-    }

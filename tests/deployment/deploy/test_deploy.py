@@ -303,6 +303,10 @@ def test_hps(model, unknown_ids, request, tmp_path, capsys):
     # Triton knows of no batches here: the first dimension is free.
     config = read_config(served / "m_sparse/config.pbtxt")
     assert (config.backend, config.max_batch_size) == ("hps", 0)
+    parameters = {key: int(value.string_value) for key, value in config.parameters.items()}
+    assert parameters["slots"] == len(interface.lookups)
+    assert parameters["cat_feature_num"] == sum(lookup.count for lookup in interface.lookups)
+    assert parameters["embedding_vector_size"] == max(table.dim for table in interface.tables)
     assert [list(t.dims) for t in config.input] == [[-1, -1], [-1, len(interface.tables)]]
     assert [list(t.dims) for t in config.output] == [[-1]]
     assert config.instance_group[0].count <= server.config["num_of_worker_buffer_in_pool"]

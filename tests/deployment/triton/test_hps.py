@@ -99,7 +99,7 @@ def write_entry(repository, model: str, tables_folder: str, cache_share: float =
     (repository / model).mkdir(exist_ok=True)
     instances = Instances(GPU, 3, (0, 1))
     entry = files.ps_entry(model, INTERFACE, tables_folder, instances, cache_share)
-    files.write_ps_entry(entry, repository / model)
+    files.write_json(entry, repository / model / files.ENTRY_FILE)
 
 
 @pytest.fixture
@@ -141,11 +141,6 @@ def test_ps_json(stand_in, tmp_path):
         "hit_rate_threshold": 1.0,
         "gpucache": True,
         "gpucacheper": 0.25,
-    }
-    assert files.backend_parameters(INTERFACE) == {
-        "slots": "4",
-        "cat_feature_num": "9",
-        "embedding_vector_size": "3",
     }
 
 
