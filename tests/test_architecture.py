@@ -76,7 +76,7 @@ HOMES = {
     "onnx": (
         "deployment/artifacts/onnx_model.py",
         "deployment/artifacts/onnx_lookups.py",
-        "deployment/triton/hps/dense.py",
+        "deployment/triton/hps/backend.py",
         "deployment/triton/gpu_models.py",
     ),
     "onnxruntime": ("deployment/serving/dense.py",),

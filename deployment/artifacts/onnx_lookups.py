@@ -59,10 +59,10 @@ class LookupGraph(GraphBuilder):
         self.offsets: dict[str, tuple[int, int | None]] = {}
         self.size_bytes = 0
         for name, rows, dim in serving_spec.tables:
-            values = self._external(_table(name), STORED_AS[quantize], [rows, dim])
+            values = self._external(f"table/{name}", STORED_AS[quantize], [rows, dim])
             scales = None
             if quantize == INT8:
-                scales = self._external(_scales(name), "float32", [rows])
+                scales = self._external(f"scales/{name}", "float32", [rows])
             self.offsets[name] = values, scales
         inputs = dict.fromkeys(lookup.input for lookup in serving_spec.lookups)
         indices = {name: self._indices(name) for name in inputs}
@@ -152,11 +152,11 @@ class LookupGraph(GraphBuilder):
         feature = self._serving_spec.feature_of(lookup)
         # The runtime's errors contain the name of the node.
         label = f"ids of {feature.name} in [0, {feature.cardinality}), table {lookup.table}"
-        vectors = self.add("Gather", _table(lookup.table), ids, name=label)
+        vectors = self.add("Gather", f"table/{lookup.table}", ids, name=label)
         if STORED_AS[self._quantize] != "float32":
             vectors = self.add("Cast", vectors, to=TensorProto.FLOAT)
         if self._quantize == INT8:
-            scale = self.add("Gather", _scales(lookup.table), ids, name=f"{label}, scales")
+            scale = self.add("Gather", f"scales/{lookup.table}", ids, name=f"{label}, scales")
             scale = self.add("Unsqueeze", scale, self.constant([2]))
             vectors = self.add("Mul", vectors, scale)
         if feature.padded:
@@ -178,14 +178,6 @@ class LookupGraph(GraphBuilder):
             tensor.external_data.add(key=key, value=str(value))
         self.initializers.append(tensor)
         return start
-
-
-def _table(name: str) -> str:
-    return f"table/{name}"
-
-
-def _scales(name: str) -> str:
-    return f"scales/{name}"
 
 
 def _onnx_type(dtype: str) -> int:

@@ -126,12 +126,8 @@ def monolithic_onnx(
     model = graph.in_front_of(onnx.load(dense))
     with write_errors_name(file):
         file.write_bytes(model.SerializeToString())
-    if serving_spec.tables:
-        _write_tables(data, graph, trained, quantize)
-
-
-def _write_tables(data: Path, graph: LookupGraph, trained: TrainedModel, quantize: str) -> None:
-    """Writes rows and scales of all tables at their offsets."""
+    if not serving_spec.tables:
+        return
     with write_errors_name(data), open(data, "xb", buffering=0) as stream:
         stream.truncate(graph.size_bytes)
         for table, (values, scales) in graph.offsets.items():

@@ -84,22 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--max_queue_delay_us", type=int, help="time that a request waits for others (default 0)")
     add("--instances", type=int, help="concurrent copies of each model, or per GPU (default 1)")
-    add(
-        "--threads_per_instance",
-        type=int,
-        help="threads of each copy; 0: the server's cores divided by the copies (default; local)",
-    )
-    add(
-        "--execution_env",
-        help="Python environment of the models in Python, as the server sees it (default: that of "
-        "the server)",
-    )
-    add(
-        "--device_memory_gb",
-        type=float,
-        help="GPU memory budget for tables in GB, smallest tables first (default 0: all on the "
-        "host; tensorflow)",
-    )
+    add("--threads_per_instance", type=int, help="0: the cores divided by the copies (0; local)")
+    add("--execution_env", help="Python environment of the models, as the server sees it")
+    add("--device_memory_gb", type=float, help="budget for tables on a GPU (0; tensorflow)")
     add(
         "--gpus",
         type=distinct_integers,

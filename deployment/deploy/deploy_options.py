@@ -29,13 +29,15 @@ _MINIMUM = {
     "threads_per_instance": 0,
     "device_memory_gb": 0,
     "gpus": 0,
+    "gpu_cache_share": 1e-6,
 }
-# Limits of the fields of Triton's messages, int32 and uint64.
+# Mostly limits of the fields of Triton's messages, int32 and uint64.
 _MAXIMUM = {
     "max_batch_size": 2**31 - 1,
     "instances": 2**31 - 1,
     "gpus": 2**31 - 1,
     "max_queue_delay_us": 2**64 - 1,
+    "gpu_cache_share": 1,
 }
 
 
@@ -103,12 +105,7 @@ class DeployOptions:
     def _rules(self) -> tuple[tuple[bool, str], ...]:
         """Returns whether each rule of flags that depend on each other is broken, and its text."""
         is_quantized, is_on_device = self.quantize_tables != NONE, bool(self.device_memory_gb)
-        cache_share = 1.0 if self.gpu_cache_share is None else self.gpu_cache_share
         return (
-            (
-                not 0 < cache_share <= 1,
-                f"--gpu_cache_share: expected more than 0 and at most 1, got {cache_share:g}",
-            ),
             (
                 self.check_rows is not None and not (is_quantized or self.runs_in_half_precision),
                 f"--check_rows {self.check_rows}: these are the rows on which what is served is "

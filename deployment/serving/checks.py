@@ -5,7 +5,6 @@ Lookups clamp ids and NaN propagates silently, so every value is checked before 
 """
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -177,26 +176,17 @@ class _TensorChecker:
         return BadRequest(message, feature, row, value, rule)
 
 
-class MisplacedPadding(NamedTuple):
-    """First value of a row's histories that breaks the rule of padding; counted from 0.
-
-    Either a 0 follows an id (`is_after_id`), or exactly one of the row's first history and this one
-    has a 0 at this step.
-    """
-
-    row: int
-    feature: int
-    step: int
-    is_after_id: bool
-
-
-def find_misplaced_padding(ids: np.ndarray) -> MisplacedPadding | None:
+def find_misplaced_padding(ids: np.ndarray) -> tuple[int, int, int, bool] | None:
     """Returns the first misplaced value of the first bad row; None if all padding is valid.
 
     Models take the first history's zeros as those of all, and the last step as the latest event.
 
     Args:
         ids: integers [rows, features, steps].
+
+    Returns:
+        Row, feature, step, and whether it is a 0 after an id; else exactly one of the row's first
+        history and this one has a 0 at this step.
     """
     padding = ids == 0
     first = padding[:, 0]
@@ -209,7 +199,7 @@ def find_misplaced_padding(ids: np.ndarray) -> MisplacedPadding | None:
     is_after_id = bool(after_id[row].any())
     bad = after_id[row] if is_after_id else differs[row]
     feature, step = divmod(int(np.argmax(bad)), ids.shape[2])
-    return MisplacedPadding(row, feature, step, is_after_id)
+    return row, feature, step, is_after_id
 
 
 def _listing(names: Collection[str]) -> str:

@@ -6,15 +6,19 @@ Everything about HPS is in this package; `deployment.deploy.backends` registers 
 import os
 from pathlib import Path
 
+import onnx
+from onnx import TensorProto, helper
+
+from deployment.artifacts.onnx_lookups import GraphBuilder
 from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
 from deployment.serving import hps_keys as keys
-from deployment.serving.interface import DENSE, KEYS, SPARSE, Interface, ServedTensor
+from deployment.serving.interface import DENSE, EMBEDDINGS, KEYS, SPARSE, Interface, ServedTensor
 from deployment.triton.config import CONFIG_FILE, model_config, write_config
 from deployment.triton.gpu_models import write_onnx
 from deployment.triton.hps import files
-from deployment.triton.hps.dense import after_hps
 from deployment.triton.python_models import write_python_model
 from deployment.triton.repository import VERSION
+from runtime.files.atomic import write_errors_name
 
 # Flat: its one dimension depends on the request.
 _VECTORS = ServedTensor(keys.VECTORS, "float32", ())
@@ -82,3 +86,56 @@ def write_dense(context: DeploymentContext, name: str, folder: Path) -> str:
     after_hps(context.onnx, context.interface, file)
     flat = {keys.VECTORS: keys.values_per_row(context.interface)}
     return write_onnx(context, name, folder, file, _dense_inputs(context.interface), flat)
+
+
+def after_hps(dense: Path, interface: Interface, output: Path) -> None:
+    """Writes the dense part with HPS's output in place of `embeddings`.
+
+    HPS returns the vectors of a lookup of n ids for the whole batch, [batch, n, dim] flat, one
+    lookup after the other. With v values per row in total, of which b precede this lookup's, and
+    the batch size from the length of the output:
+
+        vectors = reshape(output[batch * b : batch * (b + n * dim)], [batch, n, dim])
+
+    These are summed over n, or concatenated.
+    """
+    model = onnx.load(str(dense))
+    graph = model.graph
+    others = [tensor for tensor in graph.input if tensor.name != EMBEDDINGS]
+    del graph.input[:]
+    flat = helper.make_tensor_value_info(keys.VECTORS, TensorProto.FLOAT, ["values"])
+    graph.input.extend([flat, *others])
+    builder = GraphBuilder("hps_vectors")
+    builder.add("Concat", *_pooled(builder, interface), output=EMBEDDINGS, axis=1)
+    # Nodes must be in topological order.
+    dense_nodes = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*builder.nodes, *dense_nodes])
+    graph.initializer.extend(builder.initializers)
+    onnx.checker.check_model(model)
+    with write_errors_name(output):
+        onnx.save(model, str(output))
+
+
+def _pooled(builder: GraphBuilder, interface: Interface) -> list[str]:
+    """Returns names of the vectors [batch, columns] per lookup, in the order of the interface."""
+    dims = {table.name: table.dim for table in interface.tables}
+    batch = builder.add(
+        "Div",
+        builder.add("Shape", keys.VECTORS),
+        builder.constant([keys.values_per_row(interface)]),
+    )
+    vectors, end_value, start = {}, 0, builder.constant([0])
+    for lookup in keys.lookups_by_table(interface):
+        count, dim = lookup.count, dims[lookup.table]
+        end_value += count * dim
+        end = builder.add("Mul", batch, builder.constant([end_value]))
+        flat = builder.add("Slice", keys.VECTORS, start, end)
+        start = end
+        if lookup.combiner == "sum" and count > 1:
+            bags = builder.add("Reshape", flat, builder.constant([-1, count, dim]))
+            vectors[lookup] = builder.add("ReduceSum", bags, builder.constant([1]), keepdims=0)
+        else:
+            shape = builder.constant([-1, count * dim])
+            vectors[lookup] = builder.add("Reshape", flat, shape)
+    return [vectors[lookup] for lookup in interface.lookups]

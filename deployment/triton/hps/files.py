@@ -11,7 +11,7 @@ src/hps.cc and src/model_instance_state.cpp:
   NUMKEYS, int32 [1, tables]: the number of keys per table.
 - OUTPUT0 is flat: the vectors of all keys of the first table, then those of the second. The offset
   of a table's vectors depends on the batch, so rows are assembled directly before the dense part
-  (`deployment.triton.hps.dense`).
+  (`deployment.triton.hps.backend`).
 - Requests are computed one by one: the backend does not batch.
 - A server reads one configuration, `--backend-config=hps,ps=ps.json`, with an entry per model. Each
   model's folder has its entry, and the repository has all of them in one file.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deployment.serving.checks import MisplacedPadding, find_misplaced_padding
+from deployment.serving.checks import find_misplaced_padding
 
 
 @pytest.mark.parametrize(
@@ -12,11 +12,11 @@ from deployment.serving.checks import MisplacedPadding, find_misplaced_padding
         ([[0, 0, 0], [0, 0, 0]], None),
         ([[0, 0, 7], [0, 0, 1]], None),
         ([[5, 6, 7], [1, 2, 3]], None),
-        ([[5, 0, 7], [1, 2, 3]], MisplacedPadding(1, 0, 1, True)),
-        ([[5, 6, 7], [1, 2, 0]], MisplacedPadding(1, 1, 2, True)),
-        ([[5, 0, 7], [1, 0, 3]], MisplacedPadding(1, 0, 1, True)),
-        ([[5, 6, 7], [0, 2, 3]], MisplacedPadding(1, 1, 0, False)),
-        ([[0, 0, 7], [0, 2, 3]], MisplacedPadding(1, 1, 1, False)),
+        ([[5, 0, 7], [1, 2, 3]], (1, 0, 1, True)),
+        ([[5, 6, 7], [1, 2, 0]], (1, 1, 2, True)),
+        ([[5, 0, 7], [1, 0, 3]], (1, 0, 1, True)),
+        ([[5, 6, 7], [0, 2, 3]], (1, 1, 0, False)),
+        ([[0, 0, 7], [0, 2, 3]], (1, 1, 1, False)),
     ],
 )
 def test_by_hand(second_row, found):

@@ -21,7 +21,7 @@ from deployment.serving.interface import (
 )
 from deployment.triton.config import GPU, Instances
 from deployment.triton.hps import files
-from deployment.triton.hps.dense import after_hps
+from deployment.triton.hps.backend import after_hps
 from runtime.checkpoint import DamagedCheckpoint
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
 from tests.deployment.serving.test_triton_model import (  # noqa: F401
