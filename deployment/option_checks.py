@@ -21,10 +21,7 @@ def check_ranges(
 ) -> None:
     """Raises ValueError for a number below its minimum, above its maximum, infinite or NaN.
 
-    Args:
-        flags: numbers, or tuples of them, by name; None, for a flag that is not set, passes.
-        minimum: least allowed values by name, of the flags to check.
-        maximum: largest allowed values by name.
+    Numbers may be in tuples; None, for a flag that is not set, passes.
     """
     for name, least in minimum.items():
         most = (maximum or {}).get(name)

@@ -38,7 +38,6 @@ def dense_to_onnx(dense: DenseModel, file: Path) -> None:
 
     Raises:
         ValueError: ONNX lacks an operation of TensorFlow.
-        OSError: the file cannot be written.
     """
     import onnx
     import tensorflow as tf

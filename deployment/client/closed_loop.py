@@ -1,5 +1,4 @@
-"""Closed-loop latency client in Python: each thread waits for its scores before it sends the next
-request.
+"""Closed-loop latency client in Python: each thread waits for its scores before the next request.
 
 Threads share an interpreter: beyond some thousand requests per second they wait for each other, and
 the latencies are not the server's. perf_analyzer has no such limit.

@@ -3,9 +3,7 @@
     python -m deployment.evaluate_latency --model_name dlrm --model_repository repository \
         --batch_sizes 1,64,2048 --concurrency 1,16 --output latency
 
-With one request in flight (`--concurrency 1`) the server scores that request's rows and no others,
-whether the model's batching is dynamic or static. With several in flight dynamic batching scores
-the rows of requests that wait together; `rows_per_execution` is their number.
+Dynamic batching scores the rows of requests that wait together (`rows_per_execution`).
 """
 
 import argparse
@@ -57,8 +55,10 @@ def evaluate(options: argparse.Namespace) -> None:
     csv, png = _files(options.output)
     client = _client(options.client)
     rows = _rows(options, models[0], largest)
-    if options.wait_s:
-        _wait(options.url, models, options.wait_s)
+    deadline = time.monotonic() + options.wait_s
+    for model in models if options.wait_s else ():
+        with Client(options.url, model) as connection:
+            connection.wait_until_ready(max(0.0, deadline - time.monotonic()))
     served = [_MeasuredModel(options.url, model, largest) for model in models]
     print(f"measuring {', '.join(models)} at {options.url}; --client {client}", flush=True)
     rounds = range(1, options.repeats + 1)
@@ -176,13 +176,6 @@ def _rows_of_data_set(checkpoint_dir: str, dataset_path: str | None, num_rows: i
     parts = [request.arrays for request in labelled_requests(trained, rows, num_rows)]
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return {k: np.take(v, np.arange(num_rows), axis=0, mode="wrap") for k, v in whole.items()}
-
-
-def _wait(url: str, models: list[str], patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
-    for model in models:
-        with Client(url, model) as client:
-            client.wait_until_ready(max(0.0, deadline - time.monotonic()))
 
 
 def _files(output: Path) -> tuple[Path, Path]:

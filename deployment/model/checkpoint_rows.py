@@ -11,9 +11,6 @@ class CheckpointRows:
 
     Checksums are of whole blocks and are not verified here; writing the table
     (`deployment.artifacts.table_files`) verifies all of them.
-
-    Raises:
-        DamagedCheckpoint: a file is missing or its size differs from the index.
     """
 
     def __init__(self, trained: TrainedModel, table: str):

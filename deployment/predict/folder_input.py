@@ -19,10 +19,6 @@ class FolderInput:
 
     Every feature of the model is stored in split_binary chunks, with the model's cardinality and
     number of values. `split` may be None if there is only one.
-
-    Raises:
-        ValueError: a file, a split or a feature is missing or differs from the model's, or the
-            split is empty.
     """
 
     def __init__(self, folder: str | Path, split: str | None, interface: Interface):

@@ -38,9 +38,8 @@ _PLATFORMS = {
 def serve(options: argparse.Namespace) -> int:
     """Runs the server until SIGINT or SIGTERM, and stops it.
 
-    Returns:
-        0 after a signal; `ENDED_BY_ITSELF`, with a message, if the server or a process of a model
-        ended after the server was ready, so that a supervisor can start it again.
+    Returns 0 after a signal; `ENDED_BY_ITSELF`, with a message, if the server or a process of a
+    model ended after the server was ready, so that a supervisor can start it again.
 
     Raises:
         ValueError: a port is invalid or in use; repository or program do not exist; the program

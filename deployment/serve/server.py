@@ -67,14 +67,11 @@ class Server:
     Args:
         repository: folder of models.
         log: log file of the server, overwritten at each start.
-        ports: ports; free ones are chosen for 0 at the first start.
+        ports: free ones are chosen for 0 at the first start.
         tritonserver: the program; None: that of `make serve-setup`.
         ready_s: limit for loading the models.
         stop_s: limit for ending, before the server is killed.
         stopped: returns whether to cancel the start; called while models load.
-
-    Attributes:
-        http, grpc, metrics: its ports.
 
     Raises:
         ValueError: the repository or the program does not exist.

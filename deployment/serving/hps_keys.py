@@ -30,13 +30,10 @@ def answer(interface: Interface, arrays: Mapping[str, np.ndarray]) -> dict[str, 
 def keys_of(
     interface: Interface, arrays: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Computes the keys of a checked request.
+    """Computes KEYS int64 [1, all keys] and NUMKEYS int32 [1, tables] of a checked request.
 
     Keys are ordered as `lookups_by_table`, and row by row within a lookup. Padding (-1) becomes the
     key after the last row of the table, whose vector is zeros (`hps.files.write_tables`).
-
-    Returns:
-        KEYS int64 [1, all keys] and NUMKEYS int32 [1, tables].
     """
     num_rows = {table.name: table.rows for table in interface.tables}
     keys = []

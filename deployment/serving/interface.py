@@ -153,10 +153,8 @@ def feature_at(features: Iterable[ServedFeature], tensor_name: str, column: int)
 
 
 def received(interface: Interface) -> tuple[ServedTensor, ...]:
-    """Returns the tensors that a model of this role receives and checks.
-
-    The parts of an ensemble together check every tensor of the request.
-    """
+    """Returns the tensors that a model of this role receives and checks; all parts check all
+    tensors."""
     if interface.role == SPARSE:
         read = {lookup.input for lookup in interface.lookups}
         return tuple(tensor for tensor in interface.inputs if tensor.name in read)

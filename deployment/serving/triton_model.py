@@ -28,14 +28,11 @@ class TritonPythonModel:
     """Implements Triton's model protocol: `initialize`, `execute` per batch, `finalize`."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
-        """Loads the model.
+        """Loads the model; after a ValueError the server logs its message and lacks the model.
 
         Args:
             args: `model_repository` (the model's folder), `model_version`, `model_name` and
                 `model_config` (JSON).
-
-        Raises:
-            ValueError: it cannot be loaded; the server logs the message and lacks the model.
         """
         if int(np.__version__.split(".")[0]) >= 2:
             raise ValueError(

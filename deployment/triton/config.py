@@ -70,14 +70,13 @@ def model_config(
         runs_on: `platform`, `backend` and `default_model_filename`, as far as they apply.
         inputs: input tensors; -1 is a dimension of any length.
         outputs: output tensors.
-        batching: batching of requests.
-        instances: copies of the model.
+        batching: see there.
+        instances: see there.
         warm_up: batch sizes of zeros, valid ids and numerical values, that the server computes
             before it is ready: the first user does not pay for allocations and choices of kernels.
-        parameters: other parameters of the backend.
-        flat: inputs of one dimension with their number of values per row; only without Triton's
-            batching.
-        shapes: shapes of the model's tensors that differ from those here; Triton reshapes them.
+        parameters: other parameters of the backend. flat: inputs of one dimension with their number
+        of values per row, without Triton's batching. shapes: shapes of the model's tensors that
+        differ from those here; Triton reshapes them.
     """
     config = ModelConfig(name=name, max_batch_size=batching.max_batch_size, **runs_on)
     _add_tensors(config, inputs, outputs, batching.max_batch_size)

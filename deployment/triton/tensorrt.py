@@ -79,14 +79,8 @@ def write_dense_model(
 ) -> str:
     """Writes the folder of a dense model, with its configuration; returns a line for the report.
 
-    Args:
-        folder: existing folder of the model, with its version folder.
-        onnx: dense part.
-        inputs: its inputs, see `shapes`.
-        flat: its flat inputs, see `shapes`.
-        max_batch_size: maximum rows per batch, for which kernels are chosen.
-        precision: "fp32", "fp16" or "bf16".
-        config_of: returns the model's configuration for `RUNS_PLAN` or `RUNS_ONNX`.
+    `inputs` and `flat` are those of `shapes`; kernels are chosen for `max_batch_size` rows.
+    `config_of` returns the model's configuration for `RUNS_PLAN` or `RUNS_ONNX`.
     """
     check_precision(precision)
     version = folder / str(VERSION)

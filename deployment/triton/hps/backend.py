@@ -120,11 +120,8 @@ def after_hps(dense: Path, interface: Interface, output: Path) -> None:
 def _pooled(builder: GraphBuilder, interface: Interface) -> list[str]:
     """Returns names of the vectors [batch, columns] per lookup, in the order of the interface."""
     dims = {table.name: table.dim for table in interface.tables}
-    batch = builder.add(
-        "Div",
-        builder.add("Shape", keys.VECTORS),
-        builder.constant([keys.values_per_row(interface)]),
-    )
+    num_values = builder.constant([keys.values_per_row(interface)])
+    batch = builder.add("Div", builder.add("Shape", keys.VECTORS), num_values)
     vectors, end_value, start = {}, 0, builder.constant([0])
     for lookup in keys.lookups_by_table(interface):
         count, dim = lookup.count, dims[lookup.table]
