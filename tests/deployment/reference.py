@@ -22,7 +22,7 @@ def looked_up(
     serving_spec: ServingSpec, tables: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """float32 [rows, width]: the vectors of a request."""
-    found = []
+    result = []
     for row in range(len(next(iter(arrays.values())))):
         vectors = []
         for lookup in serving_spec.lookups:
@@ -30,5 +30,5 @@ def looked_up(
             zeros = np.zeros(tables[lookup.table].shape[1], np.float32)
             of_ids = [zeros if i == -1 else tables[lookup.table][i] for i in ids]
             vectors += [sum(of_ids, zeros)] if lookup.combiner == "sum" else of_ids
-        found.append(np.concatenate(vectors))
-    return np.array(found, np.float32)
+        result.append(np.concatenate(vectors))
+    return np.array(result, np.float32)

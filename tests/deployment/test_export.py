@@ -36,20 +36,22 @@ def requests(model):
 def test_onnx_of_dcnv2(trained_dcnv2, tmp_path, capsys):
     output = tmp_path / "served"
     assert run(trained_dcnv2, output, "onnx") == 0
-    said = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"dcnv2 of .*/checkpoint/00001-step-4", said[0])
+    message = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"dcnv2 of .*/checkpoint/00001-step-4", message[0])
     assert re.fullmatch(
-        r"the dense part in ONNX: scores within \d\.\de-\d\d of TensorFlow's", said[1]
+        r"the dense part in ONNX: scores within \d\.\de-\d\d of TensorFlow's", message[1]
     )
-    assert said[2] == (
+    assert message[2] == (
         "inputs: numerical_features float32 [batch, 3], categorical_features int64 [batch, 6]; "
         "output: scores float32 [batch, 1]"
     )
     sizes = {file.name: file.stat().st_size for file in output.iterdir()}
     assert sizes.keys() == {"model.onnx", "model.onnx.data"}
-    assert said[3:] == [f"written: {output}, {sum(sizes.values()):,} bytes with tables in float32"]
-    (found,) = open_session(output / "model.onnx").run(["scores"], requests(trained_dcnv2))
-    np.testing.assert_allclose(found[:, 0], trained_dcnv2.scores(tmp_path), atol=1e-6)
+    assert message[3:] == [
+        f"written: {output}, {sum(sizes.values()):,} bytes with tables in float32"
+    ]
+    (result,) = open_session(output / "model.onnx").run(["scores"], requests(trained_dcnv2))
+    np.testing.assert_allclose(result[:, 0], trained_dcnv2.scores(tmp_path), atol=1e-6)
 
 
 def test_saved_model_of_ncf(trained_ncf, tmp_path, capsys):
@@ -58,23 +60,23 @@ def test_saved_model_of_ncf(trained_ncf, tmp_path, capsys):
     assert "bytes with tables in float32" in capsys.readouterr().out
     serve = tf.saved_model.load(str(output)).signatures["serving_default"]
     arrays = {name: tf.constant(values) for name, values in requests(trained_ncf).items()}
-    found = serve(**arrays)["scores"].numpy()
-    np.testing.assert_allclose(found[:, 0], trained_ncf.scores(tmp_path), atol=1e-6)
+    result = serve(**arrays)["scores"].numpy()
+    np.testing.assert_allclose(result[:, 0], trained_ncf.scores(tmp_path), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["onnx", "savedmodel"])
 def test_smaller_tables(kind, trained_dlrm, tmp_path, capsys):
     """Of 40,317 rows of 8 values, int8 ones take a byte a value and four a row."""
     assert run(trained_dlrm, tmp_path / "served", kind, "--quantize_tables=int8") == 0
-    said = capsys.readouterr().out
-    size_bytes = int(re.search(r"([\d,]+) bytes with tables in int8", said)[1].replace(",", ""))
+    message = capsys.readouterr().out
+    size_bytes = int(re.search(r"([\d,]+) bytes with tables in int8", message)[1].replace(",", ""))
     assert 40_317 * 12 < size_bytes < 40_317 * 12 + 150_000
 
 
 def test_what_is_refused(trained_dlrm, tmp_path, capsys):
     (tmp_path / "mine").write_text("")
     assert run(trained_dlrm, tmp_path, "onnx") == 2
-    assert "error: " in (said := capsys.readouterr().err) and "is not an empty folder" in said
+    assert "error: " in (message := capsys.readouterr().err) and "is not an empty folder" in message
     assert run(trained_dlrm, tmp_path / "new", "onnx", "--dataset_path=elsewhere") == 2
     assert "elsewhere" in capsys.readouterr().err
     nothing = trained_dlrm._replace(checkpoint=tmp_path / "nothing")

@@ -94,9 +94,9 @@ def test_scores_are_those_of_the_scorer(tmp_path, clicks, capsys, kind, ending):
     assert rows in (None, [0, 1, 2])
     assert np.array_equal(scores, RequestScorer(clicks).score(ARRAYS)[:, 0])
     np.testing.assert_allclose(scores, expected_scores(ARRAYS)[:, 0], rtol=0, atol=1e-7)
-    said = capsys.readouterr().out
-    assert said.startswith("3 rows scored in ") and f"by {clicks};" in said
-    assert said.endswith("no feature is named after were ignored: label\n")
+    report = capsys.readouterr().out
+    assert report.startswith("3 rows scored in ") and f"by {clicks};" in report
+    assert report.endswith("no feature is named after were ignored: label\n")
 
 
 def test_to_stdout(tmp_path, clicks, capsys):
@@ -150,7 +150,7 @@ def test_bad_lines(tmp_path, clicks, capsys, line, message):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "report"),
     [
         ({"city": [0, None, 2]}, "row 2: column 'city': found no value; expected an id"),
         ({"age": [2.0, float("nan"), 0.5]}, "row 2: column 'age': found nan; expected a finite"),
@@ -165,11 +165,11 @@ def test_bad_lines(tmp_path, clicks, capsys, line, message):
         ),
     ],
 )
-def test_bad_parquet(tmp_path, clicks, capsys, changes, said):
+def test_bad_parquet(tmp_path, clicks, capsys, changes, report):
     path = parquet_file(tmp_path, **changes)
     assert main(["--model", str(clicks), "--input", str(path)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ") and str(path) in error and said in error
+    assert error.startswith("error: ") and str(path) in error and report in error
     assert "line" not in error
 
 
@@ -235,8 +235,8 @@ def test_the_input_is_not_written_to(tmp_path, clicks, capsys, link):
         output = tmp_path / "linked.csv"
         link(path, output)
     assert main(["--model", str(clicks), "--input", str(path), "--output", str(output)]) == 2
-    said = f"error: --output {output}: is the same file as {path} of --input, which it would repl"
-    assert said in capsys.readouterr().err
+    report = f"error: --output {output}: is the same file as {path} of --input, which it would repl"
+    assert report in capsys.readouterr().err
     assert path.read_bytes() == before
 
 
@@ -380,14 +380,14 @@ def test_a_data_set(tmp_path, clicks, capsys, flags):
 
 
 @pytest.mark.parametrize(
-    ("file", "changes", "said"),
+    ("file", "changes", "report"),
     [
         ("x.bin", {"price": np.inf}, "row 5: column 'price': found inf; numerical features are "),
         ("city.bin", {"city": 4}, "row 5: column 'city': found 4; ids lie in .*; --unknown_ids ze"),
         ("tags.bin", {"tags": -1}, "row 5: feature 'tags': found -1; expected ids of 0 or more"),
     ],
 )
-def test_bad_values_of_a_data_set(tmp_path, clicks, capsys, file, changes, said):
+def test_bad_values_of_a_data_set(tmp_path, clicks, capsys, file, changes, report):
     """The fifth row is in the second request."""
     folder = data_set(tmp_path / "data")
     ((name, value),) = changes.items()
@@ -397,7 +397,7 @@ def test_bad_values_of_a_data_set(tmp_path, clicks, capsys, file, changes, said)
     values.tofile(folder / file)
     flags = ["--model", str(clicks), "--input", str(folder), "--batch_size", "3"]
     assert main(flags) == 2
-    with pytest.raises(ValueError, match=f"^error: --input {folder}: mapping 'rows': {said}"):
+    with pytest.raises(ValueError, match=f"^error: --input {folder}: mapping 'rows': {report}"):
         raise ValueError(capsys.readouterr().err.strip())
 
 
@@ -419,7 +419,7 @@ def test_unknown_ids_of_a_data_set_are_zero_but_not_negative_ones(tmp_path, caps
 
 
 @pytest.mark.parametrize(
-    ("changes", "flags", "said"),
+    ("changes", "flags", "report"),
     [
         ({}, ["--mapping", "row"], "expected one of its mappings by --mapping, rows, got row$"),
         ({"rows": None}, [], "one of its mappings by --mapping, rows, others, got None$"),
@@ -450,10 +450,10 @@ def test_unknown_ids_of_a_data_set_are_zero_but_not_negative_ones(tmp_path, caps
         ),
     ],
 )
-def test_data_sets_of_another_kind(tmp_path, clicks, capsys, changes, flags, said):
+def test_data_sets_of_another_kind(tmp_path, clicks, capsys, changes, flags, report):
     folder = data_set(tmp_path / "data", **changes)
     assert main(["--model", str(clicks), "--input", str(folder), *flags]) == 2
-    with pytest.raises(ValueError, match=f"^error: --input {folder}.*{said}"):
+    with pytest.raises(ValueError, match=f"^error: --input {folder}.*{report}"):
         raise ValueError(capsys.readouterr().err.strip())
 
 
@@ -521,7 +521,7 @@ def test_unknown_ids_are_zero_but_not_negative_ones(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "report"),
     [
         (["--batch_size", "0"], "--batch_size: expected 1 to 8, got 0"),
         (["--batch_size", "9"], "--batch_size: expected 1 to 8, got 9"),
@@ -532,10 +532,10 @@ def test_unknown_ids_are_zero_but_not_negative_ones(tmp_path, capsys):
         ),
     ],
 )
-def test_bad_flags(tmp_path, clicks, capsys, flags, said):
+def test_bad_flags(tmp_path, clicks, capsys, flags, report):
     path = csv_file(tmp_path, *LINES)
     assert main(["--model", str(clicks), "--input", str(path), *flags]) == 2
-    assert said in capsys.readouterr().err
+    assert report in capsys.readouterr().err
 
 
 def test_where_scores_go_is_looked_at_before_the_work(tmp_path, clicks, capsys):
@@ -605,7 +605,7 @@ def test_the_highest_version_is_taken(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("roles", "path", "said"),
+    ("roles", "path", "report"),
     [
         ({}, "none", "the folder does not exist; expected a version folder"),
         ({}, ".", "has no model, .*; expected a version folder"),
@@ -616,12 +616,12 @@ def test_the_highest_version_is_taken(tmp_path, capsys):
         (ENSEMBLE, "e_sparse/1", "has no model, or only a part of an ensemble"),
     ],
 )
-def test_paths_that_mean_no_model(tmp_path, capsys, roles, path, said):
+def test_paths_that_mean_no_model(tmp_path, capsys, roles, path, report):
     repository = models(tmp_path / "repository", **roles)
     repository.mkdir(exist_ok=True)
     rows = csv_file(tmp_path, *LINES)
     assert main(["--model", str(repository / path), "--input", str(rows)]) == 2
-    with pytest.raises(ValueError, match=f"^error: --model .*{said}"):
+    with pytest.raises(ValueError, match=f"^error: --model .*{report}"):
         raise ValueError(capsys.readouterr().err.strip())
 
 
@@ -648,12 +648,12 @@ def test_histories_are_right_aligned(tmp_path):
     table = {"a": [[1.0, 2.0]] * 3, "target": [3, 4, 8], "items": [[7, 2], [5], []]}
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table(table), path)
-    (found,) = FileInput(path, interface).requests(8)
-    assert found.first_row == 1
-    assert found.arrays["history"].tolist() == [[[7, 2]], [[0, 5]], [[0, 0]]]
-    assert found.arrays["target"].tolist() == [[3], [4], [8]]
-    assert found.arrays["history"].dtype == np.int64
-    assert found.arrays[NUMERICAL].tolist() == [[1, 2]] * 3
+    (result,) = FileInput(path, interface).requests(8)
+    assert result.first_row == 1
+    assert result.arrays["history"].tolist() == [[[7, 2]], [[0, 5]], [[0, 0]]]
+    assert result.arrays["target"].tolist() == [[3], [4], [8]]
+    assert result.arrays["history"].dtype == np.int64
+    assert result.arrays[NUMERICAL].tolist() == [[1, 2]] * 3
 
 
 @pytest.mark.parametrize(

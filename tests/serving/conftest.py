@@ -110,14 +110,14 @@ def server(repository, tmp_path_factory):
 @pytest.fixture(scope="session")
 def served(trained, tmp_path_factory) -> dict[str, Served]:
     """What requests and scores should be, by recipe."""
-    found = {}
+    result = {}
     for name, model in trained.items():
         opened = open_checkpoint(str(model.checkpoint))
         parts = [r.arrays for r in labelled_requests(opened, evaluation_rows(opened, 1024))]
         arrays = {tensor: np.concatenate([part[tensor] for part in parts]) for tensor in parts[0]}
         scores = model.scores(tmp_path_factory.mktemp("predict"))
-        found[name] = Served(model, arrays, scores[:, None])
-    return found
+        result[name] = Served(model, arrays, scores[:, None])
+    return result
 
 
 @pytest.fixture

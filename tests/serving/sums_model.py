@@ -8,6 +8,6 @@ class TritonPythonModel:
     """Scores are sums."""
 
     def execute(self, requests):
-        found = [pb_utils.get_input_tensor_by_name(r, "x").as_numpy() for r in requests]
-        sums = [x.sum(axis=1, keepdims=True).astype(np.float32) for x in found]
+        result = [pb_utils.get_input_tensor_by_name(r, "x").as_numpy() for r in requests]
+        sums = [x.sum(axis=1, keepdims=True).astype(np.float32) for x in result]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("scores", s)]) for s in sums]

@@ -12,8 +12,8 @@ from nn.metrics.classification import ExactMetrics
 
 def printed(text, line):
     """Numbers by name of a line that evaluate_accuracy printed."""
-    (found,) = re.findall(rf"^{line} +(.*)$", text, re.MULTILINE)
-    return {name: float(value) for name, value in re.findall(r"([\w@]+) ([-+.\de]+)", found)}
+    (actual,) = re.findall(rf"^{line} +(.*)$", text, re.MULTILINE)
+    return {name: float(value) for name, value in re.findall(r"([\w@]+) ([-+.\de]+)", actual)}
 
 
 def evaluate(server, model, recipe_model, *flags):
@@ -29,14 +29,14 @@ def evaluate(server, model, recipe_model, *flags):
 def test_accuracy_is_that_of_the_trained_model(server, served, model, capsys):
     recipe = model.removesuffix("_mono")
     assert evaluate(server, model, served[recipe].trained, "--trained") == 0
-    said = capsys.readouterr().out
-    ours, theirs = printed(said, "served"), printed(said, "trained")
+    message = capsys.readouterr().out
+    ours, theirs = printed(message, "served"), printed(message, "trained")
     assert ours == pytest.approx(theirs, abs=1e-6)
     if recipe == "ncf":
         assert {"hr@3", "ndcg@3", "log_loss"} == set(ours)
     else:
         assert {"auc", "log_loss"} == set(ours)
-    assert f"{len(served[recipe].expected):,} rows in " in said
+    assert f"{len(served[recipe].expected):,} rows in " in message
 
 
 @pytest.mark.parametrize("model", ["dlrm", "dcnv2"])
@@ -46,8 +46,8 @@ def test_auc_is_that_of_mode_predict(server, served, model, capsys):
     labels = np.fromfile(served[model].trained.data / "test/label.bin", np.bool_)
     metrics = ExactMetrics()
     metrics.update(labels, served[model].expected)
-    found = printed(capsys.readouterr().out, "served")
-    assert found["auc"] == pytest.approx(metrics.result().auc, abs=1e-6)
+    actual = printed(capsys.readouterr().out, "served")
+    assert actual["auc"] == pytest.approx(metrics.result().auc, abs=1e-6)
 
 
 @pytest.mark.parametrize("model", ["dlrm", "dlrm_mono", "dcnv2", "dcnv2_mono", "sim", "ncf"])
@@ -56,8 +56,8 @@ def test_scores_are_those_of_mode_predict(server, served, model):
     num_rows = len(expected.expected)
     requests = [expected.rows(start, start + 33) for start in range(0, num_rows, 33)]
     with Client(server.url, model, in_flight=3) as client:
-        found = np.concatenate(list(client.scores(requests)))
-    np.testing.assert_allclose(found, expected.expected, rtol=0, atol=1e-6)
+        actual = np.concatenate(list(client.scores(requests)))
+    np.testing.assert_allclose(actual, expected.expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("recipe", ["dlrm", "dcnv2"])
@@ -72,8 +72,8 @@ def test_ensemble_and_one_piece_agree(server, served, recipe):
 def test_int8_tables_are_served_and_told_apart(server, served, capsys):
     dlrm = served["dlrm"]
     with Client(server.url, "dlrm_int8") as client:
-        found = client.ask(client.prepare(dlrm.arrays, "all"))
-    difference = np.abs(found - dlrm.expected)
+        actual = client.ask(client.prepare(dlrm.arrays, "all"))
+    difference = np.abs(actual - dlrm.expected)
     assert 1e-6 < difference.max() < 0.01
     assert evaluate(server, "dlrm_int8", dlrm.trained, "--trained") == 1
     assert "the served model is another than the trained one" in capsys.readouterr().err
@@ -91,9 +91,9 @@ def test_a_model_without_a_server(repository, served, capsys):
     # One row has one label.
     more = ["--trained", "--max_rows=1", "--eval_mapping=train"]
     assert evaluate_accuracy.main([f"--model={repository}/dlrm_mono", flags[1], *more]) == 0
-    said = capsys.readouterr().out
-    assert "rows of train: 1 rows in 1 requests" in said
-    assert len(re.findall(r"auc \+?nan  log_loss", said)) == 3
+    message = capsys.readouterr().out
+    assert "rows of train: 1 rows in 1 requests" in message
+    assert len(re.findall(r"auc \+?nan  log_loss", message)) == 3
 
 
 def test_the_first_rows_are_whole_series(server, served, capsys):
@@ -109,9 +109,9 @@ def test_too_many_rows_for_a_request(server, served, capsys):
 
 def test_another_name_or_port(server, served, capsys):
     assert evaluate(server, "dlmr", served["dlrm"].trained) == 2
-    said = capsys.readouterr().err
-    assert "unknown model" in said and "dlrm_big, dlrm_dense, dlrm_int8" in said
-    assert "name one with --model_name" in said
+    message = capsys.readouterr().err
+    assert "unknown model" in message and "dlrm_big, dlrm_dense, dlrm_int8" in message
+    assert "name one with --model_name" in message
     assert evaluate(server, "dlmr", served["dlrm"].trained, "--wait_s=0.2") == 2
     assert "dlrm_big, dlrm_dense, dlrm_int8" in capsys.readouterr().err
     flags = [f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]

@@ -15,8 +15,8 @@ def changed(name, change):
     """A request in which one tensor is changed."""
 
     def change_one(arrays):
-        found = arrays[name].copy()
-        return arrays | {name: change(found)}
+        actual = arrays[name].copy()
+        return arrays | {name: change(actual)}
 
     return change_one
 
@@ -97,11 +97,11 @@ def test_only_the_bad_request_fails(server, served, good_requests, model):
     arrays = of.rows(0, BAD_FEATURES)
     with Client(server.url, model) as client:
         for _ in range(3):
-            for case, (make_bad, said) in CASES.items():
-                with pytest.raises(RequestRefused, match=said):
+            for case, (make_bad, message) in CASES.items():
+                with pytest.raises(RequestRefused, match=message):
                     client.ask(client.prepare(make_bad(arrays), case))
-        found = client.ask(client.prepare(arrays, "good"))
-    np.testing.assert_allclose(found, of.expected[:BAD_FEATURES], rtol=0, atol=1e-6)
+        actual = client.ask(client.prepare(arrays, "good"))
+    np.testing.assert_allclose(actual, of.expected[:BAD_FEATURES], rtol=0, atol=1e-6)
     server.check_alive()
 
 
@@ -125,9 +125,9 @@ def test_bad_and_good_requests_of_one_batch(server, served, model):
                 with pytest.raises(RequestRefused, match=f"{40_000 + number}"):
                     client.receive(messages[number], answer)
                 continue
-            found = client.receive(messages[number], answer)
+            actual = client.receive(messages[number], answer)
             right = of.expected[number : number + 3]
-            np.testing.assert_allclose(found, right, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(actual, right, rtol=0, atol=1e-6)
         # Fewer than there are good ones: bad ones were among those of an execution.
         deadline = time.monotonic() + 30  # the server counts after it has answered
         while (after := runs.statistics()).inference_count < before.inference_count + 40 * 3:

@@ -68,24 +68,24 @@ BAD_IDS = {
 )
 def test_what_is_no_id(server, served, model, tensor, case):
     """None of these is taken for the id of the same lower bits, or for the nearest one."""
-    make_bad, said = BAD_IDS[case]
+    make_bad, message = BAD_IDS[case]
     arrays = served[model.removesuffix("_mono")].rows(0, 1)
     *others, good = arrays[tensor].ravel().tolist()
     bad = make_bad(good)
     status, answer = asked(server, model, arrays, {tensor: [*others, bad]})
-    assert status >= 400 and re.search(said.format(bad), answer), answer
+    assert status >= 400 and re.search(message.format(bad), answer), answer
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (1e39, r"row 0 \(counted from 0\): inf; numerical features are"),  # above float32's largest
         (float("nan"), r"row 0 \(counted from 0\): nan; numerical features are finite"),
         ("1", "Unable to parse 'data'"),
     ],
 )
-def test_what_is_no_numerical(server, served, value, said):
+def test_what_is_no_numerical(server, served, value, message):
     arrays = served["dlrm"].rows(0, 1)
     assert asked(server, "dlrm", arrays, {NUMBERS: [1, 2, 3]})[0] == 200
     status, answer = asked(server, "dlrm", arrays, {NUMBERS: [1, value, 3]})
-    assert status >= 400 and re.search(said, answer), answer
+    assert status >= 400 and re.search(message, answer), answer

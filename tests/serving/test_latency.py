@@ -16,8 +16,8 @@ def test_the_command_on_two_models_with_our_own_client(server, repository, tmp_p
         *("--batch_sizes=1,32", "--concurrency=1,4", "--repeats=2", f"--output={tmp_path}/l"),
     )
     assert (done.returncode, done.stderr) == (0, "")
-    found = read_csv(tmp_path / "l.csv")
-    settings = [(m.repeat, m.batch_size, m.concurrency, m.model) for m in found]
+    result = read_csv(tmp_path / "l.csv")
+    settings = [(m.repeat, m.batch_size, m.concurrency, m.model) for m in result]
     assert settings == [
         (repeat, batch_size, concurrency, model)
         for repeat in (1, 2)
@@ -25,7 +25,7 @@ def test_the_command_on_two_models_with_our_own_client(server, repository, tmp_p
         for concurrency in (1, 4)
         for model in ("dlrm", "dlrm_mono")
     ]
-    for m in found:
+    for m in result:
         assert m.requests >= 10 and m.errors == 0
         assert 0 < m.p50_ms <= m.p90_ms <= m.p95_ms <= m.p99_ms
         assert m.rows_per_s == pytest.approx(m.requests * m.batch_size / m.elapsed_s, rel=0.01)
@@ -47,21 +47,21 @@ def test_perf_analyzer_on_rows_of_the_data_set(server, served, tmp_path):
             *("--concurrency=2", f"--output={tmp_path}/l"),
         ]
     )
-    (found,) = read_csv(tmp_path / "l.csv")
-    assert (found.client, found.model, found.batch_size) == ("perf_analyzer", "dlrm_mono", 16)
-    assert found.requests >= 10 and found.rows_per_execution >= 16
-    assert 0 < found.p50_ms <= found.p99_ms < 1000
+    (result,) = read_csv(tmp_path / "l.csv")
+    assert (result.client, result.model, result.batch_size) == ("perf_analyzer", "dlrm_mono", 16)
+    assert result.requests >= 10 and result.rows_per_execution >= 16
+    assert 0 < result.p50_ms <= result.p99_ms < 1000
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--batch_sizes=4096"], "--batch_sizes has 4,096, dlrm takes 2,048 rows at most"),
         (["--model_name=other"], "has no interface.json of other"),
         (["--model_name=dlrm,other"], "unknown model"),
     ],
 )
-def test_mistakes(server, repository, flags, said, capsys):
+def test_mistakes(server, repository, flags, message, capsys):
     command_line = [f"--url={server.url}", "--model_name=dlrm", f"--model_repository={repository}"]
     assert evaluate_latency.main([*command_line, "--client=own", *flags]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

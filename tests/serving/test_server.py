@@ -128,12 +128,12 @@ def test_a_port_that_is_taken(small_repository, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_serves_until_a_signal(small_repository, tmp_path, root, number):
-    process, said = begin(
+    process, message = begin(
         *("-m", "deployment.serve", f"--model_repository={small_repository}", "--http_port=0"),
         *("--grpc_port=0", "--metrics_port=0", f"--log={tmp_path}/log"),
         root=root,
     )
-    url = said.partition("gRPC on ")[2].partition(",")[0]
+    url = message.partition("gRPC on ")[2].partition(",")[0]
     assert ask(url).tolist() == [[3], [7]]
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
@@ -150,11 +150,11 @@ def test_the_server_ends_with_whoever_started_it(small_repository, tmp_path, roo
     )
     # Of what it leaves without a goodbye only links in the folder for temporary files stay.
     env = {"TMPDIR": str(tmp_path)}
-    process, said = begin("-c", code, small_repository, tmp_path / "log", root=root, env=env)
+    process, message = begin("-c", code, small_repository, tmp_path / "log", root=root, env=env)
     process.kill()
     process.communicate()
-    assert have_ended(*map(int, said.split()))
-    assert len(said.split()) == 2 and shared_memory(process.pid) == set()
+    assert have_ended(*map(int, message.split()))
+    assert len(message.split()) == 2 and shared_memory(process.pid) == set()
 
 
 def test_a_process_that_ends_by_itself(small_repository, tmp_path, root):
@@ -170,8 +170,8 @@ def test_a_process_that_ends_by_itself(small_repository, tmp_path, root):
 
     config = small_repository / "sums/config.pbtxt"
     config.write_text(config.read_text().replace("count: 1", "count: 2"))
-    process, said = serve(0)
-    url = said.partition("gRPC on ")[2].partition(",")[0]
+    process, message = serve(0)
+    url = message.partition("gRPC on ")[2].partition(",")[0]
     (server,) = children(process.pid)
     stubs = children(server)
     with Client(url, "sums", patience_s=100) as client, ThreadPoolExecutor(1) as pool:
@@ -180,8 +180,10 @@ def test_a_process_that_ends_by_itself(small_repository, tmp_path, root):
         answers = pool.submit(list, client.scores(requests))
         _, err = process.communicate(timeout=60)
         assert process.returncode == ENDED_BY_ITSELF
-        said = f"error: a process of the model sums (pid {stubs[0]}) ended unexpectedly (killed by"
-        assert err.startswith(said)
+        message = (
+            f"error: a process of the model sums (pid {stubs[0]}) ended unexpectedly (killed by"
+        )
+        assert err.startswith(message)
         assert len(stubs) == 2 and have_ended(server, *stubs)
         process, _ = serve(url.partition(":")[2])
         assert [scores.tolist() for scores in answers.result()] == [[[n + 1]] for n in range(40)]

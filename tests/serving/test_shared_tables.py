@@ -41,8 +41,8 @@ def test_two_instances_share_one_table(server, served):
         for _ in range(10):  # until both instances have seen most pages, 50,781 of 128 rows
             for scores in client.scores(requests(100)):
                 assert np.isfinite(scores).all()
-            found = [memory_of(pid, "big.npy") for pid in server.stubs()]
-            resident, shares, private = zip(*(m for m in found if m[0]), strict=True)
+            result = [memory_of(pid, "big.npy") for pid in server.stubs()]
+            resident, shares, private = zip(*(m for m in result if m[0]), strict=True)
             if len(resident) == BIG_INSTANCES and min(resident) > 0.9 * SIZE_MB:
                 break
     print(f"table {SIZE_MB:.0f} MB; resident {resident}, shares {shares}, private {private}")

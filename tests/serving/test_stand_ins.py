@@ -98,9 +98,9 @@ def test_scores_are_those_of_the_local_model(stand_ins, served, local, name):
     with Client(server.url, name) as client:
         for start, stop in ((0, 1), (7, 8), (0, rows)):
             arrays = of.rows(start, stop)
-            found = client.ask(client.prepare(arrays, "rows"))
-            np.testing.assert_allclose(found, scorer.score(arrays), rtol=0, atol=1e-6)
-            np.testing.assert_allclose(found, of.expected[start:stop], rtol=0, atol=1e-6)
+            result = client.ask(client.prepare(arrays, "rows"))
+            np.testing.assert_allclose(result, scorer.score(arrays), rtol=0, atol=1e-6)
+            np.testing.assert_allclose(result, of.expected[start:stop], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "whole", "hps"])
@@ -131,8 +131,8 @@ def test_unknown_ids_are_zero_where_asked(stand_ins, served):
     unknown, zero = ({k: v.copy() for k, v in of.items()} for of in (unknown, zero))
     unknown["categorical_features"][:, 5], zero["categorical_features"][:, 5] = 40_000, 0
     with Client(server.url, "whole") as client:
-        found = [client.ask(client.prepare(arrays, "a")) for arrays in (unknown, zero)]
-    np.testing.assert_array_equal(*found)
+        result = [client.ask(client.prepare(arrays, "a")) for arrays in (unknown, zero)]
+    np.testing.assert_array_equal(*result)
     with Client(server.url, "tensorflow") as client, pytest.raises(RequestRefused, match="40000"):
         client.ask(client.prepare(unknown, "a"))
 

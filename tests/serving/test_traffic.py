@@ -48,11 +48,11 @@ def test_no_request_is_lost_or_mixed_up(server, served, root, tmp_path):
             wait_for(server, of_all / 5)
             end()
             server.start()
-        found = [json.loads(worker.communicate(timeout=120)[0]) for worker in workers]
+        result = [json.loads(worker.communicate(timeout=120)[0]) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
-    assert [one["failures"] for one in found] == [[]] * PROCESSES
-    assert sum(one["answered"] for one in found) == 10_000
+    assert [one["failures"] for one in result] == [[]] * PROCESSES
+    assert sum(one["answered"] for one in result) == 10_000
     # Both ends met requests that were in flight, or sent in vain.
-    assert sum(one["resent"] for one in found) >= 16
+    assert sum(one["resent"] for one in result) >= 16

@@ -36,23 +36,23 @@ def main(url, model, path, clients, requests, seed) -> dict:
     with np.load(path) as file:
         rows = dict(file)
     expected = rows.pop("expected")
-    found = {"answered": 0, "resent": 0, "failures": []}
+    result = {"answered": 0, "resent": 0, "failures": []}
 
     def run(number: int) -> None:
         with Client(url, model, in_flight=2, patience_s=PATIENCE_S) as client:
             try:
                 work(client, rows, expected, int(requests), int(seed) + number)
-                found["answered"] += int(requests)
+                result["answered"] += int(requests)
             except Exception as error:
-                found["failures"].append(f"{type(error).__name__}: {error}")
-            found["resent"] += client.resent
+                result["failures"].append(f"{type(error).__name__}: {error}")
+            result["resent"] += client.resent
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(int(clients))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return result
 
 
 if __name__ == "__main__":

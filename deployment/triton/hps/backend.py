@@ -1,7 +1,4 @@
-"""Models of the backend `hps`: keys of a request, HPS itself, and the dense part after it.
-
-Everything about HPS is in this package; `deployment.deploy.backends` registers it.
-"""
+"""Models of the backend `hps`: keys of a request, HPS itself, and the dense part after it."""
 
 import os
 from pathlib import Path

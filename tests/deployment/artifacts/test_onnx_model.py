@@ -71,10 +71,10 @@ def test_agrees_with_tensorflow(name, tmp_path, monkeypatch):
     session, rng = open_session(whole), np.random.default_rng(1)
     for rows in (1, 3, 64):
         arrays = drawn_request(serving_spec, rows, rng)
-        (found,) = session.run(["scores"], arrays)
+        (result,) = session.run(["scores"], arrays)
         expected = untrained.scores(model, serving_spec, arrays)
         assert expected.std() > 1e-3 or rows == 1
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_scores_as_the_recipe_predicts(trained_sim, tmp_path, capfd, caplog):
@@ -84,13 +84,13 @@ def test_scores_as_the_recipe_predicts(trained_sim, tmp_path, capfd, caplog):
     assert capfd.readouterr() == ("", "")
     assert caplog.text == ""
     session = open_session(tmp_path / "model.onnx")
-    found = [
+    result = [
         session.run(["scores"], request_arrays(serving_spec, batch.inputs))[0]
         for batch in evaluation_rows(trained, 64).dataset()
     ]
     (tmp_path / "run").mkdir()
     expected = trained_sim.scores(tmp_path / "run")
-    np.testing.assert_allclose(np.concatenate(found)[:, 0], expected, atol=1e-6)
+    np.testing.assert_allclose(np.concatenate(result)[:, 0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
@@ -118,8 +118,8 @@ def test_stored_rows(quantize, dlrm, tmp_path):
     arrays = drawn_request(serving_spec, 20, np.random.default_rng(0))
     vectors = looked_up(serving_spec, stored, arrays)
     expected = dense.score(vectors, arrays["numerical_features"]).numpy()
-    (found,) = open_session(tmp_path / "model.onnx").run(["scores"], arrays)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    (result,) = open_session(tmp_path / "model.onnx").run(["scores"], arrays)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_bad_values(dlrm, tmp_path):
@@ -149,9 +149,9 @@ def test_numericals_that_are_not_finite(dlrm, tmp_path):
     for value in (np.nan, np.inf):
         numbers = arrays["numerical_features"].copy()
         numbers[1, 1] = value
-        (found,) = session.run(["scores"], {**arrays, "numerical_features": numbers})
-        assert np.isnan(found[:, 0]).tolist() == [False, True, False, False]
-        np.testing.assert_allclose(found[[0, 2, 3]], scores[[0, 2, 3]], rtol=1e-6)
+        (result,) = session.run(["scores"], {**arrays, "numerical_features": numbers})
+        assert np.isnan(result[:, 0]).tolist() == [False, True, False, False]
+        np.testing.assert_allclose(result[[0, 2, 3]], scores[[0, 2, 3]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -208,12 +208,12 @@ def test_zeros_that_are_no_padding(dims, dtype, tmp_path):
     numbers = rng.choice([1, 2, np.nan, np.inf], (500, 1)).astype(np.float32)
     ids = rng.integers(0, 2, (500, *dims)).astype(dtype) * 8
     ids[::2] = ids[::2, :1]
-    (found,) = open_session(tmp_path / "model.onnx").run(["scores"], {"n": numbers, "h": ids})
+    (result,) = open_session(tmp_path / "model.onnx").run(["scores"], {"n": numbers, "h": ids})
     good = np.isfinite(numbers)
-    assert np.isnan(found[~good]).all()
+    assert np.isnan(result[~good]).all()
     good[:, 0] &= [find_misplaced_padding(row) is None for row in ids[:, np.newaxis]]
     assert good.any()
-    np.testing.assert_array_equal(found, np.where(good, numbers, np.nan))
+    np.testing.assert_array_equal(result, np.where(good, numbers, np.nan))
 
 
 def test_rows_with_fewer_ids(dlrm, tmp_path):
@@ -286,8 +286,12 @@ def test_a_check_that_says_little_says_so(dlrm, tmp_path):
             arrays = dict(zip(names, map(np.asarray, inputs), strict=True))
             return tf.constant(open_session(certain).run(["scores"], arrays)[0])
 
-    said = check_against_tensorflow(Certain(), serving_spec, trained, certain, batch_sizes=(5, 3))
-    assert said == "scores within 0.0e+00 of TensorFlow's, but all of them within 1e-05 of 0 or 1"
+    message = check_against_tensorflow(
+        Certain(), serving_spec, trained, certain, batch_sizes=(5, 3)
+    )
+    assert (
+        message == "scores within 0.0e+00 of TensorFlow's, but all of them within 1e-05 of 0 or 1"
+    )
 
 
 def test_an_operation_that_onnx_lacks(tmp_path):
@@ -337,5 +341,5 @@ def test_a_table_of_more_than_two_gigabytes(tmp_path, monkeypatch):
     assert data.st_blocks * 512 < 2**20, "a sparse file"
     session = open_session(tmp_path / "model.onnx")
     ids = np.array([[rows - 1], [0], [rows - 2]], np.int32)
-    (found,) = session.run(["scores"], {"ids": ids})
-    np.testing.assert_array_equal(found, [last[1], np.zeros(dim), last[0]])
+    (result,) = session.run(["scores"], {"ids": ids})
+    np.testing.assert_array_equal(result, [last[1], np.zeros(dim), last[0]])

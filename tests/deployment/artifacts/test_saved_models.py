@@ -101,9 +101,9 @@ def test_lower_precision(precision, dlrm, tmp_path):
     arrays = drawn_request(serving_spec, 6, np.random.default_rng(0))
     vectors = looked_up(serving_spec, whole_tables(trained), arrays)
     expected = dense.score(vectors, arrays["numerical_features"]).numpy()
-    found = run(tmp_path / "whole", **arrays)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    result = run(tmp_path / "whole", **arrays)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_placement_is_said_to_servers_and_to_tensorflow(dlrm, tmp_path):
@@ -146,8 +146,8 @@ def test_quantized_tables(quantize, dlrm, tmp_path):
             stored[name] = np.round(rows / scale) * scale
     ids = drawn_request(serving_spec, 20, np.random.default_rng(0))["categorical_features"]
     expected = looked_up(serving_spec, stored, {"categorical_features": ids})
-    found = run(tmp_path / "sparse", categorical_features=ids)
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    result = run(tmp_path / "sparse", categorical_features=ids)
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_bad_ids_are_refused(dlrm, tmp_path):
@@ -158,10 +158,10 @@ def test_bad_ids_are_refused(dlrm, tmp_path):
     for column, value, feature in ((0, 5, "cat_0"), (3, 40, "cat_1"), (4, -1, "cat_2")):
         ids = good["categorical_features"].copy()
         ids[2, column] = value
-        said = rf"\[{feature}\] \[has ids from 0 to its cardinality - 1, got\] \[{value}\] \[in"
-        with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+        message = rf"\[{feature}\] \[has ids from 0 to its cardinality - 1, got\] \[{value}\] \[in"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             run(tmp_path / "sparse", categorical_features=ids)
-        with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             run(tmp_path / "whole", **{**good, "categorical_features": ids})
     for value in (np.nan, np.inf):
         numbers = good["numerical_features"].copy()
@@ -185,8 +185,8 @@ def test_zeros_that_are_no_padding_are_refused(tmp_path):
     ):
         bad = {**good, "positive_history": good["positive_history"].copy()}
         bad["positive_history"][2, feature, step] = value
-        said = rf"\[{name}.*\[has zeros only in front, .*, got\] \[{value}.*\[in rows\] \[2"
-        with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+        message = rf"\[{name}.*\[has zeros only in front, .*, got\] \[{value}.*\[in rows\] \[2"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             run(tmp_path / "sparse", **bad)
 
 
@@ -197,13 +197,13 @@ def test_rows_with_fewer_ids(tmp_path):
     serving_spec = serving_spec_of(trained)
     write_sparse(serving_spec, trained, tmp_path / "sparse")
     ids = np.array([[1, 5, -1, 39, 2], [-1, -1, -1, -1, -1]])
-    found = run(tmp_path / "sparse", categorical_features=ids)
+    result = run(tmp_path / "sparse", categorical_features=ids)
     tables = whole_tables(trained)
     sum_of_two = tables["cat_1"][5] + tables["cat_1"][39]
     np.testing.assert_allclose(
-        found[0], np.concatenate([tables["cat_0"][1], sum_of_two, tables["cat_2"][2]]), rtol=1e-6
+        result[0], np.concatenate([tables["cat_0"][1], sum_of_two, tables["cat_2"][2]]), rtol=1e-6
     )
-    assert not found[1].any()
+    assert not result[1].any()
     ids[0, 0] = -2
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[cat_0\].*\[-2\]"):
         run(tmp_path / "sparse", categorical_features=ids)

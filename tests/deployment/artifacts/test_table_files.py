@@ -109,15 +109,15 @@ def test_float16_overflow_names_table_and_row(tmp_path, small_blocks):
     values = np.zeros((5000, 4), np.float32)
     values[3210, 2], values[4000, 0] = -70_000, 1e9
     trained = save_tables(tmp_path / "checkpoints", {"t": values})
-    said = (
+    message = (
         r"--quantize_tables fp16: table t, row 3210 has the value -70000, the largest float16 is "
         "65504: use --quantize_tables int8"
     )
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         write_tables(trained, [("t", 5000, 4)], tmp_path, "fp16")
     assert to_float16(np.array([[65504.0]], np.float32), "t", [0])[0, 0] == 65504
     of_ids = {"ids": np.array([[0, 3210]])}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         lookup(CheckpointRows(trained, "t"), ServedLookup("t", "ids", 0, 2, "sum"), of_ids, "fp16")
 
 
@@ -130,11 +130,11 @@ def test_values_that_are_not_finite(tmp_path, monkeypatch, small_blocks, value, 
         # A trainer saves no such checkpoint.
         patch.setattr(writer.np, "isfinite", np.ones_like)
         trained = save_tables(tmp_path / "checkpoints", {"t": values})
-    said = f"^table t, row 3210 has the value {value} in the checkpoint, .* deploy another"
-    with pytest.raises(ValueError, match=said):
+    message = f"^table t, row 3210 has the value {value} in the checkpoint, .* deploy another"
+    with pytest.raises(ValueError, match=message):
         write_tables(trained, [("t", 5000, 4)], tmp_path, quantize)
     of_ids, how = {"ids": np.array([[3210]])}, None if quantize == "none" else quantize
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         lookup(CheckpointRows(trained, "t"), ServedLookup("t", "ids", 0, 1, "sum"), of_ids, how)
 
 
@@ -199,11 +199,11 @@ def test_the_auc_is_of_the_rows_that_are_served(trained, tmp_path, quantize):
     )
     ids = np.random.default_rng(5).integers(0, 40, (50, 6)).astype(np.int32)
     ids[3, 2:5], ids[4, 4] = -1, -1
-    found = [
+    result = [
         lookup(CheckpointRows(trained, of.table), of, {"ids": ids}, quantize) for of in lookups
     ]
     served = MappedTables(tmp_path, interface).lookup({"ids": ids})
-    np.testing.assert_array_equal(np.concatenate(found, axis=1), served)
+    np.testing.assert_array_equal(np.concatenate(result, axis=1), served)
     assert not served[3, 12:22].any(), "a row without ids"
 
 

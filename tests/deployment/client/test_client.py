@@ -37,8 +37,8 @@ def test_answers_come_in_the_order_of_requests():
         time.sleep(0.02 if int(message.id) % 3 == 0 else 0)
         return answer_to(message)
 
-    found, _ = asked(infer, 20, in_flight=3)
-    assert found == [[[3 * n], [3 * n]] for n in range(20)]
+    result, _ = asked(infer, 20, in_flight=3)
+    assert result == [[[3 * n], [3 * n]] for n in range(20)]
     assert sorted(sent_before_an_answer) == ["0", "1", "2"]
 
 
@@ -74,7 +74,7 @@ def test_what_is_sent():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ({"id": "5"}, r"request 3 \(rows 6 to 7\): the answer to request 3 is of request 5"),
         (
@@ -85,11 +85,11 @@ def test_what_is_sent():
         ({"datatype": "FP64"}, "has scores FP64"),
     ],
 )
-def test_an_answer_that_cannot_be_right(change, said):
+def test_an_answer_that_cannot_be_right(change, expected):
     def infer(message, context):
         return answer_to(message, **(change if message.id == "3" else {}))
 
-    with pytest.raises(WrongAnswer, match=said):
+    with pytest.raises(WrongAnswer, match=expected):
         asked(infer)
 
 
@@ -137,8 +137,8 @@ def test_a_request_without_rows_that_is_refused():
 def test_a_lost_server_is_waited_for_only_with_patience(code, text):
     with pytest.raises(ServerLost, match=r"^request 3 \(rows 6 to 7\): 127.* is lost: " + text):
         asked(failing(code, text))
-    found, client = asked(failing(code, text, times=2), patience_s=20)
-    assert found == [[[3 * n], [3 * n]] for n in range(6)]
+    result, client = asked(failing(code, text, times=2), patience_s=20)
+    assert result == [[[3 * n], [3 * n]] for n in range(6)]
     assert client.resent == 2
 
 
@@ -208,11 +208,11 @@ def test_a_wrong_name_is_told_beside_the_right_ones():
                 reply.models.add(name=name)
             return reply
 
-    said = "served are another, sums: name one with --model_name"
+    expected = "served are another, sums: name one with --model_name"
     with serving(Listing()) as url, Client(url, "other") as client:
-        with pytest.raises(RequestRefused, match=f"unknown model 'other'; {said}"):
+        with pytest.raises(RequestRefused, match=f"unknown model 'other'; {expected}"):
             client.config()
-        with pytest.raises(ServerLost, match=f"the model is not ready\\); {said}"):
+        with pytest.raises(ServerLost, match=f"the model is not ready\\); {expected}"):
             client.wait_until_ready(0)
 
 

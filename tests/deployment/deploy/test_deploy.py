@@ -42,19 +42,19 @@ def refused(capsys, *flags: str) -> str:
     """Deploys, which ends with status 2; returns its one sentence."""
     capsys.readouterr()
     assert tool.main(list(flags)) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    return said.err
+    message = capsys.readouterr()
+    assert message.out == ""
+    return message.err
 
 
 def requests(model: TrainedFixture) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """All rows to evaluate on as one request, and their labels."""
     trained = open_checkpoint(str(model.checkpoint))
-    serving_spec, found, labels = serving_spec_of(trained), [], []
+    serving_spec, result, labels = serving_spec_of(trained), [], []
     for batch in evaluation_rows(trained, 10_000).dataset():
-        found.append(request_arrays(serving_spec, batch.inputs))
+        result.append(request_arrays(serving_spec, batch.inputs))
         labels.append(batch.labels.numpy().ravel())
-    arrays = {name: np.concatenate([of[name] for of in found]) for name in found[0]}
+    arrays = {name: np.concatenate([of[name] for of in result]) for name in result[0]}
     return arrays, np.concatenate(labels)
 
 
@@ -90,9 +90,9 @@ def accelerators(config) -> list[str]:
 
 def test_local(trained_dlrm, expected, tmp_path, capsys):
     """An ensemble of lookups and dense part, with all that travels."""
-    said = deploy(capsys, trained_dlrm, tmp_path, "--threads_per_instance=1", "--instances=2")
+    message = deploy(capsys, trained_dlrm, tmp_path, "--threads_per_instance=1", "--instances=2")
     assert sorted(os.listdir(tmp_path)) == ["dlrm", "dlrm_dense", "dlrm_sparse"]
-    assert re.search(r"the dense part in ONNX: scores within \d\.\de-\d\d of TensorFlow's", said)
+    assert re.search(r"the dense part in ONNX: scores within \d\.\de-\d\d of TensorFlow's", message)
     sparse, dense = tmp_path / "dlrm_sparse/1", tmp_path / "dlrm_dense/1"
     scorer = RequestScorer(sparse, 1, dense)
     arrays, _ = requests(trained_dlrm)
@@ -133,13 +133,13 @@ def test_one_local_model_with_smaller_tables(
     flags += ["--no-dynamic_batching", "--max_batch_size=512", "--execution_env=/env"]
     if rows < 300:
         flags.append(f"--check_rows={rows}")
-    said = deploy(capsys, trained_dlrm, tmp_path, *flags)
+    message = deploy(capsys, trained_dlrm, tmp_path, *flags)
     assert os.listdir(tmp_path) == ["small"]
-    found = re.search(
+    result = re.search(
         rf"AUC over {rows} rows: (0\.\d+) as trained, (0\.\d+) as served, difference (.0\.\d+)",
-        said,
+        message,
     )
-    trained, quantized, change = map(float, found.groups())
+    trained, quantized, change = map(float, result.groups())
     arrays, labels = requests(trained_dlrm)
     served = RequestScorer(tmp_path / "small/1", 1).score(arrays)[:, 0]
     assert abs(trained - roc_auc_score(labels[:rows], expected[:rows])) < 1e-6
@@ -159,15 +159,15 @@ def test_tensorflow(trained_dlrm, expected, tmp_path, capsys):
     """Checks, a SavedModel, ONNX: one after the other, as the ensemble says."""
     # Bytes of the tables: 320, 9600, 224, 1280000.
     flags = ("--backend=tensorflow", "--device_memory_gb=0.00001", "--precision=fp16")
-    said = deploy(capsys, trained_dlrm, tmp_path, *flags)
-    assert "2 tables on the device (0.000 GB), 2 on the host (0.001 GB)" in said
+    message = deploy(capsys, trained_dlrm, tmp_path, *flags)
+    assert "2 tables on the device (0.000 GB), 2 on the host (0.001 GB)" in message
     arrays, _ = requests(trained_dlrm)
     ids = {"categorical_features": arrays["categorical_features"]}
     (embeddings,) = score_by_saved_model(tmp_path / "dlrm_sparse/1/model.savedmodel", ids).values()
     session = open_session(tmp_path / "dlrm_dense/1/model.onnx")
     inputs = {"embeddings": embeddings, "numerical_features": arrays["numerical_features"]}
-    (found,) = session.run(["scores"], inputs)
-    np.testing.assert_allclose(found[:, 0], expected, rtol=0, atol=1e-6)
+    (result,) = session.run(["scores"], inputs)
+    np.testing.assert_allclose(result[:, 0], expected, rtol=0, atol=1e-6)
     config = read_config(tmp_path / "dlrm_sparse/config.pbtxt")
     assert (config.platform, config.default_model_filename) == (
         "tensorflow_savedmodel",
@@ -207,15 +207,15 @@ def test_tensorflow_in_one_model(model, request, tmp_path, capsys):
     """Checks in front of one SavedModel, whose tensors all have one rank."""
     model = request.getfixturevalue(model)
     flags = ("--backend=tensorflow", "--monolithic", "--model_name=m", "--max_queue_delay_us=9")
-    said = deploy(capsys, model, tmp_path, *flags, "--instances=3", "--gpus=1,2")
-    assert "AUC" not in said
-    assert "ensemble of m_checks, m_model" in said
+    message = deploy(capsys, model, tmp_path, *flags, "--instances=3", "--gpus=1,2")
+    assert "AUC" not in message
+    assert "ensemble of m_checks, m_model" in message
     assert sorted(os.listdir(tmp_path)) == ["m", "m_checks", "m_model"]
     arrays, _ = requests(model)
     flat = {name: of.reshape(len(of), -1) for name, of in arrays.items()}
-    found = score_by_saved_model(tmp_path / "m_model/1/model.savedmodel", flat)["scores"]
+    result = score_by_saved_model(tmp_path / "m_model/1/model.savedmodel", flat)["scores"]
     wanted = model.scores(tmp_path / "predicted")
-    np.testing.assert_allclose(found[:, 0], wanted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(result[:, 0], wanted, rtol=0, atol=1e-6)
     checks, whole = (
         read_config(tmp_path / name / "config.pbtxt") for name in ("m_checks", "m_model")
     )
@@ -238,26 +238,28 @@ def test_half_precision_in_one_tensorflow_model(quantize, trained_dlrm, expected
     """The AUC that is said is that of tables and dense part as they are served."""
     flags = ("--backend=tensorflow", "--monolithic", "--precision=bf16")
     flags += (f"--quantize_tables={quantize}", "--unknown_ids=zero")
-    said = deploy(capsys, trained_dlrm, tmp_path, *flags)
+    message = deploy(capsys, trained_dlrm, tmp_path, *flags)
     assert interfaces.read(tmp_path / "dlrm_checks/1").unknown_ids == "zero"
     arrays, labels = requests(trained_dlrm)
-    found = score_by_saved_model(tmp_path / "dlrm_model/1/model.savedmodel", arrays)["scores"][:, 0]
-    off = np.abs(found - expected).max()
+    result = score_by_saved_model(tmp_path / "dlrm_model/1/model.savedmodel", arrays)["scores"][
+        :, 0
+    ]
+    off = np.abs(result - expected).max()
     assert 1e-6 < off < 0.02, "bfloat16, and not far off"
-    told = re.search(r"300 rows: (0\.\d+) as trained, (0\.\d+) as served, difference", said)
-    assert abs(float(told[1]) - roc_auc_score(labels, expected)) < 1e-6
-    assert abs(float(told[2]) - roc_auc_score(labels, found)) < 1e-6
-    assert told[1] != told[2]
+    reported = re.search(r"300 rows: (0\.\d+) as trained, (0\.\d+) as served, difference", message)
+    assert abs(float(reported[1]) - roc_auc_score(labels, expected)) < 1e-6
+    assert abs(float(reported[2]) - roc_auc_score(labels, result)) < 1e-6
+    assert reported[1] != reported[2]
 
 
 def test_half_precision_of_a_plan_is_not_in_what_is_said(trained_dlrm, tmp_path, capsys):
     """TensorRT runs where the model is served."""
     flags = ("--backend=tensorflow", "--precision=fp16", "--quantize_tables=int8")
-    said = deploy(capsys, trained_dlrm, tmp_path, *flags, "--check_rows=100")
+    message = deploy(capsys, trained_dlrm, tmp_path, *flags, "--check_rows=100")
     assert re.search(
         r"100 rows: 0\.\d+ as trained, 0\.\d+ with the tables as served and the dense part in "
         r"fp32, difference",
-        said,
+        message,
     )
     config = read_config(tmp_path / "dlrm_sparse/config.pbtxt")
     assert config.instance_group[0].kind == config.instance_group[0].KIND_CPU
@@ -270,10 +272,12 @@ def test_smaller_tables_without_rows_to_evaluate_on(trained_dlrm, tmp_path, caps
     shutil.copy(trained_dlrm.data / "feature_spec.yaml", tmp_path / "spec")
     flags = (f"--dataset_path={tmp_path / 'spec'}", "--monolithic", "--quantize_tables=int8")
     where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path / 'r'}")
-    said = refused(capsys, *where, *flags)
-    assert re.match(r"error: .*test/.* is not there.* or deploy without comparing .*_rows 0", said)
-    said = deploy(capsys, trained_dlrm, tmp_path / "r", *flags, "--check_rows=0")
-    assert "AUC as served: not compared with that as trained (--check_rows 0)" in said
+    message = refused(capsys, *where, *flags)
+    assert re.match(
+        r"error: .*test/.* is not there.* or deploy without comparing .*_rows 0", message
+    )
+    message = deploy(capsys, trained_dlrm, tmp_path / "r", *flags, "--check_rows=0")
+    assert "AUC as served: not compared with that as trained (--check_rows 0)" in message
 
 
 @pytest.mark.parametrize(
@@ -286,8 +290,8 @@ def test_hps(model, unknown_ids, request, tmp_path, capsys):
     served = tmp_path / "as served"
     flags = ("--backend=hps", f"--served_path={served}", "--model_name=m", "--gpus=0,1")
     flags += (f"--unknown_ids={unknown_ids}", "--gpu_cache_share=0.3", "--instances=2")
-    said = deploy(capsys, model, tmp_path / "repository", *flags)
-    assert f"--backend-config=hps,ps={served}/ps.json, which has all HPS models here" in said
+    message = deploy(capsys, model, tmp_path / "repository", *flags)
+    assert f"--backend-config=hps,ps={served}/ps.json, which has all HPS models here" in message
     (tmp_path / "repository").rename(served)
     server = HpsStandIn(served / "ps.json", "m_sparse")
     assert server.config["gpucacheper"] == 0.3
@@ -297,9 +301,9 @@ def test_hps(model, unknown_ids, request, tmp_path, capsys):
     vectors = server.lookup(*keys_of(interface, arrays))
     session = open_session(served / "m_dense/1/model.onnx")
     inputs = {name: arrays[name] for name in interface.dense_inputs} | {"OUTPUT0": vectors}
-    (found,) = session.run(["scores"], inputs)
+    (result,) = session.run(["scores"], inputs)
     wanted = model.scores(tmp_path / "predicted")
-    np.testing.assert_allclose(found[:, 0], wanted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(result[:, 0], wanted, rtol=0, atol=1e-6)
     # Triton knows of no batches here: the first dimension is free.
     config = read_config(served / "m_sparse/config.pbtxt")
     assert (config.backend, config.max_batch_size) == ("hps", 0)
@@ -330,18 +334,18 @@ def test_other_recipes_on_the_local_backend(model, request, tmp_path, capsys):
     model = request.getfixturevalue(model)
     deploy(capsys, model, tmp_path, "--model_name=m", "--monolithic")
     arrays, _ = requests(model)
-    found = RequestScorer(tmp_path / "m/1", 1).score(arrays)
+    result = RequestScorer(tmp_path / "m/1", 1).score(arrays)
     wanted = model.scores(tmp_path / "predicted")
-    np.testing.assert_allclose(found[:, 0], wanted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(result[:, 0], wanted, rtol=0, atol=1e-6)
 
 
 def test_overwriting_and_refused_requests(trained_dlrm, tmp_path, capsys):
     """An ensemble in half precision replaced by one model, which takes unknown ids and refuses
     others."""
-    said = deploy(capsys, trained_dlrm, tmp_path, "--precision=bf16")
-    assert "the dense part by OpenVINO in bf16" in said
+    message = deploy(capsys, trained_dlrm, tmp_path, "--precision=bf16")
+    assert "the dense part by OpenVINO in bf16" in message
     trained, served = map(
-        float, re.search(r"300 rows: (0\.\d+) as trained, (0\.\d+) as served", said).groups()
+        float, re.search(r"300 rows: (0\.\d+) as trained, (0\.\d+) as served", message).groups()
     )
     arrays, labels = requests(trained_dlrm)
     folders = (tmp_path / "dlrm_sparse/1", tmp_path / "dlrm_dense/1")
@@ -378,8 +382,8 @@ def test_a_missing_or_damaged_checkpoint(trained_dlrm, tmp_path, capsys):
     data = bytearray(table.read_bytes())
     data[-1] ^= 1
     table.write_bytes(data)
-    said = refused(capsys, f"--checkpoint_dir={copy}", flag)
-    assert f"{table.name} is missing or damaged: the checksum differs" in said
+    message = refused(capsys, f"--checkpoint_dir={copy}", flag)
+    assert f"{table.name} is missing or damaged: the checksum differs" in message
     assert sorted(os.listdir(tmp_path)) == ["checkpoint"], "nothing half-written"
 
 
@@ -393,8 +397,8 @@ def test_a_full_disk_leaves_nothing(trained_dlrm, tmp_path, capsys):
     try:
         where = f"--checkpoint_dir={trained_dlrm.checkpoint}"
         for flags in ((), ("--backend=tensorflow",), ("--backend=hps",)):
-            said = refused(capsys, where, f"--model_repository={disk}/repository", *flags)
-            assert "could not be written" in said, said
+            message = refused(capsys, where, f"--model_repository={disk}/repository", *flags)
+            assert "could not be written" in message, message
             assert os.listdir(disk) == []
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
@@ -413,8 +417,10 @@ def test_a_model_without_tables():
 
 def test_unknown_ids_where_zero_is_padding(trained_sim, tmp_path, capsys):
     where = (f"--checkpoint_dir={trained_sim.checkpoint}", f"--model_repository={tmp_path}/r")
-    said = refused(capsys, *where, "--unknown_ids=zero")
-    assert said.startswith("error: --unknown_ids zero: the model has histories, where id 0 is pad")
+    message = refused(capsys, *where, "--unknown_ids=zero")
+    assert message.startswith(
+        "error: --unknown_ids zero: the model has histories, where id 0 is pad"
+    )
     assert os.listdir(tmp_path) == []
 
 
@@ -422,7 +428,7 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--model_name=a/b"], "--model_name 'a/b': a model's name is that of its folder"),
         (["--max_batch_size=0"], "--max_batch_size: expected 1 to 2147483647, got 0"),
@@ -487,9 +493,9 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
         (["--backend=tensorflow", "--precision=bf16"], "--precision bf16 of a dense part on a GPU"),
     ],
 )
-def test_flags_that_cannot_be(flags, said, capsys, monkeypatch):
+def test_flags_that_cannot_be(flags, message, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert re.match(f"error: {said}", refused(capsys, *WHERE, *flags))
+    assert re.match(f"error: {message}", refused(capsys, *WHERE, *flags))
 
 
 @pytest.mark.parametrize(

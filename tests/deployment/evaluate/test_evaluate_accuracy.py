@@ -17,11 +17,11 @@ def test_auc_and_log_loss_by_hand():
     metrics = ScoreMetrics()
     metrics.update(np.array([1, 0], np.float32), np.array([0.75, 0.5], np.float32), None)
     metrics.update(np.array([1, 0], np.float32), np.array([0.25, 0.25], np.float32), None)
-    found = metrics.result()
+    actual = metrics.result()
     # Of four pairs two are right, one is wrong and one is a tie.
-    assert found["auc"] == 2.5 / 4
+    assert actual["auc"] == 2.5 / 4
     right = (0.75, 0.5, 0.25, 0.75)
-    assert found["log_loss"] == pytest.approx(-sum(map(math.log, right)) / 4)
+    assert actual["log_loss"] == pytest.approx(-sum(map(math.log, right)) / 4)
 
 
 def test_a_score_that_was_rounded_to_one():
@@ -43,10 +43,10 @@ def test_series_by_hand():
     scores = np.array([[0.9, 0.1, 0.2, 0.3], [0.5, 0.6, 0.1, 0.2], [0.1, 0.2, 0.3, 0.4]])
     labels = np.tile([1, 0, 0, 0], 3).astype(np.float32)
     metrics.update(labels, scores.astype(np.float32).reshape(-1), items.reshape(-1))
-    found = metrics.result()
-    assert list(found) == ["hr@2", "ndcg@2", "log_loss"]
-    assert found["hr@2"] == 2 / 3
-    assert found["ndcg@2"] == pytest.approx((1 + math.log(2) / math.log(3)) / 3)
+    actual = metrics.result()
+    assert list(actual) == ["hr@2", "ndcg@2", "log_loss"]
+    assert actual["hr@2"] == 2 / 3
+    assert actual["ndcg@2"] == pytest.approx((1 + math.log(2) / math.log(3)) / 3)
 
 
 class Rows:
@@ -75,10 +75,10 @@ def plain_requests(monkeypatch):
     [(None, [[0, 2], [3, 4, 5]]), (4, [[0, 2], [3, 4]]), (2, [[0, 2]]), (9, [[0, 2], [3, 4, 5]])],
 )
 def test_requests_have_no_padding_and_end_in_time(plain_requests, max_rows, wanted):
-    found = list(evaluation_requests.labelled_requests(SimpleNamespace(), Rows(), max_rows))
-    assert [request.arrays["ids"][:, 0].tolist() for request in found] == wanted
-    assert [r.labels.tolist() for r in found] == [[i % 2 for i in ids] for ids in wanted]
-    assert all(request.items is None for request in found)
+    actual = list(evaluation_requests.labelled_requests(SimpleNamespace(), Rows(), max_rows))
+    assert [request.arrays["ids"][:, 0].tolist() for request in actual] == wanted
+    assert [r.labels.tolist() for r in actual] == [[i % 2 for i in ids] for ids in wanted]
+    assert all(request.items is None for request in actual)
 
 
 def test_a_bad_row_is_told_in_the_words_of_the_loader(plain_requests):
@@ -98,8 +98,8 @@ def test_which_rows_are_read():
         spec = SimpleNamespace(source_spec=mappings, origin="f.yaml")
         return SimpleNamespace(config=config, spec=spec, path="p")
 
-    found = trained("tf_raw", "train", "validation", "test")
-    assert [evaluation.mapping_of(found, w) for w in ("auto", "train")] == ["test", "train"]
+    actual = trained("tf_raw", "train", "validation", "test")
+    assert [evaluation.mapping_of(actual, w) for w in ("auto", "train")] == ["test", "train"]
     assert evaluation.mapping_of(trained("tf_raw", "validation"), "auto") == "validation"
     assert evaluation.mapping_of(trained("synthetic"), "auto") is None
     with pytest.raises(ValueError, match="--eval_mapping test: p was trained on synthetic rows"):
@@ -107,7 +107,7 @@ def test_which_rows_are_read():
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--batch_size=0"], "--batch_size: expected 1 or more, got 0"),
         (["--in_flight=0"], "--in_flight: expected 1 or more, got 0"),
@@ -122,6 +122,6 @@ def test_which_rows_are_read():
         ([], "--checkpoint_dir absent"),
     ],
 )
-def test_mistakes(flags, said, capsys):
+def test_mistakes(flags, message, capsys):
     assert evaluate_accuracy.main(["--checkpoint_dir=absent", *flags]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

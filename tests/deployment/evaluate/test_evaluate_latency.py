@@ -25,22 +25,22 @@ ROWS = {"x": np.arange(300, dtype=np.int32).reshape(100, 3)}
 
 
 def measurement(**changes):
-    found = Measurement(
+    result = Measurement(
         *("a", "own", "dynamic", 64, 2, 1, 10, 0, 0.5, 1280.0, 2.0, 1.0, 3.0, 4.0, 5.0, 64.0)
     )
-    return found._replace(**changes)
+    return result._replace(**changes)
 
 
 def test_statistics_by_hand():
-    found = timing([0.001 * n for n in range(1, 102)], 3, 2.0)
-    assert found[:4] == pytest.approx((101, 3, 2.0, 51.0))
-    assert found.percentiles_ms == pytest.approx((51, 91, 96, 100))
+    result = timing([0.001 * n for n in range(1, 102)], 3, 2.0)
+    assert result[:4] == pytest.approx((101, 3, 2.0, 51.0))
+    assert result.percentiles_ms == pytest.approx((51, 91, 96, 100))
 
 
 def test_csv_there_and_back(tmp_path):
-    found = [measurement(), measurement(model="b", p99_ms=7.25)]
-    write_csv(tmp_path / "new/file.csv", found)
-    assert read_csv(tmp_path / "new/file.csv") == found
+    result = [measurement(), measurement(model="b", p99_ms=7.25)]
+    write_csv(tmp_path / "new/file.csv", result)
+    assert read_csv(tmp_path / "new/file.csv") == result
     first, *_ = (tmp_path / "new/file.csv").read_text().splitlines()
     assert first == ",".join(Measurement._fields)
 
@@ -133,8 +133,8 @@ def test_the_interface_of_a_model_of_a_repository(interface, tmp_path):
             (tmp_path / model / version).mkdir(parents=True)
             written = interface._replace(role=role, max_batch_size=largest)
             interfaces.write(written, tmp_path / model / version)
-        found = model_folders.entry_interface(tmp_path, model.partition("_")[0])
-        assert (found.role, found.max_batch_size) == (role, 10)
+        result = model_folders.entry_interface(tmp_path, model.partition("_")[0])
+        assert (result.role, result.max_batch_size) == (role, 10)
     with pytest.raises(ValueError, match="has no interface.json of five, which describes"):
         model_folders.entry_interface(tmp_path, "five")
     with pytest.raises(ValueError, match="has no interface.json of two_dense"):
@@ -154,11 +154,11 @@ def test_a_closed_loop_counts_what_it_sends():
         serving(StandIn(infer)) as url,
         ClosedLoop(url, "sums", ROWS, batch_size=40, concurrency=3) as loop,
     ):
-        found = loop.run(0, min_requests=50)
-    assert found.requests + found.errors == len(sent)
+        result = loop.run(0, min_requests=50)
+    assert result.requests + result.errors == len(sent)
     assert 50 <= len(sent) <= 53  # each thread ends behind what it has begun
-    assert found.errors == len(sent) // 5
-    assert 0 < found.percentiles_ms[0] <= found.percentiles_ms[3] < 1e3 * found.elapsed_s
+    assert result.errors == len(sent) // 5
+    assert 0 < result.percentiles_ms[0] <= result.percentiles_ms[3] < 1e3 * result.elapsed_s
     # Two requests of 40 neighbouring rows are in the 100.
     values = {np.frombuffer(m.raw_input_contents[0], np.int32).tobytes() for m in sent}
     assert values == {ROWS["x"][:40].tobytes(), ROWS["x"][40:80].tobytes()}
@@ -197,17 +197,17 @@ def test_the_tool(interface, tmp_path, monkeypatch, capsys):
                 f"--output={tmp_path}/v1.5",
             ]
             assert evaluate_latency.main(flags) == 0
-        found = read_csv(tmp_path / "v1.5.csv")
-        settings = [(m.repeat, m.batch_size, m.concurrency) for m in found]
+        result = read_csv(tmp_path / "v1.5.csv")
+        settings = [(m.repeat, m.batch_size, m.concurrency) for m in result]
         assert settings == [(r, b, c) for r in (1, 2) for b in (2, 8) for c in (1, 2)]
-        assert {(m.batching, m.client, m.errors) for m in found} == {(word, "own", 0)}
-        assert all(m.rows_per_execution == m.batch_size and m.requests >= 5 for m in found)
+        assert {(m.batching, m.client, m.errors) for m in result} == {(word, "own", 0)}
+        assert all(m.rows_per_execution == m.batch_size and m.requests >= 5 for m in result)
         assert (tmp_path / "v1.5.png").exists()
     assert f"wrote {tmp_path}/v1.5.csv and {tmp_path}/v1.5.png" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "text"),
     [
         (["--batch_sizes=0"], "--batch_sizes: expected 1 or more, got 0"),
         (["--concurrency=1,1025"], "--concurrency: expected 1 to 1024, got 1025"),
@@ -228,11 +228,11 @@ def test_the_tool(interface, tmp_path, monkeypatch, capsys):
         (["--client=perf_analyzer"], "is not there or does not start: run `make serve-setup`"),
     ],
 )
-def test_mistakes(flags, said, monkeypatch, tmp_path, capsys):
+def test_mistakes(flags, text, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(perf_analyzer, "PROGRAM", tmp_path / "absent")
     start = ["--model_name=sums", "--url=127.0.0.1:1", f"--output={tmp_path}/l"]
     assert evaluate_latency.main([*start, *flags]) == 2
-    assert said in capsys.readouterr().err
+    assert text in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -270,8 +270,8 @@ def test_models_that_are_never_ready(interface, tmp_path, monkeypatch, capsys):
         output = f"--output={tmp_path}/l"
         assert evaluate_latency.main([*flags, "--client=own", "--wait_s=0.3", output]) == 2
     assert 0.3 < time.monotonic() - started < 60
-    said = re.search(r"other at .* was not ready within (\S+) s", capsys.readouterr().err)
-    assert 0 <= float(said[1]) <= 0.1  # what the other one left of it
+    text = re.search(r"other at .* was not ready within (\S+) s", capsys.readouterr().err)
+    assert 0 <= float(text[1]) <= 0.1  # what the other one left of it
 
 
 PROGRAM = """#!/bin/sh
@@ -310,9 +310,9 @@ def stand_in_program(tmp_path, monkeypatch):
 
 def test_perf_analyzer(stand_in_program):
     assert perf_analyzer.works()
-    found = perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 4, 2, 11)
-    assert found[:4] == pytest.approx((11, 0, 0.012, 2.0))
-    assert found.percentiles_ms == pytest.approx((2, 2, 2, 2))
+    result = perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 4, 2, 11)
+    assert result[:4] == pytest.approx((11, 0, 0.012, 2.0))
+    assert result.percentiles_ms == pytest.approx((2, 2, 2, 2))
     flags, data = json.loads(stand_in_program.read_text())
     wanted = {"-m": "sums", "-u": "127.0.0.1:1", "-b": "4", "--concurrency-range": "2"}
     assert wanted.items() <= flags.items()
@@ -323,9 +323,9 @@ def test_perf_analyzer(stand_in_program):
     assert perf_analyzer.is_quick(2048, 2) and not perf_analyzer.is_quick(2048, 3)
 
 
-@pytest.mark.parametrize(("model", "said"), [("bad", "had error: negative"), ("silent", "")])
-def test_perf_analyzer_that_fails(stand_in_program, model, said):
-    with pytest.raises(ValueError, match=f"perf_analyzer could not measure {model}: .*{said}"):
+@pytest.mark.parametrize(("model", "text"), [("bad", "had error: negative"), ("silent", "")])
+def test_perf_analyzer_that_fails(stand_in_program, model, text):
+    with pytest.raises(ValueError, match=f"perf_analyzer could not measure {model}: .*{text}"):
         perf_analyzer.measure("127.0.0.1:1", model, ROWS, 4, 2, 11)
 
 
@@ -340,6 +340,6 @@ def test_who_measures(stand_in_program, interface, tmp_path, monkeypatch):
             *("--batch_sizes=2,8", "--seconds=0.001", "--warmup_seconds=0", "--requests=5"),
         ]
         assert evaluate_latency.main([*flags, f"--output={tmp_path}/l"]) == 0
-    found = read_csv(tmp_path / "l.csv")
-    assert [(m.batch_size, m.client) for m in found] == [(2, "perf_analyzer"), (8, "own")]
-    assert found[0].p50_ms == 2.0
+    result = read_csv(tmp_path / "l.csv")
+    assert [(m.batch_size, m.client) for m in result] == [(2, "perf_analyzer"), (8, "own")]
+    assert result[0].p50_ms == 2.0

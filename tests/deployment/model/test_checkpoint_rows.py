@@ -22,9 +22,9 @@ def test_rows_of_ids(tmp_path, cuts, shape):
     rows = CheckpointRows(save_tables(tmp_path, {"t": VALUES}, {"t": cuts}), "t")
     assert (rows.rows, rows.dim) == (90, 10)
     ids = np.random.default_rng(1).integers(0, 90, shape)
-    found = rows.take(ids)
-    assert found.dtype == np.float32 and found.shape == (*shape, 10)
-    np.testing.assert_array_equal(found, VALUES[ids])
+    result = rows.take(ids)
+    assert result.dtype == np.float32 and result.shape == (*shape, 10)
+    np.testing.assert_array_equal(result, VALUES[ids])
 
 
 @pytest.mark.parametrize("fault", ["missing", "cut"])

@@ -138,15 +138,15 @@ def test_looked_up_vectors_score_as_the_recipe_predicts(recipe, request, tmp_pat
         DenseModel(trained),
         whole_tables(trained),
     )
-    found = []
+    result = []
     for batch in evaluation_rows(trained, 64).dataset():
         arrays = request_arrays(serving_spec, batch.inputs)
         assert {n: (str(a.dtype), a.shape[1:]) for n, a in arrays.items()} == {
             tensor.name: (tensor.dtype, tensor.dims) for tensor in serving_spec.inputs
         }
         of_dense = [arrays[name] for name in serving_spec.dense_inputs]
-        found.append(dense.score(looked_up(serving_spec, tables, arrays), *of_dense).numpy())
-    np.testing.assert_allclose(np.concatenate(found)[:, 0], model.scores(tmp_path), atol=1e-6)
+        result.append(dense.score(looked_up(serving_spec, tables, arrays), *of_dense).numpy())
+    np.testing.assert_allclose(np.concatenate(result)[:, 0], model.scores(tmp_path), atol=1e-6)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -158,9 +158,9 @@ def test_lower_precision(precision, tmp_path):
     assert {weight.dtype for weight in dense.weights} == {tf.float32}
     arrays = drawn_request(serving_spec, 32, np.random.default_rng(0))
     inputs = looked_up(serving_spec, whole_tables(trained), arrays), arrays["numerical_features"]
-    exact, found = DenseModel(trained).score(*inputs).numpy(), dense.score(*inputs)
-    assert found.dtype == tf.float32
-    difference = np.abs(found.numpy() - exact).max()
+    exact, result = DenseModel(trained).score(*inputs).numpy(), dense.score(*inputs)
+    assert result.dtype == tf.float32
+    difference = np.abs(result.numpy() - exact).max()
     assert 1e-6 < difference < {"fp16": 5e-3, "bf16": 4e-2}[precision]
 
 

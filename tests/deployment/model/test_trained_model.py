@@ -85,11 +85,11 @@ def test_another_feature_spec(trained_dlrm, tmp_path):
     (tmp_path / "feature_spec.yaml").write_text(spec + "\n# a comment changes nothing\n")
     open_checkpoint(str(trained_dlrm.checkpoint), str(tmp_path))
     (tmp_path / "feature_spec.yaml").write_text(spec.replace("metadata:", "metadata:\n  x: 1", 1))
-    said = (
+    message = (
         r"was trained on another feature spec than .*feature_spec.yaml \(fingerprint [0-9a-f]{12}, "
         r"this is [0-9a-f]{12}\): give the training's data set, or a folder with its feature_spec"
     )
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         open_checkpoint(str(trained_dlrm.checkpoint), str(tmp_path))
 
 

@@ -139,11 +139,11 @@ def test_variables(stand_in, tmp_path, monkeypatch):
     """Models see the packages of the server's environment, not those of whoever starts it."""
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     folder = stand_in("ready").parent
-    found = variables(folder)
+    result = variables(folder)
     libraries = folder.parent / "lib/python3.11/site-packages/nvidia_pytriton.libs"
-    assert found["LD_LIBRARY_PATH"] == f"{libraries}:{folder}/lib"
-    assert found["PATH"].startswith(f"{folder.parent}/bin:")
-    assert "PYTHONPATH" not in found and found["HOME"] == os.environ["HOME"]
+    assert result["LD_LIBRARY_PATH"] == f"{libraries}:{folder}/lib"
+    assert result["PATH"].startswith(f"{folder.parent}/bin:")
+    assert "PYTHONPATH" not in result and result["HOME"] == os.environ["HOME"]
 
 
 @pytest.mark.parametrize("name", ["plain", "a folder; with $words"])
@@ -152,10 +152,10 @@ def test_folders_that_a_shell_would_take_apart(stand_in, tmp_path, name):
     repository.mkdir()
     program = stand_in("ready")
     with running(repository, tmp_path / "log", tritonserver=program):
-        *given, found, backends = json.loads((program.parent.parent / "folders").read_text())
-        assert found == str(repository) and backends == str(program.parent / "backends")
+        *given, result, backends = json.loads((program.parent.parent / "folders").read_text())
+        assert result == str(repository) and backends == str(program.parent / "backends")
         assert all(re.fullmatch(r"[\w/-]+", path) for path in given)
-        assert (given[0] == found) == (name == "plain")
+        assert (given[0] == result) == (name == "plain")
     assert not Path(given[1]).exists()  # the link: an environment has a space in its name here
 
 
@@ -198,7 +198,7 @@ def error_of(capsys, *flags):
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--http_port=70000"], "--http_port: expected 0 to 65535, got 70000"),
         (["--grpc_port=-1"], "--grpc_port: expected 0 to 65535, got -1"),
@@ -210,9 +210,9 @@ def error_of(capsys, *flags):
         ),
     ],
 )
-def test_mistakes(flags, said, tmp_path, capsys):
+def test_mistakes(flags, message, tmp_path, capsys):
     error = error_of(capsys, f"--model_repository={tmp_path}", f"--log={tmp_path}/log", *flags)
-    assert re.search(said, error), error
+    assert re.search(message, error), error
     assert not (tmp_path / "log").exists()
 
 
@@ -232,7 +232,7 @@ def test_ports_and_logs_that_cannot_be_had(stand_in, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         (None, "has no models: deploy one into it with python -m deployment.deploy"),
         ('backend: "hps"', "m is for Triton's backend hps, which .*container.* --backend local"),
@@ -241,14 +241,14 @@ def test_ports_and_logs_that_cannot_be_had(stand_in, tmp_path, capsys):
         ("backend", "m/config.pbtxt is not a configuration of a model: "),
     ],
 )
-def test_repositories_that_cannot_be_served_here(stand_in, tmp_path, capsys, config, said):
+def test_repositories_that_cannot_be_served_here(stand_in, tmp_path, capsys, config, message):
     program, repository = stand_in("ready"), tmp_path / "r"
     (repository / "m").mkdir(parents=True)
     if config is not None:
         (repository / "m/config.pbtxt").write_text(config)
     flags = [f"--tritonserver={program}", f"--log={tmp_path}/log"]
     error = error_of(capsys, f"--model_repository={repository}", *flags)
-    assert re.search(said, error), error
+    assert re.search(message, error), error
     assert not (tmp_path / "log").exists()
 
 
@@ -271,8 +271,8 @@ def test_a_signal_while_models_load(stand_in, tmp_path, capsys):
     assert serve.main(flags) == 0
     thread.join()
     assert time.monotonic() - started < 100  # it would wait for 300
-    said = capsys.readouterr().out
-    assert said == "SIGTERM: ended the server, which was loading its models\n"
+    message = capsys.readouterr().out
+    assert message == "SIGTERM: ended the server, which was loading its models\n"
 
 
 @pytest.fixture
@@ -337,8 +337,8 @@ def test_what_the_set_up_leaves(set_up, clone):
     assert done.returncode == 0, done.stderr
     folder = clone / ".venv-serve"
     assert (folder / "installed").exists()
-    found = sorted(str(p.relative_to(folder / "triton")) for p in (folder / "triton").rglob("*"))
-    assert found == [
+    result = sorted(str(p.relative_to(folder / "triton")) for p in (folder / "triton").rglob("*"))
+    assert result == [
         *("backends", "backends/python", "backends/python/libtriton_python.so"),
         "backends/python/triton_python_backend_stub",
         *("lib", "lib/libb64.so.0d", "lib/libcudart.so.12", "lib/libpython3.11.so.1.0"),
@@ -356,7 +356,7 @@ def test_what_the_set_up_leaves(set_up, clone):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"VERSION": "3.13"}, "Python 3.11 is needed .* is 3.13; install python3.11"),
         ({"PLATFORM": "macosx-14-arm64"}, "wheels for linux-x86_64 .* this is macosx-14-arm64"),
@@ -365,16 +365,16 @@ def test_what_the_set_up_leaves(set_up, clone):
         ({"NO_NETWORK": "1"}, "pip could not install requirements/serve.lock"),
     ],
 )
-def test_what_the_set_up_misses_is_one_sentence(set_up, clone, changed, said):
+def test_what_the_set_up_misses_is_one_sentence(set_up, clone, changed, message):
     done = set_up(**changed)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert re.search("^serve-setup: .*" + said, line), line
+    assert re.search("^serve-setup: .*" + message, line), line
     assert not (clone / ".venv-serve/installed").exists()
 
 
 @pytest.mark.parametrize(
-    ("file", "script", "said"),
+    ("file", "script", "message"),
     [
         ("bin/tritonserver", "echo libb64 not found; exit 127", "does not start; it says: libb64"),
         (
@@ -385,14 +385,16 @@ def test_what_the_set_up_misses_is_one_sentence(set_up, clone, changed, said):
         ("python_backend_stubs", None, "nvidia-pytriton has no .*/triton_python_backend_stub"),
     ],
 )
-def test_a_server_that_does_not_start_here(set_up, clone, file, script, said):
+def test_a_server_that_does_not_start_here(set_up, clone, file, script, message):
     path = clone / "packages/pytriton/tritonserver" / file
     if script is None:
         shutil.rmtree(path)
     else:
         path.write_text(f"#!/bin/bash\n{script}\n")
     done = set_up()
-    assert done.returncode == 1 and re.search("^serve-setup: .*" + said, done.stderr), done.stderr
+    assert done.returncode == 1 and re.search("^serve-setup: .*" + message, done.stderr), (
+        done.stderr
+    )
     assert not (clone / ".venv-serve/installed").exists()
 
 

@@ -27,7 +27,7 @@ def test_the_largest_ids_and_every_layout_pass():
 
 
 @pytest.mark.parametrize(
-    ("row", "column", "value", "feature", "said"),
+    ("row", "column", "value", "feature", "message"),
     [
         (2, 0, 4, "city", r"'city', row 2 \(counted from 0\): 4; ids lie in \[0, 4\); --unknown"),
         (0, 0, -1, "city", r"'city', row 0 .*: -1; ids lie in \[0, 4\)$"),
@@ -38,10 +38,10 @@ def test_the_largest_ids_and_every_layout_pass():
         (0, 1, -(2**31), "tags", "'tags', row 0 .*: -2147483648; ids"),
     ],
 )
-def test_ids_out_of_range(row, column, value, feature, said):
+def test_ids_out_of_range(row, column, value, feature, message):
     arrays = request(3)
     arrays[CATEGORICAL][row, column] = value
-    with pytest.raises(BadRequest, match=said) as caught:
+    with pytest.raises(BadRequest, match=message) as caught:
         check(CLICKS, arrays)
     assert (caught.value.feature, caught.value.row) == (feature, row)
     assert caught.value.value == str(value)
@@ -78,7 +78,7 @@ def test_unknown_ids_become_zero_where_that_is_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({CATEGORICAL: None}, "has the tensors numerical_features; needed: categorical_features,"),
         ({"other": np.zeros((3, 1))}, "has the tensors .*other; needed: categorical"),
@@ -89,9 +89,9 @@ def test_unknown_ids_become_zero_where_that_is_asked_for():
         ({CATEGORICAL: np.zeros((2, 6), "i4")}, "has 2 rows and 'numerical_features' has 3;"),
     ],
 )
-def test_other_tensors(changes, said):
+def test_other_tensors(changes, message):
     arrays = {k: v for k, v in (request(3) | changes).items() if v is not None}
-    with pytest.raises(BadRequest, match=said):
+    with pytest.raises(BadRequest, match=message):
         check(CLICKS, arrays)
 
 
@@ -162,7 +162,7 @@ def test_zeros_of_a_history_are_padding(role, dtype):
     if role == "dense":
         arrays["embeddings"] = np.zeros((3, 3), np.float32)
     assert check(interface, arrays)["history"] is arrays["history"]
-    for place, value, name, step, said in (
+    for place, value, name, step, message in (
         ((1, 0, 3), 0, "item", 3, "0 after an id; zeros are padding, at the start of a history"),
         ((2, 1, 2), 0, "shop", 2, "0 after an id; zeros"),
         ((1, 1, 2), 0, "shop", 2, "0, and 'item' has 9; zeros are padding, at the same steps"),
@@ -170,8 +170,10 @@ def test_zeros_of_a_history_are_padding(role, dtype):
     ):
         bad = arrays["history"].copy()
         bad[place] = value
-        said = rf"tensor 'history': feature '{name}', row {place[0]}, step {step} \(.*\): {said}"
-        with pytest.raises(BadRequest, match=said) as caught:
+        message = (
+            rf"tensor 'history': feature '{name}', row {place[0]}, step {step} \(.*\): {message}"
+        )
+        with pytest.raises(BadRequest, match=message) as caught:
             check(interface, {**arrays, "history": bad})
         assert (caught.value.feature, caught.value.row) == (name, place[0])
     bad = np.where(arrays["history"] == 9, 10, arrays["history"])

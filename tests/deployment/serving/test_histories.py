@@ -7,7 +7,7 @@ from deployment.serving.checks import find_misplaced_padding
 
 
 @pytest.mark.parametrize(
-    ("second_row", "found"),
+    ("second_row", "result"),
     [
         ([[0, 0, 0], [0, 0, 0]], None),
         ([[0, 0, 7], [0, 0, 1]], None),
@@ -19,10 +19,10 @@ from deployment.serving.checks import find_misplaced_padding
         ([[0, 0, 7], [0, 2, 3]], (1, 1, 1, False)),
     ],
 )
-def test_by_hand(second_row, found):
+def test_by_hand(second_row, result):
     """The third row is bad where the second one is."""
     rows = np.array([[[0, 8, 9], [0, 1, 1]], second_row, second_row], np.int32)
-    assert find_misplaced_padding(rows) == found
+    assert find_misplaced_padding(rows) == result
 
 
 def test_a_single_step():

@@ -45,17 +45,17 @@ def test_a_batch_size_without_a_limit(tmp_path):
     folder = write_clicks(tmp_path / "1", max_batch_size=2**63 - 1)
     scorer = RequestScorer(folder)
     for rows in (2, 8, 3):
-        found = scorer.score(request(rows))
-        np.testing.assert_allclose(found, expected_scores(request(rows)), rtol=0, atol=1e-7)
+        result = scorer.score(request(rows))
+        np.testing.assert_allclose(result, expected_scores(request(rows)), rtol=0, atol=1e-7)
 
 
 def test_no_more_threads_than_cores(clicks):
     """And somebody is told; onnxruntime would start them all."""
-    said = []
-    model = ServedModel(clicks, CLICKS, 1_000, said.append)
+    message = []
+    model = ServedModel(clicks, CLICKS, 1_000, message.append)
     cores = len(os.sched_getaffinity(0))
     assert model.threads == cores
-    assert said == [
+    assert message == [
         f"threads is 1,000, and this process may use {cores} cores: {cores} threads work on a batch"
     ]
     assert len(os.listdir("/proc/self/task")) < 1_000
@@ -95,8 +95,8 @@ def test_threads_share_a_scorer(clicks, monkeypatch):
 
     monkeypatch.setattr(scorer._model._dense, "run", run_together)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(scorer.score, asked))
-    for arrays, scores in zip(asked, found, strict=True):
+        result = list(pool.map(scorer.score, asked))
+    for arrays, scores in zip(asked, result, strict=True):
         np.testing.assert_allclose(scores, expected_scores(arrays), rtol=0, atol=1e-7)
 
 
@@ -139,8 +139,8 @@ def test_parts_answer_their_tensors(tmp_path, role):
 @pytest.mark.parametrize(("precision", "digits"), [("bf16", 8), ("fp16", 11)])
 def test_half_precision(tmp_path, precision, digits):
     pytest.importorskip("openvino")
-    said = []
-    scorer = RequestScorer(write_clicks(tmp_path / "1", precision=precision), 1, log=said.append)
+    message = []
+    scorer = RequestScorer(write_clicks(tmp_path / "1", precision=precision), 1, log=message.append)
     asked = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 3, 7)]
     kept = [scorer.score(arrays) for arrays in asked]
     for arrays, scores in zip(asked, kept, strict=True):
@@ -149,7 +149,7 @@ def test_half_precision(tmp_path, precision, digits):
         assert error < 4 * 2.0**-digits
     # The scores themselves are float32.
     assert (kept[0] != kept[0].astype(np.float16)).any()
-    assert said == [] or "this CPU has no instructions for it" in said[0]
+    assert message == [] or "this CPU has no instructions for it" in message[0]
 
 
 def test_two_products_that_end_in_the_scores(tmp_path):
@@ -165,10 +165,10 @@ def test_two_products_that_end_in_the_scores(tmp_path):
     onnx.save(model, folder / "dense.onnx")
     once = expected_scores(request(3))
     doubled = once**2 / (once**2 + (1 - once) ** 2)  # of twice the logit
-    said = []
-    scores = RequestScorer(folder, 1, log=said.append).score(request(3))
+    message = []
+    scores = RequestScorer(folder, 1, log=message.append).score(request(3))
     np.testing.assert_allclose(scores, doubled, rtol=0, atol=2e-3)
-    assert "the scores are rounded to float16, too" in said[0]
+    assert "the scores are rounded to float16, too" in message[0]
 
 
 def test_a_cpu_without_half_precision_says_so(tmp_path, monkeypatch):
@@ -179,9 +179,9 @@ def test_a_cpu_without_half_precision_says_so(tmp_path, monkeypatch):
         return compile_model(self, path, device, settings | {"INFERENCE_PRECISION_HINT": "f32"})
 
     monkeypatch.setattr(openvino.Core, "compile_model", in_float32)
-    folder, said = write_clicks(tmp_path / "1", precision="bf16"), []
-    scores = RequestScorer(folder, 1, log=said.append).score(request(3))
-    assert said == [
+    folder, message = write_clicks(tmp_path / "1", precision="bf16"), []
+    scores = RequestScorer(folder, 1, log=message.append).score(request(3))
+    assert message == [
         "--precision bf16: this CPU has no instructions for it, OpenVINO computes in f32"
     ]
     np.testing.assert_allclose(scores, expected_scores(request(3)), rtol=0, atol=1e-6)

@@ -32,12 +32,12 @@ from tests.deployment.serving.made_models import (
 def test_by_hand(tmp_path, rows):
     """Sums of two ids, of some or none of three, tables in one file and in another."""
     arrays = request(rows)
-    found = MappedTables(write_clicks(tmp_path / "1"), CLICKS).lookup(arrays)
-    assert found.dtype == np.float32
-    assert np.array_equal(found, expected_embeddings(arrays))
+    result = MappedTables(write_clicks(tmp_path / "1"), CLICKS).lookup(arrays)
+    assert result.dtype == np.float32
+    assert np.array_equal(result, expected_embeddings(arrays))
     # Row 0: city 0; tags 1 twice, rows 5 of the file; the word 5 alone. Row 2 has no words.
-    assert found[0].tolist() == [0, 0, 10, -2.5, 6, 6.5, -6]
-    assert rows < 3 or found[2, 4:].tolist() == [0, 0, 0]
+    assert result[0].tolist() == [0, 0, 10, -2.5, 6, 6.5, -6]
+    assert rows < 3 or result[2, 4:].tolist() == [0, 0, 0]
 
 
 def test_a_sum_in_front_and_no_ids_in_the_middle_of_a_file(tmp_path):
@@ -47,8 +47,8 @@ def test_a_sum_in_front_and_no_ids_in_the_middle_of_a_file(tmp_path):
         features=features, lookups=(CLICKS.lookups[1], CLICKS.lookups[0]), width=4
     )
     ids = np.int32([[3, -1, -1, 0, 0, 0], [1, 4, -1, 0, 0, 0], [2, 0, 1, 0, 0, 0]])
-    found = MappedTables(write_clicks(tmp_path / "1"), interface).lookup({CATEGORICAL: ids})
-    assert found.tolist() == [[0, 0, 3, -0.75], [8, -2, 1, -0.25], [9, -2.25, 2, -0.5]]
+    result = MappedTables(write_clicks(tmp_path / "1"), interface).lookup({CATEGORICAL: ids})
+    assert result.tolist() == [[0, 0, 3, -0.75], [8, -2, 1, -0.25], [9, -2.25, 2, -0.5]]
 
 
 def test_into_given_memory(tmp_path):
@@ -137,8 +137,8 @@ def test_against_loops(tmp_path, monkeypatch, dtype, widths, in_one_file, hotnes
     tables = MappedTables(tmp_path, interface, threads)
     for rows in (1, 2, 37):
         ids = np.random.default_rng(rows).integers(0, 50, (rows, len(widths) * hotness), np.int32)
-        found = tables.lookup({"ids": ids})
-        np.testing.assert_allclose(found, by_loops(interface, meant, ids), rtol=0, atol=1e-6)
+        result = tables.lookup({"ids": ids})
+        np.testing.assert_allclose(result, by_loops(interface, meant, ids), rtol=0, atol=1e-6)
     tables.close()
 
 
@@ -156,20 +156,20 @@ def test_a_history_lies_in_a_tensor_of_more_dims(tmp_path):
         8,
     )
     arrays = {"target": np.int32([[7], [8]]), "history": np.int32([[[0, 1, 2]], [[3, 4, 5]]])}
-    found = MappedTables(tmp_path, interface).lookup(arrays)
-    assert np.array_equal(found, TWO[[[7, 0, 1, 2], [8, 3, 4, 5]]].reshape(2, 8))
+    result = MappedTables(tmp_path, interface).lookup(arrays)
+    assert np.array_equal(result, TWO[[[7, 0, 1, 2], [8, 3, 4, 5]]].reshape(2, 8))
 
 
 def test_every_finite_float16_is_widened_exactly():
     bits = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     finite = bits[np.isfinite(bits)]
-    found = np.empty(len(finite), np.float32)
-    widen(finite, None, found)
-    assert np.array_equal(found.view(np.uint32), finite.astype(np.float32).view(np.uint32))
+    result = np.empty(len(finite), np.float32)
+    widen(finite, None, result)
+    assert np.array_equal(result.view(np.uint32), finite.astype(np.float32).view(np.uint32))
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("file", "content", "message"),
     [
         ("two.npy", None, r"two.npy: is not a table .*; deploy the checkpoint again"),
         ("two.npy", np.zeros((8, 2), "f4"), r"float32 \[8, 2\]; table 'tags' needs .*\[9 or more"),
@@ -179,12 +179,12 @@ def test_every_finite_float16_is_widened_exactly():
         ("words.npy", np.array([{}]), "is not a table"),
     ],
 )
-def test_files_that_are_not_what_the_interface_says(tmp_path, file, content, said):
+def test_files_that_are_not_what_the_interface_says(tmp_path, file, content, message):
     folder = write_clicks(tmp_path / "1")
     (folder / "tables" / file).write_bytes(b"")
     if content is not None:
         np.save(folder / "tables" / file, content, allow_pickle=True)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         MappedTables(folder, CLICKS)
 
 
@@ -232,8 +232,8 @@ def cached_share(path):
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         pages = np.zeros(-(-len(mapped) // mmap.PAGESIZE), np.uint8)
         address = np.frombuffer(mapped, np.uint8).ctypes.data
-        size, found = ctypes.c_size_t(len(mapped)), ctypes.c_void_p(pages.ctypes.data)
-        assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), size, found) == 0
+        size, result = ctypes.c_size_t(len(mapped)), ctypes.c_void_p(pages.ctypes.data)
+        assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), size, result) == 0
     return (pages & 1).mean()
 
 
@@ -262,8 +262,8 @@ def test_files_are_read_as_memory_allows(tmp_path, monkeypatch, available, prelo
     tables = MappedTables(tmp_path, interface, preload=preload)
     assert (tables.size_bytes, tables.fits) == (8 * 2**20, share == "all")
     assert advised(tmp_path, "a.npy") == (share == "one")
-    found = tables.lookup({"ids": np.int64([[20_000]])})
-    assert found[0, 0] == 20_000 * 64
+    result = tables.lookup({"ids": np.int64([[20_000]])})
+    assert result[0, 0] == 20_000 * 64
     deadline = time.monotonic() + 30
     while share == "all" and cached_share(file) < 0.99 and time.monotonic() < deadline:
         time.sleep(0.01)  # it is read in the background

@@ -34,14 +34,14 @@ class HpsStandIn:
         """OUTPUT0 from KEYS and NUMKEYS."""
         assert keys.dtype == np.int64 and num_keys.dtype == np.int32
         assert num_keys.ndim == 2, "the second dimension counts the tables"
-        flat, at, found = keys.reshape(-1).tolist(), 0, []
+        flat, at, result = keys.reshape(-1).tolist(), 0, []
         most = self.config["maxnum_catfeature_query_per_table_per_sample"]
         for table in range(num_keys.shape[1]):
             count = int(num_keys[0, table])
             assert count <= most[table] * self.config["max_batch_size"], "fits the buffer"
             default = np.full(self.dims[table], self._default[table], np.float32)
             for key in flat[at : at + count]:
-                found.append(self._rows[table].get(key, default))
+                result.append(self._rows[table].get(key, default))
             at += count
         assert at == len(flat), "each key is of a table"
-        return np.concatenate(found)
+        return np.concatenate(result)

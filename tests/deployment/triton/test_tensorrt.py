@@ -58,8 +58,10 @@ def write(tmp_path: Path, precision: str = "fp32") -> tuple[Path, str]:
     folder = tmp_path / "m_dense"
     (folder / "1").mkdir(parents=True)
     (tmp_path / "dense.onnx").write_bytes(b"onnx")
-    said = write_dense_model(folder, tmp_path / "dense.onnx", INPUTS, {}, 64, precision, config_of)
-    return folder, said
+    message = write_dense_model(
+        folder, tmp_path / "dense.onnx", INPUTS, {}, 64, precision, config_of
+    )
+    return folder, message
 
 
 def test_shapes():
@@ -69,8 +71,8 @@ def test_shapes():
 
 def test_onnx_without_a_gpu(tmp_path, path):
     assert not can_build()
-    folder, said = write(tmp_path, "fp16")
-    assert "run build_plan.sh" in said
+    folder, message = write(tmp_path, "fp16")
+    assert "run build_plan.sh" in message
     assert (folder / "1" / "model.onnx").read_bytes() == b"onnx"
     config = read_config(folder / "config.pbtxt")
     assert (config.platform, config.default_model_filename) == ("onnxruntime_onnx", "model.onnx")
@@ -95,8 +97,8 @@ def test_half_of_what_is_needed(path, there):
     ("precision", "flag"), [("fp32", "--noTF32"), ("fp16", "--fp16"), ("bf16", "--bf16")]
 )
 def test_a_plan_with_a_gpu(tmp_path, gpu, precision, flag):
-    folder, said = write(tmp_path, precision)
-    assert said == f"a TensorRT plan in {precision}"
+    folder, message = write(tmp_path, precision)
+    assert message == f"a TensorRT plan in {precision}"
     sizes = "embeddings:{0}x48,positive_history:{0}x2x100"
     assert (folder / "1" / "model.plan").read_text().split() == [
         *(f"--onnx={tmp_path}/dense.onnx", f"--saveEngine={folder}/1/model.plan"),
@@ -145,7 +147,7 @@ def test_the_script_makes_the_plan_the_model(tmp_path, path, given, flag):
 def test_a_script_that_fails_changes_nothing(tmp_path, path):
     folder, _ = write(tmp_path)
     before = (folder / "config.pbtxt").read_text()
-    for arguments, said in (
+    for arguments, message in (
         ([], "trtexec"),
         (["fp8"], "precision fp8: allowed are fp32|fp16|bf16"),
     ):
@@ -155,6 +157,6 @@ def test_a_script_that_fails_changes_nothing(tmp_path, path):
             text=True,
             check=False,
         )
-        assert done.returncode != 0 and said in done.stderr
+        assert done.returncode != 0 and message in done.stderr
     assert (folder / "config.pbtxt").read_text() == before
     assert os.listdir(folder / "1") == ["model.onnx"]

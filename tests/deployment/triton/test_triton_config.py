@@ -39,25 +39,25 @@ def test_a_model_of_the_python_backend(tmp_path):
         *(Batching(2048, True, 150), CPU),
         parameters={"EXECUTION_ENV_PATH": "/env"},
     )
-    found = parsed(config, tmp_path)
-    assert (found.name, found.backend, found.platform) == ("dlrm_sparse", "python", "")
-    assert found.max_batch_size == 2048
-    assert [(t.name, t.data_type, list(t.dims)) for t in found.input] == [
+    result = parsed(config, tmp_path)
+    assert (result.name, result.backend, result.platform) == ("dlrm_sparse", "python", "")
+    assert result.max_batch_size == 2048
+    assert [(t.name, t.data_type, list(t.dims)) for t in result.input] == [
         ("numerical_features", TYPE_FP32, [13]),
         ("categorical_features", TYPE_INT32, [26]),
     ]
-    assert [(t.name, t.data_type, list(t.dims)) for t in found.output] == [
+    assert [(t.name, t.data_type, list(t.dims)) for t in result.output] == [
         ("scores", TYPE_FP32, [1])
     ]
-    (group,) = found.instance_group
+    (group,) = result.instance_group
     assert (group.kind, group.count, list(group.gpus)) == (ModelInstanceGroup.KIND_CPU, 2, [])
-    assert found.HasField("dynamic_batching")
-    assert found.dynamic_batching.max_queue_delay_microseconds == 150
-    assert list(found.dynamic_batching.preferred_batch_size) == []
-    assert found.parameters["EXECUTION_ENV_PATH"].string_value == "/env"
-    assert found.version_policy.latest.num_versions == 1
-    assert found == config
-    assert list(found.model_warmup) == []
+    assert result.HasField("dynamic_batching")
+    assert result.dynamic_batching.max_queue_delay_microseconds == 150
+    assert list(result.dynamic_batching.preferred_batch_size) == []
+    assert result.parameters["EXECUTION_ENV_PATH"].string_value == "/env"
+    assert result.version_policy.latest.num_versions == 1
+    assert result == config
+    assert list(result.model_warmup) == []
 
 
 def test_warm_up_is_one_row_and_a_full_batch_of_zeros(tmp_path):
@@ -66,11 +66,11 @@ def test_warm_up_is_one_row_and_a_full_batch_of_zeros(tmp_path):
         *(Batching(64, False, 0), Instances("KIND_GPU", 1, (0, 1))),
         warm_up=(1, 64),
     )
-    found = parsed(config, tmp_path)
-    assert not found.HasField("dynamic_batching")
-    assert list(found.instance_group[0].gpus) == [0, 1]
-    assert [sample.batch_size for sample in found.model_warmup] == [1, 64]
-    for sample in found.model_warmup:
+    result = parsed(config, tmp_path)
+    assert not result.HasField("dynamic_batching")
+    assert list(result.instance_group[0].gpus) == [0, 1]
+    assert [sample.batch_size for sample in result.model_warmup] == [1, 64]
+    for sample in result.model_warmup:
         asked = sample.inputs["positive_history"]
         assert (asked.data_type, list(asked.dims), asked.zero_data) == (TYPE_INT64, [2, 100], True)
         assert set(sample.inputs) == {"categorical_features", "positive_history"}
@@ -89,14 +89,14 @@ def test_without_batches_the_first_dimension_is_free(tmp_path):
         warm_up=(1, 64),
         flat={"OUTPUT0": 48},
     )
-    found = parsed(config, tmp_path)
-    assert [list(t.dims) for t in (*found.input, *found.output)] == [[-1, 26], [-1], [-1, 1]]
-    assert not found.HasField("dynamic_batching")
+    result = parsed(config, tmp_path)
+    assert [list(t.dims) for t in (*result.input, *result.output)] == [[-1, 26], [-1], [-1, 1]]
+    assert not result.HasField("dynamic_batching")
     # A sample of batch size 0 Triton leaves out.
-    assert [sample.batch_size for sample in found.model_warmup] == [1, 1]
+    assert [sample.batch_size for sample in result.model_warmup] == [1, 1]
     assert [
         [list(sample.inputs[name].dims) for name in (IDS.name, "OUTPUT0")]
-        for sample in found.model_warmup
+        for sample in result.model_warmup
     ] == [[[1, 26], [48]], [[64, 26], [64 * 48]]]
 
 
@@ -124,12 +124,12 @@ def test_an_ensemble(tmp_path):
             {"scores": "scores"},
         ),
     ]
-    found = parsed(ensemble_config("m", [NUMERICAL, IDS], [SCORES], steps, 256), tmp_path)
-    assert (found.platform, found.max_batch_size) == ("ensemble", 256)
-    assert not found.instance_group and not found.HasField("dynamic_batching")
+    result = parsed(ensemble_config("m", [NUMERICAL, IDS], [SCORES], steps, 256), tmp_path)
+    assert (result.platform, result.max_batch_size) == ("ensemble", 256)
+    assert not result.instance_group and not result.HasField("dynamic_batching")
     assert [
         (step.model_name, step.model_version, dict(step.input_map), dict(step.output_map))
-        for step in found.ensemble_scheduling.step
+        for step in result.ensemble_scheduling.step
     ] == [(model, -1, inputs, outputs) for model, inputs, outputs in steps]
 
 
