@@ -131,10 +131,11 @@ class _TensorChecker:
         if self._unknown_is_zero:
             # Negative ids are never unknown ids of the training: they stay, and are refused.
             ids = np.where(ids < self._end, ids, 0)
+            array = ids.reshape(array.shape)
         in_range = (ids >= self._first) & (ids < self._end)
         if not in_range.all():
             self._refuse(ids, ~in_range)
-        return ids.reshape(array.shape)
+        return array
 
     def _refuse(self, array: np.ndarray, bad: np.ndarray, rule: str = "") -> None:
         """Raises BadRequest for the first bad value, where `bad` [batch, ...] is true."""
