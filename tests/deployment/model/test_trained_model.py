@@ -12,6 +12,7 @@ from deployment.model.trained_model import (
 )
 from runtime import checkpoint
 from runtime.checkpoint import files
+from runtime.checkpoint.folder import BEST
 
 
 def rewritten(path, folder, change):
@@ -55,7 +56,7 @@ def test_rows_of_another_mapping_and_of_series(trained_ncf):
 
 def test_the_best_checkpoint_of_a_folder_that_keeps_it(trained_ncf):
     model = open_checkpoint(str(trained_ncf.checkpoint))
-    assert model.path.resolve() == (trained_ncf.checkpoint / checkpoint.BEST).resolve()
+    assert model.path.resolve() == (trained_ncf.checkpoint / BEST).resolve()
 
 
 def test_a_data_set_that_moved(trained_dlrm, trained_dcnv2, tmp_path):
