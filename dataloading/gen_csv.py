@@ -54,7 +54,9 @@ def generate(flags: argparse.Namespace) -> str:
 
 
 def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
-    """The features that rows are drawn for."""
+    """Returns the features that rows are drawn for."""
+    if spec.is_interactions:
+        raise ValueError(f"{spec.origin}: channel_spec: expected clicks, got users and items")
     if not spec.channels[LABEL_CHANNEL]:
         raise ValueError(
             f"{spec.origin}: channel_spec: channel '{LABEL_CHANNEL}' has no feature, and clicks "

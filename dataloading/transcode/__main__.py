@@ -19,12 +19,12 @@ from dataloading.spec.output_folder import (
     check_apart,
     check_replaceable,
 )
-from dataloading.transcode.arguments import ROLES, parse_bytes, parse_split, parser
+from dataloading.transcode.arguments import ROLES, parse_bytes, parser
 from dataloading.transcode.encoding import KnownData, new_encoding
-from dataloading.transcode.infer import Roles, known_content, new_content
-from dataloading.transcode.raw_spec import CLICKS, INTERACTIONS, RawSpec
+from dataloading.transcode.infer import known_content, new_content
+from dataloading.transcode.raw_spec import RawSpec
 from dataloading.transcode.rows import transcode
-from dataloading.transcode.split import SplitRequest
+from dataloading.transcode.split import SplitRequest, parse_split
 from dataloading.transcode.summary import summary
 from runtime.cli import exit_status
 
@@ -89,24 +89,21 @@ def _raw_data(
                 f"{described[0]} describes a column of a file: expected --input FILE, got {path}; "
                 "the columns of a folder are described by its feature spec"
             )
-        return RawSpec.from_yaml(path / flags.feature_spec_in, (CLICKS, INTERACTIONS)), ""
+        return RawSpec.from_yaml(path / flags.feature_spec_in), ""
     if flags.feature_spec_in != SPEC_FILE:
         raise ValueError(
             f"--feature_spec_in is for a folder, --input {path} is a file: give the folder to read "
             "it with a feature spec"
         )
     if known is None:
-        names = {role: getattr(flags, role) or "" for role in ROLES}
-        for role in ("categorical", "numerical", "drop"):
-            names[role] = tuple(filter(None, names[role].split(",")))
-        roles = Roles(**names, time=flags.split_by_time or "")
-        content, inferred = new_content(path, roles, flags.chunk_size)
+        roles = {role: getattr(flags, role) for role in ROLES}
+        content, inferred = new_content(path, roles, flags.split_by_time, flags.chunk_size)
     elif described:
         raise ValueError(f"{described[0]} and --vocabulary: the columns are those of {known.path}")
     else:
         mapping = TEST if split is None else TRAIN
         content = known_content(path, known.spec, known.derived, mapping)
-    return RawSpec.from_content(content, path.parent, str(path), (CLICKS, INTERACTIONS)), inferred
+    return RawSpec.from_content(content, path.parent, str(path)), inferred
 
 
 def _check_apart(flags: argparse.Namespace, known: KnownData | None) -> None:

@@ -8,6 +8,7 @@ are neither text nor number, are left out.
 
 import csv
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -130,44 +131,34 @@ class ColumnFacts:
         return f"{kind}, {different} different{share}"
 
 
-@dataclass(frozen=True)
-class Roles:
-    """Roles of columns that the user states; an empty name or tuple: none."""
-
-    label: str = ""
-    categorical: tuple[str, ...] = ()
-    numerical: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    user: str = ""
-    item: str = ""
-    time: str = ""
-
-    def check(self, columns: list[str], origin: str) -> None:
-        """Raises ValueError where a column does not exist or has two roles."""
-        roles: dict[str, str] = {}
-        for flag in ("label", "categorical", "numerical", "drop", "user", "item"):
-            names = getattr(self, flag)
-            for name in (names,) if isinstance(names, str) else names:
-                if not name:
-                    continue
-                if name not in columns:
-                    raise ValueError(
-                        f"--{flag} {name}: expected a column of {origin}, which has "
-                        f"{rules.listing(columns)}" + rules.suggestion(name, columns)
-                    )
-                if name in roles:
-                    raise ValueError(f"--{roles[name]} and --{flag} both name '{name}': give one")
-                roles[name] = flag
-        if bool(self.user) != bool(self.item) or (self.user and self.label):
-            raise ValueError(
-                "--user and --item describe interactions, rows of one user and one item without a "
-                "label: give both, and no --label"
-            )
-        if not self.user and not self.label:
-            raise ValueError(
-                f"--label is missing: expected the column of {origin} to predict, one of "
-                f"{rules.listing(columns)} (interactions: --user and --item)"
-            )
+def _roles(
+    flags: Mapping[str, str | None], columns: list[str], origin: str
+) -> dict[str, tuple[str, ...]]:
+    """Returns the columns of each role, which must exist and have one role."""
+    roles, flag_of = {}, {}
+    for flag, text in flags.items():
+        is_list = flag in ("categorical", "numerical", "drop")
+        roles[flag] = tuple(filter(None, text.split(",") if text and is_list else [text]))
+        for name in roles[flag]:
+            if name not in columns:
+                raise ValueError(
+                    f"--{flag} {name}: expected a column of {origin}, which has "
+                    f"{rules.listing(columns)}" + rules.suggestion(name, columns)
+                )
+            if name in flag_of:
+                raise ValueError(f"--{flag_of[name]} and --{flag} both name '{name}': give one")
+            flag_of[name] = flag
+    if len(roles["user"]) != len(roles["item"]) or (roles["user"] and roles["label"]):
+        raise ValueError(
+            "--user and --item describe interactions, rows of one user and one item without a "
+            "label: give both, and no --label"
+        )
+    if not roles["user"] and not roles["label"]:
+        raise ValueError(
+            f"--label is missing: expected the column of {origin} to predict, one of "
+            f"{rules.listing(columns)} (interactions: --user and --item)"
+        )
+    return roles
 
 
 def _columns_of(path: Path) -> tuple[list[str], dict]:
@@ -204,28 +195,36 @@ def _columns_of(path: Path) -> tuple[list[str], dict]:
     return names, chunk
 
 
-def new_content(path: Path, roles: Roles, chunk_size: int) -> tuple[dict, str]:
+def new_content(
+    path: Path, flags: Mapping[str, str | None], time: str | None, chunk_size: int
+) -> tuple[dict, str]:
     """Returns the sections of the simplified feature spec of a new data set, and the spec for
     people.
+
+    Args:
+        path: the file.
+        flags: role -> its flag: label, categorical, numerical, drop, user and item.
+        time: column of --split_by_time.
+        chunk_size: the most rows to read at a time.
 
     Raises:
         ValueError: the file cannot be read, or the roles do not fit its columns.
     """
     names, chunk = _columns_of(path)
-    roles.check(names, str(path))
-    if roles.user:
-        channels = {USER_CHANNEL: [roles.user], ITEM_CHANNEL: [roles.item]}
-        features = {name: {"cardinality": AUTO} for name in (roles.user, roles.item)}
+    roles = _roles(flags, names, str(path))
+    if roles["user"]:
+        channels = {USER_CHANNEL: list(roles["user"]), ITEM_CHANNEL: list(roles["item"])}
+        features = {name: {"cardinality": AUTO} for (name,) in channels.values()}
         reasons = dict.fromkeys(features, "")
     else:
-        read = [name for name in names if name not in (*roles.drop, roles.label)]
+        read = [name for name in names if name not in (*roles["drop"], *roles["label"])]
         facts = _scan(path, read, chunk, chunk_size)
-        channels, features = _inferred(facts, roles)
-        reasons = {roles.label: "label", **dict.fromkeys(roles.drop, "--drop")}
+        channels, features = _inferred(facts, roles, time)
+        reasons = dict.fromkeys(roles["label"], "label") | dict.fromkeys(roles["drop"], "--drop")
         reasons |= {name: str(column) for name, column in facts.items()}
-    if roles.time and roles.time in names:
-        features.setdefault(roles.time, {})
-        reasons.setdefault(roles.time, "divides the rows")
+    if time in names:
+        features.setdefault(time, {})
+        reasons.setdefault(time, "divides the rows")
     content = {
         "feature_spec": features,
         "source_spec": {TRAIN: [{**chunk, "features": list(features)}]},
@@ -237,25 +236,28 @@ def new_content(path: Path, roles: Roles, chunk_size: int) -> tuple[dict, str]:
 def _scan(path: Path, names: list[str], chunk: dict, chunk_size: int) -> dict[str, ColumnFacts]:
     facts = {name: ColumnFacts() for name in names}
     raw = RawChunk(**{**chunk, "features": tuple(names)})
-    with progress_bar("inferring columns", " rows") as advance:
+    with progress_bar("inferring columns", " rows") as bar:
         for block in file_blocks(path, raw, chunk_size, str(path)) if names else ():
             for name, column in facts.items():
                 column.add(block.columns[name])
-            advance(block.num_rows)
+            bar.update(block.num_rows)
     if not all(column.rows for column in facts.values()):
         raise ValueError(f"{path}: has no rows")
     return facts
 
 
-def _inferred(facts: dict[str, ColumnFacts], roles: Roles) -> tuple[dict, dict]:
+def _inferred(
+    facts: dict[str, ColumnFacts], roles: dict[str, tuple[str, ...]], time: str | None
+) -> tuple[dict, dict]:
     """Returns (channels, features)."""
-    channels = {LABEL_CHANNEL: [roles.label], NUMERICAL_CHANNEL: [], CATEGORICAL_CHANNEL: []}
-    features: dict[str, dict] = {roles.label: {}}
+    labels, categorical, numerical = roles["label"], roles["categorical"], roles["numerical"]
+    channels = {LABEL_CHANNEL: list(labels), NUMERICAL_CHANNEL: [], CATEGORICAL_CHANNEL: []}
+    features: dict[str, dict] = {name: {} for name in labels}
     for name, column in facts.items():
-        is_stated = name in roles.categorical or name in roles.numerical
-        if not is_stated and (column.other_type or name == roles.time or not column.different):
+        is_stated = name in categorical or name in numerical
+        if not is_stated and (column.other_type or name == time or not column.different):
             continue
-        if name in roles.categorical or (not is_stated and column.is_categorical(name)):
+        if name in categorical or (not is_stated and column.is_categorical(name)):
             hotness = {"hotness": column.hotness} if column.hotness > 1 else {}
             features[name] = {"cardinality": AUTO, **hotness}
             channels[CATEGORICAL_CHANNEL].append(name)

@@ -64,21 +64,18 @@ class RawSpec:
     origin: str
 
     @classmethod
-    def from_yaml(cls, path, kinds: tuple[tuple[str, ...], ...] = (CLICKS,)) -> "RawSpec":
+    def from_yaml(cls, path: str | Path) -> "RawSpec":
         """Reads and checks a YAML file; see `from_content`."""
         path = Path(path)
-        return cls.from_content(yaml_io.read_mapping(path), path.parent, str(path), kinds)
+        return cls.from_content(yaml_io.read_mapping(path), path.parent, str(path))
 
     @classmethod
-    def from_content(
-        cls, content: dict, folder: Path, origin: str, kinds: tuple[tuple[str, ...], ...]
-    ) -> "RawSpec":
+    def from_content(cls, content: dict, folder: Path, origin: str) -> "RawSpec":
         """Checks the sections of a simplified feature spec.
 
         Args:
             folder: what file names are relative to.
             origin: what messages call it.
-            kinds: which raw data the caller takes, of `CLICKS` and `INTERACTIONS`.
 
         Raises:
             ValueError: a rule is broken; the message names file, section, feature and solution.
@@ -93,7 +90,7 @@ class RawSpec:
                 stated = (item for item in (keys or {}).items() if item != ("cardinality", AUTO))
                 complete[name] = {"dtype": "int64", **dict(stated)}
         features = rules.features_section(complete or raw, origin)
-        channels = _channels(content["channel_spec"], features, kinds, origin)
+        channels = _channels(content["channel_spec"], features, origin)
         sources = _sources(content["source_spec"], features, channels[LABEL_CHANNEL], origin)
         for name in features:
             if "dtype" not in (raw[name] or ()):
@@ -178,24 +175,21 @@ def _hotness(keys: dict) -> int:
     return keys.get("hotness", math.prod(keys.get("dimensions", ())))
 
 
-def _channels(
-    raw, features: dict, kinds: tuple[tuple[str, ...], ...], origin: str
-) -> dict[str, tuple[str, ...]]:
+def _channels(raw, features: dict, origin: str) -> dict[str, tuple[str, ...]]:
     """Returns the section `channel_spec` with all channels of its kind."""
     stated = rules.channels_section(raw, features, origin)
     where = f"{origin}: channel_spec"
-    known = tuple(dict.fromkeys(channel for kind in kinds for channel in kind))
     for channel in stated:
-        if channel not in known:
+        if channel not in _ALLOWED_KINDS:
             raise ValueError(
-                f"{where}: unknown channel '{channel}'; expected one of {', '.join(known)}"
-                + rules.suggestion(channel, known)
+                f"{where}: unknown channel '{channel}'; expected one of {', '.join(_ALLOWED_KINDS)}"
+                + rules.suggestion(channel, _ALLOWED_KINDS)
             )
-    kind = next((kind for kind in kinds if set(stated) <= set(kind)), None)
+    kind = next((kind for kind in (CLICKS, INTERACTIONS) if set(stated) <= set(kind)), None)
     if kind is None:
         raise ValueError(
             f"{where}: channels of two kinds of data: {', '.join(stated)}; expected those of one, "
-            + " or ".join(", ".join(kind) for kind in kinds)
+            f"{', '.join(CLICKS)} or {', '.join(INTERACTIONS)}"
         )
     channels = {channel: stated.get(channel, ()) for channel in kind}
     names = [name for features in channels.values() for name in features]

@@ -122,46 +122,38 @@ class _Transcoding:
     def stage(self, route: Route, chunk_size: int) -> None:
         """Reads the raw rows of a mapping, and stages them by mapping of the data set."""
         names = [name for name in self._spec.features if self._raw.has(route.source, name)]
-        schema = pa.schema([(self._staged[name], self._staged_type(name)) for name in names])
         check = SeriesCheck(self._raw, route.source) if self._spec.is_interactions else None
         with ExitStack() as stack:
             staged = {
-                target: stack.enter_context(closing(StagedRows(self._path(target), schema)))
+                target: stack.enter_context(closing(StagedRows(self._path(target))))
                 for target in route.targets
             }
-            advance = stack.enter_context(progress_bar(f"reading {route.source}", " rows"))
+            bar = stack.enter_context(progress_bar(f"reading {route.source}", " rows"))
             first_row = 0
             for blocks in mapping_blocks(self._raw, route.source, chunk_size):
                 block_of = {name: block for block in blocks for name in block.columns}
                 values = {name: self._values(name, block_of[name]) for name in names}
                 if check:
                     check.add(values, block_of)
-                columns = [self._rows_of(name, values[name]) for name in names]
-                batch = pa.record_batch(columns, schema=schema)
+                columns = {self._staged[name]: self._rows_of(name, values[name]) for name in names}
+                batch = pa.record_batch(columns)
                 for target, mask in route.parts(first_row, block_of):
                     part = batch if mask is None else batch.filter(pa.array(mask))
                     self._add(target, part)
                     staged[target].append(part)
                 first_row += batch.num_rows
-                advance(batch.num_rows)
+                bar.update(batch.num_rows)
         if check:
             check.end()
         for target in route.targets:
             if not self._rows[target]:
                 raise ValueError(
                     f"the split '{target}' has none of the {first_row:,} rows; possible solutions: "
-                    + route.split.why_empty(target)
+                    + route.remedy
                 )
 
     def _path(self, mapping: str) -> Path:
         return self._scratch / f"{mapping}.parquet"
-
-    def _staged_type(self, feature: str) -> pa.DataType:
-        value = pa.float64() if feature in self._numericals else pa.int64()
-        if feature in self._encoding.categorify:
-            value = pa.string()
-        hotness = self._spec.hotness(feature)
-        return value if hotness == 1 else pa.list_(value, hotness)
 
     def _values(self, feature: str, block: Block) -> pa.Array:
         """Returns the values of all rows of a block, checked, `hotness` per row."""
@@ -225,7 +217,7 @@ class _Transcoding:
             layout = stored_layout(self._spec, cardinalities, self._folder)
             sources = layout.source_spec.items()
             files = [(mapping, chunk) for mapping, chunks in sources for chunk in chunks]
-            advance = stack.enter_context(progress_bar("encoding ids", " files", len(files)))
+            bar = stack.enter_context(progress_bar("encoding ids", " files", len(files)))
             for mapping, chunk in files:
                 path = self._folder / chunk.files[0]
                 path.parent.mkdir(exist_ok=True)
@@ -233,7 +225,7 @@ class _Transcoding:
                 with path.open("wb") as stream:
                     for values in self._encoded(mapping, chunk.features, texts):
                         stored_files.put(stream, values.astype(dtype))
-                advance(1)
+                bar.update()
             texts.look_for_unknown()
         return dataclasses.replace(layout, metadata=self._metadata(texts))
 

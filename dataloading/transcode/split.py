@@ -3,9 +3,10 @@
 A row's split depends on its number or its time alone, not on the size of a block or the files.
 """
 
+import argparse
+import functools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,58 +64,20 @@ class SplitRequest(NamedTuple):
     column: str | None = None
 
 
-@dataclass(frozen=True)
-class RandomSplit:
-    """Rows drawn at random, each by a hash of its number and the seed."""
-
-    shares: dict[str, float]
-    seed: int = 0
-
-    def parts(self, first_row: int, block_of: dict[str, Block]) -> np.ndarray:
-        """Returns the number of the split of each of the rows from `first_row` on, counted from 0
-        in the raw mapping; `block_of` has the block of each raw column."""
-        bounds = np.cumsum(list(self.shares.values()))[:-1]
-        num_rows = next(iter(block_of.values())).num_rows
-        return np.searchsorted(bounds, _uniform(first_row, num_rows, self.seed), side="right")
-
-    def why_empty(self, target: str) -> str:
-        """Returns how to get rows into a split that has none."""
-        return f"a larger share for '{target}', more rows, or another --split_seed"
-
-
-def _uniform(first: int, count: int, seed: int) -> np.ndarray:
-    """Returns float64 [count] in [0, 1): SplitMix64 of the numbers from `first` on."""
-    key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    words = np.arange(first, first + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((words ^ (words >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
-
-
-@dataclass(frozen=True)
-class TimeSplit:
-    """Rows in the order of a column, the earliest first; rows of one time stay together.
-
-    Attributes:
-        time_type: of the texts of the column.
-        bounds: the last time of each split but the last one.
-    """
-
-    column: str
-    time_type: pa.DataType
-    bounds: tuple
-
-    def parts(self, first_row: int, block_of: dict[str, Block]) -> np.ndarray:
-        """See `RandomSplit.parts`."""
-        times = _times(block_of[self.column].columns[self.column], self.time_type)
-        return np.searchsorted(np.array(self.bounds), times, side="left")
-
-    def why_empty(self, target: str) -> str:
-        """See `RandomSplit.why_empty`."""
-        return (
-            f"a larger share for '{target}', or a column with more different times than "
-            f"'{self.column}': rows of one time are not divided"
+def parse_split(flags: argparse.Namespace) -> SplitRequest | None:
+    """Returns what --split, --split_seed and --split_by_time request; None without them."""
+    if flags.split is None and flags.split_by_time is None:
+        if flags.split_seed is not None:
+            raise ValueError("--split_seed is for --split: expected both flags")
+        return None
+    if flags.split_seed is not None and flags.split_by_time is not None:
+        raise ValueError(
+            "--split_seed is for random splits, --split_by_time is not: give one of the two"
         )
+    seed = flags.split_seed or 0
+    if seed < 0:
+        raise ValueError(f"--split_seed is {seed}; expected 0 or more")
+    return SplitRequest(parse_shares(flags.split or DEFAULT_SHARES), seed, flags.split_by_time)
 
 
 class Route(NamedTuple):
@@ -122,24 +85,28 @@ class Route(NamedTuple):
 
     Attributes:
         source: the raw mapping.
-        targets: mappings of the data set, in the order of their numbers in the split.
-        split: which row goes where; None: all to the only target.
+        targets: mappings of the data set, in the order of their numbers.
+        numbers: (first row, block of each raw column) -> number of the target of each row; None:
+            all rows have the only target.
+        remedy: how to get rows into a target that has none.
     """
 
     source: str
     targets: tuple[str, ...]
-    split: RandomSplit | TimeSplit | None = None
+    numbers: Callable[[int, dict[str, Block]], np.ndarray] | None = None
+    remedy: str = ""
 
     def parts(
         self, first_row: int, block_of: dict[str, Block]
     ) -> Iterator[tuple[str, np.ndarray | None]]:
-        """Yields (target, mask of its rows; None: all); see `RandomSplit.parts`."""
-        if self.split is None:
+        """Yields (target, mask of its rows; None: all) for the rows from `first_row` on, counted
+        from 0 in the raw mapping."""
+        if self.numbers is None:
             yield self.targets[0], None
             return
-        parts = self.split.parts(first_row, block_of)
+        numbers = self.numbers(first_row, block_of)
         for number, target in enumerate(self.targets):
-            yield target, parts == number
+            yield target, numbers == number
 
 
 def routes_of(
@@ -155,25 +122,57 @@ def routes_of(
     """
     if request is None:
         return [Route(mapping, (mapping,)) for mapping in spec.sources]
-    if request.column is None:
-        split = RandomSplit(request.shares, request.seed)
+    column = request.column
+    if column is None:
+        numbers = functools.partial(random_numbers, request)
+        remedy = "a larger share for it, more rows, or another --split_seed"
     else:
         columns = [name for chunk in spec.sources[TRAIN] for name in chunk.features]
-        if request.column not in columns:
+        if column not in columns:
             raise ValueError(
-                f"--split_by_time {request.column}: expected a column of {spec.origin}, which has "
+                f"--split_by_time {column}: expected a column of {spec.origin}, which has "
                 f"{', '.join(columns)}; another column of the files must be listed in "
                 "feature_spec and in the chunk's features"
             )
         with session:
-            split = _time_split(spec, request, session, chunk_size)
-    return [Route(TRAIN, tuple(request.shares), split)]
+            numbers = functools.partial(
+                _time_numbers, column, *_time_bounds(spec, request, session, chunk_size)
+            )
+        remedy = (
+            f"a larger share for it, or a column with more different times than '{column}': rows "
+            "of one time are not divided"
+        )
+    return [Route(TRAIN, tuple(request.shares), numbers, remedy)]
 
 
-def _time_split(
+def random_numbers(request: SplitRequest, first_row: int, block_of: dict[str, Block]) -> np.ndarray:
+    """Returns the number of the split of each row, drawn by a hash of its number and the seed."""
+    bounds = np.cumsum(list(request.shares.values()))[:-1]
+    num_rows = next(iter(block_of.values())).num_rows
+    return np.searchsorted(bounds, _uniform(first_row, num_rows, request.seed), side="right")
+
+
+def _uniform(first: int, count: int, seed: int) -> np.ndarray:
+    """Returns float64 [count] in [0, 1): SplitMix64 of the numbers from `first` on."""
+    key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    words = np.arange(first, first + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((words ^ (words >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
+def _time_numbers(
+    column: str, time_type: pa.DataType, bounds: list, first_row: int, block_of: dict[str, Block]
+) -> np.ndarray:
+    times = _times(block_of[column].columns[column], time_type)
+    return np.searchsorted(np.array(bounds), times, side="left")
+
+
+def _time_bounds(
     spec: RawSpec, request: SplitRequest, session: DuckDBSession, chunk_size: int
-) -> TimeSplit:
-    """Reads the column once for each type that it may have."""
+) -> tuple[pa.DataType, list]:
+    """Returns the type of the texts of the column, and the last time of each split but the last
+    one. Reads the column once for each type that it may have."""
     file, failures = session.scratch.with_name("times"), []
     for time_type in _TIME_TYPES:
         num_rows, failure = _write_times(spec, request.column, time_type, file, chunk_size)
@@ -187,7 +186,7 @@ def _time_split(
                 f"SELECT time FROM {read_parquet(file)} ORDER BY time LIMIT 1 OFFSET {offset}"
             ).fetchone()
             bounds.append(bound)
-        return TimeSplit(request.column, time_type, tuple(bounds))
+        return time_type, bounds
     raise ValueError(max(failures, key=lambda failure: failure[0])[1])
 
 

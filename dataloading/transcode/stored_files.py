@@ -18,8 +18,9 @@ _GROUP_ROWS = 1 << 16
 class StagedRows:
     """Parquet file of rows in groups of 65,536 or more: the metadata of each stay in memory."""
 
-    def __init__(self, path: Path, schema: pa.Schema):
-        self._writer, self._schema = pq.ParquetWriter(path, schema), schema
+    def __init__(self, path: Path):
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._num_waiting = 0
 
@@ -31,13 +32,17 @@ class StagedRows:
             self._write()
 
     def _write(self) -> None:
-        self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
+        rows = pa.Table.from_batches(self._waiting)
+        self._writer = self._writer or pq.ParquetWriter(self._path, rows.schema)
+        self._writer.write_table(rows)
         self._waiting, self._num_waiting = [], 0
 
     def close(self) -> None:
         """Writes the last rows."""
-        self._write()
-        self._writer.close()
+        if self._waiting:
+            self._write()
+        if self._writer:
+            self._writer.close()
 
 
 def put(stream: BinaryIO, values: np.ndarray) -> None:

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from dataloading import gen_csv
 from dataloading.describe import __main__ as describe
 from dataloading.interactions.candidate_rules import broken_series
 from dataloading.interactions.stored import read_interactions, read_series
 from dataloading.spec.feature_spec import ITEM_CHANNEL, USER_CHANNEL, FeatureSpec
 from dataloading.transcode import __main__ as transcode
-from dataloading.transcode.raw_spec import RawSpec
 
 # Four interactions, and two series of three rows.
 TRAIN_ROWS = "ann,tea\nbob,tea\nann,milk\ncy,tea\n"
@@ -272,10 +272,11 @@ def test_a_label_of_interactions_is_kept(tmp_path):
     assert stored(tmp_path / "out", "train")["label"] == [1, 1, 1, 1]
 
 
-def test_other_tools_take_clicks_alone(tmp_path):
-    """`gen_csv` draws no interactions, and reads the spec without saying that it may."""
-    with pytest.raises(ValueError, match="unknown channel 'user'; expected one of numerical, cat"):
-        RawSpec.from_yaml(raw(tmp_path) / "feature_spec.yaml")
+def test_other_tools_take_clicks_alone(tmp_path, capsys):
+    """`gen_csv` draws no interactions."""
+    spec = raw(tmp_path) / "feature_spec.yaml"
+    assert gen_csv.main([f"--feature_spec_in={spec}", f"--output={tmp_path / 'out'}"]) == 2
+    assert "expected clicks, got users and items" in capsys.readouterr().err
 
 
 def test_broken_series_by_hand():

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from dataloading.table_input.files import Block
-from dataloading.transcode.split import RandomSplit, parse_shares
+from dataloading.transcode.split import SplitRequest, parse_shares, random_numbers
 from tests.dataloading.transcode.test_transcode import changed, raw, refused, run, stored
 
 SHARES = "0.6,0.3,0.1"
@@ -61,10 +61,10 @@ def test_rows_by_share_whatever_the_files_and_blocks(tmp_path):
 def test_shares_by_hand():
     assert parse_shares("0.8,0.1,0.1") == {"train": 0.8, "validation": 0.1, "test": 0.1}
     assert parse_shares("0.9,0,0.1") == {"train": 0.9, "test": 0.1}
-    split = RandomSplit({"train": 0.5, "test": 0.5}, seed=3)
-    parts = split.parts(0, {"row": Block({"row": pa.nulls(100_000)}, "", 1)})
+    request = SplitRequest({"train": 0.5, "test": 0.5}, seed=3)
+    parts = random_numbers(request, 0, {"row": Block({"row": pa.nulls(100_000)}, "", 1)})
     assert abs(parts.mean() - 0.5) < 0.01
-    again = split.parts(500, {"row": Block({"row": pa.nulls(100)}, "", 501)})
+    again = random_numbers(request, 500, {"row": Block({"row": pa.nulls(100)}, "", 501)})
     np.testing.assert_array_equal(again, parts[500:600])
     neighbours = np.corrcoef(parts[:-1], parts[1:])[0, 1]
     assert abs(neighbours) < 0.02
