@@ -19,6 +19,7 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
 from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter, exactly
+from dataloading.interactions.stored import stores_labels
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged
 from dataloading.pipeline.sample_dataset import SampleDataset
@@ -32,13 +33,13 @@ from dataloading.spec.feature_spec import (
 from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
 from dataloading.synthetic.dataset import SyntheticDataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
+from dataloading.transcode.encoding import METADATA
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_folder, write_errors_name
 
 _DEFAULT_PREBATCH = 65_536
-# Where dataloading.transcode has its own metadata, and its keys with facts per mapping.
-_TRANSCODE = "transcode"
-_TRANSCODE_BY_MAPPING = ("rows", "click_rate", "unknown_share")
+# Keys of the metadata of dataloading.transcode with facts per mapping.
+_BY_MAPPING = ("rows", "click_rate", "unknown_share")
 
 
 def transcribe(options: argparse.Namespace) -> str:
@@ -59,7 +60,13 @@ def transcribe(options: argparse.Namespace) -> str:
     sources = {}
     with atomic_folder(target) as folder:
         for mapping, (loader, num_samples) in loaders.items():
-            writer = _writer(options, folder, mapping, layout, loader, num_samples)
+            if options.dst_dataset_type == "tf_raw":
+                writer = _RawBinaryWriter(folder, mapping, layout, loader.columns)
+            else:
+                prebatch = options.dst_prebatch_size or _DEFAULT_PREBATCH
+                per_file = options.dst_batches_per_file or -(-num_samples // prebatch)
+                sizes = {"prebatch": prebatch, "batches_per_file": per_file}
+                writer = SplitTFRecordsWriter(folder, mapping, layout, loader.columns, **sizes)
             for start in range(0, num_samples, options.src_batch_size):
                 writer.add(
                     loader.stored_samples(start, min(start + options.src_batch_size, num_samples))
@@ -108,39 +115,29 @@ def _check(options: argparse.Namespace) -> None:
 
 def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[SampleDataset, int]]:
     """Returns the loader of each mapping and the number of rows to copy."""
+    kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
+    is_synthetic, size = options.src_dataset_type == "synthetic", options.src_batch_size
     loaders = {}
-    synthetic = options.src_dataset_type == "synthetic"
-    for mapping in SPLITS if synthetic else spec.source_spec:
+    for mapping in SPLITS if is_synthetic else spec.source_spec:
         if options.train_only and mapping != TRAIN:
             continue
         batches = options.max_batches_train if mapping == TRAIN else options.max_batches_test
-        if synthetic:
-            loader = SyntheticDataset(
-                spec,
-                mapping,
-                options.src_batch_size,
-                num_batches=batches,
-                seed=options.src_seed or 0,
-            )
+        if is_synthetic:
+            seed = options.src_seed or 0
+            loader = SyntheticDataset(spec, mapping, size, num_batches=batches, seed=seed)
         else:
-            kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
-            loader = kinds[options.src_dataset_type](
-                spec, mapping, options.src_batch_size, with_labels=_has_labels(spec, mapping)
-            )
-        wanted = loader.num_samples if batches == -1 else batches * options.src_batch_size
-        loaders[mapping] = (loader, min(wanted, loader.num_samples))
+            kind, with_labels = kinds[options.src_dataset_type], stores_labels(spec, mapping)
+            loader = kind(spec, mapping, size, with_labels=with_labels)
+        num_samples = (
+            loader.num_samples if batches == -1 else min(batches * size, loader.num_samples)
+        )
+        loaders[mapping] = loader, num_samples
     if not loaders:
         raise ValueError(
             f"{spec.origin}: source_spec: there is no mapping to transcribe; there are "
             f"{', '.join(spec.source_spec) or 'none'}"
         )
     return loaders
-
-
-def _has_labels(spec: FeatureSpec, mapping: str) -> bool:
-    labels = spec.channel_spec.get(LABEL_CHANNEL, ())
-    stored = {feature for chunk in spec.source_spec[mapping] for feature in chunk.features}
-    return bool(labels) and set(labels) <= stored
 
 
 def _metadata(spec: FeatureSpec, loaders: dict, options: argparse.Namespace) -> dict:
@@ -153,13 +150,11 @@ def _metadata(spec: FeatureSpec, loaders: dict, options: argparse.Namespace) -> 
     }
     gone = {*spec.source_spec, *SPLITS} - whole
     metadata = {name: value for name, value in spec.metadata.items() if name not in gone}
-    if isinstance(own := metadata.get(_TRANSCODE), dict):
-        metadata[_TRANSCODE] = {
-            key: {name: fact for name, fact in value.items() if name not in gone}
-            if key in _TRANSCODE_BY_MAPPING and isinstance(value, dict)
-            else value
-            for key, value in own.items()
-        }
+    own = metadata.get(METADATA)
+    for key in _BY_MAPPING if isinstance(own, dict) else ():
+        if isinstance(own.get(key), dict):
+            facts = {name: fact for name, fact in own[key].items() if name not in gone}
+            own = metadata[METADATA] = own | {key: facts}
     return metadata
 
 
@@ -182,32 +177,11 @@ def _usual_layout(
     return FeatureSpec(features, {}, channels, metadata, origin=spec.origin)
 
 
-def _writer(
-    options: argparse.Namespace,
-    folder: Path,
-    mapping: str,
-    layout: FeatureSpec,
-    loader: SampleDataset,
-    num_samples: int,
-):
-    if options.dst_dataset_type == "tf_raw":
-        return _RawBinaryWriter(folder, mapping, layout, loader.columns)
-    prebatch = options.dst_prebatch_size or _DEFAULT_PREBATCH
-    return SplitTFRecordsWriter(
-        folder,
-        mapping,
-        layout,
-        loader.columns,
-        prebatch=prebatch,
-        batches_per_file=options.dst_batches_per_file or -(-num_samples // prebatch),
-    )
-
-
 class _RawBinaryWriter:
     """The split binaries of one mapping in the usual layout, each feature in the spec's dtype."""
 
     def __init__(self, directory: Path, mapping: str, spec: FeatureSpec, columns: Sequence[Column]):
-        self._spec, self._columns, self._num_samples = spec, columns, 0
+        self._spec, self._columns, self._num_rows = spec, columns, 0
         channels = {name: list(features) for name, features in spec.channel_spec.items()}
         layout = stored_spec(dict(spec.feature_spec), channels, [mapping]).to_dict()
         self._chunks = layout["source_spec"][mapping]
@@ -220,12 +194,7 @@ class _RawBinaryWriter:
             path.touch()
 
     def add(self, arrays: list[np.ndarray | Ragged]) -> None:
-        """Appends rows, one array per entry of the columns.
-
-        Raises:
-            ValueError: ragged rows of different lengths, or a value that its dtype does not hold.
-            OSError: a file could not be written.
-        """
+        """Appends rows, one array per column."""
         rows, numericals = {}, []
         for column, array in zip(self._columns, arrays, strict=True):
             if column.role is Role.NUMERICAL:
@@ -242,7 +211,7 @@ class _RawBinaryWriter:
             values = [exactly(rows[name], self._spec.dtype(name), [name]) for name in names]
             with write_errors_name(path), path.open("ab") as stream:
                 stream.write(np.concatenate(values, axis=1).tobytes())
-        self._num_samples += len(values[0])
+        self._num_rows += len(values[0])
 
     def _dense(self, name: str, array: np.ndarray | Ragged) -> np.ndarray:
         if not isinstance(array, Ragged):
@@ -250,7 +219,7 @@ class _RawBinaryWriter:
         lengths, hotness = np.diff(array.row_splits), self._spec.hotness(name)
         for row in np.flatnonzero(lengths != hotness)[:1]:
             raise ValueError(
-                f"feature '{name}': row {self._num_samples + row} has {lengths[row]} ids, others "
+                f"feature '{name}': row {self._num_rows + row} has {lengths[row]} ids and others "
                 f"have {hotness}; split binaries need equally many in every row: keep the data set "
                 "as split_tfrecords, or pad the rows to one length when preparing the data"
             )

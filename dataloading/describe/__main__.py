@@ -65,7 +65,11 @@ def describe_mapping(
         sizes, problems = _file_sizes(spec, mapping, chunk)
         faults += problems
         size_bytes += sum(sizes.values())
-        bodies += _size_lines(chunk, sizes)
+        if len(sizes) > _FILES_SHOWN:
+            total = f"{sum(sizes.values()):,} bytes"
+            bodies.append(f"  {len(sizes)} files {chunk.files[0]}, ...: {total}")
+        else:
+            bodies += [f"  {file}: {size:,} bytes" for file, size in sizes.items()]
         if problems:
             continue
         if chunk.type not in _LOOKED_AT:
@@ -105,7 +109,7 @@ def describe_mapping(
 
 
 def _conclusion(types: set[str]) -> str:
-    """The last line on a data set without faults, whose chunks are of these types."""
+    """Returns the last line on a data set without faults."""
     if types <= set(_LOOKED_AT):
         return "whole: every file is there, has all its rows, and no value is out of range"
     parts = ["every file is there"]
@@ -132,19 +136,9 @@ def _file_sizes(spec: FeatureSpec, mapping: str, chunk: Chunk) -> tuple[dict[str
     return sizes, faults
 
 
-def _size_lines(chunk: Chunk, sizes: dict[str, int]) -> list[str]:
-    if len(sizes) > _FILES_SHOWN:
-        return [f"  {len(sizes)} files {chunk.files[0]}, ...: {sum(sizes.values()):,} bytes"]
-    return [f"  {file}: {size:,} bytes" for file, size in sizes.items()]
-
-
 def _as_stored(spec: FeatureSpec) -> FeatureSpec:
-    """The spec, or that of the split TFRecords next to it if none of its files exist, as in
-    data sets of the original.
-
-    Raises:
-        ValueError: there is nothing to read.
-    """
+    """Returns the spec, or that of the split TFRecords next to it if none of its files exist, as in
+    data sets of the original."""
     chunks = [chunk for chunks in spec.source_spec.values() for chunk in chunks]
     if any((spec.base_directory / file).is_file() for c in chunks for file in c.files):
         return spec

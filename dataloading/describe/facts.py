@@ -61,7 +61,7 @@ class IdFacts:
 
     @property
     def faults(self) -> list[str]:
-        """What a loader refuses."""
+        """Faults that a loader refuses."""
         if not self.num_outside:
             return []
         return [
@@ -90,8 +90,7 @@ class NumberFacts:
 
     @property
     def faults(self) -> list[str]:
-        """What a loader refuses: labels other than 0 and 1, numerical values that are not float32
-        numbers."""
+        """Faults that a loader refuses: wrong labels, numerical values that float32 cannot hold."""
         faults = []
         if self.num_not_binary:
             faults.append(f"{self.num_not_binary} labels other than 0 and 1")
@@ -125,15 +124,12 @@ class NumberFacts:
 def chunk_facts(
     spec: FeatureSpec, chunk: Chunk, session: DuckDBSession, records: RecordChunk | None = None
 ) -> list[IdFacts | NumberFacts]:
-    """Reads a chunk, whose files must hold whole rows; returns the facts of its features.
-
-    A feature with a cardinality holds ids, any other numbers.
+    """Reads a chunk, whose files must hold whole rows; returns the facts of its features, ids or,
+    without a cardinality, numbers.
 
     Args:
-        spec: the data set.
-        chunk: of type split_binary or tfrecord.
         session: counts the ids.
-        records: the tfrecord chunk, open.
+        records: a tfrecord chunk, open; None for split binaries.
 
     Raises:
         ValueError: a damaged record.
@@ -218,11 +214,8 @@ def has_interactions(spec: FeatureSpec) -> bool:
 def interactions_of(
     spec: FeatureSpec, mapping: str, rows: dict[int, int], faults: list[str]
 ) -> str:
-    """Returns the kind of the rows of a mapping, for people; appends to `faults`.
-
-    Args:
-        rows: chunk -> its rows, of the chunks of the mapping that can be read.
-    """
+    """Returns the kind of the rows of a mapping, for people; appends to `faults`. `rows` are those
+    of the chunks that can be read."""
     chunks = spec.source_spec[mapping]
     of_other_types = any(chunk.type != "split_binary" for chunk in chunks)
     if of_other_types or len(rows) < len(chunks) or len(set(rows.values())) > 1:

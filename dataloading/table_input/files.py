@@ -26,8 +26,6 @@ _UNREADABLE = (pa.ArrowException, OSError, csv.Error)
 _WRONG_ROW = re.compile(
     r"CSV parse error: Row #([0-9]+): Expected ([0-9]+) columns, got ([0-9]+): (.*)", re.DOTALL
 )
-# Its message for a list of fixed size that is missing, counted from 1 in what is being read.
-_WRONG_LIST = re.compile(r"all lists to be of size=([0-9]+) but index ([0-9]+) had size=([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -263,19 +261,4 @@ def _check_columns(names: list[str], chunk: RawChunk, where: str) -> None:
 def _parquet_batches(path: Path, chunk: RawChunk, chunk_size: int, where: str):
     with pq.ParquetFile(path) as file:
         _check_columns(file.schema_arrow.names, chunk, where)
-        first_row = 1
-        batches = file.iter_batches(chunk_size, columns=list(chunk.features), use_threads=False)
-        try:
-            for batch in batches:
-                yield batch
-                first_row += batch.num_rows
-        except pa.ArrowInvalid as error:
-            match = _WRONG_LIST.search(str(error))
-            if not match:
-                raise
-            expected, number, actual = map(int, match.groups())
-            raise ValueError(
-                f"{where}: found {actual} values in row {first_row + number - 1} (rows are counted "
-                f"from 1) of a column of lists of {expected} ({rules.listing(chunk.features)} "
-                "are read); no list may be missing"
-            ) from None
+        yield from file.iter_batches(chunk_size, columns=list(chunk.features), use_threads=False)

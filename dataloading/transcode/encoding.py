@@ -35,7 +35,6 @@ class Encoding:
     hash_buckets: feature -> cardinality N; the id is the value's XXH64 modulo N.
     vocabularies: features of `categorify` -> the text file that has their values already.
     trained_unknown: of these -> the share of `UNKNOWN` in the rows that the vocabulary is from.
-    numericals: fill values and standardization.
     """
 
     categorify: tuple[str, ...] = ()

@@ -118,7 +118,7 @@ def routes_of(
     """Returns where the rows of each raw mapping go; `session` is entered to sort times.
 
     Raises:
-        ValueError: there is no such column, or a value is missing or not a time.
+        ValueError: the column does not exist, or a value is missing or not a time.
     """
     if request is None:
         return [Route(mapping, (mapping,)) for mapping in spec.sources]

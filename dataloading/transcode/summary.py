@@ -18,24 +18,14 @@ _MOST_WARNINGS = 5
 def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
     """Returns the report on a data set."""
     own = written.metadata[METADATA]
-    lines = []
-    for mapping, rows in own["rows"].items():
-        lines.append(f"{mapping}: {rows:,} rows, {_what_rows_are(written, mapping)}")
+    lines = [f"{name}: {n:,} rows, {_rows(written, name)}" for name, n in own["rows"].items()]
     for name in spec.ids:
-        cardinality = written.cardinality(name)
-        how = _unknown(own, name) if name in own["vocabulary"] else ""
-        how = "hashed" if name in own["hash_buckets"] else how
-        lines.append(f"{name}: cardinality {cardinality:,}" + (f", {how}" if how else ""))
-        few = cardinality > _SPARSE_FACTOR * max(own["rows"].values())
-        if not how and cardinality > _SPARSE_CARDINALITY and few:
-            lines.append(
-                f"note: '{name}' has few rows for its largest id, {cardinality - 1:,}; its table "
-                "has a row for each id up to that: --categorify makes it small"
-            )
-        if cardinality == 1 and name in own["vocabulary"]:
-            lines.append(f"note: '{name}' has no value that is frequent enough: leave it out")
+        lines += _id_lines(own, name, written.cardinality(name))
     for name, value in own.get("fill_missing", {}).items():
-        lines.append(_filled(own, name, value))
+        indicator = own["missing_indicators"].get(name)
+        marked = f", marked in {indicator}" if indicator else ""
+        shares = _shares(own["missing_share"], name)
+        lines.append(f"{name}: missing values are {value:g}: {shares}{marked}")
     for name, scale in own.get("standardize", {}).items():
         mean, deviation = scale["mean"], scale["standard_deviation"]
         lines.append(f"{name}: standardized, mean {mean:g}, standard deviation {deviation:g}")
@@ -60,15 +50,7 @@ def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
     return "\n".join([*lines, f"written: {output}"])
 
 
-def _filled(own: dict, feature: str, value: float) -> str:
-    """Returns the line on the missing values of a numerical feature."""
-    shares = (f"{share[feature]:.2%} of {name}" for name, share in own["missing_share"].items())
-    indicator = own["missing_indicators"].get(feature)
-    marked = f", marked in {indicator}" if indicator else ""
-    return f"{feature}: missing values are {value:g}: {', '.join(shares)}{marked}"
-
-
-def _what_rows_are(written: FeatureSpec, mapping: str) -> str:
+def _rows(written: FeatureSpec, mapping: str) -> str:
     """Returns the kind of the rows of a mapping."""
     own = written.metadata[METADATA]
     if "click_rate" in own:
@@ -80,11 +62,26 @@ def _what_rows_are(written: FeatureSpec, mapping: str) -> str:
     return f"{own['rows'][mapping] // length:,} series of {length:,}"
 
 
-def _unknown(own: dict, feature: str) -> str:
-    """Returns the shares of the mappings that have id 0."""
-    shares = (f"{shares[feature]:.2%} of {name}" for name, shares in own["unknown_share"].items())
-    threshold = own.get("frequency_threshold", {}).get(feature)
-    least = (
-        "" if threshold is None or threshold < 2 else f" of values seen {threshold} times or more"
+def _id_lines(own: dict, name: str, cardinality: int) -> list[str]:
+    line = f"{name}: cardinality {cardinality:,}"
+    if name in own["hash_buckets"]:
+        return [f"{line}, hashed"]
+    if name in own["vocabulary"]:
+        threshold = own.get("frequency_threshold", {}).get(name) or 0
+        seen = f" of values seen {threshold} times or more" if threshold > 1 else ""
+        shares = _shares(own["unknown_share"], name)
+        line += f", vocabulary{seen}; id 0 (missing, rare or unknown): {shares}"
+        note = f"note: '{name}' has no value that is frequent enough: leave it out"
+        return [line] if cardinality > 1 else [line, note]
+    few = cardinality > _SPARSE_FACTOR * max(own["rows"].values())
+    if cardinality <= _SPARSE_CARDINALITY or not few:
+        return [line]
+    note = (
+        f"note: '{name}' has few rows for its largest id, {cardinality - 1:,}; its table has a row "
+        "for each id up to that: --categorify makes it small"
     )
-    return f"vocabulary{least}; id 0 (missing, rare or unknown): " + ", ".join(shares)
+    return [line, note]
+
+
+def _shares(shares: dict[str, dict[str, float]], name: str) -> str:
+    return ", ".join(f"{share[name]:.2%} of {mapping}" for mapping, share in shares.items())

@@ -172,7 +172,7 @@ class NumericalFeature:
     Attributes:
         fill_value: replaces missing values; None: they are errors.
         scale: of a standardized feature, None for another one.
-        indicator: name of the feature that marks missing values; empty: there is none.
+        indicator: name of the feature that marks missing values; may be empty.
 
     Raises:
         ValueError: there is no value in training to take a mean of, a value does not fit into the
@@ -279,7 +279,7 @@ class NumericalFeature:
 
     @property
     def is_large(self) -> bool:
-        """Whether the training values are so large that they should be standardized."""
+        """True for training values so large that they should be standardized."""
         if self.scale is not None or not self._statistics.count:
             return False
         scale = self._statistics.scale
