@@ -94,9 +94,8 @@ def _opened(path: Path, chunk: RawChunk, schema: pa.Schema) -> Iterator[Callable
         with pq.ParquetWriter(path, schema) as writer:
             yield writer.write_table
         return
-    options = pa_csv.WriteOptions(
-        include_header=False, delimiter=chunk.delimiter, quoting_style="none"
-    )
+    style = {"delimiter": chunk.delimiter, "quoting_style": "none"}
+    options = pa_csv.WriteOptions(include_header=False, **style)
     with pa.output_stream(str(path), compression="detect") as stream:  # by the name, as it is read
         if chunk.header:
             stream.write(_header(chunk))

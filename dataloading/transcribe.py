@@ -181,7 +181,7 @@ class _RawBinaryWriter:
     """The split binaries of one mapping in the usual layout, each feature in the spec's dtype."""
 
     def __init__(self, directory: Path, mapping: str, spec: FeatureSpec, columns: Sequence[Column]):
-        self._spec, self._columns, self._num_rows = spec, columns, 0
+        self._spec, self._columns, self._num_samples = spec, columns, 0
         channels = {name: list(features) for name, features in spec.channel_spec.items()}
         layout = stored_spec(dict(spec.feature_spec), channels, [mapping]).to_dict()
         self._chunks = layout["source_spec"][mapping]
@@ -211,7 +211,7 @@ class _RawBinaryWriter:
             values = [exactly(rows[name], self._spec.dtype(name), [name]) for name in names]
             with write_errors_name(path), path.open("ab") as stream:
                 stream.write(np.concatenate(values, axis=1).tobytes())
-        self._num_rows += len(values[0])
+        self._num_samples += len(values[0])
 
     def _dense(self, name: str, array: np.ndarray | Ragged) -> np.ndarray:
         if not isinstance(array, Ragged):
@@ -219,7 +219,7 @@ class _RawBinaryWriter:
         lengths, hotness = np.diff(array.row_splits), self._spec.hotness(name)
         for row in np.flatnonzero(lengths != hotness)[:1]:
             raise ValueError(
-                f"feature '{name}': row {self._num_rows + row} has {lengths[row]} ids and others "
+                f"feature '{name}': row {self._num_samples + row} has {lengths[row]} ids, others "
                 f"have {hotness}; split binaries need equally many in every row: keep the data set "
                 "as split_tfrecords, or pad the rows to one length when preparing the data"
             )

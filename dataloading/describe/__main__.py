@@ -18,6 +18,7 @@ from dataloading.describe.facts import (
     interactions_of,
     rare_items_note,
 )
+from dataloading.formats.raw_binary import BinaryChunk
 from dataloading.formats.split_tfrecords.chunk import RecordChunk
 from dataloading.formats.split_tfrecords.dataset import length_faults
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
@@ -78,15 +79,15 @@ def describe_mapping(
             )
             continue
         try:
-            records = None
             if chunk.type == CHUNK_TYPE:
-                records = opened[index] = RecordChunk(spec, mapping, chunk)
-                rows[index] = records.num_samples
+                stored = opened[index] = RecordChunk(spec, mapping, chunk)
+                rows[index] = stored.num_samples
             else:
+                stored = BinaryChunk(spec, chunk)
                 rows[index] = sum(sizes.values()) // spec.sample_bytes(chunk)
-            for facts in chunk_facts(spec, chunk, session, records):
+            for facts in chunk_facts(spec, chunk, stored, rows[index], session):
                 faults += [f"mapping '{mapping}': {fault}" for fault in facts.faults]
-                bodies.append("    " + _feature_line(spec, facts, records))
+                bodies.append("    " + _feature_line(spec, facts, stored))
                 bodies += rare_items_note(spec, mapping, facts)
                 if facts.feature in spec.channel_spec.get(LABEL_CHANNEL, ()) and rows[index]:
                     kind = f", click rate {facts.mean:.4f}"
@@ -151,14 +152,14 @@ def _as_stored(spec: FeatureSpec) -> FeatureSpec:
 
 
 def _feature_line(
-    spec: FeatureSpec, facts: IdFacts | NumberFacts, records: RecordChunk | None
+    spec: FeatureSpec, facts: IdFacts | NumberFacts, stored: BinaryChunk | RecordChunk
 ) -> str:
     name = facts.feature
     channel = next((c for c, names in spec.channel_spec.items() if name in names), "no channel")
     hotness = spec.hotness(name)
     width = f" x {hotness}" if hotness > 1 else ""
-    if records is not None and records.ragged:
-        ids_per_row = records.num_values / max(1, records.num_samples)
+    if stored.ragged:
+        ids_per_row = stored.num_values / max(1, stored.num_samples)
         width = f" x 0 to {hotness}, {ids_per_row:.3g} on the average"
     kind = f"{name} ({channel}, {spec.dtype(name)}{width})"
     if isinstance(facts, NumberFacts):

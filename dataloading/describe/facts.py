@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from dataloading.formats.split_tfrecords.chunk import RecordChunk
+from dataloading.formats.raw_binary import BinaryChunk
 from dataloading.interactions.candidate_rules import broken_series, series_key
 from dataloading.interactions.stored import length_of_series, stores_labels
-from dataloading.pipeline.chunk_reader import spans_of, stored_dtype
+from dataloading.pipeline.chunk_reader import OpenChunk, spans_of
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import (
     ITEM_CHANNEL,
@@ -122,14 +122,13 @@ class NumberFacts:
 
 
 def chunk_facts(
-    spec: FeatureSpec, chunk: Chunk, session: DuckDBSession, records: RecordChunk | None = None
+    spec: FeatureSpec, chunk: Chunk, stored: OpenChunk, num_rows: int, session: DuckDBSession
 ) -> list[IdFacts | NumberFacts]:
-    """Reads a chunk, whose files must hold whole rows; returns the facts of its features, ids or,
-    without a cardinality, numbers.
+    """Returns the facts of the features of a chunk, ids or, without a cardinality, numbers.
 
     Args:
+        stored: the open files of the chunk, which hold whole rows.
         session: counts the ids.
-        records: a tfrecord chunk, open; None for split binaries.
 
     Raises:
         ValueError: a damaged record.
@@ -146,7 +145,7 @@ def chunk_facts(
 
     def ids_in_range() -> Iterator[pa.RecordBatch]:
         try:
-            for columns in _column_blocks(spec, chunk, records):
+            for columns in _column_blocks(spec, chunk, stored, num_rows):
                 for number, column in enumerate(facts):
                     ids = column.add(columns[column.feature])
                     if ids is not None:
@@ -175,35 +174,18 @@ def chunk_facts(
 
 
 def _column_blocks(
-    spec: FeatureSpec, chunk: Chunk, records: RecordChunk | None = None
+    spec: FeatureSpec, chunk: Chunk, stored: OpenChunk, num_rows: int
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields the rows of a chunk: feature -> [rows, hotness]; [ids, 1] of one whose rows differ in
     length."""
     spans = spans_of(spec, [chunk])
-    for rows in _stored(spec, chunk) if records is None else _recorded(spec, chunk, records):
+    block_rows = max(1, _BLOCK_BYTES // spec.sample_bytes(chunk))
+    for start in range(0, num_rows, block_rows):
+        rows = stored.read(slice(start, min(start + block_rows, num_rows)))
         if isinstance(rows, Ragged):
             yield {chunk.features[0]: rows.values[:, None]}
         else:
             yield {name: rows[:, span.begin : span.end] for name, span in spans.items()}
-
-
-def _stored(spec: FeatureSpec, chunk: Chunk) -> Iterator[np.ndarray]:
-    dtype = stored_dtype(spec, chunk.features[0])
-    row_bytes = spec.sample_bytes(chunk)
-    width = row_bytes // dtype.itemsize
-    block_size = max(1, _BLOCK_BYTES // row_bytes) * width
-    for file in chunk.files:
-        with open(spec.base_directory / file, "rb") as stream:
-            while len(values := np.fromfile(stream, dtype, block_size)):
-                yield values.reshape(-1, width)
-
-
-def _recorded(
-    spec: FeatureSpec, chunk: Chunk, records: RecordChunk
-) -> Iterator[np.ndarray | Ragged]:
-    block_rows = max(1, _BLOCK_BYTES // spec.sample_bytes(chunk))
-    for start in range(0, records.num_samples, block_rows):
-        yield records.read(slice(start, min(start + block_rows, records.num_samples)))
 
 
 def has_interactions(spec: FeatureSpec) -> bool:
@@ -227,11 +209,11 @@ def interactions_of(
             faults.append(str(error))
         return ""
     if length is not None:
-        faults += _series_faults(spec, mapping, length)
+        faults += _series_faults(spec, mapping, length, rows[0])
         return f", {rows[0] // length:,} series of {length:,}"
     if stores_labels(spec, mapping):
         (label,) = spec.channel(LABEL_CHANNEL)
-        num_negatives = np.count_nonzero(_column(spec, mapping, label) == 0)
+        num_negatives = np.count_nonzero(_column(spec, mapping, label, rows[0]) == 0)
         if num_negatives:
             faults.append(
                 f"mapping '{mapping}': feature '{label}': {num_negatives:,} labels of 0; the rows "
@@ -241,14 +223,14 @@ def interactions_of(
     return ", each an interaction"
 
 
-def _series_faults(spec: FeatureSpec, mapping: str, length: int) -> list[str]:
+def _series_faults(spec: FeatureSpec, mapping: str, length: int, num_rows: int) -> list[str]:
     (user,), (label,) = spec.channel(USER_CHANNEL), spec.channel(LABEL_CHANNEL)
-    users, labels = _column(spec, mapping, user), _column(spec, mapping, label)
-    end = len(users) // length * length
+    users, labels = (_column(spec, mapping, name, num_rows) for name in (user, label))
+    end = num_rows // length * length
     faults = []
-    if end < len(users):
+    if end < num_rows:
         faults.append(
-            f"mapping '{mapping}': {len(users):,} rows, not whole series of {length:,} "
+            f"mapping '{mapping}': {num_rows:,} rows, not whole series of {length:,} "
             f"('{series_key(mapping)}' in the metadata)"
         )
     masks = broken_series(users[:end].reshape(-1, length), labels[:end].reshape(-1, length))
@@ -264,10 +246,11 @@ def _series_faults(spec: FeatureSpec, mapping: str, length: int) -> list[str]:
     return faults
 
 
-def _column(spec: FeatureSpec, mapping: str, feature: str) -> np.ndarray:
+def _column(spec: FeatureSpec, mapping: str, feature: str, num_rows: int) -> np.ndarray:
     """Returns the values of a feature of one value per row; training holds them in memory, too."""
     (chunk,) = (chunk for chunk in spec.source_spec[mapping] if feature in chunk.features)
-    return np.concatenate([columns[feature][:, 0] for columns in _column_blocks(spec, chunk)])
+    position = spans_of(spec, [chunk])[feature].begin
+    return BinaryChunk(spec, chunk).read(slice(0, num_rows))[:, position]
 
 
 def rare_items_note(spec: FeatureSpec, mapping: str, facts: IdFacts | NumberFacts) -> list[str]:

@@ -30,7 +30,17 @@ class SeriesCheck:
         (self._user,) = spec.channels[USER_CHANNEL]
         labels = [name for name in spec.channels[LABEL_CHANNEL] if spec.has(mapping, name)]
         self._label = labels[0] if labels else None
-        self._length = series_length(mapping, spec.metadata, bool(labels), spec.origin)
+        length = series_length(mapping, spec.metadata, bool(labels), spec.origin)
+        self._length = length or 1
+        if length is None:
+            self._fault = "found 0 in"
+            self._label_rule = (
+                f"; the rows of '{TRAIN}' are interactions, all 1 (or without a label), because "
+                "negatives are drawn while training: leave the others out"
+            )
+        else:
+            self._fault = f"the series of {length} rows that ends in"
+            self._label_rule = f" has not exactly one label of 1. Correct it, or {self._key}"
         # Of series that have not ended.
         self._users = self._labels = pa.array([])
 
@@ -38,11 +48,7 @@ class SeriesCheck:
         """Takes in the next rows: by feature their values, and the block that they are from."""
         if self._label is None:
             return
-        labels = values[self._label]
-        if self._length is None:
-            self._check_all_positive(labels.to_numpy(), block_of[self._label])
-            return
-        num_before, users = len(self._labels), values[self._user]
+        num_before, users, labels = len(self._labels), values[self._user], values[self._label]
         if num_before:
             users = pa.concat_arrays([self._users, users])
             labels = pa.concat_arrays([self._labels, labels])
@@ -55,10 +61,19 @@ class SeriesCheck:
             mixed, wrong = broken_series(
                 numbers[:end].reshape(shape), labels.to_numpy()[:end].reshape(shape)
             )
-            rule = "is of more than one user; the rows of a series are neighbours"
-            self._check(mixed, num_before, block_of[self._user], self._user, rule)
-            rule = "has not exactly one label of 1; one row is the positive"
-            self._check(wrong, num_before, block_of[self._label], self._label, rule)
+            user_rule = f" is of several users. Put the rows in order, or correct {self._key}"
+            for broken, feature, rule in (
+                (mixed, self._user, user_rule),
+                (wrong, self._label, self._label_rule),
+            ):
+                if broken.any():
+                    last_row = (int(np.argmax(broken)) + 1) * self._length - 1 - num_before
+                    block = block_of[feature]
+                    raise ValueError(
+                        f"{block.where}: feature '{feature}': {self._fault} row "
+                        f"{block.first_row + last_row} (rows are counted from 1, a header is not)"
+                        f"{rule}"
+                    )
         self._users, self._labels = users[end:], labels[end:]
 
     def end(self) -> None:
@@ -67,27 +82,4 @@ class SeriesCheck:
             raise ValueError(
                 f"{self._where}: its last series has {len(self._labels)} rows, and {self._key} is "
                 f"{self._length}; allowed: whole series"
-            )
-
-    def _check_all_positive(self, labels: np.ndarray, block: Block) -> None:
-        if np.all(labels):
-            return
-        row = block.first_row + int(np.argmin(labels))
-        raise ValueError(
-            f"{block.where}: feature '{self._label}': found 0 in row {row} (rows are counted from "
-            f"1, a header is not); the rows of '{TRAIN}' are interactions, all 1 (or without a "
-            "label), because negatives are drawn while training: leave the others out"
-        )
-
-    def _check(
-        self, broken: np.ndarray, num_before: int, block: Block, feature: str, rule: str
-    ) -> None:
-        """Raises ValueError where a series is broken; `num_before` of the rows came before the
-        block."""
-        if broken.any():
-            last_row = (int(np.argmax(broken)) + 1) * self._length - 1 - num_before
-            raise ValueError(
-                f"{block.where}: feature '{feature}': the series of {self._length} rows that ends "
-                f"in row {block.first_row + last_row} (rows are counted from 1, a header is not) "
-                f"{rule}. Put the rows in order, or correct {self._key}"
             )

@@ -71,14 +71,10 @@ class RawSpec:
 
     @classmethod
     def from_content(cls, content: dict, folder: Path, origin: str) -> "RawSpec":
-        """Checks the sections of a simplified feature spec.
-
-        Args:
-            folder: what file names are relative to.
-            origin: what messages call it.
+        """Checks the sections of a simplified feature spec, which messages call `origin`.
 
         Raises:
-            ValueError: a rule is broken; the message names file, section, feature and solution.
+            ValueError: a rule is broken.
         """
         rules.check_sections(content, origin)
         raw = content["feature_spec"]
@@ -132,13 +128,10 @@ class RawSpec:
         return any(feature in chunk.features for chunk in self.sources[mapping])
 
     def as_in(self, known: FeatureSpec, derived: Collection[str] = ()) -> "RawSpec":
-        """This data as more rows of a prepared data set: dtypes, cardinalities and order are its.
+        """Returns this data as more rows of a data set, with its dtypes, cardinalities and order.
 
         Args:
             derived: features of the data set that raw data does not have.
-
-        Raises:
-            ValueError: a feature is missing or not in the data set, or is another one there.
         """
         features, channels = {}, {}
         for channel, own in self.channels.items():

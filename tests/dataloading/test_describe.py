@@ -9,6 +9,7 @@ import yaml
 
 from dataloading.describe import __main__ as describe
 from dataloading.describe import facts
+from dataloading.formats.raw_binary import BinaryChunk
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
 from dataloading.pipeline.columns import Column, Role
@@ -168,8 +169,10 @@ def one_feature(folder, ids, cardinality) -> FeatureSpec:
 
 
 def facts_of(spec: FeatureSpec, scratch) -> list:
+    (chunk,) = spec.source_spec["train"]
+    num_rows = spec.num_samples("train")
     with DuckDBSession(scratch / "duckdb", 1 << 28) as session:
-        return facts.chunk_facts(spec, spec.source_spec["train"][0], session)
+        return facts.chunk_facts(spec, chunk, BinaryChunk(spec, chunk), num_rows, session)
 
 
 @pytest.mark.parametrize("cardinality", [4, 60, 3000])
