@@ -18,12 +18,10 @@ class RawBinaryDataset(SampleDataset):
 
     Args:
         spec: see `ChunkLayout`.
-        split: e.g. `train`.
-        batch_size: the global batch size.
         options: see `StoredOptions`.
 
     Raises:
-        ValueError: the spec, a file or an argument does not fit, or there are no samples.
+        ValueError: the spec, a file or an argument does not fit, or the split is empty.
     """
 
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):

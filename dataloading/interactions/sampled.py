@@ -33,20 +33,13 @@ _LINE = 1 << 31
 
 
 class Draw(NamedTuple):
-    """Samples of a global batch on one rank, at neighboring positions of an epoch. Scalars.
+    """Samples of a global batch on one rank, at neighboring positions of an epoch. Scalars."""
 
-    epoch: int64.
-    start: position of the first in the epoch's order, int64.
-    real: their number, int64.
-    length: their number with padding, the same on all ranks, int64.
-    weight: of each real sample, float32, see `Batch`.
-    """
-
-    epoch: tf.Tensor
-    start: tf.Tensor
-    real: tf.Tensor
-    length: tf.Tensor
-    weight: tf.Tensor
+    epoch: tf.Tensor  # int64
+    start: tf.Tensor  # int64, position of the first one in the epoch's order
+    real: tf.Tensor  # int64, their number
+    length: tf.Tensor  # int64, their number with padding, the same on all ranks
+    weight: tf.Tensor  # float32, of each real sample, see `Batch`
 
 
 class SampledInteractions:

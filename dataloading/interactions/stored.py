@@ -13,15 +13,8 @@ from dataloading.interactions.candidate_rules import broken_series, series_key, 
 from dataloading.interactions.unseen_items import MOST_IDS, keys_of
 from dataloading.pipeline.chunk_reader import ChunkReader, spans_of
 from dataloading.pipeline.columns import Role
-from dataloading.spec.feature_spec import (
-    ITEM_CHANNEL,
-    LABEL_CHANNEL,
-    TEST,
-    TRAIN,
-    USER_CHANNEL,
-    VALIDATION,
-    FeatureSpec,
-)
+from dataloading.spec import feature_spec as fs
+from dataloading.spec.feature_spec import FeatureSpec
 
 _READER = "a model of users and items"
 
@@ -34,22 +27,17 @@ class Interactions(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Candidate lists of n users.
+    """Candidate lists of n users, who may have several."""
 
-    users: int32 `[n]`; a user may have several series.
-    items: int32 `[n, length]`.
-    labels: bool `[n, length]`, exactly one True per series; None where no labels were read.
-    """
-
-    users: np.ndarray
-    items: np.ndarray
-    labels: np.ndarray | None
+    users: np.ndarray  # int32 [n]
+    items: np.ndarray  # int32 [n, length]
+    labels: np.ndarray | None  # bool [n, length], one True per series; None where not read
 
 
 def check_channels(spec: FeatureSpec, mapping: str) -> None:
     """Raises ValueError unless the mapping stores one user, one item and at most one label per row,
     as split binaries."""
-    channels = (USER_CHANNEL, ITEM_CHANNEL)
+    channels = (fs.USER_CHANNEL, fs.ITEM_CHANNEL)
     spec.require(
         _READER,
         channels=channels,
@@ -70,19 +58,19 @@ def check_channels(spec: FeatureSpec, mapping: str) -> None:
                 f"{spec.origin}: feature_spec: feature '{features[0]}': cardinality is "
                 f"{spec.cardinality(features[0])}; {_READER} allows at most {MOST_IDS}"
             )
-    if LABEL_CHANNEL in spec.channel_spec:
-        spec.require(_READER, channels=(*channels, LABEL_CHANNEL))
+    if fs.LABEL_CHANNEL in spec.channel_spec:
+        spec.require(_READER, channels=(*channels, fs.LABEL_CHANNEL))
 
 
 def num_users_and_items(spec: FeatureSpec) -> tuple[int, int]:
     """Returns the cardinalities of the two channels."""
-    return spec.cardinalities(USER_CHANNEL)[0], spec.cardinalities(ITEM_CHANNEL)[0]
+    return spec.cardinalities(fs.USER_CHANNEL)[0], spec.cardinalities(fs.ITEM_CHANNEL)[0]
 
 
 def stores_labels(spec: FeatureSpec, mapping: str) -> bool:
     """Returns whether the mapping has labels; otherwise every row is an interaction."""
     stored = {name for chunk in spec.source_spec[mapping] for name in chunk.features}
-    return bool(stored.intersection(spec.channel_spec.get(LABEL_CHANNEL, ())))
+    return bool(stored.intersection(spec.channel_spec.get(fs.LABEL_CHANNEL, ())))
 
 
 def length_of_series(spec: FeatureSpec, mapping: str) -> int | None:
@@ -107,7 +95,7 @@ def read_interactions(spec: FeatureSpec, mapping: str) -> Interactions:
     rows = _Rows(spec, mapping, with_labels=stores_labels(spec, mapping))
     if rows.labels is not None and not rows.labels.all():
         raise ValueError(
-            rows.location(LABEL_CHANNEL, rows.labels == 0)
+            rows.location(fs.LABEL_CHANNEL, rows.labels == 0)
             + "; every row of this mapping is an interaction, and negatives are drawn: leave out "
             "the rows of label 0, and the label"
         )
@@ -140,7 +128,7 @@ def read_series(spec: FeatureSpec, mapping: str) -> Series:
         others = users != users[:, :1]
         user = users[np.argmax(has_several_users), 0]
         raise ValueError(
-            rows.location(USER_CHANNEL, others.reshape(-1, 1))
+            rows.location(fs.USER_CHANNEL, others.reshape(-1, 1))
             + f", and {user} in the row that begins its series; the {length} rows of a series "
             f"({series_key(mapping)}) have one user"
         )
@@ -169,7 +157,7 @@ def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
     """
     num_items = num_users_and_items(spec)[1]
     keys = []
-    for mapping in dict.fromkeys((TRAIN, VALIDATION, TEST, evaluated)):
+    for mapping in dict.fromkeys((fs.TRAIN, fs.VALIDATION, fs.TEST, evaluated)):
         if mapping not in spec.source_spec:
             continue
         if length_of_series(spec, mapping) is None:
@@ -187,9 +175,9 @@ class _Rows:
     def __init__(self, spec: FeatureSpec, mapping: str, with_labels: bool):
         chunks = spec.source_spec[mapping]
         spans = spans_of(spec, chunks)
-        roles = {USER_CHANNEL: Role.CATEGORICAL, ITEM_CHANNEL: Role.CATEGORICAL}
+        roles = {fs.USER_CHANNEL: Role.CATEGORICAL, fs.ITEM_CHANNEL: Role.CATEGORICAL}
         if with_labels:
-            roles[LABEL_CHANNEL] = Role.LABEL
+            roles[fs.LABEL_CHANNEL] = Role.LABEL
         columns = [(role, spans[spec.channel(channel)[0]]) for channel, role in roles.items()]
         used = sorted({span.chunk for _, span in columns})
         num_samples = spec.num_samples(mapping, used)
@@ -203,9 +191,9 @@ class _Rows:
 
     def location(self, channel: str, invalid: np.ndarray) -> str:
         """Returns the first half of a message: the first invalid value and its location."""
-        values = self.labels if channel == LABEL_CHANNEL else self.users
+        values = self.labels if channel == fs.LABEL_CHANNEL else self.users
         return self._reader.location(self._columns[channel], self._samples, values, invalid)
 
     def place(self, row: int) -> str:
         """Returns the location of a row in the files of the labels."""
-        return self._reader.place(self._columns[LABEL_CHANNEL], row)
+        return self._reader.place(self._columns[fs.LABEL_CHANNEL], row)

@@ -9,13 +9,10 @@ class RaggedIds(NamedTuple):
 
     A pair instead of `tf.RaggedTensor.from_row_splits(*ids)`, because tf.data copies a RaggedTensor
     id by id into a variant and out of it, which took most of a batch's time.
-
-    values: int32 or int64 `[sum of lengths]`.
-    row_splits: int32 `[samples + 1]`.
     """
 
-    values: Any
-    row_splits: Any
+    values: Any  # int32 or int64 [sum of lengths]
+    row_splits: Any  # int32 [samples + 1]
 
 
 class Inputs(NamedTuple):
@@ -40,17 +37,12 @@ class SequenceInputs(NamedTuple):
     recent item is at the last position, preceded by zeros if there are fewer. Features of `target`,
     `positive` and `negative` with the same number are ids of one kind.
 
-    user: `[batch, 1]` each; may be empty.
-    target: the item that the sample is about, `[batch, 1]` each.
-    positive: the items of the user's history, `[batch, history_length]` each.
-    negative: items that were drawn at random, of the same shapes; empty where the loader does not
-        read them.
     """
 
-    user: tuple
-    target: tuple
-    positive: tuple
-    negative: tuple
+    user: tuple  # [batch, 1] each; may be empty
+    target: tuple  # the item that the sample is about, [batch, 1] each
+    positive: tuple  # the items of the user's history, [batch, history_length] each
+    negative: tuple  # random items, of the same shapes; empty where the loader reads none
 
 
 class InteractionInputs(NamedTuple):

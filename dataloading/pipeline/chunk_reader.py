@@ -8,13 +8,8 @@ import numpy as np
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.pipeline.sample_dataset import StoredOptions
-from dataloading.spec.feature_spec import (
-    CATEGORICAL_CHANNEL,
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    Chunk,
-    FeatureSpec,
-)
+from dataloading.spec import feature_spec as fs
+from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
 
 class OpenChunk(Protocol):
@@ -80,17 +75,17 @@ class ChunkLayout:
     """
 
     def __init__(self, spec: FeatureSpec, split: str, chunk_type: str, options: StoredOptions):
-        labels = (LABEL_CHANNEL,) if options.with_labels else ()
+        labels = (fs.LABEL_CHANNEL,) if options.with_labels else ()
         spec.require(
             f"the {chunk_type} loader",
-            channels=(NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, *labels),
+            channels=(fs.NUMERICAL_CHANNEL, fs.CATEGORICAL_CHANNEL, *labels),
             mappings=(split,),
             chunk_types=(chunk_type,),
         )
         chunks = spec.source_spec[split]
         spans = spans_of(spec, chunks)
-        numerical = _joined(spans[feature] for feature in spec.channel(NUMERICAL_CHANNEL))
-        categorical = [spans[feature] for feature in spec.channel(CATEGORICAL_CHANNEL)]
+        numerical = _joined(spans[feature] for feature in spec.channel(fs.NUMERICAL_CHANNEL))
+        categorical = [spans[feature] for feature in spec.channel(fs.CATEGORICAL_CHANNEL)]
         label = [spans[feature] for channel in labels for feature in spec.channel(channel)]
         self.columns = [
             *((Role.NUMERICAL, span) for span in numerical),

@@ -20,21 +20,13 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class Column:
-    """One array of a batch.
-
-    Attributes:
-        role: part of the batch.
-        feature: name of the feature; of neighboring numerical features, of the first one.
-        dtype: dtype of the array.
-        width: values per sample; None where samples differ (`Ragged`).
-        cardinality: number of different ids; None for other values.
-    """
+    """One array of a batch."""
 
     role: Role
-    feature: str
+    feature: str  # of neighboring numerical features, the first one
     dtype: np.dtype
-    width: int | None
-    cardinality: int | None = None
+    width: int | None  # values per sample; None where samples differ (`Ragged`)
+    cardinality: int | None = None  # number of different ids; None for other values
 
     def check(self, values: np.ndarray, where: Callable[[np.ndarray], str]) -> None:
         """Checks values of any shape.

@@ -7,14 +7,10 @@ import numpy as np
 
 
 class Ragged(NamedTuple):
-    """Ids of samples; sample i has `values[row_splits[i]:row_splits[i + 1]]`, possibly none.
+    """Ids of samples; sample i has `values[row_splits[i]:row_splits[i + 1]]`, possibly none."""
 
-    values: `[sum of lengths]`, any integer dtype.
-    row_splits: int32 `[samples + 1]`, from 0 to the number of values.
-    """
-
-    values: np.ndarray
-    row_splits: np.ndarray
+    values: np.ndarray  # [sum of lengths], any integer dtype
+    row_splits: np.ndarray  # int32 [samples + 1], from 0 to the number of values
 
     @classmethod
     def from_lengths(cls, values: np.ndarray, lengths: np.ndarray) -> "Ragged":

@@ -18,21 +18,7 @@ from typing import Any
 import numpy as np
 
 from dataloading.spec import rules, yaml_io
-from dataloading.spec.rules import Chunk
-
-__all__ = [
-    "CATEGORICAL_CHANNEL",
-    "ITEM_CHANNEL",
-    "LABEL_CHANNEL",
-    "NUMERICAL_CHANNEL",
-    "TEST",
-    "TRAIN",
-    "USER_CHANNEL",
-    "VALIDATION",
-    "Chunk",
-    "FeatureSpec",
-    "smallest_id_dtype",
-]
+from dataloading.spec.rules import Chunk as Chunk
 
 NUMERICAL_CHANNEL = "numerical"
 CATEGORICAL_CHANNEL = "categorical"
@@ -55,26 +41,15 @@ def smallest_id_dtype(cardinality: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """A data set's description. Every instance is valid: the constructor checks the structure.
+    """A data set's description. Every instance is valid: the constructor checks the structure, and
+    raises ValueError where a rule of the format is broken."""
 
-    feature_spec: feature name -> keys (`dtype`, and optionally `cardinality`, `hotness`, `alpha`,
-        `dimensions`).
-    source_spec: mapping name (train, validation, ...) -> chunks.
-    channel_spec: channel name -> feature names, in the order in which the model gets them.
-    metadata: anything; plain YAML values.
-    base_directory: the folder that file names are relative to.
-    origin: name of this spec in messages, usually the YAML file.
-
-    Raises:
-        ValueError: a rule of the format is broken.
-    """
-
-    feature_spec: dict[str, dict[str, Any]]
-    source_spec: dict[str, tuple[Chunk, ...]]
-    channel_spec: dict[str, tuple[str, ...]]
-    metadata: dict[str, Any] = field(default_factory=dict)
-    base_directory: Path = field(default=Path("."), compare=False)
-    origin: str = field(default="feature spec", compare=False)
+    feature_spec: dict[str, dict[str, Any]]  # feature -> dtype, cardinality, hotness, ...
+    source_spec: dict[str, tuple[Chunk, ...]]  # mapping (train, validation, ...) -> chunks
+    channel_spec: dict[str, tuple[str, ...]]  # channel -> features in the order of the model
+    metadata: dict[str, Any] = field(default_factory=dict)  # plain YAML values
+    base_directory: Path = field(default=Path("."), compare=False)  # of the file names
+    origin: str = field(default="feature spec", compare=False)  # name in messages
 
     def __post_init__(self) -> None:
         origin = self.origin

@@ -37,16 +37,11 @@ Features = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Features that are stored together.
+    """Features that are stored together."""
 
-    type: one of `CHUNK_TYPES`.
-    features: names in the order in which a sample stores them.
-    files: paths relative to the folder of the YAML file; the samples of the first come first.
-    """
-
-    type: str
-    features: tuple[str, ...]
-    files: tuple[str, ...]
+    type: str  # one of `CHUNK_TYPES`
+    features: tuple[str, ...]  # in the order in which a sample stores them
+    files: tuple[str, ...]  # relative to the folder of the YAML file, in the order of their samples
 
 
 def suggestion(name: object, known: Iterable[object]) -> str:

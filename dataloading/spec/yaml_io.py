@@ -46,7 +46,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
     except FileNotFoundError:
-        raise ValueError(f"{path}: there is no such file") from None
+        raise ValueError(f"{path}: the file does not exist") from None
     except IsADirectoryError:
         raise ValueError(f"{path}: is a folder; name the YAML file in it") from None
     except OSError as error:

@@ -13,12 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
-from dataloading.spec.feature_spec import (
-    CATEGORICAL_CHANNEL,
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    FeatureSpec,
-)
+from dataloading.spec import feature_spec as fs
+from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE, check_replaceable
 from dataloading.synthetic.rows import (
     BLOCK_SAMPLES,
@@ -46,7 +42,6 @@ class SyntheticDataset(SampleDataset):
         spec: with the channels `numerical`, `categorical` and `label`, e.g. of `synthetic_spec`; no
             file is needed. The alpha of a feature is 1.1 by default.
         split: `train`, `validation` or `test`.
-        batch_size: the global batch size.
         num_samples: number of samples; or `num_batches`, the number of full global batches.
         seed: of the teacher and of the samples.
         options: see `LoaderOptions`. A label follows from all ids of its sample: with
@@ -150,7 +145,7 @@ def write_dataset(
 def _usual_layout(spec: FeatureSpec, splits) -> FeatureSpec:
     channels = {
         channel: list(spec.channel(channel))
-        for channel in (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
+        for channel in (fs.NUMERICAL_CHANNEL, fs.CATEGORICAL_CHANNEL, fs.LABEL_CHANNEL)
     }
     used = {feature for names in channels.values() for feature in names}
     features = {name: keys for name, keys in spec.feature_spec.items() if name in used}

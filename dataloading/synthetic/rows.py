@@ -8,16 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dataloading.pipeline.columns import Column, Role
-from dataloading.spec.feature_spec import (
-    CATEGORICAL_CHANNEL,
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    TEST,
-    TRAIN,
-    VALIDATION,
-    FeatureSpec,
-    smallest_id_dtype,
-)
+from dataloading.spec import feature_spec as fs
+from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.power_law import PowerLaw
 from dataloading.synthetic.teacher import Teacher, probabilities
 
@@ -26,7 +18,7 @@ from dataloading.synthetic.teacher import Teacher, probabilities
 DEFAULT_CARDINALITIES = tuple(round(10 * 100 ** (11 * f % 26 / 25)) for f in range(26))
 DEFAULT_ALPHA = 1.1
 DEFAULT_NUM_NUMERICAL = 13
-SPLITS = (TRAIN, VALIDATION, TEST)
+SPLITS = (fs.TRAIN, fs.VALIDATION, fs.TEST)
 BLOCK_SAMPLES = 8192  # samples that are drawn together
 
 
@@ -50,7 +42,7 @@ def synthetic_spec(
     alphas = _one_each("alpha", alpha, len(cardinalities))
     categorical = {
         f"cat_{f}": {
-            "dtype": smallest_id_dtype(cardinality).name,
+            "dtype": fs.smallest_id_dtype(cardinality).name,
             "cardinality": cardinality,
             "hotness": hotnesses[f],
             "alpha": alphas[f],
@@ -59,9 +51,9 @@ def synthetic_spec(
     }
     numerical = {f"num_{j}": {"dtype": "float16"} for j in range(num_numerical)}
     channels = {
-        NUMERICAL_CHANNEL: list(numerical),
-        CATEGORICAL_CHANNEL: list(categorical),
-        LABEL_CHANNEL: ["label"],
+        fs.NUMERICAL_CHANNEL: list(numerical),
+        fs.CATEGORICAL_CHANNEL: list(categorical),
+        fs.LABEL_CHANNEL: ["label"],
     }
     return stored_spec({"label": {"dtype": "bool"}} | numerical | categorical, channels, SPLITS)
 
@@ -75,9 +67,9 @@ def stored_spec(
     categorical feature.
     """
     runs = numerical_runs({name: keys["dtype"] for name, keys in features.items()}, channels)
-    groups = {"label": channels[LABEL_CHANNEL]}
+    groups = {"label": channels[fs.LABEL_CHANNEL]}
     groups |= {f"numerical{f'_{i}' if i else ''}": names for i, names in enumerate(runs)}
-    groups |= {f"cat_{f}": [name] for f, name in enumerate(channels[CATEGORICAL_CHANNEL])}
+    groups |= {f"cat_{f}": [name] for f, name in enumerate(channels[fs.CATEGORICAL_CHANNEL])}
     sources = {
         split: [
             {"type": "split_binary", "features": names, "files": [f"{split}/{file}.bin"]}
@@ -91,7 +83,7 @@ def stored_spec(
 
 def numerical_runs(dtypes: dict, channels: dict) -> list[list[str]]:
     """Returns the numerical features in order, split where the dtype changes."""
-    names = channels[NUMERICAL_CHANNEL]
+    names = channels[fs.NUMERICAL_CHANNEL]
     return [list(run) for _, run in itertools.groupby(names, key=lambda name: str(dtypes[name]))]
 
 
@@ -125,9 +117,10 @@ class SyntheticSamples:
         if seed < 0:
             raise ValueError(f"seed is {seed}; allowed: 0 or more")
         spec.require(
-            "the generator", channels=(NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL, LABEL_CHANNEL)
+            "the generator",
+            channels=(fs.NUMERICAL_CHANNEL, fs.CATEGORICAL_CHANNEL, fs.LABEL_CHANNEL),
         )
-        for feature in spec.channel(NUMERICAL_CHANNEL):
+        for feature in spec.channel(fs.NUMERICAL_CHANNEL):
             if spec.dtype(feature).kind != "f":
                 raise ValueError(
                     f"{spec.origin}: feature_spec: feature '{feature}': dtype "
@@ -140,8 +133,8 @@ class SyntheticSamples:
             _column(spec, role, names): {name: spec.hotness(name) for name in names}
             for role, runs in (
                 (Role.NUMERICAL, numerical_runs(dtypes, spec.channel_spec)),
-                (Role.CATEGORICAL, [[name] for name in spec.channel(CATEGORICAL_CHANNEL)]),
-                (Role.LABEL, [list(spec.channel(LABEL_CHANNEL))]),
+                (Role.CATEGORICAL, [[name] for name in spec.channel(fs.CATEGORICAL_CHANNEL)]),
+                (Role.LABEL, [list(spec.channel(fs.LABEL_CHANNEL))]),
             )
             for names in runs
         }

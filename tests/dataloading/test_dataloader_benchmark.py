@@ -67,7 +67,7 @@ def test_every_type(binaries, records, capsys, kind):
         (("--warmup_steps", "-1"), "--warmup_steps is -1; allowed: 0 or more"),
         (("--warmup_steps", "3", "--batch_size", "8"), "has 3 batches of 8 rows, --warmup_steps 3"),
         (("--dataset_type", "synthetic", "--noshuffle"), "--noshuffle is only read with stored"),
-        (("--feature_spec", "no.yaml"), "no.yaml: there is no such file"),
+        (("--feature_spec", "no.yaml"), "no.yaml: the file does not exist"),
     ],
 )
 def test_flags_that_are_refused(binaries, capsys, flags, message):

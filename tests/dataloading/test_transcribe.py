@@ -282,7 +282,7 @@ def test_values_that_a_dtype_does_not_hold():
             ("--src_dataset_type", "synthetic", "--max_batches_train", 1),
             "--max_batches_test is -1, and generated rows do not end: .* or --train_only",
         ),
-        (("--src_feature_spec", "no.yaml"), "no.yaml: there is no such file"),
+        (("--src_feature_spec", "no.yaml"), "no.yaml: the file does not exist"),
         (("--src_dataset_type", "split_tfrecords"), "source_spec names no chunk of type tfrecord"),
     ],
 )

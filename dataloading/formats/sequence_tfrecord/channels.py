@@ -18,21 +18,16 @@ NEGATIVE_CHANNEL = "negative_history"
 class SequenceChannels:
     """The features of each channel in its order.
 
-    Attributes:
-        label: of one feature; empty where labels are not read.
-        user: may be empty.
-        target, positive, negative: the features with the same number are of one kind, and share a
-            table: equal cardinalities. At least one each; `negative` is empty where the spec has
-            no such channel.
-        history_length: steps of a history, including padding.
+    The features of `target`, `positive` and `negative` with the same number are of one kind, and
+    share a table: equal cardinalities.
     """
 
-    label: tuple[str, ...]
-    user: tuple[str, ...]
+    label: tuple[str, ...]  # one feature; none where labels are not read
+    user: tuple[str, ...]  # may be empty
     target: tuple[str, ...]
     positive: tuple[str, ...]
-    negative: tuple[str, ...]
-    history_length: int
+    negative: tuple[str, ...]  # empty where the spec has no such channel
+    history_length: int  # steps of a history, including padding
 
 
 def sequence_channels(
@@ -69,8 +64,7 @@ def sequence_channels(
             raise ValueError(
                 f"{spec.origin}: source_spec: mapping '{mapping}' has "
                 f"{len(spec.source_spec[mapping])} chunks; a sequence model reads one, whose "
-                "records hold all features of a row (split TFRecords of DLRM and DCNv2 have one "
-                "per feature)"
+                "records hold all features of a row"
             )
     for channel in (USER_CHANNEL, TARGET_CHANNEL):
         for feature in spec.channel(channel):

@@ -26,6 +26,7 @@ _WINDOW_SAMPLES = 262_144
 _BLOCK_SAMPLES = 64
 # Of a split; those of training and evaluation are well below the 1,024 of a process.
 _MAPPED_FILES = 128
+_MAX_CACHE_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +44,9 @@ class SequenceOptions(LoaderOptions):
         drop_remainder: leaves out the epoch's last batch if that would be short.
         repeat_count: passes over the data per epoch; 0 is 1. `num_samples` counts all of them.
         cache: keeps decoded samples in memory, in the smallest dtypes that hold their ids, on each
-            rank, because a shuffle assigns other samples to a rank in each pass. If `cache_bytes`
-            exceeds `cache_limit_bytes`, or without a cache, samples are decoded again in each pass:
-            prebatches that a shuffle uses stay, two windows of them.
-        cache_limit_bytes: memory limit of the cache.
+            rank, because a shuffle assigns other samples to a rank in each pass. Above 4 GiB, or
+            without a cache, samples are decoded again in each pass: prebatches that a shuffle uses
+            stay, two windows of them.
         prebatch_size: expected samples per record, 0 or 1 for single samples. None: any.
     """
 
@@ -57,7 +57,6 @@ class SequenceOptions(LoaderOptions):
     drop_remainder: bool = False
     repeat_count: int = 0
     cache: bool = True
-    cache_limit_bytes: int = 4 << 30
     prebatch_size: int | None = None
 
 
@@ -70,8 +69,6 @@ class SequenceTFRecordDataset(SampleDataset):
 
     Args:
         spec: with the channels of `sequence_channels` and one chunk of type `tfrecord`.
-        split: e.g. `train`.
-        batch_size: the global batch size.
         options: see `SequenceOptions`.
 
     Attributes:
@@ -79,7 +76,7 @@ class SequenceTFRecordDataset(SampleDataset):
         cache_bytes: memory that this takes or would take.
 
     Raises:
-        ValueError: the spec, a file or an argument does not fit, or there are no samples.
+        ValueError: the spec, a file or an argument does not fit, or the split is empty.
     """
 
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
@@ -104,7 +101,7 @@ class SequenceTFRecordDataset(SampleDataset):
             block = files.prebatch if files.prebatch > 1 else _BLOCK_SAMPLES
             order = BlockShuffle(files.num_samples, options.seed, block, window)
         self.cache_bytes = files.num_samples * sum(c.width * c.dtype.itemsize for c in columns)
-        self.cached = options.cache and self.cache_bytes <= options.cache_limit_bytes
+        self.cached = options.cache and self.cache_bytes <= _MAX_CACHE_BYTES
         if self.cached:
             num_kept = files.num_records
         elif files.prebatch > 1:

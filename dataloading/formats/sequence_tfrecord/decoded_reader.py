@@ -47,11 +47,6 @@ class DecodedReader:
         self._num_uses = 0
         self._lock = threading.Lock()
 
-    @property
-    def size_bytes(self) -> int:
-        """Memory of the buffer when it is full."""
-        return sum(array.nbytes for array in self._arrays.values())
-
     def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
         """See `SampleReader`; ValueError also for another invalid sample of a record."""
         if isinstance(samples, slice):

@@ -21,6 +21,7 @@ from dataloading.formats.sequence_tfrecord.channels import (
     sequence_channels,
 )
 from dataloading.formats.sequence_tfrecord.encode import encode
+from dataloading.formats.tfrecord.prebatches import Prebatches
 from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
 from runtime.files.atomic import atomic_folder, write_errors_name
@@ -108,41 +109,34 @@ class MappingWriter:
         self.num_samples = 0
         self._features = chunk.features
         self._path, *self._remainder = [directory / file for file in chunk.files]
-        self._prebatch = spec.metadata[prebatch_key(mapping)]
-        self._waiting, self._num_waiting = [], 0  # pieces of a prebatch
+        size = spec.metadata[prebatch_key(mapping)] if self._remainder else _SAMPLES_AT_A_TIME
+        self._prebatches = Prebatches(size)
         with write_errors_name(self._path):
             self._stream = self._path.open("wb")
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
         """Appends samples: integers `[samples, values]`, 0 or more, of each stored feature."""
-        count = len(arrays[0])
-        self.num_samples += count
-        start = 0
-        while start < count:
-            room = self._prebatch - self._num_waiting if self._remainder else _SAMPLES_AT_A_TIME
-            stop = min(count, start + room)
-            self._waiting.append([array[start:stop] for array in arrays])
-            self._num_waiting += stop - start
-            start = stop
-            if not self._remainder or self._num_waiting == self._prebatch:
-                self._write(self._stream, self._path)
+        self.num_samples += len(arrays[0])
+        for prebatch in self._prebatches.add(arrays):
+            self._write(self._stream, self._path, prebatch)
 
-    def _write(self, stream, path: Path) -> None:
-        """Writes the waiting samples, as one record where there are prebatches."""
-        arrays = [np.concatenate(pieces) for pieces in zip(*self._waiting, strict=True)]
-        if self._remainder:
+    def _write(self, stream, path: Path, arrays: Sequence[np.ndarray]) -> None:
+        if self._remainder:  # one record
             arrays = [array.reshape(1, -1) for array in arrays]
-        self._waiting, self._num_waiting = [], 0
         with write_errors_name(path):
             stream.write(encode(dict(zip(self._features, arrays, strict=True))))
 
     def finish(self) -> None:
         """Writes the remaining samples."""
-        self.close()
+        rest = self._prebatches.rest()
+        if not self._remainder:
+            for arrays in rest:
+                self._write(self._stream, self._path, arrays)
         for path in self._remainder:
             with write_errors_name(path), path.open("wb") as stream:
-                if self._waiting:
-                    self._write(stream, path)
+                for arrays in rest:
+                    self._write(stream, path, arrays)
+        self.close()
 
     def close(self) -> None:
         """Closes the file, however the writing ended."""

@@ -136,7 +136,7 @@ class RecordChunk:
     def _read_run(self, samples: slice) -> tuple[np.ndarray, np.ndarray]:
         """Returns bytes and lengths of neighboring samples, copied record by record."""
         index, size = self._index, self.dtype.itemsize
-        pieces, lengths = [np.empty(0, np.uint8)], [np.empty(0, np.int64)]
+        runs, lengths = [], [np.empty(0, np.int64)]
         last = int(index.record_of(samples.stop - 1))
         for record in range(int(index.record_of(samples.start)), last + 1):
             index.verify(np.array([record]))
@@ -149,12 +149,15 @@ class RecordChunk:
             else:
                 low, high = start * self._width, stop * self._width
             begin = int(self._begins[record])
-            content = index.content(int(index.files[record]))
-            pieces.append(content[begin + low * size : begin + high * size])
+            runs.append((int(index.files[record]), begin + low * size, begin + high * size))
+        num_bytes = sum(stop - start for _, start, stop in runs)
         # At an address that TensorFlow takes over without a copy: 17% more samples per second.
-        buffer = np.empty(sum(map(len, pieces)) + 64, np.uint8)
-        aligned = buffer[-buffer.ctypes.data % 64 :][: len(buffer) - 64]
-        return np.concatenate(pieces, out=aligned), np.concatenate(lengths)
+        buffer = np.empty(num_bytes + 64, np.uint8)
+        aligned, end = buffer[-buffer.ctypes.data % 64 :][:num_bytes], 0
+        for file, start, stop in runs:  # copied one by one: a view would keep its file mapped
+            begin, end = end, end + stop - start
+            aligned[begin:end] = index.content(file)[start:stop]
+        return aligned, np.concatenate(lengths)
 
     def _read_scattered(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns bytes and lengths of any samples."""

@@ -24,12 +24,10 @@ class SplitTFRecordsDataset(SampleDataset):
     Args:
         spec: with chunks of type `tfrecord`; or any other spec of a data set of the original,
             whose folders then define what is stored (`spec_of_folders`).
-        split: e.g. `train`.
-        batch_size: the global batch size.
         options: see `StoredOptions`.
 
     Raises:
-        ValueError: the spec, a file or an argument does not fit, or there are no samples.
+        ValueError: the spec, a file or an argument does not fit, or the split is empty.
     """
 
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):

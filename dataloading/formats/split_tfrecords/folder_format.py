@@ -13,13 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dataloading.formats.tfrecord.wire import DTYPES
-from dataloading.spec.feature_spec import (
-    CATEGORICAL_CHANNEL,
-    LABEL_CHANNEL,
-    NUMERICAL_CHANNEL,
-    Chunk,
-    FeatureSpec,
-)
+from dataloading.spec import feature_spec as fs
+from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
 FORMAT_FILE = "format.json"
 LENGTH_FILE = "length.json"
@@ -31,27 +26,17 @@ _NEEDED = ("format", "dtype", "multihot", "feature_name", "num_features")
 
 @dataclass(frozen=True)
 class Format:
-    """The content of a `format.json`.
+    """The content of a `format.json`."""
 
-    Attributes:
-        format: `tfrecords`.
-        dtype: of the stored numbers, by NumPy's name.
-        multihot: samples are ragged tensors (ids and row splits), else `[samples, num_features]`.
-        feature_name: name of the bytes feature in each record.
-        num_features: values per sample; ignored if multihot.
-        batches_per_file: prebatches of each file but the last; not read.
-        prebatch: samples of each prebatch but the last; not read. Ours only.
-        hotness: ids of every sample of a multi-hot feature, None where samples differ. Ours only:
-            the original does not store it, and its multi-hot features are read as ragged ones.
-    """
-
-    format: str
-    dtype: str
-    multihot: bool
-    feature_name: str
-    num_features: int
-    batches_per_file: int | None = None
-    prebatch: int | None = None
+    format: str  # tfrecords
+    dtype: str  # of the stored numbers, by NumPy's name
+    multihot: bool  # samples are ragged tensors (ids and row splits), else [samples, num_features]
+    feature_name: str  # of the bytes feature in each record
+    num_features: int  # values per sample; ignored if multihot
+    batches_per_file: int | None = None  # prebatches of each file but the last; not read
+    prebatch: int | None = None  # samples of each prebatch but the last; not read. Ours only
+    # Ids of every sample of a multi-hot feature, None where samples differ. Ours only: multi-hot
+    # features of the original are read as ragged ones.
     hotness: int | None = None
 
     def write(self, folder: Path) -> None:
@@ -59,11 +44,7 @@ class Format:
 
 
 def read_format(folder: Path) -> Format:
-    """Reads and checks the `format.json` of a folder; unknown keys are ignored.
-
-    Raises:
-        ValueError: it does not exist, is not JSON, or a value is not allowed.
-    """
+    """Reads and checks the `format.json` of a folder; unknown keys are ignored."""
     path = folder / FORMAT_FILE
     content = _read_json(path)
     if not isinstance(content, dict):
@@ -88,11 +69,7 @@ def read_format(folder: Path) -> Format:
 
 
 def read_length(folder: Path) -> int | None:
-    """Returns the prebatches of a mapping, from its `length.json`; None without that file.
-
-    Raises:
-        ValueError: it is not a whole number.
-    """
+    """Returns the prebatches of a mapping, from its `length.json`; None without that file."""
     path = folder / LENGTH_FILE
     if not path.exists():
         return None
@@ -104,9 +81,9 @@ def read_length(folder: Path) -> int | None:
 
 def folders_of(spec: FeatureSpec) -> dict[str, tuple[str, ...]]:
     """Returns the features that each folder of a mapping stores; `label` may be absent."""
-    folders = {"label": spec.channel_spec.get(LABEL_CHANNEL, ())}
-    folders["numerical"] = spec.channel(NUMERICAL_CHANNEL)
-    for index, feature in enumerate(spec.channel(CATEGORICAL_CHANNEL)):
+    folders = {"label": spec.channel_spec.get(fs.LABEL_CHANNEL, ())}
+    folders["numerical"] = spec.channel(fs.NUMERICAL_CHANNEL)
+    for index, feature in enumerate(spec.channel(fs.CATEGORICAL_CHANNEL)):
         folders[f"categorical_{index}"] = (feature,)
     return {folder: features for folder, features in folders.items() if features}
 

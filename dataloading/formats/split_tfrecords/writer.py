@@ -1,7 +1,7 @@
 """Writes split TFRecords: any number of samples at a time, cut into prebatches."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,9 @@ from dataloading.formats.split_tfrecords.folder_format import (
     Format,
     folders_of,
 )
+from dataloading.formats.tfrecord.prebatches import Prebatches
 from dataloading.pipeline.columns import Column, Role
-from dataloading.pipeline.ragged import Ragged, Samples, concatenate_samples, cut_samples
+from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.spec.feature_spec import FeatureSpec
 from runtime.files.atomic import write_errors_name
 
@@ -32,7 +33,7 @@ class SplitTFRecordsWriter:
         directory: of the data set.
         mapping: e.g. `train`; the folder within.
         spec: the features, their channels and hotness.
-        columns: those of the arrays of `add`. The folder `label` needs a label.
+        columns: those of the arrays of `add`.
         prebatch: samples of each prebatch but the last.
         batches_per_file: prebatches of each file but the last.
     """
@@ -56,6 +57,7 @@ class SplitTFRecordsWriter:
         if not self._columns_of.get("label", True):
             del self._columns_of["label"]
         self._folders = {}
+        self._prebatches = Prebatches(prebatch)
         for name, numbers in self._columns_of.items():
             dtype, width = _stored_kind([columns[number] for number in numbers])
             multihot = name.startswith("categorical") and width != 1
@@ -75,15 +77,23 @@ class SplitTFRecordsWriter:
 
     def add(self, arrays: Sequence[Samples]) -> None:
         """Appends samples, one array per column; ValueError for what `exactly` refuses."""
+        samples = []
         for name, folder in self._folders.items():
             parts = [arrays[number] for number in self._columns_of[name]]
             if name == "numerical":
                 dtype = np.dtype(folder.format.dtype)
                 parts = [exactly(part, dtype, self._features[name]) for part in parts]
-            folder.add(np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0])
+            samples.append(np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0])
+        self._write(self._prebatches.add(samples))
+
+    def _write(self, prebatches: Iterable[list[Samples]]) -> None:
+        for prebatch in prebatches:
+            for folder, samples in zip(self._folders.values(), prebatch, strict=True):
+                folder.write(samples)
 
     def close(self) -> list[dict]:
         """Writes the remaining samples and the JSON files; returns the chunks of the mapping."""
+        self._write(self._prebatches.rest())
         chunks = []
         for name, folder in self._folders.items():
             files = [f"{self._mapping}/{name}/{file}" for file in folder.close()]
@@ -107,7 +117,7 @@ def _stored_kind(columns: Sequence[Column]) -> tuple[np.dtype, int | None]:
 
 
 class _FolderWriter:
-    """The `data_<k>.tfrecords` of one folder; at most a prebatch of samples waits in memory."""
+    """The `data_<k>.tfrecords` of one folder."""
 
     def __init__(self, folder: Path, format: Format):
         folder.mkdir(parents=True)
@@ -116,24 +126,11 @@ class _FolderWriter:
         self._folder = folder
         self._files: list[str] = []
         self._stream = None
-        self._waiting, self._num_waiting = [], 0
 
-    def add(self, samples: Samples) -> None:
-        count = len(samples.row_splits) - 1 if isinstance(samples, Ragged) else len(samples)
-        start = 0
-        while start < count:
-            stop = min(count, start + self.format.prebatch - self._num_waiting)
-            self._waiting.append(cut_samples(samples, start, stop))
-            self._num_waiting += stop - start
-            start = stop
-            if self._num_waiting == self.format.prebatch:
-                self._write()
-
-    def _write(self) -> None:
+    def write(self, samples: Samples) -> None:
+        """Appends a prebatch."""
         import tensorflow as tf
 
-        samples = concatenate_samples(self._waiting)
-        self._waiting, self._num_waiting = [], 0
         if self.num_prebatches % self.format.batches_per_file == 0:
             self._close_file()
             self._files.append(f"data_{len(self._files)}.tfrecords")
@@ -148,8 +145,6 @@ class _FolderWriter:
 
     def close(self) -> list[str]:
         """Returns the names of the files."""
-        if self._num_waiting:
-            self._write()
         self._close_file()
         with write_errors_name(self._folder / FORMAT_FILE):
             self.format.write(self._folder)

@@ -393,14 +393,18 @@ def test_irregular_files(tmp_path, monkeypatch):
         loader = SequenceTFRecordDataset(spec_of(tmp_path, list(files)), "train", 4, **settings)
         assert sorted(found(loader.dataset()), key=lambda row: row.user) == rows
     whole = SequenceTFRecordDataset(spec_of(tmp_path, list(files)), "train", 15)
-    assert whole._reader.size_bytes == whole.cache_bytes == 15 * (8 + 2 * LENGTH * 5)
+    assert size_bytes(whole._reader) == whole.cache_bytes == 15 * (8 + 2 * LENGTH * 5)
     decoded.clear()
     assert found(whole.dataset()) == rows and decoded == [[2, 4], [4, 1], [3, 1]]
     # Of 6 records 5 are kept, in room for 15 rows at most, rounded up to prebatches of 4.
     part = decoded_reader.DecodedReader(whole._reader._files, whole._reader.columns, 5)
-    assert part.size_bytes == 16 * (8 + 2 * LENGTH * 5)
+    assert size_bytes(part) == 16 * (8 + 2 * LENGTH * 5)
     whole._reader = part
     assert found(whole.dataset()) == found(whole.dataset()) == rows
+
+
+def size_bytes(reader) -> int:
+    return sum(array.nbytes for array in reader._arrays.values())
 
 
 def test_the_cache_decodes_each_record_once(by_prebatch, small_windows, monkeypatch):
@@ -417,9 +421,8 @@ def test_the_cache_decodes_each_record_once(by_prebatch, small_windows, monkeypa
         (1, 1 << 20, [45, 0]),
         (1, 9, [45, 45]),
     ):
-        loader = SequenceTFRecordDataset(
-            by_prebatch[prebatch], "train", 6, shuffle=True, cache_limit_bytes=limit
-        )
+        monkeypatch.setattr(sequence_tfrecord, "_MAX_CACHE_BYTES", limit)
+        loader = SequenceTFRecordDataset(by_prebatch[prebatch], "train", 6, shuffle=True)
         assert loader.cached == (limit > 9) and loader.cache_bytes == 45 * (8 + 2 * LENGTH * 5)
         for epoch, expected in enumerate(per_epoch):
             decoded.clear()
@@ -436,7 +439,7 @@ def test_a_buffer_smaller_than_a_batch(by_prebatch, small_windows):
     loader = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True)
     expected = found(loader.dataset())
     rows = decoded_reader.DecodedReader(loader._reader._files, loader._reader.columns, 1)
-    assert rows.size_bytes == 4 * (8 + 2 * LENGTH * 5)
+    assert size_bytes(rows) == 4 * (8 + 2 * LENGTH * 5)
     loader._reader = rows
     assert found(loader.dataset()) == expected
 

@@ -189,7 +189,7 @@ def test_content_that_is_no_mapping_is_refused():
 
 
 UNREADABLE = {
-    "absent": (None, "there is no such file"),
+    "absent": (None, "the file does not exist"),
     "empty": (b"# nothing\n", "is empty; a feature spec is a mapping"),
     "list": (b"- a\n", "holds a list, not a mapping"),
     "not text": (b"\xff\xfe\x00", "is not YAML: not UTF-8"),

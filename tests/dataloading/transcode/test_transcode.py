@@ -466,7 +466,7 @@ def test_files_without_rows_and_damaged_files(tmp_path, capsys):
         (["--feature_spec_out="], "--feature_spec_out is ''; allowed: a file name"),
         (["--feature_spec_out=.."], "--feature_spec_out is '..'; allowed: a file name"),
         (["--feature_spec_out=train"], "--feature_spec_out is 'train', the name of a folder"),
-        (["--feature_spec_in=no.yaml"], "no.yaml: there is no such file"),
+        (["--feature_spec_in=no.yaml"], "no.yaml: the file does not exist"),
         (["--chunk_size=0"], "--chunk_size is 0; allowed: 1 or more"),
         (["--categorify=citi"], "--categorify names 'citi'; .*did you mean 'city'"),
         (["--categorify=city,city"], "--categorify names 'city' twice"),
@@ -577,7 +577,7 @@ def test_another_name_of_the_spec(tmp_path, capsys):
     assert stored(tmp_path / "more", "city") == [1, 3, 2]
     capsys.readouterr()
     assert run(folder, f"--vocabulary={out}", output=tmp_path / "again") == 2
-    assert "feature_spec.yaml: there is no such file" in capsys.readouterr().err
+    assert "feature_spec.yaml: the file does not exist" in capsys.readouterr().err
     assert run(folder, "--overwrite", output=out) == 2
     assert "it has no feature_spec.yaml" in capsys.readouterr().err
 
