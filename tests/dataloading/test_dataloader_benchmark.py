@@ -40,9 +40,9 @@ def test_what_is_counted(binaries, records, monkeypatch):
     assert time_pass(loader, 0, 1, 100) == (12, 48, 12 * 7 * 4, 2)
     assert time_pass(loader, 0, 1, 1) == (8, 32, 8 * 7 * 4, 2)
     # Rows 4 to 8 have 5 ids of one feature, 0 + 1 + 2 + 3 + 0 of the other with 6 row splits in
-    # batches of 4 and 1; beside them 2 numericals, label and weight.
-    found = time_pass(SplitTFRecordsDataset(records, "train", 4), 0, 1, 2)
-    assert found == (5, 11, (5 * 4 + 11 + 5 + 2) * 4, 2)
+    # batches of 4 and 1; with them 2 numerical features, label and weight.
+    timed = time_pass(SplitTFRecordsDataset(records, "train", 4), 0, 1, 2)
+    assert timed == (5, 11, (5 * 4 + 11 + 5 + 2) * 4, 2)
 
 
 @pytest.mark.parametrize("kind", ["tf_raw", "split_tfrecords", "synthetic"])
@@ -51,11 +51,13 @@ def test_every_type(binaries, records, capsys, kind):
     flags = ["--dataset_path", str(folder), "--dataset_type", kind, "--batch_size", "2"]
     flags += ["--warmup_steps", "1", "--max_batches", "2", "--repeats", "3"]
     assert tool.main(flags) == 0
-    said = capsys.readouterr().out
+    report = capsys.readouterr().out
     order = "generated" if kind == "synthetic" else "shuffled"
-    assert re.match(rf"{kind}, 4 samples of \d+ ids, batch 2, {order}, 3 passes\n", said)
+    assert re.match(rf"{kind}, 4 samples of \d+ ids, batch 2, {order}, 3 passes\n", report)
     for what in ("samples", "ids", "bytes"):
-        assert re.search(rf"million {what} per second: median [\d.]+, lowest [\d.]+, highest", said)
+        assert re.search(
+            rf"million {what} per second: median [\d.]+, lowest [\d.]+, highest", report
+        )
 
 
 @pytest.mark.parametrize(

@@ -62,14 +62,14 @@ def described(folder, capsys, content=CONTENT, **files) -> tuple[int, str]:
             array.tofile(folder / name)
     (folder / "feature_spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     code = describe.main([str(folder)])
-    said = capsys.readouterr()
-    return code, said.out + said.err
+    report = capsys.readouterr()
+    return code, report.out + report.err
 
 
 def test_facts_by_hand(tmp_path, capsys):
-    code, said = described(tmp_path, capsys)
+    code, report = described(tmp_path, capsys)
     assert code == 0
-    assert said.splitlines() == [
+    assert report.splitlines() == [
         "train: 4 rows, click rate 0.2500, 60 bytes",
         "  click.bin: 4 bytes",
         "    click (label, bool): min 0, mean 0.25, max 1, NaN 0, infinite 0",
@@ -102,25 +102,25 @@ def test_facts_by_hand(tmp_path, capsys):
     ],
 )
 def test_faults(files, fault, tmp_path, capsys):
-    code, said = described(tmp_path, capsys, **files)
+    code, report = described(tmp_path, capsys, **files)
     assert code == 1
-    assert "broken: " in said
-    assert re.search("broken: .*\n.*" + fault, said, re.DOTALL), said
-    assert "whole:" not in said
+    assert "broken: " in report
+    assert re.search("broken: .*\n.*" + fault, report, re.DOTALL), report
+    assert "whole:" not in report
 
 
 def test_numericals_that_float32_cannot_hold(tmp_path, capsys):
     content = {**CONTENT, "channel_spec": {"numerical": ["z"], "categorical": [], "label": []}}
     content["feature_spec"] = {**CONTENT["feature_spec"], "z": {"dtype": "float64"}}
-    code, said = described(tmp_path, capsys, content, z=np.array([1, 2, -1e300, 4]))
-    assert code == 1 and "'z': numerical values that float32 cannot hold" in said
+    code, report = described(tmp_path, capsys, content, z=np.array([1, 2, -1e300, 4]))
+    assert code == 1 and "'z': numerical values that float32 cannot hold" in report
 
 
 def test_nothing_to_describe(tmp_path, capsys):
     assert describe.main([str(tmp_path)]) == 2
     assert "error: " in capsys.readouterr().err
-    code, said = described(tmp_path, capsys, {**CONTENT, "source_spec": {}})
-    assert code == 2 and "source_spec names no chunk" in said
+    code, report = described(tmp_path, capsys, {**CONTENT, "source_spec": {}})
+    assert code == 2 and "source_spec names no chunk" in report
 
 
 def test_other_types_and_many_files(tmp_path, capsys):
@@ -132,21 +132,21 @@ def test_other_types_and_many_files(tmp_path, capsys):
     content["source_spec"]["train"][2] |= {"type": "csv", "files": files}
     for file in files:
         (tmp_path / file).write_text("1\n")
-    code, said = described(tmp_path, capsys, content)
+    code, report = described(tmp_path, capsys, content)
     assert code == 0
     assert (
         "  4 files user0.csv, ...: 8 bytes\n    csv: rows and values are not looked at (user)"
-        in said
+        in report
     )
-    assert said.endswith(
+    assert report.endswith(
         "every file is there; those of type split_binary have all their rows, and no value is out "
         "of range; those of type csv were not looked at\n"
     )
     for chunk in content["source_spec"]["train"]:
         chunk["type"] = "csv"
-    code, said = described(tmp_path, capsys, content)
-    assert code == 0 and "rows unknown" in said
-    assert said.endswith("every file is there; those of type csv were not looked at\n")
+    code, report = described(tmp_path, capsys, content)
+    assert code == 0 and "rows unknown" in report
+    assert report.endswith("every file is there; those of type csv were not looked at\n")
 
 
 def test_interrupted(tmp_path, capsys, monkeypatch):
@@ -154,8 +154,8 @@ def test_interrupted(tmp_path, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(describe, "describe_mapping", interrupt)
-    code, said = described(tmp_path, capsys)
-    assert code == 130 and "interrupted" in said
+    code, report = described(tmp_path, capsys)
+    assert code == 130 and "interrupted" in report
 
 
 def one_feature(folder, ids, cardinality) -> FeatureSpec:
@@ -225,25 +225,25 @@ def recorded(tmp_path_factory):
 
 
 def values_of(folder, capsys, code=0):
-    """What is said of the features, without the files' sizes."""
+    """Lines of the features, without the sizes of files."""
     assert describe.main([str(folder)]) == code
-    said = capsys.readouterr().out
-    return [line for line in said.splitlines() if line.startswith("    ")], said
+    report = capsys.readouterr().out
+    return [line for line in report.splitlines() if line.startswith("    ")], report
 
 
 @pytest.mark.parametrize("as_the_original", [False, True])
 def test_split_tfrecords(recorded, tmp_path, capsys, as_the_original):
-    """The same facts as of the split binaries that they are from; also with the original's spec."""
+    """Facts equal those of the split binaries, also with the spec of the original."""
     expected, _ = values_of(recorded / "binary", capsys)
     folder = tmp_path / "records"
     shutil.copytree(recorded / "records", folder)
     if as_the_original:
         content = yaml.safe_load((folder / "feature_spec.yaml").read_text())
         (folder / "feature_spec.yaml").write_text(yaml.safe_dump(content | {"source_spec": None}))
-    found, said = values_of(folder, capsys)
-    assert sorted(found) == sorted(expected) and len(found) == 2 * 5
-    assert "train: 200 rows, click rate" in said and "test: 100 rows" in said
-    assert said.endswith(
+    lines_found, report = values_of(folder, capsys)
+    assert sorted(lines_found) == sorted(expected) and len(lines_found) == 2 * 5
+    assert "train: 200 rows, click rate" in report and "test: 100 rows" in report
+    assert report.endswith(
         "whole: every file is there, has all its rows, and no value is out of range\n"
     )
 
@@ -255,13 +255,13 @@ def test_a_damaged_record(recorded, tmp_path, capsys):
     content = bytearray(path.read_bytes())
     content[-100] ^= 1
     path.write_bytes(content)
-    _, said = values_of(folder, capsys, code=1)
-    assert "broken: 1 faults" in said and "feature 'cat_0'" in said and "checksum" in said
+    _, report = values_of(folder, capsys, code=1)
+    assert "broken: 1 faults" in report and "feature 'cat_0'" in report and "checksum" in report
 
 
 @pytest.mark.parametrize("last_too", [False, True], ids=["of one feature", "of all"])
 def test_a_missing_record(recorded, tmp_path, capsys, last_too):
-    """The last prebatch of 20 rows is cut off, cleanly: other features or length.json tell."""
+    """The last prebatch of 20 rows is cut off, cleanly; other features or length.json report it."""
     folder = tmp_path / "records"
     shutil.copytree(recorded / "records", folder)
     names = ["label", "numerical", "categorical_0", "categorical_1"]
@@ -272,13 +272,13 @@ def test_a_missing_record(recorded, tmp_path, capsys, last_too):
         for _ in range(3):
             start += 16 + int.from_bytes(content[start : start + 8], "little")
         path.write_bytes(content[:start])
-    _, said = values_of(folder, capsys, code=1)
-    assert "broken: " in said and "whole: " not in said
+    _, report = values_of(folder, capsys, code=1)
+    assert "broken: " in report and "whole: " not in report
     if last_too:
-        assert said.count("length.json states 4 prebatches, and the files of feature") == 4
+        assert report.count("length.json states 4 prebatches, and the files of feature") == 4
     else:
-        assert "feature 'label' has 200 rows and feature 'cat_0' has 180; allowed" in said
-        assert "broken: 2 faults" in said  # and the number of prebatches
+        assert "feature 'label' has 200 rows and feature 'cat_0' has 180; allowed" in report
+        assert "broken: 2 faults" in report  # and the number of prebatches
     with pytest.raises(ValueError, match="is a file missing or cut off|Is a file missing or cut"):
         SplitTFRecordsDataset(FeatureSpec.from_yaml(folder / "feature_spec.yaml"), "train", 4)
 
@@ -303,8 +303,8 @@ def test_ragged_records(tmp_path, capsys):
     writer = SplitTFRecordsWriter(tmp_path, "train", spec, columns, prebatch=2, batches_per_file=1)
     writer.add([ids, np.array([[1], [0], [0]], np.int8)])
     writer.close()
-    found, said = values_of(tmp_path, capsys, code=1)
-    (tags,) = (line for line in found if "tags" in line)
+    lines_found, report = values_of(tmp_path, capsys, code=1)
+    (tags,) = (line for line in lines_found if "tags" in line)
     assert tags.startswith("    tags (categorical, int32 x 0 to 4, 1.33 on the average)")
     assert "most frequent: 2 50.0%, 1 25.0%" in tags
-    assert "feature 'tags': 1 ids outside of [0, 9)" in said
+    assert "feature 'tags': 1 ids outside of [0, 9)" in report

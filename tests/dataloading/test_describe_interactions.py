@@ -44,8 +44,8 @@ def described(folder, capsys, content=CONTENT, **files) -> tuple[int, str]:
         array.tofile(folder / name)
     (folder / "feature_spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     code = describe.main([str(folder)])
-    said = capsys.readouterr()
-    return code, said.out + said.err
+    report = capsys.readouterr()
+    return code, report.out + report.err
 
 
 def changed(**sections) -> dict:
@@ -54,9 +54,9 @@ def changed(**sections) -> dict:
 
 
 def test_facts_by_hand(tmp_path, capsys):
-    code, said = described(tmp_path, capsys)
+    code, report = described(tmp_path, capsys)
     assert code == 0
-    assert said.splitlines() == [
+    assert report.splitlines() == [
         "train: 5 rows, each an interaction, 30 bytes",
         "  train_user: 10 bytes",
         "    user (user, int16): cardinality 4, 4 ids in use; most frequent: 0 40.0%, 1 20.0%, "
@@ -78,21 +78,21 @@ def test_facts_by_hand(tmp_path, capsys):
 
 def test_items_that_are_mostly_in_no_row(tmp_path, capsys):
     features = {"item": {"dtype": "int32", "cardinality": 1000}}
-    code, said = described(tmp_path, capsys, changed(feature_spec=features))
+    code, report = described(tmp_path, capsys, changed(feature_spec=features))
     assert code == 0
-    assert said.count("    note: ") == 1  # test has no such line
-    assert "note: negatives are drawn from all 1,000 items, and 'train' has 3 of them; " in said
+    assert report.count("    note: ") == 1  # test has no such line
+    assert "note: negatives are drawn from all 1,000 items, and 'train' has 3 of them; " in report
 
 
 def test_positives_alone(tmp_path, capsys):
     content = changed(source_spec={"test": CONTENT["source_spec"]["test"][:2]})
     del content["metadata"]
-    code, said = described(tmp_path, capsys, content)
-    assert code == 0 and "test: 6 rows, each an interaction, 36 bytes" in said
+    code, report = described(tmp_path, capsys, content)
+    assert code == 0 and "test: 6 rows, each an interaction, 36 bytes" in report
     content = changed(source_spec={"train": CONTENT["source_spec"]["test"]})
     del content["source_spec"]["test"]
-    code, said = described(tmp_path, capsys, content, test_label=np.ones(6, "u1"))
-    assert code == 0 and "train: 6 rows, each an interaction, 42 bytes" in said
+    code, report = described(tmp_path, capsys, content, test_label=np.ones(6, "u1"))
+    assert code == 0 and "train: 6 rows, each an interaction, 42 bytes" in report
 
 
 BROKEN = {
@@ -125,9 +125,9 @@ def test_broken_series(fault, block_bytes, tmp_path, capsys, monkeypatch):
     """Independent of the size of a block."""
     monkeypatch.setattr(facts, "_BLOCK_BYTES", block_bytes)
     files, message = BROKEN[fault]
-    code, said = described(tmp_path, capsys, **files)
-    assert code == 1 and "broken: 1 faults" in said
-    assert re.search(message, said), said
+    code, report = described(tmp_path, capsys, **files)
+    assert code == 1 and "broken: 1 faults" in report
+    assert re.search(message, report), report
 
 
 @pytest.mark.parametrize(
@@ -165,16 +165,16 @@ def test_broken_series(fault, block_bytes, tmp_path, capsys, monkeypatch):
     ],
 )
 def test_broken_specs(content, message, tmp_path, capsys):
-    code, said = described(tmp_path, capsys, copy.deepcopy(content))
+    code, report = described(tmp_path, capsys, copy.deepcopy(content))
     assert code == 1
-    assert re.search("broken: .*" + message, said, re.DOTALL), said
+    assert re.search("broken: .*" + message, report, re.DOTALL), report
 
 
 def test_what_else_is_wrong_is_said_once(tmp_path, capsys):
     """Series are not looked at where rows cannot be paired, or are of another type."""
-    code, said = described(tmp_path, capsys, test_label=FILES["test_label"][:4])
-    assert code == 1 and "broken: 1 faults" in said and "differ in their number of rows" in said
+    code, report = described(tmp_path, capsys, test_label=FILES["test_label"][:4])
+    assert code == 1 and "broken: 1 faults" in report and "differ in their number of rows" in report
     content = copy.deepcopy(CONTENT)
     content["source_spec"]["test"][1]["type"] = "csv"
-    code, said = described(tmp_path, capsys, content, test_label=np.zeros(6, "u1"))
-    assert code == 0 and "those of type csv were not looked at" in said
+    code, report = described(tmp_path, capsys, content, test_label=np.zeros(6, "u1"))
+    assert code == 0 and "those of type csv were not looked at" in report

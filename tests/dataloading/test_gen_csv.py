@@ -67,10 +67,10 @@ def test_files_and_rows(tmp_path):
     assert len((raw / "a.csv").read_text().splitlines()) == rows // 2
     assert pq.read_metadata(raw / "c.parquet").num_rows == rows
     assert transcode.main([f"--input={raw}", f"--output={tmp_path / 'made'}"]) == 0
-    made = FeatureSpec.from_yaml(tmp_path / "made/feature_spec.yaml")
-    features = {name: dict(keys) for name, keys in made.feature_spec.items()}
+    data_set = FeatureSpec.from_yaml(tmp_path / "made/feature_spec.yaml")
+    features = {name: dict(keys) for name, keys in data_set.feature_spec.items()}
     features["user"]["cardinality"] = 70  # an id that was not drawn is not known
-    spec = stored_spec(features, made.channel_spec, ["train"])
+    spec = stored_spec(features, data_set.channel_spec, ["train"])
     for mapping in ("train", "validation"):
         (batch,) = SyntheticDataset(spec, mapping, rows, num_samples=rows, seed=3).dataset()
         read = np.fromfile(tmp_path / "made" / mapping / "cat_1.bin", np.int8).reshape(-1, 2)
@@ -144,7 +144,7 @@ def test_compressed_files_of_any_mapping(tmp_path):
     assert dev[0] == "price,place,user,tags,junk"
     assert len(dev) == 301 and len(later) == 300
     assert dev[1:] != later
-    # The seed of other names than train, validation and test: for ever.
+    # The seed of other names than train, validation and test never changes.
     assert dev[1] == "0.28100586,0.6200326681137085;1.2986774444580078,55,14;1,0"
 
 

@@ -63,15 +63,15 @@ def test_rows(sources, tmp_path, capsys):
         }
     assert prepare(tmp_path, spec, "--seed=5", batch=3000) == 0
     assert "train: 9,000 rows" in capsys.readouterr().out
-    made = FeatureSpec.from_yaml(tmp_path / "made/feature_spec.yaml")
+    data_set = FeatureSpec.from_yaml(tmp_path / "made/feature_spec.yaml")
     expected = {"its own": ["test", "train"]}.get(sources, ["train", "validation", "test"])
-    assert list(made.source_spec) == expected
-    assert made.metadata["seed"] == 5
+    assert list(data_set.source_spec) == expected
+    assert data_set.metadata["seed"] == 5
     for mapping in expected:
         rows = 9000 if mapping == "train" else 6000
         labelled = (sources, mapping) != ("its own", "test")
-        (batch,) = RawBinaryDataset(made, mapping, rows, with_labels=labelled).dataset()
-        (same,) = SyntheticDataset(made, mapping, rows, num_samples=rows, seed=5).dataset()
+        (batch,) = RawBinaryDataset(data_set, mapping, rows, with_labels=labelled).dataset()
+        (same,) = SyntheticDataset(data_set, mapping, rows, num_samples=rows, seed=5).dataset()
         np.testing.assert_array_equal(batch.inputs.numerical, same.inputs.numerical)
         for ids, others in zip(batch.inputs.categorical, same.inputs.categorical, strict=True):
             np.testing.assert_array_equal(ids, others)
@@ -93,8 +93,8 @@ def test_any_mapping(tmp_path):
     }
     spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS, "source_spec": sources}
     assert prepare(tmp_path, spec) == 0
-    made = FeatureSpec.from_yaml(tmp_path / "made/feature_spec.yaml")
-    assert made.num_samples("dev") == made.num_samples("holdout") == 100
+    data_set = FeatureSpec.from_yaml(tmp_path / "made/feature_spec.yaml")
+    assert data_set.num_samples("dev") == data_set.num_samples("holdout") == 100
     dev, holdout = (np.fromfile(tmp_path / "made" / name / "x") for name in ("dev", "holdout"))
     assert not np.intersect1d(dev, holdout).size
 
@@ -127,8 +127,8 @@ def test_refusals(spec, message, tmp_path, capsys):
 def test_no_rows_and_ctrl_c(tmp_path, capsys, monkeypatch):
     spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS}
     assert prepare(tmp_path, spec, batch=0) == 2
-    said = "--synthetic_dataset_batch_size is 0; allowed: 1 or more"
-    assert said in capsys.readouterr().err
+    report = "--synthetic_dataset_batch_size is 0; allowed: 1 or more"
+    assert report in capsys.readouterr().err
     for flag in ("train_batches", "valid_batches"):
         assert prepare(tmp_path, spec, f"--synthetic_dataset_{flag}=-1") == 2
         assert f"--synthetic_dataset_{flag} is -1; allowed: 1 or more" in capsys.readouterr().err

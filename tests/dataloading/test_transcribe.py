@@ -39,7 +39,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def wide_spec() -> FeatureSpec:
-    """Each dtype that may be stored, numericals of two of them."""
+    """Each dtype that may be stored, numerical features of two of them."""
     content = synthetic_spec([5, 300, 9, 70_000], hotness=[1, 3, 2, 1], num_numerical=3).to_dict()
     content["feature_spec"]["cat_2"]["dtype"] = "int64"
     content["feature_spec"]["num_1"]["dtype"] = "float64"
@@ -81,26 +81,30 @@ def test_records_of_records(tmp_path):
     spec = FeatureSpec.from_yaml(tmp_path / "second/feature_spec.yaml")
     assert spec.source_spec["train"][3].files == ("train/categorical_1/data_0.tfrecords",)
     assert found(SplitTFRecordsDataset(spec, "train", 8).dataset()) == rows_of(45)
-    said = json.loads((tmp_path / "second/train/categorical_1/format.json").read_text())
-    assert (said["multihot"], said["hotness"], said["dtype"]) == (True, None, "int32")
+    properties = json.loads((tmp_path / "second/train/categorical_1/format.json").read_text())
+    assert (properties["multihot"], properties["hotness"], properties["dtype"]) == (
+        True,
+        None,
+        "int32",
+    )
 
 
 def read_as_the_original(folder: Path, name: str, rows: int):
     """All prebatches of a folder by TensorFlow's own reader and parsers, as the original's do."""
-    said = json.loads((folder / name / "format.json").read_text())
-    feature = {said["feature_name"]: tf.io.FixedLenFeature([], tf.string)}
+    properties = json.loads((folder / name / "format.json").read_text())
+    feature = {properties["feature_name"]: tf.io.FixedLenFeature([], tf.string)}
     tensors = []
     for record in tf.data.TFRecordDataset(str(folder / name / "data_0.tfrecords")):
-        content = tf.io.parse_single_example(record, feature)[said["feature_name"]]
-        if said["multihot"]:
+        content = tf.io.parse_single_example(record, feature)[properties["feature_name"]]
+        if properties["multihot"]:
             kind = tf.RaggedTensorSpec([rows, None], tf.int32, 1, tf.int32)
             parts = tf.io.parse_tensor(content, tf.string)
             specs = tf.nest.flatten(kind, expand_composites=True)
             parts = [tf.io.parse_tensor(p, s.dtype) for p, s in zip(parts, specs, strict=True)]
             tensors.append(tf.nest.pack_sequence_as(kind, parts, expand_composites=True))
         else:
-            tensor = tf.io.parse_tensor(content, said["dtype"])
-            tensors.append(tf.reshape(tensor, [rows, said["num_features"]]))
+            tensor = tf.io.parse_tensor(content, properties["dtype"])
+            tensors.append(tf.reshape(tensor, [rows, properties["num_features"]]))
     return tf.concat(tensors, 0)
 
 
@@ -126,12 +130,12 @@ def test_the_original_can_read_them(tmp_path):
 
 
 def test_parts_of_a_data_set(binaries, tmp_path, capsys):
-    """What is known of all rows is not said of a part of them."""
+    """Facts of all rows are left out for a part of them."""
     flags = ("--src_batch_size", 20, "--max_batches_train", 2, "--max_batches_test", 1)
     assert transcribe(binaries, tmp_path / "part", *flags, "--dst_feature_spec", "f.yaml") == 0
-    said = capsys.readouterr().out
-    assert "train: 40 rows\nvalidation: 20 rows\ntest: 1 rows\n" in said
-    assert f"written: {tmp_path / 'part/f.yaml'}" in said
+    properties = capsys.readouterr().out
+    assert "train: 40 rows\nvalidation: 20 rows\ntest: 1 rows\n" in properties
+    assert f"written: {tmp_path / 'part/f.yaml'}" in properties
     spec = FeatureSpec.from_yaml(tmp_path / "part/f.yaml")
     assert set(spec.metadata) == {"generator", "seed", "test"}
     expected = RawBinaryDataset(FeatureSpec.from_yaml(binaries / "feature_spec.yaml"), "train", 40)
@@ -144,7 +148,7 @@ def test_parts_of_a_data_set(binaries, tmp_path, capsys):
 
 
 def test_metadata_of_transcode(tmp_path):
-    """Rows and click rates of mappings that are no longer there, or not whole, are dropped."""
+    """Rows and click rates of mappings that are absent or incomplete are dropped."""
     folder, names = tmp_path / "mine", ("train", "test", "later")
     spec = write_dataset(folder, synthetic_spec([5]), {"train": 40, "test": 10}).to_dict()
     test = spec["source_spec"]["test"]
@@ -168,15 +172,15 @@ def test_metadata_of_transcode(tmp_path):
         return FeatureSpec.from_yaml(tmp_path / "new/feature_spec.yaml").metadata
 
     assert metadata() == spec["metadata"]
-    found = metadata("--train_only")
-    assert found == {
+    kept = metadata("--train_only")
+    assert kept == {
         "mine": "x",
         "transcode": {**own, "rows": {"train": 40}, "click_rate": {"train": 0.5}},
     }
-    found = metadata("--max_batches_train", 1)
-    assert found["later"] == 1
-    assert found["transcode"]["rows"] == {"test": 10, "later": 10}
-    assert found["transcode"]["click_rate"] == {"test": 0.5, "later": 0.5}
+    kept = metadata("--max_batches_train", 1)
+    assert kept["later"] == 1
+    assert kept["transcode"]["rows"] == {"test": 10, "later": 10}
+    assert kept["transcode"]["click_rate"] == {"test": 0.5, "later": 0.5}
     flags = ("--src_dataset_type", "synthetic", "--max_batches_train", 1, "--train_only")
     assert metadata(*flags) == {"generator": "dataloading.synthetic", "seed": 0}
 

@@ -16,14 +16,10 @@ from dataloading.transcode.encode.vocabulary import TextColumn, Vocabularies
 from dataloading.transcode.encoding import Encoding
 from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 
-# Thresholds of automatic vocabularies.
-_LEAST, _MOST = 2, 10
-# Values in train for each occurrence that a value needs.
-_VALUES_PER_OCCURRENCE = 500
-# From this share of values that occur once on, new values are common.
-_MANY_SINGLE = 0.1
-# Of the values of a feature; a smaller share cannot move a metric much.
-_SMALLEST_SHARE = 0.01
+_LEAST, _MOST = 2, 10  # thresholds of automatic vocabularies
+_VALUES_PER_OCCURRENCE = 500  # in train, for each occurrence that a value needs
+_MANY_SINGLE = 0.1  # from this share of values that occur once on, new values are common
+_SMALLEST_SHARE = 0.01  # of the values of a feature; a smaller one cannot move a metric much
 _FACTOR = 2
 
 
@@ -34,7 +30,7 @@ def automatic_threshold(num_values: int, num_single: int) -> int:
     values in later rows. With a threshold of 2, id 0 is therefore as frequent in training as it is
     later, and its vector is trained. Where a tenth of the values or more occur once, a model learns
     rare ids by heart and meets new ones all the time: a 500th of the values, at most 10.
-    Measured in benchmarks/results/frequency_threshold_xeon_202611.md.
+    docs/your_own_data.md has the measurement.
 
     Args:
         num_values: values of the feature in the training rows.

@@ -22,7 +22,7 @@ from dataloading.transcode.encode import vocabulary
 from dataloading.transcode.encode.vocabulary import Vocabularies
 from dataloading.transcode.raw_spec import RawSpec
 
-# One label, two numericals, two categorical features; one CSV file.
+# One label, two numerical, two categorical features; one CSV file.
 SPEC = {
     "feature_spec": {"click": {}, "price": {}, "age": {"dtype": "float32"}, "user": {}, "city": {}},
     "source_spec": {
@@ -82,9 +82,9 @@ def refused(capsys, message: str, folder: Path, *flags) -> None:
     """The run ends with status 2, one `error:` line that matches, and nothing under the output."""
     capsys.readouterr()
     assert run(folder, *flags) == 2
-    said = capsys.readouterr().err
-    assert re.search(message, said), said
-    assert said.startswith("error: ") and said.count("\n") == 1
+    report = capsys.readouterr().err
+    assert re.search(message, report), report
+    assert report.startswith("error: ") and report.count("\n") == 1
     assert [path.name for path in folder.glob("out*")] == []
     assert [path.name for path in folder.glob(".out*")] == []
 
@@ -237,7 +237,7 @@ def test_a_header_is_not_a_row(tmp_path, capsys):
     ],
 )
 def test_a_quote_ends_on_its_line(text, row, tmp_path, capsys):
-    """Else rows would be gone and nobody would see it."""
+    """Otherwise rows would be lost without an error."""
     message = f"file 'a': {row} has a quotation mark that is not closed .*quoting: false"
     refused(capsys, message, raw(tmp_path, a=text))
     header = 'click,price,"age,user,city\n'
@@ -354,8 +354,8 @@ def test_parquet_types_that_are_numbers(tmp_path):
         }
     )
     assert run(raw(tmp_path, parquet_spec(n={}, c={}, d={}, e={}), a=table)) == 0
-    found = {name: stored(tmp_path / "out", name) for name in ("click", "n", "c", "d", "e")}
-    assert found == {
+    values_found = {name: stored(tmp_path / "out", name) for name in ("click", "n", "c", "d", "e")}
+    assert values_found == {
         "click": [True, False],
         "n": [1, 2],
         "c": [7, 1],
@@ -540,7 +540,7 @@ def test_overwrite_replaces_data_sets_only(tmp_path, capsys):
     def kept(message, *flags, output=out):
         capsys.readouterr()
         assert run(folder, "--overwrite", *flags, output=output) == 2
-        assert re.search(message, said := capsys.readouterr().err), said
+        assert re.search(message, report := capsys.readouterr().err), report
 
     kept("made holds notes.txt, .*not part of the data set", output=with_file(out, "notes.txt"))
     (out / "notes.txt").unlink()
@@ -652,9 +652,9 @@ def test_interrupted(tmp_path, monkeypatch, capsys):
 def test_sparse_ids_are_pointed_out_and_unused_columns_named(tmp_path, capsys):
     spec = changed(channel_spec={"categorical": ["user"]})
     assert run(raw(tmp_path, spec, a="1,2,3,123456789012,0\n")) == 0
-    said = capsys.readouterr().out
-    assert "note: 'user' has few rows for its largest id, 123,456,789,012" in said
-    assert "left out, in no channel: city" in said
+    report = capsys.readouterr().out
+    assert "note: 'user' has few rows for its largest id, 123,456,789,012" in report
+    assert "left out, in no channel: city" in report
 
 
 # Texts
@@ -675,9 +675,9 @@ def text_spec() -> dict:
 def test_texts_get_ids_by_falling_count(tmp_path, capsys):
     folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
     assert run(folder, "--categorify=city", EVERY) == 0
-    said = capsys.readouterr().out
-    assert "city: cardinality 7, vocabulary; id 0 " in said
-    assert "unknown): 66.67% of test, 10.00% of train\n" in said
+    report = capsys.readouterr().out
+    assert "city: cardinality 7, vocabulary; id 0 " in report
+    assert "unknown): 66.67% of test, 10.00% of train\n" in report
     # Oslo 3, Rome 2, then bytewise: Bern, "a<tab>b\", zz, "Ärö" (its first byte is 0xc3).
     out = tmp_path / "out"
     assert (out / "vocabulary/city.tsv").read_text() == (
@@ -746,16 +746,16 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     later = raw(tmp_path / "later", new, a="Ärö,3,1,2\nOslo,77,1,2\nParis,3,1,2\na\tb\\,3,1,2\n")
     capsys.readouterr()
     assert run(later, f"--vocabulary={known}") == 0
-    said = capsys.readouterr().out
+    report = capsys.readouterr().out
     assert (
-        "city: cardinality 7, vocabulary; id 0 (missing, rare or unknown): 25.00% of test" in said
+        "city: cardinality 7, vocabulary; id 0 (missing, rare or unknown): 25.00% of test" in report
     )
     out = later / "out"
     assert stored(out, "city", "test") == [6, 1, 0, 4]
     assert stored(out, "user", "test")[0] == stored(known, "user")[3]
-    old, made = (FeatureSpec.from_yaml(f / "feature_spec.yaml") for f in (known, out))
-    assert made.channel("categorical") == old.channel("categorical")
-    assert made.cardinalities("categorical") == old.cardinalities("categorical") == [100, 7]
+    old, data_set = (FeatureSpec.from_yaml(f / "feature_spec.yaml") for f in (known, out))
+    assert data_set.channel("categorical") == old.channel("categorical")
+    assert data_set.cardinalities("categorical") == old.cardinalities("categorical") == [100, 7]
     # Encoded again with what was made, the result is the same.
     assert run(later, f"--vocabulary={out}", output=later / "again") == 0
     assert stored(later / "again", "city", "test") == [6, 1, 0, 4]
@@ -855,7 +855,7 @@ def test_rows_of_another_data_set(tmp_path, capsys):
 
 
 def test_the_vocabulary_needs_neither_memory_nor_luck(tmp_path):
-    """What DuckDB raises becomes an error that says the way out."""
+    """Errors of DuckDB become errors with a solution."""
     import duckdb
 
     too_small = pytest.raises(ValueError, match="--memory_limit 200 MiB is too small.*solutions")

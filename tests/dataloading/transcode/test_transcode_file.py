@@ -38,9 +38,9 @@ def columns():
 
 
 def write(path, header=None, delimiter=","):
-    made = columns()
-    lines = [delimiter.join(header or made)]
-    for values in zip(*(values for values, _ in made.values()), strict=True):
+    data_set = columns()
+    lines = [delimiter.join(header or data_set)]
+    for values in zip(*(values for values, _ in data_set.values()), strict=True):
         lines.append(delimiter.join(map(str, values)))
     text = "\n".join(lines) + "\n"
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
@@ -52,36 +52,36 @@ def spec_of(out):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def data_set(tmp_path_factory):
     folder = tmp_path_factory.mktemp("file")
     path = write(folder / "shop.csv")
     assert run(path, "--label=bought", "--fill_missing=mean", output=folder / "out") == 0
     return folder
 
 
-def test_channels_by_hand(made):
-    spec = spec_of(made / "out")
+def test_channels_by_hand(data_set):
+    spec = spec_of(data_set / "out")
     channels = {name: channel for channel, names in spec.channel_spec.items() for name in names}
     assert channels == {name: channel for name, (_, channel) in columns().items() if channel}
     assert spec.hotness("tags") == 2 and spec.hotness("remark") == 1
     assert spec.feature_spec["paid"]["dtype"] == "float32"
     paid = 3 * np.arange(ROWS)
     expected = (paid - paid.mean()) / paid.std()
-    assert stored(made / "out", "paid") == expected.astype(np.float32).tolist()
+    assert stored(data_set / "out", "paid") == expected.astype(np.float32).tolist()
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("a.csv.gz", ","), ("a.tsv", "\t")])
-def test_other_files_give_the_same(name, delimiter, made, tmp_path):
+def test_other_files_give_the_same(name, delimiter, data_set, tmp_path):
     path = write(tmp_path / name, delimiter=delimiter)
     assert (
-        run(path, "--label=bought", "--fill_missing=mean", "--chunk_size=7", output=made / name)
+        run(path, "--label=bought", "--fill_missing=mean", "--chunk_size=7", output=data_set / name)
         == 0
     )
-    assert spec_of(made / name).channel_spec == spec_of(made / "out").channel_spec
-    assert stored(made / name, "tags") == stored(made / "out", "tags")
+    assert spec_of(data_set / name).channel_spec == spec_of(data_set / "out").channel_spec
+    assert stored(data_set / name, "tags") == stored(data_set / "out", "tags")
 
 
-def test_the_printed_spec_is_one_that_transcode_reads(made, tmp_path, capsys):
+def test_the_printed_spec_is_one_that_transcode_reads(data_set, tmp_path, capsys):
     path = write(tmp_path / "shop.csv")
     flags = ("--fill_missing=mean", "--categorify=all")
     assert run(path, "--label=bought", *flags, output=tmp_path / "a") == 0
@@ -98,26 +98,28 @@ def test_the_printed_spec_is_one_that_transcode_reads(made, tmp_path, capsys):
         assert stored(tmp_path / "a", name) == stored(tmp_path / "b", name)
 
 
-def test_the_user_knows_better(made, capsys):
-    path = made / "shop.csv"
+def test_the_user_knows_better(data_set, capsys):
+    path = data_set / "shop.csv"
     roles = ("--categorical=points,paid", "--numerical=grade,user_id", "--drop=card,zip")
-    assert run(path, "--label=bought", *roles, "--fill_missing=0", output=made / "own") == 0
-    spec = spec_of(made / "own")
+    assert run(path, "--label=bought", *roles, "--fill_missing=0", output=data_set / "own") == 0
+    spec = spec_of(data_set / "own")
     assert {"points", "paid"} <= set(spec.channel("categorical"))
     assert {"grade", "user_id"} <= set(spec.channel("numerical"))
     assert not {"card", "zip"} & set(spec.feature_spec)
     assert "# left out: card (--drop)" in capsys.readouterr().out
 
 
-def test_more_rows_need_no_feature_spec(made, tmp_path):
+def test_more_rows_need_no_feature_spec(data_set, tmp_path):
     header, *lines = write(tmp_path / "all.csv").read_text().splitlines()
     names = header.split(",")
     keep = [i for i, name in reversed(list(enumerate(names))) if name != "bought"]  # any order
     new = "\n".join(",".join(line.split(",")[i] for i in keep) for line in [header, *lines[:5]])
     (tmp_path / "new.csv").write_text(new)
-    assert run(tmp_path / "new.csv", f"--vocabulary={made / 'out'}", output=tmp_path / "out") == 0
+    assert (
+        run(tmp_path / "new.csv", f"--vocabulary={data_set / 'out'}", output=tmp_path / "out") == 0
+    )
     for name in ("city", "tags", "price", "user_id"):
-        assert stored(tmp_path / "out", name, "test") == stored(made / "out", name)[:5]
+        assert stored(tmp_path / "out", name, "test") == stored(data_set / "out", name)[:5]
     assert (
         "label" not in spec_of(tmp_path / "out").channel_spec
         or not (tmp_path / "out/test/label.bin").exists()
@@ -165,15 +167,15 @@ def test_types_of_parquet(tmp_path):
         (["--label=bought", "--vocabulary={out}"], "--label and --vocabulary"),
     ],
 )
-def test_what_a_user_gets_wrong(flags, message, made, tmp_path, capsys):
-    flags = [flag.format(out=made / "out") for flag in flags]
+def test_what_a_user_gets_wrong(flags, message, data_set, tmp_path, capsys):
+    flags = [flag.format(out=data_set / "out") for flag in flags]
     capsys.readouterr()
-    assert run(made / "shop.csv", *flags, output=tmp_path / "new") == 2
+    assert run(data_set / "shop.csv", *flags, output=tmp_path / "new") == 2
     assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "new").exists()
 
 
-def test_files_that_are_none(made, tmp_path, capsys):
+def test_files_that_are_none(data_set, tmp_path, capsys):
     for name, text, message in (
         ("a.txt", "a,b\n", "expected a folder with a feature spec, or a file that ends in .csv"),
         ("a.csv", "", "expected a first line that names the columns"),
@@ -185,5 +187,5 @@ def test_files_that_are_none(made, tmp_path, capsys):
         assert message in capsys.readouterr().err
     assert run(tmp_path, "--label=y", output=tmp_path / "out") == 2
     assert "--label describes a column of a file" in capsys.readouterr().err
-    assert run(made / "shop.csv", "--label=bought", "--overwrite", output=made) == 2
+    assert run(data_set / "shop.csv", "--label=bought", "--overwrite", output=data_set) == 2
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""`--hash_buckets`: the ids of a text are the same for ever."""
+"""`--hash_buckets`: the ids of a text never change."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,9 +38,9 @@ def test_ids_in_a_data_set(tmp_path):
     (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
     flags = [f"--input={tmp_path}", f"--output={tmp_path / 'out'}"]
     assert transcode.main([*flags, "--hash_buckets=word=1000,number=50"]) == 0
-    made = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
-    assert made.cardinalities("categorical") == [1000, 50]
-    assert made.metadata["transcode"]["hash_buckets"] == {"word": 1000, "number": 50}
+    data_set = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert data_set.cardinalities("categorical") == [1000, 50]
+    assert data_set.metadata["transcode"]["hash_buckets"] == {"word": 1000, "number": 50}
     words = (tmp_path / "out/test/cat_0.bin").read_bytes()
     expected = [KNOWN[text] % 1000 for text in ("a", "abc", "abc", "")]
     assert words == b"".join(i.to_bytes(2, "little") for i in expected)

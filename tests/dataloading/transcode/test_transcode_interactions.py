@@ -34,7 +34,7 @@ LABELLED = {"train": [{"type": "csv", "features": ["user", "item", "label"], "fi
 
 def numbered(text: str) -> str:
     """The rows with NUMBERS in place of names."""
-    return re.sub("[a-z]+", lambda found: str(NUMBERS[found[0]]), text)
+    return re.sub("[a-z]+", lambda values_found: str(NUMBERS[values_found[0]]), text)
 
 
 def changed(**sections) -> dict:
@@ -58,9 +58,9 @@ def refused(capsys, message: str, folder: Path, *flags) -> None:
     """Status 2, one `error:` line that matches, and nothing under the output."""
     capsys.readouterr()
     assert run(folder, *flags) == 2
-    said = capsys.readouterr().err
-    assert re.search(message, said), said
-    assert said.startswith("error: ") and said.count("\n") == 1
+    report = capsys.readouterr().err
+    assert re.search(message, report), report
+    assert report.startswith("error: ") and report.count("\n") == 1
     assert list(folder.glob("out*")) == list(folder.glob(".out*")) == []
 
 
@@ -79,9 +79,9 @@ def test_numbers_by_hand(tmp_path, capsys):
     """Ids as they are; series stay together, in order, with their duplicates; metadata stay."""
     folder = raw(tmp_path, train=numbered(TRAIN_ROWS), test=numbered(TEST_ROWS))
     assert run(folder, "--chunk_size=2") == 0
-    said = capsys.readouterr().out
-    assert "train: 4 rows, each an interaction\ntest: 6 rows, 2 series of 3\n" in said
-    assert "user: cardinality 5\nitem: cardinality 6\n" in said
+    report = capsys.readouterr().out
+    assert "train: 4 rows, each an interaction\ntest: 6 rows, 2 series of 3\n" in report
+    assert "user: cardinality 5\nitem: cardinality 6\n" in report
     out = tmp_path / "out"
     assert stored(out, "train") == {"user": [0, 1, 0, 4], "item": [0, 0, 5, 0]}
     assert stored(out, "test") == {
@@ -147,13 +147,13 @@ def test_positives_alone(tmp_path, capsys):
     users = stored(tmp_path / "out", "validation").pop("user")
     assert users[0] == users[1] != users[2]
     assert stored(tmp_path / "out", "train") == {"user": users, "item": [7, 2, 2]}
-    made = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
-    assert made.channel_spec == {"user": ("user",), "item": ("item",)}
-    assert made.feature_spec["item"] == {"dtype": "int64", "cardinality": 8}
+    data_set = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
+    assert data_set.channel_spec == {"user": ("user",), "item": ("item",)}
+    assert data_set.feature_spec["item"] == {"dtype": "int64", "cardinality": 8}
 
 
 def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
-    """Series, with labels, beside a data set whose rows had none; and a feature that it lacks."""
+    """Series, with labels, next to a data set whose rows had none; and a feature that it lacks."""
     spec = changed()
     spec["source_spec"] = {"train": SPEC["source_spec"]["train"]}
     spec["feature_spec"] = {"user": {}, "item": {}}

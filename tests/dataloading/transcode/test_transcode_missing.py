@@ -72,8 +72,10 @@ def test_new_rows_get_the_values_of_training(tmp_path, capsys):
     out = later / "out"
     assert stored(out, "price") == [3, 8] and stored(out, "age") == [30, 9]
     assert stored(out, "price_missing") == [1, 0] and stored(out, "age_missing") == [1, 0]
-    known, made = (FeatureSpec.from_yaml(f / "feature_spec.yaml") for f in (folder / "out", out))
-    assert made.channel_spec == known.channel_spec
+    known, data_set = (
+        FeatureSpec.from_yaml(f / "feature_spec.yaml") for f in (folder / "out", out)
+    )
+    assert data_set.channel_spec == known.channel_spec
     assert metadata(out)["fill_missing"] == metadata(folder / "out")["fill_missing"]
     assert run(later, f"--vocabulary={out}", output=tmp_path / "again") == 0
     assert stored(tmp_path / "again", "price_missing") == [1, 0]

@@ -100,12 +100,12 @@ def test_new_rows_get_the_statistics_of_training(tmp_path, capsys):
     assert run(folder, "--standardize=price") == 0
     later = raw(tmp_path / "b", a="1,6,7,5,0\n0,100,9,3,2\n")
     assert run(later, f"--vocabulary={out}") == 0
-    made = later / "out"
-    assert stored(made, "price") == standardized([6, 100], 4, DEVIATION, "float16")
-    assert stored(made, "age") == [7, 9]
-    assert metadata(made)["standardize"] == metadata(out)["standardize"]
-    assert run(later, f"--vocabulary={made}", output=tmp_path / "again") == 0
-    assert stored(tmp_path / "again", "price") == stored(made, "price")
+    data_set = later / "out"
+    assert stored(data_set, "price") == standardized([6, 100], 4, DEVIATION, "float16")
+    assert stored(data_set, "age") == [7, 9]
+    assert metadata(data_set)["standardize"] == metadata(out)["standardize"]
+    assert run(later, f"--vocabulary={data_set}", output=tmp_path / "again") == 0
+    assert stored(tmp_path / "again", "price") == stored(data_set, "price")
     capsys.readouterr()
     assert run(later, f"--vocabulary={out}", "--standardize=all", output=tmp_path / "c") == 2
     assert "--standardize and --vocabulary" in capsys.readouterr().err
