@@ -143,15 +143,12 @@ def _join_spaced_lists(argv: Sequence[str], flag_set: str) -> list[str]:
     """Returns the command line with the items of spaced lists joined: `--layers 64,32`."""
     spaced = {f"--{field.name}" for _, field in fields_of(flag_set) if rules_of(field).spaced}
     joined: list[str] = []
-    items: list[str] | None = None
     for argument in argv:
-        if items is not None and not argument.startswith("-"):
-            items.append(argument)
-            joined[-1] = ",".join(items)
+        if len(joined) > 1 and joined[-2] in spaced and not argument.startswith("-"):
+            joined[-1] = f"{joined[-1]},{argument}".lstrip(",")
             continue
         joined.append(argument)
-        items = [] if argument in spaced else None
-        if items is not None:
+        if argument in spaced:
             joined.append("")
     return joined
 

@@ -56,7 +56,7 @@ def test_exception(shim, tmp_path):
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_program_ends_with_its_shim(shim, tmp_path):
+def test_end_of_the_shim(shim, tmp_path):
     code = "import pathlib, time\nwhile True: pathlib.Path('alive').touch(); time.sleep(0.05)"
     process = subprocess.Popen([shim, "-c", code], cwd=tmp_path)
     alive = tmp_path / "alive"

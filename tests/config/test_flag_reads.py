@@ -50,7 +50,7 @@ def flags_read_by(source, **aliases):
     } & FLAGS
 
 
-def test_every_flag_is_read(root):
+def test_reads_of_every_flag(root):
     reads = set()
     for folder in ("recipes", "training", "runtime", "deployment"):
         files = list(root.glob(f"{folder}/**/*.py"))
@@ -64,7 +64,7 @@ def test_every_flag_is_read(root):
     assert FLAGS - reads == own
 
 
-def test_reads_that_count():
+def test_counted_reads():
     source = """
 class Policy:
     def __init__(self, run: config.RunConfig):

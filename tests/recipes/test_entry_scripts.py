@@ -588,7 +588,7 @@ def test_one_line_errors(tiny, tmp_path, capsys, flags, message):
     assert error.startswith("dlrm: error: ") and error.count("\n") == 1
 
 
-def test_model_differs_from_checkpoint(tiny, tmp_path, capsys):
+def test_model_of_another_checkpoint(tiny, tmp_path, capsys):
     model = tmp_path / "model"
     in_process(tmp_path, f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={model}")
     code, _ = in_process(

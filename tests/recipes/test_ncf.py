@@ -132,7 +132,7 @@ def test_keep_best(rows, tmp_path):
     assert not (tmp_path / "b/best").exists()
 
 
-def test_resumed_equals_uninterrupted(rows, tmp_path):
+def test_resumed_training(rows, tmp_path):
     """With dropout, cut in the middle of an epoch."""
     run(rows, tmp_path / "whole", *TINY, "-e=2", f"--checkpoint_dir={tmp_path / 'a'}")
     resume = (*TINY, "-e=2", f"--checkpoint_dir={tmp_path / 'b'}", "--resume=auto")
@@ -144,7 +144,7 @@ def test_resumed_equals_uninterrupted(rows, tmp_path):
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-def test_accumulation_equals_large_batch(rows, tmp_path):
+def test_accumulated_batches(rows, tmp_path):
     flags = (*TINY, "--dropout=0", "--optimizer=sgd", "-e=2", "-l=2")
     flags = tuple(flag for flag in flags if not flag.startswith(("-b1", "-b2", "--dropout=0.1")))
     large = (*flags, "-b=700", f"--checkpoint_dir={tmp_path / 'a'}")

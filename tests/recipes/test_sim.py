@@ -146,7 +146,7 @@ def test_no_test_samples_in_training(tmp_path):
     run(folder, tmp_path / "t", *flags, code=entry.USER_ERROR)
 
 
-def test_resumed_equals_uninterrupted(rows, tmp_path):
+def test_resumed_training(rows, tmp_path):
     """With dropout, shuffled, cut in the middle of an epoch."""
     flags = (*SIM, "--dropout_rate=0.3", "--weight_decay=0.01")
     run(rows, tmp_path / "whole", *flags, f"--save_checkpoint_path={tmp_path / 'a'}")

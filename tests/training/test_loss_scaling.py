@@ -132,7 +132,7 @@ def test_overflow_on_one_rank():
     assert results == [[(1.0, 1.0, 2**14), (0.75, 0.5, 2**14)]] * 2
 
 
-def test_resumed_equals_uninterrupted(float16_on_a_cpu, tiny, tmp_path):
+def test_resumed_training(float16_on_a_cpu, tiny, tmp_path):
     def flags(name, steps):
         saved = f"--save_checkpoint_path={tmp_path / name}"
         own = ("--amp", "--loss_scale=dynamic", "--print_freq=1", "--epochs=4", "--resume=auto")

@@ -50,7 +50,7 @@ def undisturbed(tiny, tmp_path_factory):
 
 
 @pytest.mark.parametrize("step", [1, 2, 4, 6, 12])
-def test_resumed_equals_uninterrupted(tiny, undisturbed, tmp_path, step):
+def test_resumed_training(tiny, undisturbed, tmp_path, step):
     """Cut before, at and after evaluations, at the end of an epoch and of all."""
     save = f"--save_checkpoint_path={tmp_path / 'model'}"
     flags = flags_of(tiny, save, "--resume=auto")
