@@ -300,8 +300,8 @@ def test_two_ranks(mount, rows, run_recipes):
     commands = {mode: command(rows, folder, *flags, mode)[1:] for mode, folder in folders.items()}
     run = run_recipes(2, commands, check=False)
     for mode, folder in folders.items():
-        assert run.codes[mode] == [2, 2], run.said[mode]
-        printed = [line for text in run.said[mode] for line in text.splitlines()]
+        assert run.codes[mode] == [2, 2], run.outputs[mode]
+        printed = [line for text in run.outputs[mode] for line in text.splitlines()]
         errors = [line for line in printed if "dlrm: error" in line]
         step = 20 if mode == "continue" else 6
         assert len(errors) == 1 and f"checkpoint of step {step} failed" in errors[0], printed
