@@ -14,12 +14,7 @@ _DENSE = 2  # from 1 / _DENSE of all unseen items on, shuffling them beats drawi
 
 
 class TooFewUnseen(ValueError):
-    """A user has fewer unseen items than requested.
-
-    user: number of the user.
-    unseen: number of unseen items.
-    what: the facts, without the user and the solution.
-    """
+    """A user has fewer unseen items than requested; `what` has the facts, without the solution."""
 
     def __init__(self, user: int, touched: int, num_items: int, count: int):
         self.user, self.unseen = user, num_items - touched

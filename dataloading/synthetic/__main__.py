@@ -24,31 +24,19 @@ def main(arguments=None) -> None:
         description="Writes generated clicks as split binaries and prints their best AUC.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--output", required=True, help="folder to make; must not hold files")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="training rows")
-    parser.add_argument("--validation_rows", type=int, default=100_000)
-    parser.add_argument("--test_rows", type=int, default=100_000)
-    parser.add_argument("--feature_spec", help="take features from this YAML file, not the flags")
-    parser.add_argument(
-        "--cardinalities",
-        type=comma_separated(int),
-        default=list(DEFAULT_CARDINALITIES),
-        help="ids of each categorical feature, comma-separated",
-    )
-    parser.add_argument(
-        "--hotness",
-        type=comma_separated(int),
-        default=[1],
-        help="ids per row, one number or one each",
-    )
-    parser.add_argument(
-        "--alpha",
-        type=comma_separated(float),
-        default=[DEFAULT_ALPHA],
-        help="exponent of the power law, one number or one each; 0 is uniform",
-    )
-    parser.add_argument("--num_numerical", type=int, default=DEFAULT_NUM_NUMERICAL)
-    parser.add_argument("--seed", type=int, default=0)
+    add, ids, alphas = parser.add_argument, comma_separated(int), comma_separated(float)
+    add("--output", required=True, help="folder to make; must not hold files")
+    add("--rows", type=int, default=1_000_000, help="training rows")
+    add("--validation_rows", type=int, default=100_000)
+    add("--test_rows", type=int, default=100_000)
+    add("--feature_spec", help="take features from this YAML file, not the flags")
+    ids_help = "ids of each categorical feature, comma-separated"
+    add("--cardinalities", type=ids, default=list(DEFAULT_CARDINALITIES), help=ids_help)
+    add("--hotness", type=ids, default=[1], help="ids per row, one number or one each")
+    alpha_help = "exponent of the power law, one number or one each; 0 is uniform"
+    add("--alpha", type=alphas, default=[DEFAULT_ALPHA], help=alpha_help)
+    add("--num_numerical", type=int, default=DEFAULT_NUM_NUMERICAL)
+    add("--seed", type=int, default=0)
     args = parser.parse_args(arguments)
     try:
         if args.feature_spec:
@@ -61,11 +49,8 @@ def main(arguments=None) -> None:
         parser.exit(2, f"{parser.prog}: {error}\n")
     for split in num_samples:
         facts = written.metadata[split]
-        size_bytes = sum(
-            (written.base_directory / file).stat().st_size
-            for chunk in written.source_spec[split]
-            for file in chunk.files
-        )
+        files = [file for chunk in written.source_spec[split] for file in chunk.files]
+        size_bytes = sum((written.base_directory / file).stat().st_size for file in files)
         print(
             f"{split}: {facts['rows']:,} rows, {size_bytes:,} bytes, click rate "
             f"{facts['click_rate']:.4f}, best reachable AUC {_shown(facts['best_auc'])} (expected "

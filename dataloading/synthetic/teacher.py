@@ -1,11 +1,11 @@
-"""The known truth behind generated clicks, and the best AUC that any model can reach on them.
+"""The teacher of generated clicks, and the best AUC that any model can reach on them.
 
     logit = bias + sum_f a_f(ids_f) + sum_j g_j(x_j) + sum_(f, g) <v_f(ids_f), v_g(ids_g)>
     label ~ Bernoulli(sigmoid(logit))
 
 a_f: an effect of each id; g_j: linear and quadratic in numerical j; v_f: a vector of each id, whose
-dot products with another feature's are what a linear model cannot fit and the interaction of DLRM
-can. No score ranks better than the label's probability, so the teacher's AUC is the best reachable.
+dot products with another feature's a linear model cannot fit and the interaction of DLRM can. No
+score ranks better than the label's probability, so the teacher's AUC is the best reachable.
 """
 
 import numpy as np
@@ -55,7 +55,8 @@ class Teacher:
         ]
 
     def logits(self, numerical: np.ndarray, categorical: list[np.ndarray]) -> np.ndarray:
-        """Log-odds, float32 [rows], of numerical features [rows, n] and ids [rows, hotness]."""
+        """Returns log-odds, float32 [samples], of numerical features [samples, n] and ids [samples,
+        hotness]."""
         numerical = numerical.astype(np.float32)
         logits = np.full(len(numerical), _BIAS, np.float32)
         # x and (x^2 - 1) / sqrt(2) are uncorrelated and of variance 1; 0.8^2 + 0.6^2 = 1.
@@ -77,7 +78,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 
 def _shares(count: int, variance: float) -> np.ndarray:
-    """Factors in the proportion 1 : 1/sqrt(2) : 1/sqrt(3) ... whose squares add up to variance."""
+    """Returns factors in proportion to 1, 1/sqrt(2), ... whose squares add up to variance."""
     if not count:
         return np.zeros(0, np.float32)
     weights = 1 / np.arange(1, count + 1)
@@ -85,7 +86,7 @@ def _shares(count: int, variance: float) -> np.ndarray:
 
 
 def _id_vectors(generator: np.random.Generator, law: PowerLaw, size: int) -> np.ndarray:
-    """A vector per id, of mean 0 and variance 1 over drawn ids; the last row is for the rest."""
+    """Returns a vector per id, of mean 0 and variance 1 over drawn ids, and one for the rest."""
     p = law.head_probabilities[:_ACTIVE_IDS, None]
     damping = np.sqrt(p / (p + _RARE))
     normal = generator.standard_normal((len(p), size))
@@ -96,7 +97,7 @@ def _id_vectors(generator: np.random.Generator, law: PowerLaw, size: int) -> np.
 
 
 def _pooled(vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """The vectors [rows, size] of each row's ids, added up and divided by sqrt(hotness)."""
+    """Returns the sum of the vectors of each sample's ids, divided by sqrt(hotness)."""
     hotness = ids.shape[1]
     pooled = vectors.take(np.minimum(ids[:, 0], len(vectors) - 1), axis=0)
     for column in range(1, hotness):
@@ -105,22 +106,22 @@ def _pooled(vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 class LogitCounts:
-    """Counts of clicks and rows per logit of the teacher, in bounded memory."""
+    """Counts of clicks and samples per logit of the teacher, in bounded memory."""
 
     def __init__(self):
         points = 2 * _MAX_LOGIT * _GRID_STEPS + 1
         self._clicks = np.zeros(points, np.int64)
-        self._rows = np.zeros(points, np.int64)
+        self._samples = np.zeros(points, np.int64)
 
     def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
-        """Counts rows: their logits as `Teacher.logits` gives them and their labels, 0 or 1."""
+        """Counts samples: their logits of `Teacher.logits` and their labels, 0 or 1."""
         point = np.rint((logits.ravel() + _MAX_LOGIT) * _GRID_STEPS).astype(np.int64)
-        self._rows += np.bincount(point, minlength=len(self._rows))
-        self._clicks += np.bincount(point[labels.ravel() > 0], minlength=len(self._rows))
+        self._samples += np.bincount(point, minlength=len(self._samples))
+        self._clicks += np.bincount(point[labels.ravel() > 0], minlength=len(self._samples))
 
     @property
     def num_samples(self) -> int:
-        return int(self._rows.sum())
+        return int(self._samples.sum())
 
     @property
     def click_rate(self) -> float:
@@ -130,17 +131,17 @@ class LogitCounts:
     @property
     def best_auc(self) -> float:
         """The exact AUC of the teacher on the counted rows; NaN where all labels are equal."""
-        return _auc(self._clicks, self._rows - self._clicks)
+        return _auc(self._clicks, self._samples - self._clicks)
 
     @property
     def expected_auc(self) -> float:
         """The AUC of the teacher on average over all labels that these rows could have drawn."""
-        p = probabilities(np.arange(len(self._rows)) / _GRID_STEPS - _MAX_LOGIT)
-        return _auc(self._rows * p, self._rows * (1 - p))
+        p = probabilities(np.arange(len(self._samples)) / _GRID_STEPS - _MAX_LOGIT)
+        return _auc(self._samples * p, self._samples * (1 - p))
 
 
 def _auc(positives: np.ndarray, negatives: np.ndarray) -> float:
-    """Area under the ROC curve from counts per score, ascending; ties count half."""
+    """Returns the area under the ROC curve from counts per score, ascending; ties count half."""
     pairs = float(positives.sum()) * float(negatives.sum())
     if pairs == 0:
         return float("nan")

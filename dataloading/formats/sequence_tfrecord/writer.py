@@ -89,15 +89,14 @@ def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "M
         directory: new or empty; ValueError otherwise.
         spec: of `sequence_spec`.
     """
-    with atomic_folder(directory) as partial:
-        writers = {mapping: MappingWriter(partial, spec, mapping) for mapping in spec.source_spec}
-        try:
-            yield writers
-            for writer in writers.values():
-                writer.finish()
-        finally:
-            for writer in writers.values():
-                writer.close()
+    with atomic_folder(directory) as partial, contextlib.ExitStack() as stack:
+        writers = {
+            mapping: stack.enter_context(contextlib.closing(MappingWriter(partial, spec, mapping)))
+            for mapping in spec.source_spec
+        }
+        yield writers
+        for writer in writers.values():
+            writer.finish()
         spec.to_yaml(partial / SPEC_FILE)
 
 
