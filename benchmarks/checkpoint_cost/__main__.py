@@ -147,7 +147,8 @@ def page_of(measurements: Mapping[str, dict], args) -> Page:
     page = Page("Cost of checkpoints to the training throughput", commands, facts)
     num_samples = args.steps * args.batch_size
     rows = {name: figures(m, num_samples) for name, m in measurements.items()}
-    for section, columns in next(iter(rows.values())).items():
+    for section in next(iter(rows.values())):
+        columns = max((row[section] for row in rows.values()), key=len)
         cells = [(SETTINGS[name].label, *row[section].values()) for name, row in rows.items()]
         page.add(section, *table(("setting", *columns), cells))
     for name, measured in measurements.items():

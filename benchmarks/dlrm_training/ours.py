@@ -4,6 +4,7 @@ The samples come from split binaries, as in any training; they are in the page c
 """
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -112,15 +113,15 @@ class ComparedTraining(DLRMTraining):
         return [timed_ms(multiply) for multiply in self._multiplications]
 
 
-def multiplications(precision: str) -> list:
+def multiplications(precision: str) -> list[Callable]:
     """Calls that compute each of `workload.products()`."""
-    calls = []
-    for product in workload.products():
-        a, b, *transposed = workload.operands(product)
-        a, b = (tf.cast(tf.random.normal(shape), precision) for shape in (a, b))
+
+    def multiplication(product: workload.Product) -> Callable:
+        a, b = (tf.cast(tf.random.normal(shape), precision) for shape in (product.a, product.b))
         multiply = tf.function(tf.linalg.matmul, autograph=False)
-        calls.append(lambda a=a, b=b, t=transposed, multiply=multiply: multiply(a, b, *t))
-    return calls
+        return lambda: multiply(a, b, product.transpose_a, product.transpose_b)
+
+    return [multiplication(product) for product in workload.products()]
 
 
 def main() -> None:

@@ -66,18 +66,16 @@ class TorchDLRMTraining(TorchTraining):
 
         optimizer = torch.optim.SGD(model.parameters(), lr=workload.LEARNING_RATE)
         super().__init__(loss, [optimizer], rows, workload.BATCH_SIZE)
-        self._operands = [operands(product, precision) for product in workload.products()]
+        self._factors = [factors(product, precision) for product in workload.products()]
 
     def products_ms(self) -> list[float]:
         """Milliseconds of each of `workload.products()`."""
-        return [timed_ms(lambda a=a, b=b: torch.matmul(a, b)) for a, b in self._operands]
+        return [timed_ms(lambda a=a, b=b: torch.matmul(a, b)) for a, b in self._factors]
 
 
-def operands(product: workload.Product, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random factors of a product."""
-    a, b, transpose_a, transpose_b = workload.operands(product)
-    a, b = (torch.randn(shape).to(getattr(torch, precision)) for shape in (a, b))
-    return (a.mT if transpose_a else a), (b.mT if transpose_b else b)
+def factors(product: workload.Product, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
+    a, b = (torch.randn(shape).to(getattr(torch, precision)) for shape in (product.a, product.b))
+    return (a.mT if product.transpose_a else a), (b.mT if product.transpose_b else b)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ NumPy only: the environment of the PyTorch side has nothing else.
 """
 
 import itertools
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -40,54 +41,38 @@ class DLRMRows(NamedTuple):
 
 
 class Product(NamedTuple):
-    """One matrix product of the training step."""
+    """One matrix product of the training step: shapes of its factors, of which one is transposed.
 
-    # "forward" X W, "dX" G W^T or "dW" X^T G of a layer; of the interaction "forward" X X^T
-    # and "dX" S X
-    kind: str
-    sizes: tuple[int, int]  # (inputs, outputs) of the layer; (features, dim) of the interaction
-    batched: bool = False  # the interaction: one small product per sample
-    skipped: bool = False  # plain backpropagation has it, our step does without
+    `skipped`: plain backpropagation has it, our step does without.
+    """
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    transpose_a: bool = False
+    transpose_b: bool = False
+    skipped: bool = False
 
     @property
     def gflop(self) -> float:
         """Multiplications and additions, 1e9."""
-        first, second = self.sizes
-        work = first * first * second if self.batched else first * second
-        return 2 * BATCH_SIZE * work / 1e9
+        return 2 * math.prod(self.a) * self.b[-2 if self.transpose_b else -1] / 1e9
 
 
 def products() -> list[Product]:
     """All products of a step, 121 GFLOP: three per layer and three for the interaction."""
     bottom, top = (NUM_NUMERICAL, *BOTTOM_MLP_DIMS), (PADDED_WIDTH, *TOP_MLP_DIMS)
-    layers = [*itertools.pairwise(bottom), *itertools.pairwise(top)]
-    result = [
-        # The gradient of the numerical features is not needed.
-        Product(kind, sizes, skipped=kind == "dX" and sizes[0] == NUM_NUMERICAL)
-        for sizes in layers
-        for kind in ("forward", "dX", "dW")
-    ]
-    interaction = (NUM_FEATURES, EMBEDDING_DIM)
-    result.append(Product("forward", interaction, batched=True))
-    result.append(Product("dX", interaction, batched=True))
+    result = []
+    for fan_in, fan_out in (*itertools.pairwise(bottom), *itertools.pairwise(top)):
+        inputs, outputs, kernel = (BATCH_SIZE, fan_in), (BATCH_SIZE, fan_out), (fan_in, fan_out)
+        is_first = fan_in == NUM_NUMERICAL  # the gradient of numerical features is not needed
+        result.append(Product(inputs, kernel))
+        result.append(Product(outputs, kernel, transpose_b=True, skipped=is_first))
+        result.append(Product(inputs, outputs, transpose_a=True))
+    features = (BATCH_SIZE, NUM_FEATURES, EMBEDDING_DIM)
+    pairs = (BATCH_SIZE, NUM_FEATURES, NUM_FEATURES)
+    result += [Product(features, features, transpose_b=True), Product(pairs, features)]
     # G X and G^T X of plain backpropagation are one product with the symmetric G + G^T.
-    result.append(Product("dX", interaction, batched=True, skipped=True))
-    return result
-
-
-def operands(product: Product) -> tuple[tuple[int, ...], tuple[int, ...], bool, bool]:
-    """Shapes of both sides and whether each is transposed for the product."""
-    first, second = product.sizes
-    if product.batched:
-        features = (BATCH_SIZE, first, second)
-        if product.kind == "forward":
-            return features, features, False, True
-        return (BATCH_SIZE, first, first), features, False, False
-    return {
-        "forward": ((BATCH_SIZE, first), (first, second), False, False),
-        "dX": ((BATCH_SIZE, second), (first, second), False, True),
-        "dW": ((BATCH_SIZE, first), (BATCH_SIZE, second), True, False),
-    }[product.kind]
+    return [*result, Product(pairs, features, skipped=True)]
 
 
 def describe(table_rows: Sequence[int]) -> str:

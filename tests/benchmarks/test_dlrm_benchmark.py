@@ -35,11 +35,12 @@ def test_sizes_of_the_issue():
 
 @pytest.mark.parametrize("product", workload.products(), ids=str)
 def test_shapes_of_operands(product):
-    a, b, transpose_a, transpose_b = workload.operands(product)
-    rows, inner = a[-2:][::-1] if transpose_a else a[-2:]
-    inner_b, columns = b[-2:][::-1] if transpose_b else b[-2:]
+    a, b = product.a, product.b
+    rows, inner = a[-2:][::-1] if product.transpose_a else a[-2:]
+    inner_b, columns = b[-2:][::-1] if product.transpose_b else b[-2:]
     assert inner == inner_b
-    batch = workload.BATCH_SIZE if product.batched else 1
+    assert a[:-2] == b[:-2]
+    batch = workload.BATCH_SIZE if len(a) == 3 else 1
     assert 2 * batch * rows * inner * columns / 1e9 == product.gflop
 
 
