@@ -1,17 +1,9 @@
 """The fused dot interaction compared with plain TensorFlow, alone and in a training step.
 
-    make bench-op
-    python -m benchmarks.dot_interaction --output benchmarks/results/dot_interaction_CPU_YYYYMM.md
-
-Three comparisons:
-
 - the op on [batch, features, dim] compared with the package's `reference.py`, the plain version,
   and with this toolkit's own `dot_tensorflow`, whose gradient is written by hand;
 - the layer as the model calls it, on embeddings and bottom MLP output that still lie apart;
 - the training step of `dlrm_training` with `--interaction dot_custom` and `dot_tensorflow`.
-
-The exit code is 1 if forward and backward of the op together are not 3 times as fast as the plain
-version in float32.
 """
 
 import argparse

@@ -1,14 +1,8 @@
 """The preparation of ratings for NCF by DuckDB and NumPy, and by pandas, interleaved.
 
-    make bench-interaction-preparation
-    python -m benchmarks.interaction_preparation --output page.md
-
-Each run is a process of its own. Both sides must train on the same rows and ask the same questions,
-or the benchmark stops; negatives are each side's own. Then ours alone under `--memory_limit_mib`,
-with the same files.
-
-The exit code is 1 if ours takes more memory than the limit or, of 20 million ratings, longer than
-120 seconds; of another number of ratings time is not judged.
+Both sides must train on the same rows and ask the same questions, or the benchmark stops; negatives
+are each side's own. Then ours alone under `--memory_limit_mib`, with the same files. Time is judged
+for 20 million ratings only.
 """
 
 import hashlib

@@ -1,10 +1,7 @@
 """Samples per second of the loaders alone: 13 numerical and 26 categorical features, cached.
 
-    python -m benchmarks.loader
-
 The files are generated into a temporary folder: 13 float16 numerical features interleaved in one
-file, 9 int32, 9 int16 and 8 int8 categoricals, a bool label. Each case reads all rows once to warm
-up and `--repeats` times timed, cases interleaved. The target is for split binaries in file order.
+file, 9 int32, 9 int16 and 8 int8 categoricals, a bool label. The target is for file order.
 """
 
 import sys

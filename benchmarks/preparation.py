@@ -1,13 +1,7 @@
 """Rows per second and peak memory of the Criteo preparation, end to end.
 
-    make bench-preparation
-    python -m benchmarks.preparation --output benchmarks/results/preparation_CPU_YYYYMM.md
-
-Runs `python -m preproc.criteo` as a process of its own; memory is its largest resident size as the
-kernel counted it.
-
-1. Speed: a million rows in 4 days, frequency threshold 15; median and all of 3 runs.
-2. Memory: four million rows in 4 days, every value kept, under a small `--memory_limit`.
+Memory is the largest resident size of `python -m preproc.criteo` as the kernel counts it: of every
+value kept, under a small `--memory_limit`.
 """
 
 import shutil

@@ -1,14 +1,7 @@
 """The Criteo preparation by DuckDB, Spark and NVTabular, on the same log, interleaved.
 
-    make bench-engines
-    python -m benchmarks.preparation_engines --output benchmarks/results/engines_CPU_YYYYMM.md
-
-Each run is `python -m preproc.criteo` as a process of its own. Every file of every run must be the
-same, or the benchmark stops. Then DuckDB alone, under `--memory_limit`, on a log and on one ten
-times as long.
-
-The exit code is 1 if DuckDB is not 8 times as fast as Spark with local[2], or if ten times the log
-takes more than 1.3 times the memory.
+Every file of every run must be the same, or the benchmark stops. Then DuckDB alone, under
+`--memory_limit`, on a log and on one ten times as long.
 """
 
 import shutil

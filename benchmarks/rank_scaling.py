@@ -1,11 +1,7 @@
 """Training on N ranks of one thread compared with one rank of N threads.
 
-    make bench-ranks
-    python -m benchmarks.rank_scaling --output benchmarks/results/rank_scaling_CPU_YYYYMM.md
-
 Every side trains the recipe `dlrm.py` on the same samples at the same global batch, started as a
-user would start it, and is stopped while it waits for its turn. The exit code is 1 if the ranks
-miss their target.
+user would start it, and is stopped while it waits for its turn.
 """
 
 import importlib.metadata

@@ -1,17 +1,9 @@
 """The preparation of reviews for SIM, DIEN and DIN by DuckDB and NVTabular, interleaved.
 
-    make bench-sequence-preparation
-    python -m benchmarks.sequence_preparation --output page.md
-
-Each run is `python -m preproc.amazon_books` as a process of its own. Every file of every run must
-be the same, or the benchmark stops. Then DuckDB alone, under `--memory_limit`, on a log and on one
-ten times as long.
-
-Engines read lines, leave out, number, join and sort. Histories, negatives and Parquet files are
-then made by the same code for both, so the page also compares what is the engines' own.
-
-The exit code is 1 if DuckDB is not 10 times as fast as NVTabular, or if ten times the log takes
-more memory than the limit.
+Every file of every run must be the same, or the benchmark stops. Then DuckDB alone, under
+`--memory_limit_mib`, on a log and on one ten times as long. Engines read lines, leave out, number,
+join and sort. Histories, negatives and Parquet files are then made by the same code for both, so
+the page also compares what is the engines' own.
 """
 
 import re

@@ -1,16 +1,9 @@
-"""Samples and ids per second of split TFRecords and split binaries, of the same rows.
+"""Samples and ids per second of split TFRecords and split binaries, of the same samples.
 
-    python -m benchmarks.split_tfrecords
-
-Generated rows (13 numerical features, `--features` features of `--hotness` ids each) are written as
-split binaries and transcribed to split TFRecords of fixed hotness. Ragged ones hold the same ids,
-cut into rows of 0 to 2 * `--hotness` ids at random. The three take turns, in file order and
-shuffled. Each pass opens its files again: finding the records and verifying every checksum is part
-of the time, as in the first epoch of a training.
-
-The exit code is 1 where rows in file order, the only ones that the original reads, come at less
-than half the samples per second of split binaries, per id. Shuffled ones are judged, too, but do
-not decide: a row's place in a record has to be looked up and its bytes are gathered one by one.
+Split TFRecords have fixed hotness, or the same ids cut into samples of 0 to 2 * `--hotness` ids.
+Each pass opens its files again: finding the records and verifying every checksum is part of the
+time, as in the first epoch of a training. Shuffled ones are judged, too, but do not decide: the
+original only reads in file order.
 """
 
 import functools

@@ -1,13 +1,8 @@
 """Cost of a checkpoint every 100 steps, as a share of the training throughput.
 
-    make bench-checkpoints
-    python -m benchmarks.checkpoint_cost --output benchmarks/results/checkpoint_cost_CPU_YYYYMM.md
-
 One process trains the recipe `dlrm.py` in turns of 100 steps, some of which begin with a save; the
-writing continues during the steps that follow. A round is a turn with a save and one without, in an
-order that alternates. The exit code is 1 if saving costs more than the target.
-
-In parts, each in its own time; the last one makes the page of all:
+writing continues during the steps that follow. In parts, each in its own time; the last one makes
+the page of all:
 
     python -m benchmarks.checkpoint_cost --measurements cost.json --settings float32
     python -m benchmarks.checkpoint_cost --measurements cost.json --settings bfloat16,adagrad

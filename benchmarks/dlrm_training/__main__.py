@@ -1,10 +1,7 @@
 """Training throughput of DLRM compared with a plain PyTorch DLRM, in one interleaved run.
 
-    make bench
-    python -m benchmarks.dlrm_training --output benchmarks/results/dlrm_training_CPU_YYYYMM.md
-
 Each round also measures the step's matrix products alone, which are the lower bound (the floor) of
-a step's time. The exit code is 1 if our side misses its target.
+a step's time.
 """
 
 import sys

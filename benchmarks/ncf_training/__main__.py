@@ -1,10 +1,4 @@
-"""Training throughput of NeuMF compared with plain PyTorch, in one interleaved run.
-
-    make bench-ncf
-    python -m benchmarks.ncf_training --output benchmarks/results/ncf_training_CPU_DATE.md
-
-The exit code is 1 if our side misses its target.
-"""
+"""Training throughput of NeuMF compared with plain PyTorch, in one interleaved run."""
 
 import sys
 from collections.abc import Sequence

@@ -1,13 +1,8 @@
 """Network traffic of a plan: computed for published models, and measured on links of tc.
 
-    make bench-network
-    python -m benchmarks.network --output benchmarks/results/network_CPU_YYYYMM.md
-    python -m benchmarks.network --rounds 0        (computed only; any machine, a second)
-
-Measured: the recipe `dlrm.py` on ranks that have a network namespace each, whose links are slowed
-down (needs root, iproute2, Open MPI). The same processes train at every speed in turn, in an order
-that alternates from round to round; a ratio is taken within a round. The exit code is 1 if the
-plan's bytes are not those of the interfaces, or a step was faster than the plan's bound.
+Measured (`--rounds 0`: not at all) is the recipe `dlrm.py` on ranks that have a network namespace
+each, whose links are slowed down (needs root, iproute2, Open MPI). The targets: the plan's bytes
+are those of the interfaces, and no step is faster than the plan's bound.
 """
 
 import argparse

@@ -1,10 +1,4 @@
-"""Training throughput of SIM, DIEN and DIN compared with plain PyTorch, in one interleaved run.
-
-    make bench-sequence
-    python -m benchmarks.sequence_training --output benchmarks/results/sequence_training_CPU_DATE.md
-
-The exit code is 1 if our side misses its target.
-"""
+"""Training throughput of SIM, DIEN and DIN compared with plain PyTorch, in one interleaved run."""
 
 import sys
 from collections.abc import Sequence

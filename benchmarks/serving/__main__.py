@@ -1,9 +1,6 @@
 """A deployed DLRM compared with its plain SavedModel, in the Python backend of one server.
 
-    python -m benchmarks.serving --output benchmarks/results/serving_xeon_202611.md
-
-Needs `make serve-setup`. Each side is measured in turn, the others are loaded and idle; the order
-alternates from round to round, and a ratio is taken within a round.
+Needs `make serve-setup`. Each side is measured in turn, the others are loaded and idle.
 """
 
 import argparse
