@@ -66,10 +66,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         size_mb = log.stat().st_size / 1e6
         page.add(
             f"{args.ratings:,} generated ratings ({size_mb:,.0f} MB, {made_s:.0f} s)",
-            "Default flags. Both train on the same rows and ask the same questions. Not in the "
-            "peer: negatives that differ\nwithin a question, vocabularies, a feature spec, checks "
-            "of lines.",
-            "",
             *preparations.table(runs, "ratings", args.ratings),
         )
         limited = prepare(OURS, log, work, "--memory_limit", f"{limit_mib}MiB")

@@ -78,9 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         runs = compare(log, work, ("--frequency_threshold", 15), args.repeats)
         page.add(
             f"3 days of {args.rows_per_day:,} rows ({size_mb(log):,.0f} MB)",
-            "Threshold 15; all files of all runs are the same. The cluster: one master and two "
-            "workers of one core each, its processes counted in the memory.",
-            "",
             *table(runs, 3 * args.rows_per_day),
         )
         shutil.rmtree(log)
@@ -88,12 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             flags = ("--frequency_threshold", 2, "--holdout_fraction", 0.2)
             small = compare(args.rows_file, work, flags, 1)
             num_rows = args.rows_file.read_bytes().count(b"\n")
-            page.add(
-                f"{args.rows_file.name}, {num_rows:,} rows",
-                "Threshold 2; all files are the same. Starting takes most of the time.",
-                "",
-                *table(small, num_rows),
-            )
+            page.add(f"{args.rows_file.name}, {num_rows:,} rows", *table(small, num_rows))
         limited = ("--frequency_threshold", 0, "--memory_limit", args.memory_limit)
         lines, (peak, high_peak) = preparations.growth(
             "rows per day",
@@ -102,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             lambda log: [prepare(log, work, *limited) for _ in range(args.repeats)],
         )
     name = f"Ten times the log, DuckDB, --memory_limit {args.memory_limit}"
-    page.add(name, "Every value kept (threshold 0).", "", *lines)
+    page.add(name, *lines)
     ratio, growth = median_s(runs[SPARK]) / median_s(runs[DUCKDB]), high_peak / peak
     text = f"DuckDB is {ratio:.1f} times as fast as Spark local[2]"
     page.judge(text, TARGET_RATIO, ratio >= TARGET_RATIO)

@@ -24,12 +24,6 @@ DUCKDB, NVTABULAR = "duckdb", "nvtabular"
 TARGET_RATIO = 10  # DuckDB relative to NVTabular
 STAGES = ("read", "number", "rows")
 _STAGE = re.compile(r"^(\w+).*, ([0-9.]+) s$", re.MULTILINE)
-_NOTE = (
-    "Default flags; all files of all runs are the same, byte for byte. `read`: the engine starts, "
-    "and makes events\nof raw lines; `number`: leave out, number, join, sort; `rows`: histories, "
-    "negatives and files, the same\ncode for both. Python's start and the removal of files are the "
-    "rest of the seconds."
-)
 
 
 def prepare(log: Path, work: Path, *flags: object) -> PreparationRun:
@@ -88,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         columns = {name: lambda each, name=name: stage_s(each, name) for name in STAGES}
         lines = preparations.table(runs, "reviews", args.reviews, columns)
         name = f"{args.reviews:,} generated reviews ({size_mb(log):,.0f} MB)"
-        page.add(name, _NOTE, "", *lines)
+        page.add(name, *lines)
         shutil.rmtree(log)
         limited = ("--engine", DUCKDB, "--memory_limit", f"{limit_mib}MiB")
         lines, peaks = preparations.growth(
