@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks import preparation, preparation_engines
+from benchmarks import preparation_engines
 from benchmarks.harness import preparations
 from benchmarks.harness.preparations import PreparationRun, run, tree_memory_mib
 from benchmarks.preparation_engines import CLUSTER, DUCKDB, NVTABULAR, SPARK
@@ -144,11 +144,13 @@ def test_the_sides_of_a_comparison(stand_ins, tmp_path):
     assert sorted(masters) == ["local[2]"] * 2 + ["spark://127.0.0.1:1"] * 2
 
 
-def test_criteo_preparation(tmp_path, capsys):
+def test_criteo_preparation(run_script, tmp_path):
     """A real one on tiny logs: the target of its speed is not met."""
-    flags = ["--rows", "400", "--memory_rows", "800", "--repeats", "2", "--work_dir", str(tmp_path)]
-    assert preparation.main([*flags, "--output", str(tmp_path / "page.md")]) == 1
-    page = capsys.readouterr().out
+    flags = ["--rows", 400, "--memory_rows", 800, "--repeats", 2, "--work_dir", tmp_path]
+    done = run_script("-m", "benchmarks.preparation", *flags, "--output", tmp_path / "page.md")
+    assert done.returncode == 1, done.stderr
+    page = (tmp_path / "page.md").read_text()
+    assert done.stdout == page
     assert "--frequency_threshold 15 |" in page and "## Memory: 800 rows" in page
     assert "rows/s; target 150,000: MISSED" in page
     assert "target at most 512 MiB: met" in page
