@@ -99,12 +99,9 @@ def share_out(intervals: Iterable[Interval]) -> dict[str, float]:
 
 
 def parts_ms(step: Callable[[], object], count: int, folder: str) -> dict[str, float]:
-    """Traces `count` steps; milliseconds of each part per step, adding up to the step's time.
+    """Traces `count` steps in an empty folder; milliseconds of each part per step.
 
-    Args:
-        step: does one training step and waits for it.
-        count: steps to trace.
-        folder: an empty folder for the trace.
+    They add up to the step's time: `step` does one training step and waits for it.
     """
     import tensorflow as tf
 

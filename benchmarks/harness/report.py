@@ -31,9 +31,7 @@ def command(name: str, args: argparse.Namespace) -> str:
     for flag, value in vars(args).items():
         if value is None or isinstance(value, Path):
             continue
-        if isinstance(value, bool):
-            words += [f"--{flag}"] if value else []
-        elif isinstance(value, tuple | list):
+        if isinstance(value, tuple | list):
             separator = "," if isinstance(value, tuple) else " "
             words.append(f"--{flag} {separator.join(map(str, value))}")
         else:

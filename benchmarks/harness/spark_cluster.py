@@ -18,11 +18,7 @@ def spark_cluster(
 ) -> Iterator[tuple[str, list[int]]]:
     """Yields the master's spark://127.0.0.1:PORT and the ids of all processes, which end with it.
 
-    Args:
-        folder: for logs and the workers' files.
-        num_workers: processes with executors.
-        cores: of a worker.
-        memory: of a worker's executors, in Spark's notation.
+    Each worker has `cores`, and `memory` for its executors; logs and their files are in `folder`.
     """
     with contextlib.ExitStack() as stack:
         master, log = _start(stack, folder / "master.log", "master.Master", "--port", 0)

@@ -13,12 +13,7 @@ from benchmarks.harness.workload_files import load
 
 
 class TorchTraining:
-    """A model, its optimizers, and its position in the rows.
-
-    Args:
-        loss: function of a batch: a tuple of the kind of `rows`, of tensors.
-        rows: named tuple of arrays.
-    """
+    """A training on `rows`, a named tuple of arrays; `loss` gets a batch of tensors like it."""
 
     def __init__(
         self,
@@ -60,22 +55,20 @@ def adam_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """One fused Adam for all weights; with `lazy` the tables have SparseAdam.
 
-    Args:
-        dense_eps: of the fused Adam, which adds it to another root than SparseAdam.
-        options: of both.
+    The fused Adam adds `dense_eps` to another root than SparseAdam `eps`.
     """
-    embeddings = [m for m in model.modules() if isinstance(m, nn.Embedding)]
-    tables = [m.weight for m in embeddings] if lazy else []
+    if not lazy:
+        return [torch.optim.Adam(model.parameters(), eps=dense_eps, fused=True, **options)]
+    tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
     ids = {id(table) for table in tables}
     others = [p for p in model.parameters() if id(p) not in ids]
-    optimizers = [torch.optim.Adam(others, eps=dense_eps, fused=True, **options)]
-    if lazy:
-        optimizers.append(torch.optim.SparseAdam(tables, eps=eps, **options))
-    return optimizers
+    return [
+        torch.optim.Adam(others, eps=dense_eps, fused=True, **options),
+        torch.optim.SparseAdam(tables, eps=eps, **options),
+    ]
 
 
 def load_weights(path: Path) -> dict[str, torch.Tensor]:
-    """The weights that our side wrote."""
     with np.load(path) as weights:
         return {name: torch.from_numpy(weights[name]) for name in weights.files}
 

@@ -40,13 +40,9 @@ def serve(actions: Mapping[str, Callable[..., dict]], address: str, rank: int = 
 def serve_training(version: str, make: Callable[..., Any], address: str, rank: int = 0) -> None:
     """Answers "start", "steps", "call" and "describe" of one training at a time.
 
-    Args:
-        version: of the software.
-        make: takes the arguments of "start"; returns a training. Its `step()` returns the loss; if
-            it has a `read_loss`, that reads the loss after the measured time of the step. `facts()`
-            are part of the description. "call" calls its methods by name.
-        address: socket of the benchmark.
-        rank: this process among those of its side.
+    `make` takes the arguments of "start" and returns a training. Its `step()` returns the loss; a
+    `read_loss`, if it has one, reads the loss after the measured time of the step. `facts()` are
+    part of the description. "call" calls its methods by name.
     """
     trainings = []
 
