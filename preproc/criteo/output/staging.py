@@ -46,7 +46,8 @@ class Staging:
     """The folder while a run uses it; a context manager that raises ValueError in other runs."""
 
     def __init__(self, output: Path):
-        self.folder = output.with_name(output.name + ".partial")
+        # Absolute: tasks of Spark may have another working folder.
+        self.folder = output.absolute().with_name(output.name + ".partial")
         self.output = output
         self.data = self.folder / "data"
         self.days = self.folder / "days"

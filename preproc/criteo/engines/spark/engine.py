@@ -7,7 +7,6 @@ import math
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
@@ -63,7 +62,7 @@ class SparkEngine:
         self._interruptions.watch(self._spark)
         self._is_cluster = not session.is_local(self._spark.sparkContext.master)
         path = Staging(self._options.output).scratch / "spark_run"
-        self._token = spark_tasks.RunToken(path.absolute(), uuid.uuid4().hex)
+        self._token = spark_tasks.RunToken(path, uuid.uuid4().hex)
         try:
             self._token.create()
             with self.explained_errors():
@@ -97,7 +96,6 @@ class SparkEngine:
     def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
         self._interruptions.check()
         rows = self._rows(days, [lines.LABEL, *lines.NUMERICALS])
-        writer = writer.with_files(_absolute)
         write = spark_tasks.WriteNumericals(self._token, writer, self._is_cluster)
         clicks = Counter()
         for split, count in (
@@ -158,7 +156,7 @@ class SparkEngine:
             ids = rows.join(hot, "value").unionByName(
                 rows.join(hot, "value", "left_anti").join(cold, "value")
             )
-        write = spark_tasks.WriteIds(self._token, _absolute(files), self._is_cluster)
+        write = spark_tasks.WriteIds(self._token, files, self._is_cluster)
         written = (
             self._placed(ids.select("row", "id"), files, is_shuffled=not is_small)
             .mapInArrow(write, "written long")
@@ -205,8 +203,3 @@ def _is_small(vocabulary: Path) -> bool:
     num_values = sum(block.num_rows for block in spark_blocks.blocks_of(vocabulary))
     num_bytes = sum(path.stat().st_size for path in spark_blocks.part_files(vocabulary))
     return num_values <= _BROADCAST_VALUES and num_bytes <= _BROADCAST_BYTES
-
-
-def _absolute(files: ColumnFiles) -> ColumnFiles:
-    """Returns the files by absolute paths: tasks may have another working folder."""
-    return replace(files, layout=replace(files.layout, folder=files.layout.folder.absolute()))
