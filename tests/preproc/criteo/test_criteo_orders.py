@@ -37,7 +37,7 @@ def rows_of(spec: FeatureSpec, mapping: str) -> list[bytes]:
     columns = []
     for chunk in spec.source_spec[mapping]:
         data = (spec.base_directory / chunk.files[0]).read_bytes()
-        columns.append(np.frombuffer(data, f"V{spec.row_bytes(chunk)}"))
+        columns.append(np.frombuffer(data, f"V{spec.sample_bytes(chunk)}"))
     return [b"".join(value.tobytes() for value in row) for row in zip(*columns, strict=True)]
 
 

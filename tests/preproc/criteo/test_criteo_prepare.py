@@ -280,9 +280,9 @@ def test_feature_spec_is_valid(log, tmp_path):
     run(log, tmp_path / "out", frequency_threshold=2)
     spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
     spec.validate_files()
-    assert spec.num_rows("train") == 700 + 801 + 902
-    assert spec.num_rows("test") == 1003 - 1003 // 2
-    assert spec.num_rows("validation") == 1003 // 2
+    assert spec.num_samples("train") == 700 + 801 + 902
+    assert spec.num_samples("test") == 1003 - 1003 // 2
+    assert spec.num_samples("validation") == 1003 // 2
     assert spec.channel("numerical") == tuple(f"num_{i}" for i in range(13))
     assert spec.channel("categorical") == tuple(f"cat_{i}" for i in range(26))
     for name in spec.channel("categorical"):
