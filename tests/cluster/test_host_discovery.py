@@ -20,19 +20,19 @@ def hosts_file(tmp_path):
 
 
 def test_hosts_that_can_be_reached_are_printed_at_once(nodes, hosts_file):
-    begun = time.monotonic()
+    started = time.monotonic()
     done = nodes["head"].run([SCRIPT, "--timeout", "60", hosts_file])
     assert sorted(done.stdout.splitlines()) == ["node0:2", "node1:1", "node2"]
     assert done.stderr == ""
-    assert time.monotonic() - begun < 30, "no time-out is waited for"
+    assert time.monotonic() - started < 30, "no time-out is waited for"
 
 
 def test_a_lost_machine_leaves_and_a_returned_one_joins(nodes, hosts_file):
     nodes["node1"].unplug()
     try:
-        begun = time.monotonic()
+        started = time.monotonic()
         result = nodes["head"].run([SCRIPT, "--timeout", "2.2", hosts_file]).stdout
-        assert time.monotonic() - begun > 2.2
+        assert time.monotonic() - started > 2.2
     finally:
         nodes["node1"].plug_in()
     assert sorted(result.splitlines()) == ["node0:2", "node2"]

@@ -96,9 +96,9 @@ class Cut:
                 assert process.poll() is None and time.monotonic() < deadline, log.read_text()
                 time.sleep(0.05)
             nodes[lost].unplug()
-            begun = time.monotonic()
+            started = time.monotonic()
             self.code = process.wait(timeout=90)
-            self.after_s = time.monotonic() - begun
+            self.after_s = time.monotonic() - started
             self.said = log.read_text()
         finally:
             process.kill()

@@ -31,8 +31,8 @@ class TritonPythonModel:
             self._compute({tensor.name(): tensor.as_numpy() for tensor in request.inputs()})
             for request in requests
         ]
-        with open(self._folder / "asked", "a") as asked:
-            print(sum(len(next(iter(answer.values()))) for answer in answers), file=asked)
+        with open(self._folder / "asked", "a") as outcome:
+            print(sum(len(next(iter(answer.values()))) for answer in answers), file=outcome)
         return [
             pb_utils.InferenceResponse([pb_utils.Tensor(*item) for item in answer.items()])
             for answer in answers
@@ -72,7 +72,7 @@ def part_of_a_local_model(folder):
 
     def compute(arrays):
         assert all(array.ndim == 2 for array in arrays.values()), "TensorFlow's backend wants that"
-        shaped = {name: of.reshape(len(of), *shapes[name]) for name, of in arrays.items()}
-        return {name: np.array(of) for name, of in model.answer(model.check(shaped)).items()}
+        shaped = {name: entry.reshape(len(entry), *shapes[name]) for name, entry in arrays.items()}
+        return {name: np.array(entry) for name, entry in model.answer(model.check(shaped)).items()}
 
     return compute

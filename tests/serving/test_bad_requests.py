@@ -92,30 +92,30 @@ def good_requests(server, served):
 
 @pytest.mark.parametrize("model", ["dlrm", "dlrm_mono", "dcnv2"])
 def test_only_the_bad_request_fails(server, served, good_requests, model):
-    of = served[model.removesuffix("_mono")]
-    good_requests(model, of)
-    arrays = of.rows(0, BAD_FEATURES)
+    entry = served[model.removesuffix("_mono")]
+    good_requests(model, entry)
+    arrays = entry.rows(0, BAD_FEATURES)
     with Client(server.url, model) as client:
         for _ in range(3):
             for case, (make_bad, message) in CASES.items():
                 with pytest.raises(RequestRefused, match=message):
                     client.ask(client.prepare(make_bad(arrays), case))
         actual = client.ask(client.prepare(arrays, "good"))
-    np.testing.assert_allclose(actual, of.expected[:BAD_FEATURES], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(actual, entry.expected[:BAD_FEATURES], rtol=0, atol=1e-6)
     server.check_alive()
 
 
 @pytest.mark.parametrize("model", ["dlrm_patient", "dlrm_patient_mono"])
 def test_bad_and_good_requests_of_one_batch(server, served, model):
     """Requests that wait together are run together; the bad ones among them are answered alone."""
-    of = served["dlrm"]
+    entry = served["dlrm"]
     # An ensemble itself runs nothing.
     first = model if model.endswith("_mono") else f"{model}_sparse"
     with Client(server.url, model, timeout_s=60) as client, Client(server.url, first) as runs:
         before = runs.statistics()
         messages = []
         for number in range(60):
-            arrays = of.rows(number, number + 3)
+            arrays = entry.rows(number, number + 3)
             if number % 3 == 1:
                 arrays = changed(IDS, put(1, 5, 40_000 + number))(arrays)
             messages.append(client.prepare(arrays, str(number)))
@@ -126,7 +126,7 @@ def test_bad_and_good_requests_of_one_batch(server, served, model):
                     client.receive(messages[number], answer)
                 continue
             actual = client.receive(messages[number], answer)
-            right = of.expected[number : number + 3]
+            right = entry.expected[number : number + 3]
             np.testing.assert_allclose(actual, right, rtol=0, atol=1e-6)
         # Fewer than there are good ones: bad ones were among those of an execution.
         deadline = time.monotonic() + 30  # the server counts after it has answered

@@ -40,12 +40,12 @@ def asked(server, model, arrays, changed=()):
 
 @pytest.mark.parametrize("model", ["dlrm", "dcnv2_mono", "sim", "ncf"])
 def test_scores(server, served, model):
-    of = served[model.removesuffix("_mono")]
-    status, answer = asked(server, model, of.rows(0, 3))
+    entry = served[model.removesuffix("_mono")]
+    status, answer = asked(server, model, entry.rows(0, 3))
     assert status == 200
     (scores,) = answer["outputs"]
     assert (scores["name"], scores["datatype"], scores["shape"]) == ("scores", "FP32", [3, 1])
-    np.testing.assert_allclose(scores["data"], of.expected[:3, 0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(scores["data"], entry.expected[:3, 0], rtol=0, atol=1e-6)
 
 
 # What is put in place of an id that is right, and what the server says.

@@ -90,28 +90,30 @@ def stand_ins(trained, local, tmp_path_factory):
 def test_scores_are_those_of_the_local_model(stand_ins, served, local, name):
     server, _ = stand_ins
     recipe = DEPLOYED[name][0]
-    of, scorer = (
+    entry, scorer = (
         served[recipe],
         RequestScorer(local / f"{recipe}_sparse/1", 1, local / f"{recipe}_dense/1"),
     )
-    rows = min(300, len(of.expected))
+    rows = min(300, len(entry.expected))
     with Client(server.url, name) as client:
         for start, stop in ((0, 1), (7, 8), (0, rows)):
-            arrays = of.rows(start, stop)
+            arrays = entry.rows(start, stop)
             result = client.ask(client.prepare(arrays, "rows"))
             np.testing.assert_allclose(result, scorer.score(arrays), rtol=0, atol=1e-6)
-            np.testing.assert_allclose(result, of.expected[start:stop], rtol=0, atol=1e-6)
+            np.testing.assert_allclose(result, entry.expected[start:stop], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "whole", "hps"])
 def test_only_the_bad_request_fails(stand_ins, served, name):
     """Requests that wait together; the checks in front let none of the bad ones pass."""
     server, _ = stand_ins
-    of = served["dlrm"]
+    entry = served["dlrm"]
     with Client(server.url, name, timeout_s=30) as client:
         messages = []
         for number in range(40):
-            arrays = {tensor: array.copy() for tensor, array in of.rows(number, number + 3).items()}
+            arrays = {
+                tensor: array.copy() for tensor, array in entry.rows(number, number + 3).items()
+            }
             if number % 3 == 1:
                 arrays["categorical_features"][1, 5] = -1
             messages.append(client.prepare(arrays, str(number)))
@@ -121,14 +123,14 @@ def test_only_the_bad_request_fails(stand_ins, served, name):
                 with pytest.raises(RequestRefused, match="'cat_3', row .*: -1"):
                     client.receive(message, answer)
                 continue
-            right = of.expected[number : number + 3]
+            right = entry.expected[number : number + 3]
             np.testing.assert_allclose(client.receive(message, answer), right, rtol=0, atol=1e-6)
 
 
 def test_unknown_ids_are_zero_where_asked(stand_ins, served):
     server, _ = stand_ins
     unknown, zero = (served["dlrm"].rows(0, 8) for _ in range(2))
-    unknown, zero = ({k: v.copy() for k, v in of.items()} for of in (unknown, zero))
+    unknown, zero = ({k: v.copy() for k, v in entry.items()} for entry in (unknown, zero))
     unknown["categorical_features"][:, 5], zero["categorical_features"][:, 5] = 40_000, 0
     with Client(server.url, "whole") as client:
         result = [client.ask(client.prepare(arrays, "a")) for arrays in (unknown, zero)]

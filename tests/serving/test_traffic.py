@@ -26,11 +26,11 @@ def wait_for(server, rows):
 
 
 def test_no_request_is_lost_or_mixed_up(server, served, root, tmp_path):
-    of = served["dlrm"]
+    entry = served["dlrm"]
     # Scores of other rows would be noticed: hardly any two are as close as the tolerance.
-    apart = np.diff(np.sort(of.expected[:, 0]))
+    apart = np.diff(np.sort(entry.expected[:, 0]))
     assert (apart > 1e-5).mean() > 0.75
-    np.savez(tmp_path / "rows.npz", expected=of.expected, **of.arrays)
+    np.savez(tmp_path / "rows.npz", expected=entry.expected, **entry.arrays)
     command = [sys.executable, "tests/serving/traffic_worker.py", server.url, MODEL]
     workers = [
         subprocess.Popen(

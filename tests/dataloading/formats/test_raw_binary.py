@@ -46,14 +46,14 @@ def numbered(folder, num_samples: int, hotness: int = 1) -> FeatureSpec:
 
 def ids(dataset) -> list[int]:
     """The ids of the real rows of a dataset of `numbered` rows; checks that rows stay whole."""
-    found = []
+    result = []
     for batch in dataset:
         real = batch.weights[:, 0].numpy() > 0
         row_ids = batch.inputs.categorical[0].numpy()[:, 0]
         assert (batch.inputs.numerical.numpy()[real, 1] == row_ids[real] + 0.5).all()
         assert (batch.labels.numpy()[real, 0] == row_ids[real] % 2).all()
-        found.extend(row_ids[real].tolist())
-    return found
+        result.extend(row_ids[real].tolist())
+    return result
 
 
 def test_hand_made_bytes(tmp_path):
@@ -202,9 +202,9 @@ def test_several_files_a_chunk_read_as_one(tmp_path, shuffle):
         },
     )
     loader = RawBinaryDataset(spec, "train", 7, shuffle=shuffle)
-    found = ids(loader.dataset())
-    assert sorted(found) == list(range(30))
-    assert (found == list(range(30))) is not shuffle
+    result = ids(loader.dataset())
+    assert sorted(result) == list(range(30))
+    assert (result == list(range(30))) is not shuffle
 
 
 SMALL_BLOCKS = {"shuffle": True, "seed": 3, "block_samples": 10, "window_samples": 40}

@@ -33,12 +33,12 @@ def channels(**lists) -> dict:
 
 
 def test_the_channels(tmp_path):
-    found = sequence_channels(spec_of(tmp_path), ("train",))
-    assert (found.label, found.user, found.target) == (("label",), ("user",), ("item", "cat"))
-    assert found.positive == ("item_pos", "cat_pos")
-    assert found.negative == ("item_neg", "cat_neg") and found.history_length == LENGTH
+    result = sequence_channels(spec_of(tmp_path), ("train",))
+    assert (result.label, result.user, result.target) == (("label",), ("user",), ("item", "cat"))
+    assert result.positive == ("item_pos", "cat_pos")
+    assert result.negative == ("item_neg", "cat_neg") and result.history_length == LENGTH
     without = sequence_channels(spec_of(tmp_path), with_labels=False, with_negatives=False)
-    assert without.label == () and without.negative == found.negative
+    assert without.label == () and without.negative == result.negative
     assert sequence_channels(spec_of(tmp_path, **channels(user_features=[]))).user == ()
 
 

@@ -36,9 +36,9 @@ def serialized(prebatch, dtype: str, multihot: bool) -> bytes:
 def write_folder(folder: Path, rows, dtype, *, prebatch=4, per_file=1, multihot=False, **more):
     """One folder of the original: a record every `prebatch` rows, a file every `per_file`."""
     folder.mkdir(parents=True)
-    said = {"format": "tfrecords", "dtype": dtype, "multihot": multihot, "feature_name": "data"}
-    said |= {"num_features": 1, "batches_per_file": per_file, **more}
-    (folder / "format.json").write_text(json.dumps(said))
+    messages = {"format": "tfrecords", "dtype": dtype, "multihot": multihot, "feature_name": "data"}
+    messages |= {"num_features": 1, "batches_per_file": per_file, **more}
+    (folder / "format.json").write_text(json.dumps(messages))
     records = [
         serialized(rows[start : start + prebatch], dtype, multihot)
         for start in range(0, len(rows), prebatch)

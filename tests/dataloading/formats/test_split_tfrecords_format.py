@@ -35,9 +35,15 @@ ABSENT = object()
     ],
 )
 def test_format_json(tmp_path, key, value, message):
-    said = {"format": "tfrecords", "dtype": "int32", "multihot": True, "feature_name": "data"}
-    said = {**said, "num_features": 1, "batches_per_file": 2, "something": "else", key: value}
-    content = {name: found for name, found in said.items() if found is not ABSENT}
+    messages = {"format": "tfrecords", "dtype": "int32", "multihot": True, "feature_name": "data"}
+    messages = {
+        **messages,
+        "num_features": 1,
+        "batches_per_file": 2,
+        "something": "else",
+        key: value,
+    }
+    content = {name: result for name, result in messages.items() if result is not ABSENT}
     (tmp_path / "format.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=rf"format.json: {message}"):
         read_format(tmp_path)
@@ -303,18 +309,18 @@ def test_bytes_are_gathered_from_anywhere(num_files):
     contents = [generator.integers(0, 256, 50 + k, np.uint8) for k in range(num_files)]
     content = contents.__getitem__
     file = generator.integers(0, num_files, 40)
-    given = file if num_files > 1 else None
+    inputs = file if num_files > 1 else None
     offsets = generator.integers(0, 42, 40)
     offsets[0] = len(contents[file[0]]) - 8  # the last bytes
     for size in (1, 3, 8):
         expected = [contents[f][o : o + size].tobytes() for f, o in zip(file, offsets, strict=True)]
-        assert gather(content, given, offsets, size).tobytes() == b"".join(expected)
-        assert len(gather(content, given, offsets, size)) == 40
+        assert gather(content, inputs, offsets, size).tobytes() == b"".join(expected)
+        assert len(gather(content, inputs, offsets, size)) == 40
     lengths = generator.integers(0, 5, 40).astype(np.int32)
     expected = [
         contents[f][o : o + 2 * n].tobytes() for f, o, n in zip(file, offsets, lengths, strict=True)
     ]
-    assert gather_ragged(content, given, offsets, lengths, 2).tobytes() == b"".join(expected)
+    assert gather_ragged(content, inputs, offsets, lengths, 2).tobytes() == b"".join(expected)
     nothing = np.empty(0, np.int64)
     assert not len(gather(content, None if num_files == 1 else nothing, nothing, 4))
     assert not len(

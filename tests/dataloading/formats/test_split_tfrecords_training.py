@@ -76,10 +76,10 @@ def test_train_resume_evaluate_and_predict(records, tmp_path, recipe, more):
     parts = (*data, f"{save}={tmp_path / 'b'}", "--resume=auto")
     assert in_process(tmp_path / "run", *parts, "--max_steps=3", recipe=recipe)[0] == 0
     assert in_process(tmp_path / "run", *parts, "--max_steps=-1", recipe=recipe)[0] == 0
-    expected, found = arrays_of(tmp_path / "a"), arrays_of(tmp_path / "b")
-    assert expected.keys() == found.keys()
+    expected, result = arrays_of(tmp_path / "a"), arrays_of(tmp_path / "b")
+    assert expected.keys() == result.keys()
     for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
+        np.testing.assert_array_equal(result[name], array, err_msg=name)
     if more:
         return
     use = (f"--dataset_path={records}", RECORDS[0], f"--restore_checkpoint_path={tmp_path / 'a'}")
@@ -98,8 +98,8 @@ def test_train_resume_evaluate_and_predict(records, tmp_path, recipe, more):
 def test_dcnv2_in_half_precision(records, tmp_path):
     """One of the sweep above, without a resume."""
     flags = (f"--dataset_path={records}", *RECORDS, "--max_steps=3", *AMP)
-    code, found = in_process(tmp_path / "run", *flags, recipe=dcnv2)
-    assert code == 0 and found["steps"] == 3 and 0 < found["auc"] < 1
+    code, result = in_process(tmp_path / "run", *flags, recipe=dcnv2)
+    assert code == 0 and result["steps"] == 3 and 0 < result["auc"] < 1
 
 
 def test_a_folder_of_the_original_and_its_plan(records, tmp_path, capsys):

@@ -170,12 +170,12 @@ ODD_FIELDS = st.sampled_from(
 
 def places(value, path=()) -> list[tuple]:
     """The path of each value inside of nested mappings and lists."""
-    found = [path] if path else []
+    result = [path] if path else []
     if isinstance(value, dict):
-        found += [p for key in value for p in places(value[key], (*path, key))]
+        result += [p for key in value for p in places(value[key], (*path, key))]
     if isinstance(value, list):
-        found += [p for i in range(len(value)) for p in places(value[i], (*path, i))]
-    return found
+        result += [p for i in range(len(value)) for p in places(value[i], (*path, i))]
+    return result
 
 
 @st.composite
@@ -442,24 +442,24 @@ def check_transcoding(spec, files, capsys) -> bool:
         write(folder, spec, files)
         capsys.readouterr()
         code = transcode.main([f"--input={folder}", f"--output={folder / 'out'}"])
-        said = capsys.readouterr()
+        message = capsys.readouterr()
         if code:
-            assert code == 2 and re.fullmatch(r"error: .{10,}\n", said.err, re.DOTALL), said
+            assert code == 2 and re.fullmatch(r"error: .{10,}\n", message.err, re.DOTALL), message
             assert not (folder / "out").exists()
             return True
         reading = RawReading(folder, spec)  # raises where nothing should have been accepted
-        made = FeatureSpec.from_yaml(folder / "out/feature_spec.yaml")
-        with_labels = bool(made.channel("label"))
+        created = FeatureSpec.from_yaml(folder / "out/feature_spec.yaml")
+        with_labels = bool(created.channel("label"))
         for mapping in spec["source_spec"]:
-            stored = {n for chunk in made.source_spec[mapping] for n in chunk.features}
-            found = loaded(
-                folder / "out", mapping, with_labels and made.channel("label")[0] in stored
+            stored = {n for chunk in created.source_spec[mapping] for n in chunk.features}
+            result = loaded(
+                folder / "out", mapping, with_labels and created.channel("label")[0] in stored
             )
             for feature in stored:
                 expected = reading.values[mapping, feature]
-                if feature in made.channel("numerical"):
+                if feature in created.channel("numerical"):
                     expected = np.array(expected).astype(np.float32).tolist()
-                assert found[feature] == expected, (mapping, feature)
+                assert result[feature] == expected, (mapping, feature)
         assert describe.main([str(folder / "out")]) == 0
         return False
 
@@ -488,7 +488,7 @@ def check_loading(spec, files) -> bool:
         folder = Path(name)
         write(folder, spec, files)
         try:
-            found = loaded(folder, "train")
+            result = loaded(folder, "train")
         except ValueError as error:
             assert len(str(error)) > 10
             return True
@@ -498,7 +498,7 @@ def check_loading(spec, files) -> bool:
         reading = StoredReading(folder, spec)  # raises where nothing should have been accepted
         channels = spec["channel_spec"]
         for feature in {n for c in ("label", "numerical", "categorical") for n in channels[c]}:
-            assert found[feature] == reading.values["train", feature], feature
+            assert result[feature] == reading.values["train", feature], feature
         return False
 
 

@@ -104,11 +104,11 @@ def test_parquet_and_texts(examples, capsys):
             status = transcode.main([f"--input={name}", f"--output={folder / 'out'}", *flags])
             rows = expected(columns)
             outcomes.add(rows is None)
-            said = capsys.readouterr().err
+            message = capsys.readouterr().err
             if rows is None:
-                assert status == 2 and " in row " in said, said
+                assert status == 2 and " in row " in message, message
             else:
-                assert status == 0, said
+                assert status == 0, message
                 assert loaded(folder / "out", "train") == rows
 
     sweep(examples, mutated_columns(), check)

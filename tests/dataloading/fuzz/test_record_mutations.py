@@ -66,12 +66,12 @@ def good(tmp_path_factory) -> dict[str, bytes]:
 
 def contents(file: bytes) -> list[bytes]:
     """Of each record."""
-    found = []
+    result = []
     while file:
         length = int.from_bytes(file[:8], "little")
-        found.append(file[12 : 12 + length])
+        result.append(file[12 : 12 + length])
         file = file[16 + length :]
-    return found
+    return result
 
 
 def edited(draw, content: bytes) -> bytes:
@@ -108,13 +108,13 @@ def mutations(draw, good: dict[str, bytes]) -> tuple[str, dict[str, bytes]]:
         files[name] = b"".join(map(framed, chosen))
     elif kind == "json":
         folder = draw(st.sampled_from(sorted(FOLDERS)))
-        said = json.loads(files[f"train/{folder}/format.json"])
+        message = json.loads(files[f"train/{folder}/format.json"])
         key = draw(st.sampled_from(KEYS))
         if draw(st.booleans()):
-            said[key] = draw(st.sampled_from(ODD_VALUES))
+            message[key] = draw(st.sampled_from(ODD_VALUES))
         else:
-            said.pop(key, None)
-        files[f"train/{folder}/format.json"] = json.dumps(said).encode()
+            message.pop(key, None)
+        files[f"train/{folder}/format.json"] = json.dumps(message).encode()
     elif kind == "text":
         name = draw(st.sampled_from([n for n in sorted(files) if n.endswith(".json")]))
         files[name] = draw(st.sampled_from(ODD_TEXTS))
@@ -201,8 +201,8 @@ def check(mutation, named: bool, expected: list[list], capsys) -> bool:
         spec = spec_of(folder, named)
         rows = loaded(spec)
         code = describe.main([name])
-        said = capsys.readouterr()
-        assert (code != 0) == (rows is None), (kind, said)
+        message = capsys.readouterr()
+        assert (code != 0) == (rows is None), (kind, message)
         if rows is None:
             return True
         if kind in ("content", "records"):

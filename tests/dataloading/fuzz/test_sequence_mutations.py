@@ -59,22 +59,22 @@ def values_of(record: bytes) -> dict[str, list[int]]:
     """Each feature's values by Python's protocol buffers; by TensorFlow's own parser of single
     Examples where these are stricter, e.g. with a stray byte behind the last field."""
     try:
-        found = tf.train.Example.FromString(record).features.feature
+        result = tf.train.Example.FromString(record).features.feature
     except DecodeError:
         wanted = {name: tf.io.VarLenFeature(tf.int64) for name in COLUMNS}
         parsed = tf.io.parse_single_example(record, wanted)
         return {name: parsed[name].values.numpy().tolist() for name in COLUMNS}
-    return {name: list(found[name].int64_list.value) for name in COLUMNS}
+    return {name: list(result[name].int64_list.value) for name in COLUMNS}
 
 
 def read_slowly(file: bytes) -> list[list] | None:
     """Each column's rows; None where a record is none of this data set."""
     rows = {name: [] for name in COLUMNS}
     for record in contents(file):
-        found = values_of(record)
-        num_samples = len(found["item"])
+        result = values_of(record)
+        num_samples = len(result["item"])
         for name, column in rows.items():
-            values = found[name]
+            values = result[name]
             width = LENGTH if "dimensions" in FEATURES[name] else 1
             if num_samples == 1 and width > 1:
                 values = [0] * (width - len(values)) + values

@@ -26,18 +26,18 @@ NUM_USERS, NUM_ITEMS = 50, 23
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     """`stored(n)`: a data set of n interactions; user and item of each, and its number in both."""
-    made = {}
+    created = {}
 
     def data_set(num_interactions):
-        if num_interactions not in made:
+        if num_interactions not in created:
             rng = np.random.default_rng(num_interactions)
             users = rng.integers(0, NUM_USERS, num_interactions).tolist()
             items = rng.integers(0, NUM_ITEMS, num_interactions).tolist()
             folder = tmp_path_factory.mktemp("interactions")
             train = {"train": {"user": users, "item": items}}
             spec = write_interactions(folder, NUM_USERS, NUM_ITEMS, train)
-            made[num_interactions] = SimpleNamespace(spec=spec, users=users, items=items)
-        return made[num_interactions]
+            created[num_interactions] = SimpleNamespace(spec=spec, users=users, items=items)
+        return created[num_interactions]
 
     return data_set
 
@@ -109,13 +109,13 @@ def test_epochs_and_seeds_differ_and_repeat(stored):
         loader = SampledInteractions(stored(512).spec, "train", 2560, seed=seed)
         return [rows_of(loader, number) for number in numbers]
 
-    found = [*epochs(0, 0, 1), *epochs(1, 0), *epochs(10**20, 0)]
+    result = [*epochs(0, 0, 1), *epochs(1, 0), *epochs(10**20, 0)]
     for first in range(4):
         for second in range(first):
             # Rows that agree by chance: the same user and item at the same position.
-            same = (found[first] == found[second]).all(axis=1).mean()
+            same = (result[first] == result[second]).all(axis=1).mean()
             assert same < 4 / (NUM_USERS * NUM_ITEMS)
-    assert np.array_equal([found[1]], epochs(0, 1))
+    assert np.array_equal([result[1]], epochs(0, 1))
 
 
 def test_batches_and_restarts_change_nothing(stored):
@@ -137,12 +137,12 @@ def test_ranks_together_get_what_one_gets(stored, world_size, num_interactions):
 
     whole = batches(loader(0, 1), 1, 3)
     of_rank = [batches(loader(rank, world_size), 1, 3) for rank in range(world_size)]
-    assert {len(found) for found in of_rank} == {len(whole)}
+    assert {len(result) for result in of_rank} == {len(whole)}
     for number, rows in enumerate(whole):
         size = len(rows[0])
-        for rank, found in enumerate(of_rank):
+        for rank, result in enumerate(of_rank):
             begin, end, length = share_of_rank(size, rank, world_size)
-            *columns, weights = found[number]
+            *columns, weights = result[number]
             real = end - begin
             assert {len(column) for column in columns} == {length}
             expected = np.float32(length * world_size / size)
@@ -156,8 +156,8 @@ def test_ranks_together_get_what_one_gets(stored, world_size, num_interactions):
 def test_negatives_are_uniform(stored):
     """Chi-squares within 4 standard deviations of chance, below and above."""
     loader = SampledInteractions(stored(20_000).spec, "train", 100_000, seed=2)
-    found = np.concatenate([rows_of(loader, epoch) for epoch in range(3)])
-    users, items, _ = found[found[:, 2] == 0].T
+    result = np.concatenate([rows_of(loader, epoch) for epoch in range(3)])
+    users, items, _ = result[result[:, 2] == 0].T
     counts = np.bincount(items, minlength=NUM_ITEMS)
     assert abs(excess(counts, len(items) / NUM_ITEMS)) < 4
     of_user = np.bincount(users * NUM_ITEMS + items, minlength=NUM_USERS * NUM_ITEMS)
@@ -166,10 +166,10 @@ def test_negatives_are_uniform(stored):
 
 
 def keys(seed=0, epoch=0):
-    found = keys_of_epoch(
+    result = keys_of_epoch(
         key_words(seed, NUM_ORDER_KEYS + NUM_DRAW_KEYS), tf.constant(epoch, tf.int64)
     )
-    return found[:NUM_ORDER_KEYS], found[NUM_ORDER_KEYS:]
+    return result[:NUM_ORDER_KEYS], result[NUM_ORDER_KEYS:]
 
 
 def drawn(limit, numbers, largest, epoch=0):
@@ -212,20 +212,20 @@ def test_orders_are_permutations(size):
 def test_orders_are_permutations_however_many_pairs_are_surplus(size, monkeypatch):
     monkeypatch.setattr(keyed_permutation, "_widths", lambda size: (8, 8))
     for epoch in range(20):
-        found = KeyedOrder(size).permuted(tf.range(size, dtype=tf.int64), keys(0, epoch)[0])
-        assert sorted(found.numpy()) == list(range(size))
+        result = KeyedOrder(size).permuted(tf.range(size, dtype=tf.int64), keys(0, epoch)[0])
+        assert sorted(result.numpy()) == list(range(size))
 
 
 @pytest.mark.parametrize("size", [(1 << 32) + 15, 10**12 + 39, (1 << 61) - 1, 1 << 62])
 def test_huge_orders_are_permutations_of_what_is_looked_at(size):
     rng = np.random.default_rng(0)
     begins = [0, size - 20_000, *rng.integers(0, size - 20_000, 4)]
-    asked = np.unique(np.concatenate([np.arange(begin, begin + 20_000) for begin in begins]))
-    found = KeyedOrder(size).permuted(tf.constant(asked), keys()[0]).numpy()
-    assert found.min() >= 0 and found.max() < size
-    assert len(np.unique(found)) == len(asked)
-    buckets = np.bincount((found / size * 100).astype(int), minlength=100)
-    assert abs(excess(buckets, len(asked) / 100)) < 4
+    request = np.unique(np.concatenate([np.arange(begin, begin + 20_000) for begin in begins]))
+    result = KeyedOrder(size).permuted(tf.constant(request), keys()[0]).numpy()
+    assert result.min() >= 0 and result.max() < size
+    assert len(np.unique(result)) == len(request)
+    buckets = np.bincount((result / size * 100).astype(int), minlength=100)
+    assert abs(excess(buckets, len(request) / 100)) < 4
 
 
 @pytest.mark.parametrize("size", [4, 5, 6, 7])
@@ -245,20 +245,20 @@ def test_small_orders_put_every_row_everywhere(size):
 def test_orders_mix_the_whole_epoch(size):
     """Where neighbours go, also neighbours a whole width apart, is spread and independent."""
     order = KeyedOrder(size)
-    found = order.permuted(tf.range(size, dtype=tf.int64), keys(3)[0]).numpy()
-    assert np.mean(found == np.arange(size)) < 20 / size
-    buckets = found * 16 // size
+    result = order.permuted(tf.range(size, dtype=tf.int64), keys(3)[0]).numpy()
+    assert np.mean(result == np.arange(size)) < 20 / size
+    buckets = result * 16 // size
     part_of = np.arange(size) * 16 // size
     counts = np.bincount(part_of * 16 + buckets, minlength=256)
     assert excess(counts, size / 256) < 4
     for lag in (1, 2, 5, *order._widths, 2 * order._widths[1], size // 2):
-        later = np.roll(found, -lag)
-        correlation = np.corrcoef(found, later)[0, 1]
+        later = np.roll(result, -lag)
+        correlation = np.corrcoef(result, later)[0, 1]
         assert abs(correlation) * math.sqrt(size) < 4, lag
         pairs = np.bincount(buckets * 16 + later * 16 // size, minlength=256)
         assert abs(excess(pairs, size / 256)) < 4, lag
         # Also the distance of two, which a network of few rounds would often repeat.
-        steps = np.bincount((later - found) % size * 256 // size, minlength=256)
+        steps = np.bincount((later - result) % size * 256 // size, minlength=256)
         assert abs(excess(steps, size / 256)) < 4, lag
 
 

@@ -62,9 +62,9 @@ def test_batches_are_whole_series_in_file_order(spec, batch_size, of_batch, num_
     assert (loader.batch_size, loader.num_batches) == (of_batch, num_batches)
     assert (loader.series_length, loader.num_series, loader.num_samples) == (5, 11, 55)
     assert loader.failure is None
-    found = batches(loader)
-    assert {len(rows[0]) for rows in found[:-1]} <= {of_batch}
-    users, items, labels, weights = side_by_side(found)
+    result = batches(loader)
+    assert {len(rows[0]) for rows in result[:-1]} <= {of_batch}
+    users, items, labels, weights = side_by_side(result)
     expected_users, expected_items, positives = stored_series()
     assert users.tolist() == np.repeat(expected_users, LENGTH).tolist()
     assert items.tolist() == expected_items.ravel().tolist()
@@ -91,7 +91,7 @@ def test_ranks_share_series(spec, world_size):
         assert loader.batch_size == batch_size and loader.num_series == NUM_SERIES
         of_rank.append(batches(loader))
     for number, whole in enumerate(one):
-        parts = [found[number] for found in of_rank]
+        parts = [result[number] for result in of_rank]
         lengths = {len(part[0]) for part in parts}
         assert len(lengths) == 1 and lengths.pop() % LENGTH == 0
         for column in range(3):
@@ -114,12 +114,12 @@ def test_a_batch_has_a_series_for_each_rank_at_least(spec):
 def test_the_first_stored_negatives(spec):
     _, items, positives = stored_series()
     loader = SeriesDataset(spec, "test", 1000, valid_negative=2)
-    ((users, found, labels, _),) = batches(loader)
+    ((users, result, labels, _),) = batches(loader)
     assert loader.series_length == 3 and len(users) == 33
     for number, (row, place) in enumerate(zip(items, positives, strict=True)):
         # The positive stays where it is among the two negatives that come first.
         places = sorted([place, *[p for p in range(LENGTH) if p != place][:2]])
-        assert found[3 * number : 3 * number + 3].tolist() == row[places].tolist()
+        assert result[3 * number : 3 * number + 3].tolist() == row[places].tolist()
         assert labels[3 * number : 3 * number + 3].tolist() == [p == place for p in places]
 
 
@@ -153,9 +153,9 @@ def test_rows_to_predict_need_no_labels(spec):
     (spec.base_directory / "test/label_0.bin").write_bytes(bytes(55))
     loader = SeriesDataset(spec, "test", 8, with_labels=False)
     assert (loader.num_samples, loader.num_batches, loader.series_length) == (55, 7, 1)
-    found = batches(loader)
-    assert all(rows[2] is None for rows in found)
-    items = np.concatenate([rows[1] for rows in found])
+    result = batches(loader)
+    assert all(rows[2] is None for rows in result)
+    items = np.concatenate([rows[1] for rows in result])
     assert items.tolist() == stored_series()[1].ravel().tolist()
 
 

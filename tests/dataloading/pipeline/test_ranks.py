@@ -23,13 +23,13 @@ def small_spec() -> FeatureSpec:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
     """`stored(num_samples)`: generated rows on disk."""
-    made = {}
+    created = {}
 
     def rows(num_samples: int) -> FeatureSpec:
-        if num_samples not in made:
+        if num_samples not in created:
             folder = tmp_path_factory.mktemp("rows") / str(num_samples)
-            made[num_samples] = write_dataset(folder, small_spec(), {"train": num_samples})
-        return made[num_samples]
+            created[num_samples] = write_dataset(folder, small_spec(), {"train": num_samples})
+        return created[num_samples]
 
     return rows
 
@@ -69,12 +69,12 @@ def test_global_ids_are_those_of_all_ranks_side_by_side(
     open_rows, world_size, num_samples, start_sample
 ):
     start_sample = min(start_sample, num_samples)
-    held = [[2, 0], [], [1, 1, 3], [0, 1, 2, 3]]
+    stored_value = [[2, 0], [], [1, 1, 3], [0, 1, 2, 3]]
     own, held_by = [], []
     for rank in range(world_size):
         settings = {"rank": rank, "world_size": world_size}
         own.append(list(open_rows(num_samples, 12, **settings).dataset(1, start_sample)))
-        loader = open_rows(num_samples, 12, global_features=held[rank], **settings)
+        loader = open_rows(num_samples, 12, global_features=stored_value[rank], **settings)
         held_by.append(list(loader.dataset(1, start_sample)))
         assert loader.num_samples == num_samples
     for rank in range(world_size):
@@ -85,7 +85,7 @@ def test_global_ids_are_those_of_all_ranks_side_by_side(
             np.testing.assert_array_equal(batch.labels, mine.labels)
             np.testing.assert_array_equal(batch.weights, mine.weights)
             assert isinstance(batch.inputs.categorical, tuple)
-            for ids, feature in zip(batch.inputs.categorical, held[rank], strict=True):
+            for ids, feature in zip(batch.inputs.categorical, stored_value[rank], strict=True):
                 parts = [theirs[index].inputs.categorical[feature] for theirs in own]
                 assert ids.dtype == parts[0].dtype
                 np.testing.assert_array_equal(ids, tf.concat(parts, 0))

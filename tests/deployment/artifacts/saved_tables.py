@@ -24,7 +24,7 @@ def save_tables(
       cuts: of a table the boxes that each rank saves; without, rank 0 saves all of it.
     """
     cuts = cuts or {}
-    ranks = max((len(of) for of in cuts.values()), default=1)
+    ranks = max((len(entry) for entry in cuts.values()), default=1)
 
     def weights(rank: int) -> list[ArrayWeight]:
         return [

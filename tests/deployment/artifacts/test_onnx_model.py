@@ -259,16 +259,16 @@ def test_the_check_finds_another_model(change, difference, dlrm, tmp_path):
 
 def test_the_check_looks_up_rows_of_the_checkpoint(dlrm):
     trained, serving_spec, dense, file = dlrm
-    asked = []
+    request = []
 
     class Recorded:
         def score(self, *inputs):
-            asked.append(inputs)
+            request.append(inputs)
             return dense.score(*inputs)
 
     check_against_tensorflow(Recorded(), serving_spec, trained, file, batch_sizes=(5, 2))
     rng = np.random.default_rng(0)
-    for rows, (vectors, numerical) in zip((5, 2), asked, strict=True):
+    for rows, (vectors, numerical) in zip((5, 2), request, strict=True):
         arrays = drawn_request(serving_spec, rows, rng)
         np.testing.assert_array_equal(numerical, arrays["numerical_features"])
         wanted = looked_up(serving_spec, whole_tables(trained), arrays)

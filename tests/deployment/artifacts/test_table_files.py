@@ -190,7 +190,8 @@ def test_the_auc_is_of_the_rows_that_are_served(trained, tmp_path, quantize):
         ServedLookup("user/id", "ids", 5, 1, "sum"),
     )
     features = tuple(
-        ServedFeature(of.table, "ids", of.start, of.count, 40, of.table == "wide") for of in lookups
+        ServedFeature(entry.table, "ids", entry.start, entry.count, 40, entry.table == "wide")
+        for entry in lookups
     )
     interface = Interface(
         *("test", (ServedTensor("ids", "int32", (6,)),), features, lookups),
@@ -200,7 +201,8 @@ def test_the_auc_is_of_the_rows_that_are_served(trained, tmp_path, quantize):
     ids = np.random.default_rng(5).integers(0, 40, (50, 6)).astype(np.int32)
     ids[3, 2:5], ids[4, 4] = -1, -1
     result = [
-        lookup(CheckpointRows(trained, of.table), of, {"ids": ids}, quantize) for of in lookups
+        lookup(CheckpointRows(trained, entry.table), entry, {"ids": ids}, quantize)
+        for entry in lookups
     ]
     served = MappedTables(tmp_path, interface).lookup({"ids": ids})
     np.testing.assert_array_equal(np.concatenate(result, axis=1), served)

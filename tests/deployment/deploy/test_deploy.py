@@ -54,7 +54,7 @@ def requests(model: TrainedFixture) -> tuple[dict[str, np.ndarray], np.ndarray]:
     for batch in evaluation_rows(trained, 10_000).dataset():
         result.append(request_arrays(serving_spec, batch.inputs))
         labels.append(batch.labels.numpy().ravel())
-    arrays = {name: np.concatenate([of[name] for of in result]) for name in result[0]}
+    arrays = {name: np.concatenate([entry[name] for entry in result]) for name in result[0]}
     return arrays, np.concatenate(labels)
 
 
@@ -212,7 +212,7 @@ def test_tensorflow_in_one_model(model, request, tmp_path, capsys):
     assert "ensemble of m_checks, m_model" in message
     assert sorted(os.listdir(tmp_path)) == ["m", "m_checks", "m_model"]
     arrays, _ = requests(model)
-    flat = {name: of.reshape(len(of), -1) for name, of in arrays.items()}
+    flat = {name: entry.reshape(len(entry), -1) for name, entry in arrays.items()}
     result = score_by_saved_model(tmp_path / "m_model/1/model.savedmodel", flat)["scores"]
     wanted = model.scores(tmp_path / "predicted")
     np.testing.assert_allclose(result[:, 0], wanted, rtol=0, atol=1e-6)
@@ -222,15 +222,15 @@ def test_tensorflow_in_one_model(model, request, tmp_path, capsys):
     for config in (checks, whole):
         assert config.dynamic_batching.max_queue_delay_microseconds == 9
     assert {t.name: [-1, *t.dims] for t in whole.input} == {
-        name: [-1, of.shape[1]] for name, of in flat.items()
+        name: [-1, entry.shape[1]] for name, entry in flat.items()
     }
     assert on_gpus(whole) == (3, [1, 2]), "and none on the GPUs beside"
     assert whole.parameters["MAX_SESSION_SHARE_COUNT"].string_value == "3"
     assert accelerators(whole) == []
     assert on_gpus(checks) == (3, [])
     for tensor in checks.output:
-        of = arrays[tensor.name]
-        assert list(tensor.reshape.shape) == [*of.shape[1:]] * (of.ndim > 2)
+        entry = arrays[tensor.name]
+        assert list(tensor.reshape.shape) == [*entry.shape[1:]] * (entry.ndim > 2)
 
 
 @pytest.mark.parametrize("quantize", ["none", "int8"])
@@ -369,7 +369,9 @@ def test_overwriting_and_refused_requests(trained_dlrm, tmp_path, capsys):
     with pytest.raises(BadRequest, match="row 1"):
         scorer.score(arrays)
     with pytest.raises(BadRequest, match="5 rows; allowed: 1 to 4"):
-        scorer.score({name: np.zeros((5, *of.shape[1:]), of.dtype) for name, of in arrays.items()})
+        scorer.score(
+            {name: np.zeros((5, *entry.shape[1:]), entry.dtype) for name, entry in arrays.items()}
+        )
 
 
 def test_a_missing_or_damaged_checkpoint(trained_dlrm, tmp_path, capsys):

@@ -152,11 +152,11 @@ def test_folders_that_a_shell_would_take_apart(stand_in, tmp_path, name):
     repository.mkdir()
     program = stand_in("ready")
     with running(repository, tmp_path / "log", tritonserver=program):
-        *given, result, backends = json.loads((program.parent.parent / "folders").read_text())
+        *inputs, result, backends = json.loads((program.parent.parent / "folders").read_text())
         assert result == str(repository) and backends == str(program.parent / "backends")
-        assert all(re.fullmatch(r"[\w/-]+", path) for path in given)
-        assert (given[0] == result) == (name == "plain")
-    assert not Path(given[1]).exists()  # the link: an environment has a space in its name here
+        assert all(re.fullmatch(r"[\w/-]+", path) for path in inputs)
+        assert (inputs[0] == result) == (name == "plain")
+    assert not Path(inputs[1]).exists()  # the link: an environment has a space in its name here
 
 
 def test_an_error_has_what_tells_why(stand_in, tmp_path):
@@ -413,10 +413,10 @@ def test_no_python(clone):
 def test_the_lock_has_what_is_asked_for(root):
     lock = (root / "requirements/serve.lock").read_text().splitlines()[1:]
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^=\s]+", line) for line in lock), lock
-    asked = (root / "requirements/serve.txt").read_text().splitlines()
-    asked = [line.split("  #")[0] for line in asked if not line.startswith("#")]
-    assert len(asked) == 5
-    assert {re.sub(r"\[.*\]", "", line) for line in asked} <= set(lock)
+    request = (root / "requirements/serve.txt").read_text().splitlines()
+    request = [line.split("  #")[0] for line in request if not line.startswith("#")]
+    assert len(request) == 5
+    assert {re.sub(r"\[.*\]", "", line) for line in request} <= set(lock)
 
 
 def test_a_proxy_in_the_environment(stand_in, tmp_path, monkeypatch):

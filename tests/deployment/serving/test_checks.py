@@ -104,13 +104,13 @@ def test_batches_of_no_rows_or_too_many(rows):
 def test_parts_of_an_ensemble_check_what_they_get():
     arrays = request(3)
     dense = RequestChecker(CLICKS._replace(role="dense"))
-    given = {"embeddings": np.zeros((3, 7), np.float32), NUMERICAL: arrays[NUMERICAL]}
-    assert dense.check(given).keys() == given.keys()
-    given[NUMERICAL][0, 0] = np.nan
+    inputs = {"embeddings": np.zeros((3, 7), np.float32), NUMERICAL: arrays[NUMERICAL]}
+    assert dense.check(inputs).keys() == inputs.keys()
+    inputs[NUMERICAL][0, 0] = np.nan
     with pytest.raises(BadRequest, match="'price', row 0"):
-        dense.check(given)
+        dense.check(inputs)
     with pytest.raises(BadRequest, match=r"'embeddings' is float32 \[3, 6\]; needed: .*7\]"):
-        dense.check(given | {"embeddings": np.zeros((3, 6), np.float32)})
+        dense.check(inputs | {"embeddings": np.zeros((3, 6), np.float32)})
     sparse = RequestChecker(CLICKS._replace(role="sparse"))
     with pytest.raises(BadRequest, match="'city', row 2 "):
         arrays[CATEGORICAL][2, 0] = 4

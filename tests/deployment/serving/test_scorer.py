@@ -86,7 +86,7 @@ def test_a_score_that_is_not_a_number(tmp_path):
 
 def test_threads_share_a_scorer(clicks, monkeypatch):
     scorer = RequestScorer(clicks)
-    asked = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 5, 6, 3)]
+    requests = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 5, 6, 3)]
     run, looked_up = scorer._model._dense.run, Barrier(4, timeout=60)
 
     def run_together(embeddings, arrays):
@@ -95,8 +95,8 @@ def test_threads_share_a_scorer(clicks, monkeypatch):
 
     monkeypatch.setattr(scorer._model._dense, "run", run_together)
     with ThreadPoolExecutor(4) as pool:
-        result = list(pool.map(scorer.score, asked))
-    for arrays, scores in zip(asked, result, strict=True):
+        result = list(pool.map(scorer.score, requests))
+    for arrays, scores in zip(requests, result, strict=True):
         np.testing.assert_allclose(scores, expected_scores(arrays), rtol=0, atol=1e-7)
 
 
@@ -125,8 +125,8 @@ def test_parts_answer_their_tensors(tmp_path, role):
         answer = model.answer(model.check({CATEGORICAL: arrays[CATEGORICAL]}))
         assert np.array_equal(answer.pop("embeddings"), expected_embeddings(arrays))
     elif role == "dense":
-        given = {"embeddings": expected_embeddings(arrays), NUMERICAL: arrays[NUMERICAL]}
-        answer = model.answer(model.check(given))
+        inputs = {"embeddings": expected_embeddings(arrays), NUMERICAL: arrays[NUMERICAL]}
+        answer = model.answer(model.check(inputs))
         np.testing.assert_allclose(answer.pop("scores"), expected_scores(arrays), atol=1e-7)
     else:
         answer = model.answer(model.check(arrays))
@@ -141,9 +141,9 @@ def test_half_precision(tmp_path, precision, digits):
     pytest.importorskip("openvino")
     message = []
     scorer = RequestScorer(write_clicks(tmp_path / "1", precision=precision), 1, log=message.append)
-    asked = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 3, 7)]
-    kept = [scorer.score(arrays) for arrays in asked]
-    for arrays, scores in zip(asked, kept, strict=True):
+    requests = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 3, 7)]
+    kept = [scorer.score(arrays) for arrays in requests]
+    for arrays, scores in zip(requests, kept, strict=True):
         assert scores.dtype == np.float32 and scores.shape == (len(arrays[NUMERICAL]), 1)
         error = np.abs(scores - expected_scores(arrays)).max()
         assert error < 4 * 2.0**-digits

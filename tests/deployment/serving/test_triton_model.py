@@ -123,9 +123,9 @@ def test_a_bad_request_gets_its_error_and_no_other_does(tmp_path, triton_model):
     del requests[3][CATEGORICAL]
     requests[4][CATEGORICAL] = requests[4][CATEGORICAL][:, :5]
     requests[5][NUMERICAL] = requests[5][NUMERICAL].astype(np.float64)
-    said = ["'city', row 1 ", "'age', row 0 ", "needed: categorical", r"\[2, 5\]", "is float64"]
+    message = ["'city', row 1 ", "'age', row 0 ", "needed: categorical", r"\[2, 5\]", "is float64"]
     responses = model.execute([asked(arrays) for arrays in requests])
-    for response, expected in zip(responses[1:6], said, strict=True):
+    for response, expected in zip(responses[1:6], message, strict=True):
         assert response.error.code == "INVALID_ARG"
         with pytest.raises(ValueError, match=expected):
             raise ValueError(response.error.text)
@@ -155,8 +155,8 @@ def test_parts_of_an_ensemble_and_checks(tmp_path, triton_model):
     embeddings = responses[1].arrays["embeddings"]
     assert np.array_equal(embeddings, expected_embeddings(arrays))
     dense = started(triton_model, write_clicks(tmp_path / "dense/1", role="dense"))
-    given = {"embeddings": embeddings, NUMERICAL: arrays[NUMERICAL]}
-    (response,) = dense.execute([asked(given)])
+    inputs = {"embeddings": embeddings, NUMERICAL: arrays[NUMERICAL]}
+    (response,) = dense.execute([asked(inputs)])
     np.testing.assert_allclose(response.arrays["scores"], expected_scores(arrays), atol=1e-7)
 
     folder = write_clicks(tmp_path / "checks/1", role="checks", unknown_ids="zero")

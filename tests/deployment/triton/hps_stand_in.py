@@ -21,7 +21,7 @@ class HpsStandIn:
     def __init__(self, ps_file: Path, model: str):
         config = json.loads(ps_file.read_text())
         assert config["supportlonglong"] is True
-        (self.config,) = (of for of in config["models"] if of["model"] == model)
+        (self.config,) = (entry for entry in config["models"] if entry["model"] == model)
         self.dims = self.config["embedding_vecsize_per_table"]
         self._default = self.config["default_value_for_each_table"]
         self._rows = []

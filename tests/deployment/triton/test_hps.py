@@ -147,9 +147,9 @@ def test_ps_json(stand_in, tmp_path):
 def entries(repository) -> dict:
     """What a repository's `ps.json` says of each model."""
     models = json.loads((repository / "ps.json").read_text())["models"]
-    found = {entry["model"]: entry for entry in models}
-    assert len(found) == len(models)
-    return found
+    result = {entry["model"]: entry for entry in models}
+    assert len(result) == len(models)
+    return result
 
 
 def test_one_file_for_all_models_of_a_repository(tmp_path):
@@ -169,10 +169,10 @@ def test_one_file_for_all_models_of_a_repository(tmp_path):
     write_entry(tmp_path, "a", "/served/a/1", cache_share=0.75)
     shutil.rmtree(tmp_path / "b")
     files.update_ps_json(tmp_path)
-    found = entries(tmp_path)
-    assert list(found) == ["c", "a"] and found["c"] == theirs
-    assert found["a"]["gpucacheper"] == 0.75
-    assert found["a"]["sparse_files"][0] == "/served/a/1/table_0"
+    result = entries(tmp_path)
+    assert list(result) == ["c", "a"] and result["c"] == theirs
+    assert result["a"]["gpucacheper"] == 0.75
+    assert result["a"]["sparse_files"][0] == "/served/a/1/table_0"
     assert json.loads((tmp_path / "ps.json").read_text())["volatile_db"] == {"type": "disabled"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "ps.json"]
 
@@ -223,9 +223,9 @@ def test_from_request_to_embeddings(stand_in, tmp_path, rows):
     vectors = stand_in.lookup(*keys_of(INTERFACE, arrays))
     session = open_session(tmp_path / "behind.onnx")
     assert [node.name for node in session.get_inputs()] == ["OUTPUT0", "age"]
-    (found,) = session.run(["scores"], {"OUTPUT0": vectors, "age": arrays["age"]})
+    (result,) = session.run(["scores"], {"OUTPUT0": vectors, "age": arrays["age"]})
     wanted = np.array([expected(row) + ARRAYS["age"][row] for row in rows])
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(result, wanted, rtol=1e-6)
 
 
 def test_a_changed_byte_of_the_checkpoint_is_found(tmp_path):
@@ -245,12 +245,12 @@ def test_keys_model(tmp_path, triton_model):  # noqa: F811
     interfaces.write(INTERFACE._replace(role="keys"), folder)
     model = started(triton_model, folder)
     bad = {**ARRAYS, "ids": ARRAYS["ids"] + 1}
-    requests = [ARRAYS, bad, {name: of[1:] for name, of in ARRAYS.items()}]
+    requests = [ARRAYS, bad, {name: entrys[1:] for name, entrys in ARRAYS.items()}]
     first, refused, last = model.execute([asked(arrays) for arrays in requests])
     assert "feature 'user', row 0 (counted from 0): 5" in refused.error.text
     assert refused.error.code == "INVALID_ARG"
     for response, rows in ((first, slice(None)), (last, slice(1, 2))):
-        arrays = {name: of[rows] for name, of in ARRAYS.items()}
+        arrays = {name: entrys[rows] for name, entrys in ARRAYS.items()}
         keys, counts = keys_of(INTERFACE, arrays)
         assert response.error is None
         named = [tensor.name for tensor in answer_tensors(INTERFACE)]

@@ -71,8 +71,12 @@ def test_warm_up_is_one_row_and_a_full_batch_of_zeros(tmp_path):
     assert list(result.instance_group[0].gpus) == [0, 1]
     assert [sample.batch_size for sample in result.model_warmup] == [1, 64]
     for sample in result.model_warmup:
-        asked = sample.inputs["positive_history"]
-        assert (asked.data_type, list(asked.dims), asked.zero_data) == (TYPE_INT64, [2, 100], True)
+        request = sample.inputs["positive_history"]
+        assert (request.data_type, list(request.dims), request.zero_data) == (
+            TYPE_INT64,
+            [2, 100],
+            True,
+        )
         assert set(sample.inputs) == {"categorical_features", "positive_history"}
 
 

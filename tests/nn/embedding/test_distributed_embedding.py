@@ -91,8 +91,8 @@ def test_int64_ids():
 
 def test_ids_of_two_dtypes():
     layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
-    given = (tf.constant([[2]], tf.int64), tf.constant([[1]], tf.int32))
-    np.testing.assert_array_equal(layer(given, concatenate=True), [[2, 2, 101, 101]])
+    inputs_value = (tf.constant([[2]], tf.int64), tf.constant([[1]], tf.int32))
+    np.testing.assert_array_equal(layer(inputs_value, concatenate=True), [[2, 2, 101, 101]])
 
 
 def test_wrong_number_of_features():
@@ -449,9 +449,11 @@ def test_all_holders_of_a_row_get_the_same_bits():
 
     def means(world):
         (group,) = whole.groups(world.rank)
-        held = tf.Variable(tf.zeros([group.rows, group.dim]))
+        stored = tf.Variable(tf.zeros([group.rows, group.dim]))
         sums = np.random.default_rng(world.rank).lognormal(0, 3, 500).astype("f")
-        return RowMeans(world, whole, [held], "means")([held], [tf.range(500)], [sums])[0].numpy()
+        return RowMeans(world, whole, [stored], "means")([stored], [tf.range(500)], [sums])[
+            0
+        ].numpy()
 
     first, *others = run_threads(4, means)
     for other in others:

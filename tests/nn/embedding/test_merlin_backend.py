@@ -70,24 +70,24 @@ def test_it_trains_and_its_checkpoints_are_ours(library, run, tmp_path):
     model = tmp_path / "model"
     code, _, errors = run(*FLAGS, "--run_dir", tmp_path / "native")
     assert code == 0, errors
-    code, said, errors = run(
+    code, messages, errors = run(
         *(*FLAGS, "--run_dir", tmp_path / "merlin", "--embedding_backend", "merlin"),
         *("--save_checkpoint_path", model),
         library=library,
     )
     assert code == 0, errors
-    assert "the library has the tables, strategy memory_balanced" in said
+    assert "the library has the tables, strategy memory_balanced" in messages
     assert losses(tmp_path / "merlin") == pytest.approx(losses(tmp_path / "native"), rel=1e-5)
     aucs = []
     for backend in ("native", "auto"):
-        code, said, errors = run(
+        code, messages, errors = run(
             *(*FLAGS, "--mode", "eval", "--run_dir", tmp_path / backend),
             *("--restore_checkpoint_path", model, "--embedding_backend", backend),
             library=library,
         )
         assert code == 0, errors
-        assert ("embedding_backend merlin" in said) == (backend == "auto")
-        aucs.append(said.split("summary")[1].split("best")[0])
+        assert ("embedding_backend merlin" in messages) == (backend == "auto")
+        aucs.append(messages.split("summary")[1].split("best")[0])
     assert aucs[0] == aucs[1]
 
 
@@ -97,10 +97,10 @@ def test_what_cannot_be_resumed_says_so(library, run, tmp_path):
         folder = tmp_path / optimizer
         flags = (*FLAGS, "--embedding_backend", "merlin", "--embedding_optimizer", optimizer)
         flags += ("--save_checkpoint_path", folder / "model", "--run_dir", folder / "run")
-        code, said, errors = run(*flags, "--max_steps", "3", library=library)
+        code, messages, errors = run(*flags, "--max_steps", "3", library=library)
         assert code == 0, errors
         why = "distributed-embeddings does not give the optimizer's state of its tables"
-        assert ("checkpoints of this training cannot be resumed: Merlin's" in said) != resumes
+        assert ("checkpoints of this training cannot be resumed: Merlin's" in messages) != resumes
         code, _, errors = run(*flags, "--max_steps", "6", "--resume", "auto", library=library)
         assert code == (0 if resumes else 2), errors
         assert (why in errors) != resumes
@@ -141,9 +141,9 @@ def test_an_option_of_another_version(library, run, tmp_path):
 
 
 def test_auto_is_ours_where_the_library_is_not(run, tmp_path):
-    code, said, errors = run(*FLAGS, "--run_dir", tmp_path, "--embedding_backend", "auto")
+    code, messages, errors = run(*FLAGS, "--run_dir", tmp_path, "--embedding_backend", "auto")
     assert code == 0, errors
-    assert "embedding_backend" in said and "embedding_backend merlin" not in said
+    assert "embedding_backend" in messages and "embedding_backend merlin" not in messages
 
 
 def test_tables_that_were_saved_in_columns_are_read():

@@ -35,13 +35,13 @@ def rows(*batches):
         columns = [np.array(values, np.float32)[:, None] for values in (logits, labels, weights)]
         return Batch(Inputs(columns[0], ()), *columns[1:])
 
-    made = [batch(*values) for values in batches]
+    created = [batch(*values) for values in batches]
     spec = tf.TensorSpec([None, 1], tf.float32)
     return SimpleNamespace(
-        num_batches=len(made),
+        num_batches=len(created),
         split="test",
         dataset=lambda: tf.data.Dataset.from_generator(
-            lambda: iter(made), output_signature=Batch(Inputs(spec, ()), spec, spec)
+            lambda: iter(created), output_signature=Batch(Inputs(spec, ()), spec, spec)
         ),
     )
 
@@ -104,23 +104,23 @@ def test_ranks_agree_with_one(size, num_samples, auc_thresholds, drawn, tmp_path
         dataset = generated(num_samples, 48, world.rank, world.size)
         evaluator = ClickEvaluator(first_numerical, dataset, auc_thresholds, world)
         results = evaluator.evaluate()
-        found = dict([next(results)])  # all communication is over by now
+        outcome = dict([next(results)])  # all communication is over by now
         if world.is_chief:
             calls = list(world.calls)
-            found |= dict(results)
-            evaluator.draw(tmp_path, found)
+            outcome |= dict(results)
+            evaluator.draw(tmp_path, outcome)
             assert world.calls == calls
         else:
-            found |= dict(results)
-        return found, evaluator.note
+            outcome |= dict(results)
+        return outcome, evaluator.note
 
     results = run_threads(size, run)
     assert all(repr(result) == repr(results[0]) for result in results)
-    found, note = results[0]
+    outcome, note = results[0]
     assert note == one.note
-    assert found == pytest.approx(expected, rel=1e-12, nan_ok=True)
+    assert outcome == pytest.approx(expected, rel=1e-12, nan_ok=True)
     if auc_thresholds is None and num_samples > 1:
-        assert found["auc"] == expected["auc"]
+        assert outcome["auc"] == expected["auc"]
     (curve,) = drawn
     assert curve[0] == tmp_path / "roc.png"
 

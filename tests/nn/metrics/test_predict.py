@@ -75,9 +75,9 @@ def test_every_row_has_its_score_in_the_order_of_rows(stored, size, num_samples)
     chief, *others = run_threads(size, run)
     num_batches = -(-num_samples // 24)
     assert [len(scores) for scores in chief[:-1]] == [24] * (num_batches - 1)
-    found = np.concatenate(chief)
-    assert found.dtype == np.float32 and found.shape == (num_samples,)
-    np.testing.assert_allclose(found, sigmoid(numericals(spec)[:, 0]), rtol=1e-6)
+    result = np.concatenate(chief)
+    assert result.dtype == np.float32 and result.shape == (num_samples,)
+    np.testing.assert_allclose(result, sigmoid(numericals(spec)[:, 0]), rtol=1e-6)
     for scores in others:
         assert [(len(part), part.dtype) for part in scores] == [(0, np.float32)] * num_batches
 
@@ -102,24 +102,24 @@ def test_ids_of_the_whole_batch_are_brought_to_the_rows(stored):
         )
         return collected(world, model, dataset)
 
-    found = np.concatenate(run_threads(3, run)[0])
+    result = np.concatenate(run_threads(3, run)[0])
     ids = np.fromfile(spec.base_directory / "test/cat_0.bin", np.int8)
-    np.testing.assert_allclose(found, sigmoid(numericals(spec)[:, 0] + ids), rtol=1e-6)
+    np.testing.assert_allclose(result, sigmoid(numericals(spec)[:, 0] + ids), rtol=1e-6)
 
 
 def test_generated_rows_with_labels_are_predicted_too():
     dataset = SyntheticDataset(SPEC, "test", 10, num_samples=25)
     expected = np.concatenate([batch.inputs.numerical[:, 0] for batch in dataset.dataset()])
-    found = np.concatenate(list(predict(first_numerical, dataset)))
-    np.testing.assert_allclose(found, sigmoid(expected), rtol=1e-6)
+    result = np.concatenate(list(predict(first_numerical, dataset)))
+    np.testing.assert_allclose(result, sigmoid(expected), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_the_sigmoid_is_computed_in_float32(dtype):
     dataset = SyntheticDataset(SPEC, "test", 4, num_samples=4)
-    (found,) = predict(lambda inputs: tf.fill([4, 1], tf.constant(-9.0, dtype)), dataset)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, sigmoid([-9.0] * 4), rtol=1e-6)
+    (result,) = predict(lambda inputs: tf.fill([4, 1], tf.constant(-9.0, dtype)), dataset)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, sigmoid([-9.0] * 4), rtol=1e-6)
 
 
 def spoilt(at: float, bad: float):

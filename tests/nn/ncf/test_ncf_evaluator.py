@@ -77,7 +77,7 @@ def batches(series, of_batch, rank=0, world_size=1):
     is its score."""
     items, labels, scores = series
     length = items.shape[1]
-    made = []
+    created = []
     for first in range(0, len(items), of_batch):
         size = min(of_batch, len(items) - first)
         begin, end, padded = share_of_rank(size, rank, world_size)
@@ -87,13 +87,13 @@ def batches(series, of_batch, rank=0, world_size=1):
         columns = (scores[chosen], items[chosen], labels[chosen], weights)
         user, item, label, weight = (column.reshape(-1, 1) for column in columns)
         inputs = InteractionInputs(user[:, 0].astype(np.float32), item[:, 0])
-        made.append(Batch(inputs, label, weight.astype(np.float32)))
+        created.append(Batch(inputs, label, weight.astype(np.float32)))
     vector, column = tf.TensorSpec([None]), tf.TensorSpec([None, 1])
     signature = Batch(InteractionInputs(vector, tf.TensorSpec([None], tf.int32)), column, column)
     return SimpleNamespace(
         series_length=length,
         dataset=lambda: tf.data.Dataset.from_generator(
-            lambda: iter(made), output_signature=signature
+            lambda: iter(created), output_signature=signature
         ),
     )
 
@@ -153,14 +153,14 @@ def test_ranks_agree_with_one(size, num_series, tmp_path):
 
 
 def test_nothing_is_said_of_an_evaluation_that_was_stopped():
-    asked = []
+    request = []
 
     def stopped():
-        asked.append(1)
-        return len(asked) == 3
+        request.append(1)
+        return len(request) == 3
 
     evaluator = HitRateEvaluator(score_is_user, batches(random_series(9, 3, 5, 1), 2), 2)
-    assert list(evaluator.evaluate(stopped)) == [] and len(asked) == 3
+    assert list(evaluator.evaluate(stopped)) == [] and len(request) == 3
 
 
 @pytest.mark.parametrize("size", [1, 2])

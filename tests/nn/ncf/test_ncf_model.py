@@ -184,11 +184,11 @@ def test_precision(dtype):
     assert error < bound
     assert dtype == "float32" or error > 0
     actual = []
-    for of in (exact, model):
-        of.steps_seen.assign(1)
+    for entry in (exact, model):
+        entry.steps_seen.assign(1)
         with tf.GradientTape() as tape:
-            total, _ = ncf_loss(of, batch)
-        variables = [*of.dense_variables, *of.table_variables]
+            total, _ = ncf_loss(entry, batch)
+        variables = [*entry.dense_variables, *entry.table_variables]
         gradients = tape.gradient(total, variables)
         actual.append([np.array(tf.convert_to_tensor(g), np.float64) for g in gradients])
     assert total.dtype == tf.float32

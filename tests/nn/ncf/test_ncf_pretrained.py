@@ -26,9 +26,9 @@ def branches(tmp_path):
 
 def test_branches_on_two_ranks(branches):
     def rank(world):
-        made = model(NEUMF, world)
-        start_from(made, *branches, 0.25, world)
-        return made.output_layer.bias.numpy(), made.output_layer.kernels["mlp"].numpy()
+        created = model(NEUMF, world)
+        start_from(created, *branches, 0.25, world)
+        return created.output_layer.bias.numpy(), created.output_layer.kernels["mlp"].numpy()
 
     gmf, mlp = (model(kind).output_layer for kind in (GMF, MLP))
     for bias, kernel in run_threads(2, rank):

@@ -91,7 +91,8 @@ def samples_of(model, inputs) -> list[Sample]:
 
     def vectors(features, ids):
         return np.concatenate(
-            [tables[name][np.array(of)] for name, of in zip(features, ids, strict=True)], axis=-1
+            [tables[name][np.array(entry)] for name, entry in zip(features, ids, strict=True)],
+            axis=-1,
         )
 
     user = vectors(config.user_features, inputs.user)[:, 0]

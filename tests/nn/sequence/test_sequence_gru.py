@@ -107,9 +107,9 @@ def test_gradients_are_numeric_ones(kind):
         for place in np.ndindex(expected.shape):
             values = []
             for moved in (step, -step):
-                given = [argument.copy() for argument in arguments]
-                given[number][place] += moved
-                values.append(np.sum(case.pull * case.expected(*given)))
+                inputs = [argument.copy() for argument in arguments]
+                inputs[number][place] += moved
+                values.append(np.sum(case.pull * case.expected(*inputs)))
             expected[place] = (values[0] - values[1]) / (2 * step)
         np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9)
         if number < 2:

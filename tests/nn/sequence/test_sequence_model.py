@@ -193,7 +193,7 @@ def test_short_histories(kind, positions):
     _, parts = sequence_loss(model, batch)
     assert ("dien_aux_loss" in parts) == (kind == "dien" and positions == 2)
     reference = reference_of(model)
-    expected = [reference.score(of)["logit"] for of in samples_of(model, batch.inputs)]
+    expected = [reference.score(entry)["logit"] for entry in samples_of(model, batch.inputs)]
     np.testing.assert_allclose(model(batch.inputs)[:, 0], expected, rtol=1e-9)
 
 
@@ -208,7 +208,7 @@ def test_features_of_any_number():
     )
     reference = reference_of(model)
     items = np.array(model.embedding.get_weights()[0])
-    target, history = (items[np.array(of[0])] for of in (inputs.target, inputs.positive))
+    target, history = (items[np.array(entry[0])] for entry in (inputs.target, inputs.positive))
     full = Sample(np.zeros(0), target[0, 0], list(history[0, :5]), list(history[0, 5:]), [], [])
     assert float(model(inputs)[0, 0]) == pytest.approx(reference.score(full)["logit"])
 
@@ -217,7 +217,7 @@ def test_call_reads_no_negatives():
     """Nor does it need int32 ids, nor the same integers everywhere."""
     model, batch = a_model("sim"), rows(LENGTHS)
     inputs = batch.inputs._replace(
-        negative=(), positive=tuple(tf.cast(of, tf.int64) for of in batch.inputs.positive)
+        negative=(), positive=tuple(tf.cast(entry, tf.int64) for entry in batch.inputs.positive)
     )
     np.testing.assert_array_equal(model(inputs), model(batch.inputs))
 
@@ -323,11 +323,11 @@ def test_frozen_tables():
         (lambda i: i._replace(user=i.user[:1]), r"2 features in channel user \(user, age\).*1$"),
         (lambda i: i._replace(negative=()), "the inputs have 0: read the negative history, too"),
         (
-            lambda i: i._replace(positive=tuple(of[:, 1:] for of in i.positive)),
+            lambda i: i._replace(positive=tuple(entry[:, 1:] for entry in i.positive)),
             r"ids of item in channel positive must be \[batch, 9\], got \(6, 8\)",
         ),
         (
-            lambda i: i._replace(target=tuple(of[:, 0] for of in i.target)),
+            lambda i: i._replace(target=tuple(entry[:, 0] for entry in i.target)),
             r"ids of item in channel target must be \[batch, 1\], got \(6,\)",
         ),
     ],

@@ -197,8 +197,8 @@ def test_killed(log, tmp_path, capsys):
     assert len(left) == 2
     log.write_text(small)
     prepare.prepare(parse(["--input_format", "csv", *flags]))
-    said = capsys.readouterr().err
-    assert all(f"removed {path}, which a killed run left\n" in said for path in left)
+    messages = capsys.readouterr().err
+    assert all(f"removed {path}, which a killed run left\n" in messages for path in left)
     assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
         ["log.csv", "temp", "out", "metadata.json", "train", "test", *["part.0.parquet"] * 2]
     )

@@ -66,11 +66,11 @@ def test_log_larger_than_memory(tmp_path, monkeypatch):
             spilled.extend((tmp_path / "scratch").iterdir())
 
         monkeypatch.setattr(duck, "_write_events", watched)
-        found = duck.number(StagedLog((path,), (), (), (), ()), 20, tmp_path)
+        result = duck.number(StagedLog((path,), (), (), (), ()), 20, tmp_path)
     assert spilled
-    assert (found.num_events == num_events).all()
-    assert found.num_users == num_users
+    assert (result.num_events == num_events).all()
+    assert result.num_users == num_users
     values = np.unique(items)
-    assert found.num_items == len(values)
+    assert result.num_items == len(values)
     expected = np.searchsorted(values, items) + 1
-    assert (np.fromfile(found.events, np.int32) == expected).all()
+    assert (np.fromfile(result.events, np.int32) == expected).all()

@@ -231,8 +231,8 @@ def test_finding_files(tmp_path):
     for name in ("reviews_b.json.gz", "reviews_a.json", "meta_a.json", "reviews_c.txt"):
         (tmp_path / name).touch()
     (tmp_path / "reviews_d.json").mkdir()
-    found = find_files(tmp_path, "reviews_")
-    assert [path.name for path in found] == ["reviews_a.json", "reviews_b.json.gz"]
+    result = find_files(tmp_path, "reviews_")
+    assert [path.name for path in result] == ["reviews_a.json", "reviews_b.json.gz"]
     with pytest.raises(ValueError, match="--amazon_dataset_path .* is not a folder"):
         find_files(tmp_path / "reviews_a.json", "reviews_")
     (tmp_path / "reviews_b.json").touch()

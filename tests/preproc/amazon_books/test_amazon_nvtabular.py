@@ -87,12 +87,12 @@ def expected(events, users, items, min_events):
 
     def features(names, rows):
         known = {name: values for name, *values in rows}
-        found = []
+        result = []
         for i in range(len(rows[0]) - 1 if rows else 0):
             values = [known[name][i] if name in known else None for name in names]
             order = sorted(set(values), key=upwards)
-            found.append([0, *(1 + order.index(value) for value in values)])
-        return found
+            result.append([0, *(1 + order.index(value) for value in values)])
+        return result
 
     ids = [1 + kept_items.index(item) for user in kept_users for *_, item in kept[user]]
     counts = [len(kept[user]) for user in kept_users]
@@ -102,17 +102,17 @@ def expected(events, users, items, min_events):
 def numbered(engine, folder, staged, min_events):
     target = folder / "numbered"
     target.mkdir()
-    found = engine.number(staged, min_events, target)
-    assert [path.name for path in target.iterdir()] == [found.events.name]
-    assert found.num_events.dtype == np.int64
-    for ids in (*found.user_features, *found.item_features):
+    result = engine.number(staged, min_events, target)
+    assert [path.name for path in target.iterdir()] == [result.events.name]
+    assert result.num_events.dtype == np.int64
+    for ids in (*result.user_features, *result.item_features):
         assert ids.dtype == np.int32
     return (
-        np.fromfile(found.events, np.int32).tolist(),
-        found.num_events.tolist(),
-        [ids.tolist() for ids in found.user_features],
-        [ids.tolist() for ids in found.item_features],
-        found.num_items,
+        np.fromfile(result.events, np.int32).tolist(),
+        result.num_events.tolist(),
+        [ids.tolist() for ids in result.user_features],
+        [ids.tolist() for ids in result.item_features],
+        result.num_items,
     )
 
 
@@ -147,9 +147,9 @@ def test_numbers_equal_the_reference(engine, tmp_path, values, feature_values, s
         engine._partition_bytes = 500
     min_events = 1 + 80 // (len(values) // 2)  # about half of the users have so many
     staged = log(tmp_path, events, users, items, files=5)
-    found = numbered(engine, tmp_path, staged, min_events)
-    assert found == expected(events, users, items, min_events)
-    assert 1 < len(found[1]) < len(values) // 2
+    result = numbered(engine, tmp_path, staged, min_events)
+    assert result == expected(events, users, items, min_events)
+    assert 1 < len(result[1]) < len(values) // 2
 
 
 @needs_nvtabular
@@ -162,9 +162,9 @@ def test_numbers_by_hand(engine, tmp_path):
     items = [("a", "old", None), ("bb", "new", None), ("c", "", None)]
     items = [(name, category or None, nothing) for name, category, nothing in items]
     staged = log(tmp_path, [(u, i, t / 2) for u, i, t in events], items=items, files=1)
-    found = numbered(engine, tmp_path, staged, 3)
+    result = numbered(engine, tmp_path, staged, 3)
     # u: c, a, c; v: c, a, b, with a = 1, b = 2, c = 3. Only a has a category.
-    assert found == ([3, 1, 3, 3, 1, 2], [3, 3], [], [[0, 2, 1, 1], [0, 1, 1, 1]], 3)
+    assert result == ([3, 1, 3, 3, 1, 2], [3, 3], [], [[0, 2, 1, 1], [0, 1, 1, 1]], 3)
 
 
 @needs_nvtabular
@@ -330,5 +330,5 @@ def test_the_command(run_script, tmp_path):
         *("--engine", "nvtabular", "--min_events", "5"),
     )
     assert done.stdout.splitlines()[-1] == "0 False"
-    said = [line.split()[0] for line in done.stderr.splitlines()]
-    assert said == ["reviews_*.json", "meta_*.json", "staged", "kept", "train:", "test:"]
+    messages = [line.split()[0] for line in done.stderr.splitlines()]
+    assert messages == ["reviews_*.json", "meta_*.json", "staged", "kept", "train:", "test:"]

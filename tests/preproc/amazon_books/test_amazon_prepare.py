@@ -50,9 +50,9 @@ def write_raw(folder, events, categories, *, literal=False, compress=False):
 
 def run(output, *flags):
     rows = prepare(parse(["--output_path", str(output), "--engine", "duckdb", *map(str, flags)]))
-    found = reference.rows_of(output)
-    assert rows == {name: len(split) for name, split in found.items()}
-    return found
+    result = reference.rows_of(output)
+    assert rows == {name: len(split) for name, split in result.items()}
+    return result
 
 
 def cardinalities(output):
@@ -86,7 +86,7 @@ def random_log(seed, num_users=9, num_items=12):
 def test_against_the_reference(tmp_path, seed, flags):
     events, categories = random_log(seed)
     raw = write_raw(tmp_path / "raw", events, categories, literal=seed % 2, compress=seed > 1)
-    found = run(tmp_path / "out", "--amazon_dataset_path", raw, *flags)
+    result = run(tmp_path / "out", "--amazon_dataset_path", raw, *flags)
     expected, sizes = reference.prepare(
         events,
         [{item: name or None for item, name in categories.items()}],
@@ -96,7 +96,7 @@ def test_against_the_reference(tmp_path, seed, flags):
         validation_event="--validation_event" in flags,
         popularity="popularity" in flags,
     )
-    assert found == expected
+    assert result == expected
     assert cardinalities(tmp_path / "out") == (["uid", "item", "cat"], sizes)
     negatives = json.loads((tmp_path / "out/metadata.json").read_text())["negatives"]
     assert negatives == ("popularity" if "popularity" in flags else "uniform")
@@ -106,15 +106,15 @@ def test_same_rows_at_any_number_of_threads(tmp_path):
     events, categories = random_log(5, num_users=40)
     raw = write_raw(tmp_path / "raw", events, categories)
     flags = ["--amazon_dataset_path", raw, "--min_events", 3, "--max_history", 6]
-    found = [
+    result = [
         run(tmp_path / f"{i}", *flags, *more)
         for i, more in enumerate(
             [["--threads", 1], ["--threads", 3, "--rows_per_file", 10], ["--seed", 1]]
         )
     ]
-    assert found[0] == found[1]
-    assert found[0] != found[2]
-    positives = [[row[:5] for row in rows["train"] if row[0]] for rows in found]
+    assert result[0] == result[1]
+    assert result[0] != result[2]
+    positives = [[row[:5] for row in rows["train"] if row[0]] for rows in result]
     assert positives[0] == positives[2]
 
 
@@ -167,10 +167,10 @@ def test_metadata_without_categories(tmp_path, engine):
     write_raw(tmp_path / "last", [], {"x": None})
     for name in ("more", "last"):
         (tmp_path / name / "meta_B.json").rename(raw / f"meta_{name}.json")
-    found = run(
+    result = run(
         tmp_path / "out", "--amazon_dataset_path", raw, "--min_events", 2, "--engine", engine
     )
-    (last, _) = found["test"]
+    (last, _) = result["test"]
     assert last[:4] == (1, 1, 3, 3)  # z, of category d, after none and c
     assert last[5][-2:] == [2, 1]  # the categories of x and y
 
@@ -210,8 +210,8 @@ def test_independent_bad_lines(tmp_path):
     for i, lines in enumerate((bad[:1], bad)):
         with open(raw / "reviews_B.json", "a") as file:
             file.write("".join(lines))
-        found = run(tmp_path / f"{i}", *flags)
-        assert len(found["train"]) == 4
+        result = run(tmp_path / f"{i}", *flags)
+        assert len(result["train"]) == 4
         count = json.loads((tmp_path / f"{i}/metadata.json").read_text())["bad_lines"]
         assert count == (1, 3)[i]
 
@@ -235,8 +235,8 @@ def test_splits_without_rows(tmp_path):
     """Two events a user: none is left to train on; the folder has a file of no rows."""
     raw = write_raw(tmp_path / "raw", [("a", "x", 1), ("a", "y", 2)], {"x": "c"})
     flags = ["--amazon_dataset_path", raw, "--min_events", 2, "--validation_event"]
-    found = run(tmp_path / "out", *flags)
-    assert {name: len(rows) for name, rows in found.items()} == {
+    result = run(tmp_path / "out", *flags)
+    assert {name: len(rows) for name, rows in result.items()} == {
         "train": 0,
         "validation": 0,
         "test": 2,
@@ -263,9 +263,9 @@ def test_musical_instruments(tmp_path):
     categories = {item: item[-1] for _, item, _ in events if item[-2] != "0"}
     raw = write_raw(tmp_path / "raw", [], categories, literal=True)
     meta = ["--meta", raw / "meta_B.json"]
-    found = run(tmp_path / "out", "--reviews", reviews, *meta, "--min_events", 12)
+    result = run(tmp_path / "out", "--reviews", reviews, *meta, "--min_events", 12)
     expected, sizes = reference.prepare(events, [categories], min_events=12, max_history=100)
-    assert found == expected
+    assert result == expected
     assert len(expected["train"]) > 1000
     assert cardinalities(tmp_path / "out")[1] == sizes
 
@@ -278,11 +278,11 @@ def test_grocery(tmp_path):
     ]
     flags = ["--input_format", "csv", "--delimiter", "tab", "--interactions", folder / "train.csv"]
     flags += ["--items", folder / "item_meta.csv", "--item_features", "i_category"]
-    found = run(tmp_path / "out", *flags, "--min_events", 110)
+    result = run(tmp_path / "out", *flags, "--min_events", 110)
     events, categories = tables[0], dict(tables[1])
     expected, _ = reference.prepare(events, [categories], min_events=110, max_history=100)
-    assert found == expected
-    assert len(found["train"]) > 2000
+    assert result == expected
+    assert len(result["train"]) > 2000
     # All of its 14,681 users have 3 of the 121,892 events or more.
     flags += ["--min_events", 3, "--validation_event", "--output_path", tmp_path / "all"]
     rows = prepare(parse([str(flag) for flag in flags]))

@@ -52,15 +52,15 @@ def test_rows_by_hand(tmp_path):
 @pytest.mark.parametrize("with_validation", [False, True])
 def test_events_of_splits(tmp_path, counts, with_validation):
     log = log_of(tmp_path, [range(1, 1 + count) for count in counts])
-    found = {}
+    result = {}
     for split in splits(log, with_validation, 4, 0):
         rows = split.rows(0, split.num_rows) if split.num_rows else None
         for label, user, item in zip(
             *((rows.label, rows.user[0], rows.target[0]) if rows else ([], [], [])), strict=True
         ):
             if label:
-                assert (user, item) not in found
-                found[user, item] = split.name
+                assert (user, item) not in result
+                result[user, item] = split.name
     expected = {}
     for user, count in enumerate(counts, 1):
         for item in range(2, count + 1):
@@ -68,7 +68,7 @@ def test_events_of_splits(tmp_path, counts, with_validation):
             expected[user, item] = (
                 "test" if item == count else "validation" if is_validation else "train"
             )
-    assert found == expected
+    assert result == expected
 
 
 def test_blocks_do_not_matter(tmp_path):

@@ -17,8 +17,8 @@ from tests.preproc.amazon_books.test_amazon_prepare import ENGINES
 
 
 def options(tmp_path, *flags, input_format="csv"):
-    given = ["--output_path", tmp_path / "out", "--input_format", input_format, *flags]
-    return parse([*map(str, given), "--engine", "duckdb", "--threads", "2"])
+    inputs = ["--output_path", tmp_path / "out", "--input_format", input_format, *flags]
+    return parse([*map(str, inputs), "--engine", "duckdb", "--threads", "2"])
 
 
 def csv_file(path, rows, delimiter=","):
@@ -73,9 +73,9 @@ def test_whole_preparation(tmp_path, kind, input_format):
     flags += ["--min_events", 12, "--max_history", 5]
     prepare(options(tmp_path, *flags, input_format=input_format))
     expected, _ = reference.prepare(events, [brand, category], [age], min_events=12, max_history=5)
-    found = reference.rows_of(tmp_path / "out")
-    assert found == expected
-    assert len(found["test"]) > 2
+    result = reference.rows_of(tmp_path / "out")
+    assert result == expected
+    assert len(result["test"]) > 2
     names = pq.read_schema(tmp_path / "out/train/part.0.parquet").names
     assert names[:5] == ["label", "user_id", "age", "item_id_trgt", "brand_trgt"]
     assert names[-3:] == ["item_id_neg", "brand_neg", "cat_neg"]

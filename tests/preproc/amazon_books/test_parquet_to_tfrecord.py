@@ -81,10 +81,12 @@ def test_rows_of_a_foreign_folder(tmp_path, capsys):
     train = [FIRST, SECOND, long] + [[i % 2, i, i, 1, [i], [2], [3], [4]] for i in range(1, 20)]
     source = write_parquet(tmp_path / "in", {"train": train, "test": [FIRST]})
     assert convert(source, tmp_path / "out", "--prebatch_train_size", "5") == 0
-    said = capsys.readouterr().out
-    assert "train: 22 rows in " in said and "test: 1 rows in " in said
-    assert "of 4 histories, which were longer than --max_seq_len 4, the last part was kept" in said
-    assert said.count("longer") == 1
+    messages = capsys.readouterr().out
+    assert "train: 22 rows in " in messages and "test: 1 rows in " in messages
+    assert (
+        "of 4 histories, which were longer than --max_seq_len 4, the last part was kept" in messages
+    )
+    assert messages.count("longer") == 1
     files = ["train.tfrecord", "remainder_train.tfrecord"]
     assert read_by_tensorflow(tmp_path / "out", files) == [padded(row) for row in train]
     assert read_by_tensorflow(tmp_path / "out", ["test.tfrecord"]) == [padded(FIRST)]
@@ -136,8 +138,8 @@ def test_the_length_of_histories(tmp_path, max_history, max_seq_len, length):
     assert convert(source, tmp_path / "out", max_seq_len=max_seq_len) == 0
     spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
     assert spec.feature_spec["item_id_pos"]["dimensions"] == [length]
-    found = read_by_tensorflow(tmp_path / "out", ["test.tfrecord"], length)
-    assert found == [padded(row, length)] * 2
+    result = read_by_tensorflow(tmp_path / "out", ["test.tfrecord"], length)
+    assert result == [padded(row, length)] * 2
 
 
 def test_original_data_set(tmp_path, capsys):
@@ -150,8 +152,10 @@ def test_original_data_set(tmp_path, capsys):
         rows=None,
     )
     assert convert(source, tmp_path / "out") == 0
-    said = capsys.readouterr().out
-    assert "metadata.json was not written by preproc.amazon_books: a cardinality N in it" in said
+    messages = capsys.readouterr().out
+    assert (
+        "metadata.json was not written by preproc.amazon_books: a cardinality N in it" in messages
+    )
     spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
     assert spec.cardinalities("user_features") == [4]
     assert spec.cardinalities("target_item_features") == [10, 3]
@@ -275,9 +279,9 @@ def test_bad_values(tmp_path, capsys, row, types, message):
     first = [str(FIRST[0]) if types.get("label") == pa.string() else FIRST[0], *FIRST[1:]]
     source = write_parquet(tmp_path / "in", {"train": [first, row], "test": [first]}, types=types)
     assert convert(source, tmp_path / "out") == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and message in said
-    assert "train/part.0.parquet" in said
+    messages = capsys.readouterr().err
+    assert messages.startswith("error: ") and message in messages
+    assert "train/part.0.parquet" in messages
     assert os.listdir(tmp_path) == ["in"]
 
 

@@ -65,9 +65,9 @@ def test_day_files_have_many_names(tmp_path):
     for name in [*names, "day_4.md", "day_x", "readme", "day_5.gz.old"]:
         (tmp_path / name).touch()
     (tmp_path / "day_7").mkdir()
-    found = find_log_files(tmp_path, None)
-    assert [file.path.name for file in found] == names
-    assert [file.day for file in found] == [0, 1, 2, 3, 10]
+    result = find_log_files(tmp_path, None)
+    assert [file.path.name for file in result] == names
+    assert [file.day for file in result] == [0, 1, 2, 3, 10]
     assert [file.day for file in find_log_files(tmp_path, (1, 10))] == [1, 10]
 
 

@@ -43,13 +43,13 @@ def truth(source, output, threshold):
 
 def test_a_small_log_is_counted(log, tmp_path):
     """The sample is the whole log: everything is exact, but for the length of a count."""
-    found = estimate(options(log, frequency_threshold=3))
+    result = estimate(options(log, frequency_threshold=3))
     cardinalities, size_bytes = truth(log, tmp_path / "out", 3)
-    assert found.sampled == 1
-    assert (found.rows, found.bad_lines) == (120_000, 0)
-    assert list(found.cardinalities) == cardinalities
-    assert found.data_bytes == pytest.approx(size_bytes, rel=0.02)
-    assert "rows: 120,000; malformed lines: 0" in found.report()
+    assert result.sampled == 1
+    assert (result.rows, result.bad_lines) == (120_000, 0)
+    assert list(result.cardinalities) == cardinalities
+    assert result.data_bytes == pytest.approx(size_bytes, rel=0.02)
+    assert "rows: 120,000; malformed lines: 0" in result.report()
 
 
 @pytest.mark.parametrize(
@@ -67,17 +67,17 @@ def test_accuracy_of_a_sample(log, tmp_path, monkeypatch, threshold, zipped):
     size = sum(path.stat().st_size for path in log.iterdir())
     monkeypatch.setattr(estimate_module, "SAMPLE_BYTES", size // 5)
     monkeypatch.setattr(estimate_module, "_SMALLEST_PIECE", 1 << 10)
-    found = estimate(options(source, frequency_threshold=threshold))
-    assert 0.1 < found.sampled < 0.3
+    result = estimate(options(source, frequency_threshold=threshold))
+    assert 0.1 < result.sampled < 0.3
     # Of a gzip file only the start is read, and its ratio is known to a block of 8 KiB.
-    assert found.rows == pytest.approx(120_000, rel=0.05 if zipped else 0.02)
+    assert result.rows == pytest.approx(120_000, rel=0.05 if zipped else 0.02)
     spec = truth(log, tmp_path / "out", threshold)
-    assert sum(found.cardinalities) == pytest.approx(sum(spec[0]), rel=0.3)
-    for i, (guess, real) in enumerate(zip(found.cardinalities, spec[0], strict=True)):
+    assert sum(result.cardinalities) == pytest.approx(sum(spec[0]), rel=0.3)
+    for i, (guess, real) in enumerate(zip(result.cardinalities, spec[0], strict=True)):
         assert guess <= 3 * real + 20 and real <= 3 * guess + 20, f"cat_{i}"
-    assert found.data_bytes == pytest.approx(spec[1], rel=0.2)
+    assert result.data_bytes == pytest.approx(spec[1], rel=0.2)
     # A gzip file is unpacked while it is parsed.
-    assert (found.staging_bytes > 0.4 * size) == zipped
+    assert (result.staging_bytes > 0.4 * size) == zipped
 
 
 def test_spill_files_are_in_the_estimate(tmp_path, monkeypatch):
@@ -98,8 +98,8 @@ def test_cut_lines_and_gzip_members(tmp_path, monkeypatch):
     members = [gzip.compress(b"".join(lines[50:80])), gzip.compress(b"".join(lines[80:]))]
     (tmp_path / "day_1.gz").write_bytes(b"".join(members))
     (tmp_path / "day_2").write_bytes(b"no row\n")
-    found = estimate(options(tmp_path, frequency_threshold=0))
-    assert (found.sampled, found.rows, found.bad_lines) == (1, 100, 1)
+    result = estimate(options(tmp_path, frequency_threshold=0))
+    assert (result.sampled, result.rows, result.bad_lines) == (1, 100, 1)
 
 
 def test_estimate_without_bad_lines(tmp_path):
@@ -108,8 +108,8 @@ def test_estimate_without_bad_lines(tmp_path):
     text = (tmp_path / "lines").read_bytes()
     (tmp_path / "day_0").write_bytes(b"\xef\xbb\xbf" + text + b"\n\r\n\n")
     (tmp_path / "day_1.gz").write_bytes(gzip.compress(text) + bytes(512))
-    found = estimate(options(tmp_path, frequency_threshold=0))
-    assert (found.sampled, found.rows, found.bad_lines) == (1, 200, 0)
+    result = estimate(options(tmp_path, frequency_threshold=0))
+    assert (result.sampled, result.rows, result.bad_lines) == (1, 200, 0)
 
 
 def test_a_file_without_line_ends(tmp_path, monkeypatch, capsys):

@@ -77,9 +77,9 @@ def test_killed_at_random_moments(engine, num_kills, raw, expected, tmp_path):
         pytest.importorskip(engine)
     output, state = tmp_path / "out", tmp_path / "out.partial" / "state.json"
     started = time.monotonic()
-    _, said = (process := start(engine, raw, output)).communicate()
+    _, message = (process := start(engine, raw, output)).communicate()
     whole_s = time.monotonic() - started
-    assert process.returncode == 0, said
+    assert process.returncode == 0, message
     assert files_of(output) == expected
     moments = random.Random(num_kills)
     midway, sessions = 0, set()
@@ -100,9 +100,9 @@ def test_killed_at_random_moments(engine, num_kills, raw, expected, tmp_path):
         if output.exists():  # it was faster this time
             shutil.rmtree(output.with_name("out.partial"), ignore_errors=True)
         else:
-            _, said = (process := start(engine, raw, output)).communicate()
-            assert process.returncode == 0, f"kill {kill}: {said}"
-            again = set(re.findall(r"^\[\d+/\d+\] (.*?): finished before", said, re.MULTILINE))
+            _, message = (process := start(engine, raw, output)).communicate()
+            assert process.returncode == 0, f"kill {kill}: {message}"
+            again = set(re.findall(r"^\[\d+/\d+\] (.*?): finished before", message, re.MULTILINE))
             assert again == finished, f"kill {kill}"
         assert files_of(output) == expected, f"kill {kill}"
         assert not state.parent.exists()

@@ -50,10 +50,10 @@ def in_input_order(log, tmp_path_factory):
 @pytest.mark.parametrize("key", [(0, 0), (1, 0), (0, 1)])
 def test_permuted(size, key):
     everything = np.arange(size)
-    found = permuted(everything, size, key)
-    np.testing.assert_array_equal(np.sort(found), everything)
+    result = permuted(everything, size, key)
+    np.testing.assert_array_equal(np.sort(result), everything)
     some = everything[::3][::-1]
-    np.testing.assert_array_equal(permuted(some, size, key), found[some])
+    np.testing.assert_array_equal(permuted(some, size, key), result[some])
 
 
 def test_permutations_are_random():
@@ -63,9 +63,9 @@ def test_permutations_are_random():
         counts[np.arange(30), permuted(np.arange(30), 30, (seed, 0))] += 1
     expected = 2000 / 30
     assert ((counts - expected) ** 2 / expected).sum() < 29**2 + 5 * np.sqrt(2 * 29**2)
-    found = permuted(np.arange(200_000), 200_000, (0, 0))
+    result = permuted(np.arange(200_000), 200_000, (0, 0))
     for step in (1, 447, 448):  # the network's width is 447
-        joint, _, _ = np.histogram2d(found[:-step], found[step:], bins=20)
+        joint, _, _ = np.histogram2d(result[:-step], result[step:], bins=20)
         expected = joint.sum() / 400
         assert ((joint - expected) ** 2 / expected).sum() < 399 + 5 * np.sqrt(2 * 399), step
 
@@ -95,21 +95,21 @@ def test_same_rows_in_another_order(log, in_input_order, tmp_path, ordering):
     """Whole rows move; validation and test rows stay; the seed decides, and nothing else."""
     plain = rows_of(in_input_order, "train")
     spec = run(log, tmp_path / "out", output_ordering=ordering, seed=3)
-    found = rows_of(spec, "train")
-    assert found != plain
-    assert sorted(found) == sorted(plain)
+    result = rows_of(spec, "train")
+    assert result != plain
+    assert sorted(result) == sorted(plain)
     if ordering == "day_random":
-        assert sorted(found[:400]) == sorted(plain[:400])
+        assert sorted(result[:400]) == sorted(plain[:400])
     else:
-        assert sorted(found[:400]) != sorted(plain[:400])
+        assert sorted(result[:400]) != sorted(plain[:400])
     for mapping in ("validation", "test"):
         assert rows_of(spec, mapping) == rows_of(in_input_order, mapping)
     assert spec.metadata["output_ordering"] == ordering
     assert spec.metadata["seed"] == 3
     again = run(log, tmp_path / "again", output_ordering=ordering, seed=3, threads=1)
-    assert rows_of(again, "train") == found
+    assert rows_of(again, "train") == result
     other = run(log, tmp_path / "other", output_ordering=ordering, seed=4)
-    assert rows_of(other, "train") != found
+    assert rows_of(other, "train") != result
 
 
 def test_default_order(log, in_input_order, tmp_path):

@@ -116,9 +116,9 @@ def test_bins_by_hand(tmp_path):
 def test_bin_ids():
     """Every int64 has an id; the first integers of bins 2 to 5 are 2, 3, 5 and 8 (e^(k/2))."""
     shifted = np.array([-5, 0, 1, 2, 3, 4, 5, 7, 8, 12, 13, 2**63 - 1])
-    found = bin_ids(shifted)
-    assert found.dtype == np.int8
-    assert found.tolist() == [0, 0, 1, 2, 3, 3, 4, 4, 5, 5, 6, NUM_BINS - 1]
+    result = bin_ids(shifted)
+    assert result.dtype == np.int8
+    assert result.tolist() == [0, 0, 1, 2, 3, 3, 4, 4, 5, 5, 6, NUM_BINS - 1]
 
 
 @pytest.mark.parametrize("vocabulary_days", [None, "train"])
@@ -293,9 +293,9 @@ def test_feature_spec_is_valid(log, tmp_path):
 def test_rounding_of_numerical_features():
     shifted = np.array([-5, 0, 1, 2, 3, 8, 10**6, 10**18 + 2])
     expected = [0, 0, 0, 0.693147, 1.098612, 2.079442, 13.815511, 41.446532]
-    found = encode_numericals(shifted)
-    assert found.dtype == np.float16
-    np.testing.assert_array_equal(found, np.array(expected, np.float16))
+    result = encode_numericals(shifted)
+    assert result.dtype == np.float16
+    np.testing.assert_array_equal(result, np.array(expected, np.float16))
 
 
 @pytest.mark.parametrize(
@@ -310,9 +310,9 @@ def test_thresholds_by_column(log, tmp_path):
     """cat_5 and cat_0 have thresholds of their own; the feature spec says so."""
     thresholds = ((0, 0), (5, 40))
     spec = run(log, tmp_path / "out", frequency_threshold=3, column_thresholds=thresholds)
-    found = reference.files_of(tmp_path / "out")
+    result = reference.files_of(tmp_path / "out")
     by_threshold = {t: reference.prepare(days(log, 0, 1, 2, 3), t) for t in (0, 3, 40)}
-    for name, content in found.items():
+    for name, content in result.items():
         threshold = {"cat_0": 0, "cat_5": 40}.get(Path(name).stem, 3)
         assert content == by_threshold[threshold][name], name
     assert by_threshold[40]["train/cat_5.bin"] != by_threshold[3]["train/cat_5.bin"]

@@ -102,8 +102,8 @@ def test_column_equals_the_reference(engine, tmp_path, name, parts):
     days = [values[:4], values[4:]]
     staged = stage(engine, tmp_path, days)
     for threshold in (0, 2, 15):
-        found = count_and_encode(engine, tmp_path, staged, staged, len(values), threshold)
-        assert found == expected(days, values, threshold), threshold
+        result = count_and_encode(engine, tmp_path, staged, staged, len(values), threshold)
+        assert result == expected(days, values, threshold), threshold
 
 
 @needs_nvtabular
@@ -111,12 +111,12 @@ def test_vocabulary_of_some_rows(engine, tmp_path):
     """Rows to count that end inside a day, and days without any of them."""
     days = [["a", "b", "b"], ["c", "", "c", "a", "c", "d"], ["d", "d", "d"]]
     staged = stage(engine, tmp_path, days)
-    found = count_and_encode(engine, tmp_path, staged, staged[:2], 3 + 3, 1)
-    assert found == expected(days, ["a", "b", "b", "c", "", "c"], 1)
-    found = count_and_encode(engine, tmp_path, staged, staged[1:], 12, 1)
-    assert found == expected(days, [*days[1], *days[2]], 1)
-    found = count_and_encode(engine, tmp_path, staged, staged, 2, 1)
-    assert found == expected(days, ["a", "b"], 1)
+    result = count_and_encode(engine, tmp_path, staged, staged[:2], 3 + 3, 1)
+    assert result == expected(days, ["a", "b", "b", "c", "", "c"], 1)
+    result = count_and_encode(engine, tmp_path, staged, staged[1:], 12, 1)
+    assert result == expected(days, [*days[1], *days[2]], 1)
+    result = count_and_encode(engine, tmp_path, staged, staged, 2, 1)
+    assert result == expected(days, ["a", "b"], 1)
 
 
 @needs_nvtabular
@@ -124,8 +124,8 @@ def test_same_paths_with_other_values(engine, tmp_path):
     """NVTabular keeps values by path; a later column must not get those of an earlier one."""
     for days in ([["a", "b", "a"]], [["x", "b", "b", "y"]]):
         staged = stage(engine, tmp_path, days)
-        found = count_and_encode(engine, tmp_path, staged, staged, 9, 0)
-        assert found == expected(days, days[0], 0)
+        result = count_and_encode(engine, tmp_path, staged, staged, 9, 0)
+        assert result == expected(days, days[0], 0)
 
 
 @pytest.fixture(scope="module")

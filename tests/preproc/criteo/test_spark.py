@@ -160,8 +160,8 @@ def test_blocks_in_any_order(engine, tmp_path):
     numbered = spark_blocks.read_numbered(
         engine._spark, [(tmp_path / "staged", 7)], rows.select("value").schema, "n"
     )
-    found = sorted(map(tuple, numbered.collect()))
-    assert found == [(7, "a"), (8, "b"), (9, "c"), (10, "c2"), (11, "d"), (12, "e")]
+    result = sorted(map(tuple, numbered.collect()))
+    assert result == [(7, "a"), (8, "b"), (9, "c"), (10, "c2"), (11, "d"), (12, "e")]
 
 
 @pytest.fixture(scope="module")
@@ -231,8 +231,8 @@ def test_column(engine, log, tmp_path, monkeypatch, column, join, ordering, thre
     assert written == sum(value in ids for value in values)
     expected = np.zeros(len(lines), files.dtype)
     expected[order.positions(np.arange(len(lines)))] = [ids.get(v, 0) for v in values]
-    found = b"".join(files.path(split).read_bytes() for split in splits)
-    assert found == expected.tobytes()
+    result = b"".join(files.path(split).read_bytes() for split in splits)
+    assert result == expected.tobytes()
 
 
 @pytest.mark.parametrize("ordering", ["day_random", pytest.param("input", marks=pytest.mark.long)])
@@ -255,8 +255,8 @@ def test_numericals(engine, log, tmp_path, monkeypatch, ordering):
         (writer.numericals, lambda line: b"".join(map(reference.numerical, line[1:14]))),
         (writer.bins[0], lambda line: reference.numerical_bin(line[1])),
     ):
-        found = b"".join(files.path(split).read_bytes() for split in splits)
-        assert found == b"".join(of_line(lines[i]) for i in stored)
+        result = b"".join(files.path(split).read_bytes() for split in splits)
+        assert result == b"".join(of_line(lines[i]) for i in stored)
 
 
 def test_vocabulary_of_the_first_rows(engine, log, tmp_path):
@@ -264,8 +264,8 @@ def test_vocabulary_of_the_first_rows(engine, log, tmp_path):
     days, lines = log
     for chosen, start in ((days, 0), (days[1:], 400)):
         known = reference.vocabulary([line[14] for line in lines[start:500]], 2)
-        found = engine.count_values("cat_0", chosen, 500, 2, tmp_path / "vocabulary")
-        assert found == len(known)
+        result = engine.count_values("cat_0", chosen, 500, 2, tmp_path / "vocabulary")
+        assert result == len(known)
         engine.write_vocabulary(tmp_path / "vocabulary", tmp_path / "text")
         text = (tmp_path / "text").read_text()
         assert text == "".join(f"{value}\t{count}\n" for value, count in known)
@@ -289,15 +289,15 @@ def settings(tmp_path, **changes):
 
 
 def test_settings(tmp_path, monkeypatch):
-    found = settings(tmp_path, spark_conf=("spark.sql.shuffle.partitions=7", "spark.a=b=c"))
-    assert found["spark.master"] == "local[2]"
-    assert found["spark.driver.memory"] == f"{3072 - 640 - 2 * 192}m"
-    assert found["spark.local.dir"] == str(tmp_path)
-    assert found["spark.sql.ansi.enabled"] == "false"
-    assert (found["spark.sql.shuffle.partitions"], found["spark.a"]) == ("7", "b=c")
-    found = settings(tmp_path, master="spark://somewhere:7077")
-    assert found["spark.master"] == "spark://somewhere:7077"
-    assert "spark.driver.memory" not in found
+    result = settings(tmp_path, spark_conf=("spark.sql.shuffle.partitions=7", "spark.a=b=c"))
+    assert result["spark.master"] == "local[2]"
+    assert result["spark.driver.memory"] == f"{3072 - 640 - 2 * 192}m"
+    assert result["spark.local.dir"] == str(tmp_path)
+    assert result["spark.sql.ansi.enabled"] == "false"
+    assert (result["spark.sql.shuffle.partitions"], result["spark.a"]) == ("7", "b=c")
+    result = settings(tmp_path, master="spark://somewhere:7077")
+    assert result["spark.master"] == "spark://somewhere:7077"
+    assert "spark.driver.memory" not in result
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # spark-submit has its own --master
     assert "spark.master" not in settings(tmp_path)
 
@@ -406,12 +406,12 @@ def test_local_masters(master, local):
 )
 def test_explained_errors(tmp_path, raised, kind, message):
     with (
-        pytest.raises(kind, match=message) as found,
+        pytest.raises(kind, match=message) as result,
         spark_session.explained_errors(options(tmp_path), spark_session.Interruptions()),
     ):
         raise raised
     if "space" in message and kind is OSError:
-        assert found.value.errno == errno.ENOSPC
+        assert result.value.errno == errno.ENOSPC
 
 
 def test_what_a_task_says(engine, log, tmp_path):

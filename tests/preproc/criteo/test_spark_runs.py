@@ -118,11 +118,11 @@ def killed(raw, output, is_time, **started):
 
 
 def children_of(pid):
-    found = []
+    result = []
     for file in glob.glob(f"/proc/{pid}/task/*/children"):
         with contextlib.suppress(OSError):  # threads of Java come and go
-            found += Path(file).read_text().split()
-    return found + [below for child in found for below in children_of(child)]
+            result += Path(file).read_text().split()
+    return result + [below for child in result for below in children_of(child)]
 
 
 def wait_until_gone(pids):

@@ -25,13 +25,13 @@ def split(rows, min_ratings: int, num_held: int):
     by_user = {}
     for (user, item), time in first.items():
         by_user.setdefault(user, []).append((time, item))
-    train, held = [], {}
+    train, stored = [], {}
     for user in sorted(by_user):
         events = [item for _, item in sorted(by_user[user])]
         if len(events) >= min_ratings:
-            held[user] = events[::-1][:num_held]
+            stored[user] = events[::-1][:num_held]
             train += [(user, item) for item in events[:-num_held]]
-    return train, held
+    return train, stored
 
 
 class Prepared:

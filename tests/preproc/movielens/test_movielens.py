@@ -60,23 +60,23 @@ def test_by_hand(tmp_path, by_hand, capsys):
     """Movies 7, 8, 30, 100, 200 are items 0 to 4: numbers in the order of numbers; 55 is only user
     11's, who is left out. User 10's movies 8 and 100 are of one time: 100 is the last. Each user
     has one unseen item."""
-    made = prepared(tmp_path, "--input", by_hand, "--min_ratings", 4, "--valid_negative", 1)
-    assert made.values == {"item": ["7", "8", "30", "100", "200"], "user": ["9", "10"]}
-    assert list(made.arrays) == ["train", "test"]
-    assert list(made.arrays["train"]) == ["user", "item"]
-    assert made.arrays["train"]["user"].tolist() == [0, 0, 0, 1, 1, 1]
-    assert made.arrays["train"]["item"].tolist() == [4, 3, 2, 2, 0, 1]
-    assert made.arrays["test"]["user"].tolist() == [0, 0, 1, 1]
-    assert made.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
-    assert made.arrays["test"]["label"].tolist() == [True, False, True, False]
-    features = made.spec.feature_spec
+    created = prepared(tmp_path, "--input", by_hand, "--min_ratings", 4, "--valid_negative", 1)
+    assert created.values == {"item": ["7", "8", "30", "100", "200"], "user": ["9", "10"]}
+    assert list(created.arrays) == ["train", "test"]
+    assert list(created.arrays["train"]) == ["user", "item"]
+    assert created.arrays["train"]["user"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert created.arrays["train"]["item"].tolist() == [4, 3, 2, 2, 0, 1]
+    assert created.arrays["test"]["user"].tolist() == [0, 0, 1, 1]
+    assert created.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
+    assert created.arrays["test"]["label"].tolist() == [True, False, True, False]
+    features = created.spec.feature_spec
     assert features["user"] == {"dtype": "int32", "cardinality": 2}
     assert features["item"] == {"dtype": "int32", "cardinality": 5}
     assert features["label"] == {"dtype": "bool"}
-    assert made.spec.channel_spec == {"user": ("user",), "item": ("item",), "label": ("label",)}
+    assert created.spec.channel_spec == {"user": ("user",), "item": ("item",), "label": ("label",)}
     counts = {"users": 2, "items": 5, "interactions": 8, "dropped_duplicates": 2}
     counts |= {"users_left_out": 1, "interactions_left_out": 1}
-    assert made.spec.metadata == {
+    assert created.spec.metadata == {
         "made_by": "preproc.movielens",
         "source_form": "csv",
         "seed": 0,
@@ -86,10 +86,10 @@ def test_by_hand(tmp_path, by_hand, capsys):
         "test_samples_per_series": 2,
         "counts": counts,
     }
-    said = capsys.readouterr().out
-    assert "  users: 2, numbers\n  items: 5, numbers\n" in said
-    assert "  users left out: 1\n" in said
-    assert said.endswith(
+    message = capsys.readouterr().out
+    assert "  users: 2, numbers\n  items: 5, numbers\n" in message
+    assert "  users left out: 1\n" in message
+    assert message.endswith(
         "  train: 6 rows, an interaction each\n  test: 2 candidate lists of 2 rows\n"
     )
 
@@ -108,17 +108,17 @@ def test_integers_with_a_point(tmp_path, by_hand):
         file.write_text("\n".join([header, *part]) + "\n")
     assert_same(prepared(tmp_path, "--input", *files, *flags), expected)
     files[0].write_text(files[0].read_text() + "x,7,1.0,1\n")
-    made = prepared(tmp_path, "--input", *files, "--min_ratings", 2, "--valid_negative", 1)
-    assert {"9", "9.0"} <= set(made.values["user"]) and "7" in made.values["item"]
+    created = prepared(tmp_path, "--input", *files, "--min_ratings", 2, "--valid_negative", 1)
+    assert {"9", "9.0"} <= set(created.values["user"]) and "7" in created.values["item"]
 
 
 def test_validation_by_hand(tmp_path, by_hand):
     flags = ("--input", by_hand, "--min_ratings", 4, "--valid_negative", 1, "--validation")
-    made = prepared(tmp_path, *flags)
-    assert made.arrays["train"]["item"].tolist() == [4, 3, 2, 0]
-    assert made.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
-    assert made.arrays["validation"]["item"].tolist() == [2, 1, 1, 4]
-    assert made.spec.metadata["validation_samples_per_series"] == 2
+    created = prepared(tmp_path, *flags)
+    assert created.arrays["train"]["item"].tolist() == [4, 3, 2, 0]
+    assert created.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
+    assert created.arrays["validation"]["item"].tolist() == [2, 1, 1, 4]
+    assert created.spec.metadata["validation_samples_per_series"] == 2
 
 
 @pytest.mark.parametrize("num_held", [1, 2])
@@ -129,10 +129,10 @@ def test_against_loops(tmp_path, generated, num_held):
     log = tmp_path / "ratings.csv"
     log.write_text("\n".join([CSV_HEADER, *(f"{u},{i},3.0,{t}" for u, i, t in rows)]))
     flags = ["--input", log, "--min_ratings", 30, "--valid_negative", 50, "--threads", 2]
-    made = prepared(tmp_path, *flags, *["--validation"][: num_held - 1])
-    train, held = split(rows, 30, num_held)
-    assert 0 < len(held) < 60
-    assert_is(made, train, held)
+    created = prepared(tmp_path, *flags, *["--validation"][: num_held - 1])
+    train, stored = split(rows, 30, num_held)
+    assert 0 < len(stored) < 60
+    assert_is(created, train, stored)
 
 
 def assert_is(made, train, held):
@@ -140,8 +140,8 @@ def assert_is(made, train, held):
     users, items = (list(map(int, made.values[kind])) for kind in ("user", "item"))
     assert users == sorted(held)
     assert items == sorted({item for _, item in train} | {i for its in held.values() for i in its})
-    found = zip(made.arrays["train"]["user"], made.arrays["train"]["item"], strict=True)
-    assert [(users[u], items[i]) for u, i in found] == train
+    result = zip(made.arrays["train"]["user"], made.arrays["train"]["item"], strict=True)
+    assert [(users[u], items[i]) for u, i in result] == train
     for place, mapping in enumerate(list(made.arrays)[1:]):
         user, series = made.series(mapping)
         assert user.tolist() == list(range(len(users)))
@@ -165,12 +165,12 @@ def test_forms_of_one_log(tmp_path, generated):
     (forms / "1.tsv").write_text("\ufeff" + "\n".join(first), encoding="utf-8")
     (forms / "2.tsv.gz").write_bytes(gzip.compress("\r\n".join(second).encode()))
     columns = ["--user_column", "who", "--item_column", "what", "--timestamp_column", "when"]
-    made = prepared(
+    created = prepared(
         tmp_path,
         *("--input", forms / "1.tsv", forms / "2.tsv.gz", "--delimiter", "tab"),
         *(*columns, "--valid_negative", 20),
     )
-    assert_same(plain, made)
+    assert_same(plain, created)
 
 
 def test_text_and_timestamps(tmp_path, capsys):
@@ -186,19 +186,19 @@ def test_text_and_timestamps(tmp_path, capsys):
     )
     columns = ["--user_column", "user", "--item_column", "song", "--timestamp_column", "at"]
     flags = ["--min_ratings", 2, "--valid_negative", 2]
-    made = prepared(tmp_path, "--input", log, *columns, *flags)
-    assert made.values == {"user": ["007", "7"], "item": ["Z", "a", 'b, "live"', "é"]}
-    said = capsys.readouterr().out
-    assert "  users: 2, text (ids by bytes)\n  items: 4, text (ids by bytes)\n" in said
-    assert made.arrays["train"]["item"].tolist() == [3, 1]
-    assert made.series("test")[1][:, 0].tolist() == [2, 0]
+    created = prepared(tmp_path, "--input", log, *columns, *flags)
+    assert created.values == {"user": ["007", "7"], "item": ["Z", "a", 'b, "live"', "é"]}
+    message = capsys.readouterr().out
+    assert "  users: 2, text (ids by bytes)\n  items: 4, text (ids by bytes)\n" in message
+    assert created.arrays["train"]["item"].tolist() == [3, 1]
+    assert created.series("test")[1][:, 0].tolist() == [2, 0]
 
 
 def test_latin_1(tmp_path):
     log = tmp_path / "x.dat"
     log.write_bytes(b"1::caf\xe9::3::1\n1::b::3::2\n2::c::3::1\n2::d::3::2\n")
-    made = prepared(tmp_path, "--input", log, "--min_ratings", 2, "--valid_negative", 2)
-    assert made.values["item"] == ["b", "c", "café", "d"]
+    created = prepared(tmp_path, "--input", log, "--min_ratings", 2, "--valid_negative", 2)
+    assert created.values["item"] == ["b", "c", "café", "d"]
 
 
 def test_byte_order_marks(tmp_path):
@@ -207,8 +207,8 @@ def test_byte_order_marks(tmp_path):
     rows = "\ufeff10::4::3::1\n10::5::3::2\n9::20::3::1\n9::3::3::2\n"
     log.write_text(rows, encoding="utf-8")
     flags = ["--min_ratings", 2, "--valid_negative", 2]
-    made = prepared(tmp_path, "--input", log, *flags)
-    assert made.values == {"user": ["9", "10"], "item": ["3", "4", "5", "20"]}
+    created = prepared(tmp_path, "--input", log, *flags)
+    assert created.values == {"user": ["9", "10"], "item": ["3", "4", "5", "20"]}
     log.write_text(rows.replace("20::", "é::"), encoding="utf-8")
     assert prepared(tmp_path, "--input", log, *flags).values["item"] == ["3", "4", "5", "é"]
 
@@ -233,7 +233,9 @@ def test_seeds_memory_and_temp_dir(tmp_path, generated):
     assert first.spec.metadata["test_samples_per_series"] == 101
     other = prepared(tmp_path, *flags, "--seed", 1)
     assert other.spec.metadata["seed"] == 1
-    series = [made.series(name)[1] for made in (first, other) for name in ("test", "validation")]
+    series = [
+        created.series(name)[1] for created in (first, other) for name in ("test", "validation")
+    ]
     assert np.array_equal(series[0][:, 0], series[2][:, 0])
     for one, another in ((0, 1), (0, 2), (1, 3)):
         assert not np.array_equal(series[one][:, 1:], series[another][:, 1:])
@@ -263,8 +265,8 @@ def test_movielens_latest_small(tmp_path, root):
     folder = root.parent / "shared/data/movielens_latest_small"
     if not folder.is_dir():
         pytest.skip(f"the real ratings are not there: {folder}")
-    made = prepared(tmp_path, "--path", folder, "--validation")
-    assert made.spec.metadata["counts"] == {
+    created = prepared(tmp_path, "--path", folder, "--validation")
+    assert created.spec.metadata["counts"] == {
         "users": 610,
         "items": 9724,
         "interactions": 100_836,
@@ -272,7 +274,7 @@ def test_movielens_latest_small(tmp_path, root):
         "users_left_out": 0,
         "interactions_left_out": 0,
     }
-    assert_is(made, *split(rows_of(folder / "ratings.csv"), 20, 2))
+    assert_is(created, *split(rows_of(folder / "ratings.csv"), 20, 2))
 
 
 def test_existing_output(tmp_path, by_hand, capsys):

@@ -119,26 +119,29 @@ def test_headers(tmp_path, refused, header, flags, message):
 def test_too_few(tmp_path, refused):
     log = tmp_path / "ratings.csv"
     log.write_text(f"{CSV_HEADER}\n{GOOD}{GOOD}")
-    said = refused("--input", log)
-    assert "no user has --min_ratings 20 items or more; the most that one has is 2" in said
-    said = refused("--input", log, "--min_ratings", 2)
-    assert "user 1 touched 2 of 2 items, so 0 are unseen, fewer than the 100 requested" in said
-    assert "possible solutions: a log without the rows of that user\n" in said
+    messages = refused("--input", log)
+    assert "no user has --min_ratings 20 items or more; the most that one has is 2" in messages
+    messages = refused("--input", log, "--min_ratings", 2)
+    assert "user 1 touched 2 of 2 items, so 0 are unseen, fewer than the 100 requested" in messages
+    assert "possible solutions: a log without the rows of that user\n" in messages
     # Only user "b", the second, touched all but one.
     log.write_text(f"{CSV_HEADER}\nb,1,3,1\nb,2,3,2\nb,3,3,2\na,3,3,1\na,4,3,1\n")
-    said = refused("--input", log, "--min_ratings", 2, "--valid_negative", 2)
-    assert "user b touched 3 of 4 items, so 1 are unseen" in said
-    assert "solutions: --valid_negative 1 or less, or a log without the rows of that user\n" in said
+    messages = refused("--input", log, "--min_ratings", 2, "--valid_negative", 2)
+    assert "user b touched 3 of 4 items, so 1 are unseen" in messages
+    assert (
+        "solutions: --valid_negative 1 or less, or a log without the rows of that user\n"
+        in messages
+    )
 
 
 def test_too_little_memory(tmp_path, refused):
     log = tmp_path / "ratings.csv"
     log.write_text(f"{CSV_HEADER}\n{GOOD}")
     flags = ("--min_ratings", 2, "--valid_negative", 1 << 30, "--memory_limit", "512MiB")
-    said = refused("--input", log, *flags)
+    messages = refused("--input", log, *flags)
     assert (
         "1073741824 negatives for each of 1 candidate lists need a --memory_limit of 4417 MiB"
-        in said
+        in messages
     )
 
 
@@ -174,8 +177,8 @@ def test_files(tmp_path, refused):
     assert "files of one form, or one *.train.rating" in refused("--input", csv, dat)
     (tmp_path / "y.train.rating").touch()
     assert "files of one form" in refused("--input", train, tmp_path / "y.train.rating")
-    said = refused("--input", train)
-    assert "x.test.rating or x.test.rating.gz must be in the same folder, got neither" in said
+    messages = refused("--input", train)
+    assert "x.test.rating or x.test.rating.gz must be in the same folder, got neither" in messages
     for name in ("x.test.rating", "x.test.rating.gz"):
         (tmp_path / name).touch()
     assert "got both of them" in refused("--input", train)
@@ -218,5 +221,5 @@ def test_flags(tmp_path, refused, flags, message):
 def test_unread_flags(tmp_path, refused, name, flag, value, what):
     for each in (name, "x.test.rating", "x.test.negative"):
         (tmp_path / each).touch()
-    said = refused("--input", tmp_path / name, f"--{flag}", value)
-    assert f"--{flag} is not read with {what} ({tmp_path / name})" in said
+    messages = refused("--input", tmp_path / name, f"--{flag}", value)
+    assert f"--{flag} is not read with {what} ({tmp_path / name})" in messages

@@ -91,14 +91,14 @@ def test_everyone_at_most(tmp_path):
 
 def test_the_command(tmp_path, capsys):
     assert main(["--output", str(tmp_path), "--ratings", "10000"]) == 0
-    said = capsys.readouterr().out
-    assert said == f"10,000 ratings by 69 users of 600 movies in {tmp_path}/ratings.csv\n"
+    messages = capsys.readouterr().out
+    assert messages == f"10,000 ratings by 69 users of 600 movies in {tmp_path}/ratings.csv\n"
     assert [path.name for path in tmp_path.iterdir()] == ["ratings.csv"]
     flags = ["--ratings", "900", "--users", "30", "--movies", "80", "--seed", "5"]
     before = (tmp_path / "ratings.csv").read_bytes()
     assert main(["--output", str(tmp_path), *flags]) == 2
-    said = capsys.readouterr().err
-    assert f"error: {tmp_path}/ratings.csv exists" in said and "--overwrite" in said
+    messages = capsys.readouterr().err
+    assert f"error: {tmp_path}/ratings.csv exists" in messages and "--overwrite" in messages
     assert (tmp_path / "ratings.csv").read_bytes() == before
     assert main(["--output", str(tmp_path), *flags, "--overwrite"]) == 0
     assert capsys.readouterr().out.startswith("900 ratings by 30 users of 80 movies")

@@ -31,15 +31,15 @@ def prepared(folder, *flags):
 
 
 def test_by_hand(tmp_path):
-    made = prepared(tmp_path, "--input", write(tmp_path))
-    assert made.arrays["train"]["user"].tolist() == [0, 0, 1, 3, 3, 3]
-    assert made.arrays["train"]["item"].tolist() == [3, 1, 2, 0, 2, 3]
-    users, items = made.series("test")
+    created = prepared(tmp_path, "--input", write(tmp_path))
+    assert created.arrays["train"]["user"].tolist() == [0, 0, 1, 3, 3, 3]
+    assert created.arrays["train"]["item"].tolist() == [3, 1, 2, 0, 2, 3]
+    users, items = created.series("test")
     assert users.tolist() == [0, 2, 3]
     assert items.tolist() == [[2, 5, 6, 4], [4, 4, 7, 7], [5, 1, 4, 6]]
-    assert [made.spec.cardinality(name) for name in ("user", "item")] == [4, 8]
-    assert made.values == {}
-    assert made.spec.metadata == {
+    assert [created.spec.cardinality(name) for name in ("user", "item")] == [4, 8]
+    assert created.values == {}
+    assert created.spec.metadata == {
         "made_by": "preproc.movielens",
         "source_form": "ncf",
         "seed": 0,
@@ -81,27 +81,27 @@ def test_validation(tmp_path):
     chosen = []
     for seed in range(40):
         flags = ("--validation", "--seed", seed, "--valid_negative", 2)
-        made = prepared(tmp_path, "--input", tmp_path, *flags)
-        users, items = made.series("validation")
+        created = prepared(tmp_path, "--input", tmp_path, *flags)
+        users, items = created.series("validation")
         assert users.tolist() == [0, 3]
         assert items.shape == (2, 3)
-        made.check_negatives("validation")
+        created.check_negatives("validation")
         kept = list(
-            zip(*(made.arrays["train"][name].tolist() for name in ("user", "item")), strict=True)
+            zip(*(created.arrays["train"][name].tolist() for name in ("user", "item")), strict=True)
         )
-        held = list(zip(users.tolist(), items[:, 0].tolist(), strict=True))
+        stored = list(zip(users.tolist(), items[:, 0].tolist(), strict=True))
         whole = [(0, 3), (0, 1), (1, 2), (3, 0), (3, 2), (3, 3)]
-        assert kept == [pair for pair in whole if pair not in held]
-        assert set(held) <= set(whole)
-        chosen += held
+        assert kept == [pair for pair in whole if pair not in stored]
+        assert set(stored) <= set(whole)
+        chosen += stored
     counts = [chosen.count(pair) for pair in [(0, 3), (0, 1), (3, 0), (3, 2), (3, 3)]]
     assert sum(counts) == 80
     assert min(counts[:2]) > 8 and min(counts[2:]) > 4
-    assert made.spec.metadata["validation"].startswith("any training interaction of each user")
-    assert made.spec.metadata["stored_negatives"] == ["test"]
+    assert created.spec.metadata["validation"].startswith("any training interaction of each user")
+    assert created.spec.metadata["stored_negatives"] == ["test"]
     # As many negatives as the test questions have.
-    made = prepared(tmp_path, "--input", tmp_path, "--validation")
-    assert made.spec.metadata["validation_samples_per_series"] == 4
+    created = prepared(tmp_path, "--input", tmp_path, "--validation")
+    assert created.spec.metadata["validation_samples_per_series"] == 4
 
 
 def test_trained_candidate_list(tmp_path, capsys, monkeypatch):
@@ -113,16 +113,16 @@ def test_trained_candidate_list(tmp_path, capsys, monkeypatch):
         test=TEST + "3\t5\t1\t1\n",
         negative=NEGATIVE.replace("(3,5)\t1\t4", "(3,5)\t0\t3") + "(3,5)\t7\t4\t6\n",
     )
-    made = prepared(tmp_path, "--input", tmp_path, "--validation")
-    made.check_negatives("validation")
-    assert made.series("test")[0].tolist() == [0, 2, 3, 3]
-    counts = made.spec.metadata["counts"]
+    created = prepared(tmp_path, "--input", tmp_path, "--validation")
+    created.check_negatives("validation")
+    assert created.series("test")[0].tolist() == [0, 2, 3, 3]
+    counts = created.spec.metadata["counts"]
     # Of training 8 after duplicates; of questions (2, 4) and (3, 5).
     assert counts["interactions"] == 10
     assert counts["test_positives_in_train"] == 1  # (0, 2)
     assert counts["test_negatives_in_train"] == 3  # (3, 0), (3, 3), (3, 7)
-    said = capsys.readouterr().out
-    assert "  test positives in train: 1\n  test negatives in train: 3\n" in said
+    messages = capsys.readouterr().out
+    assert "  test positives in train: 1\n  test negatives in train: 3\n" in messages
 
 
 def test_lastfm(tmp_path, root):
@@ -130,21 +130,21 @@ def test_lastfm(tmp_path, root):
     folder = root.parent / "shared/data/ncf_lastfm"
     if not folder.is_dir():
         pytest.skip(f"the real interactions are not there: {folder}")
-    made = prepared(tmp_path, "--input", folder, "--validation")
+    created = prepared(tmp_path, "--input", folder, "--validation")
     counts = {"users": 1741, "items": 2665, "interactions": 69_149, "dropped_duplicates": 0}
     counts |= {"test_positives_in_train": 0, "test_negatives_in_train": 2434}
-    assert made.spec.metadata["counts"] == counts
+    assert created.spec.metadata["counts"] == counts
     train = [
         tuple(map(int, line.split("\t")[:2]))
         for line in (folder / "lastfm.train.rating").read_text().splitlines()
     ]
-    users, items = made.series("validation")
-    held = set(zip(users.tolist(), items[:, 0].tolist(), strict=True))
-    assert len(held) == 1741
-    kept = zip(*(made.arrays["train"][name].tolist() for name in ("user", "item")), strict=True)
-    assert list(kept) == [pair for pair in train if pair not in held]
-    made.check_negatives("validation")
-    users, items = made.series("test")
+    users, items = created.series("validation")
+    stored = set(zip(users.tolist(), items[:, 0].tolist(), strict=True))
+    assert len(stored) == 1741
+    kept = zip(*(created.arrays["train"][name].tolist() for name in ("user", "item")), strict=True)
+    assert list(kept) == [pair for pair in train if pair not in stored]
+    created.check_negatives("validation")
+    users, items = created.series("test")
     lines = (folder / "lastfm.test.negative").read_text().splitlines()
     for line, user, row in zip(lines, users, items.tolist(), strict=True):
         pair, *negatives = line.split("\t")

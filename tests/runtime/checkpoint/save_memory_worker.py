@@ -57,7 +57,7 @@ def make_table(slices: int) -> TableWeight:
         tf.gather(variable, [1, 5])
         shard = Shard(0, 0, 0, ROWS, number * width, (number + 1) * width)
         local.append(LocalShard(shard, variable, 0))
-    shards = tuple(held.shard for held in local)
+    shards = tuple(stored.shard for stored in local)
     name, dtype = "sparse/table", np.dtype(np.float32)
     return TableWeight(name, (ROWS, COLUMNS), dtype, World(), shards, tuple(local))
 
@@ -71,18 +71,18 @@ def main() -> None:
     table = make_table(options.slices)
     with Growth() as saving:
         path = checkpoint.save(options.folder / "checkpoints", [table], {})
-    for held in table.local:
+    for stored in table.local:
         for first in range(0, ROWS, CHUNK):
             rows = tf.range(first, first + CHUNK)
-            held.variable.scatter_update(
-                tf.IndexedSlices(tf.zeros([CHUNK, held.shard.columns]), rows)
+            stored.variable.scatter_update(
+                tf.IndexedSlices(tf.zeros([CHUNK, stored.shard.columns]), rows)
             )
     with Growth() as restoring:
         checkpoint.restore(path, [table])
-    for held in table.local:
-        columns = np.arange(held.shard.column_start, held.shard.column_end)
+    for stored in table.local:
+        columns = np.arange(stored.shard.column_start, stored.shard.column_end)
         for first in (0, ROWS // 2, ROWS - CHUNK):
-            got = tf.gather(held.variable, tf.range(first, first + CHUNK)).numpy()
+            got = tf.gather(stored.variable, tf.range(first, first + CHUNK)).numpy()
             np.testing.assert_array_equal(got, row_values(first, columns))
     print(
         json.dumps(

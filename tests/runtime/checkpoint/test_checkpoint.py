@@ -156,14 +156,14 @@ def test_resharding(tmp_path, monkeypatch, before, after):
     files.write_index(tmp_path, files.Index({}, {}, entries))
     for rank in range(len(CUTS[after])):
         table, whole = table_of(rank, CUTS[after])
-        (held,) = table.local
-        rows = tf.Variable(tf.zeros([held.shard.rows]))
-        by_row = table.state("sparse.rows/t", {held.variable.ref(): rows}, by_row=True)
+        (stored,) = table.local
+        rows = tf.Variable(tf.zeros([stored.shard.rows]))
+        by_row = table.state("sparse.rows/t", {stored.variable.ref(): rows}, by_row=True)
         checkpoint.restore(tmp_path, [table, by_row])
-        shard = held.shard
+        shard = stored.shard
         mine = whole[shard.row_start : shard.row_end]
         expected = mine[:, shard.column_start : shard.column_end]
-        np.testing.assert_array_equal(held.variable, expected)
+        np.testing.assert_array_equal(stored.variable, expected)
         np.testing.assert_array_equal(rows, mine[:, 0])
 
 

@@ -195,7 +195,7 @@ def test_shared_table_is_looked_up_for_each_of_its_inputs():
 
 def test_a_table_that_nobody_reads_still_has_a_place():
     result = plan_of(tables((9, 4), (5, 4)), 2, strategy="cost", input_table_map=[1])
-    assert sorted(t for of in tables_by_rank(result) for t in of) == [0, 1]
+    assert sorted(t for entry in tables_by_rank(result) for t in entry) == [0, 1]
     assert sorted(result.input_ids_list) == [(), (0,)]
 
 

@@ -58,19 +58,19 @@ def tight_cases(draw):
 
 def check_cover(result):
     """Every row and column is held exactly once, or, if data-parallel, once on every rank."""
-    held = {t: Counter() for t in range(len(result.tables))}
+    stored = {t: Counter() for t in range(len(result.tables))}
     for rank in range(result.world_size):
         for s in result.local_shards(rank):
             assert s.rank == rank
             assert 0 <= s.row_start < s.row_end <= result.tables[s.table].rows
             assert 0 <= s.column_start < s.column_end <= result.tables[s.table].dim
-            held[s.table][s.row_start, s.row_end, s.column_start, s.column_end] += 1
+            stored[s.table][s.row_start, s.row_end, s.column_start, s.column_end] += 1
     for t, table in enumerate(result.tables):
         if t in result.data_parallel_tables:
-            assert held[t] == {(0, table.rows, 0, table.dim): result.world_size}
+            assert stored[t] == {(0, table.rows, 0, table.dim): result.world_size}
             continue
-        assert set(held[t].values()) <= {1}
-        runs = sorted(held[t])
+        assert set(stored[t].values()) <= {1}
+        runs = sorted(stored[t])
         if t in result.row_sliced_tables:
             bounds = [(first, end) for first, end, _, _ in runs]
             assert all(run[2:] == (0, table.dim) for run in runs)
@@ -150,8 +150,8 @@ def test_no_rank_is_a_slice_above_the_mean(arguments):
     sizes = [
         [w.size_bytes(s.table, s.rows, s.columns) for s in shards] for shards in result.table_shards
     ]
-    per_rank = [sum(of) for of in sizes]
-    largest = max((size for of in sizes for size in of), default=0)
+    per_rank = [sum(entry) for entry in sizes]
+    largest = max((size for entry in sizes for size in entry), default=0)
     assert max(per_rank) <= sum(per_rank) / len(per_rank) + largest
 
 
@@ -168,7 +168,7 @@ def test_memory_optimized_is_merlins_rule(arguments):
     for size, t in sorted(zip(sizes, range(len(tables)), strict=True), reverse=True):
         bins.sort()
         bins[0] = (bins[0][0] + size, [*bins[0][1], t])
-    expected = [held for _, held in sorted(bins)] if world_size > 1 else [[*range(len(tables))]]
+    expected = [stored for _, stored in sorted(bins)] if world_size > 1 else [[*range(len(tables))]]
     assert [[s.table for s in shards] for shards in result.table_shards] == expected
 
 
@@ -203,8 +203,10 @@ def test_what_one_rank_sends_another_gets(arguments):
     """Of each kind, and without row means vectors forward are as many as gradients backward."""
     arguments["state_bytes_per_row"] = 0
     ranks = traffic(plan_of(**arguments))
-    sent = {kind: sum(of.sent(kind) for of in ranks) for kind in KINDS}
-    assert sent == pytest.approx({kind: sum(of.received(kind) for of in ranks) for kind in KINDS})
+    sent = {kind: sum(entry.sent(kind) for entry in ranks) for kind in KINDS}
+    assert sent == pytest.approx(
+        {kind: sum(entry.received(kind) for entry in ranks) for kind in KINDS}
+    )
     assert sent[VECTORS] == pytest.approx(sent[GRADIENTS])
     if arguments["world_size"] == 1:
         assert not any(sent.values())

@@ -110,7 +110,7 @@ def test_a_thousand_tables_on_a_thousand_ranks(options):
         return plan_of(tables, 1024, state_bytes_per_element=4, **options)
 
     result = make()
-    assert sum(s.rows * s.columns for of in result.column_slices for s in of) == sum(
+    assert sum(s.rows * s.columns for entry in result.column_slices for s in entry) == sum(
         tables[t].num_elements for t in result.table_parallel_tables
     )
     if "device_memory_bytes" in options:

@@ -48,9 +48,9 @@ def test_what_whole_tables_send_and_receive():
 
 
 def test_what_stays_within_a_machine():
-    for of in traffic(FOUR):
-        assert sum(of.sent_between.values()) == 0
-        assert of.busiest_direction_between == 0
+    for entry in traffic(FOUR):
+        assert sum(entry.sent_between.values()) == 0
+        assert entry.busiest_direction_between == 0
     first, *_ = traffic(FOUR, ranks_per_machine=2, dense_bytes=100)
     assert first.sent_within[IDS] == 2 * 1 * 8
     assert first.sent_between[IDS] == 2 * 2 * 1 * 8
@@ -87,17 +87,17 @@ def test_without_a_combiner_every_row_is_sent():
 
 
 def test_model_parallel_input_exchanges_no_ids():
-    of = traffic(plan_of(tables((10, 4), (10, 2)), 2, strategy="basic", dp_input=False))
-    assert [r.sent(IDS) for r in of] == [0, 0]
-    assert of[0].sent(VECTORS) > 0
+    entry = traffic(plan_of(tables((10, 4), (10, 2)), 2, strategy="basic", dp_input=False))
+    assert [r.sent(IDS) for r in entry] == [0, 0]
+    assert entry[0].sent(VECTORS) > 0
 
 
 def test_a_rank_without_rows_sends_all_its_ids():
-    made = plan_of(tables((1, 4)), 2, row_slice_threshold=1, global_batch_size=2)
-    of = traffic(made)
-    assert [r.sent(IDS) for r in of] == [0, 8]
-    assert [r.sent(VECTORS) for r in of] == [4 * 4, 0]
-    assert [r.sent(GRADIENTS) for r in of] == [0, 4 * 4]
+    created = plan_of(tables((1, 4)), 2, row_slice_threshold=1, global_batch_size=2)
+    entry = traffic(created)
+    assert [r.sent(IDS) for r in entry] == [0, 8]
+    assert [r.sent(VECTORS) for r in entry] == [4 * 4, 0]
+    assert [r.sent(GRADIENTS) for r in entry] == [0, 4 * 4]
 
 
 def test_lengths_of_ragged_ids_travel_with_them():
@@ -108,30 +108,30 @@ def test_lengths_of_ragged_ids_travel_with_them():
 
 
 def test_different_ids_of_row_slices_are_as_of_uniform_ids():
-    made = plan_of(tables((2, 4)), 2, row_slice_threshold=1, hotness=[3], global_batch_size=2)
+    created = plan_of(tables((2, 4)), 2, row_slice_threshold=1, hotness=[3], global_batch_size=2)
     # 3 ids of 2 rows: each row is missing with probability 1/8.
-    assert expected_batch(made).distinct == {0: ((7 / 8, 7 / 8), (7 / 8, 7 / 8))}
-    [first, _] = traffic(made)
+    assert expected_batch(created).distinct == {0: ((7 / 8, 7 / 8), (7 / 8, 7 / 8))}
+    [first, _] = traffic(created)
     assert first.sent(IDS) == 7 / 8 * 8
     assert first.sent(VECTORS) == first.sent(GRADIENTS) == 7 / 8 * 4 * 4
 
 
 def test_row_means_of_column_slices():
     def gradients(**options):
-        made = plan_of(tables((1, 4)), 2, strategy="basic", global_batch_size=2, **options)
-        assert len(made.column_slices[0]) == 2
-        return traffic(made)[0].sent(GRADIENTS)
+        created = plan_of(tables((1, 4)), 2, strategy="basic", global_batch_size=2, **options)
+        assert len(created.column_slices[0]) == 2
+        return traffic(created)[0].sent(GRADIENTS)
 
     assert gradients(state_bytes_per_row=4) - gradients() == 4  # one row, to the other holder
 
 
 def test_copied_tables_go_whole_or_by_rows():
-    made = plan_of(tables((3, 4)), 2, data_parallel_threshold=12, global_batch_size=8)
-    assert traffic(made)[0].sent(COPIES) == 3 * 4 * 4 + 3 * 4  # and which rows were touched
+    created = plan_of(tables((3, 4)), 2, data_parallel_threshold=12, global_batch_size=8)
+    assert traffic(created)[0].sent(COPIES) == 3 * 4 * 4 + 3 * 4  # and which rows were touched
     rows = WHOLE_TABLE_ELEMENTS + 1
-    made = plan_of(tables((rows, 1)), 3, data_parallel_threshold=rows, global_batch_size=9)
-    assert traffic(made)[0].sent(COPIES) == 2 * 3 * (4 + 4)  # 3 rows and ids to 2 ranks
-    first, _, last = traffic(made, ranks_per_machine=2)
+    created = plan_of(tables((rows, 1)), 3, data_parallel_threshold=rows, global_batch_size=9)
+    assert traffic(created)[0].sent(COPIES) == 2 * 3 * (4 + 4)  # 3 rows and ids to 2 ranks
+    first, _, last = traffic(created, ranks_per_machine=2)
     # A machine of two gets 3 rows; of each of them the other half comes from the neighbour.
     assert first.received_between[COPIES] == 1.5 * 8
     assert first.received_within[COPIES] == 4.5 * 8
@@ -139,8 +139,8 @@ def test_copied_tables_go_whole_or_by_rows():
 
 
 def test_tables_without_features_send_nothing():
-    made = plan_of(tables((3, 4), (3, 4)), 2, input_table_map=[0], data_parallel_threshold=12)
-    assert traffic(made)[0].sent(COPIES) == 3 * 4 * 4 + 3 * 4  # of the first table
+    created = plan_of(tables((3, 4), (3, 4)), 2, input_table_map=[0], data_parallel_threshold=12)
+    assert traffic(created)[0].sent(COPIES) == 3 * 4 * 4 + 3 * 4  # of the first table
     idle = plan_of(tables((3, 4)), 2, input_table_map=[], data_parallel_threshold=12)
     assert traffic(idle)[0].busiest_direction == 0
 
@@ -220,13 +220,13 @@ NO_DENSE = "without gradients of the dense layers"
 
 
 def test_the_report_knows_dense_gradients_where_it_is_told():
-    made = plan_of(tables((10, 4)), 2, row_slice_threshold=1)
-    text, told = report(made), report(made, dense_bytes=2**20)
+    created = plan_of(tables((10, 4)), 2, row_slice_threshold=1)
+    text, notes = report(created), report(created, dense_bytes=2**20)
     assert "all-reduce (gradients of copied tables);" in text
-    assert "all-reduce (gradients of copied tables and of the dense layers);" in told
-    assert "1 MiB" not in text and "1 MiB" in told
+    assert "all-reduce (gradients of copied tables and of the dense layers);" in notes
+    assert "1 MiB" not in text and "1 MiB" in notes
     assert f"; {NO_DENSE}\n" in text
-    assert "without gradients" not in told
+    assert "without gradients" not in notes
     assert "row slices as if ids were uniform" in text
     assert "network" not in report(plan_of(tables((10, 4)), 1))
 
@@ -238,18 +238,20 @@ def printed_work_ms(made):
 
 
 def test_the_report_s_work_of_whole_tables_is_what_the_planner_evens_out():
-    made = plan_of(tables((10, 64), (10, 16), (10, 32)), 2, hotness=[30, 9, 20], strategy="basic")
+    created = plan_of(
+        tables((10, 64), (10, 16), (10, 32)), 2, hotness=[30, 9, 20], strategy="basic"
+    )
     expected = [
-        1e3 * sum(made.workload.work_s(s.table, s.columns, s.device) for s in shards)
-        for shards in made.table_shards
+        1e3 * sum(created.workload.work_s(s.table, s.columns, s.device) for s in shards)
+        for shards in created.table_shards
     ]
     assert min(expected) > 0.1
-    assert printed_work_ms(made) == pytest.approx(expected, abs=5e-4)
+    assert printed_work_ms(created) == pytest.approx(expected, abs=5e-4)
 
 
 def test_the_report_s_work_of_copies_and_row_slices():
     """Batch 2,000 on 2 ranks, so that each reads 1,000 copied rows and exchanges 100 of slices."""
-    made = plan_of(
+    created = plan_of(
         tables((50, 16), (200, 32)), 2, data_parallel_threshold=800, row_slice_threshold=801,
         global_batch_size=2000, hotness=[1, 40], hardware=Hardware(1e9, 1e9, 1e8),
     )  # fmt: skip
@@ -259,7 +261,7 @@ def test_the_report_s_work_of_copies_and_row_slices():
     exchanged = 100 * (8 + 2 * 32 * 4)
     copied = 50 * 16 * 4 + 50 * 4  # and which rows were touched
     expected = 1e3 * (looked_up / 1e9 + (exchanged + copied) / 1e8)
-    assert printed_work_ms(made) == pytest.approx([expected] * 2, abs=5e-4)
+    assert printed_work_ms(created) == pytest.approx([expected] * 2, abs=5e-4)
 
 
 def test_columns_on_device_and_in_host_memory_are_asked_for_one_by_one():
