@@ -60,8 +60,8 @@ def test_ci_script(root):
     assert (root / ".ci/run").stat().st_mode & stat.S_IXUSR
     commands = (root / ".ci/run").read_text().splitlines()
     assert "set -euo pipefail" in commands
-    assert commands[-6:] == [
-        *("make cluster-setup", "make lint", "make test-ranks"),
+    assert commands[-7:] == [
+        *("make cluster-setup", "make lint", "make docs", "make test-ranks"),
         *("make test-serve", "make test-cluster", "make test"),
     ]
     makefile = (root / "Makefile").read_text()

@@ -88,7 +88,8 @@ def test_a_preparation(tmp_path):
     assert size_mb(log) > 1
     result = prepare(log, tmp_path, "--engine", DUCKDB)
     seconds = stages_s(result.log)
-    assert 0 < seconds["read"] + seconds["number"] < own_s([result]) < result.elapsed_s
+    own = own_s([result])  # the log rounds: the rows of this small log may take 0 s
+    assert 0 < seconds["read"] + seconds["number"] < own <= result.elapsed_s
     assert len(result.checksum) == 64
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
