@@ -7,15 +7,15 @@ import pytest
 
 from tests.deployment import trained
 
-# As deployment/serving sets it, before a test imports these libraries by itself: they would write
-# to the home of whoever runs the tests, and tell their makers.
+# Disables telemetry as deployment/serving does, because a test may import these libraries first:
+# they would write to the home folder of the user and send reports to their vendors.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 sys.modules.setdefault("openvino_telemetry", None)
 
 
 @pytest.fixture(scope="session")
 def trained_dlrm(tmp_path_factory) -> trained.TrainedFixture:
-    """DLRM with numericals, four tables and a feature of three ids a row."""
+    """DLRM with numerical features, four tables and a feature of hotness 3."""
     return trained.train_dlrm(tmp_path_factory.mktemp("dlrm"))
 
 
@@ -39,5 +39,5 @@ def trained_ncf(tmp_path_factory) -> trained.TrainedFixture:
 
 @pytest.fixture(scope="session")
 def trained_of_texts(tmp_path_factory) -> trained.TrainedFixture:
-    """DLRM whose ids come of a vocabulary and a hash."""
+    """DLRM whose ids come from a vocabulary and a hash."""
     return trained.train_dlrm_of_texts(tmp_path_factory.mktemp("texts"))

@@ -1,4 +1,4 @@
-"""Lookups one id at a time: what every faster way has to give."""
+"""Lookups one id at a time: the reference for every faster implementation."""
 
 from collections.abc import Mapping
 

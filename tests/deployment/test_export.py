@@ -65,15 +65,15 @@ def test_saved_model_of_ncf(trained_ncf, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", ["onnx", "savedmodel"])
-def test_smaller_tables(kind, trained_dlrm, tmp_path, capsys):
-    """Of 40,317 rows of 8 values, int8 ones take a byte a value and four a row."""
+def test_quantized_tables(kind, trained_dlrm, tmp_path, capsys):
+    """The 40,317 rows of 8 values take one byte per value and four per row in int8."""
     assert run(trained_dlrm, tmp_path / "served", kind, "--quantize_tables=int8") == 0
     message = capsys.readouterr().out
     size_bytes = int(re.search(r"([\d,]+) bytes with tables in int8", message)[1].replace(",", ""))
     assert 40_317 * 12 < size_bytes < 40_317 * 12 + 150_000
 
 
-def test_what_is_refused(trained_dlrm, tmp_path, capsys):
+def test_invalid_requests(trained_dlrm, tmp_path, capsys):
     (tmp_path / "mine").write_text("")
     assert run(trained_dlrm, tmp_path, "onnx") == 2
     assert "error: " in (message := capsys.readouterr().err) and "is not an empty folder" in message
@@ -87,7 +87,7 @@ def test_what_is_refused(trained_dlrm, tmp_path, capsys):
         run(trained_dlrm, tmp_path / "new", "tensorrt")
 
 
-def test_nothing_is_left_of_what_fails(trained_dlrm, tmp_path, monkeypatch, capsys):
+def test_failed_export(trained_dlrm, tmp_path, monkeypatch, capsys):
     from deployment.artifacts import onnx_model
 
     def fails(*model):
@@ -100,8 +100,8 @@ def test_nothing_is_left_of_what_fails(trained_dlrm, tmp_path, monkeypatch, caps
 
 
 @pytest.mark.parametrize("caught", [False, True])
-def test_sigterm_leaves_nothing(caught, trained_dlrm, tmp_path, monkeypatch, capsys):
-    """Also where somebody catches the interrupt and goes on."""
+def test_sigterm(caught, trained_dlrm, tmp_path, monkeypatch, capsys):
+    """Leaves no file, also where a library catches the interrupt and continues."""
     from deployment.artifacts import onnx_model
 
     def stopped(*model):

@@ -36,7 +36,7 @@ from tests.deployment.serving.made_models import (
 )
 
 HEADER = "city,price,words,tags,age,label"
-# The rows of `made_models.request(3)`, columns in another order, and one that no feature is.
+# The rows of `made_models.request(3)`, columns in another order, and one without a feature.
 LINES = ["0,1.5,5,1;1,2,1", "3,0,0;1;2,4;0,-3,0", "2,-1,,2;3,0.5,1"]
 TABLE = {
     "tags": [[1, 1], [4, 0], [2, 3]],
@@ -80,7 +80,7 @@ def written(path):
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".npy"])
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
-def test_scores_are_those_of_the_scorer(tmp_path, clicks, capsys, kind, ending):
+def test_scores_of_files(tmp_path, clicks, capsys, kind, ending):
     path = parquet_file(tmp_path)
     if kind != "parquet":
         path = csv_file(tmp_path, *LINES)
@@ -99,7 +99,7 @@ def test_scores_are_those_of_the_scorer(tmp_path, clicks, capsys, kind, ending):
     assert report.endswith("no feature is named after were ignored: label\n")
 
 
-def test_to_stdout(tmp_path, clicks, capsys):
+def test_scores_on_stdout(tmp_path, clicks, capsys):
     path = csv_file(tmp_path, *LINES * 7)
     assert main(["--model", str(clicks), "--input", str(path)]) == 0
     done = capsys.readouterr()
@@ -140,7 +140,7 @@ def test_to_stdout(tmp_path, clicks, capsys):
     ],
 )
 def test_bad_lines(tmp_path, clicks, capsys, line, message):
-    """They come fourth, in the second batch; nothing is written."""
+    """The bad line is the fourth, in the second batch; nothing is written."""
     path, output = csv_file(tmp_path, *LINES, line, *LINES), tmp_path / "scores.csv"
     flags = ["--model", str(clicks), "--input", str(path), "--batch_size", "3"]
     assert main([*flags, "--output", str(output)]) == 2
@@ -204,7 +204,7 @@ def test_invalid_files(tmp_path, clicks, capsys, name, content, message):
     assert re.match(f"error: --input .*{name}: {message}", error), error
 
 
-def test_a_name_that_another_feature_has_is_no_suggestion(tmp_path):
+def test_suggested_names(tmp_path):
     features = tuple(ServedFeature(f"cat_{i}", "ids", i, 1, 9) for i in (0, 1))
     interface = Interface("dlrm", (ServedTensor("ids", "int32", (2,)),), features, (), (), (), 0)
     with pytest.raises(ValueError, match="got 0 for cat_1. It has cat_0$"):
@@ -212,11 +212,11 @@ def test_a_name_that_another_feature_has_is_no_suggestion(tmp_path):
 
 
 @pytest.mark.parametrize("flags", [[], ["--output", "scores.csv"]])
-def test_a_file_that_is_cut_off(tmp_path, clicks, capsys, monkeypatch, flags):
+def test_truncated_file(tmp_path, clicks, capsys, monkeypatch, flags):
     monkeypatch.chdir(tmp_path)
     noise = np.random.default_rng(0).integers(
         0, 1 << 62, (300, 700)
-    )  # of the column that is ignored
+    )  # values of the ignored column
     rows = [",".join(["0,1,5,1;1,2", "".join(map(str, numbers))]) for numbers in noise]
     text = "\n".join([HEADER, *rows]).encode()
     (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(text, 1)[:-100])
@@ -228,7 +228,7 @@ def test_a_file_that_is_cut_off(tmp_path, clicks, capsys, monkeypatch, flags):
 
 
 @pytest.mark.parametrize("link", [None, os.symlink, os.link])
-def test_the_input_is_not_written_to(tmp_path, clicks, capsys, link):
+def test_output_equal_to_input(tmp_path, clicks, capsys, link):
     path = output = csv_file(tmp_path, *LINES)
     before = path.read_bytes()
     if link:
@@ -240,8 +240,8 @@ def test_the_input_is_not_written_to(tmp_path, clicks, capsys, link):
     assert path.read_bytes() == before
 
 
-def test_sigterm_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
-    """A second one comes while the hidden file is taken away."""
+def test_sigterm(tmp_path, clicks, capsys, monkeypatch):
+    """Leaves no file, even if a second signal comes while the hidden file is removed."""
 
     def score(self, arrays):
         assert len(os.listdir(tmp_path)) == 2  # the hidden file, too
@@ -260,7 +260,7 @@ def test_sigterm_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
     assert os.listdir(tmp_path) == ["rows.csv"]
     assert signal.getsignal(signal.SIGTERM) is before
 
-    def interrupt(*_):  # as Ctrl-C does, which a process in the background does not hear
+    def interrupt(*_):  # as Ctrl-C does, which a process in the background does not receive
         raise KeyboardInterrupt
 
     monkeypatch.setattr(RequestScorer, "score", interrupt)
@@ -268,7 +268,7 @@ def test_sigterm_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
     assert capsys.readouterr().err == "interrupted; the table on stdout is partial\n"
 
 
-def test_sigterm_that_a_library_swallows_leaves_nothing(tmp_path, clicks, capsys, monkeypatch):
+def test_sigterm_suppressed_by_library(tmp_path, clicks, capsys, monkeypatch):
     of_the_model = RequestScorer.score
 
     def score(self, arrays):
@@ -284,7 +284,7 @@ def test_sigterm_that_a_library_swallows_leaves_nothing(tmp_path, clicks, capsys
 
 
 @pytest.mark.parametrize("flags", [[], ["--output", "scores.npy"]])
-def test_nobody_reads_stdout(tmp_path, clicks, capsys, monkeypatch, flags):
+def test_closed_stdout(tmp_path, clicks, capsys, monkeypatch, flags):
     monkeypatch.chdir(tmp_path)
     reader, writer = os.pipe()
     os.close(reader)
@@ -295,14 +295,14 @@ def test_nobody_reads_stdout(tmp_path, clicks, capsys, monkeypatch, flags):
     assert capsys.readouterr().err == ""
 
 
-def test_stdout_is_full(tmp_path, clicks, capsys, monkeypatch):
+def test_full_stdout(tmp_path, clicks, capsys, monkeypatch):
     with open("/dev/full", "w") as stdout:
         monkeypatch.setattr("sys.stdout", stdout)
         assert main(["--model", str(clicks), "--input", str(csv_file(tmp_path, *LINES))]) == 2
     assert capsys.readouterr().err == "error: [Errno 28] No space left on device\n"
 
 
-def test_a_bad_row_leaves_the_batches_in_front_of_it(tmp_path, clicks, capsys):
+def test_batches_before_bad_row(tmp_path, clicks, capsys):
     path = csv_file(tmp_path, *LINES, "4,1,0,1;1,2,1")
     flags = ["--model", str(clicks), "--input", str(path)]
     assert main(flags) == 2
@@ -315,11 +315,10 @@ X = {"type": "split_binary", "features": ["price", "age"], "files": ["x.bin"]}
 
 
 def data_set(folder, **changes):
-    """Six rows, `STORED`, in split binaries of every kind, the words in
-    three files.
+    """Writes six rows, `STORED`, as split binaries of every kind, the words in three files.
 
-    changes: feature -> its keys in the feature spec, None: there is none; `rows`: the source spec,
-        None: of two mappings; `type`: of all chunks.
+    changes: feature -> its keys in the feature spec, None leaves it out; `rows`: the source spec,
+        None writes two mappings; `type`: the type of all chunks.
     """
     stored = {
         "x.bin": np.float16(np.tile(ARRAYS[NUMERICAL], (2, 1))),
@@ -371,7 +370,7 @@ STORED = {
 
 
 @pytest.mark.parametrize("flags", [[], ["--mapping", "rows"]])
-def test_a_data_set(tmp_path, clicks, capsys, flags):
+def test_scores_of_data_set(tmp_path, clicks, capsys, flags):
     folder, output = data_set(tmp_path / "data"), tmp_path / "scores.npy"
     command_line = ["--model", str(clicks), "--input", str(folder), "--output", str(output)]
     assert main([*command_line, "--batch_size", "4", *flags]) == 0
@@ -401,7 +400,7 @@ def test_bad_values_of_a_data_set(tmp_path, clicks, capsys, file, changes, repor
         raise ValueError(capsys.readouterr().err.strip())
 
 
-def test_unknown_ids_of_a_data_set_are_zero_but_not_negative_ones(tmp_path, capsys):
+def test_unknown_and_negative_ids_of_data_set(tmp_path, capsys):
     model = write_clicks(tmp_path / "clicks/1", unknown_ids="zero")
     folder, output = data_set(tmp_path / "data"), tmp_path / "scores.npy"
     tags = STORED[CATEGORICAL][:, 1:3].astype(np.int64)
@@ -450,14 +449,14 @@ def test_unknown_ids_of_a_data_set_are_zero_but_not_negative_ones(tmp_path, caps
         ),
     ],
 )
-def test_data_sets_of_another_kind(tmp_path, clicks, capsys, changes, flags, report):
+def test_unsupported_data_sets(tmp_path, clicks, capsys, changes, flags, report):
     folder = data_set(tmp_path / "data", **changes)
     assert main(["--model", str(clicks), "--input", str(folder), *flags]) == 2
     with pytest.raises(ValueError, match=f"^error: --input {folder}.*{report}"):
         raise ValueError(capsys.readouterr().err.strip())
 
 
-def test_data_sets_that_are_none(tmp_path, clicks, capsys):
+def test_folders_without_data_set(tmp_path, clicks, capsys):
     model = ["--model", str(clicks), "--input"]
     assert main([*model, str(tmp_path)]) == 2
     assert "or the folder of a data set, got a folder without feature_spec.yaml" in (
@@ -475,8 +474,8 @@ def test_data_sets_that_are_none(tmp_path, clicks, capsys):
     )
 
 
-def test_texts_by_the_vocabulary_of_the_training(trained_of_texts, tmp_path, capsys):
-    """New rows of texts, encoded as the training's: the scores are those of `--mode predict`."""
+def test_texts_by_training_vocabulary(trained_of_texts, tmp_path, capsys):
+    """Encodes new rows of texts as in training: the scores are those of `--mode predict`."""
     raw, data = tmp_path / "raw", tmp_path / "data"
     trained.write_shop(raw / "tomorrow.csv", 50, seed=2, label=False)
     columns = ["city", "user", "tags", "price"]
@@ -502,7 +501,7 @@ def test_texts_by_the_vocabulary_of_the_training(trained_of_texts, tmp_path, cap
     assert "`python -m dataloading.transcode --vocabulary DATA`" in capsys.readouterr().err
 
 
-def test_unknown_ids_are_zero_where_the_model_says_so(tmp_path):
+def test_unknown_ids(tmp_path):
     folder = write_clicks(tmp_path / "clicks/1", unknown_ids="zero")
     lines = [LINES[0], f"{2**40},0,0;1;77,4;9,-3,0"]
     output = tmp_path / "scores.npy"
@@ -513,7 +512,7 @@ def test_unknown_ids_are_zero_where_the_model_says_so(tmp_path):
     np.testing.assert_allclose(np.load(output), expected_scores(arrays)[:, 0], rtol=0, atol=1e-7)
 
 
-def test_unknown_ids_are_zero_but_not_negative_ones(tmp_path, capsys):
+def test_negative_ids(tmp_path, capsys):
     folder = write_clicks(tmp_path / "clicks/1", unknown_ids="zero")
     path = csv_file(tmp_path, "-1,1,0,1;1,2,1")
     assert main(["--model", str(folder), "--input", str(path)]) == 2
@@ -538,7 +537,7 @@ def test_bad_flags(tmp_path, clicks, capsys, flags, report):
     assert report in capsys.readouterr().err
 
 
-def test_where_scores_go_is_looked_at_before_the_work(tmp_path, clicks, capsys):
+def test_invalid_output_before_input(tmp_path, clicks, capsys):
     rows, output = tmp_path / "none.csv", tmp_path / "scores.csv"
     output.mkdir()
     flags = ["--model", str(clicks), "--input", str(rows), "--output", str(output)]
@@ -546,8 +545,8 @@ def test_where_scores_go_is_looked_at_before_the_work(tmp_path, clicks, capsys):
     assert f"{output} exists and is not a file" in capsys.readouterr().err
 
 
-def test_a_score_that_is_no_number(tmp_path, clicks, capsys):
-    """The sum of two rows of the last tag is large, and 1.25 times it too large for float32."""
+def test_score_of_nan(tmp_path, clicks, capsys):
+    """The sum of two rows of the last tag is large, and 1.25 times this sum exceeds float32."""
     folder = tmp_path / "clicks/1"
     shutil.copytree(clicks, folder)
     rows = np.load(folder / "tables/two.npy")
@@ -560,7 +559,7 @@ def test_a_score_that_is_no_number(tmp_path, clicks, capsys):
 
 
 def models(repository, **roles):
-    """Models of these roles in a repository; of the role ensemble only a folder of Triton's."""
+    """Writes models of these roles to a repository; the role ensemble is an empty folder."""
     for name, role in roles.items():
         folder = repository / name / "1"
         if role == "ensemble":
@@ -585,7 +584,7 @@ ENSEMBLE = {"e": "ensemble", "e_sparse": "sparse", "e_dense": "dense"}
         ({"a": "scorer", "a_checks": "checks"}, ".", ["a/1"]),
     ],
 )
-def test_which_model_a_path_means(tmp_path, capsys, roles, path, by):
+def test_model_of_path(tmp_path, capsys, roles, path, by):
     repository = models(tmp_path / "repository", **roles)
     rows = csv_file(tmp_path, *LINES)
     output = tmp_path / "scores.npy"
@@ -596,7 +595,7 @@ def test_which_model_a_path_means(tmp_path, capsys, roles, path, by):
     np.testing.assert_allclose(np.load(output), expected_scores(ARRAYS)[:, 0], rtol=0, atol=1e-7)
 
 
-def test_the_highest_version_is_taken(tmp_path, capsys):
+def test_highest_version(tmp_path, capsys):
     repository = models(tmp_path / "repository", a="scorer")
     for version in (9, 10):
         shutil.copytree(repository / "a/1", repository / f"a/{version}")
@@ -616,7 +615,7 @@ def test_the_highest_version_is_taken(tmp_path, capsys):
         (ENSEMBLE, "e_sparse/1", "has no model, or only a part of an ensemble"),
     ],
 )
-def test_paths_that_mean_no_model(tmp_path, capsys, roles, path, report):
+def test_paths_without_model(tmp_path, capsys, roles, path, report):
     repository = models(tmp_path / "repository", **roles)
     repository.mkdir(exist_ok=True)
     rows = csv_file(tmp_path, *LINES)
@@ -625,8 +624,8 @@ def test_paths_that_mean_no_model(tmp_path, capsys, roles, path, report):
         raise ValueError(capsys.readouterr().err.strip())
 
 
-def test_histories_are_right_aligned(tmp_path):
-    """Of a sequence the latest id comes last; a shorter one has zeros in front."""
+def test_alignment_of_histories(tmp_path):
+    """The latest id of a sequence comes last; a shorter sequence starts with zeros."""
     interface = Interface(
         "sim",
         (
@@ -666,7 +665,7 @@ def test_histories_are_right_aligned(tmp_path):
         ("7", "0;4;4", ("shop", "4, and 'item' has 0", "at the same steps")),
     ],
 )
-def test_histories_of_a_row_are_of_the_same_events(tmp_path, items, shops, bad):
+def test_lengths_of_histories(tmp_path, items, shops, bad):
     """The bad row is the second of the second request."""
     interface = Interface(
         "sim",
@@ -691,7 +690,7 @@ def test_histories_of_a_row_are_of_the_same_events(tmp_path, items, shops, bad):
     assert (caught.value.feature, caught.value.row) == (feature, 1)
 
 
-def test_as_a_program(tmp_path, clicks, run_script):
+def test_command_as_process(tmp_path, clicks, run_script):
     path = csv_file(tmp_path, *LINES)
     done = run_script("-m", "deployment.predict", "--model", clicks, "--input", path)
     assert done.returncode == 0 and done.stdout.count("\n") == 4, done.stderr

@@ -18,9 +18,9 @@ from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.transcode import __main__ as transcode
 from tests import sequence_data, tastes
 
-TEST_ROWS = 300  # of generated clicks; with batches of 128 the last one is short
+TEST_ROWS = 300  # generated clicks; the last batch of 128 is short
 
-# Cardinalities that need int8, int16 and int32, and one feature with three ids a row.
+# Cardinalities that need int8, int16 and int32, and one feature of hotness 3.
 CARDINALITIES, HOTNESS, NUM_NUMERICAL = (10, 300, 7, 40_000), (1, 1, 3, 1), 3
 
 CLICKS = (
@@ -45,10 +45,10 @@ NCF = (
 
 
 class TrainedFixture(NamedTuple):
-    """What a function of this file leaves.
+    """A trained model and its data set.
 
     recipe: the module of the recipe, whose `main` takes a command line.
-    data: folder of the data set, with rows of the mappings `train` and `test`.
+    data: folder of the data set, with the mappings `train` and `test`.
     checkpoint: the folder that holds its one checkpoint.
     """
 
@@ -57,7 +57,7 @@ class TrainedFixture(NamedTuple):
     checkpoint: Path
 
     def scores(self, folder: Path, mapping: str = "test") -> np.ndarray:
-        """What `--mode predict` says of the rows of a mapping, float32 [rows].
+        """Scores of `--mode predict` for the rows of a mapping, float32 [rows].
 
         Args:
           folder: an empty one, for the run.
@@ -102,15 +102,15 @@ def train_dlrm(folder: Path, *flags, **features) -> TrainedFixture:
 
 
 def train_dcnv2(folder: Path, *flags, **features) -> TrainedFixture:
-    """DCNv2, likewise."""
+    """DCNv2 on generated clicks; `features` as `write_clicks` has them."""
     data = write_clicks(folder, **features)
     bottom = [] if features.get("num_numerical") == 0 else [BOTTOM]
     return train(dcnv2, folder, [*DCNV2, *bottom, *flags], data)
 
 
 def train_sim(folder: Path, *flags) -> TrainedFixture:
-    """SIM on 200 rows of histories of 12 steps, and as many to test; every fourth user's history is
-    empty. Other models by flags: `--model_type=dien`."""
+    """SIM on 200 rows of histories of 12 steps, and 200 to test; the history of every fourth user
+    is empty. Flags choose other models: `--model_type=dien`."""
     sequence_data.write(folder / "data", 200)
     return train(sim, folder, [*SIM, *flags], folder / "data")
 
@@ -122,7 +122,7 @@ def train_ncf(folder: Path, *flags) -> TrainedFixture:
 
 
 def write_shop(folder: Path, rows: int, seed: int, label: bool = True) -> None:
-    """Writes a CSV file with a header: city, user, tags, price and, if asked for, bought."""
+    """Writes a CSV file with a header: city, user, tags, price and, if requested, bought."""
     rng = np.random.default_rng(seed)
     lines = ["city,user,tags,price" + ",bought" * label]
     for _ in range(rows):
@@ -135,8 +135,8 @@ def write_shop(folder: Path, rows: int, seed: int, label: bool = True) -> None:
 
 
 def train_dlrm_of_texts(folder: Path) -> TrainedFixture:
-    """DLRM on a CSV file of which a vocabulary (city, two tags a row) and a hash (user, 64 buckets)
-    made ids; `folder / "raw"` has the files, `data / "vocabulary"` the vocabularies."""
+    """DLRM on a CSV file whose ids come from a vocabulary (city, two tags per row) and a hash
+    (user, 64 buckets); `folder / "raw"` has the files, `data / "vocabulary"` the vocabularies."""
     raw = folder / "raw"
     for number, (mapping, rows) in enumerate({"train": 600, "test": 100}.items()):
         write_shop(raw / f"{mapping}.csv", rows, seed=number)

@@ -80,7 +80,7 @@ def ranking(folder: Path, tables=3, num_numerical=2, **sizes):
 
 
 def sequence(folder: Path, length=LENGTH, **sizes):
-    """SIM and its kind."""
+    """SIM and the other models with histories."""
     spec = sequence_spec(
         label="label",
         user={"user": 6},
@@ -111,7 +111,7 @@ def sequence(folder: Path, length=LENGTH, **sizes):
 
 
 def interaction(folder: Path, **sizes):
-    """NeuMF and its kind."""
+    """NeuMF and the other models of interactions."""
     content = {
         "feature_spec": {
             "user": {"dtype": "int32", "cardinality": 11},
@@ -135,7 +135,7 @@ def _saved(folder: Path, model, config, spec, shape):
 
 
 def scores(model, serving_spec: ServingSpec, arrays) -> np.ndarray:
-    """float32 [rows, 1] of the whole model, with its own lookups, for a request."""
+    """Scores of the whole model for a request, with its own lookups, float32 [rows, 1]."""
     columns = {name: tf.constant(values) for name, values in arrays.items()}
     if isinstance(model, CTRModel):
         ids = tuple(

@@ -1,4 +1,4 @@
-"""One Triton server with all that these tests ask: trained, deployed and started once."""
+"""One Triton server with all models of these tests: trained, deployed and started once."""
 
 import os
 import shutil
@@ -23,18 +23,18 @@ from tests.deployment.conftest import (  # noqa: F401
 )
 from tests.deployment.trained import TrainedFixture
 
-# The table of `shared_table`: its sizes, and how many instances have it.
+# The table of `shared_table`: its sizes, and its number of instances.
 BIG_ROWS, BIG_DIM, BIG_INSTANCES = 6_500_000, 8, 2
-# How long `dlrm_patient` waits for more requests, though it is free, in microseconds.
+# The time that an idle `dlrm_patient` waits for more requests.
 PATIENCE_US = 700_000
 
 
 class Served(NamedTuple):
     """A model of the server.
 
-    trained: what it was deployed from.
+    trained: the trained model that was deployed.
     arrays: the rows of the mapping `test` as a request.
-    expected: what `--mode predict` says of them, float32 [rows, 1].
+    expected: scores of `--mode predict` for these rows, float32 [rows, 1].
     """
 
     trained: TrainedFixture
@@ -57,7 +57,7 @@ def trained(request) -> dict[str, TrainedFixture]:
 
 @pytest.fixture(scope="session")
 def repository(trained, tmp_path_factory) -> Path:
-    """Ensembles of dlrm and dcnv2, the same in one piece (`_mono`), and others.
+    """Ensembles of dlrm and dcnv2, monolithic models of both (`_mono`), and others.
 
     `dlrm_patient` and `dlrm_patient_mono` run together what is sent together, though they are fast.
     """
@@ -109,7 +109,7 @@ def server(repository, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def served(trained, tmp_path_factory) -> dict[str, Served]:
-    """What requests and scores should be, by recipe."""
+    """Requests and their expected scores, by recipe."""
     result = {}
     for name, model in trained.items():
         opened = open_checkpoint(str(model.checkpoint))
@@ -145,7 +145,7 @@ def have_ended(*pids: int, timeout_s: float = 30.0) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there and not only waiting to be asked how it ended."""
+    """Returns whether a process runs: it exists and is not a zombie."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

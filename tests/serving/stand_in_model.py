@@ -1,9 +1,9 @@
-"""In the place of a model that needs a GPU: the same tensors, computed by Triton's Python backend.
+"""Stand-in for a model that needs a GPU: equal tensors, computed by Triton's Python backend.
 
-The copy in a version folder finds out what it stands for: `model.onnx`, run as it is; HPS, whose
+The copy in a version folder determines its original: `model.onnx`, run as it is; HPS, whose
 `ps.json` is in the repository; or a SavedModel, in whose place a test puts the lookups of a
 local deployment, and the dense part into its folder `dense` where it is in the SavedModel, too.
-Each request is computed by itself. `asked` gets the rows of each execution.
+Each request is computed separately. `asked` gets the number of rows of each execution.
 """
 
 import os
@@ -72,7 +72,7 @@ def part_of_a_local_model(folder):
 
     def compute(arrays):
         assert all(array.ndim == 2 for array in arrays.values()), "TensorFlow's backend wants that"
-        shaped = {name: entry.reshape(len(entry), *shapes[name]) for name, entry in arrays.items()}
-        return {name: np.array(entry) for name, entry in model.answer(model.check(shaped)).items()}
+        shaped = {name: array.reshape(len(array), *shapes[name]) for name, array in arrays.items()}
+        return {name: np.array(array) for name, array in model.answer(model.check(shaped)).items()}
 
     return compute

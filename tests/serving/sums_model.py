@@ -5,7 +5,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Scores are sums."""
+    """Returns sums of the rows as scores."""
 
     def execute(self, requests):
         result = [pb_utils.get_input_tensor_by_name(r, "x").as_numpy() for r in requests]

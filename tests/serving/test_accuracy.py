@@ -1,4 +1,4 @@
-"""What the server answers is what the trained model says."""
+"""Scores of the server against those of the trained model."""
 
 import re
 
@@ -11,7 +11,7 @@ from nn.metrics.classification import ExactMetrics
 
 
 def printed(text, line):
-    """Numbers by name of a line that evaluate_accuracy printed."""
+    """Numbers by name in a line that evaluate_accuracy printed."""
     (actual,) = re.findall(rf"^{line} +(.*)$", text, re.MULTILINE)
     return {name: float(value) for name, value in re.findall(r"([\w@]+) ([-+.\de]+)", actual)}
 
@@ -26,7 +26,7 @@ def evaluate(server, model, recipe_model, *flags):
 
 
 @pytest.mark.parametrize("model", ["dlrm", "dlrm_mono", "dcnv2", "dcnv2_mono", "sim", "ncf"])
-def test_accuracy_is_that_of_the_trained_model(server, served, model, capsys):
+def test_accuracy_of_served_model(server, served, model, capsys):
     recipe = model.removesuffix("_mono")
     assert evaluate(server, model, served[recipe].trained, "--trained") == 0
     message = capsys.readouterr().out
@@ -40,8 +40,8 @@ def test_accuracy_is_that_of_the_trained_model(server, served, model, capsys):
 
 
 @pytest.mark.parametrize("model", ["dlrm", "dcnv2"])
-def test_auc_is_that_of_mode_predict(server, served, model, capsys):
-    """Without the code that evaluate_accuracy uses for the trained model."""
+def test_auc_of_mode_predict(server, served, model, capsys):
+    """Computes the AUC without the code that evaluate_accuracy uses for the trained model."""
     assert evaluate(server, model, served[model].trained) == 0
     labels = np.fromfile(served[model].trained.data / "test/label.bin", np.bool_)
     metrics = ExactMetrics()
@@ -51,7 +51,7 @@ def test_auc_is_that_of_mode_predict(server, served, model, capsys):
 
 
 @pytest.mark.parametrize("model", ["dlrm", "dlrm_mono", "dcnv2", "dcnv2_mono", "sim", "ncf"])
-def test_scores_are_those_of_mode_predict(server, served, model):
+def test_scores_of_mode_predict(server, served, model):
     expected = served[model.removesuffix("_mono")]
     num_rows = len(expected.expected)
     requests = [expected.rows(start, start + 33) for start in range(0, num_rows, 33)]
@@ -61,7 +61,7 @@ def test_scores_are_those_of_mode_predict(server, served, model):
 
 
 @pytest.mark.parametrize("recipe", ["dlrm", "dcnv2"])
-def test_ensemble_and_one_piece_agree(server, served, recipe):
+def test_ensemble_and_monolithic_scores(server, served, recipe):
     both = []
     for model in (recipe, f"{recipe}_mono"):
         with Client(server.url, model) as client:
@@ -69,7 +69,7 @@ def test_ensemble_and_one_piece_agree(server, served, recipe):
     np.testing.assert_array_equal(*both)
 
 
-def test_int8_tables_are_served_and_told_apart(server, served, capsys):
+def test_difference_of_int8_tables(server, served, capsys):
     dlrm = served["dlrm"]
     with Client(server.url, "dlrm_int8") as client:
         actual = client.ask(client.prepare(dlrm.arrays, "all"))
@@ -80,7 +80,7 @@ def test_int8_tables_are_served_and_told_apart(server, served, capsys):
     assert evaluate(server, "dlrm_int8", dlrm.trained, "--trained", "--tolerance=0.01") == 0
 
 
-def test_a_model_without_a_server(repository, served, capsys):
+def test_model_without_server(repository, served, capsys):
     for folder in (repository / "dlrm_mono", repository):
         flags = [f"--model={folder}", f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]
         if folder == repository:  # of several models one must be named
@@ -96,18 +96,18 @@ def test_a_model_without_a_server(repository, served, capsys):
     assert len(re.findall(r"auc \+?nan  log_loss", message)) == 3
 
 
-def test_the_first_rows_are_whole_series(server, served, capsys):
+def test_whole_series(server, served, capsys):
     assert evaluate(server, "ncf", served["ncf"].trained, "--max_rows=20", "--trained") == 0
     assert ": 26 rows in 1 requests" in capsys.readouterr().out
 
 
-def test_too_many_rows_for_a_request(server, served, capsys):
+def test_too_large_batch_size(server, served, capsys):
     flags = [f"--url={server.url}", f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]
     assert evaluate_accuracy.main([*flags, "--batch_size=2049", "--wait_s=9"]) == 2
     assert "--batch_size is 2,049, dlrm at " in capsys.readouterr().err
 
 
-def test_another_name_or_port(server, served, capsys):
+def test_unknown_name_or_port(server, served, capsys):
     assert evaluate(server, "dlmr", served["dlrm"].trained) == 2
     message = capsys.readouterr().err
     assert "unknown model" in message and "dlrm_big, dlrm_dense, dlrm_int8" in message
@@ -119,7 +119,7 @@ def test_another_name_or_port(server, served, capsys):
     assert "does --url name host:port of its gRPC, not of its HTTP?" in capsys.readouterr().err
 
 
-def test_the_command(server, served, run_script):
+def test_command(server, served, run_script):
     done = run_script(
         *("-m", "deployment.evaluate_accuracy", f"--url={server.url}", "--trained"),
         *(f"--checkpoint_dir={served['dlrm'].trained.checkpoint}", "--in_flight=2"),

@@ -1,4 +1,4 @@
-"""A bad request is an error for whoever sent it, and for nobody else."""
+"""Bad requests: the sender alone gets an error."""
 
 import threading
 import time
@@ -51,7 +51,7 @@ CASES = {
 
 @pytest.fixture
 def good_requests(server, served):
-    """Sends good requests to a model all the while; afterwards each must have had its answer."""
+    """Sends good requests to a model during a test; each must get its answer."""
     stop = threading.Event()
     results: list[object] = []
 
@@ -83,7 +83,7 @@ def good_requests(server, served):
     yield begin
     before = len(results)
     while len(results) < before + 20 and threads[-1].is_alive():
-        stop.wait(0.01)  # the server goes on answering
+        stop.wait(0.01)  # the server continues to answer
     stop.set()
     for thread in threads:
         thread.join()
@@ -91,7 +91,7 @@ def good_requests(server, served):
 
 
 @pytest.mark.parametrize("model", ["dlrm", "dlrm_mono", "dcnv2"])
-def test_only_the_bad_request_fails(server, served, good_requests, model):
+def test_errors_of_bad_requests(server, served, good_requests, model):
     entry = served[model.removesuffix("_mono")]
     good_requests(model, entry)
     arrays = entry.rows(0, BAD_FEATURES)
@@ -106,10 +106,10 @@ def test_only_the_bad_request_fails(server, served, good_requests, model):
 
 
 @pytest.mark.parametrize("model", ["dlrm_patient", "dlrm_patient_mono"])
-def test_bad_and_good_requests_of_one_batch(server, served, model):
-    """Requests that wait together are run together; the bad ones among them are answered alone."""
+def test_bad_and_good_requests_in_batch(server, served, model):
+    """Requests that wait together run together; a bad one among them gets its own answer."""
     entry = served["dlrm"]
-    # An ensemble itself runs nothing.
+    # An ensemble has no executions of its own.
     first = model if model.endswith("_mono") else f"{model}_sparse"
     with Client(server.url, model, timeout_s=60) as client, Client(server.url, first) as runs:
         before = runs.statistics()
@@ -140,14 +140,14 @@ def test_bad_and_good_requests_of_one_batch(server, served, model):
     ("model", "tensor", "value"),
     [("sim", "positive_history", 10**6), ("sim", "target_features", -1), ("ncf", "item", 10**6)],
 )
-def test_ids_of_other_recipes(server, served, model, tensor, value):
+def test_invalid_ids_of_other_recipes(server, served, model, tensor, value):
     arrays = {name: array[:4].copy() for name, array in served[model].arrays.items()}
     arrays[tensor].reshape(4, -1)[2, -1] = value
     with Client(server.url, model) as client, pytest.raises(RequestRefused, match=str(value)):
         client.ask(client.prepare(arrays, "bad"))
 
 
-def test_unknown_ids_are_zero_where_asked(server, served):
+def test_unknown_ids_as_zero(server, served):
     arrays = served["dlrm"].rows(0, 8)
     unknown, zero = (changed(IDS, put(slice(None), 5, v))(arrays) for v in (40_000, 0))
     with Client(server.url, "dlrm_zero") as client:

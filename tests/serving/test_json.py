@@ -1,4 +1,4 @@
-"""Requests as JSON over HTTP: what `curl` and other languages send."""
+"""Requests as JSON over HTTP, as `curl` and other languages send them."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def asked(server, model, arrays, changed=()):
 
 
 @pytest.mark.parametrize("model", ["dlrm", "dcnv2_mono", "sim", "ncf"])
-def test_scores(server, served, model):
+def test_json_scores(server, served, model):
     entry = served[model.removesuffix("_mono")]
     status, answer = asked(server, model, entry.rows(0, 3))
     assert status == 200
@@ -48,7 +48,7 @@ def test_scores(server, served, model):
     np.testing.assert_allclose(scores["data"], entry.expected[:3, 0], rtol=0, atol=1e-6)
 
 
-# What is put in place of an id that is right, and what the server says.
+# Replacement of a valid id, and the error of the server.
 BAD_IDS = {
     "2^32 more": (lambda good: good + 2**32, r"row 0 .*: {}; ids lie in \[0, "),
     "2^32 less": (lambda good: good - 2**32, r"row 0 .*: {}; ids lie in \[0, "),
@@ -66,8 +66,8 @@ BAD_IDS = {
     ("model", "tensor"),
     [("dlrm", IDS), ("dlrm_mono", IDS), ("sim", "positive_history"), ("ncf", "item")],
 )
-def test_what_is_no_id(server, served, model, tensor, case):
-    """None of these is taken for the id of the same lower bits, or for the nearest one."""
+def test_invalid_ids(server, served, model, tensor, case):
+    """The server does not truncate or round an invalid id to a valid one."""
     make_bad, message = BAD_IDS[case]
     arrays = served[model.removesuffix("_mono")].rows(0, 1)
     *others, good = arrays[tensor].ravel().tolist()
@@ -84,7 +84,7 @@ def test_what_is_no_id(server, served, model, tensor, case):
         ("1", "Unable to parse 'data'"),
     ],
 )
-def test_what_is_no_numerical(server, served, value, message):
+def test_invalid_numerical_features(server, served, value, message):
     arrays = served["dlrm"].rows(0, 1)
     assert asked(server, "dlrm", arrays, {NUMBERS: [1, 2, 3]})[0] == 200
     status, answer = asked(server, "dlrm", arrays, {NUMBERS: [1, value, 3]})

@@ -9,7 +9,7 @@ from tests.deployment.evaluate.latency_csv import read_csv
 QUICK = ("--seconds=0.2", "--warmup_seconds=0.05", "--requests=10")
 
 
-def test_the_command_on_two_models_with_our_own_client(server, repository, tmp_path, run_script):
+def test_command_with_own_client(server, repository, tmp_path, run_script):
     done = run_script(
         *("-m", "deployment.evaluate_latency", f"--url={server.url}", "--client=own"),
         *("--model_name=dlrm,dlrm_mono", f"--model_repository={repository}", *QUICK),
@@ -38,7 +38,7 @@ def test_the_command_on_two_models_with_our_own_client(server, repository, tmp_p
     assert len(done.stdout.splitlines()) == 1 + 1 + 8 + 1
 
 
-def test_perf_analyzer_on_rows_of_the_data_set(server, served, tmp_path):
+def test_perf_analyzer_with_data_set(server, served, tmp_path):
     assert perf_analyzer.works()
     assert not evaluate_latency.main(
         [
@@ -61,7 +61,7 @@ def test_perf_analyzer_on_rows_of_the_data_set(server, served, tmp_path):
         (["--model_name=dlrm,other"], "unknown model"),
     ],
 )
-def test_mistakes(server, repository, flags, message, capsys):
+def test_invalid_flags(server, repository, flags, message, capsys):
     command_line = [f"--url={server.url}", "--model_name=dlrm", f"--model_repository={repository}"]
     assert evaluate_latency.main([*command_line, "--client=own", *flags]) == 2
     assert message in capsys.readouterr().err

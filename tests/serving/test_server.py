@@ -23,7 +23,7 @@ def ask(url):
 
 
 def shared_memory(pid):
-    """Regions that servers of a process have."""
+    """Shared memory regions of the servers of a process."""
     return {path.name for path in Path("/dev/shm").glob(f"triton-{pid}-*")}
 
 
@@ -34,7 +34,7 @@ def children(pid):
 
 
 def begin(*arguments, root, env=None):
-    """Starts a Python command; returns it when it has said something, with what it said."""
+    """Starts a Python command; returns the process and the first line that it prints."""
     process = subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         cwd=root,
@@ -47,8 +47,8 @@ def begin(*arguments, root, env=None):
     return process, process.stdout.readline()
 
 
-def test_the_server_starts_and_ends_and_starts_again(small_repository, tmp_path):
-    before = shared_memory(os.getpid())  # of the server that other tests ask
+def test_start_and_end(small_repository, tmp_path):
+    before = shared_memory(os.getpid())  # includes the server of other tests
     with running(small_repository, tmp_path / "log") as server:
         first = (server.http, server.grpc, server.metrics)
         assert ask(server.url).tolist() == [[3], [7]]
@@ -75,7 +75,7 @@ def test_the_server_starts_and_ends_and_starts_again(small_repository, tmp_path)
     assert "without a GPU" in (tmp_path / "log").read_text().splitlines()[0]
 
 
-def test_a_client_without_patience_says_which_request_was_lost(small_repository, tmp_path):
+def test_lost_request_without_patience(small_repository, tmp_path):
     with (
         running(small_repository, tmp_path / "log") as server,
         Client(server.url, "sums", in_flight=2) as client,
@@ -96,7 +96,7 @@ def test_a_client_without_patience_says_which_request_was_lost(small_repository,
         assert number in (17, 18, 19)
 
 
-def test_a_model_that_cannot_be_loaded(small_repository, tmp_path):
+def test_invalid_model(small_repository, tmp_path):
     model = small_repository / "sums/1/model.py"
     model.write_text(model.read_text() + "\nraise ValueError('its tables are gone')\n")
     with (
@@ -106,7 +106,7 @@ def test_a_model_that_cannot_be_loaded(small_repository, tmp_path):
         pass
 
 
-def test_a_model_that_takes_too_long(small_repository, tmp_path):
+def test_slow_model(small_repository, tmp_path):
     model = small_repository / "sums/1/model.py"
     model.write_text(model.read_text() + "\nimport time\ntime.sleep(100)\n")
     before = shared_memory(os.getpid())
@@ -116,7 +116,7 @@ def test_a_model_that_takes_too_long(small_repository, tmp_path):
     assert not server.alive() and server.stubs() == [] and shared_memory(os.getpid()) == before
 
 
-def test_a_port_that_is_taken(small_repository, tmp_path):
+def test_port_in_use(small_repository, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -127,7 +127,7 @@ def test_a_port_that_is_taken(small_repository, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_serves_until_a_signal(small_repository, tmp_path, root, number):
+def test_signal_to_command(small_repository, tmp_path, root, number):
     process, message = begin(
         *("-m", "deployment.serve", f"--model_repository={small_repository}", "--http_port=0"),
         *("--grpc_port=0", "--metrics_port=0", f"--log={tmp_path}/log"),
@@ -142,13 +142,13 @@ def test_the_command_serves_until_a_signal(small_repository, tmp_path, root, num
     assert shared_memory(process.pid) == set()
 
 
-def test_the_server_ends_with_whoever_started_it(small_repository, tmp_path, root):
+def test_end_of_parent_process(small_repository, tmp_path, root):
     code = (
         "import sys, time; from deployment.serve.server import running\n"
         "with running(*sys.argv[1:]) as server:\n"
         "    print(server.pid, *server.stubs(), flush=True); time.sleep(100)"
     )
-    # Of what it leaves without a goodbye only links in the folder for temporary files stay.
+    # Only links in the folder for temporary files stay after a kill.
     env = {"TMPDIR": str(tmp_path)}
     process, message = begin("-c", code, small_repository, tmp_path / "log", root=root, env=env)
     process.kill()
@@ -157,9 +157,9 @@ def test_the_server_ends_with_whoever_started_it(small_repository, tmp_path, roo
     assert len(message.split()) == 2 and shared_memory(process.pid) == set()
 
 
-def test_a_process_that_ends_by_itself(small_repository, tmp_path, root):
-    """One of the model's two: what comes to it is lost, the command ends soon, and a patient client
-    is answered by the next one. Then that one's server."""
+def test_unexpected_end_of_processes(small_repository, tmp_path, root):
+    """Kills one of two processes of a model: its requests are lost, the command ends soon, and a
+    patient client gets answers from the next command. Then kills the server of that command."""
 
     def serve(grpc_port):
         return begin(

@@ -12,8 +12,8 @@ SIZE_MB = BIG_ROWS * BIG_DIM * 4 / MB  # 198
 
 
 def memory_of(pid, file_name):
-    """Megabytes of a mapped file that a process has: resident, its proportional share, and those
-    that nobody else has."""
+    """Megabytes of a mapped file in a process: resident, its proportional share, and those that no
+    other process maps."""
     totals = {"Rss": 0, "Pss": 0, "Private_Clean": 0, "Private_Dirty": 0}
     mine = False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
@@ -25,7 +25,7 @@ def memory_of(pid, file_name):
     return totals["Rss"], totals["Pss"], totals["Private_Clean"] + totals["Private_Dirty"]
 
 
-def test_two_instances_share_one_table(server, served):
+def test_memory_of_two_instances(server, served):
     rows = served["dlrm"].rows(0, 300)
     arrays = {name: np.resize(array, (2048, array.shape[1])) for name, array in rows.items()}
     rng = np.random.default_rng(0)

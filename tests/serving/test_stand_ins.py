@@ -34,7 +34,7 @@ DEPLOYED = {
 
 
 def replace_what_needs_a_gpu(repository: Path, local: Path) -> None:
-    """Puts stand-ins in the place of models of other backends than Python's.
+    """Replaces models of other backends than Python's by stand-ins.
 
     Args:
       repository: as deployed.
@@ -87,7 +87,7 @@ def stand_ins(trained, local, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", DEPLOYED)
-def test_scores_are_those_of_the_local_model(stand_ins, served, local, name):
+def test_scores_of_stand_ins(stand_ins, served, local, name):
     server, _ = stand_ins
     recipe = DEPLOYED[name][0]
     entry, scorer = (
@@ -104,8 +104,8 @@ def test_scores_are_those_of_the_local_model(stand_ins, served, local, name):
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "whole", "hps"])
-def test_only_the_bad_request_fails(stand_ins, served, name):
-    """Requests that wait together; the checks in front let none of the bad ones pass."""
+def test_errors_of_bad_requests(stand_ins, served, name):
+    """The checks let none of the bad requests pass among requests that wait together."""
     server, _ = stand_ins
     entry = served["dlrm"]
     with Client(server.url, name, timeout_s=30) as client:
@@ -127,7 +127,7 @@ def test_only_the_bad_request_fails(stand_ins, served, name):
             np.testing.assert_allclose(client.receive(message, answer), right, rtol=0, atol=1e-6)
 
 
-def test_unknown_ids_are_zero_where_asked(stand_ins, served):
+def test_unknown_ids_as_zero(stand_ins, served):
     server, _ = stand_ins
     unknown, zero = (served["dlrm"].rows(0, 8) for _ in range(2))
     unknown, zero = ({k: v.copy() for k, v in entry.items()} for entry in (unknown, zero))
@@ -147,7 +147,7 @@ def test_unknown_ids_are_zero_where_asked(stand_ins, served):
         ("whole_history_model", ["1", "2048"]),
     ],
 )
-def test_models_are_warmed_up(stand_ins, model, rows):
-    """By one row and a full batch, before anybody asks."""
+def test_warm_up(stand_ins, model, rows):
+    """Models get one row and a full batch before the first request."""
     _, repository = stand_ins
     assert (repository / model / "1/asked").read_text().split()[:2] == rows

@@ -1,4 +1,4 @@
-"""10,000 requests of 16 clients, while the server is killed once and stopped once."""
+"""Traffic of 10,000 requests from 16 clients; the server is killed once and stopped once."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from deployment.client.client import Client
 from tests.serving.traffic_worker import MAX_ROWS
 
 PROCESSES, CLIENTS = 4, 4  # in each process: threads of 16 clients would share one interpreter
-REQUESTS = 625  # of a client
+REQUESTS = 625  # per client
 MODEL = "dlrm_mono"
 
 
 def wait_for(server, rows):
-    """Waits until the server has scored so many rows since its start."""
+    """Waits until the server has scored this number of rows since its start."""
     deadline = time.monotonic() + 100
     with Client(server.url, MODEL) as client:
         while client.statistics().inference_count < rows:
@@ -25,7 +25,7 @@ def wait_for(server, rows):
             time.sleep(0.02)
 
 
-def test_no_request_is_lost_or_mixed_up(server, served, root, tmp_path):
+def test_traffic_with_lost_servers(server, served, root, tmp_path):
     entry = served["dlrm"]
     # Scores of other rows would be noticed: hardly any two are as close as the tolerance.
     apart = np.diff(np.sort(entry.expected[:, 0]))

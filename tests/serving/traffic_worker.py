@@ -12,23 +12,23 @@ import numpy as np
 from deployment.client.client import Client
 
 PATIENCE_S = 120
-MAX_ROWS = 12  # of a request
+MAX_ROWS = 12  # per request
 
 
 def work(client: Client, rows, expected, requests: int, seed: int) -> None:
     """Sends requests of random rows, and raises at an answer that is not its own."""
     rng = np.random.default_rng(seed)
-    request = []
+    drawn_rows = []
 
     def drawn():
         for _ in range(requests):
             picked = rng.integers(0, len(expected), rng.integers(1, MAX_ROWS + 1))
-            request.append(picked)
+            drawn_rows.append(picked)
             yield {name: array[picked] for name, array in rows.items()}
 
     number = -1
     for number, scores in enumerate(client.scores(drawn())):
-        np.testing.assert_allclose(scores, expected[request[number]], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(scores, expected[drawn_rows[number]], rtol=0, atol=1e-6)
     assert number == requests - 1
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints that hold nothing but given tables, in any pieces."""
+"""Checkpoints of tables alone, cut into any pieces."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

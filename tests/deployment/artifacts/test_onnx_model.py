@@ -1,4 +1,4 @@
-"""ONNX: every kind of model agrees with TensorFlow at any batch; tables in front, of any size."""
+"""ONNX models of every kind against TensorFlow, at any batch size, with tables of any size."""
 
 import re
 from types import SimpleNamespace
@@ -55,9 +55,9 @@ def dlrm(tmp_path_factory):
 @pytest.mark.parametrize(
     "name", [*untrained.RANKING, *untrained.SEQUENCE, *untrained.INTERACTION, "dien_in_a_loop"]
 )
-def test_agrees_with_tensorflow(name, tmp_path, monkeypatch):
-    """Behind the tables, and in one against the model's own lookups; the first row of a batch has
-    an empty history."""
+def test_agreement_with_tensorflow(name, tmp_path, monkeypatch):
+    """Compares the dense part with TensorFlow, and the monolithic model with the whole trained
+    model; the first row of a batch has an empty history."""
     if name == "dien_in_a_loop":
         monkeypatch.setattr(gru, "MOST_UNROLLED", 3)
         name = "dien"
@@ -77,7 +77,7 @@ def test_agrees_with_tensorflow(name, tmp_path, monkeypatch):
         np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
-def test_scores_as_the_recipe_predicts(trained_sim, tmp_path, capfd, caplog):
+def test_scores_of_trained_sim(trained_sim, tmp_path, capfd, caplog):
     trained = open_checkpoint(str(trained_sim.checkpoint))
     serving_spec, _, file = converted(trained, tmp_path)
     monolithic_onnx(file, serving_spec, trained, tmp_path / "model.onnx")
@@ -135,8 +135,8 @@ def test_bad_values(dlrm, tmp_path):
             session.run(["scores"], {**good, "categorical_features": ids})
 
 
-def test_numericals_that_are_not_finite(dlrm, tmp_path):
-    """Of a model to which infinity is a number like any other: a ReLU makes a 0 of it."""
+def test_numerical_features_not_finite(dlrm, tmp_path):
+    """The ONNX file checks its inputs: the ReLU of this model alone would turn infinity into 0."""
     trained, serving_spec, _, file = dlrm
     model = onnx.load(file)
     kernel = next(i for i in model.graph.initializer if list(i.dims) == [2, 6])
@@ -155,8 +155,8 @@ def test_numericals_that_are_not_finite(dlrm, tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_numericals_that_the_score_ignores(value, tmp_path):
-    """The rule holds for every column, also where no operation of the model propagates a NaN."""
+def test_unused_numerical_features_not_finite(value, tmp_path):
+    """Every column is checked, also where no operation of the model propagates a NaN."""
     numericals = [ServedFeature(f"n{column}", "n", column, 1, None) for column in range(3)]
     serving_spec = ServingSpec(
         (ServedTensor("n", "float32", (3,)),), numericals, (), (), ("n",), ()
@@ -181,8 +181,9 @@ def test_numericals_that_the_score_ignores(value, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("dims", [(1, 4), (3, 4), (2, 1)])
-def test_zeros_that_are_no_padding(dims, dtype, tmp_path):
-    """Their rows score NaN, and rows whose numerical is not finite; others score the numerical."""
+def test_misplaced_zeros(dims, dtype, tmp_path):
+    """Rows with misplaced zeros or a numerical feature that is not finite score NaN; others score
+    the numerical feature."""
     serving_spec = ServingSpec(
         inputs=(ServedTensor("n", "float32", (1,)), ServedTensor("h", dtype, dims)),
         features=(
@@ -251,32 +252,32 @@ def changed(file, folder, change):
         (lambda kernel: kernel * np.nan, "nan"),
     ],
 )
-def test_the_check_finds_another_model(change, difference, dlrm, tmp_path):
+def test_check_of_changed_model(change, difference, dlrm, tmp_path):
     trained, serving_spec, dense, file = dlrm
     with pytest.raises(ValueError, match=f"a batch of 1 rows a score is ({difference}) from what"):
         check_against_tensorflow(dense, serving_spec, trained, changed(file, tmp_path, change))
 
 
-def test_the_check_looks_up_rows_of_the_checkpoint(dlrm):
+def test_lookups_of_check(dlrm):
     trained, serving_spec, dense, file = dlrm
-    request = []
+    calls = []
 
     class Recorded:
         def score(self, *inputs):
-            request.append(inputs)
+            calls.append(inputs)
             return dense.score(*inputs)
 
     check_against_tensorflow(Recorded(), serving_spec, trained, file, batch_sizes=(5, 2))
     rng = np.random.default_rng(0)
-    for rows, (vectors, numerical) in zip((5, 2), request, strict=True):
+    for rows, (vectors, numerical) in zip((5, 2), calls, strict=True):
         arrays = drawn_request(serving_spec, rows, rng)
         np.testing.assert_array_equal(numerical, arrays["numerical_features"])
         wanted = looked_up(serving_spec, whole_tables(trained), arrays)
         np.testing.assert_allclose(vectors, wanted, rtol=1e-6)
 
 
-def test_a_check_that_says_little_says_so(dlrm, tmp_path):
-    """Logits are so large that scores are 0 or 1, whoever computes them."""
+def test_check_with_saturated_scores(dlrm, tmp_path):
+    """Logits are so large that scores are 0 or 1 in every implementation."""
     trained, serving_spec, _, file = dlrm
     certain = changed(file, tmp_path, lambda kernel: kernel * 0 + 1000)
 
@@ -294,7 +295,7 @@ def test_a_check_that_says_little_says_so(dlrm, tmp_path):
     )
 
 
-def test_an_operation_that_onnx_lacks(tmp_path):
+def test_unsupported_operation(tmp_path):
     signature = [tf.TensorSpec([None, 2], tf.float32, "embeddings")]
     odd = tf.function(lambda x: tf.math.lbeta(tf.math.bessel_i0(x))[:, None], signature)
     with pytest.raises(ValueError, match=r"dense part cannot be converted to ONNX: .*BesselI0"):
@@ -302,20 +303,20 @@ def test_an_operation_that_onnx_lacks(tmp_path):
     assert not (tmp_path / "odd.onnx").exists()
 
 
-def test_files_that_cannot_be_written(dlrm, tmp_path):
+def test_unwritable_files(dlrm, tmp_path):
     trained, serving_spec, dense, file = dlrm
     with pytest.raises(OSError, match=r"none/dense\.onnx"):
         dense_to_onnx(dense, tmp_path / "none" / "dense.onnx")
     with pytest.raises(OSError, match=r"none/model\.onnx"):
         monolithic_onnx(file, serving_spec, trained, tmp_path / "none" / "model.onnx")
-    (tmp_path / "model.onnx.data").write_text("of somebody else")
+    (tmp_path / "model.onnx.data").write_text("of another user")
     with pytest.raises(OSError, match=r"model\.onnx\.data"):
         monolithic_onnx(file, serving_spec, trained, tmp_path / "model.onnx")
 
 
 @pytest.mark.long
-def test_a_table_of_more_than_two_gigabytes(tmp_path, monkeypatch):
-    """2.4 GB of rows, of which all but the last are holes in the file."""
+def test_table_above_two_gigabytes(tmp_path, monkeypatch):
+    """Rows of 2.4 GB; all but the last are holes in the file."""
     rows, dim = 600_000, 1024
     last = np.arange(2 * dim, dtype=np.float32).reshape(2, dim)
     monkeypatch.setattr(onnx_model, "served_blocks", lambda *table: iter([(rows - 2, last, None)]))

@@ -1,4 +1,4 @@
-"""SavedModels: the same scores without our code, stored rows by hand, and bad ids refused."""
+"""SavedModels: scores without the toolkit, stored rows by hand, and errors of bad ids."""
 
 import subprocess
 import sys
@@ -16,8 +16,8 @@ from deployment.model.trained_model import open_checkpoint
 from tests.deployment import untrained
 from tests.deployment.reference import looked_up, whole_tables
 
-# A server's way to a model: a session, here with two CPUs, of which the second stands for a GPU.
-# Prints on which of them tables are, and leaves each output as NAME.npy.
+# Loads a model as a server does: in a session, with two CPUs, the second in place of a GPU.
+# Prints the device of each table and writes each output to NAME.npy.
 IN_A_SESSION = """
 import sys
 import numpy as np, tensorflow as tf
@@ -54,7 +54,7 @@ def run(folder, **arrays):
     return answer.numpy()
 
 
-def test_without_our_code(trained_dlrm, tmp_path, monkeypatch, capfd):
+def test_session_without_toolkit(trained_dlrm, tmp_path, monkeypatch, capfd):
     """Trained with the custom op, served by TensorFlow alone, tables where they were placed."""
     monkeypatch.setattr(saved_models, "_DEVICE", "/device:CPU:1")
     trained = open_checkpoint(str(trained_dlrm.checkpoint))
@@ -83,14 +83,14 @@ def test_without_our_code(trained_dlrm, tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("name", ["sim_of_hard_search", "neumf", "dlrm_without_tables"])
-def test_other_models_in_one(name, tmp_path, caplog):
+def test_other_monolithic_models(name, tmp_path, caplog):
     model, trained = untrained.make(name, tmp_path)
     serving_spec = serving_spec_of(trained)
     write_monolithic(DenseModel(trained), serving_spec, trained, tmp_path / "whole")
     arrays = drawn_request(serving_spec, 6, np.random.default_rng(0))
     expected = untrained.scores(model, serving_spec, arrays)
     np.testing.assert_allclose(run(tmp_path / "whole", **arrays), expected, atol=1e-6)
-    assert caplog.text == ""  # as of gradients that loading does not find
+    assert caplog.text == ""  # no warning, for example of missing gradients
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -106,7 +106,7 @@ def test_lower_precision(precision, dlrm, tmp_path):
     np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
-def test_placement_is_said_to_servers_and_to_tensorflow(dlrm, tmp_path):
+def test_placement_in_saved_model(dlrm, tmp_path):
     _, trained, serving_spec, dense = dlrm
     write_monolithic(
         dense, serving_spec, trained, tmp_path / "m", on_device=["cat_1"], quantize="int8"
@@ -150,7 +150,7 @@ def test_quantized_tables(quantize, dlrm, tmp_path):
     np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_bad_ids_are_refused(dlrm, tmp_path):
+def test_bad_ids(dlrm, tmp_path):
     _, trained, serving_spec, dense = dlrm
     write_sparse(serving_spec, trained, tmp_path / "sparse")
     write_monolithic(dense, serving_spec, trained, tmp_path / "whole")
@@ -170,7 +170,7 @@ def test_bad_ids_are_refused(dlrm, tmp_path):
             run(tmp_path / "whole", **{**good, "numerical_features": numbers})
 
 
-def test_zeros_that_are_no_padding_are_refused(tmp_path):
+def test_misplaced_zeros(tmp_path):
     _, trained = untrained.make("din", tmp_path)
     serving_spec = serving_spec_of(trained)
     write_sparse(serving_spec, trained, tmp_path / "sparse")
@@ -178,7 +178,7 @@ def test_zeros_that_are_no_padding_are_refused(tmp_path):
     good["positive_history"][2] = [[0, 0, 0, 4, 5, 6, 7], [0, 0, 0, 1, 1, 2, 2]]
     run(tmp_path / "sparse", **good)
     for feature, step, value, name in (
-        (0, 4, 0, "past_item"),  # behind an id
+        (0, 4, 0, "past_item"),  # after an id
         (1, 6, 0, "past_category"),
         (1, 3, 0, "past_category"),  # in one history only
         (1, 2, 3, "past_category"),
@@ -191,7 +191,8 @@ def test_zeros_that_are_no_padding_are_refused(tmp_path):
 
 
 def test_rows_with_fewer_ids(tmp_path):
-    """-1 is no id, its vector zeros; it is not the last row, and other negative ids are errors."""
+    """An id of -1 marks an absent id: its vector is zeros, not the last row. Other negative ids are
+    errors."""
     _, trained = untrained.make("dlrm", tmp_path)
     trained = trained._replace(config=trained.config.replace(dataset_type="split_tfrecords"))
     serving_spec = serving_spec_of(trained)
@@ -209,7 +210,7 @@ def test_rows_with_fewer_ids(tmp_path):
         run(tmp_path / "sparse", categorical_features=ids)
 
 
-def test_a_folder_that_cannot_be_written(dlrm, tmp_path):
+def test_unwritable_folder(dlrm, tmp_path):
     (tmp_path / "file").write_text("")
     _, trained, serving_spec, dense = dlrm
     with pytest.raises(OSError, match="file/whole"):

@@ -56,7 +56,7 @@ def trained(tmp_path, small_blocks):
     return save_tables(tmp_path / "checkpoints", TABLES, CUTS)
 
 
-def test_float32_is_what_was_saved_tables_of_a_width_in_one_file(trained, tmp_path):
+def test_float32_tables(trained, tmp_path):
     written = write_tables(trained, sizes(TABLES), tmp_path)
     assert written == (
         ServedTable("user/id", 700, 6, "float32", "dim_6.npy", None, 0),
@@ -69,7 +69,7 @@ def test_float32_is_what_was_saved_tables_of_a_width_in_one_file(trained, tmp_pa
     assert len(list(blocks_of(trained, "user/id"))) > 1, "in blocks"
 
 
-def test_float16_is_rounded_to_nearest(trained, tmp_path):
+def test_rounding_to_float16(trained, tmp_path):
     written = write_tables(trained, sizes(TABLES), tmp_path, "fp16")
     assert {table.dtype for table in written} == {"float16"}
     np.testing.assert_array_equal(
@@ -77,7 +77,7 @@ def test_float16_is_rounded_to_nearest(trained, tmp_path):
     )
 
 
-def test_int8_is_off_by_half_a_scale_at_most(trained, tmp_path):
+def test_error_of_int8(trained, tmp_path):
     written = write_tables(trained, sizes(TABLES), tmp_path, "int8")
     assert written[2] == ServedTable("item", 300, 6, "int8", "dim_6.npy", "dim_6_scales.npy", 700)
     values, scales = np.load(tmp_path / "dim_6.npy"), np.load(tmp_path / "dim_6_scales.npy")
@@ -96,7 +96,7 @@ def test_int8_by_hand():
     np.testing.assert_allclose(scales, [1, 0, 0.02])
 
 
-def test_int8_of_the_smallest_and_largest_numbers():
+def test_int8_of_smallest_and_largest_numbers():
     """Subnormal values become zeros and never wrap around; large ones keep their scale."""
     least, most = np.float32(1e-45), np.float32(1e38)
     values, scales = to_int8(np.array([[least * 189, 0], [most, -most / 4]], np.float32))
@@ -105,7 +105,7 @@ def test_int8_of_the_smallest_and_largest_numbers():
     np.testing.assert_allclose(np.float32(127) * scales[1], most, rtol=1e-6)
 
 
-def test_float16_overflow_names_table_and_row(tmp_path, small_blocks):
+def test_float16_overflow(tmp_path, small_blocks):
     values = np.zeros((5000, 4), np.float32)
     values[3210, 2], values[4000, 0] = -70_000, 1e9
     trained = save_tables(tmp_path / "checkpoints", {"t": values})
@@ -123,7 +123,7 @@ def test_float16_overflow_names_table_and_row(tmp_path, small_blocks):
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
-def test_values_that_are_not_finite(tmp_path, monkeypatch, small_blocks, value, quantize):
+def test_values_not_finite(tmp_path, monkeypatch, small_blocks, value, quantize):
     values = np.zeros((5000, 4), np.float32)
     values[3210, 2] = value
     with monkeypatch.context() as patch:
@@ -139,14 +139,14 @@ def test_values_that_are_not_finite(tmp_path, monkeypatch, small_blocks, value, 
 
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
-def test_bytes_are_those_of_the_files(trained, tmp_path, quantize):
-    """But for the headers, of 128 bytes each."""
+def test_size_of_files(trained, tmp_path, quantize):
+    """The reported size leaves out the headers of the files, 128 bytes each."""
     write_tables(trained, sizes(TABLES), tmp_path, quantize)
     on_disk = sum(file.stat().st_size - 128 for file in tmp_path.glob("*.npy"))
     assert on_disk == sum(table_bytes(rows, dim, quantize) for _, rows, dim in sizes(TABLES))
 
 
-def test_a_changed_byte_of_the_checkpoint_is_found(trained, tmp_path):
+def test_corrupt_checkpoint(trained, tmp_path):
     file = next(trained.path.rglob("wide,columns=3-10.npy"))
     data = bytearray(file.read_bytes())
     data[-5] ^= 1
@@ -171,8 +171,8 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.parametrize("quantize", ["none", "int8"])
-def test_a_full_disk_is_one_sentence(trained, small_disk: Path, quantize):
-    """With int8 the scales come first, of a table of 3,000 rows here."""
+def test_full_disk(trained, small_disk: Path, quantize):
+    """With int8 the scales of the table, of 3,000 rows here, are written first."""
     tables = sizes(TABLES)
     if quantize == "int8":
         os.posix_fallocate(os.open(small_disk / "taken", os.O_CREAT | os.O_RDWR), 0, 16384)
@@ -181,8 +181,8 @@ def test_a_full_disk_is_one_sentence(trained, small_disk: Path, quantize):
 
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
-def test_the_auc_is_of_the_rows_that_are_served(trained, tmp_path, quantize):
-    """What `served_auc` looks up is what the served model does, bit for bit."""
+def test_auc_of_served_rows(trained, tmp_path, quantize):
+    """The lookups of `served_auc` and of the served model are equal bit for bit."""
     (tmp_path / TABLES_FOLDER).mkdir()
     lookups = (
         ServedLookup("item", "ids", 0, 2, None),
@@ -210,7 +210,7 @@ def test_the_auc_is_of_the_rows_that_are_served(trained, tmp_path, quantize):
 
 
 @pytest.mark.parametrize("quantize", ["none", "fp16", "int8"])
-def test_memory_is_that_of_some_blocks(tmp_path, monkeypatch, quantize):
+def test_peak_memory(tmp_path, monkeypatch, quantize):
     """A table of 8 MiB in blocks of 64 KiB."""
     monkeypatch.setattr(checkpoint_files, "BLOCK_BYTES", 65536)
     trained = save_tables(tmp_path / "checkpoints", {"t": np.ones((131072, 16), np.float32)})

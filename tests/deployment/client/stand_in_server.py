@@ -61,7 +61,7 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
 
 @contextlib.contextmanager
 def serving(stand_in: StandIn, port: int = 0) -> Iterator[str]:
-    """Serves it; gives host:port."""
+    """Serves the stand-in; yields host:port."""
     server = grpc.server(futures.ThreadPoolExecutor(16))
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(stand_in, server)
     port = server.add_insecure_port(f"127.0.0.1:{port}")

@@ -1,4 +1,4 @@
-"""The client of a served model, with a server that misbehaves as told."""
+"""The client of a served model, with a server whose faults the test chooses."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ def asked(infer, count=6, **options):
         return [s.tolist() for s in client.scores(request(n) for n in range(count))], client
 
 
-def test_answers_come_in_the_order_of_requests():
+def test_order_of_answers():
     """Later ones are answered sooner; in_flight are sent before the first answer, and no more."""
     sent, sent_before_an_answer, all_there = [], [], threading.Event()
 
@@ -42,7 +42,7 @@ def test_answers_come_in_the_order_of_requests():
     assert sorted(sent_before_an_answer) == ["0", "1", "2"]
 
 
-def test_requests_are_taken_when_they_are_needed():
+def test_lazy_requests():
     taken = []
 
     def requests():
@@ -55,7 +55,7 @@ def test_requests_are_taken_when_they_are_needed():
     assert taken == [0, 1, 2, 3]
 
 
-def test_what_is_sent():
+def test_request_message():
     seen = []
 
     def infer(message, context):
@@ -85,7 +85,7 @@ def test_what_is_sent():
         ({"datatype": "FP64"}, "has scores FP64"),
     ],
 )
-def test_an_answer_that_cannot_be_right(change, expected):
+def test_invalid_answers(change, expected):
     def infer(message, context):
         return answer_to(message, **(change if message.id == "3" else {}))
 
@@ -94,7 +94,7 @@ def test_an_answer_that_cannot_be_right(change, expected):
 
 
 def failing(code, text, times=1):
-    """Refuses request 3 so many times."""
+    """Refuses request 3 `times` times."""
     left = [times]
 
     def infer(message, context):
@@ -106,14 +106,14 @@ def failing(code, text, times=1):
     return infer
 
 
-def test_a_request_that_is_refused():
+def test_refused_request():
     with pytest.raises(
         RequestRefused, match=r"^request 3 \(rows 6 to 7\): sums at .* id 7 of city"
     ):
         asked(failing(grpc.StatusCode.INVALID_ARGUMENT, "id 7 of city"))
 
 
-def test_a_request_without_rows_that_is_refused():
+def test_refused_request_without_rows():
     def infer(message, context):
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no")
 
@@ -134,7 +134,7 @@ def test_a_request_without_rows_that_is_refused():
         (grpc.StatusCode.INTERNAL, "Stub process 'sums_0_0' is not healthy."),
     ],
 )
-def test_a_lost_server_is_waited_for_only_with_patience(code, text):
+def test_lost_server(code, text):
     with pytest.raises(ServerLost, match=r"^request 3 \(rows 6 to 7\): 127.* is lost: " + text):
         asked(failing(code, text))
     result, client = asked(failing(code, text, times=2), patience_s=20)
@@ -142,7 +142,7 @@ def test_a_lost_server_is_waited_for_only_with_patience(code, text):
     assert client.resent == 2
 
 
-def test_a_server_that_says_it_is_ready_and_is_not_is_asked_some_times_a_second():
+def test_retry_interval():
     error = grpc.StatusCode.INTERNAL, "Stub process 'sums_0_0' is not healthy."
     infer = failing(*error, times=1000)
     with serving(StandIn(infer)) as url, Client(url, "sums", patience_s=0.5) as client:
@@ -151,7 +151,7 @@ def test_a_server_that_says_it_is_ready_and_is_not_is_asked_some_times_a_second(
         assert 1 <= client.resent <= 6
 
 
-def test_a_server_that_is_started_again():
+def test_restarted_server():
     port, second = [0], []
 
     def again():
@@ -173,12 +173,12 @@ def test_a_server_that_is_started_again():
     client.close()
 
 
-def test_patience_that_runs_out():
+def test_expired_patience():
     with serving(StandIn()) as url:
         pass
     with (
         Client(url, "sums", patience_s=1) as client,
-        # What is left of it when the first request is known to be lost.
+        # The time that remains after the first request is known to be lost.
         pytest.raises(ServerLost, match=r"sums at .* was not ready within (1|0\.\d+) s"),
     ):
         client.ask(client.prepare(request(1), "a"))
@@ -199,7 +199,7 @@ def test_patience_that_runs_out():
         client.statistics()
 
 
-def test_a_wrong_name_is_told_beside_the_right_ones():
+def test_unknown_model_name():
     class Listing(StandIn):
         def RepositoryIndex(self, request, context):
             assert request.ready
@@ -226,7 +226,7 @@ def silent(until):
     return infer
 
 
-def test_a_server_that_does_not_answer():
+def test_silent_server():
     given_up = threading.Event()
     with serving(StandIn(silent(given_up))) as url, Client(url, "sums", timeout_s=0.1) as client:
         with pytest.raises(ServerLost, match="request 0 .* did not answer within 0.1 s"):
@@ -234,7 +234,7 @@ def test_a_server_that_does_not_answer():
         given_up.set()
 
 
-def test_a_client_that_is_closed():
+def test_closed_client():
     closed = threading.Event()
     with serving(StandIn(silent(closed))) as url:
         client = Client(url, "sums")
@@ -246,7 +246,7 @@ def test_a_client_that_is_closed():
         client.close()
 
 
-def test_mistakes():
+def test_invalid_arguments():
     with pytest.raises(ValueError, match="--in_flight: expected 1 or more, got 0"):
         Client("127.0.0.1:1", "sums", in_flight=0)
     for url in ("http://127.0.0.1:1", "127.0.0.1"):
@@ -258,7 +258,7 @@ def test_mistakes():
             client.prepare(arrays, "a")
 
 
-def test_a_proxy_in_the_environment(monkeypatch):
+def test_proxy_in_environment(monkeypatch):
     """A server on this machine is reached directly, whatever proxy is set for other hosts."""
     for name in ("http_proxy", "grpc_proxy", "https_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")

@@ -31,7 +31,7 @@ MODEL = Interface(
 )
 
 
-def test_every_value_that_is_allowed():
+def test_allowed_values():
     drawn = drawn_request(MODEL, 500, np.random.default_rng(0))
     assert {name: (v.dtype.name, v.shape) for name, v in drawn.items()} == {
         "n": ("float32", (500, 2)),
@@ -46,7 +46,7 @@ def test_every_value_that_is_allowed():
     assert abs(drawn["n"].std() - 1) < 0.1
 
 
-def test_histories_of_every_length():
+def test_history_lengths():
     drawn = drawn_request(MODEL, 500, np.random.default_rng(0))["h"]
     lengths = np.count_nonzero(drawn, axis=2)
     assert set(lengths[:, 0]) == {0, 1, 2, 3, 4, 5}

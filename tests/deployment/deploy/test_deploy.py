@@ -1,4 +1,4 @@
-"""Trained models in a repository: what is there answers as `--mode predict` does."""
+"""Deployments of trained models: their scores equal those of `--mode predict`."""
 
 import contextlib
 import json
@@ -39,7 +39,7 @@ def deploy(capsys, model: TrainedFixture, repository: Path, *flags: str) -> str:
 
 
 def refused(capsys, *flags: str) -> str:
-    """Deploys, which ends with status 2; returns its one sentence."""
+    """Deploys with invalid flags, which ends with status 2; returns the error message."""
     capsys.readouterr()
     assert tool.main(list(flags)) == 2
     message = capsys.readouterr()
@@ -54,13 +54,13 @@ def requests(model: TrainedFixture) -> tuple[dict[str, np.ndarray], np.ndarray]:
     for batch in evaluation_rows(trained, 10_000).dataset():
         result.append(request_arrays(serving_spec, batch.inputs))
         labels.append(batch.labels.numpy().ravel())
-    arrays = {name: np.concatenate([entry[name] for entry in result]) for name in result[0]}
+    arrays = {name: np.concatenate([part[name] for part in result]) for name in result[0]}
     return arrays, np.concatenate(labels)
 
 
 @pytest.fixture(scope="module")
 def expected(trained_dlrm, tmp_path_factory) -> np.ndarray:
-    """What `--mode predict` says of DLRM's rows."""
+    """Scores that `--mode predict` gives to the test rows of DLRM."""
     return trained_dlrm.scores(tmp_path_factory.mktemp("predicted"))
 
 
@@ -72,24 +72,24 @@ def score_by_saved_model(folder: Path, arrays: dict) -> dict[str, np.ndarray]:
 
 
 def names(tensors) -> list[str]:
-    """Of a configuration."""
+    """Names of the tensors of a configuration."""
     return [tensor.name for tensor in tensors]
 
 
 def on_gpus(config) -> tuple[int, list[int]]:
-    """How many copies of a model there are, and on which GPUs."""
+    """Number of instances of a model, and their GPUs."""
     (group,) = config.instance_group
     return group.count, list(group.gpus)
 
 
 def accelerators(config) -> list[str]:
-    """What a model asks its backend for."""
+    """Names of the GPU accelerators that a model requests from its backend."""
     execution = config.optimization.execution_accelerators
     return [accelerator.name for accelerator in execution.gpu_execution_accelerator]
 
 
-def test_local(trained_dlrm, expected, tmp_path, capsys):
-    """An ensemble of lookups and dense part, with all that travels."""
+def test_local_ensemble(trained_dlrm, expected, tmp_path, capsys):
+    """An ensemble of lookups and dense part, with all files that a server needs."""
     message = deploy(capsys, trained_dlrm, tmp_path, "--threads_per_instance=1", "--instances=2")
     assert sorted(os.listdir(tmp_path)) == ["dlrm", "dlrm_dense", "dlrm_sparse"]
     assert re.search(r"the dense part in ONNX: scores within \d\.\de-\d\d of TensorFlow's", message)
@@ -124,10 +124,10 @@ def test_local(trained_dlrm, expected, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("quantize", "rows"), [("int8", 300), ("fp16", 100)])
-def test_one_local_model_with_smaller_tables(
+def test_monolithic_local_model_with_quantized_tables(
     trained_dlrm, expected, tmp_path, capsys, monkeypatch, quantize, rows
 ):
-    """The AUCs that are said are those of exact scores and of what is served."""
+    """The reported AUCs are those of the exact scores and of the served scores."""
     monkeypatch.setattr(quantization_check, "_BATCH_ROWS", 64)
     flags = ["--monolithic", f"--quantize_tables={quantize}", "--model_name=small"]
     flags += ["--no-dynamic_batching", "--max_batch_size=512", "--execution_env=/env"]
@@ -143,7 +143,8 @@ def test_one_local_model_with_smaller_tables(
     arrays, labels = requests(trained_dlrm)
     served = RequestScorer(tmp_path / "small/1", 1).score(arrays)[:, 0]
     assert abs(trained - roc_auc_score(labels[:rows], expected[:rows])) < 1e-6
-    # Of 300 rows, 1e-4 is three pairs: onnxruntime and TensorFlow round nearly equal scores apart.
+    # With 300 rows, 1e-4 is three pairs: onnxruntime and TensorFlow order nearly equal scores
+    # differently.
     assert abs(quantized - roc_auc_score(labels[:rows], served[:rows])) < 1e-4 * (300 / rows) ** 2
     assert abs(change - (quantized - trained)) < 2e-6
     off = np.abs(served - expected).max()
@@ -155,8 +156,8 @@ def test_one_local_model_with_smaller_tables(
     assert config.parameters["threads"].string_value == "0"
 
 
-def test_tensorflow(trained_dlrm, expected, tmp_path, capsys):
-    """Checks, a SavedModel, ONNX: one after the other, as the ensemble says."""
+def test_tensorflow_ensemble(trained_dlrm, expected, tmp_path, capsys):
+    """The ensemble runs checks, a SavedModel and an ONNX model in turn."""
     # Bytes of the tables: 320, 9600, 224, 1280000.
     flags = ("--backend=tensorflow", "--device_memory_gb=0.00001", "--precision=fp16")
     message = deploy(capsys, trained_dlrm, tmp_path, *flags)
@@ -203,8 +204,8 @@ def test_tensorflow(trained_dlrm, expected, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("model", ["trained_dcnv2", "trained_sim"])
-def test_tensorflow_in_one_model(model, request, tmp_path, capsys):
-    """Checks in front of one SavedModel, whose tensors all have one rank."""
+def test_monolithic_tensorflow_model(model, request, tmp_path, capsys):
+    """Checks before a SavedModel whose tensors all have one rank."""
     model = request.getfixturevalue(model)
     flags = ("--backend=tensorflow", "--monolithic", "--model_name=m", "--max_queue_delay_us=9")
     message = deploy(capsys, model, tmp_path, *flags, "--instances=3", "--gpus=1,2")
@@ -212,7 +213,7 @@ def test_tensorflow_in_one_model(model, request, tmp_path, capsys):
     assert "ensemble of m_checks, m_model" in message
     assert sorted(os.listdir(tmp_path)) == ["m", "m_checks", "m_model"]
     arrays, _ = requests(model)
-    flat = {name: entry.reshape(len(entry), -1) for name, entry in arrays.items()}
+    flat = {name: array.reshape(len(array), -1) for name, array in arrays.items()}
     result = score_by_saved_model(tmp_path / "m_model/1/model.savedmodel", flat)["scores"]
     wanted = model.scores(tmp_path / "predicted")
     np.testing.assert_allclose(result[:, 0], wanted, rtol=0, atol=1e-6)
@@ -222,20 +223,22 @@ def test_tensorflow_in_one_model(model, request, tmp_path, capsys):
     for config in (checks, whole):
         assert config.dynamic_batching.max_queue_delay_microseconds == 9
     assert {t.name: [-1, *t.dims] for t in whole.input} == {
-        name: [-1, entry.shape[1]] for name, entry in flat.items()
+        name: [-1, array.shape[1]] for name, array in flat.items()
     }
-    assert on_gpus(whole) == (3, [1, 2]), "and none on the GPUs beside"
+    assert on_gpus(whole) == (3, [1, 2]), "and none on other GPUs"
     assert whole.parameters["MAX_SESSION_SHARE_COUNT"].string_value == "3"
     assert accelerators(whole) == []
     assert on_gpus(checks) == (3, [])
     for tensor in checks.output:
-        entry = arrays[tensor.name]
-        assert list(tensor.reshape.shape) == [*entry.shape[1:]] * (entry.ndim > 2)
+        array = arrays[tensor.name]
+        assert list(tensor.reshape.shape) == [*array.shape[1:]] * (array.ndim > 2)
 
 
 @pytest.mark.parametrize("quantize", ["none", "int8"])
-def test_half_precision_in_one_tensorflow_model(quantize, trained_dlrm, expected, tmp_path, capsys):
-    """The AUC that is said is that of tables and dense part as they are served."""
+def test_half_precision_of_monolithic_tensorflow(
+    quantize, trained_dlrm, expected, tmp_path, capsys
+):
+    """The reported AUC is that of tables and dense part as they are served."""
     flags = ("--backend=tensorflow", "--monolithic", "--precision=bf16")
     flags += (f"--quantize_tables={quantize}", "--unknown_ids=zero")
     message = deploy(capsys, trained_dlrm, tmp_path, *flags)
@@ -252,8 +255,8 @@ def test_half_precision_in_one_tensorflow_model(quantize, trained_dlrm, expected
     assert reported[1] != reported[2]
 
 
-def test_half_precision_of_a_plan_is_not_in_what_is_said(trained_dlrm, tmp_path, capsys):
-    """TensorRT runs where the model is served."""
+def test_auc_without_precision_of_plan(trained_dlrm, tmp_path, capsys):
+    """The reported AUC leaves out the precision of TensorRT, which runs on the server alone."""
     flags = ("--backend=tensorflow", "--precision=fp16", "--quantize_tables=int8")
     message = deploy(capsys, trained_dlrm, tmp_path, *flags, "--check_rows=100")
     assert re.search(
@@ -266,8 +269,8 @@ def test_half_precision_of_a_plan_is_not_in_what_is_said(trained_dlrm, tmp_path,
     assert accelerators(config) == []
 
 
-def test_smaller_tables_without_rows_to_evaluate_on(trained_dlrm, tmp_path, capsys):
-    """A checkpoint that travelled with its feature spec alone."""
+def test_quantized_tables_without_test_rows(trained_dlrm, tmp_path, capsys):
+    """A checkpoint that was copied with its feature spec alone."""
     (tmp_path / "spec").mkdir()
     shutil.copy(trained_dlrm.data / "feature_spec.yaml", tmp_path / "spec")
     flags = (f"--dataset_path={tmp_path / 'spec'}", "--monolithic", "--quantize_tables=int8")
@@ -284,8 +287,8 @@ def test_smaller_tables_without_rows_to_evaluate_on(trained_dlrm, tmp_path, caps
     ("model", "unknown_ids"),
     [("trained_dlrm", "zero"), pytest.param("trained_sim", "error", marks=pytest.mark.long)],
 )
-def test_hps(model, unknown_ids, request, tmp_path, capsys):
-    """Keys, the documented lookup, ONNX behind it; from paths as the server sees them."""
+def test_hps_ensemble(model, unknown_ids, request, tmp_path, capsys):
+    """Runs keys, the documented lookup and ONNX, from paths as the server sees them."""
     model = request.getfixturevalue(model)
     served = tmp_path / "as served"
     flags = ("--backend=hps", f"--served_path={served}", "--model_name=m", "--gpus=0,1")
@@ -304,7 +307,7 @@ def test_hps(model, unknown_ids, request, tmp_path, capsys):
     (result,) = session.run(["scores"], inputs)
     wanted = model.scores(tmp_path / "predicted")
     np.testing.assert_allclose(result[:, 0], wanted, rtol=0, atol=1e-6)
-    # Triton knows of no batches here: the first dimension is free.
+    # Triton does not batch here: the first dimension is free.
     config = read_config(served / "m_sparse/config.pbtxt")
     assert (config.backend, config.max_batch_size) == ("hps", 0)
     parameters = {key: int(value.string_value) for key, value in config.parameters.items()}
@@ -339,7 +342,7 @@ def test_other_recipes_on_the_local_backend(model, request, tmp_path, capsys):
     np.testing.assert_allclose(result[:, 0], wanted, rtol=0, atol=1e-6)
 
 
-def test_overwriting_and_refused_requests(trained_dlrm, tmp_path, capsys):
+def test_overwriting_and_invalid_requests(trained_dlrm, tmp_path, capsys):
     """An ensemble in half precision replaced by one model, which takes unknown ids and refuses
     others."""
     message = deploy(capsys, trained_dlrm, tmp_path, "--precision=bf16")
@@ -350,7 +353,7 @@ def test_overwriting_and_refused_requests(trained_dlrm, tmp_path, capsys):
     arrays, labels = requests(trained_dlrm)
     folders = (tmp_path / "dlrm_sparse/1", tmp_path / "dlrm_dense/1")
     scores = RequestScorer(folders[0], 1, dense_folder=folders[1]).score(arrays)[:, 0]
-    assert abs(served - roc_auc_score(labels, scores)) < 1e-4, "what is said is of what is served"
+    assert abs(served - roc_auc_score(labels, scores)) < 1e-4, "the AUC is of the served model"
     assert trained != served
     assert interfaces.read(tmp_path / "dlrm_dense/1").precision == "bf16"
     where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path}")
@@ -370,11 +373,11 @@ def test_overwriting_and_refused_requests(trained_dlrm, tmp_path, capsys):
         scorer.score(arrays)
     with pytest.raises(BadRequest, match="5 rows; allowed: 1 to 4"):
         scorer.score(
-            {name: np.zeros((5, *entry.shape[1:]), entry.dtype) for name, entry in arrays.items()}
+            {name: np.zeros((5, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
         )
 
 
-def test_a_missing_or_damaged_checkpoint(trained_dlrm, tmp_path, capsys):
+def test_missing_or_damaged_checkpoint(trained_dlrm, tmp_path, capsys):
     repository = tmp_path / "repository"
     flag = f"--model_repository={repository}"
     assert "the folder does not exist" in refused(capsys, f"--checkpoint_dir={tmp_path}/x", flag)
@@ -389,7 +392,7 @@ def test_a_missing_or_damaged_checkpoint(trained_dlrm, tmp_path, capsys):
     assert sorted(os.listdir(tmp_path)) == ["checkpoint"], "nothing half-written"
 
 
-def test_a_full_disk_leaves_nothing(trained_dlrm, tmp_path, capsys):
+def test_full_disk(trained_dlrm, tmp_path, capsys):
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)]
@@ -406,8 +409,8 @@ def test_a_full_disk_leaves_nothing(trained_dlrm, tmp_path, capsys):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def test_a_model_without_tables():
-    """Numericals alone: there is a dense part and nothing in front of it."""
+def test_model_without_tables():
+    """A model of numerical features alone consists of its dense part."""
     serving_spec = ServingSpec((), (), (), (), ())
     with pytest.raises(ValueError, match="the model has no tables, .*: use --monolithic"):
         deployer.check_options(serving_spec, DeployOptions("c", Path("r")))
@@ -495,7 +498,7 @@ WHERE = ("--checkpoint_dir=c", "--model_repository=r")
         (["--backend=tensorflow", "--precision=bf16"], "--precision bf16 of a dense part on a GPU"),
     ],
 )
-def test_flags_that_cannot_be(flags, message, capsys, monkeypatch):
+def test_invalid_flags(flags, message, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert re.match(f"error: {message}", refused(capsys, *WHERE, *flags))
 
@@ -509,14 +512,14 @@ def test_flags_that_cannot_be(flags, message, capsys, monkeypatch):
         ["--backend=onnx"],
     ],
 )
-def test_flags_that_argparse_refuses(flags, capsys):
+def test_flags_rejected_by_argparse(flags, capsys):
     with pytest.raises(SystemExit) as ended:
         tool.main([*WHERE, *flags])
     assert ended.value.code == 2
     assert "usage: python -m deployment.deploy" in capsys.readouterr().err
 
 
-def test_every_flag_is_described(capsys):
+def test_help_of_flags(capsys):
     with pytest.raises(SystemExit) as ended:
         tool.main(["--help"])
     assert ended.value.code == 0
@@ -540,8 +543,8 @@ def caught() -> None:
     "terminated",
     [lambda: signal.raise_signal(signal.SIGTERM), lost_where_an_object_dies, caught],
 )
-def test_sigterm_leaves_nothing(terminated, trained_dlrm, tmp_path, capsys, monkeypatch):
-    """However late in the work, and whatever becomes of its interrupt."""
+def test_sigterm(terminated, trained_dlrm, tmp_path, capsys, monkeypatch):
+    """Leaves no file when the signal comes late, even where its interrupt is lost or caught."""
 
     def stopped(folder, *_):
         assert folder.is_dir(), "a model of it is written"

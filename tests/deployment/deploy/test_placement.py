@@ -1,4 +1,4 @@
-"""Which tables lie on the device."""
+"""Placement of tables on the device or the host."""
 
 import pytest
 
@@ -18,11 +18,11 @@ from deployment.triton.gpu_models import place
         (88400, ("b", "a", "d", "c")),
     ],
 )
-def test_the_smallest_as_far_as_they_fit(memory, device):
+def test_smallest_tables_on_device(memory, device):
     assert place({"a": 4000, "b": 400, "c": 80_000, "d": 4000}, memory) == device
 
 
 @pytest.mark.parametrize(("quantize", "size"), [("none", 4000), ("fp16", 2000), ("int8", 1400)])
-def test_bytes_are_of_the_stored_form(quantize, size):
-    """int8: a byte a value, four a row for its scale."""
+def test_bytes_of_stored_form(quantize, size):
+    """int8 takes one byte per value, and four per row for the scale."""
     assert table_bytes(100, 10, quantize) == size

@@ -1,4 +1,4 @@
-"""Files of latency measurements, read again."""
+"""Reader of latency measurements."""
 
 import csv
 from pathlib import Path
@@ -7,7 +7,7 @@ from deployment.client.latency_statistics import Measurement
 
 
 def read_csv(path: Path) -> list[Measurement]:
-    """What `latency_statistics.write_csv` wrote."""
+    """Reads a file of `latency_statistics.write_csv`."""
     kinds = Measurement.__annotations__.values()
     with open(path, newline="") as file:
         header, *lines = csv.reader(file)

@@ -18,13 +18,13 @@ def test_auc_and_log_loss_by_hand():
     metrics.update(np.array([1, 0], np.float32), np.array([0.75, 0.5], np.float32), None)
     metrics.update(np.array([1, 0], np.float32), np.array([0.25, 0.25], np.float32), None)
     actual = metrics.result()
-    # Of four pairs two are right, one is wrong and one is a tie.
+    # Among four pairs, two are right, one is wrong and one is a tie.
     assert actual["auc"] == 2.5 / 4
     right = (0.75, 0.5, 0.25, 0.75)
     assert actual["log_loss"] == pytest.approx(-sum(map(math.log, right)) / 4)
 
 
-def test_a_score_that_was_rounded_to_one():
+def test_score_rounded_to_one():
     metrics = ScoreMetrics()
     metrics.update(np.array([0, 1], np.float32), np.array([1, 1], np.float32), None)
     assert metrics.result()["log_loss"] == pytest.approx(25 * math.log(2) / 2)
@@ -74,14 +74,14 @@ def plain_requests(monkeypatch):
     ("max_rows", "wanted"),
     [(None, [[0, 2], [3, 4, 5]]), (4, [[0, 2], [3, 4]]), (2, [[0, 2]]), (9, [[0, 2], [3, 4, 5]])],
 )
-def test_requests_have_no_padding_and_end_in_time(plain_requests, max_rows, wanted):
+def test_requests_without_padding(plain_requests, max_rows, wanted):
     actual = list(evaluation_requests.labelled_requests(SimpleNamespace(), Rows(), max_rows))
     assert [request.arrays["ids"][:, 0].tolist() for request in actual] == wanted
     assert [r.labels.tolist() for r in actual] == [[i % 2 for i in ids] for ids in wanted]
     assert all(request.items is None for request in actual)
 
 
-def test_a_bad_row_is_told_in_the_words_of_the_loader(plain_requests):
+def test_loader_errors(plain_requests):
     rows = Rows()
     rows.failure, rows.num_samples = "test/city.bin: row 7 is bad", 9
     with pytest.raises(ValueError, match="^test/city.bin: row 7 is bad$"):
@@ -92,7 +92,7 @@ def test_a_bad_row_is_told_in_the_words_of_the_loader(plain_requests):
         list(evaluation_requests.labelled_requests(SimpleNamespace(), rows))
 
 
-def test_which_rows_are_read():
+def test_choice_of_mapping():
     def trained(kind, *mappings):
         config = SimpleNamespace(data=SimpleNamespace(dataset_type=kind))
         spec = SimpleNamespace(source_spec=mappings, origin="f.yaml")
@@ -122,6 +122,6 @@ def test_which_rows_are_read():
         ([], "--checkpoint_dir absent"),
     ],
 )
-def test_mistakes(flags, message, capsys):
+def test_invalid_flags(flags, message, capsys):
     assert evaluate_accuracy.main(["--checkpoint_dir=absent", *flags]) == 2
     assert message in capsys.readouterr().err

@@ -37,7 +37,7 @@ def test_statistics_by_hand():
     assert result.percentiles_ms == pytest.approx((51, 91, 96, 100))
 
 
-def test_csv_there_and_back(tmp_path):
+def test_csv_round_trip(tmp_path):
     result = [measurement(), measurement(model="b", p99_ms=7.25)]
     write_csv(tmp_path / "new/file.csv", result)
     assert read_csv(tmp_path / "new/file.csv") == result
@@ -121,13 +121,13 @@ def interface():
     )
 
 
-def test_the_interface_of_a_model_of_a_repository(interface, tmp_path):
+def test_interface_of_repository_model(interface, tmp_path):
     for model, role in (("one", "scorer"), ("two_sparse", "sparse"), ("two_dense", "dense")):
         (tmp_path / model / "1").mkdir(parents=True)
         interfaces.write(interface._replace(role=role), tmp_path / model / "1")
     assert model_folders.entry_interface(tmp_path, "one").role == "scorer"
     assert model_folders.entry_interface(tmp_path, "two").role == "sparse"
-    # Other backends have it in other parts; of versions the highest is served.
+    # Other backends have the interface in other parts; the highest version is served.
     for model, role in (("three_checks", "checks"), ("four_keys", "keys")):
         for version, largest in (("9", 9), ("10", 10), ("old", 11)):
             (tmp_path / model / version).mkdir(parents=True)
@@ -141,12 +141,12 @@ def test_the_interface_of_a_model_of_a_repository(interface, tmp_path):
         model_folders.entry_interface(tmp_path, "two_dense")
 
 
-def test_a_closed_loop_counts_what_it_sends():
+def test_closed_loop_counts():
     sent, numbers = [], itertools.count(1)
 
     def infer(message, context):
         sent.append(message)
-        if next(numbers) % 5 == 0:  # its length may be another thread's by now
+        if next(numbers) % 5 == 0:  # len(sent) may include other threads
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no")
         return answer_to(message)
 
@@ -156,7 +156,7 @@ def test_a_closed_loop_counts_what_it_sends():
     ):
         result = loop.run(0, min_requests=50)
     assert result.requests + result.errors == len(sent)
-    assert 50 <= len(sent) <= 53  # each thread ends behind what it has begun
+    assert 50 <= len(sent) <= 53  # each thread ends after its current request
     assert result.errors == len(sent) // 5
     assert 0 < result.percentiles_ms[0] <= result.percentiles_ms[3] < 1e3 * result.elapsed_s
     # Two requests of 40 neighbouring rows are in the 100.
@@ -164,7 +164,7 @@ def test_a_closed_loop_counts_what_it_sends():
     assert values == {ROWS["x"][:40].tobytes(), ROWS["x"][40:80].tobytes()}
 
 
-def test_a_closed_loop_without_answers():
+def test_closed_loop_without_answers():
     def infer(message, context):
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, "never")
 
@@ -176,7 +176,7 @@ def test_a_closed_loop_without_answers():
         loop.run(0, min_requests=3)
 
 
-def test_a_closed_loop_does_not_hide_a_wrong_answer():
+def test_closed_loop_with_wrong_answer():
     with (
         serving(StandIn(lambda message, context: answer_to(message, id="x"))) as url,
         ClosedLoop(url, "sums", ROWS, 4, 2) as loop,
@@ -185,7 +185,7 @@ def test_a_closed_loop_does_not_hide_a_wrong_answer():
         loop.run(0)
 
 
-def test_the_tool(interface, tmp_path, monkeypatch, capsys):
+def test_measurement_tool(interface, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: interface)
     monkeypatch.setattr(evaluate_latency, "drawn_request", lambda *_: ROWS)
     for dynamic, word in ((False, "static"), (True, "dynamic")):
@@ -228,7 +228,7 @@ def test_the_tool(interface, tmp_path, monkeypatch, capsys):
         (["--client=perf_analyzer"], "is not there or does not start: run `make serve-setup`"),
     ],
 )
-def test_mistakes(flags, text, monkeypatch, tmp_path, capsys):
+def test_invalid_flags(flags, text, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(perf_analyzer, "PROGRAM", tmp_path / "absent")
     start = ["--model_name=sums", "--url=127.0.0.1:1", f"--output={tmp_path}/l"]
     assert evaluate_latency.main([*start, *flags]) == 2
@@ -237,7 +237,7 @@ def test_mistakes(flags, text, monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("flag", ["--batch_sizes=1,x", "--concurrency=2,2"])
-def test_lists_that_argparse_refuses(flag, capsys):
+def test_invalid_lists(flag, capsys):
     with pytest.raises(SystemExit) as ended:
         evaluate_latency.main(["--model_name=sums", flag])
     assert ended.value.code == 2
@@ -245,7 +245,7 @@ def test_lists_that_argparse_refuses(flag, capsys):
 
 
 @pytest.mark.parametrize("end", [".csv", ".png"])
-def test_files_that_cannot_be_written_are_told_before_the_measurement(end, tmp_path, capsys):
+def test_unwritable_files(end, tmp_path, capsys):
     (tmp_path / f"l{end}").mkdir()
     flags = ["--model_name=sums", "--url=127.0.0.1:1", f"--output={tmp_path}/l"]
     assert evaluate_latency.main(flags) == 2
@@ -254,8 +254,8 @@ def test_files_that_cannot_be_written_are_told_before_the_measurement(end, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == [f"l{end}"]
 
 
-def test_models_that_are_never_ready(interface, tmp_path, monkeypatch, capsys):
-    """Both together may take `--wait_s`."""
+def test_models_never_ready(interface, tmp_path, monkeypatch, capsys):
+    """Both models together may take `--wait_s`."""
 
     class SlowToSay(StandIn):
         def ModelReady(self, request, context):
@@ -271,7 +271,7 @@ def test_models_that_are_never_ready(interface, tmp_path, monkeypatch, capsys):
         assert evaluate_latency.main([*flags, "--client=own", "--wait_s=0.3", output]) == 2
     assert 0.3 < time.monotonic() - started < 60
     text = re.search(r"other at .* was not ready within (\S+) s", capsys.readouterr().err)
-    assert 0 <= float(text[1]) <= 0.1  # what the other one left of it
+    assert 0 <= float(text[1]) <= 0.1  # the time that the other model left
 
 
 PROGRAM = """#!/bin/sh
@@ -298,7 +298,7 @@ with open(flags["--profile-export-file"], "w") as file:
 
 @pytest.fixture
 def stand_in_program(tmp_path, monkeypatch):
-    """In place of perf_analyzer: requests of 2 ms, one each ms."""
+    """Stand-in for perf_analyzer: requests of 2 ms, one per ms."""
     (tmp_path / "lib/python3.11/site-packages/nvidia_pytriton.libs").mkdir(parents=True)
     program = tmp_path / "perf_analyzer"
     program.write_text(PROGRAM.format(python=sys.executable, folder=str(tmp_path)))
@@ -317,20 +317,21 @@ def test_perf_analyzer(stand_in_program):
     wanted = {"-m": "sums", "-u": "127.0.0.1:1", "-b": "4", "--concurrency-range": "2"}
     assert wanted.items() <= flags.items()
     assert len(data["data"]) == 100 and data["data"][1] == {"x": {"b64": "AwAAAAQAAAAFAAAA"}}
-    # As many rows as it prepares in seconds, but different ones within a request.
+    # The number of rows that it prepares in seconds, different ones within a request.
     perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 50, 2**15, 11)
     assert len(json.loads(stand_in_program.read_text())[1]["data"]) == 50
     assert perf_analyzer.is_quick(2048, 2) and not perf_analyzer.is_quick(2048, 3)
 
 
 @pytest.mark.parametrize(("model", "text"), [("bad", "had error: negative"), ("silent", "")])
-def test_perf_analyzer_that_fails(stand_in_program, model, text):
+def test_perf_analyzer_failure(stand_in_program, model, text):
     with pytest.raises(ValueError, match=f"perf_analyzer could not measure {model}: .*{text}"):
         perf_analyzer.measure("127.0.0.1:1", model, ROWS, 4, 2, 11)
 
 
-def test_who_measures(stand_in_program, interface, tmp_path, monkeypatch):
-    """auto: perf_analyzer, of which the stand-in asks nobody; our own client for large requests."""
+def test_choice_of_client(stand_in_program, interface, tmp_path, monkeypatch):
+    """The default client is perf_analyzer, here a stand-in without a server, and the own client for
+    large requests."""
     monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: interface)
     monkeypatch.setattr(evaluate_latency, "drawn_request", lambda *_: ROWS)
     monkeypatch.setattr(perf_analyzer, "is_quick", lambda batch_size, concurrency: batch_size < 8)

@@ -1,4 +1,4 @@
-"""Rows straight from a checkpoint's files, in any pieces."""
+"""Rows read directly from the files of a checkpoint, cut into any pieces."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_rows_of_ids(tmp_path, cuts, shape):
 
 
 @pytest.mark.parametrize("fault", ["missing", "cut"])
-def test_a_missing_or_short_file(tmp_path, fault):
+def test_missing_or_short_file(tmp_path, fault):
     trained = save_tables(tmp_path, {"t": VALUES})
     file = next(trained.path.rglob("t.npy"))
     data = file.read_bytes()

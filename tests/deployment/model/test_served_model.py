@@ -1,4 +1,4 @@
-"""What is asked of a request, looked up and computed, of every recipe."""
+"""The served parts of every recipe: inputs of requests, lookups and dense part."""
 
 import shutil
 
@@ -43,7 +43,7 @@ def test_parts_of_clicks(tmp_path):
     assert padded == {"num_0": False, "num_1": False, "cat_0": True, "cat_1": True, "cat_2": True}
 
 
-def test_parts_of_models_that_lack_something(tmp_path):
+def test_parts_of_reduced_models(tmp_path):
     _, trained = untrained.make("dlrm_without_numericals", tmp_path / "a")
     serving_spec = serving_spec_of(trained)
     assert [tensor.name for tensor in serving_spec.inputs] == ["categorical_features"]
@@ -54,7 +54,7 @@ def test_parts_of_models_that_lack_something(tmp_path):
     assert (serving_spec.width, serving_spec.lookups) == (0, ())
 
 
-def test_narrow_ids_of_a_loader(tmp_path):
+def test_narrow_ids_of_loader(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
     ids = tuple(np.int8(column) for column in ([[4]], [[1, 2, 3]], [[8]]))
     arrays = request_arrays(serving_spec_of(trained), Inputs(np.zeros((1, 2)), ids))
@@ -130,7 +130,7 @@ def test_ids_of_rows_of_different_lengths(tmp_path):
 
 
 @pytest.mark.parametrize("recipe", ["dlrm", "dcnv2", "sim", "ncf"])
-def test_looked_up_vectors_score_as_the_recipe_predicts(recipe, request, tmp_path):
+def test_scores_of_looked_up_vectors(recipe, request, tmp_path):
     model = request.getfixturevalue(f"trained_{recipe}")
     trained = open_checkpoint(str(model.checkpoint))
     serving_spec, dense, tables = (
@@ -151,7 +151,7 @@ def test_looked_up_vectors_score_as_the_recipe_predicts(recipe, request, tmp_pat
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_lower_precision(precision, tmp_path):
-    """Activations alone are short: weights stay as they were trained, scores are close."""
+    """Lowers the precision of activations alone: weights stay as trained, scores are close."""
     _, trained = untrained.make("dlrm", tmp_path)
     serving_spec = serving_spec_of(trained)
     dense = DenseModel(trained, POLICIES[precision])
@@ -164,7 +164,7 @@ def test_lower_precision(precision, tmp_path):
     assert 1e-6 < difference < {"fp16": 5e-3, "bf16": 4e-2}[precision]
 
 
-def test_only_weights_that_scores_need(tmp_path):
+def test_weights_of_scores(tmp_path):
     _, trained = untrained.make("sim", tmp_path)
     names = [weight.name for weight in DenseModel(trained).weights]
     assert names == sorted(names)
@@ -172,14 +172,14 @@ def test_only_weights_that_scores_need(tmp_path):
     assert not [name for name in names if "auxiliary" in name or "stage_one" in name]
 
 
-def test_a_damaged_checkpoint(tmp_path):
+def test_damaged_checkpoint(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
     shutil.rmtree(trained.path / "dense")
     with pytest.raises(ValueError, match="is missing or damaged.*no earlier one"):
         DenseModel(trained)
 
 
-def test_weights_of_another_model(tmp_path):
+def test_weights_of_other_model(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
     other = trained._replace(shape=untrained.make("dcnv2", tmp_path / "other")[1].shape)
     with pytest.raises(ValueError, match="is of another model"):

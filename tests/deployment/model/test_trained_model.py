@@ -26,7 +26,7 @@ def rewritten(path, folder, change):
 
 
 @pytest.mark.parametrize("recipe", ["dlrm", "dcnv2", "sim", "ncf"])
-def test_the_model_of_a_checkpoint(recipe, request):
+def test_model_of_checkpoint(recipe, request):
     trained = request.getfixturevalue(f"trained_{recipe}")
     model = open_checkpoint(str(trained.checkpoint))
     assert model.recipe == recipe
@@ -35,7 +35,7 @@ def test_the_model_of_a_checkpoint(recipe, request):
     assert {f"sparse/{name}": (rows, dim) for name, rows, dim in tables_of(model)} == saved
 
 
-def test_the_restored_model_scores_as_the_recipe(trained_dlrm, tmp_path):
+def test_scores_of_restored_model(trained_dlrm, tmp_path):
     model = open_checkpoint(str(trained_dlrm.checkpoint))
     recipe = restored_recipe(model, batch_size=100)
     rows = evaluation_rows(model, batch_size=70)
@@ -46,7 +46,7 @@ def test_the_restored_model_scores_as_the_recipe(trained_dlrm, tmp_path):
     np.testing.assert_allclose(np.concatenate(scores)[:, 0], wanted, rtol=1e-5)
 
 
-def test_rows_of_another_mapping_and_of_series(trained_ncf):
+def test_rows_of_mappings_and_series(trained_ncf):
     model = open_checkpoint(str(trained_ncf.checkpoint))
     rows = evaluation_rows(model, batch_size=30, mapping="test")
     assert rows.batch_size == 26  # two series of 13
@@ -54,12 +54,12 @@ def test_rows_of_another_mapping_and_of_series(trained_ncf):
         evaluation_rows(model, batch_size=30, mapping="validation")
 
 
-def test_the_best_checkpoint_of_a_folder_that_keeps_it(trained_ncf):
+def test_best_checkpoint(trained_ncf):
     model = open_checkpoint(str(trained_ncf.checkpoint))
     assert model.path.resolve() == (trained_ncf.checkpoint / BEST).resolve()
 
 
-def test_a_data_set_that_moved(trained_dlrm, trained_dcnv2, tmp_path):
+def test_moved_data_set(trained_dlrm, trained_dcnv2, tmp_path):
     def move(description):
         description["flags"]["dataset_path"] = str(tmp_path / "gone")
 
@@ -70,7 +70,7 @@ def test_a_data_set_that_moved(trained_dlrm, trained_dcnv2, tmp_path):
     assert model.config.data.dataset_path == str(trained_dlrm.data)
 
 
-def test_a_data_set_of_other_features(trained_dlrm, tmp_path):
+def test_other_features(trained_dlrm, tmp_path):
     data = shutil.copytree(trained_dlrm.data, tmp_path / "data")
     spec = data / "feature_spec.yaml"
     spec.write_text(spec.read_text().replace("cardinality: 300", "cardinality: 301"))
@@ -80,8 +80,8 @@ def test_a_data_set_of_other_features(trained_dlrm, tmp_path):
         open_checkpoint(str(trained_dlrm.checkpoint), str(data))
 
 
-def test_another_feature_spec(trained_dlrm, tmp_path):
-    """Two features with one name, rows and columns, of which one is described otherwise."""
+def test_other_feature_spec(trained_dlrm, tmp_path):
+    """A feature spec may differ in comments, but not in content."""
     spec = (trained_dlrm.data / "feature_spec.yaml").read_text()
     (tmp_path / "feature_spec.yaml").write_text(spec + "\n# a comment changes nothing\n")
     open_checkpoint(str(trained_dlrm.checkpoint), str(tmp_path))
@@ -94,17 +94,17 @@ def test_another_feature_spec(trained_dlrm, tmp_path):
         open_checkpoint(str(trained_dlrm.checkpoint), str(tmp_path))
 
 
-def test_a_data_set_that_is_not_there(trained_dlrm, tmp_path):
+def test_missing_data_set(trained_dlrm, tmp_path):
     with pytest.raises((ValueError, OSError), match="nowhere"):
         open_checkpoint(str(trained_dlrm.checkpoint), str(tmp_path / "nowhere"))
 
 
-def test_no_checkpoint(tmp_path):
+def test_missing_checkpoint(tmp_path):
     with pytest.raises(ValueError, match=r"--checkpoint_dir .* contains a checkpoint"):
         open_checkpoint(str(tmp_path))
 
 
-def test_a_checkpoint_of_an_unknown_recipe(trained_dlrm, tmp_path):
+def test_unknown_recipe(trained_dlrm, tmp_path):
     def rename(description):
         description["recipe"] = "wide_and_deep"
 
@@ -113,7 +113,7 @@ def test_a_checkpoint_of_an_unknown_recipe(trained_dlrm, tmp_path):
         open_checkpoint(str(copy))
 
 
-def test_the_layout_of_nvidia_recipe(tmp_path):
+def test_layout_of_nvidia_recipe(tmp_path):
     (tmp_path / "sparse").mkdir()
     config = {"categorical_cardinalities": [10], "embedding_dim": [8]}
     (tmp_path / "sparse" / "config.json").write_text(json.dumps(config))

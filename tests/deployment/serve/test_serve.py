@@ -18,7 +18,7 @@ from deployment.serve import __main__ as serve
 from deployment.serve.environment import variables
 from deployment.serve.server import Server, ServerFailed, running
 
-# Says that it is ready, as Triton does, unless the file `behaviour` wants something else.
+# Reports that it is ready, as Triton does, unless the file `behaviour` specifies another behaviour.
 STAND_IN = """#!/bin/sh
 ''''exec "{python}" "$0" "$@" #'''
 import http.server, json, os, pathlib, signal, subprocess, sys, threading, time
@@ -56,7 +56,7 @@ time.sleep(100)
 
 @pytest.fixture
 def stand_in(tmp_path):
-    """Makes a stand-in with a behaviour; gives its path."""
+    """Makes a stand-in with a behaviour; returns its path."""
     folder = tmp_path / "an environment"
 
     def make(behaviour):
@@ -75,7 +75,7 @@ def starts(program):
     return [line.split() for line in (program.parent.parent / "starts").read_text().splitlines()]
 
 
-def test_ports_are_found_and_kept(stand_in, tmp_path):
+def test_choice_of_ports(stand_in, tmp_path):
     program = stand_in("ready")
     with running(tmp_path, tmp_path / "new/log", tritonserver=program) as server:
         assert server.alive() and server.url == f"127.0.0.1:{server.grpc}"
@@ -89,7 +89,7 @@ def test_ports_are_found_and_kept(stand_in, tmp_path):
     assert len(set(first)) == 3
 
 
-def test_a_server_that_ended_by_itself_is_started_again(stand_in, tmp_path):
+def test_restart_after_unexpected_end(stand_in, tmp_path):
     with running(tmp_path, tmp_path / "log", tritonserver=stand_in("ready")) as server:
         os.kill(server.pid, signal.SIGKILL)
         while server.alive():
@@ -108,7 +108,7 @@ while os.getppid() == int(sys.argv[-1]):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGUSR1])
-def test_a_process_of_a_model_that_ends_by_itself(stand_in, tmp_path, number):
+def test_unexpected_end_of_model_process(stand_in, tmp_path, number):
     for name in ("one", "two"):
         (tmp_path / "r" / name / "1").mkdir(parents=True)
         (tmp_path / "r" / name / "1/model.py").write_text(STUB)
@@ -125,18 +125,18 @@ def test_a_process_of_a_model_that_ends_by_itself(stand_in, tmp_path, number):
         assert ("memory is short" in str(caught.value)) == (number == signal.SIGKILL)
         assert f"; its log {tmp_path}/log ends with:" in str(caught.value)
         started = time.monotonic()
-    assert time.monotonic() - started < 40  # SIGTERM it does not hear, for 60 s
+    assert time.monotonic() - started < 40  # it ignores SIGTERM, for 60 s
     assert len(model_of) == 2 and server.stubs() == []
 
 
-def test_a_log_that_the_disk_does_not_hold(stand_in, tmp_path):
+def test_log_on_full_disk(stand_in, tmp_path):
     server = Server(tmp_path, "/dev/full", tritonserver=stand_in("ready"))
     with pytest.raises(OSError, match=r"^/dev/full could not be written: No space left"):
         server.start()
 
 
-def test_variables(stand_in, tmp_path, monkeypatch):
-    """Models see the packages of the server's environment, not those of whoever starts it."""
+def test_environment_variables(stand_in, tmp_path, monkeypatch):
+    """Models see the packages of the server's environment, not those of its parent process."""
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     folder = stand_in("ready").parent
     result = variables(folder)
@@ -147,7 +147,7 @@ def test_variables(stand_in, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["plain", "a folder; with $words"])
-def test_folders_that_a_shell_would_take_apart(stand_in, tmp_path, name):
+def test_folders_with_shell_characters(stand_in, tmp_path, name):
     repository = tmp_path / name
     repository.mkdir()
     program = stand_in("ready")
@@ -159,7 +159,7 @@ def test_folders_that_a_shell_would_take_apart(stand_in, tmp_path, name):
     assert not Path(inputs[1]).exists()  # the link: an environment has a space in its name here
 
 
-def test_an_error_has_what_tells_why(stand_in, tmp_path):
+def test_log_lines_of_errors(stand_in, tmp_path):
     server = Server(tmp_path, tmp_path / "log", tritonserver=stand_in("ends"))
     with pytest.raises(ServerFailed) as caught:
         server.start()
@@ -171,14 +171,14 @@ def test_an_error_has_what_tells_why(stand_in, tmp_path):
         server.check_alive()
 
 
-def test_a_server_that_is_never_ready(stand_in, tmp_path):
+def test_server_never_ready(stand_in, tmp_path):
     server = Server(tmp_path, tmp_path / "log", tritonserver=stand_in("never"), ready_s=0.5)
     with pytest.raises(ServerFailed, match="was not ready within 0.5 s"):
         server.start()
     assert server.pid is None
 
 
-def test_a_server_that_does_not_end_is_killed(stand_in, tmp_path):
+def test_kill_of_hanging_server(stand_in, tmp_path):
     server = Server(tmp_path, tmp_path / "log", tritonserver=stand_in("stays"), stop_s=0.5)
     server.start()
     pid, started = server.pid, time.monotonic()
@@ -190,7 +190,7 @@ def test_a_server_that_does_not_end_is_killed(stand_in, tmp_path):
 
 
 def error_of(capsys, *flags):
-    """The one sentence in place of a start."""
+    """The error message of a command that does not start a server."""
     assert serve.main(["--http_port=0", "--grpc_port=0", "--metrics_port=0", *flags]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
@@ -210,13 +210,13 @@ def error_of(capsys, *flags):
         ),
     ],
 )
-def test_mistakes(flags, message, tmp_path, capsys):
+def test_invalid_flags(flags, message, tmp_path, capsys):
     error = error_of(capsys, f"--model_repository={tmp_path}", f"--log={tmp_path}/log", *flags)
     assert re.search(message, error), error
     assert not (tmp_path / "log").exists()
 
 
-def test_ports_and_logs_that_cannot_be_had(stand_in, tmp_path, capsys):
+def test_unavailable_ports_and_logs(stand_in, tmp_path, capsys):
     program = stand_in("ready")
     flags = [f"--model_repository={program.parent.parent}", f"--tritonserver={program}"]
     (program.parent / "1").mkdir()  # makes `triton` a model
@@ -241,7 +241,7 @@ def test_ports_and_logs_that_cannot_be_had(stand_in, tmp_path, capsys):
         ("backend", "m/config.pbtxt is not a configuration of a model: "),
     ],
 )
-def test_repositories_that_cannot_be_served_here(stand_in, tmp_path, capsys, config, message):
+def test_unsupported_repositories(stand_in, tmp_path, capsys, config, message):
     program, repository = stand_in("ready"), tmp_path / "r"
     (repository / "m").mkdir(parents=True)
     if config is not None:
@@ -252,7 +252,7 @@ def test_repositories_that_cannot_be_served_here(stand_in, tmp_path, capsys, con
     assert not (tmp_path / "log").exists()
 
 
-def test_a_signal_while_models_load(stand_in, tmp_path, capsys):
+def test_signal_during_model_load(stand_in, tmp_path, capsys):
     program, repository = stand_in("never"), tmp_path / "r"
     (program.parent / "backends/python").mkdir()
     for name, line in (("m", 'backend: "python"\nof_later: 1'), ("e", 'platform: "ensemble"')):
@@ -277,7 +277,7 @@ def test_a_signal_while_models_load(stand_in, tmp_path, capsys):
 
 @pytest.fixture
 def clone(root, tmp_path):
-    """What the set-up reads, in a folder with a space in its name."""
+    """Files that the set-up reads, in a folder with a space in its name."""
     folder = tmp_path / "a clone"
     for name in ("deployment/serve/setup.sh", "requirements/serve.lock"):
         (folder / name).parent.mkdir(parents=True)
@@ -285,7 +285,7 @@ def clone(root, tmp_path):
     return folder
 
 
-# In place of Python: facts by what is asked, and a new environment that is one of its kind.
+# Stand-in for Python: answers by the command line, and copies itself into new environments.
 PYTHON = """#!/bin/bash
 case "$*" in
   *'"%d.%d"'*) echo "${VERSION:-3.11}" ;;
@@ -307,7 +307,7 @@ def executable(path, script):
 
 @pytest.fixture
 def set_up(clone):
-    """Runs deployment/serve/setup.sh with a stand-in for Python and for what the wheel brings."""
+    """Runs deployment/serve/setup.sh with stand-ins for Python and for the files of the wheel."""
     wheel = clone / "packages/pytriton/tritonserver"
     executable(clone / "python", PYTHON)
     executable(wheel / "bin/tritonserver", "#!/bin/bash\necho --exit-timeout-secs; exit 1\n")
@@ -332,7 +332,7 @@ def set_up(clone):
     return run
 
 
-def test_what_the_set_up_leaves(set_up, clone):
+def test_files_of_set_up(set_up, clone):
     done = set_up()
     assert done.returncode == 0, done.stderr
     folder = clone / ".venv-serve"
@@ -347,7 +347,7 @@ def test_what_the_set_up_leaves(set_up, clone):
     assert all(path.exists() for path in (folder / "triton/lib").iterdir())
     # There is no perf_analyzer in the stand-in's environment.
     assert done.stdout.splitlines()[1].startswith("serve-setup: perf_analyzer does not start here")
-    # In another folder, and over what was there.
+    # In another folder, which replaces its content.
     (clone / "other env").mkdir()
     (clone / "other env/old").touch()
     assert set_up("other env").returncode == 0
@@ -365,7 +365,7 @@ def test_what_the_set_up_leaves(set_up, clone):
         ({"NO_NETWORK": "1"}, "pip could not install requirements/serve.lock"),
     ],
 )
-def test_what_the_set_up_misses_is_one_sentence(set_up, clone, changed, message):
+def test_missing_prerequisites_of_set_up(set_up, clone, changed, message):
     done = set_up(**changed)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -385,7 +385,7 @@ def test_what_the_set_up_misses_is_one_sentence(set_up, clone, changed, message)
         ("python_backend_stubs", None, "nvidia-pytriton has no .*/triton_python_backend_stub"),
     ],
 )
-def test_a_server_that_does_not_start_here(set_up, clone, file, script, message):
+def test_unusable_server_of_set_up(set_up, clone, file, script, message):
     path = clone / "packages/pytriton/tritonserver" / file
     if script is None:
         shutil.rmtree(path)
@@ -398,7 +398,7 @@ def test_a_server_that_does_not_start_here(set_up, clone, file, script, message)
     assert not (clone / ".venv-serve/installed").exists()
 
 
-def test_no_python(clone):
+def test_missing_python(clone):
     done = subprocess.run(
         ["bash", "deployment/serve/setup.sh", "absent-python"],
         cwd=clone,
@@ -410,16 +410,16 @@ def test_no_python(clone):
     assert done.stderr.startswith("serve-setup: no Python found as absent-python; install it")
 
 
-def test_the_lock_has_what_is_asked_for(root):
+def test_requirements_in_lock(root):
     lock = (root / "requirements/serve.lock").read_text().splitlines()[1:]
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^=\s]+", line) for line in lock), lock
-    request = (root / "requirements/serve.txt").read_text().splitlines()
-    request = [line.split("  #")[0] for line in request if not line.startswith("#")]
-    assert len(request) == 5
-    assert {re.sub(r"\[.*\]", "", line) for line in request} <= set(lock)
+    requirements = (root / "requirements/serve.txt").read_text().splitlines()
+    requirements = [line.split("  #")[0] for line in requirements if not line.startswith("#")]
+    assert len(requirements) == 5
+    assert {re.sub(r"\[.*\]", "", line) for line in requirements} <= set(lock)
 
 
-def test_a_proxy_in_the_environment(stand_in, tmp_path, monkeypatch):
+def test_proxy_in_environment(stand_in, tmp_path, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     with running(tmp_path, tmp_path / "log", tritonserver=stand_in("ready"), ready_s=20) as server:

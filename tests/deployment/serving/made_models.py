@@ -19,7 +19,7 @@ from deployment.serving.interface import (
 
 NUMERICAL, CATEGORICAL = "numerical_features", "categorical_features"
 
-# Two numericals; a city, tags of which each row has two, and words of which it has up to three.
+# Two numerical features; a city, two tags per sample, and up to three words.
 CLICKS = Interface(
     recipe="dlrm",
     inputs=(ServedTensor(NUMERICAL, "float32", (2,)), ServedTensor(CATEGORICAL, "int32", (6,))),
@@ -49,20 +49,20 @@ CLICKS = Interface(
 TWO = np.array([[i, -i / 4] for i in range(9)], np.float32)
 WORDS = np.array([[i, i + 0.5, -i] for i in range(1, 7)], np.float32)
 
-# What the dense part multiplies numericals and embeddings with.
+# Weights of the dense part for numerical features and embeddings.
 NUMERICAL_WEIGHTS = np.array([[0.5], [-0.25]], np.float32)
 EMBEDDING_WEIGHTS = np.array([[0.125], [-0.5], [0.25], [1], [-0.125], [0.0625], [0.5]], np.float32)
 
 
 def request(rows: int = 3) -> dict[str, np.ndarray]:
-    """Rows of these, in turn."""
+    """A request of N rows, which repeat the three rows below."""
     numerical = np.array([[1.5, 2], [0, -3], [-1, 0.5]], np.float32)
     ids = np.array([[0, 1, 1, 5, -1, -1], [3, 4, 0, 0, 1, 2], [2, 2, 3, -1, -1, -1]], np.int32)
     return {NUMERICAL: np.resize(numerical, (rows, 2)), CATEGORICAL: np.resize(ids, (rows, 6))}
 
 
 def expected_embeddings(arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """Of `CLICKS`, a row and an id after the other."""
+    """Embeddings of `CLICKS`, one row and one id at a time."""
     rows = []
     for city, *others in arrays[CATEGORICAL].tolist():
         tags, words = others[:2], others[2:]
@@ -72,7 +72,7 @@ def expected_embeddings(arrays: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def expected_scores(arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """Of `CLICKS`, in float64."""
+    """Scores of `CLICKS`, in float64."""
     logits = arrays[NUMERICAL] @ NUMERICAL_WEIGHTS.astype(np.float64)
     logits = logits + expected_embeddings(arrays) @ EMBEDDING_WEIGHTS.astype(np.float64)
     return 1 / (1 + np.exp(-logits))
@@ -90,8 +90,8 @@ def write_clicks(folder: Path, **changes) -> Path:
 
 
 def write_dense(path: Path, numerical: str = NUMERICAL) -> None:
-    """scores = sigmoid(numericals * weights + embeddings * weights), NaN where that is not finite:
-    onnxruntime's own sigmoid of NaN is a number."""
+    """scores = sigmoid(numerical features * weights + embeddings * weights), NaN where that is not
+    finite: the sigmoid of onnxruntime turns NaN into a number."""
     weights = np.concatenate([NUMERICAL_WEIGHTS, EMBEDDING_WEIGHTS])
     nodes = [
         helper.make_node("Concat", [numerical, "embeddings"], ["all"], axis=1),

@@ -1,4 +1,4 @@
-"""Requests that keep the rules pass as they are; others say which rule they break, and where."""
+"""Checks of requests: valid ones pass unchanged; errors name the rule and the place."""
 
 import numpy as np
 import pytest
@@ -13,13 +13,13 @@ def check(interface, arrays):
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
-def test_a_good_request_passes_unchanged(rows):
+def test_valid_request(rows):
     arrays = request(rows)
     checked = check(CLICKS, arrays)
     assert all(checked[name] is arrays[name] for name in arrays)
 
 
-def test_the_largest_ids_and_every_layout_pass():
+def test_largest_ids_and_layouts():
     arrays = request(3)
     arrays[CATEGORICAL][1] = [3, 4, 4, 5, 5, 5]
     arrays[CATEGORICAL] = np.asfortranarray(arrays[CATEGORICAL])
@@ -47,7 +47,7 @@ def test_ids_out_of_range(row, column, value, feature, message):
     assert caught.value.value == str(value)
 
 
-def test_the_first_bad_row_is_named():
+def test_first_bad_row():
     arrays = request(8)
     arrays[CATEGORICAL][[6, 2], [0, 3]] = 9
     with pytest.raises(BadRequest, match="'words', row 2 "):
@@ -55,14 +55,14 @@ def test_the_first_bad_row_is_named():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_numericals_must_be_finite(value):
+def test_infinite_numerical_features(value):
     arrays = request(3)
     arrays[NUMERICAL][1, 1] = value
     with pytest.raises(BadRequest, match=f"'age', row 1 .*: {value}; numerical features are"):
         check(CLICKS, arrays)
 
 
-def test_unknown_ids_become_zero_where_that_is_asked_for():
+def test_unknown_ids_as_zero():
     arrays = request(3)
     arrays[CATEGORICAL][2] = [4, 5, 3, 6, -1, 2**31 - 1]
     before = arrays[CATEGORICAL].copy()
@@ -89,19 +89,19 @@ def test_unknown_ids_become_zero_where_that_is_asked_for():
         ({CATEGORICAL: np.zeros((2, 6), "i4")}, "has 2 rows and 'numerical_features' has 3;"),
     ],
 )
-def test_other_tensors(changes, message):
+def test_invalid_tensors(changes, message):
     arrays = {k: v for k, v in (request(3) | changes).items() if v is not None}
     with pytest.raises(BadRequest, match=message):
         check(CLICKS, arrays)
 
 
 @pytest.mark.parametrize("rows", [0, 9])
-def test_batches_of_no_rows_or_too_many(rows):
+def test_empty_and_large_batches(rows):
     with pytest.raises(BadRequest, match=f"has {rows} rows; allowed: 1 to 8"):
         check(CLICKS, request(rows))
 
 
-def test_parts_of_an_ensemble_check_what_they_get():
+def test_checks_of_ensemble_parts():
     arrays = request(3)
     dense = RequestChecker(CLICKS._replace(role="dense"))
     inputs = {"embeddings": np.zeros((3, 7), np.float32), NUMERICAL: arrays[NUMERICAL]}
@@ -118,7 +118,7 @@ def test_parts_of_an_ensemble_check_what_they_get():
 
 
 def test_int64_ids_and_tensors_of_more_dims():
-    """A history of 3 steps of two features, of which the second is a large table's."""
+    """A history of 3 steps of two features; the second one has a large table."""
     interface = Interface(
         "sim",
         (ServedTensor("history", "int64", (2, 3)),),
@@ -140,8 +140,8 @@ def test_int64_ids_and_tensors_of_more_dims():
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("role", ["scorer", "sparse", "dense", "checks"])
-def test_zeros_of_a_history_are_padding(role, dtype):
-    """In front, at the same steps of both features; whichever part of a model gets it."""
+def test_padding_of_histories(role, dtype):
+    """Zeros come first, at the same steps of both features, in every part of a model."""
     interface = Interface(
         "sim",
         (ServedTensor("target", dtype, (1,)), ServedTensor("history", dtype, (2, 4))),
@@ -177,13 +177,13 @@ def test_zeros_of_a_history_are_padding(role, dtype):
             check(interface, {**arrays, "history": bad})
         assert (caught.value.feature, caught.value.row) == (name, place[0])
     bad = np.where(arrays["history"] == 9, 10, arrays["history"])
-    # Id 0 is no way out.
+    # An unknown id does not become 0 here.
     with pytest.raises(BadRequest, match=r"'item', row 1 .*: 10; ids lie in \[0, 10\)$"):
         check(interface, {**arrays, "history": bad})
 
 
-def test_more_ids_than_the_dtype_holds():
-    """Any int32 from 0 on is good, and a negative one is not."""
+def test_cardinality_above_dtype_range():
+    """Every int32 of 0 or more is valid, and a negative one is not."""
     interface = CLICKS._replace(
         inputs=(ServedTensor("ids", "int32", (1,)),),
         features=(ServedFeature("a", "ids", 0, 1, 2**32 + 5),),
@@ -194,7 +194,7 @@ def test_more_ids_than_the_dtype_holds():
         check(interface, {"ids": np.int32([[-1]])})
 
 
-def test_scores_that_are_not_numbers():
+def test_nan_scores():
     check_scores(np.array([[0.5], [1]], np.float32))
     with pytest.raises(BadRequest, match=r"the score of row 1 \(counted from 0\) is NaN"):
         check_scores(np.array([[0.5], [np.nan]], np.float32))

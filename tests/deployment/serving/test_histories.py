@@ -1,4 +1,4 @@
-"""Zeros of histories: padding in front, nowhere else."""
+"""Zeros of histories: padding at the start, nowhere else."""
 
 import numpy as np
 import pytest
@@ -19,18 +19,18 @@ from deployment.serving.checks import find_misplaced_padding
         ([[0, 0, 7], [0, 2, 3]], (1, 1, 1, False)),
     ],
 )
-def test_by_hand(second_row, result):
+def test_histories_by_hand(second_row, result):
     """The third row is bad where the second one is."""
     rows = np.array([[[0, 8, 9], [0, 1, 1]], second_row, second_row], np.int32)
     assert find_misplaced_padding(rows) == result
 
 
-def test_a_single_step():
+def test_single_step():
     assert find_misplaced_padding(np.array([[[0]], [[3]]])) is None
 
 
 @pytest.mark.parametrize("features", [1, 3])
-def test_against_one_row_at_a_time(features):
+def test_batch_against_single_rows(features):
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 3, (400, features, 4))
     for row in rows:

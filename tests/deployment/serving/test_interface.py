@@ -1,4 +1,4 @@
-"""The file that says what a served model takes and answers."""
+"""The file that specifies the inputs and outputs of a served model."""
 
 import json
 
@@ -9,7 +9,7 @@ from deployment.serving.interface import ServedTable, answered, feature_at, id_l
 from tests.deployment.serving.made_models import CATEGORICAL, CLICKS, NUMERICAL
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_write_and_read(tmp_path):
     quantized = CLICKS._replace(
         tables=(ServedTable("city", 4, 2, "int8", "a.npy", "b.npy", 3),),
         unknown_ids="zero",
@@ -47,7 +47,7 @@ def test_ids_of_each_column():
     assert (least[0], end[0]) == (0, 0), "a column of no feature"
 
 
-def test_a_file_that_cannot_be_read(tmp_path):
+def test_invalid_file(tmp_path):
     with pytest.raises(
         ValueError, match="is not an interface of a model .*No such file.*deploy the"
     ):

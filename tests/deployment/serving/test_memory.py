@@ -1,4 +1,4 @@
-"""Available memory by what Linux says, with its files played by a folder."""
+"""Available memory as Linux reports it, with a folder in place of its files."""
 
 import math
 
@@ -8,7 +8,7 @@ from deployment.serving.memory import available_bytes
 
 VERSION_1 = "4:memory:/jobs/one\n1:cpu:/other\n0::/\n"
 VERSION_2 = "0::/jobs/one\n"
-# A limit of nobody, as version 1 writes it.
+# The value of version 1 for the absence of a limit.
 NONE = 9223372036854771712
 
 
@@ -25,7 +25,7 @@ NONE = 9223372036854771712
         (VERSION_1, {"cpu/other/memory.limit_in_bytes": 1}, 3_000 * 1024),
     ],
 )
-def test_the_least_of_all_limits(tmp_path, control_groups, limits, expected):
+def test_smallest_limit(tmp_path, control_groups, limits, expected):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:   3000 kB\n")
     (tmp_path / "proc/self/cgroup").write_text(control_groups)
@@ -38,4 +38,4 @@ def test_the_least_of_all_limits(tmp_path, control_groups, limits, expected):
 
 def test_this_machine(tmp_path):
     assert 1e6 < available_bytes() < math.inf
-    assert available_bytes(tmp_path, tmp_path) == math.inf  # where Linux says nothing
+    assert available_bytes(tmp_path, tmp_path) == math.inf  # where Linux reports nothing

@@ -10,8 +10,8 @@ from tests.deployment.serving.made_models import request, write_clicks
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_nobody_is_told_of_what_is_scored(tmp_path, root, precision):
-    """onnxruntime and OpenVINO leave nothing in a home, as where events wait for being sent."""
+def test_disabled_telemetry(tmp_path, root, precision):
+    """onnxruntime and OpenVINO write no files to the home folder, such as events to send."""
     folder, home = write_clicks(tmp_path / "clicks/1"), tmp_path / "home"
     home.mkdir()
     interfaces.write(interfaces.read(folder)._replace(precision=precision), folder)

@@ -40,8 +40,8 @@ def test_scores_by_hand(clicks, threads):
         np.testing.assert_allclose(scores, expected_scores(request(rows)), rtol=0, atol=1e-7)
 
 
-def test_a_batch_size_without_a_limit(tmp_path):
-    """Memory is got for the rows that come, not for those that might."""
+def test_unlimited_batch_size(tmp_path):
+    """Memory is allocated for the rows of a request, not for the largest batch."""
     folder = write_clicks(tmp_path / "1", max_batch_size=2**63 - 1)
     scorer = RequestScorer(folder)
     for rows in (2, 8, 3):
@@ -49,20 +49,21 @@ def test_a_batch_size_without_a_limit(tmp_path):
         np.testing.assert_allclose(result, expected_scores(request(rows)), rtol=0, atol=1e-7)
 
 
-def test_no_more_threads_than_cores(clicks):
-    """And somebody is told; onnxruntime would start them all."""
-    message = []
-    model = ServedModel(clicks, CLICKS, 1_000, message.append)
+def test_limit_of_threads(clicks):
+    """Threads beyond the number of cores are not started, and the log reports it; onnxruntime would
+    start them all."""
+    messages = []
+    model = ServedModel(clicks, CLICKS, 1_000, messages.append)
     cores = len(os.sched_getaffinity(0))
     assert model.threads == cores
-    assert message == [
+    assert messages == [
         f"threads is 1,000, and this process may use {cores} cores: {cores} threads work on a batch"
     ]
     assert len(os.listdir("/proc/self/task")) < 1_000
     model.close()
 
 
-def test_what_it_scores_it_checks_first(clicks):
+def test_checks_before_scoring(clicks):
     scorer = RequestScorer(clicks)
     arrays = request(3)
     arrays[CATEGORICAL][2, 0] = 4
@@ -71,8 +72,8 @@ def test_what_it_scores_it_checks_first(clicks):
     np.testing.assert_allclose(scorer.score(request(3)), expected_scores(request(3)), atol=1e-7)
 
 
-def test_a_score_that_is_not_a_number(tmp_path):
-    """Two numericals whose products are infinite, with opposite signs."""
+def test_nan_score(tmp_path):
+    """Two numerical features whose products are infinite, with opposite signs."""
     folder = write_clicks(tmp_path / "1")
     model = onnx.load(folder / "dense.onnx")
     weights = onnx.numpy_helper.from_array(np.full((9, 1), 1e30, np.float32), "weights")
@@ -84,7 +85,7 @@ def test_a_score_that_is_not_a_number(tmp_path):
         RequestScorer(folder, 1).score(arrays)
 
 
-def test_threads_share_a_scorer(clicks, monkeypatch):
+def test_shared_scorer_of_threads(clicks, monkeypatch):
     scorer = RequestScorer(clicks)
     requests = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 5, 6, 3)]
     run, looked_up = scorer._model._dense.run, Barrier(4, timeout=60)
@@ -100,7 +101,7 @@ def test_threads_share_a_scorer(clicks, monkeypatch):
         np.testing.assert_allclose(scores, expected_scores(arrays), rtol=0, atol=1e-7)
 
 
-def test_an_ensemble_without_a_server(tmp_path, clicks):
+def test_ensemble_without_server(tmp_path, clicks):
     sparse, dense = (write_clicks(tmp_path / r / "1", role=r) for r in ("sparse", "dense"))
     (dense / "tables/two.npy").unlink()
     (sparse / "dense.onnx").unlink()
@@ -117,7 +118,7 @@ def test_an_ensemble_without_a_server(tmp_path, clicks):
 
 
 @pytest.mark.parametrize("role", ["sparse", "dense", "checks"])
-def test_parts_answer_their_tensors(tmp_path, role):
+def test_outputs_of_parts(tmp_path, role):
     folder = write_clicks(tmp_path / "1", role=role)
     model = ServedModel(folder, interfaces.read(folder), 1)
     arrays = request(3)
@@ -139,8 +140,9 @@ def test_parts_answer_their_tensors(tmp_path, role):
 @pytest.mark.parametrize(("precision", "digits"), [("bf16", 8), ("fp16", 11)])
 def test_half_precision(tmp_path, precision, digits):
     pytest.importorskip("openvino")
-    message = []
-    scorer = RequestScorer(write_clicks(tmp_path / "1", precision=precision), 1, log=message.append)
+    messages = []
+    folder = write_clicks(tmp_path / "1", precision=precision)
+    scorer = RequestScorer(folder, 1, log=messages.append)
     requests = [{k: v[-rows:] for k, v in request(8).items()} for rows in (8, 3, 7)]
     kept = [scorer.score(arrays) for arrays in requests]
     for arrays, scores in zip(requests, kept, strict=True):
@@ -149,11 +151,11 @@ def test_half_precision(tmp_path, precision, digits):
         assert error < 4 * 2.0**-digits
     # The scores themselves are float32.
     assert (kept[0] != kept[0].astype(np.float16)).any()
-    assert message == [] or "this CPU has no instructions for it" in message[0]
+    assert messages == [] or "this CPU has no instructions for it" in messages[0]
 
 
-def test_two_products_that_end_in_the_scores(tmp_path):
-    """fp16 finds no last product to compute in float32, does without, and says so."""
+def test_two_last_products(tmp_path):
+    """With two last products, fp16 computes neither in float32, and the log reports it."""
     pytest.importorskip("openvino")
     folder = write_clicks(tmp_path / "1", precision="fp16")
     model = onnx.load(folder / "dense.onnx")
@@ -164,14 +166,14 @@ def test_two_products_that_end_in_the_scores(tmp_path):
     model.graph.node.insert(3, onnx.helper.make_node("Add", ["a", "b"], ["logits"]))
     onnx.save(model, folder / "dense.onnx")
     once = expected_scores(request(3))
-    doubled = once**2 / (once**2 + (1 - once) ** 2)  # of twice the logit
-    message = []
-    scores = RequestScorer(folder, 1, log=message.append).score(request(3))
+    doubled = once**2 / (once**2 + (1 - once) ** 2)  # score of twice the logit
+    messages = []
+    scores = RequestScorer(folder, 1, log=messages.append).score(request(3))
     np.testing.assert_allclose(scores, doubled, rtol=0, atol=2e-3)
-    assert "the scores are rounded to float16, too" in message[0]
+    assert "the scores are rounded to float16, too" in messages[0]
 
 
-def test_a_cpu_without_half_precision_says_so(tmp_path, monkeypatch):
+def test_cpu_without_half_precision(tmp_path, monkeypatch):
     openvino = pytest.importorskip("openvino")
     compile_model = openvino.Core.compile_model
 
@@ -179,22 +181,22 @@ def test_a_cpu_without_half_precision_says_so(tmp_path, monkeypatch):
         return compile_model(self, path, device, settings | {"INFERENCE_PRECISION_HINT": "f32"})
 
     monkeypatch.setattr(openvino.Core, "compile_model", in_float32)
-    folder, message = write_clicks(tmp_path / "1", precision="bf16"), []
-    scores = RequestScorer(folder, 1, log=message.append).score(request(3))
-    assert message == [
+    folder, messages = write_clicks(tmp_path / "1", precision="bf16"), []
+    scores = RequestScorer(folder, 1, log=messages.append).score(request(3))
+    assert messages == [
         "--precision bf16: this CPU has no instructions for it, OpenVINO computes in f32"
     ]
     np.testing.assert_allclose(scores, expected_scores(request(3)), rtol=0, atol=1e-6)
 
 
-def test_half_precision_needs_openvino(tmp_path, monkeypatch):
+def test_half_precision_without_openvino(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(ValueError, match="--precision bf16 needs OpenVINO .*--precision fp32"):
         RequestScorer(write_clicks(tmp_path / "1", precision="bf16"))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_dense_parts_that_cannot_be_loaded(tmp_path, precision):
+def test_invalid_dense_parts(tmp_path, precision):
     if precision == "bf16":
         pytest.importorskip("openvino")
     folder = write_clicks(tmp_path / "1", precision=precision)
@@ -210,8 +212,8 @@ def test_dense_parts_that_cannot_be_loaded(tmp_path, precision):
         DenseRunner(folder, interface, 1, print)
 
 
-def test_a_dense_part_may_read_less_than_it_is_given(tmp_path):
-    """Converters leave out what a graph does not use."""
+def test_dense_part_with_unused_inputs(tmp_path):
+    """Converters leave out inputs that a graph does not use."""
     folder = write_clicks(tmp_path / "1")
     interface = CLICKS._replace(dense_inputs=(NUMERICAL, CATEGORICAL))
     dense = DenseRunner(folder, interface, 1, print)
@@ -219,8 +221,9 @@ def test_a_dense_part_may_read_less_than_it_is_given(tmp_path):
     np.testing.assert_allclose(scores, expected_scores(request(3)), rtol=0, atol=1e-7)
 
 
-def test_it_needs_nothing_else_of_the_toolkit(root, clicks):
-    """As in a server's environment: only the package, and neither TensorFlow nor the toolkit."""
+def test_imported_packages(root, clicks):
+    """Imports the package alone: the environment of a server has neither TensorFlow nor the
+    toolkit."""
     code = (
         "import sys; sys.path[0] = sys.argv.pop(1)\n"
         "from deployment.serving.scorer import RequestScorer; RequestScorer(sys.argv[1], 1)\n"

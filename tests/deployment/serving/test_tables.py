@@ -1,4 +1,4 @@
-"""Lookups against a loop over rows and ids; stored float16 and int8 against what they mean."""
+"""Lookups against a loop over rows and ids; stored float16 and int8 against their values."""
 
 import ctypes
 import mmap
@@ -29,7 +29,7 @@ from tests.deployment.serving.made_models import (
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
-def test_by_hand(tmp_path, rows):
+def test_lookup_by_hand(tmp_path, rows):
     """Sums of two ids, of some or none of three, tables in one file and in another."""
     arrays = request(rows)
     result = MappedTables(write_clicks(tmp_path / "1"), CLICKS).lookup(arrays)
@@ -40,8 +40,9 @@ def test_by_hand(tmp_path, rows):
     assert rows < 3 or result[2, 4:].tolist() == [0, 0, 0]
 
 
-def test_a_sum_in_front_and_no_ids_in_the_middle_of_a_file(tmp_path):
-    """The tags' rows lie behind the city's: no tag is not the city's last row."""
+def test_sum_before_padded_lookup(tmp_path):
+    """The rows of the tags follow those of the city: an absent tag does not read the last row of
+    the city."""
     features = (CLICKS.features[2], CLICKS.features[3]._replace(padded=True))
     interface = CLICKS._replace(
         features=features, lookups=(CLICKS.lookups[1], CLICKS.lookups[0]), width=4
@@ -51,7 +52,7 @@ def test_a_sum_in_front_and_no_ids_in_the_middle_of_a_file(tmp_path):
     assert result.tolist() == [[0, 0, 3, -0.75], [8, -2, 1, -0.25], [9, -2.25, 2, -0.5]]
 
 
-def test_into_given_memory(tmp_path):
+def test_output_memory(tmp_path):
     tables = MappedTables(write_clicks(tmp_path / "1"), CLICKS)
     out = np.full((3, 7), np.nan, np.float32)
     assert tables.lookup(request(3), out) is out
@@ -142,7 +143,7 @@ def test_against_loops(tmp_path, monkeypatch, dtype, widths, in_one_file, hotnes
     tables.close()
 
 
-def test_a_history_lies_in_a_tensor_of_more_dims(tmp_path):
+def test_history_in_tensor_of_more_dims(tmp_path):
     """Ids of a target and of a history of it come from two tensors, and from one table."""
     (tmp_path / "tables").mkdir()
     np.save(tmp_path / "tables/item.npy", TWO)
@@ -160,7 +161,7 @@ def test_a_history_lies_in_a_tensor_of_more_dims(tmp_path):
     assert np.array_equal(result, TWO[[[7, 0, 1, 2], [8, 3, 4, 5]]].reshape(2, 8))
 
 
-def test_every_finite_float16_is_widened_exactly():
+def test_exact_widening_of_float16():
     bits = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     finite = bits[np.isfinite(bits)]
     result = np.empty(len(finite), np.float32)
@@ -179,7 +180,7 @@ def test_every_finite_float16_is_widened_exactly():
         ("words.npy", np.array([{}]), "is not a table"),
     ],
 )
-def test_files_that_are_not_what_the_interface_says(tmp_path, file, content, message):
+def test_files_unlike_interface(tmp_path, file, content, message):
     folder = write_clicks(tmp_path / "1")
     (folder / "tables" / file).write_bytes(b"")
     if content is not None:
@@ -188,7 +189,7 @@ def test_files_that_are_not_what_the_interface_says(tmp_path, file, content, mes
         MappedTables(folder, CLICKS)
 
 
-def test_scales_that_are_not_what_the_interface_says(tmp_path):
+def test_scales_unlike_interface(tmp_path):
     interface, _ = made(tmp_path, "int8", (4,), True)
     np.save(tmp_path / "tables/scales_4.npy", np.zeros(49, np.float32))
     with pytest.raises(ValueError, match=r"float32 \[49\]; table 't0' needs float32 \[50\]"):
@@ -198,7 +199,7 @@ def test_scales_that_are_not_what_the_interface_says(tmp_path):
         MappedTables(tmp_path, without)
 
 
-def test_large_batches_are_shared_among_threads(tmp_path, monkeypatch):
+def test_shares_of_threads(tmp_path, monkeypatch):
     tables = MappedTables(write_clicks(tmp_path / "1"), CLICKS, threads=2)
     shares = []
     fill = MappedTables._fill
@@ -217,7 +218,7 @@ def test_large_batches_are_shared_among_threads(tmp_path, monkeypatch):
 
 
 def advised(folder, name):
-    """Whether this process told Linux that it reads a mapped file at random."""
+    """Returns whether this process advised Linux that it reads a mapped file at random."""
     is_file = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split(" ")[0]:
@@ -228,7 +229,7 @@ def advised(folder, name):
 
 
 def cached_share(path):
-    """How much of a file is in memory, 0 to 1."""
+    """Share of a file that is in memory, 0 to 1."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         pages = np.zeros(-(-len(mapped) // mmap.PAGESIZE), np.uint8)
         address = np.frombuffer(mapped, np.uint8).ctypes.data
@@ -240,8 +241,8 @@ def cached_share(path):
 @pytest.mark.parametrize(
     ("available", "preload", "share"), [(2, True, "all"), (1.9, True, "one"), (1.9, False, "one")]
 )
-def test_files_are_read_as_memory_allows(tmp_path, monkeypatch, available, preload, share):
-    """All of it, or a page for each row, and nothing around it."""
+def test_preload_by_available_memory(tmp_path, monkeypatch, available, preload, share):
+    """Reads the whole file, or one page per row without its neighbours."""
     rows = 1 << 15
     interface = CLICKS._replace(
         inputs=(ServedTensor("ids", "int64", (1,)),),
@@ -267,5 +268,5 @@ def test_files_are_read_as_memory_allows(tmp_path, monkeypatch, available, prelo
     deadline = time.monotonic() + 30
     while share == "all" and cached_share(file) < 0.99 and time.monotonic() < deadline:
         time.sleep(0.01)  # it is read in the background
-    # Of the others some pages at the front: NumPy reads what the array is.
+    # Otherwise some pages at the start: NumPy reads the header of the array.
     assert cached_share(file) > 0.99 if share == "all" else cached_share(file) < 0.05

@@ -1,4 +1,4 @@
-"""The model of Triton's Python backend, with a stand-in for the module that the server has."""
+"""The model of Triton's Python backend, with a stand-in for the module of the server."""
 
 import importlib
 import json
@@ -38,14 +38,14 @@ class TritonError:
 
 class InferenceResponse:
     def __init__(self, tensors=(), error=None):
-        # The server copies what it is given before the next batch.
+        # The server copies the arrays before the next batch.
         self.arrays = {tensor.name: tensor.array.copy() for tensor in tensors}
         self.error = error
 
 
 @pytest.fixture
 def said():
-    """What the server's log got."""
+    """Lines of the server's log."""
     return []
 
 
@@ -82,10 +82,9 @@ def asked(arrays):
 
 
 @pytest.mark.parametrize("available", [2**40, 100])
-def test_tables_are_in_memory_before_they_are_asked_for(
-    tmp_path, triton_model, said, monkeypatch, available
-):
-    """By a server, which will be asked for many rows; and where they cannot be, the log says so."""
+def test_preload_of_tables(tmp_path, triton_model, said, monkeypatch, available):
+    """A server preloads the tables, and the log warns if memory is too small; other processes do
+    not preload them."""
     preloaded = []
 
     def opened(folder, interface, threads, preload):
@@ -102,7 +101,7 @@ def test_tables_are_in_memory_before_they_are_asked_for(
     assert preloaded == [True, False]
 
 
-def test_requests_of_a_batch_get_their_own_scores(tmp_path, triton_model, said):
+def test_scores_of_batched_requests(tmp_path, triton_model, said):
     model = started(triton_model, write_clicks(tmp_path / "1"))
     requests = [request(rows) for rows in (1, 3, 2)]
     requests[2][NUMERICAL] += 1
@@ -115,7 +114,7 @@ def test_requests_of_a_batch_get_their_own_scores(tmp_path, triton_model, said):
     model.finalize()
 
 
-def test_a_bad_request_gets_its_error_and_no_other_does(tmp_path, triton_model):
+def test_errors_of_bad_requests(tmp_path, triton_model):
     model = started(triton_model, write_clicks(tmp_path / "1"))
     requests = [request(2) for _ in range(7)]
     requests[1][CATEGORICAL][1, 0] = 4
@@ -123,9 +122,9 @@ def test_a_bad_request_gets_its_error_and_no_other_does(tmp_path, triton_model):
     del requests[3][CATEGORICAL]
     requests[4][CATEGORICAL] = requests[4][CATEGORICAL][:, :5]
     requests[5][NUMERICAL] = requests[5][NUMERICAL].astype(np.float64)
-    message = ["'city', row 1 ", "'age', row 0 ", "needed: categorical", r"\[2, 5\]", "is float64"]
+    errors = ["'city', row 1 ", "'age', row 0 ", "needed: categorical", r"\[2, 5\]", "is float64"]
     responses = model.execute([asked(arrays) for arrays in requests])
-    for response, expected in zip(responses[1:6], message, strict=True):
+    for response, expected in zip(responses[1:6], errors, strict=True):
         assert response.error.code == "INVALID_ARG"
         with pytest.raises(ValueError, match=expected):
             raise ValueError(response.error.text)
@@ -139,7 +138,7 @@ def test_a_bad_request_gets_its_error_and_no_other_does(tmp_path, triton_model):
     assert "'city', row 1 " in response.error.text
 
 
-def test_a_score_that_is_no_number_is_an_error_of_its_request(tmp_path, triton_model, monkeypatch):
+def test_error_of_nan_score(tmp_path, triton_model, monkeypatch):
     model = started(triton_model, write_clicks(tmp_path / "1"))
     scores = np.array([[0.25], [np.nan], [0.5]], np.float32)
     monkeypatch.setattr(model._model, "answer", lambda arrays: {"scores": scores})
@@ -148,7 +147,7 @@ def test_a_score_that_is_no_number_is_an_error_of_its_request(tmp_path, triton_m
     assert "score of row 0 (counted from 0) is NaN" in responses[1].error.text
 
 
-def test_parts_of_an_ensemble_and_checks(tmp_path, triton_model):
+def test_ensemble_parts_and_checks(tmp_path, triton_model):
     arrays = request(3)
     sparse = started(triton_model, write_clicks(tmp_path / "sparse/1", role="sparse"))
     responses = sparse.execute([asked({CATEGORICAL: arrays[CATEGORICAL]})] * 2)
@@ -169,7 +168,7 @@ def test_parts_of_an_ensemble_and_checks(tmp_path, triton_model):
     assert np.array_equal(response.arrays[NUMERICAL], arrays[NUMERICAL])
 
 
-def test_unknown_ids_are_zero_also_beside_a_bad_request(tmp_path, triton_model):
+def test_unknown_ids_next_to_bad_request(tmp_path, triton_model):
     model = started(triton_model, write_clicks(tmp_path / "1", unknown_ids="zero"))
     unknown, bad, known = request(1), request(1), request(1)
     unknown[CATEGORICAL][0, 0], bad[CATEGORICAL][0, 0] = 100, -1
@@ -187,11 +186,11 @@ def test_unknown_ids_are_zero_also_beside_a_bad_request(tmp_path, triton_model):
         ({"instance_group": [{"count": 3}, {"count": 9}]}, 1),
     ],
 )
-def test_threads_of_an_instance(triton_model, config, threads):
+def test_threads_of_instance(triton_model, config, threads):
     assert triton_model.threads_of(config, num_cores=8) == threads
 
 
-def test_what_does_not_start(tmp_path, triton_model, monkeypatch):
+def test_failures_at_start(tmp_path, triton_model, monkeypatch):
     folder = write_clicks(tmp_path / "1")
     with pytest.raises(ValueError, match="as the parameter threads .*, got '-1'"):
         started(triton_model, folder, {"parameters": {"threads": {"string_value": "-1"}}})
@@ -200,10 +199,10 @@ def test_what_does_not_start(tmp_path, triton_model, monkeypatch):
         started(triton_model, folder)
 
 
-def test_the_copy_in_a_version_folder_uses_the_package_beside_it(root, tmp_path):
-    """Triton imports `1.model`, with the folder where the server was started first on the path."""
+def test_imports_of_version_folder(root, tmp_path):
+    """Triton imports `1.model`, with the working folder of the server first on the path."""
     folder = write_clicks(tmp_path / "clicks/1")
-    # Of what other processes compile meanwhile there are files for a moment only.
+    # Other processes compile modules at the same time, and their temporary files vanish.
     compiled = shutil.ignore_patterns("__pycache__")
     shutil.copytree(root / "deployment/serving", folder / "deployment/serving", ignore=compiled)
     shutil.copy(root / "deployment/__init__.py", folder / "deployment")

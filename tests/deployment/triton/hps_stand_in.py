@@ -1,4 +1,4 @@
-"""What Merlin's HPS answers, from the files that it reads, by its documentation alone.
+"""Stand-in for Merlin's HPS, which reads the same files, written from the documentation alone.
 
 Reads `ps.json`, `key` and `emb_vector` as hugectr_backend's hps_backend/docs/architecture.md
 describes them, and takes requests apart as src/hps.cc and src/model_instance_state.cpp do.

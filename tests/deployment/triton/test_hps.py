@@ -82,10 +82,10 @@ def expected(row: int) -> np.ndarray:
     return np.concatenate([VALUES["item"][item], tags, *history, VALUES["user"][user]])
 
 
-def test_keys_are_grouped_by_table_and_then_by_look_up():
+def test_order_of_keys():
     keys, counts = keys_of(INTERFACE, ARRAYS)
     assert (keys.dtype, counts.dtype) == (np.int64, np.int32)
-    # 7 is behind the last row of the tags: "no id here".
+    # 7 is one past the last row of the tags and marks an absent id.
     assert keys.tolist() == [
         [*(4, 0), *(129, 0), *(0, 1, 2, 128), *(5, 5, 5, 5), *(6, 7, 7), *(0, 1, 1)]
     ]
@@ -95,7 +95,7 @@ def test_keys_are_grouped_by_table_and_then_by_look_up():
 
 
 def write_entry(repository, model: str, tables_folder: str, cache_share: float = 0.25) -> None:
-    """What HPS is to be told of a model, in the model's folder."""
+    """Writes the entry of a model for HPS into the folder of the model."""
     (repository / model).mkdir(exist_ok=True)
     instances = Instances(GPU, 3, (0, 1))
     entry = files.ps_entry(model, INTERFACE, tables_folder, instances, cache_share)
@@ -112,7 +112,7 @@ def stand_in(tmp_path):
     return HpsStandIn(tmp_path / "ps.json", "m_sparse")
 
 
-def test_files_are_as_documented(stand_in, tmp_path):
+def test_file_format(stand_in, tmp_path):
     """int64 keys, float32 vectors, no header; small tables are filled up with zeros."""
     keys = np.fromfile(tmp_path / "table_1" / "key", "<i8")
     vectors = np.fromfile(tmp_path / "table_1" / "emb_vector", "<f4").reshape(-1, 3)
@@ -145,15 +145,15 @@ def test_ps_json(stand_in, tmp_path):
 
 
 def entries(repository) -> dict:
-    """What a repository's `ps.json` says of each model."""
+    """Entries of a repository's `ps.json` by model."""
     models = json.loads((repository / "ps.json").read_text())["models"]
     result = {entry["model"]: entry for entry in models}
     assert len(result) == len(models)
     return result
 
 
-def test_one_file_for_all_models_of_a_repository(tmp_path):
-    """An entry that was replaced, of a model that is gone, and what others wrote."""
+def test_shared_ps_json(tmp_path):
+    """Updates replace an entry, drop that of a removed model, and keep foreign content."""
     files.update_ps_json(tmp_path)
     assert list(tmp_path.iterdir()) == [], "no model of HPS, no file"
     for model in ("b", "a"):
@@ -177,14 +177,14 @@ def test_one_file_for_all_models_of_a_repository(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "ps.json"]
 
 
-def test_deployments_that_end_together_all_have_their_entries(tmp_path):
+def test_concurrent_deployments(tmp_path):
     repository = tmp_path / "repository"
     repository.mkdir()
 
     def deployed(number: int) -> None:
         for model in (f"m{number}", f"n{number}"):
             write_entry(tmp_path, model, f"/models/{model}/1")
-            (tmp_path / model).rename(repository / model)  # whole, as all models come
+            (tmp_path / model).rename(repository / model)  # in one step, as for all models
             files.update_ps_json(repository)
 
     with ThreadPoolExecutor(8) as pool:
@@ -193,14 +193,14 @@ def test_deployments_that_end_together_all_have_their_entries(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"model": 1}', '{"models": [{"model": 1}]}', "\x80"])
-def test_a_file_that_is_none(text, tmp_path):
+def test_invalid_ps_json(text, tmp_path):
     (tmp_path / "ps.json").write_bytes(text.encode("latin1"))
     with pytest.raises(ValueError, match=r"ps\.json is not a configuration of HPS, .* move it aw"):
         files.read_ps_json(tmp_path)
 
 
 def dense_part(path, width: int):
-    """scores = embeddings + age, so that each embedding shows."""
+    """Writes a model with scores = embeddings + age, so that each embedding shows."""
     tensors = [("embeddings", width), ("age", 1)]
     graph = helper.make_graph(
         [helper.make_node("Add", ["embeddings", "age"], ["scores"])],
@@ -215,8 +215,8 @@ def dense_part(path, width: int):
 
 
 @pytest.mark.parametrize("rows", [[0], [1], [0, 1], [1, 0, 0]])
-def test_from_request_to_embeddings(stand_in, tmp_path, rows):
-    """Keys, HPS, and the vectors put in order and pooled in front of the dense part."""
+def test_embeddings_of_requests(stand_in, tmp_path, rows):
+    """Runs keys and HPS, then orders and pools the vectors before the dense part."""
     dense_part(tmp_path / "dense.onnx", INTERFACE.width)
     after_hps(tmp_path / "dense.onnx", INTERFACE, tmp_path / "behind.onnx")
     arrays = {name: values[rows] for name, values in ARRAYS.items()}
@@ -228,7 +228,7 @@ def test_from_request_to_embeddings(stand_in, tmp_path, rows):
     np.testing.assert_allclose(result, wanted, rtol=1e-6)
 
 
-def test_a_changed_byte_of_the_checkpoint_is_found(tmp_path):
+def test_corrupt_checkpoint(tmp_path):
     trained = save_tables(tmp_path / "checkpoints", VALUES)
     file = next(trained.path.rglob("item.npy"))
     file.write_bytes(file.read_bytes()[:-1] + b"\xff")
@@ -239,18 +239,18 @@ def test_a_changed_byte_of_the_checkpoint_is_found(tmp_path):
 
 
 def test_keys_model(tmp_path, triton_model):  # noqa: F811
-    """Of three requests the bad one gets an error, the others their keys, each by itself."""
+    """The bad request among three gets an error, each of the others its own keys."""
     folder = tmp_path / "1"
     folder.mkdir()
     interfaces.write(INTERFACE._replace(role="keys"), folder)
     model = started(triton_model, folder)
     bad = {**ARRAYS, "ids": ARRAYS["ids"] + 1}
-    requests = [ARRAYS, bad, {name: entrys[1:] for name, entrys in ARRAYS.items()}]
+    requests = [ARRAYS, bad, {name: values[1:] for name, values in ARRAYS.items()}]
     first, refused, last = model.execute([asked(arrays) for arrays in requests])
     assert "feature 'user', row 0 (counted from 0): 5" in refused.error.text
     assert refused.error.code == "INVALID_ARG"
     for response, rows in ((first, slice(None)), (last, slice(1, 2))):
-        arrays = {name: entrys[rows] for name, entrys in ARRAYS.items()}
+        arrays = {name: values[rows] for name, values in ARRAYS.items()}
         keys, counts = keys_of(INTERFACE, arrays)
         assert response.error is None
         named = [tensor.name for tensor in answer_tensors(INTERFACE)]

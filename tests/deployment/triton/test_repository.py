@@ -90,7 +90,7 @@ def test_interrupted_rename(repository, monkeypatch, number, error):
 
 
 @pytest.mark.parametrize("killed_before", [3, 4])
-def test_kill_leaves_no_mix(repository, killed_before, monkeypatch):
+def test_kill_during_renames(repository, killed_before, monkeypatch):
     """The renames of a killed deployment: afterwards old models, or none, are served."""
     rename, calls = Path.rename, []
 
@@ -128,7 +128,7 @@ def test_folders_of_earlier_versions(tmp_path):
     assert content(repository) == {"m": "new"}
 
 
-def test_other_models_stay(repository):
+def test_kept_models(repository):
     (repository / "theirs").mkdir()
     (repository / "theirs" / "text").write_text("theirs")
     deploy(repository, ["n"], overwrite=True)
@@ -152,7 +152,7 @@ def test_part_of_another_deployment(repository):
     assert content(repository) == ALL_NEW
 
 
-def test_overwrite_is_needed(repository):
+def test_missing_overwrite_flag(repository):
     with pytest.raises(ValueError, match=r"has a model m already: replace it with --overwrite"):
         deploy(repository)
     assert content(repository) == ALL_NEW

@@ -18,7 +18,7 @@ INPUTS = (
 
 
 def config_of(runs_on):
-    """As a backend has it."""
+    """Configuration of a dense model for a backend."""
     outputs = [ServedTensor("scores", "float32", (1,))]
     return model_config(
         "m_dense", runs_on, INPUTS, outputs, Batching(64, True, 0), Instances(GPU, 1)
@@ -40,7 +40,7 @@ def program(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
-# Writes its command line into the plan; where the plan goes stands in its second flag.
+# Writes its command line to the plan, whose path is the value of its second flag.
 TRTEXEC = """for flag; do case "$flag" in --saveEngine=*) plan="${flag#*=}" ;; esac; done
 echo "$@" >"$plan"
 """
@@ -54,7 +54,7 @@ def gpu(path):
 
 
 def write(tmp_path: Path, precision: str = "fp32") -> tuple[Path, str]:
-    """(folder, what was said) of a dense model."""
+    """Writes a dense model; returns its folder and the message."""
     folder = tmp_path / "m_dense"
     (folder / "1").mkdir(parents=True)
     (tmp_path / "dense.onnx").write_bytes(b"onnx")
@@ -64,12 +64,12 @@ def write(tmp_path: Path, precision: str = "fp32") -> tuple[Path, str]:
     return folder, message
 
 
-def test_shapes():
+def test_shapes_of_inputs():
     assert shapes(INPUTS, {}, 64) == "embeddings:64x48,positive_history:64x2x100"
     assert shapes(INPUTS[1:], {"OUTPUT0": 48}, 3) == "OUTPUT0:144,positive_history:3x2x100"
 
 
-def test_onnx_without_a_gpu(tmp_path, path):
+def test_onnx_without_gpu(tmp_path, path):
     assert not can_build()
     folder, message = write(tmp_path, "fp16")
     assert "run build_plan.sh" in message
@@ -85,7 +85,7 @@ def test_onnx_without_a_gpu(tmp_path, path):
 
 
 @pytest.mark.parametrize("there", ["trtexec", "nvidia-smi", "no card"])
-def test_half_of_what_is_needed(path, there):
+def test_missing_prerequisites(path, there):
     if there != "nvidia-smi":
         program(path, "trtexec", TRTEXEC)
     if there != "trtexec":
@@ -96,7 +96,7 @@ def test_half_of_what_is_needed(path, there):
 @pytest.mark.parametrize(
     ("precision", "flag"), [("fp32", "--noTF32"), ("fp16", "--fp16"), ("bf16", "--bf16")]
 )
-def test_a_plan_with_a_gpu(tmp_path, gpu, precision, flag):
+def test_plan_with_gpu(tmp_path, gpu, precision, flag):
     folder, message = write(tmp_path, precision)
     assert message == f"a TensorRT plan in {precision}"
     sizes = "embeddings:{0}x48,positive_history:{0}x2x100"
@@ -111,25 +111,25 @@ def test_a_plan_with_a_gpu(tmp_path, gpu, precision, flag):
     assert sorted(os.listdir(folder)) == ["1", "config.pbtxt"]
 
 
-def test_bf16_needs_a_plan(tmp_path, path):
+def test_bf16_without_plan(tmp_path, path):
     with pytest.raises(ValueError, match=r"--precision bf16 .* 'bash build_plan\.sh bf16' there"):
         write(tmp_path, "bf16")
 
 
-def test_bf16_where_a_plan_can_be_built(gpu):
+def test_bf16_with_plan(gpu):
     check_precision("bf16")
 
 
 @pytest.mark.parametrize("status", [1, 0], ids=["status 1", "no plan"])
-def test_trtexec_fails(tmp_path, path, gpu, status):
+def test_trtexec_failure(tmp_path, path, gpu, status):
     program(path, "trtexec", f"echo '&&&& FAILED: no kernel'; exit {status}")
     with pytest.raises(ValueError, match="(?s)trtexec could not .*no kernel\nThe command was"):
         write(tmp_path)
 
 
 @pytest.mark.parametrize(("given", "flag"), [((), "--noTF32"), (("bf16",), "--bf16")])
-def test_the_script_makes_the_plan_the_model(tmp_path, path, given, flag):
-    """Started from anywhere; the folder's name has a space."""
+def test_plan_by_script(tmp_path, path, given, flag):
+    """Runs the script from another folder; the name of its own folder has a space."""
     folder, _ = write(tmp_path / "a b")
     program(path, "trtexec", TRTEXEC)
     done = subprocess.run(
@@ -144,7 +144,7 @@ def test_the_script_makes_the_plan_the_model(tmp_path, path, given, flag):
     assert read_config(folder / "config.pbtxt").platform == "tensorrt_plan"
 
 
-def test_a_script_that_fails_changes_nothing(tmp_path, path):
+def test_script_failure(tmp_path, path):
     folder, _ = write(tmp_path)
     before = (folder / "config.pbtxt").read_text()
     for arguments, message in (

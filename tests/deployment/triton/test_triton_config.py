@@ -28,12 +28,12 @@ CPU = Instances("KIND_CPU", 2)
 
 
 def parsed(config: ModelConfig, tmp_path) -> ModelConfig:
-    """After its way through a file."""
+    """Writes a configuration and reads it again."""
     write_config(config, tmp_path / "config.pbtxt")
     return read_config(tmp_path / "config.pbtxt")
 
 
-def test_a_model_of_the_python_backend(tmp_path):
+def test_python_backend_model(tmp_path):
     config = model_config(
         *("dlrm_sparse", {"backend": "python"}, [NUMERICAL, IDS], [SCORES]),
         *(Batching(2048, True, 150), CPU),
@@ -60,7 +60,7 @@ def test_a_model_of_the_python_backend(tmp_path):
     assert list(result.model_warmup) == []
 
 
-def test_warm_up_is_one_row_and_a_full_batch_of_zeros(tmp_path):
+def test_warm_up_samples(tmp_path):
     config = model_config(
         *("m", {"platform": "tensorrt_plan"}, [IDS, HISTORY], [SCORES]),
         *(Batching(64, False, 0), Instances("KIND_GPU", 1, (0, 1))),
@@ -80,12 +80,12 @@ def test_warm_up_is_one_row_and_a_full_batch_of_zeros(tmp_path):
         assert set(sample.inputs) == {"categorical_features", "positive_history"}
 
 
-def test_one_row_is_warmed_up_once():
+def test_warm_up_with_batch_size_one():
     config = model_config("m", {}, [IDS], [SCORES], Batching(1, True, 0), CPU, warm_up=(1, 1))
     assert [sample.batch_size for sample in config.model_warmup] == [1]
 
 
-def test_without_batches_the_first_dimension_is_free(tmp_path):
+def test_first_dimension_without_batching(tmp_path):
     """max_batch_size 0, as HPS needs it."""
     flat = ServedTensor("OUTPUT0", "float32", ())
     config = model_config(
@@ -96,7 +96,7 @@ def test_without_batches_the_first_dimension_is_free(tmp_path):
     result = parsed(config, tmp_path)
     assert [list(t.dims) for t in (*result.input, *result.output)] == [[-1, 26], [-1], [-1, 1]]
     assert not result.HasField("dynamic_batching")
-    # A sample of batch size 0 Triton leaves out.
+    # Triton leaves out a sample of batch size 0.
     assert [sample.batch_size for sample in result.model_warmup] == [1, 1]
     assert [
         [list(sample.inputs[name].dims) for name in (IDS.name, "OUTPUT0")]
@@ -104,8 +104,8 @@ def test_without_batches_the_first_dimension_is_free(tmp_path):
     ] == [[[1, 26], [48]], [[64, 26], [64 * 48]]]
 
 
-def test_a_tensor_that_the_model_has_in_another_shape(tmp_path):
-    """Stated, and asked for in a warm-up, as requests have it."""
+def test_reshaped_tensor(tmp_path):
+    """The configuration and the warm-up have the shape of requests."""
     stated = ServedTensor("positive_history", "int64", (200,))
     config = model_config(
         *("m", {}, [IDS, stated], [SCORES], Batching(8, True, 0), CPU),
@@ -119,7 +119,7 @@ def test_a_tensor_that_the_model_has_in_another_shape(tmp_path):
     assert list(sample.inputs["positive_history"].dims) == [200]
 
 
-def test_an_ensemble(tmp_path):
+def test_ensemble(tmp_path):
     steps = [
         ("m_sparse", {IDS.name: IDS.name}, {"embeddings": "embeddings"}),
         (
@@ -146,7 +146,7 @@ def test_tensorrt_inside_onnxruntime(tmp_path):
     assert dict(accelerator.parameters) == {"precision_mode": "FP16"}
 
 
-def test_a_saved_model_whose_tensors_stay_on_the_gpu(tmp_path):
+def test_saved_model_with_tensors_on_gpu(tmp_path):
     config = model_config("m", {}, [IDS], [SCORES], Batching(8, True, 0), CPU)
     accelerate(config, "gpu_io")
     accelerators = parsed(config, tmp_path).optimization.execution_accelerators
@@ -154,6 +154,6 @@ def test_a_saved_model_whose_tensors_stay_on_the_gpu(tmp_path):
     assert (accelerator.name, dict(accelerator.parameters)) == ("gpu_io", {})
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_missing_folder(tmp_path):
     with pytest.raises(OSError, match=r"no/config\.pbtxt"):
         write_config(ModelConfig(), tmp_path / "no" / "config.pbtxt")

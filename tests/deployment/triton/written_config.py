@@ -1,4 +1,4 @@
-"""What a server reads of a model's configuration."""
+"""Reader of written model configurations."""
 
 from pathlib import Path
 
@@ -7,5 +7,5 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 
 def read_config(path: Path) -> ModelConfig:
-    """A `config.pbtxt`; a field that Triton does not know is an error."""
+    """Reads a `config.pbtxt`; a field unknown to Triton is an error."""
     return text_format.Parse(path.read_text(), ModelConfig())
