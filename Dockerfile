@@ -42,7 +42,7 @@ COPY requirements/ngc.lock requirements/
 COPY runtime/setup/ngc_packages.sh runtime/setup/
 RUN --mount=type=cache,target=/root/.cache bash runtime/setup/ngc_packages.sh python3
 
-# The fused operator for every architecture that the container's nvcc knows of those in its Makefile; no GPU is asked.
+# The fused operator for every architecture that the container's nvcc knows of those in its Makefile; no GPU is needed.
 FROM packages AS native
 ARG CUDA_ARCHITECTURES="70 75 80 86 89 90 100 120"
 COPY tensorflow-dot-based-interact tensorflow-dot-based-interact
@@ -55,7 +55,7 @@ LABEL org.opencontainers.image.title="Recommenders at scale, NVIDIA GPUs" \
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends numactl \
  && rm -rf /var/lib/apt/lists/*
-# The code stays root's. What a run writes belongs into /data, or into these two folders.
+# The code belongs to root. Runs write into /data, or into these two folders.
 RUN useradd --uid 1000 --create-home recommender \
  && install --directory --owner=recommender /data data runs
 COPY --from=packages /workspace/recommenders/.venv .venv
@@ -66,9 +66,9 @@ RUN --mount=type=bind,from=merlin,source=/wheels,target=/wheels/git \
     PIP_CONSTRAINT='' \
     find /wheels -name '*.whl' \
       -exec .venv/bin/python -m pip install --no-cache-dir --no-index --no-deps --force-reinstall {} +
-# Horovod's asynchronous completion (its pull request 2963): TensorFlow goes on when a collective of NCCL is queued on the GPU, not
-# when it is done; what needs the result waits there. The original recipe's image sets it. Neither what it brings was measured here,
-# nor how a lost rank is noticed with it.
+# Horovod's asynchronous completion (its pull request 2963): TensorFlow continues when a collective of NCCL is queued on the GPU,
+# not when it is done; operations that need the result wait on the GPU. The original recipe's image sets it. Its effects on speed
+# and on the detection of lost ranks were not measured here.
 ENV PATH=/workspace/recommenders/.venv/bin:${PATH} \
     HOROVOD_ENABLE_ASYNC_COMPLETION=1 \
     PYTHONUNBUFFERED=1 \

@@ -1,16 +1,16 @@
-"""Machines for tests, made of this one: each a set of Linux namespaces, joined by a bridge.
+"""Simulated machines for tests: sets of Linux namespaces on this machine, joined by a bridge.
 
-A node has a network, a host name, processes, shared memory, /tmp and /run of its own. All else is
+A node has its own network, host name, processes, shared memory, /tmp and /run. Everything else is
 the same file system under the same paths, as on a cluster whose machines mount one: the
-repository, its .venv, and the folders that are named as shared. There is no way out of this
-network, and no other can see it.
+repository, its .venv, and the folders that are passed as shared. The network is isolated: no
+packet leaves it, and no other network reaches it.
 
-A node lives as long as a process that waits for the end of its standard input. It is the first of
-the node's process namespace: when it ends, the kernel ends every process of the node, and the
-mounts and interfaces, which no other process holds, vanish. So nothing is left behind, whatever
-becomes of the tests: their end closes that input.
+A node lives as long as a process that waits for the end of its standard input, the first of the
+node's process namespace. When it ends, the kernel ends every process of the node and removes the
+mounts and interfaces, which no other process holds. The end of the tests closes that input, so
+that nothing remains even after they crash.
 
-The nodes belong to root, and so do the processes on them.
+The nodes and their processes belong to root.
 """
 
 import contextlib
@@ -79,7 +79,7 @@ class _Namespaces:
         self.pid = psutil.Process(self._unshare.pid).children()[0].pid
 
     def end(self) -> None:
-        """Ends every process in them; returns when there is none."""
+        """Ends every process in the namespaces; returns after the last one has ended."""
         self._unshare.stdin.close()
         try:
             self._unshare.wait(timeout=60)
@@ -128,7 +128,7 @@ class Node:
 
         Args:
           argv: program and arguments.
-          env: variables beside those of this process.
+          env: variables in addition to those of this process.
           timeout: seconds.
           check: an exit code other than 0 is an error, which shows the output.
         """
@@ -156,7 +156,7 @@ class Node:
         Args:
           argv: program and arguments.
           log: file that its output is appended to.
-          env: variables beside those of this process.
+          env: variables in addition to those of this process.
         """
         with open(log, "a") as output:
             process = subprocess.Popen(
@@ -174,7 +174,7 @@ class Node:
         self.run(["mount", "--rbind", source, target])
 
     def processes(self) -> list[psutil.Process]:
-        """All that run on this node."""
+        """Processes that run on this node."""
         namespace = os.readlink(f"/proc/{self._namespaces.pid}/ns/pid")
         result = []
         for process in psutil.process_iter():
@@ -184,18 +184,18 @@ class Node:
         return result
 
     def unplug(self) -> None:
-        """Pulls the network cable: no packet comes or goes, and nobody is told."""
+        """Disconnects the node from the bridge: packets are dropped without an error."""
         self._set_port("down")
 
     def plug_in(self) -> None:
-        """Puts the network cable back."""
+        """Connects the node to the bridge again."""
         self._set_port("up")
 
     def _set_port(self, state: str) -> None:
         _ip(self._switch, "link", "set", self._port, state)
 
     def _join(self, switch: _Namespaces) -> None:
-        """Lays the cable to the bridge."""
+        """Creates the network interface that leads to the bridge."""
         self._switch = switch
         far = ("type", "veth", "peer", "name", "eth0", "netns", str(self._namespaces.pid))
         _ip(switch, "link", "add", self._port, *far)
@@ -241,7 +241,7 @@ def inner(process: subprocess.Popen) -> psutil.Process:
 def nodes(
     names: Sequence[str], folder: Path, shared: Sequence[Path] = ()
 ) -> Iterator[dict[str, Node]]:
-    """Machines of these names, until the block is left.
+    """Starts machines with these names; they end with the block.
 
     Args:
       names: host names, e.g. ("head", "node0", "node1").
@@ -328,7 +328,7 @@ def _ip(namespaces: _Namespaces, *words: str) -> None:
 
 
 def _outermost(paths) -> list[Path]:
-    """Without those that lie in others."""
+    """Removes folders that are inside of other ones."""
     paths = set(paths)
     return sorted(path for path in paths if not paths.intersection(path.parents))
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what tests/cluster needs (Debian and Ubuntu, as root); `make cluster-setup` runs it. Where
-# it cannot, it says so and is content: those tests skip then, and name what is missing.
+# Installs the packages that tests/cluster needs (Debian and Ubuntu, as root); `make cluster-setup`
+# runs it. Where it cannot install them, it prints the reason and exits with 0: those tests are
+# skipped and name the missing packages.
 set -euo pipefail
 packages=(
   openmpi-bin libopenmpi-dev

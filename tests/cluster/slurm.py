@@ -120,7 +120,7 @@ class Slurm:
     def wait_for(
         self, job: int, holds: Callable[[dict[str, str]], bool], timeout_s: float = 240
     ) -> dict[str, str]:
-        """Polls until something holds of what `show` says, and returns that."""
+        """Polls `show` until `holds` accepts its fields, and returns them."""
         deadline = time.monotonic() + timeout_s
         while not holds(shown := self.show(job)):
             if time.monotonic() > deadline:
@@ -129,7 +129,7 @@ class Slurm:
         return shown
 
     def wait_for_log(self, job: int, pattern: str, timeout_s: float = 240) -> re.Match:
-        """Polls until a running job has written what matches."""
+        """Polls until the output of a running job matches the pattern."""
         result = []
 
         def written(shown: dict[str, str]) -> bool:
@@ -142,7 +142,7 @@ class Slurm:
         return result[0]
 
     def wait(self, job: int, timeout_s: float = 240) -> dict[str, str]:
-        """Waits for the end of a job; what SLURM puts back into the queue has not ended."""
+        """Waits for the end of a job; a job that SLURM requeues has not ended."""
         return self.wait_for(job, lambda shown: shown["JobState"] in ENDED, timeout_s)
 
     def exit_code(self, job: int) -> int:
@@ -157,7 +157,7 @@ class Slurm:
 
 @contextlib.contextmanager
 def slurm(nodes: Mapping[str, Node], folder: Path, head: str = "head") -> Iterator[Slurm]:
-    """SLURM on machines, until the block is left; all its jobs end with it.
+    """Starts SLURM on machines; it and all of its jobs end with the block.
 
     Args:
       nodes: by name.
@@ -212,7 +212,7 @@ def _idle(cluster: Slurm) -> set[str]:
 
 
 def _until(holds: Callable[[], bool], what: str, cluster: Slurm | None = None) -> None:
-    """Polls for a start; what does not come has said why in its log."""
+    """Polls until a daemon has started; its log has the reason if it has not."""
     deadline = time.monotonic() + 200
     while not holds():
         if time.monotonic() > deadline:

@@ -23,7 +23,7 @@ SCRIPT = Path(__file__).with_name("setup.sh")
     ],
     ids=["all is there", "not root", "no Debian"],
 )
-def test_nothing_is_installed(tmp_path, programs, output):
+def test_setup_without_installation(tmp_path, programs, output):
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)

@@ -13,7 +13,7 @@ from tests.cluster.nodes import ROOT
 from tests.cluster.test_ssh_launchers import kill_trainings, program
 from tests.ranks.conftest import gloo_command
 
-# As docs/how_to/elastic.md advises, but for the seconds.
+# Settings that docs/how_to/elastic.md recommends, with shorter times.
 SSH = "ServerAliveInterval 1\nServerAliveCountMax 3\n"
 
 
@@ -38,8 +38,8 @@ def node_of(nodes, rank):
     raise AssertionError(f"rank {rank} does not run")
 
 
-# What the others report of a rank. Rank 0 knows the machines of all; without it, it takes more
-# than a minute.
+# Reports of the other ranks about a lost one. Rank 0 knows the machines of all ranks; the loss of
+# rank 0 takes more than a minute.
 UNREACHABLE = "no answer: its process is frozen, or its machine is unreachable"
 GONE = [
     (1, rf"{{machine}}, pid \d+, {UNREACHABLE}"),
@@ -48,10 +48,8 @@ GONE = [
 
 
 @pytest.mark.parametrize(("rank", "gone"), GONE, ids=[1, 0])
-def test_a_machine_is_lost_and_comes_back(
-    nodes, watchful_ssh, rows, variables, tmp_path, rank, gone
-):
-    """3 ranks, then 2, then 3; each time they go on from the newest checkpoint."""
+def test_lost_and_returned_machine(nodes, watchful_ssh, rows, variables, tmp_path, rank, gone):
+    """3 ranks, then 2, then 3; each time training resumes from the newest checkpoint."""
     hosts, log = tmp_path / "hosts.txt", tmp_path / "output.txt"
     hosts.write_text("node0:1\nnode1:1\nnode2:1\n")
     script = f"'{ROOT}/runtime/host_discovery.sh' '{hosts}'"

@@ -19,7 +19,7 @@ def hosts_file(tmp_path):
     return path
 
 
-def test_hosts_that_can_be_reached_are_printed_at_once(nodes, hosts_file):
+def test_reachable_hosts(nodes, hosts_file):
     started = time.monotonic()
     done = nodes["head"].run([SCRIPT, "--timeout", "60", hosts_file])
     assert sorted(done.stdout.splitlines()) == ["node0:2", "node1:1", "node2"]
@@ -27,7 +27,7 @@ def test_hosts_that_can_be_reached_are_printed_at_once(nodes, hosts_file):
     assert time.monotonic() - started < 30, "no time-out is waited for"
 
 
-def test_a_lost_machine_leaves_and_a_returned_one_joins(nodes, hosts_file):
+def test_lost_and_returned_machine(nodes, hosts_file):
     nodes["node1"].unplug()
     try:
         started = time.monotonic()
@@ -36,7 +36,7 @@ def test_a_lost_machine_leaves_and_a_returned_one_joins(nodes, hosts_file):
     finally:
         nodes["node1"].plug_in()
     assert sorted(result.splitlines()) == ["node0:2", "node2"]
-    # Nobody has to know where the launcher runs: it needs no ssh to its own machine.
+    # The launcher's machine is listed without a check: it needs no ssh to itself.
     result = nodes["node0"].run([SCRIPT, "--port", "9", hosts_file]).stdout
     assert result == "node0:2\n"
     with hosts_file.open("a") as file:
@@ -50,7 +50,7 @@ def test_a_lost_machine_leaves_and_a_returned_one_joins(nodes, hosts_file):
     [("2(x3)", ["node0:2", "node1:2", "node2:2"]), ("4,1(x2)", ["node0:4", "node1:1", "node2:1"])],
 )
 def test_hosts_of_a_slurm_job(nodes, slurm, tasks, expected):
-    """The names are SLURM's own to unfold."""
+    """SLURM itself expands the names."""
     variables = {"SLURM_JOB_NODELIST": "node[0-2]", "SLURM_TASKS_PER_NODE": tasks}
     result = slurm.run(SCRIPT, "--timeout", "60", "--slurm", env=variables).stdout
     assert sorted(result.splitlines()) == expected
@@ -78,7 +78,7 @@ def test_hosts_of_a_slurm_job(nodes, slurm, tasks, expected):
         ("node0", ("more",), "one file of hosts is needed (or --slurm), but 2 came"),
     ],
 )
-def test_a_mistake_is_one_sentence(tmp_path, text, argv, message):
+def test_errors(tmp_path, text, argv, message):
     file = tmp_path / "hosts.txt"
     if text is not None:
         file.write_text(text)
@@ -102,7 +102,7 @@ def test_a_mistake_is_one_sentence(tmp_path, text, argv, message):
         ),
     ],
 )
-def test_slurm_needs_a_job(tmp_path, variables, message):
+def test_slurm_without_a_job(tmp_path, variables, message):
     scontrol = tmp_path / "scontrol"
     scontrol.write_text("#!/bin/sh\necho node0; echo node1; echo node2\n")
     scontrol.chmod(0o755)
@@ -113,7 +113,7 @@ def test_slurm_needs_a_job(tmp_path, variables, message):
 
 
 def run_here(*argv, **more):
-    """The script on this machine, outside a SLURM job but for the variables `more`."""
+    """Runs the script on this machine, with no variables of a SLURM job except `more`."""
     variables = {name: v for name, v in os.environ.items() if not name.startswith("SLURM_")} | more
     return subprocess.run(
         [SCRIPT, *argv], env=variables, capture_output=True, text=True, check=False

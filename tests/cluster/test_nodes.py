@@ -1,4 +1,4 @@
-"""Nodes are machines of their own, and nothing of them stays behind (nodes.py)."""
+"""Nodes of `nodes.py`: isolation, errors, and removal of everything that they create."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from tests.cluster.nodes import ROOT
 
 
 def names_of(processes):
-    """The names of those that run; a zombie does not."""
+    """Returns the names of the running processes, without zombies."""
     result = []
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -24,9 +24,7 @@ def names_of(processes):
     return result
 
 
-def test_a_node_has_its_own_name_address_processes_and_private_folders(
-    nodes, cluster_folder, tmp_path
-):
+def test_name_address_processes_and_private_folders(nodes, cluster_folder, tmp_path):
     node = nodes["node1"]
     assert node.run(["hostname"]).stdout == "node1\n"
     assert f" {node.address}/24 " in node.run(["ip", "-4", "address"]).stdout
@@ -43,7 +41,7 @@ def test_a_node_has_its_own_name_address_processes_and_private_folders(
     assert (cluster_folder / "node1/tmp/of node1").exists()
 
 
-def test_repository_environment_and_test_folders_are_shared(nodes, tmp_path):
+def test_shared_folders(nodes, tmp_path):
     (tmp_path / "here").write_text("hello")
     copy = f"import os, tests; open({str(tmp_path / 'there')!r}, 'w').write(os.getcwd())"
     nodes["node0"].run([sys.executable, "-c", copy], env={"PYTHONPATH": str(ROOT)})
@@ -53,7 +51,7 @@ def test_repository_environment_and_test_folders_are_shared(nodes, tmp_path):
     )
 
 
-def test_a_repository_below_tmp_is_shared_too(tmp_path, monkeypatch):
+def test_repository_below_tmp(tmp_path, monkeypatch):
     clone = tmp_path / "a clone"
     (clone / "inner").mkdir(parents=True)
     (clone / "file").write_text("of the clone")
@@ -67,7 +65,7 @@ def test_a_repository_below_tmp_is_shared_too(tmp_path, monkeypatch):
     assert (folder / "created").exists()
 
 
-def test_nodes_reach_each_other_by_ssh_and_not_by_loopback(nodes):
+def test_ssh_between_nodes(nodes):
     names = list(nodes)
     for name, other in zip(names, [*names[1:], names[0]], strict=True):
         ask = 'hostname; echo "${SSH_CONNECTION%% *}"'
@@ -86,7 +84,7 @@ def test_nodes_reach_each_other_by_ssh_and_not_by_loopback(nodes):
     server.wait(timeout=60)
 
 
-def test_an_unplugged_node_is_silent_until_it_is_plugged_in(nodes):
+def test_unplugged_node(nodes):
     greet = ["bash", "-c", "exec 3<>/dev/tcp/node2/22; head -n 1 <&3"]
     nodes["node2"].unplug()
     try:
@@ -96,7 +94,7 @@ def test_an_unplugged_node_is_silent_until_it_is_plugged_in(nodes):
     assert nodes["head"].run(greet).stdout.startswith("SSH-2.0-OpenSSH")
 
 
-def test_commands_fail_time_out_and_take_variables(nodes):
+def test_errors_timeouts_and_variables_of_commands(nodes):
     node = nodes["node0"]
     done = node.run(["sh", "-c", "echo $COLOUR; exit 3"], env={"COLOUR": "red"}, check=False)
     assert (done.stdout, done.returncode) == ("red\n", 3)
@@ -106,11 +104,11 @@ def test_commands_fail_time_out_and_take_variables(nodes):
         node.run(["sleep", "77.5"], timeout=2)
     deadline = time.monotonic() + 60
     while "sleep" in names_of(node.processes()):
-        assert time.monotonic() < deadline, "it goes on"
+        assert time.monotonic() < deadline, "sleep still runs"
         time.sleep(0.05)
 
 
-def test_a_command_is_signalled_and_ends_with_its_node(tmp_path):
+def test_signal_and_end_of_a_command(tmp_path):
     with machines.nodes(["one"], tmp_path) as created:
         node = created["one"]
         trap = node.start(
@@ -131,14 +129,14 @@ def test_a_command_is_signalled_and_ends_with_its_node(tmp_path):
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
-def test_a_command_that_does_not_start_is_an_error(nodes, tmp_path):
+def test_command_that_does_not_start(nodes, tmp_path):
     process = nodes["node0"].start(["no such program"], log=tmp_path / "log")
     process.wait(timeout=10)
     with pytest.raises(RuntimeError, match="the command has not started: .*no such program"):
         machines.inner(process)
 
 
-def test_sshd_that_cannot_start_says_why(tmp_path):
+def test_sshd_that_cannot_start(tmp_path):
     with machines.nodes(["one"], tmp_path) as created:
         etc = machines.write_keys(tmp_path)
         (etc / "sshd_config").write_text("NoSuchSetting yes\n")
@@ -146,7 +144,7 @@ def test_sshd_that_cannot_start_says_why(tmp_path):
             machines.start_sshd(created["one"], etc)
 
 
-def test_an_exception_ends_the_nodes(tmp_path):
+def test_end_of_nodes_after_an_exception(tmp_path):
     with pytest.raises(ZeroDivisionError), machines.nodes(["one", "two"], tmp_path) as created:
         processes = [p for node in created.values() for p in node.processes()]
         raise ZeroDivisionError
@@ -168,7 +166,7 @@ with machines.nodes(["head", "node0"], Path(sys.argv[1])) as made:
 
 
 @pytest.mark.parametrize("how", ["kill", "terminate"])
-def test_nodes_end_with_the_process_that_made_them(nodes, tmp_path, how):
+def test_end_of_nodes_with_their_process(nodes, tmp_path, how):
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path],
         stdout=subprocess.PIPE,
@@ -183,7 +181,7 @@ def test_nodes_end_with_the_process_that_made_them(nodes, tmp_path, how):
     assert nodes["node0"].run(["ssh", "head", "hostname"]).stdout == "head\n"
 
 
-def test_what_is_missing_is_said(monkeypatch):
+def test_missing_requirements(monkeypatch):
     assert machines.missing() is None
     monkeypatch.setattr(machines, "_PATH", "/nowhere")
     assert machines.missing() == (

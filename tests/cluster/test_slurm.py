@@ -1,6 +1,6 @@
 """slurm_multinode.sh on a real SLURM with the commands of docs/how_to/slurm.md.
 
-Most questions are asked of trainings on 2 machines x 2 ranks, those about SLURM alone of shells.
+Most tests run trainings on 2 machines x 2 ranks; those about SLURM alone run shell commands.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from tests.tables import arrays_of
 from tests.test_docs import ROOT, copy_of_the_repository
 
 PAGE = ROOT / "docs/how_to/slurm.md"
-ENVIRONMENT = {**VARIABLES, "OMPI_MCA_btl_tcp_if_include": "eth0"}  # as the page says
-RUN_DIR = "runs/slurm"  # of the documented command
+ENVIRONMENT = {**VARIABLES, "OMPI_MCA_btl_tcp_if_include": "eth0"}  # as on the page
+RUN_DIR = "runs/slurm"  # --run_dir of the documented command
 LIMITED = "runs/limited"
-NUM_STEPS = 54  # of it
+NUM_STEPS = 54  # of the documented training
 
 
 class Documented(NamedTuple):
@@ -85,7 +85,7 @@ class Clone:
         return self.submit(lines)
 
     def train_alone(self, run_dir: str) -> str:
-        """Runs the documented `cmd` as one process; returns what it says."""
+        """Runs the documented `cmd` as one process; returns its output."""
         script = f'{self._page.cmd}\nbash -c "$cmd"'.replace(RUN_DIR, run_dir)
         done = self._shell(script)
         assert done.returncode == 0, done.stderr
@@ -110,7 +110,7 @@ def alone(clone) -> Path:
 @pytest.fixture(scope="module")
 def limited(clone, slurm) -> int:
     """The job of the training on 2 machines x 2 ranks, which is stopped by the time limit, put
-    back and gone on with; its checkpoints are in `runs/limited`."""
+    back into the queue and resumed; its checkpoints are in `runs/limited`."""
     slow = clone.folder / "slow"
     job = clone.train(LIMITED, slow=slow)
     slurm.wait_for(job, has_checkpoint(clone, LIMITED))
@@ -148,7 +148,7 @@ def ranks(slurm, run_dir: str) -> dict[int, psutil.Process]:
 
 
 def has_checkpoint(clone: Clone, run_dir: str):
-    """To wait for: a checkpoint is there; the training goes on."""
+    """Returns a condition for `wait_for`: a checkpoint exists and the training still runs."""
 
     def holds(shown: dict[str, str]) -> bool:
         assert shown["JobState"] in ("PENDING", "CONFIGURING", "RUNNING"), shown
@@ -159,7 +159,7 @@ def has_checkpoint(clone: Clone, run_dir: str):
 
 
 def check_same_weights(expected_folder: Path, folder: Path) -> None:
-    """All weights and the optimizer's state, but for how sums are rounded."""
+    """Compares all weights and the optimizer's state up to the rounding of sums."""
     expected, result = arrays_of(expected_folder), arrays_of(folder)
     assert expected.keys() == result.keys() and any("cat_0" in name for name in result)
     for name, array in expected.items():
@@ -169,7 +169,7 @@ def check_same_weights(expected_folder: Path, folder: Path) -> None:
 # Trainings.
 
 
-def test_two_machines_equal_one_process_through_a_time_limit(clone, slurm, alone, limited):
+def test_weights_of_two_machines_and_one_process(clone, slurm, alone, limited):
     shown, log = slurm.show(limited), slurm.log(limited)
     assert (shown["JobState"], shown["Restarts"], slurm.exit_code(limited)) == ("COMPLETED", "1", 0)
     assert Path(shown["StdOut"]) == clone.folder / f"recommender-{limited}.log"
@@ -184,7 +184,7 @@ def test_two_machines_equal_one_process_through_a_time_limit(clone, slurm, alone
 
 
 @pytest.mark.long
-def test_the_time_limit_changes_no_bit(clone, slurm, alone, limited, undisturbed):
+def test_weights_with_and_without_a_time_limit(clone, slurm, alone, limited, undisturbed):
     shown, log = slurm.show(undisturbed), slurm.log(undisturbed)
     assert (shown["JobState"], slurm.exit_code(undisturbed)) == ("COMPLETED", 0), log
     assert log.count("restarts: ") == log.count("summary  validation auc") == 1, log
@@ -197,7 +197,7 @@ def test_the_time_limit_changes_no_bit(clone, slurm, alone, limited, undisturbed
     assert [name for name in files if files[name] != expected[name]] == []
 
 
-def test_a_rank_is_killed_in_a_container(clone, slurm, alone):
+def test_killed_rank_in_a_container(clone, slurm, alone):
     """The job fails, and what it saved is enough to end as if nothing had happened."""
     run_dir = "runs/killed"
     slow = clone.folder / "slow"
@@ -224,23 +224,23 @@ def test_a_rank_is_killed_in_a_container(clone, slurm, alone):
     check_same_weights(alone, clone.checkpoints(run_dir))
 
 
-# What SLURM does to any command.
+# Behaviour of SLURM with any command.
 
-# SIGTERM goes to each process by itself: `sleep` may end before the shell hears of it.
+# SIGTERM is sent to each process separately: `sleep` may end before the shell receives it.
 WAITS = (
-    'if [ "${SLURM_RESTART_COUNT:-0}" != 0 ]; then echo "goes on"; exit 0; fi; '
+    'if [ "${SLURM_RESTART_COUNT:-0}" != 0 ]; then echo "resumed"; exit 0; fi; '
     'trap : TERM; echo "rank $SLURM_PROCID waits"; sleep 300 & wait; exit 75 # --resume auto'
 )
 SUBMIT = "sbatch -N 2 --ntasks-per-node=2 -t 10 slurm_multinode.sh"
 
 
 def wait_for_ranks(slurm, job: int, count: int = 4) -> None:
-    """Until all ranks of a `WAITS` wait."""
+    """Waits until all ranks of a job that runs `WAITS` have started to wait."""
     slurm.wait_for_log(job, rf"(?s)(rank \d waits.*){{{count}}}")
 
 
-def test_preempted(clone, slurm):
-    """With a grace time the job asks to be put back, without one SLURM does so; never both."""
+def test_preemption(clone, slurm):
+    """With a grace time the job requeues itself, without one SLURM does; never both."""
     submit = f"export cmd='{WAITS}'\n{SUBMIT}"
     jobs = {name: clone.submit(submit, f"-p {name}") for name in ("plain", "graceful")}
     for job in jobs.values():
@@ -251,13 +251,13 @@ def test_preempted(clone, slurm):
     for job in jobs.values():
         shown, log = slurm.wait(job), slurm.log(job)
         assert (shown["JobState"], shown["Restarts"]) == ("COMPLETED", "1"), log
-        assert log.count("goes on") == 4
+        assert log.count("resumed") == 4
     assert slurm.wait(urgent)["JobState"] == "COMPLETED"
     assert "SLURM puts it back into the queue itself" in slurm.log(jobs["plain"])
     assert "put back into the queue, to resume" in slurm.log(jobs["graceful"])
 
 
-def test_cancelled_is_not_put_back(clone, slurm):
+def test_cancelled_job(clone, slurm):
     job = clone.submit(f"export cmd='{WAITS}'\n{SUBMIT}")
     wait_for_ranks(slurm, job)
     slurm.cancel(job)
@@ -265,8 +265,8 @@ def test_cancelled_is_not_put_back(clone, slurm):
     assert (shown["JobState"], shown["Restarts"], slurm.exit_code(job)) == ("CANCELLED", "0", 75)
 
 
-def test_one_task_of_an_array_is_put_back(clone, slurm):
-    """The last one, whose number is that of the array."""
+def test_requeued_task_of_an_array(clone, slurm):
+    """The last task of an array, whose job number is that of the array."""
     cmd = f'if [ "$SLURM_ARRAY_TASK_ID" = 0 ]; then echo "is done"; exit 0; fi; {WAITS}'
     submit = SUBMIT.replace("-N 2 --ntasks-per-node=2", "--array=0-1 -o task-%a.log")
     job = clone.submit(f"export cmd={shlex.quote(cmd)}\n{submit}")
@@ -277,20 +277,20 @@ def test_one_task_of_an_array_is_put_back(clone, slurm):
     assert slurm.wait(tasks[1])["JobState"] == "COMPLETED"
     logs = list(map(slurm.log, tasks))
     assert [slurm.show(task)["Restarts"] for task in tasks] == ["0", "1"], logs
-    assert (logs[0].count("is done"), logs[1].count("goes on")) == (1, 1), logs
+    assert (logs[0].count("is done"), logs[1].count("resumed")) == (1, 1), logs
 
 
-def test_a_machine_fails(clone, slurm):
+def test_failed_machine(clone, slurm):
     job = clone.submit(f"export cmd='{WAITS}'\n{SUBMIT}")
     wait_for_ranks(slurm, job)
-    # It comes back by itself as soon as its slurmd speaks up.
+    # SLURM makes the node available again as soon as its slurmd reports.
     slurm.run("scontrol", "update", "NodeName=node1", "State=DOWN", "Reason=test")
     shown, log = slurm.wait(job), slurm.log(job)
     assert (shown["JobState"], shown["Restarts"]) == ("COMPLETED", "1"), log
 
 
 @pytest.mark.long
-def test_a_rank_takes_longer_to_end_than_slurm_waits(clone, slurm):
+def test_slow_end_of_a_rank(clone, slurm):
     tarries = 'if [ "$SLURM_PROCID" = 3 ]; then trap "" TERM; sleep 200; fi'
     slow = WAITS.replace("exit 75", f"{tarries}; exit 75")
     job = clone.submit(f"export cmd={shlex.quote(slow)}\n{SUBMIT}")
@@ -301,8 +301,8 @@ def test_a_rank_takes_longer_to_end_than_slurm_waits(clone, slurm):
     assert "SLURM killed ranks that took long to end" in log
 
 
-def test_numbers_that_fit_no_machine(clone, slurm):
-    """SLURM would start other ranks than were meant, or wait for ever."""
+def test_numbers_of_ranks_without_a_machine(clone, slurm):
+    """Without the check SLURM would start unintended ranks, or wait forever."""
     submit = SUBMIT.replace(" --ntasks-per-node=2", "")
     outer = f"srun -N 1 -n 1 bash -c {shlex.quote(submit.replace('-N', '--exclusive -N'))}"
     calls = {
@@ -318,7 +318,7 @@ def test_numbers_that_fit_no_machine(clone, slurm):
         assert (slurm.exit_code(job), message in log) == (2, True), log
 
 
-def test_the_exit_code_is_the_worst_and_ranks_are_as_many_as_gpus(clone, slurm):
+def test_worst_exit_code_and_one_rank_per_gpu(clone, slurm):
     codes = (0, 5, 3, 4)
     cmd = f'codes=({" ".join(map(str, codes))}); echo "at $PWD"; exit ${{codes[SLURM_PROCID]}}'
     lines = f"export cmd='{cmd}' srun_flags=--label\n{SUBMIT.replace('--ntasks-per-node=2', '')}"

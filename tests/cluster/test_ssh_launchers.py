@@ -1,4 +1,4 @@
-"""`horovodrun` and `mpirun` on several machines, with what becomes of a machine that is lost.
+"""`horovodrun` and `mpirun` on several machines, also when a machine is lost.
 
 The machines have a second network interface, which leads nowhere and has the same name and address
 on each, as Docker's has.
@@ -27,7 +27,7 @@ MPIRUN += tuple(word for name in VARIABLES for word in ("-x", name))
 
 @pytest.fixture(scope="module", autouse=True)
 def container_bridges(nodes):
-    """Interfaces beside eth0."""
+    """Creates network interfaces in addition to eth0."""
     for node in nodes.values():
         node.run(["ip", "link", "add", "docker0", "type", "bridge"])
         node.run(["ip", "address", "add", "172.17.0.1/16", "dev", "docker0"])
@@ -42,9 +42,7 @@ PER_MACHINE = pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.
 
 
 @PER_MACHINE
-def test_horovodrun_on_two_machines_equals_one_process(
-    nodes, rows, one_process, variables, tmp_path, slots
-):
+def test_horovodrun_on_two_machines(nodes, rows, one_process, variables, tmp_path, slots):
     command = [HOROVODRUN, "--gloo", "-np", 2 * slots, "-H", f"node0:{slots},node1:{slots}"]
     if " " in sys.executable:  # its search for a network does not quote this path
         command += ["--network-interfaces", "eth0"]
@@ -54,9 +52,7 @@ def test_horovodrun_on_two_machines_equals_one_process(
 
 
 @PER_MACHINE
-def test_mpirun_on_two_machines_equals_one_process(
-    nodes, mpi, rows, one_process, variables, tmp_path, slots
-):
+def test_mpirun_on_two_machines(nodes, mpi, rows, one_process, variables, tmp_path, slots):
     hosts = tmp_path / "hosts.txt"
     hosts.write_text(f"node0 slots={slots}\nnode1 slots={slots}\n")
     command = [*MPIRUN, "--hostfile", hosts, "-np", 2 * slots, *program(rows, tmp_path)]
@@ -71,7 +67,7 @@ def program(rows, folder, *flags):
 
 
 def kill_trainings(nodes):
-    """On a machine that was lost they know nothing of the end of the others."""
+    """Kills the trainings on all machines: those on a lost machine do not end with the others."""
     for node in nodes.values():
         for process in node.processes():
             with contextlib.suppress(psutil.Error):
@@ -83,9 +79,9 @@ class Cut:
     """A training that loses a machine in its second epoch.
 
     Attributes:
-      code: of the launcher.
-      after_s: how long it ran on.
-      said: by the launcher and all ranks.
+      code: exit code of the launcher.
+      after_s: seconds from the loss of the machine to the end of the launcher.
+      output: output of the launcher and all ranks.
     """
 
     def __init__(self, nodes, lost, command, variables, log):
@@ -99,7 +95,7 @@ class Cut:
             started = time.monotonic()
             self.code = process.wait(timeout=90)
             self.after_s = time.monotonic() - started
-            self.said = log.read_text()
+            self.output = log.read_text()
         finally:
             process.kill()
             nodes[lost].plug_in()
@@ -113,28 +109,28 @@ def endless(rows, folder, timeout_s):
 
 
 @pytest.mark.long  # test_elastic_nodes.py pulls the same cable and reads the same sentence
-def test_horovodrun_names_the_ranks_of_a_lost_machine(nodes, rows, variables, tmp_path):
+def test_lost_machine_with_horovodrun(nodes, rows, variables, tmp_path):
     command = [*gloo_command(), "-np", 2, "-H", "node0:1,node1:1", *endless(rows, tmp_path, 10)]
     variables |= {"PYTHONPATH": str(ROOT), "HOROVOD_GLOO_TIMEOUT_SECONDS": "10"}
     cut = Cut(nodes, "node1", command, variables, tmp_path / "output.txt")
-    assert cut.code == 1 and "Exit code: 4" in cut.said
+    assert cut.code == 1 and "Exit code: 4" in cut.output
     assert re.search(
         r"dlrm: error: the 2 processes cannot continue: rank 1 did not come to a collective within "
         r"10 seconds \(--rank_timeout_s\): node1, pid \d+, no answer: .* its machine is unr",
-        cut.said,
-    ), cut.said
-    # Gloo's time-out, and a roll call that waits for who is slow.
+        cut.output,
+    ), cut.output
+    # Gloo's time-out, and a roll call that waits for slow ranks.
     assert 10 < cut.after_s < 40
 
 
 @pytest.mark.long
-def test_mpirun_ends_when_ssh_misses_a_machine(nodes, mpi, rows, variables, tmp_path):
+def test_lost_machine_with_mpirun(nodes, mpi, rows, variables, tmp_path):
     alive = "-o ServerAliveInterval=2 -o ServerAliveCountMax=3"
     command = [*MPIRUN, "--mca", "plm_rsh_args", alive, "-np", 2, "-H", "node0:1,node1:1"]
     command += endless(rows, tmp_path, 600)
     cut = Cut(nodes, "node1", command, variables, tmp_path / "output.txt")
     assert cut.code == 255
-    assert "Timeout, server node1 not responding." in cut.said
+    assert "Timeout, server node1 not responding." in cut.output
     assert 4 < cut.after_s < 30
 
 
@@ -146,7 +142,7 @@ def test_mpirun_ends_when_ssh_misses_a_machine(nodes, mpi, rows, variables, tmp_
         pytest.param("node1", "connect to host node1 port 22", marks=pytest.mark.long),
     ],
 )
-def test_horovodrun_names_a_machine_without_ssh(nodes, variables, host, reason):
+def test_horovodrun_with_a_machine_without_ssh(nodes, variables, host, reason):
     nodes["node1"].unplug()
     try:
         command = [*gloo_command(), "-np", 2, "-H", f"node0:1,{host}:1", "true"]
@@ -158,7 +154,7 @@ def test_horovodrun_names_a_machine_without_ssh(nodes, variables, host, reason):
 
 
 @pytest.mark.long
-def test_mpirun_on_the_wrong_interface_does_not_start_and_says_so(nodes, mpi, rows, tmp_path):
+def test_mpirun_on_the_wrong_interface(nodes, mpi, rows, tmp_path):
     command = ["mpirun", "--allow-run-as-root", "-np", 2, "-H", "node0:1,node1:1"]
     command += program(rows, tmp_path, "--rank_timeout_s", 5)
     done = nodes["head"].run(command, check=False)

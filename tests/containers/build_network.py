@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 INSIDE = "/run/build"
-# What names a file of certificates, or a proxy.
+# Variables that name a file of certificates or a proxy.
 CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE")
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")

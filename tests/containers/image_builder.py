@@ -18,7 +18,7 @@ from tests.containers.build_network import Network
 from tests.containers.dockerfile import Dockerfile, Instruction, Stage, expand
 from tests.containers.dockerignore import context
 
-# Where the file system of the command is mounted, in its own mount namespace.
+# Mount point of the command's file system, in its own mount namespace.
 ENTER = """
 mount -t overlay overlay -o "lowerdir=$LOWER,upperdir=$UPPER,workdir=$WORK" "$ROOT"
 mkdir -p "$ROOT"/{proc,dev,tmp}
@@ -32,7 +32,7 @@ mkdir "$ROOT/dev/shm" && mount -t tmpfs tmpfs "$ROOT/dev/shm" && chmod 1777 "$RO
 mount -t tmpfs tmpfs "$ROOT/run"
 mkdir -p "$ROOT/sys" && mount --rbind -o ro /sys "$ROOT/sys"
 """
-# What an engine writes for a running container.
+# Files that an engine writes for a running container.
 HOSTS = """
 echo "127.0.0.1 localhost $(hostname)" >"$ROOT/run/hosts"
 touch "$ROOT/etc/hosts" && mount --bind "$ROOT/run/hosts" "$ROOT/etc/hosts"

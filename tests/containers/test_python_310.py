@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-# What the standard library got with Python 3.11 and 3.12 ("What's New" in its documentation).
+# Additions to the standard library in Python 3.11 and 3.12 ("What's New" in its documentation).
 LATER_MODULES = {"tomllib", "wsgiref.types"}
 LATER_NAMES = {
     *("asyncio.Barrier", "asyncio.Runner", "asyncio.TaskGroup", "asyncio.timeout"),

@@ -1,4 +1,4 @@
-"""`python -m dataloading.dataloader_benchmark`: what is counted, what is refused."""
+"""`python -m dataloading.dataloader_benchmark`: counts, and errors."""
 
 import itertools
 import os
@@ -32,7 +32,7 @@ def records(tmp_path_factory):
     return spec
 
 
-def test_what_is_counted(binaries, records, monkeypatch):
+def test_counts_of_samples_and_bytes(binaries, records, monkeypatch):
     # A row: 1 float32 numerical, 4 int32 ids, label and weight of 4 bytes.
     monkeypatch.setattr(tool.time, "perf_counter", itertools.count(0, 2).__next__)
     loader = RawBinaryDataset(binaries, "train", 8)
@@ -72,13 +72,13 @@ def test_every_type(binaries, records, capsys, kind):
         (("--feature_spec", "no.yaml"), "no.yaml: the file does not exist"),
     ],
 )
-def test_flags_that_are_refused(binaries, capsys, flags, message):
+def test_invalid_flags(binaries, capsys, flags, message):
     assert tool.main(["--dataset_path", str(binaries.base_directory), *flags]) == 2
     assert re.search(f"^error: .*{message}", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("warmup_steps", [0, 2], ids=["timed", "in the warm-up"])
-def test_a_bad_row(tmp_path, capsys, warmup_steps):
+def test_invalid_row(tmp_path, capsys, warmup_steps):
     rows = rows_of(9)
     rows[3] = rows[3]._replace(one=100)
     original(tmp_path, rows).to_yaml(tmp_path / "feature_spec.yaml")
@@ -94,7 +94,7 @@ def test_file_order(binaries, capsys):
     assert "file order, 1 passes" in capsys.readouterr().out
 
 
-def test_an_error_of_tensorflow_stays_what_it_is(binaries, monkeypatch):
+def test_error_of_tensorflow(binaries, monkeypatch):
     def fail(*_):
         raise tf.errors.InternalError(None, None, "broken")
 
@@ -104,7 +104,7 @@ def test_an_error_of_tensorflow_stays_what_it_is(binaries, monkeypatch):
         time_pass(loader, 0, 0, 1)
 
 
-def test_interrupted(binaries, capsys, monkeypatch):
+def test_interrupt(binaries, capsys, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -113,7 +113,7 @@ def test_interrupted(binaries, capsys, monkeypatch):
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_start_up_lines_of_tensorflow_are_hidden(monkeypatch):
+def test_hidden_lines_of_tensorflow(monkeypatch):
     """A user's shell sets no log level; TensorFlow reads it when a tool imports it."""
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     assert exit_status(lambda: int(os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0"))) == 2

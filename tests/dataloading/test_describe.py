@@ -109,7 +109,7 @@ def test_faults(files, fault, tmp_path, capsys):
     assert "whole:" not in report
 
 
-def test_numericals_that_float32_cannot_hold(tmp_path, capsys):
+def test_numerical_values_beyond_float32(tmp_path, capsys):
     content = {**CONTENT, "channel_spec": {"numerical": ["z"], "categorical": [], "label": []}}
     content["feature_spec"] = {**CONTENT["feature_spec"], "z": {"dtype": "float64"}}
     code, report = described(tmp_path, capsys, content, z=np.array([1, 2, -1e300, 4]))
@@ -149,7 +149,7 @@ def test_other_types_and_many_files(tmp_path, capsys):
     assert report.endswith("every file is there; those of type csv were not looked at\n")
 
 
-def test_interrupted(tmp_path, capsys, monkeypatch):
+def test_interrupt(tmp_path, capsys, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
@@ -248,7 +248,7 @@ def test_split_tfrecords(recorded, tmp_path, capsys, as_the_original):
     )
 
 
-def test_a_damaged_record(recorded, tmp_path, capsys):
+def test_damaged_record(recorded, tmp_path, capsys):
     folder = tmp_path / "records"
     shutil.copytree(recorded / "records", folder)
     (path,) = (folder / "train" / "categorical_0").glob("*.tfrecords")
@@ -260,7 +260,7 @@ def test_a_damaged_record(recorded, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("last_too", [False, True], ids=["of one feature", "of all"])
-def test_a_missing_record(recorded, tmp_path, capsys, last_too):
+def test_missing_record(recorded, tmp_path, capsys, last_too):
     """The last prebatch of 20 rows is cut off, cleanly; other features or length.json report it."""
     folder = tmp_path / "records"
     shutil.copytree(recorded / "records", folder)

@@ -76,7 +76,7 @@ def test_facts_by_hand(tmp_path, capsys):
     ]
 
 
-def test_items_that_are_mostly_in_no_row(tmp_path, capsys):
+def test_items_without_rows(tmp_path, capsys):
     features = {"item": {"dtype": "int32", "cardinality": 1000}}
     code, report = described(tmp_path, capsys, changed(feature_spec=features))
     assert code == 0
@@ -170,7 +170,7 @@ def test_broken_specs(content, message, tmp_path, capsys):
     assert re.search("broken: .*" + message, report, re.DOTALL), report
 
 
-def test_what_else_is_wrong_is_said_once(tmp_path, capsys):
+def test_single_report_of_other_faults(tmp_path, capsys):
     """Series are not looked at where rows cannot be paired, or are of another type."""
     code, report = described(tmp_path, capsys, test_label=FILES["test_label"][:4])
     assert code == 1 and "broken: 1 faults" in report and "differ in their number of rows" in report

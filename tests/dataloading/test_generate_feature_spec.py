@@ -38,7 +38,7 @@ def test_own_numbers(tmp_path):
     assert (len(spec.channel("numerical")), spec.channel("categorical")) == (13, ())
 
 
-def test_empty_items_are_refused(tmp_path, capsys):
+def test_empty_items(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main([f"--dst={tmp_path / 'spec.yaml'}", "--cardinalities=5,,7"])
     assert "invalid comma-separated list of int value: '5,,7'" in capsys.readouterr().err

@@ -47,7 +47,7 @@ def prepare(tmp_path, spec, *flags, batch=50) -> int:
 
 @pytest.mark.parametrize("sources", ["absent", "null", "its own"])
 def test_rows(sources, tmp_path, capsys):
-    """Whatever the layout, the rows are the generator's, over a boundary of its blocks."""
+    """Rows of any layout equal those of the generator, across a boundary of its blocks."""
     spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS}
     own = [
         chunk("unused user tags", "ids/0 ids/1 ids/2 ids/3"),

@@ -30,7 +30,7 @@ def spec_with(**features) -> FeatureSpec:
 
 
 def rows_of(dataset) -> list[np.ndarray]:
-    """The real rows of all batches: numericals, ids of each feature, labels."""
+    """Returns the real rows of all batches: numerical features, ids of each feature, labels."""
     pieces = []
     for batch in dataset:
         real = batch.weights[:, 0].numpy() > 0
@@ -46,7 +46,7 @@ def assert_same_rows(left, right):
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 1.1, 2.5])
 @pytest.mark.parametrize("cardinality", [1, 7, 1000])
-def test_ids_follow_the_power_law(alpha, cardinality):
+def test_power_law_of_ids(alpha, cardinality):
     ids = PowerLaw(cardinality, alpha).draw(np.random.default_rng(0), 200_000)
     assert ids.min() >= 0 and ids.max() < cardinality
     expected = np.arange(1, cardinality + 1) ** -alpha
@@ -60,7 +60,7 @@ def test_ids_follow_the_power_law(alpha, cardinality):
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 1.05])
-def test_the_tail_of_a_large_table_follows_it_too(alpha):
+def test_power_law_in_the_tail_of_a_large_table(alpha):
     cardinality = 400_000
     ids = PowerLaw(cardinality, alpha).draw(np.random.default_rng(0), 500_000)
     assert ids.max() < cardinality
@@ -71,14 +71,14 @@ def test_the_tail_of_a_large_table_follows_it_too(alpha):
     assert (abs(counts - expected) < 5 * np.sqrt(expected) + 1).all()
 
 
-def test_a_table_of_a_billion_rows_costs_no_memory():
+def test_memory_of_a_table_of_a_billion_rows():
     law = PowerLaw(10**9, 1.1)
     assert len(law.head_probabilities) == 65_536
     ids = law.draw(np.random.default_rng(0), 100_000)
     assert 65_536 < ids.max() < 10**9
 
 
-def test_the_best_auc_is_that_of_scikit_learn():
+def test_best_auc_and_scikit_learn():
     dataset = SyntheticDataset(SMALL, "validation", 4096, num_samples=20_000, seed=3)
     rows = SyntheticSamples(SMALL, "validation", 3)
     blocks = [rows.block(index) for index in range(3)]
@@ -110,7 +110,7 @@ def test_auc_from_counts_by_hand():
     assert np.isnan(one_class.best_auc)
 
 
-def test_labels_are_drawn_with_the_teachers_probability():
+def test_labels_and_the_teachers_probability():
     rows = SyntheticSamples(SMALL, "train", 0)
     blocks = [rows.block(index) for index in range(6)]
     p = probabilities(np.concatenate([logits for _, logits in blocks]))
@@ -121,7 +121,7 @@ def test_labels_are_drawn_with_the_teachers_probability():
         assert abs(labels[chosen].sum() - p[chosen].sum()) < 4.5 * deviation + 1
 
 
-def test_the_teacher_needs_more_than_a_linear_model():
+def test_teacher_and_a_linear_model():
     spec = synthetic_spec([10, 12, 8, 9], num_numerical=2)
     train = rows_of(SyntheticDataset(spec, "train", 8192, num_samples=30_000).dataset())
     valid_set = SyntheticDataset(spec, "validation", 8192, num_samples=30_000)
@@ -138,7 +138,7 @@ def test_the_teacher_needs_more_than_a_linear_model():
     assert 0.6 < reached < valid_set.best_auc - 0.02
 
 
-def test_the_teacher_adds_up_its_parts():
+def test_sum_of_the_teachers_parts():
     teacher = Teacher(0, [PowerLaw(1, 1.0)], num_numerical=1)
     # A single id has no effect, one feature makes no pair: bias and the numerical are left.
     x = np.array([[0.0], [1.0], [-1.0]], np.float32)
@@ -149,7 +149,7 @@ def test_the_teacher_adds_up_its_parts():
     assert (logits * 4096 == np.rint(logits * 4096)).all()
 
 
-def test_rows_depend_on_seed_and_split_and_teachers_on_seed():
+def test_seeds_of_rows_and_teachers():
     def read(split, seed):
         return rows_of(SyntheticDataset(SMALL, split, 500, num_samples=2000, seed=seed).dataset())
 
@@ -167,7 +167,7 @@ def test_rows_depend_on_seed_and_split_and_teachers_on_seed():
 
 
 @pytest.mark.parametrize("batch_size", [1024, 6000, 20_000])
-def test_batches_hold_what_the_spec_says(batch_size):
+def test_batches_of_a_spec(batch_size):
     dataset = SyntheticDataset(SMALL, "train", batch_size, num_samples=18_000)
     assert dataset.num_batches == -(-18_000 // batch_size)
     batch = next(iter(dataset.dataset()))
@@ -182,7 +182,7 @@ def test_batches_hold_what_the_spec_says(batch_size):
     assert set(labels.ravel()) == {0.0, 1.0} and 0.1 < labels.mean() < 0.4
 
 
-def test_any_batch_size_start_and_rank_sees_the_same_rows():
+def test_rows_by_batch_size_start_and_rank():
     def read(batch_size, start_sample=0, epoch=0, **ranks):
         dataset = SyntheticDataset(SMALL, "train", batch_size, num_samples=17_000, **ranks)
         return dataset.dataset(epoch, start_sample)
@@ -196,7 +196,7 @@ def test_any_batch_size_start_and_rank_sees_the_same_rows():
     assert all(len({len(b.labels) for b in step}) == 1 for step in zip(*ranks, strict=True))
 
 
-def test_num_batches_are_full_global_batches():
+def test_num_batches_of_global_batches():
     dataset = SyntheticDataset(SMALL, "train", 64, num_batches=3)
     assert (dataset.num_samples, dataset.num_batches) == (192, 3)
 
@@ -212,7 +212,7 @@ def test_extreme_specs(cardinalities, num_numerical):
     assert labels.shape == (2000, 1) and dataset.best_auc > 0.55
 
 
-def test_dtypes_of_a_spec_are_kept(tmp_path):
+def test_dtypes_of_a_spec(tmp_path):
     spec = spec_with(cat_0={"dtype": "int64"}, num_1={"dtype": "float32"}, label={"dtype": "int8"})
     batch = next(iter(SyntheticDataset(spec, "train", 64, num_samples=64).dataset()))
     assert [ids.dtype for ids in batch.inputs.categorical[:2]] == [tf.int64, tf.int32]
@@ -230,7 +230,7 @@ def test_dtypes_of_a_spec_are_kept(tmp_path):
     )
 
 
-def test_files_hold_the_rows_that_are_made_on_the_fly(tmp_path):
+def test_rows_of_files_and_of_the_generator(tmp_path):
     rows = {"train": 9000, "validation": 1000, "test": 1001}
     written = write_dataset(tmp_path / "data set", SMALL, rows, seed=4)
     assert [path.name for path in tmp_path.iterdir()] == ["data set"]
@@ -246,12 +246,12 @@ def test_files_hold_the_rows_that_are_made_on_the_fly(tmp_path):
     assert FeatureSpec.from_yaml(tmp_path / "data set/feature_spec.yaml") == written
 
 
-def test_an_auc_that_does_not_exist_is_none(tmp_path):
+def test_undefined_auc(tmp_path):
     written = write_dataset(tmp_path / "one", SMALL, {"test": 1})
     assert written.metadata["test"]["best_auc"] is None
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_folder_after_a_failure(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
@@ -286,13 +286,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED.values(), ids=REFUSED)
-def test_impossible_settings_are_refused(settings, message):
+def test_invalid_settings(settings, message):
     settings = {"spec": SMALL, "split": "train", "batch_size": 8, "num_samples": 10, **settings}
     with pytest.raises(ValueError, match=message):
         SyntheticDataset(**settings)
 
 
-def test_impossible_features_are_refused():
+def test_invalid_features():
     with pytest.raises(ValueError, match="hotness has 3 values and there are 2 cardinalities"):
         synthetic_spec([3, 4], hotness=[1, 2, 3])
     with pytest.raises(ValueError, match="alpha has 3 values and there are 2 cardinalities"):
@@ -303,7 +303,7 @@ def test_impossible_features_are_refused():
         synthetic_spec([0])
 
 
-def test_a_folder_with_files_is_left_alone(tmp_path):
+def test_folder_with_other_files(tmp_path):
     (tmp_path / "mine.txt").write_text("keep")
     with pytest.raises(ValueError, match="exists and is not an empty folder; remove it or choose"):
         write_dataset(tmp_path, SMALL, {"train": 10})
@@ -312,7 +312,7 @@ def test_a_folder_with_files_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_the_tool_prints_what_it_made(tmp_path, run_script):
+def test_output_of_the_tool(tmp_path, run_script):
     done = run_script(
         *("-m", "dataloading.synthetic", "--output", tmp_path / "out", "--rows", 1000),
         *("--validation_rows", 200, "--test_rows", 300, "--cardinalities", "10,20"),
@@ -329,7 +329,7 @@ def test_the_tool_prints_what_it_made(tmp_path, run_script):
     assert spec.hotnesses("categorical") == [1, 2]
 
 
-def test_the_tool_takes_features_from_a_spec_and_explains_errors(tmp_path, capsys):
+def test_features_from_a_spec_and_errors_of_the_tool(tmp_path, capsys):
     SMALL.to_yaml(tmp_path / "f.yaml")
     arguments = ["--output", str(tmp_path / "out"), "--feature_spec", str(tmp_path / "f.yaml")]
     main([*arguments, "--rows", "50", "--validation_rows", "1", "--test_rows", "50"])

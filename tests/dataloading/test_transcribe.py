@@ -60,7 +60,7 @@ def binaries(tmp_path_factory) -> Path:
     ("batch", "prebatch", "per_file", "num_files"),
     [(100, 100, None, 1), (7, 10, 1, 10), (64, 16, 3, 3), (30, 45, 2, 2), (1, 1000, 5, 1)],
 )
-def test_there_and_back(binaries, tmp_path, batch, prebatch, per_file, num_files):
+def test_round_trip(binaries, tmp_path, batch, prebatch, per_file, num_files):
     more = ("--dst_batches_per_file", per_file) if per_file else ()
     flags = ("--src_batch_size", batch, "--dst_prebatch_size", prebatch)
     assert transcribe(binaries, tmp_path / "records", *flags, *more) == 0
@@ -90,7 +90,7 @@ def test_records_of_records(tmp_path):
 
 
 def read_as_the_original(folder: Path, name: str, rows: int):
-    """All prebatches of a folder by TensorFlow's own reader and parsers, as the original's do."""
+    """Reads all prebatches of a folder by TensorFlow's reader and parsers, like the original."""
     properties = json.loads((folder / name / "format.json").read_text())
     feature = {properties["feature_name"]: tf.io.FixedLenFeature([], tf.string)}
     tensors = []
@@ -108,7 +108,7 @@ def read_as_the_original(folder: Path, name: str, rows: int):
     return tf.concat(tensors, 0)
 
 
-def test_the_original_can_read_them(tmp_path):
+def test_records_read_by_the_original(tmp_path):
     spec = write_dataset(
         tmp_path / "rows", synthetic_spec([5, 300], [1, 3], num_numerical=2), {"train": 40}
     )
@@ -202,7 +202,7 @@ def test_generated_rows(binaries, tmp_path):
 TO_BINARIES = ("--src_dataset_type", "split_tfrecords", "--dst_dataset_type", "tf_raw")
 
 
-def test_ragged_rows_of_one_length_become_binaries(tmp_path):
+def test_ragged_rows_of_one_length(tmp_path):
     rows = [Row(i % 2, (i, -i), i, (i, 49 - i)) for i in range(9)]
     original(tmp_path / "first", rows).to_yaml(tmp_path / "first/feature_spec.yaml")
     assert transcribe(tmp_path / "first", tmp_path / "second", *TO_BINARIES) == 0
@@ -215,7 +215,7 @@ def test_ragged_rows_of_one_length_become_binaries(tmp_path):
 
 
 @pytest.mark.parametrize("first", [(), (1, 2)], ids=["none at first", "others later"])
-def test_rows_of_different_length_are_refused(tmp_path, capsys, first):
+def test_rows_of_different_length(tmp_path, capsys, first):
     rows = [Row(0, (0, 0), 1, first), Row(0, (0, 0), 1, (1, 2)), Row(0, (0, 0), 1, (1,))]
     original(tmp_path / "first", rows).to_yaml(tmp_path / "first/feature_spec.yaml")
     assert transcribe(tmp_path / "first", tmp_path / "second", *TO_BINARIES) == 2
@@ -251,7 +251,7 @@ def test_rows_without_labels_and_features_without_channels(tmp_path, capsys):
         assert filecmp.cmp(one, other, shallow=False)
 
 
-def test_values_that_a_dtype_does_not_hold():
+def test_values_beyond_a_dtype():
     values = np.array([[0.5], [1e5]])
     with pytest.raises(
         ValueError, match="features a, b: values of dtype float64 do not fit into fl"
@@ -290,19 +290,19 @@ def test_values_that_a_dtype_does_not_hold():
         (("--src_dataset_type", "split_tfrecords"), "source_spec names no chunk of type tfrecord"),
     ],
 )
-def test_flags_that_are_refused(binaries, tmp_path, capsys, flags, message):
+def test_invalid_flags(binaries, tmp_path, capsys, flags, message):
     assert transcribe(binaries, tmp_path / "new", *flags) == 2
     assert re.search(f"^error: .*{message}", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_mapping_to_transcribe(tmp_path, capsys):
+def test_no_split_to_transcribe(tmp_path, capsys):
     write_dataset(tmp_path / "rows", synthetic_spec([5]), {"test": 3})
     assert transcribe(tmp_path / "rows", tmp_path / "new", "--train_only") == 2
     assert "there is no mapping to transcribe; there are test" in capsys.readouterr().err
 
 
-def test_folders_that_hold_something_stay(binaries, capsys):
+def test_folders_with_other_files(binaries, capsys):
     before = files(binaries)
     assert transcribe(binaries, binaries) == 2
     assert "exists and is not an empty folder" in capsys.readouterr().err
@@ -322,7 +322,7 @@ def no_long_files():
         pytest.param("tf_raw", r"train/\w+.bin", 20, id="split binaries"),
     ],
 )
-def test_a_full_disk(binaries, tmp_path, root, kind, file, prebatch):
+def test_full_disk(binaries, tmp_path, root, kind, file, prebatch):
     """In a process of its own: what pytest writes may be a long file."""
     flags = ["--src_dataset_path", binaries, "--dst_dataset_path", tmp_path / "new"]
     flags += ["--dst_dataset_type", kind, "--src_batch_size", prebatch]
@@ -342,7 +342,7 @@ def test_a_full_disk(binaries, tmp_path, root, kind, file, prebatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_failed_writes_are_named(tmp_path):
+def test_messages_about_failed_writes(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"), write_errors_name(tmp_path):
         (tmp_path / "nowhere").read_bytes()
     with pytest.raises(KeyError, match="other"), write_errors_name(tmp_path):
@@ -354,7 +354,7 @@ def test_only_failed_writes_are_named(tmp_path):
         raise OSError("5 requested and 3 written")
 
 
-def test_interrupted(binaries, tmp_path, capsys, monkeypatch):
+def test_interrupt(binaries, tmp_path, capsys, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 

@@ -24,7 +24,7 @@ def write(folder, features: dict, arrays: dict, channels: dict, chunks: dict) ->
 
 
 def numbered(folder, num_samples: int, hotness: int = 1) -> FeatureSpec:
-    """Row i has numericals i and i + 0.5, id i (hotness times), label i % 2."""
+    """Writes rows: row i has numerical values i and i + 0.5, id i (hotness times), label i % 2."""
     rows = np.arange(num_samples)
     return write(
         folder,
@@ -108,7 +108,7 @@ def test_hand_made_bytes(tmp_path):
     assert [ids.dtype for ids in (d, a, b, c)] == [tf.int64, tf.int32, tf.int32, tf.int32]
 
 
-def test_shapes_are_known_before_the_first_batch(tmp_path):
+def test_static_shapes(tmp_path):
     spec = numbered(tmp_path, 5, hotness=3)
     element = RawBinaryDataset(spec, "train", 2).dataset().element_spec
     assert element.inputs.numerical.shape.as_list() == [None, 2]
@@ -117,7 +117,7 @@ def test_shapes_are_known_before_the_first_batch(tmp_path):
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 5, 10, 11])
-def test_file_order_and_the_last_partial_batch(tmp_path, batch_size):
+def test_file_order_and_last_partial_batch(tmp_path, batch_size):
     loader = RawBinaryDataset(numbered(tmp_path, 10), "train", batch_size)
     sizes = [len(batch.labels) for batch in loader.dataset()]
     assert sum(sizes) == 10 and len(sizes) == loader.num_batches
@@ -170,7 +170,7 @@ def test_hotness_and_interleaved_features_of_several_dtypes(tmp_path, hotness):
 
 
 @pytest.mark.parametrize(("num_numerical", "num_categorical"), [(0, 2), (2, 0), (0, 0)])
-def test_no_numericals_or_no_categoricals(tmp_path, num_numerical, num_categorical):
+def test_no_numerical_or_no_categorical_features(tmp_path, num_numerical, num_categorical):
     spec = numbered(tmp_path, 7)
     content = spec.to_dict()
     content["channel_spec"]["numerical"] = ["x", "y"][:num_numerical]
@@ -186,7 +186,7 @@ def test_no_numericals_or_no_categoricals(tmp_path, num_numerical, num_categoric
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_several_files_a_chunk_read_as_one(tmp_path, shuffle):
+def test_several_files_of_a_chunk(tmp_path, shuffle):
     numbered(tmp_path, 30)
     rows = np.arange(30, dtype=np.int32)
     spec = write(
@@ -210,7 +210,7 @@ def test_several_files_a_chunk_read_as_one(tmp_path, shuffle):
 SMALL_BLOCKS = {"shuffle": True, "seed": 3, "block_samples": 10, "window_samples": 40}
 
 
-def test_shuffled_epochs_are_new_whole_and_reproducible(tmp_path):
+def test_shuffled_epochs(tmp_path):
     spec = numbered(tmp_path, 203)
     loader = RawBinaryDataset(spec, "train", 32, **SMALL_BLOCKS)
     first, second = ids(loader.dataset(0)), ids(loader.dataset(1))
@@ -221,7 +221,7 @@ def test_shuffled_epochs_are_new_whole_and_reproducible(tmp_path):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_an_epoch_continues_from_any_row(tmp_path, shuffle):
+def test_start_within_an_epoch(tmp_path, shuffle):
     spec = numbered(tmp_path, 203)
     loader = RawBinaryDataset(spec, "train", 32, **{**SMALL_BLOCKS, "shuffle": shuffle})
     whole = ids(loader.dataset(5))
@@ -232,7 +232,7 @@ def test_an_epoch_continues_from_any_row(tmp_path, shuffle):
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 @pytest.mark.parametrize("num_samples", [24, 25, 37, 1])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_ranks_share_every_batch_and_have_equal_shapes(tmp_path, world_size, num_samples, shuffle):
+def test_shares_of_ranks(tmp_path, world_size, num_samples, shuffle):
     spec = numbered(tmp_path, num_samples)
     settings = {**SMALL_BLOCKS, "shuffle": shuffle}
     whole = list(RawBinaryDataset(spec, "train", 12, **settings).dataset(1))
@@ -270,7 +270,7 @@ def damaged(folder, feature_file: str, position: int, value: bytes) -> FeatureSp
 
 @pytest.mark.parametrize(("value", "shown"), [(20, "20"), (-1, "-1"), (2**31 - 1, "2147483647")])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_an_id_out_of_range_names_its_row_and_the_way_out(tmp_path, value, shown, shuffle):
+def test_id_out_of_range(tmp_path, value, shown, shuffle):
     spec = damaged(tmp_path, "id.bin", 4 * 13, int(value).to_bytes(4, "little", signed=True))
     loader = RawBinaryDataset(spec, "train", 8, shuffle=shuffle)
     message = (
@@ -283,7 +283,7 @@ def test_an_id_out_of_range_names_its_row_and_the_way_out(tmp_path, value, shown
         loader.stored_samples(0, 20)
 
 
-def test_the_row_is_found_in_the_second_file(tmp_path):
+def test_invalid_row_in_the_second_file(tmp_path):
     numbered(tmp_path, 20)
     (tmp_path / "i1.bin").write_bytes((tmp_path / "id.bin").read_bytes()[40:])
     (tmp_path / "i0.bin").write_bytes((tmp_path / "id.bin").read_bytes()[:40])
@@ -297,7 +297,7 @@ def test_the_row_is_found_in_the_second_file(tmp_path):
         list(loader.dataset())
 
 
-def test_a_label_other_than_0_and_1_is_refused(tmp_path):
+def test_label_other_than_0_and_1(tmp_path):
     spec = damaged(tmp_path, "label.bin", 6, b"\x07")
     loader = RawBinaryDataset(spec, "train", 8)
     message = r"'label': found 7 in row 6 .*; labels are 0 or 1 \(bool is a byte of 0 or 1\)"
@@ -314,7 +314,7 @@ def test_a_label_other_than_0_and_1_is_refused(tmp_path):
         ("float64", 1e300),  # infinite as the float32 that the model gets
     ],
 )
-def test_a_numerical_that_is_not_finite_is_refused(tmp_path, dtype, value):
+def test_numerical_value_that_is_not_finite(tmp_path, dtype, value):
     spec = damaged(tmp_path, "label.bin", 6, b"\x01")
     content = spec.to_dict()
     for name in spec.channel("numerical"):
@@ -343,13 +343,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED.values(), ids=REFUSED)
-def test_impossible_settings_are_refused(tmp_path, settings, message):
+def test_invalid_settings(tmp_path, settings, message):
     spec = numbered(tmp_path, 5)
     with pytest.raises(ValueError, match=message):
         RawBinaryDataset(**{"spec": spec, "split": "train", "batch_size": 8, **settings})
 
 
-def test_impossible_starts_are_refused(tmp_path):
+def test_invalid_start_samples(tmp_path):
     loader = RawBinaryDataset(numbered(tmp_path, 5), "train", 2)
     with pytest.raises(ValueError, match="epoch is -1; allowed: 0 or more"):
         loader.dataset(-1)
@@ -361,12 +361,12 @@ def test_impossible_starts_are_refused(tmp_path):
         loader.dataset(0, -1)
 
 
-def test_data_without_rows_is_refused(tmp_path):
+def test_data_without_rows(tmp_path):
     with pytest.raises(ValueError, match=r"f.yaml: source_spec: mapping 'train' has no rows"):
         RawBinaryDataset(numbered(tmp_path, 0), "train", 2)
 
 
-def test_the_benchmark_runs(run_script):
+def test_benchmark(run_script):
     done = run_script(
         "-m", "benchmarks.loader", "--rows", 3000, "--batch_size", 512, "--repeats", 1
     )

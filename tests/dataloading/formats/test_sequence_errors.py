@@ -1,4 +1,4 @@
-"""What data sets of histories are refused for, by the spec, when opened, and when read."""
+"""Errors of data sets of histories: in the spec, when opened, and when read."""
 
 import copy
 import re
@@ -32,7 +32,7 @@ def channels(**lists) -> dict:
     return {"channel_spec": CHANNELS | lists}
 
 
-def test_the_channels(tmp_path):
+def test_channels(tmp_path):
     result = sequence_channels(spec_of(tmp_path), ("train",))
     assert (result.label, result.user, result.target) == (("label",), ("user",), ("item", "cat"))
     assert result.positive == ("item_pos", "cat_pos")
@@ -67,12 +67,12 @@ def test_the_channels(tmp_path):
         (changed("item", dimensions=[3]), "'item' of channel 'target_item_features' has 3 values"),
     ],
 )
-def test_channels_that_do_not_fit(tmp_path, changes, message):
+def test_invalid_channels(tmp_path, changes, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         sequence_channels(spec_of(tmp_path, **changes))
 
 
-def test_an_id_without_a_cardinality(tmp_path):
+def test_id_without_a_cardinality(tmp_path):
     features = copy.deepcopy(FEATURES)
     del features["item_pos"]["cardinality"]
     with pytest.raises(ValueError, match="feature 'item_pos': cardinality is missing; the feat"):
@@ -109,7 +109,7 @@ def test_no_rows_and_no_file(tmp_path):
 
 
 def refused(spec: FeatureSpec, *messages: str) -> None:
-    """Refused when opened, or by the iteration, whose sentence the loader keeps."""
+    """Checks for an error when the data is opened, or in the iteration, which the loader stores."""
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError)) as caught:
         loader = SequenceTFRecordDataset(spec, "train", 4)
         list(loader.dataset())
@@ -139,7 +139,7 @@ def refused(spec: FeatureSpec, *messages: str) -> None:
     ],
 )
 def test_bad_values(tmp_path, prebatch, change, message):
-    """In the sixth row of nine."""
+    """Invalid values in the sixth row of nine."""
     rows = rows_of(9)
     rows[5] = rows[5]._replace(**change)
     parts = [rows[start : start + prebatch] for start in range(0, 9, prebatch)]
@@ -166,7 +166,7 @@ def test_bad_values(tmp_path, prebatch, change, message):
     refused(spec_of(tmp_path), place, message)
 
 
-def test_a_prebatch_that_is_shorter_in_the_middle(tmp_path):
+def test_shorter_prebatch_in_the_middle(tmp_path):
     rows = rows_of(9)
     parts = [rows[:3], rows[3:5], rows[5:8], rows[8:]]
     write(tmp_path / "train.tfrecord", [example(part) for part in parts])
@@ -205,7 +205,7 @@ def test_missing_features_and_other_types(tmp_path, number, name, feature, messa
     )
 
 
-def test_a_record_that_is_no_example(tmp_path):
+def test_record_without_an_example(tmp_path):
     records = [example([row]) for row in rows_of(5)]
     write(tmp_path / "train.tfrecord", [*records[:3], b"\x0a\xff", *records[3:]])
     refused(spec_of(tmp_path), "record 3 of file 'train.tfrecord' (counted from 0) is not a tf.tr")
@@ -235,8 +235,8 @@ def test_damaged_files(tmp_path, damage, message):
     refused(spec_of(tmp_path), message)
 
 
-def test_what_only_tensorflow_refuses(tmp_path, monkeypatch):
-    """Where no fault is found in words, TensorFlow's own are handed on."""
+def test_errors_of_tensorflow(tmp_path, monkeypatch):
+    """TensorFlow's own message is reported if the loader finds no fault."""
     write(tmp_path / "train.tfrecord", [example([row]) for row in rows_of(3)])
     monkeypatch.setattr("dataloading.formats.sequence_tfrecord.decode._fault", lambda *_: None)
     records = [example([row]) for row in rows_of(3)]

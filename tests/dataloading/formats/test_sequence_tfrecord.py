@@ -38,7 +38,7 @@ FEATURES = {
 
 
 class Row(NamedTuple):
-    """As it is stored, feature by feature."""
+    """Stored values of a row, feature by feature."""
 
     label: int
     user: int
@@ -75,7 +75,7 @@ def rows_of(num_samples: int) -> list[Row]:
 
 
 def example(rows: list[Row], leave_out: tuple[str, ...] = ()) -> bytes:
-    """The record of some rows, made by TensorFlow alone."""
+    """Serializes rows as one record, by TensorFlow alone."""
     features = {}
     for name in Row._fields:
         values = np.ravel([getattr(row, name) for row in rows]).tolist()
@@ -101,7 +101,7 @@ def write(path: Path, records: list[bytes]) -> None:
 
 
 def stored(folder: Path, num_samples: int, prebatch: int = 1, **changes) -> FeatureSpec:
-    """A data set as the original leaves it: a remainder file, no word of prebatches."""
+    """Writes a data set as the original does: a remainder file, no metadata of prebatches."""
     rows, whole = rows_of(num_samples), num_samples // prebatch * prebatch
     parts = [rows[start : start + prebatch] for start in range(0, whole, prebatch)]
     write(folder / "train.tfrecord", [example(part) for part in parts])
@@ -110,7 +110,7 @@ def stored(folder: Path, num_samples: int, prebatch: int = 1, **changes) -> Feat
 
 
 def found(dataset, padding: bool = False) -> list[Row]:
-    """The rows of batches with all channels; padding is left out where not asked for."""
+    """Returns the rows of batches with all channels, without padding unless requested."""
     rows = []
     for batch in dataset:
         columns = [batch.labels, *(ids for channel in batch.inputs for ids in channel)]
@@ -123,7 +123,7 @@ def found(dataset, padding: bool = False) -> list[Row]:
 
 @pytest.fixture(scope="module")
 def by_prebatch(tmp_path_factory) -> dict[int, FeatureSpec]:
-    """45 rows in records of so many."""
+    """Data sets of 45 rows, by the number of rows in a record."""
     return {
         prebatch: stored(tmp_path_factory.mktemp(f"of_{prebatch}"), 45, prebatch)
         for prebatch in (1, 4, 7, 64)
@@ -138,7 +138,7 @@ def small_windows(monkeypatch):
     monkeypatch.setattr(decoded_reader, "_SAMPLES_AT_A_TIME", 5)
 
 
-def test_a_batch(by_prebatch):
+def test_batch(by_prebatch):
     """The third and fourth row by hand: dtypes, shapes, order of channels, padding, weights."""
     (batch,) = SequenceTFRecordDataset(by_prebatch[4], "train", 2).dataset(0, 2).take(1)
     assert isinstance(batch.inputs, SequenceInputs)
@@ -185,7 +185,7 @@ def test_static_shapes(by_prebatch):
 
 @pytest.mark.parametrize("prebatch", [1, 4, 7, 64])
 @pytest.mark.parametrize("batch_size", [4, 10])
-def test_every_row_once(by_prebatch, small_windows, prebatch, batch_size):
+def test_rows_of_an_epoch(by_prebatch, small_windows, prebatch, batch_size):
     """Batches that a prebatch divides, that divide it, and neither; the cache changes nothing."""
     orders = []
     for settings in ({}, {"cache": False}, {"shuffle": True}, {"shuffle": True, "cache": False}):
@@ -199,7 +199,7 @@ def test_every_row_once(by_prebatch, small_windows, prebatch, batch_size):
     assert orders[0] == orders[1] and orders[2] == orders[3]
 
 
-def test_the_order_is_a_function_of_seed_and_epoch(by_prebatch, small_windows):
+def test_order_by_seed_and_epoch(by_prebatch, small_windows):
     whole = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True, seed=5)
     rows = found(whole.dataset(2))
     loader = SequenceTFRecordDataset(by_prebatch[4], "train", 7, shuffle=True, seed=5, cache=False)
@@ -212,7 +212,7 @@ def test_the_order_is_a_function_of_seed_and_epoch(by_prebatch, small_windows):
 
 @pytest.mark.parametrize("prebatch", [1, 7])
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_ranks_share_every_row_once(by_prebatch, small_windows, prebatch, world_size):
+def test_shares_of_ranks(by_prebatch, small_windows, prebatch, world_size):
     """45 rows in batches of 12: the last one has 9, which 2 and 4 ranks cannot halve."""
     settings = {"shuffle": world_size == 3, "cache": world_size != 4}
     spec = by_prebatch[prebatch]
@@ -236,7 +236,7 @@ def test_ranks_share_every_row_once(by_prebatch, small_windows, prebatch, world_
         )
 
 
-def test_a_rank_without_rows(tmp_path):
+def test_rank_without_rows(tmp_path):
     """One row, two ranks: the second gets a copy of weight 0."""
     spec = stored(tmp_path, 1)
     first, second = (
@@ -270,7 +270,7 @@ def test_repeat_count(by_prebatch, small_windows):
     assert passes[0] != passes[1] != passes[2]
     assert found(loader.dataset(1, start_sample=60)) == rows[60:]
     again = SequenceTFRecordDataset(by_prebatch[7], "train", 45, shuffle=True)
-    assert found(again.dataset(3)) == passes[0], "epochs of one pass go on in the same way"
+    assert found(again.dataset(3)) == passes[0], "epochs of one pass continue in the same order"
     once = SequenceTFRecordDataset(by_prebatch[7], "train", 20, repeat_count=1)
     assert once.num_samples == 45
     with pytest.raises(ValueError, match="repeat_count is -1; allowed: 0 or more"):
@@ -278,7 +278,7 @@ def test_repeat_count(by_prebatch, small_windows):
 
 
 def test_without_negatives_and_labels(tmp_path):
-    """What is not asked for need not be there, in the spec or in the records."""
+    """Features that are not requested may be absent from the spec and from the records."""
     absent = ("label", "item_neg", "cat_neg")
     write(tmp_path / "train.tfrecord", [example(rows_of(3), leave_out=absent)])
     features = [name for name in FEATURES if name not in absent]
@@ -305,7 +305,7 @@ def test_without_negatives_and_labels(tmp_path):
             )
 
 
-def test_negatives_that_are_there_are_skipped(by_prebatch):
+def test_stored_negatives_that_are_not_read(by_prebatch):
     loader = SequenceTFRecordDataset(by_prebatch[4], "train", 45, with_negatives=False)
     (batch,) = loader.dataset()
     assert batch.inputs.negative == ()
@@ -325,8 +325,8 @@ def test_ids_beyond_int32(tmp_path):
 
 
 def unpacked(row: Row) -> bytes:
-    """An Example in another form that means the same: each number a field, entries turned round,
-    and a feature of bytes that nobody asked for."""
+    """Serializes a row as an equivalent Example: a field per number, reversed entries, and a
+    feature of bytes that is not requested."""
 
     def delimited(tag: int, content: bytes) -> bytes:
         assert len(content) < 1 << 14
@@ -355,7 +355,7 @@ def test_other_forms_of_examples(tmp_path):
 
 @pytest.mark.parametrize("cache", [True, False])
 def test_short_histories_of_single_rows(tmp_path, cache):
-    """Without their padding, some empty: right-aligned as if it were there."""
+    """Histories stored without padding, some empty, are right-aligned like padded ones."""
     rows = rows_of(12)
     names = Row._fields[4:]
     short = [
@@ -407,7 +407,7 @@ def size_bytes(reader) -> int:
     return sum(array.nbytes for array in reader._arrays.values())
 
 
-def test_the_cache_decodes_each_record_once(by_prebatch, small_windows, monkeypatch):
+def test_decoded_records_per_epoch(by_prebatch, small_windows, monkeypatch):
     decoded = []
     real = decoded_reader.decode
 
@@ -434,7 +434,7 @@ def test_the_cache_decodes_each_record_once(by_prebatch, small_windows, monkeypa
     assert len(found(loader.dataset())) == 45 and len(decoded) == 12
 
 
-def test_a_buffer_smaller_than_a_batch(by_prebatch, small_windows):
+def test_buffer_smaller_than_a_batch(by_prebatch, small_windows):
     """Batches of 45 rows of 12 records, of which the buffer has room for 1."""
     loader = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True)
     expected = found(loader.dataset())
@@ -462,7 +462,7 @@ def test_a_buffer_smaller_than_a_batch(by_prebatch, small_windows):
         (4, {}, -1, "--prebatch_train_size is -1; allowed: a whole number from 0 on"),
     ],
 )
-def test_what_is_said_of_prebatches(by_prebatch, prebatch, metadata, size, message):
+def test_messages_about_prebatches(by_prebatch, prebatch, metadata, size, message):
     spec = by_prebatch[prebatch]
     spec = FeatureSpec.from_dict(spec.to_dict() | {"metadata": metadata}, spec.base_directory)
     if message is None:
@@ -472,7 +472,7 @@ def test_what_is_said_of_prebatches(by_prebatch, prebatch, metadata, size, messa
         SequenceTFRecordDataset(spec, "train", 4, prebatch_size=size)
 
 
-def test_the_flag_of_the_test_rows(by_prebatch):
+def test_flag_of_the_test_rows(by_prebatch):
     content = by_prebatch[4].to_dict()
     content["source_spec"] = {"test": content["source_spec"]["train"]}
     spec = FeatureSpec.from_dict(content, by_prebatch[4].base_directory)

@@ -61,7 +61,7 @@ def columns(rows) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(("prebatch", "records"), [(0, 23), (1, 23), (5, 4), (23, 1), (30, 0)])
-def test_what_is_written_is_read(tmp_path, monkeypatch, prebatch, records):
+def test_round_trip(tmp_path, monkeypatch, prebatch, records):
     """23 rows, added in pieces that do not match the prebatches."""
     monkeypatch.setattr(sequence_tfrecord_writer, "_SAMPLES_AT_A_TIME", 3)
     rows = rows_of(23)
@@ -94,7 +94,7 @@ def test_what_is_written_is_read(tmp_path, monkeypatch, prebatch, records):
         assert found(loader.dataset()) == right
 
 
-def test_nothing_is_left_of_a_run_that_fails(tmp_path):
+def test_folder_after_a_failed_run(tmp_path):
     with (
         pytest.raises(RuntimeError, match="stop"),
         writes_data_set(tmp_path / "data", spec_of(train=4)) as writers,
@@ -111,7 +111,7 @@ def test_nothing_is_left_of_a_run_that_fails(tmp_path):
         pass
 
 
-def test_a_full_disk_names_the_file(tmp_path):
+def test_full_disk(tmp_path):
     """Also where the disk is full only when the file is closed."""
     with (
         pytest.raises(OSError, match="train.tfrecord could not be written: No space left"),
@@ -123,6 +123,6 @@ def test_a_full_disk_names_the_file(tmp_path):
         writer.add(columns(rows_of(3)))
 
 
-def test_a_prebatch_out_of_range():
+def test_prebatch_out_of_range():
     with pytest.raises(ValueError, match="prebatch size of mapping 'train' is -1; allowed: 0"):
         spec_of(train=-1)

@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 def rows_of(num_samples: int) -> list[Row]:
-    """Row i has id i, i % 4 ids of the ragged feature (so some have none), numericals i and -i."""
+    """Returns rows: row i has id i, i % 4 ids of the ragged feature, numerical values i and -i."""
     return [
         Row(i % 2, (i, -i), i, tuple((i + 7 * k) % 50 for k in range(i % 4)))
         for i in range(num_samples)
@@ -81,7 +81,7 @@ SPEC = {
 
 
 def original(folder: Path, rows: list[Row], content=SPEC, **layout) -> FeatureSpec:
-    """A data set as the original writes it, with the spec that it leaves beside it."""
+    """Writes a data set as the original does; returns the spec that it stores with it."""
     train = folder / "train"
     write_folder(train / "label", [row.label for row in rows], "int8", **layout)
     numericals = [row.numericals for row in rows]
@@ -93,7 +93,7 @@ def original(folder: Path, rows: list[Row], content=SPEC, **layout) -> FeatureSp
 
 
 def of(ids, length: int) -> list[tuple[int, ...]]:
-    """A feature's ids as tuples, one of each row."""
+    """Returns a feature's ids as tuples, one per row."""
     if isinstance(ids, RaggedIds):
         assert ids.row_splits.dtype == tf.int32 and ids.row_splits.shape == (length + 1,)
         return [tuple(row) for row in tf.RaggedTensor.from_row_splits(*ids).to_list()]
@@ -101,7 +101,7 @@ def of(ids, length: int) -> list[tuple[int, ...]]:
 
 
 def found(dataset, padding: bool = False) -> list[Row]:
-    """The rows of a dataset's batches; padding is left out where not asked for."""
+    """Returns the rows of a dataset's batches, without padding unless requested."""
     rows = []
     for batch in dataset:
         length = len(batch.weights)
@@ -125,7 +125,7 @@ def stored(tmp_path_factory):
 
 @ORDERS
 @pytest.mark.parametrize("batch_size", [3, 4, 8, 64])
-def test_every_row_once_whatever_the_batch(stored, order, batch_size):
+def test_rows_by_batch_size(stored, order, batch_size):
     """Batches that a prebatch divides, that divide it, and neither."""
     loader = SplitTFRecordsDataset(stored, "train", batch_size, **order)
     assert (loader.num_samples, loader.num_batches) == (45, -(-45 // batch_size))
@@ -136,7 +136,7 @@ def test_every_row_once_whatever_the_batch(stored, order, batch_size):
 
 @ORDERS
 @pytest.mark.parametrize(("prebatch", "per_file"), [(1, 1), (7, 100), (64, 1)])
-def test_every_row_once_whatever_the_prebatch(tmp_path, order, prebatch, per_file):
+def test_rows_by_prebatch(tmp_path, order, prebatch, per_file):
     """45 files, so that data_10 comes before data_2 by name; one file of all; one record."""
     spec = original(tmp_path, rows_of(45), prebatch=prebatch, per_file=per_file)
     rows = found(SplitTFRecordsDataset(spec, "train", 10, **order).dataset(epoch=1))
@@ -166,7 +166,7 @@ def test_more_files_than_can_be_open(tmp_path, request, monkeypatch, most_mapped
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_files_that_change_while_they_are_read(tmp_path, monkeypatch, removed):
+def test_files_that_change_during_reading(tmp_path, monkeypatch, removed):
     spec = original(tmp_path, rows_of(9))
     monkeypatch.setattr(chunk, "_MAPPED_FILES", 0)
     loader = SplitTFRecordsDataset(spec, "train", 9)
@@ -178,8 +178,8 @@ def test_files_that_change_while_they_are_read(tmp_path, monkeypatch, removed):
         loader.stored_samples(0, 9)
 
 
-def test_an_irregular_last_file_and_short_records_in_between(tmp_path):
-    """Prebatches of 4, 1, 4 and 2 rows: no division tells which record holds a row."""
+def test_irregular_last_file_and_short_records(tmp_path):
+    """Prebatches of 4, 1, 4 and 2 rows: the record of a row cannot be found by division."""
     spec = original(tmp_path, rows_of(11))
     for name in ("label", "numerical", "categorical_0", "categorical_1"):
         rows = {
@@ -200,8 +200,8 @@ def test_an_irregular_last_file_and_short_records_in_between(tmp_path):
         assert sorted(rows, key=lambda row: row.one) == rows_of(11)
 
 
-def test_the_order_is_that_of_split_binaries(stored, tmp_path):
-    """(seed, epoch) alone decide, not the batch; an epoch goes on where it stopped."""
+def test_order_of_split_binaries(stored, tmp_path):
+    """The order depends on (seed, epoch) and not on the batch; an epoch resumes at any row."""
     whole = found(SplitTFRecordsDataset(stored, "train", 45, **SHUFFLED).dataset(2))
     loader = SplitTFRecordsDataset(stored, "train", 7, **SHUFFLED)
     assert found(loader.dataset(2)) == whole
@@ -213,7 +213,7 @@ def test_the_order_is_that_of_split_binaries(stored, tmp_path):
 
 @ORDERS
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_ranks_share_every_row_once(stored, order, world_size):
+def test_shares_of_ranks(stored, order, world_size):
     """45 rows in batches of 12: the last one has 9, which 2 and 4 ranks cannot halve."""
     loaders = [
         SplitTFRecordsDataset(stored, "train", 12, rank=rank, world_size=world_size, **order)
@@ -251,7 +251,7 @@ def test_ids_of_the_global_batch(stored, order, world_size):
         np.testing.assert_array_equal(batch.labels, own[1][index].labels)
 
 
-def test_only_the_files_that_are_read_are_needed(tmp_path):
+def test_missing_files_of_features_that_are_not_read(tmp_path):
     spec = original(tmp_path, rows_of(9))
     (tmp_path / "train/categorical_0/data_1.tfrecords").unlink()
     with pytest.raises(ValueError, match="2 prebatches|data_1.tfrecords is not there"):
@@ -275,7 +275,7 @@ def test_only_the_files_that_are_read_are_needed(tmp_path):
         SplitTFRecordsDataset(spec, "train", 4)
 
 
-def test_a_spec_of_the_files_it_was_made_of(tmp_path):
+def test_spec_of_the_original_files(tmp_path):
     """The original leaves the source_spec of its split binaries; the folders count."""
     chunks = [
         {"type": "split_binary", "features": [name], "files": [f"{name}.bin"]}
@@ -289,7 +289,7 @@ def test_a_spec_of_the_files_it_was_made_of(tmp_path):
 
 
 @pytest.mark.parametrize("nothing", [None, {}])
-def test_a_spec_without_sources_is_for_folders_only(tmp_path, nothing):
+def test_spec_without_sources(tmp_path, nothing):
     spec = FeatureSpec.from_dict({**SPEC, "source_spec": nothing}, tmp_path)
     assert spec.source_spec == {}
     with pytest.raises(
@@ -298,7 +298,7 @@ def test_a_spec_without_sources_is_for_folders_only(tmp_path, nothing):
         RawBinaryDataset(spec, "train", 4)
 
 
-def test_without_numericals_and_labels(tmp_path):
+def test_no_numerical_features_and_no_labels(tmp_path):
     features = {"many": SPEC["feature_spec"]["many"]}
     channels = {"numerical": [], "categorical": ["many"]}
     content = {"feature_spec": features, "source_spec": None, "channel_spec": channels}
@@ -316,7 +316,7 @@ def test_without_numericals_and_labels(tmp_path):
     [("int32", "int64", tf.int64), ("int64", "int16", tf.int32), ("int8", "int8", tf.int32)],
 )
 def test_fixed_hotness_and_dtypes(tmp_path, stored_dtype, dtype, expected):
-    """Our own files say that all rows have as many ids: a dense tensor, in the spec's width."""
+    """Our own files specify a fixed hotness: the ids are a dense tensor of the spec's width."""
     feature = {"dtype": dtype, "cardinality": 9, "hotness": 2}
     content = {
         "feature_spec": {"ids": feature},
@@ -336,7 +336,7 @@ def test_fixed_hotness_and_dtypes(tmp_path, stored_dtype, dtype, expected):
 
 
 def test_row_splits_of_64_bits(tmp_path):
-    """As TensorFlow has them by default, in several files and shuffled."""
+    """Row splits of TensorFlow's default dtype, in several files and shuffled."""
     spec = original(tmp_path, rows_of(9))
     for path in (tmp_path / "train/categorical_1").glob("data_*"):
         number = int(re.search(r"\d+", path.name)[0])
@@ -380,7 +380,7 @@ BAD_ROWS = {
 
 @ORDERS
 @pytest.mark.parametrize(("row", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_bad_rows_are_named(tmp_path, order, row, message):
+def test_positions_of_invalid_rows(tmp_path, order, row, message):
     rows = rows_of(9)
     rows[6] = row
     loader = SplitTFRecordsDataset(original(tmp_path, rows), "train", 9, **order)
@@ -390,7 +390,7 @@ def test_bad_rows_are_named(tmp_path, order, row, message):
     assert loader.failure.startswith("f.yaml: mapping 'train': feature")
 
 
-def test_rows_of_unequal_length_where_the_format_says_otherwise(tmp_path):
+def test_unequal_hotness_despite_the_format(tmp_path):
     spec = original(tmp_path, rows_of(9))
     path = tmp_path / "train/categorical_1/format.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "hotness": 3}))
@@ -399,7 +399,7 @@ def test_rows_of_unequal_length_where_the_format_says_otherwise(tmp_path):
         loader.stored_samples(0, 1)
 
 
-def test_a_damaged_record_ends_the_iteration_where_it_is(tmp_path):
+def test_damaged_record(tmp_path):
     spec = original(tmp_path, rows_of(12))
     path = tmp_path / "train/numerical/data_1.tfrecords"
     content = bytearray(path.read_bytes())
@@ -420,7 +420,7 @@ def test_a_damaged_record_ends_the_iteration_where_it_is(tmp_path):
 @pytest.mark.parametrize(
     "name", ["categorical_1", pytest.param("numerical", marks=pytest.mark.long)]
 )
-def test_no_byte_can_change_or_be_missing_unseen(tmp_path, name):
+def test_every_changed_or_missing_byte(tmp_path, name):
     """Each byte of a file with two records, one after the other: an error, or (never) the rows."""
     spec = original(tmp_path, rows_of(6), per_file=2)
     path = tmp_path / f"train/{name}/data_0.tfrecords"

@@ -1,4 +1,4 @@
-"""What is refused of a split TFRecord data set: format.json, length.json, folders, records."""
+"""Errors of split TFRecord data sets: format.json, length.json, folders, records."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_format_json(tmp_path, key, value, message):
         read_format(tmp_path)
 
 
-def test_format_json_of_the_original_and_ours(tmp_path):
+def test_format_json_of_both_writers(tmp_path):
     ours = Format("tfrecords", "int32", True, "data", 1, 4, prebatch=8, hotness=3)
     ours.write(tmp_path)
     assert read_format(tmp_path) == ours
@@ -71,7 +71,7 @@ def test_format_json_of_the_original_and_ours(tmp_path):
         ("[1]", r"format.json: found \[1\]; allowed: a mapping"),
     ],
 )
-def test_files_that_are_no_format(tmp_path, content, message):
+def test_files_without_a_format(tmp_path, content, message):
     if content is not None:
         content = content.encode() if isinstance(content, str) else content
         (tmp_path / "format.json").write_bytes(content)
@@ -119,7 +119,7 @@ def change_format(spec, folder, **changes):
         ("categorical_0", {"feature_name": "ids"}, "holds no bytes feature 'ids'"),
     ],
 )
-def test_a_format_that_is_not_that_of_the_files(spec, folder, changes, message):
+def test_format_that_differs_from_the_files(spec, folder, changes, message):
     change_format(spec, folder, **changes)
     with pytest.raises(ValueError, match=message):
         SplitTFRecordsDataset(spec, "train", 4)
@@ -202,7 +202,7 @@ def multihot(values, splits, dtype=tf.int32) -> bytes:
     return example(tensor([tensor(values, tf.int32), tensor(splits, dtype)], tf.string))
 
 
-# Whole records, with their checksums, of something else.
+# Complete records, with valid checksums, of other content.
 MALFORMED = {
     "no message": (b"\x07", "holds no protocol buffer message"),
     "an endless number": (b"\xff" * 12, "holds a number without an end"),
@@ -231,7 +231,7 @@ MALFORMED = {
         ).SerializeToString(),
         "holds no Example of one serialized tensor",
     ),
-    "a size that is no number": (
+    "a size of another type": (
         example(tensor([1, 2], tf.int32).replace(b"\x12\x02\x08\x02", b"\x12\x02\x0a\x00")),
         "holds a tensor whose shape is invalid",
     ),
@@ -267,7 +267,7 @@ def test_malformed_records(tmp_path, content, message):
         SplitTFRecordsDataset(spec, "train", 4, with_labels=False).stored_samples(0, 1)
 
 
-def test_a_plain_prebatch_of_another_shape(spec):
+def test_dense_prebatch_of_another_shape(spec):
     path = spec.base_directory / "train/numerical/data_2.tfrecords"
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(example(tensor([1, 2], tf.float16)))
@@ -304,7 +304,7 @@ def test_too_many_ids_for_row_splits_of_32_bits():
 
 
 @pytest.mark.parametrize("num_files", [1, 3])
-def test_bytes_are_gathered_from_anywhere(num_files):
+def test_gathered_bytes(num_files):
     generator = np.random.default_rng(0)
     contents = [generator.integers(0, 256, 50 + k, np.uint8) for k in range(num_files)]
     content = contents.__getitem__

@@ -67,7 +67,7 @@ AMP = ("--amp", "--optimizer=adam")
     ],
     ids=["dlrm", "dcnv2", "dlrm amp", "dcnv2 amp"],
 )
-def test_train_resume_evaluate_and_predict(records, tmp_path, recipe, more):
+def test_training_resume_evaluation_and_prediction(records, tmp_path, recipe, more):
     """8 steps at once are 3 steps and 5 more; the evaluation counts each of the 300 rows."""
     data = (f"--dataset_path={records}", *RECORDS, "--epochs=2", *more)
     save = "--save_checkpoint_path"
@@ -96,14 +96,14 @@ def test_train_resume_evaluate_and_predict(records, tmp_path, recipe, more):
 
 
 def test_dcnv2_in_half_precision(records, tmp_path):
-    """One of the sweep above, without a resume."""
+    """DCNv2 in half precision, without a resume."""
     flags = (f"--dataset_path={records}", *RECORDS, "--max_steps=3", *AMP)
     code, result = in_process(tmp_path / "run", *flags, recipe=dcnv2)
     assert code == 0 and result["steps"] == 3 and 0 < result["auc"] < 1
 
 
-def test_a_folder_of_the_original_and_its_plan(records, tmp_path, capsys):
-    """Its spec names no source; the folders say which rows there are to evaluate on."""
+def test_folder_of_the_original_and_its_plan(records, tmp_path, capsys):
+    """A spec without sources: the folders determine the rows of the evaluation."""
     for folder in records.iterdir():
         (tmp_path / folder.name).symlink_to(folder)
     (tmp_path / "feature_spec.yaml").unlink()
@@ -118,7 +118,7 @@ def test_a_folder_of_the_original_and_its_plan(records, tmp_path, capsys):
     assert "cat_1" in capsys.readouterr().out
 
 
-def test_a_bad_row_ends_a_training_with_its_sentence(tmp_path, capsys):
+def test_training_with_an_invalid_row(tmp_path, capsys):
     write_ragged(tmp_path, {"train": 200})
     spec = FeatureSpec.from_yaml(tmp_path / "feature_spec.yaml").to_dict()
     spec["feature_spec"]["cat_1"]["hotness"] = 2

@@ -1,8 +1,8 @@
-"""Hundreds of broken feature specs and data files: refused with a message, or read right.
+"""Hundreds of mutated feature specs and data files: rejected with a message, or read correctly.
 
-Right is what a slow, independent reading of the same files says (`RawReading`, `StoredReading`):
-wherever it finds all rows good, the tools must give exactly its rows, and wherever it finds one
-bad, they must refuse. Nothing may crash.
+The reference is a slow, independent reading of the same files (`RawReading`, `StoredReading`). If
+it finds all rows valid, the tools must return exactly these rows; if it finds an invalid one, they
+must reject the data. No input may crash them.
 """
 
 import copy
@@ -100,7 +100,7 @@ STORED_FILES = {
     "user.bin": np.array([5, 300, 0, 7, 7], "<i2").tobytes(),
     "tags.bin": (np.arange(15) * 3).astype("i1").tobytes(),
 }
-# What replaces a value of a spec, or a field of a file.
+# Replacements for a value of a spec, or a field of a file.
 ODD_VALUES = st.sampled_from(
     [None, True, 0, -1, 2, 3, 2.5, 301, 2**70, float("nan"), "", "auto", "int8", "bool", "float64"]
     + ["float16", "int64", "train", "click", "user", "price", "a.csv", "../a.csv", "/etc/passwd"]
@@ -338,7 +338,7 @@ class RawReading:
 
 
 class StoredReading:
-    """The same of split binaries."""
+    """Slow reading of split binaries: {(mapping, feature): [rows][values]}."""
 
     def __init__(self, folder: Path, spec: dict):
         self.values = {}
@@ -386,7 +386,7 @@ class StoredReading:
 
 
 def sweep(examples: int, strategy, check) -> None:
-    """Calls `check` with so many values; the same ones in every run."""
+    """Calls `check` with up to `examples` values, equal in every run."""
     limits = settings(
         max_examples=examples,
         deadline=None,
@@ -408,7 +408,7 @@ def write(folder: Path, spec, files: dict[str, bytes]) -> None:
 
 
 def loaded(folder: Path, mapping: str, with_labels: bool = True) -> dict[str, list]:
-    """What a model gets: {feature: [rows][values]}."""
+    """Returns the values that a model receives: {feature: [rows][values]}."""
     spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
     loader = RawBinaryDataset(spec, mapping, 2, with_labels=with_labels)
     values = {name: [] for name in spec.feature_spec}
@@ -523,8 +523,8 @@ def test_stored_specs(examples):
     sweep(examples, mutated_specs(STORED_SPEC), lambda s: check_loading(s, STORED_FILES))
 
 
-def test_the_oracle_is_awake(tmp_path, capsys):
-    """What was not mutated is accepted, and a wrong byte in the result would be seen."""
+def test_sensitivity_of_the_oracle(tmp_path, capsys):
+    """Unchanged data is accepted, and a wrong byte in the output is detected."""
     assert not check_transcoding(RAW_SPEC, RAW_FILES, capsys)
     assert not check_loading(STORED_SPEC, STORED_FILES)
     write(tmp_path, STORED_SPEC, STORED_FILES)

@@ -56,7 +56,7 @@ ODD = {
 
 @st.composite
 def mutated_columns(draw):
-    """One to three values are others."""
+    """Columns with one to three changed values."""
     columns = {name: list(values) for name, (_, values) in COLUMNS.items()}
     for _ in range(draw(st.integers(1, 3))):
         name = draw(st.sampled_from(["city", "city", *columns]))
@@ -65,7 +65,7 @@ def mutated_columns(draw):
 
 
 def expected(columns: dict) -> dict | None:
-    """What a model should get; None: the data is to be refused."""
+    """Returns the values that a model should receive, or None for data to be rejected."""
     good = {
         "click": lambda value: value in (0, 1),
         "user": lambda value: value is not None and 0 <= value <= 2**53 and value == int(value),

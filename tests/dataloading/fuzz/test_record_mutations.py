@@ -1,7 +1,7 @@
-"""Broken split TFRecords: refused with a message by loader and `describe` alike, or read right.
+"""Mutated split TFRecords: rejected with a message by loader and `describe`, or read correctly.
 
-Right is what TensorFlow's own readers and parsers make of the same files. A file whose bytes were
-damaged may never be read as something else than it was.
+The reference is TensorFlow's own readers and parsers. A file with damaged bytes may be rejected or
+read as before, never read as other values.
 """
 
 import json
@@ -65,7 +65,7 @@ def good(tmp_path_factory) -> dict[str, bytes]:
 
 
 def contents(file: bytes) -> list[bytes]:
-    """Of each record."""
+    """Returns the content of each record."""
     result = []
     while file:
         length = int.from_bytes(file[:8], "little")
@@ -90,7 +90,7 @@ def edited(draw, content: bytes) -> bytes:
 
 @st.composite
 def mutations(draw, good: dict[str, bytes]) -> tuple[str, dict[str, bytes]]:
-    """What was changed, and the files."""
+    """Mutated files: the kind of the mutation, and path -> content."""
     files = dict(good)
     kind = draw(st.sampled_from(["bytes", "content", "content", "records", "json", "text", "file"]))
     data = sorted(name for name in files if name.endswith(".tfrecords"))
@@ -128,8 +128,7 @@ def mutations(draw, good: dict[str, bytes]) -> tuple[str, dict[str, bytes]]:
 
 
 def spec_of(folder: Path, named: bool) -> FeatureSpec:
-    """The original's spec, which leaves it to the folders which files there are, or one that names
-    them."""
+    """Returns the original's spec, which lists no files, or (`named`) one that lists them."""
     sources = None
     if named:
         features = [["x", "y"], ["one"], ["many"], ["pair"], ["label"]]
@@ -170,7 +169,7 @@ def loaded(spec: FeatureSpec) -> list[list] | None:
 
 
 def read_by_tensorflow(folder: Path) -> list[list]:
-    """The same by TensorFlow's reader and parsers."""
+    """Returns each column's rows, read by TensorFlow's reader and parsers."""
     columns = []
     for name, (dtype, multihot) in FOLDERS.items():
         rows = []
@@ -191,7 +190,7 @@ def read_by_tensorflow(folder: Path) -> list[list]:
 
 
 def check(mutation, named: bool, expected: list[list], capsys) -> bool:
-    """Whether the files were refused."""
+    """Compares loader, `describe` and `expected`; returns True if the files were rejected."""
     kind, files = mutation
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -232,7 +231,7 @@ def test_mutated_files(good, examples, capsys):
     assert {True, False} == set(refused), "some are refused, and some are not"
 
 
-def test_the_reference_is_awake(good, tmp_path):
+def test_sensitivity_of_the_reference(good, tmp_path):
     """A changed id in a whole record is read as it is, by both."""
     name = "train/categorical_0/data_0.tfrecords"
     records = contents(good[name])

@@ -1,6 +1,6 @@
-"""Broken records of histories: refused with a message, or read as protocol buffers read them.
+"""Mutated records of histories: rejected with a message, or read as protocol buffers read them.
 
-A file whose bytes were damaged may never be read as something else than it was.
+A file with damaged bytes may be rejected or read as before, never read as other values.
 """
 
 import tempfile
@@ -39,7 +39,7 @@ COLUMNS = [*list(FEATURES)[1:], "label"]
 
 @st.composite
 def mutations(draw) -> tuple[str, int, bytes]:
-    """What was changed, the prebatch, and the file."""
+    """Mutated files: the kind of the mutation, the prebatch, and the content."""
     kind = draw(st.sampled_from(["bytes", "content", "content", "content", "records"]))
     prebatch = draw(st.sampled_from([1, 3]))
     file = FILES[prebatch]
@@ -56,8 +56,8 @@ def mutations(draw) -> tuple[str, int, bytes]:
 
 
 def values_of(record: bytes) -> dict[str, list[int]]:
-    """Each feature's values by Python's protocol buffers; by TensorFlow's own parser of single
-    Examples where these are stricter, e.g. with a stray byte behind the last field."""
+    """Returns each feature's values by Python's protocol buffers; where these are stricter, e.g.
+    with a stray byte after the last field, by TensorFlow's own parser of single Examples."""
     try:
         result = tf.train.Example.FromString(record).features.feature
     except DecodeError:
@@ -68,7 +68,7 @@ def values_of(record: bytes) -> dict[str, list[int]]:
 
 
 def read_slowly(file: bytes) -> list[list] | None:
-    """Each column's rows; None where a record is none of this data set."""
+    """Returns each column's rows, or None if a record does not belong to the data set."""
     rows = {name: [] for name in COLUMNS}
     for record in contents(file):
         result = values_of(record)
@@ -122,7 +122,7 @@ def test_mutated_records(examples):
     assert {True, False} == set(refused), "some are refused, and some are not"
 
 
-def test_the_reference_is_awake():
+def test_sensitivity_of_the_reference():
     """A changed id in a whole record is read as it is, by both."""
     records = contents(FILES[1])
     parsed = tf.train.Example.FromString(records[2])

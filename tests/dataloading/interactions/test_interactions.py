@@ -1,4 +1,4 @@
-"""Interactions and series read whole: what they are, and what is wrong with those that are not."""
+"""Interactions and series in memory: their content, and errors of invalid ones."""
 
 import dataclasses
 
@@ -36,13 +36,13 @@ def with_channels(spec: FeatureSpec, **channels) -> FeatureSpec:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
-def test_interactions_are_the_rows(tmp_path, dtype):
+def test_rows_of_interactions(tmp_path, dtype):
     users, items = read_interactions(data_set(tmp_path, dtype=dtype), "train")
     assert users.tolist() == TRAIN["user"] and items.tolist() == TRAIN["item"]
     assert users.dtype == items.dtype == np.int32
 
 
-def test_rows_of_several_files_follow_each_other(tmp_path):
+def test_rows_of_several_files(tmp_path):
     train = {"user": [[0], [], [2, 1, 2]], "item": [[4, 0, 3], [1]]}
     users, items = read_interactions(data_set(tmp_path, train), "train")
     assert users.tolist() == TRAIN["user"] and items.tolist() == TRAIN["item"]
@@ -57,7 +57,7 @@ def test_features_side_by_side_in_a_file(tmp_path):
     assert users.tolist() == TRAIN["user"] and items.tolist() == TRAIN["item"]
 
 
-def test_labels_of_interactions_may_be_stored_as_1(tmp_path):
+def test_stored_labels_of_1(tmp_path):
     assert (
         len(read_interactions(data_set(tmp_path, TRAIN | {"label": [1] * 4}), "train").users) == 4
     )
@@ -70,7 +70,7 @@ def test_series(tmp_path):
     assert labels.tolist() == [[True, False, False], [False, False, True]]
 
 
-def test_pairs_need_no_labels(tmp_path):
+def test_pairs_without_labels(tmp_path):
     spec = data_set(tmp_path)
     (tmp_path / "test/label_0.bin").unlink()
     users, items, labels = read_pairs(spec, "test")
@@ -78,27 +78,27 @@ def test_pairs_need_no_labels(tmp_path):
     assert items.tolist() == [[item] for item in TEST["item"]]
 
 
-def test_touched_are_the_positives_of_all_mappings_once(tmp_path):
+def test_touched_items_of_all_splits(tmp_path):
     train = {"user": [0, 2, 1, 2, 0], "item": [4, 0, 3, 1, 1]}
     # Users 0, 0, 1, 2, 2, 2; the test positive (0, 1) is in train, too.
     spec = data_set(tmp_path, train)
     assert touched_keys(spec, "test").tolist() == [1, 4, 8, 10, 11, 12]
 
 
-def test_pairs_to_predict_are_not_touched_unless_they_are_evaluated(tmp_path):
+def test_touched_items_and_pairs_to_predict(tmp_path):
     mappings = {"train": TRAIN, "test": TEST, "pairs": {"user": [0, 1], "item": [0, 1]}}
     spec = write_interactions(tmp_path, 3, 5, mappings, SERIES_OF_3)
     touched = [1, 4, 8, 10, 11, 12]
     assert touched_keys(spec, "validation").tolist() == touched
     assert touched_keys(spec, "pairs").tolist() == [0, *touched[:2], 6, *touched[2:]]
-    # As the evaluation reads it.
+    # Arguments of the evaluation.
     spec.metadata["validation_samples_per_series"] = 2
     spec.source_spec["validation"] = spec.source_spec["pairs"]
     with pytest.raises(ValueError, match="'validation_.*' is 2, and there is no label, which"):
         touched_keys(spec, "test")
 
 
-def test_where_series_are_not_what_is_asked_for(tmp_path):
+def test_incomplete_series(tmp_path):
     spec = data_set(tmp_path)
     with pytest.raises(ValueError, match="'train' holds no series: every row is an interaction"):
         read_series(spec, "train")

@@ -1,4 +1,4 @@
-"""Training rows that are computed: what an epoch holds, in which order, on which rank."""
+"""Computed training rows: content of an epoch, order, and shares of ranks."""
 
 import math
 from types import SimpleNamespace
@@ -64,7 +64,7 @@ def sorted_pairs(users, items):
 
 
 def excess(counts, expected):
-    """How many standard deviations a chi-square of counts lies from what chance gives."""
+    """Returns the distance of a chi-square of counts from its mean, in standard deviations."""
     freedom = counts.size - 1
     chi_square = (np.square(counts - expected) / expected).sum()
     return (chi_square - freedom) / math.sqrt(2 * freedom)
@@ -73,9 +73,7 @@ def excess(counts, expected):
 @pytest.mark.parametrize(
     ("num_interactions", "negative_samples"), [(1, 4), (2, 1), (97, 4), (512, 3)]
 )
-def test_an_epoch_has_each_interaction_once_and_its_negatives(
-    stored, num_interactions, negative_samples
-):
+def test_interactions_and_negatives_of_an_epoch(stored, num_interactions, negative_samples):
     data = stored(num_interactions)
     loader = SampledInteractions(data.spec, "train", 64, negative_samples=negative_samples)
     assert loader.num_samples == (1 + negative_samples) * num_interactions
@@ -104,7 +102,7 @@ def test_types_and_shapes(stored):
     assert labels.shape == weights.shape == [64, 1] and set(np.ravel(weights)) == {1}
 
 
-def test_epochs_and_seeds_differ_and_repeat(stored):
+def test_epochs_and_seeds(stored):
     def epochs(seed, *numbers):
         loader = SampledInteractions(stored(512).spec, "train", 2560, seed=seed)
         return [rows_of(loader, number) for number in numbers]
@@ -112,13 +110,13 @@ def test_epochs_and_seeds_differ_and_repeat(stored):
     result = [*epochs(0, 0, 1), *epochs(1, 0), *epochs(10**20, 0)]
     for first in range(4):
         for second in range(first):
-            # Rows that agree by chance: the same user and item at the same position.
+            # Rows that are equal by chance: the same user and item at the same position.
             same = (result[first] == result[second]).all(axis=1).mean()
             assert same < 4 / (NUM_USERS * NUM_ITEMS)
     assert np.array_equal([result[1]], epochs(0, 1))
 
 
-def test_batches_and_restarts_change_nothing(stored):
+def test_batch_sizes_and_restarts(stored):
     spec = stored(97).spec
     whole = rows_of(SampledInteractions(spec, "train", 485, seed=4), 2)
     for batch_size, start_samples in ((1, [482]), (64, [0, 77, 484]), (999, [13])):
@@ -129,7 +127,7 @@ def test_batches_and_restarts_change_nothing(stored):
 
 
 @pytest.mark.parametrize(("num_interactions", "world_size"), [(97, 2), (1, 3)])
-def test_ranks_together_get_what_one_gets(stored, world_size, num_interactions):
+def test_shares_of_ranks(stored, world_size, num_interactions):
     spec, batch_size = stored(num_interactions).spec, 240
 
     def loader(rank, size):
@@ -153,7 +151,7 @@ def test_ranks_together_get_what_one_gets(stored, world_size, num_interactions):
                 assert padding in set(zip(*rows[:3], strict=True))
 
 
-def test_negatives_are_uniform(stored):
+def test_uniform_negatives(stored):
     """Chi-squares within 4 standard deviations of chance, below and above."""
     loader = SampledInteractions(stored(20_000).spec, "train", 100_000, seed=2)
     result = np.concatenate([rows_of(loader, epoch) for epoch in range(3)])
@@ -177,7 +175,7 @@ def drawn(limit, numbers, largest, epoch=0):
 
 
 @pytest.mark.parametrize("first", [0, 2**40], ids=["small", "large"])
-def test_draws_of_neighbours_and_epochs_are_independent(first):
+def test_independent_draws_of_neighbours_and_epochs(first):
     """The negatives of an interaction, of the next ones, and of the same row in the next epoch."""
     numbers = first + np.arange(200_000)
     largest = 2**62 if first else 200_000
@@ -191,8 +189,8 @@ def test_draws_of_neighbours_and_epochs_are_independent(first):
         assert abs(excess(counts, len(numbers) / 400)) < 4
 
 
-def test_draws_reach_every_item_of_a_huge_catalogue_alike():
-    """Of 3 * 2^29 items, 32 bits alone would make some half as likely again as others."""
+def test_uniform_draws_of_a_huge_catalogue():
+    """32 random bits alone would draw some of 3 * 2^29 items 1.5 times as often as others."""
     limit = 3 << 29
     draws = np.concatenate([drawn(limit, np.arange(100_000), 100_000, e) for e in range(4)])
     assert draws.min() >= 0 and draws.max() < limit
@@ -203,13 +201,13 @@ def test_draws_reach_every_item_of_a_huge_catalogue_alike():
 @pytest.mark.parametrize(
     "size", [*range(1, 40), 97, 128, 1000, 4096, 65_537, 99_991, 1 << 17, 1_000_003]
 )
-def test_orders_are_permutations(size):
+def test_permutations(size):
     numbers = KeyedOrder(size).permuted(tf.range(size, dtype=tf.int64), keys(size)[0]).numpy()
     assert np.array_equal(np.bincount(numbers, minlength=size), np.ones(size, int))
 
 
 @pytest.mark.parametrize("size", [1, 10, 63, 64])
-def test_orders_are_permutations_however_many_pairs_are_surplus(size, monkeypatch):
+def test_permutations_with_surplus_pairs(size, monkeypatch):
     monkeypatch.setattr(keyed_permutation, "_widths", lambda size: (8, 8))
     for epoch in range(20):
         result = KeyedOrder(size).permuted(tf.range(size, dtype=tf.int64), keys(0, epoch)[0])
@@ -217,7 +215,7 @@ def test_orders_are_permutations_however_many_pairs_are_surplus(size, monkeypatc
 
 
 @pytest.mark.parametrize("size", [(1 << 32) + 15, 10**12 + 39, (1 << 61) - 1, 1 << 62])
-def test_huge_orders_are_permutations_of_what_is_looked_at(size):
+def test_samples_of_huge_permutations(size):
     rng = np.random.default_rng(0)
     begins = [0, size - 20_000, *rng.integers(0, size - 20_000, 4)]
     request = np.unique(np.concatenate([np.arange(begin, begin + 20_000) for begin in begins]))
@@ -229,7 +227,7 @@ def test_huge_orders_are_permutations_of_what_is_looked_at(size):
 
 
 @pytest.mark.parametrize("size", [4, 5, 6, 7])
-def test_small_orders_put_every_row_everywhere(size):
+def test_positions_in_small_permutations(size):
     epochs = 400
     counts = np.zeros((size, size))
     order = KeyedOrder(size)
@@ -242,8 +240,8 @@ def test_small_orders_put_every_row_everywhere(size):
 
 
 @pytest.mark.parametrize("size", [500_000, 524_288, 499_979])
-def test_orders_mix_the_whole_epoch(size):
-    """Where neighbours go, also neighbours a whole width apart, is spread and independent."""
+def test_mixing_of_an_epoch(size):
+    """New positions of neighbours, also of those one width apart, are uniform and independent."""
     order = KeyedOrder(size)
     result = order.permuted(tf.range(size, dtype=tf.int64), keys(3)[0]).numpy()
     assert np.mean(result == np.arange(size)) < 20 / size
@@ -262,8 +260,8 @@ def test_orders_mix_the_whole_epoch(size):
         assert abs(excess(steps, size / 256)) < 4, lag
 
 
-def test_what_is_drawn_stays_what_it_was():
-    """A resumed training, perhaps by a later version, goes on in the same order."""
+def test_golden_draws():
+    """Golden values: a training resumes in the same order, also with a later version."""
     order, draw = keys(seed=7, epoch=3)
     numbers = tf.range(6, dtype=tf.int64)
     assert KeyedOrder(1009).permuted(numbers, order).numpy().tolist() == [
@@ -290,7 +288,7 @@ def test_bad_arguments(stored, settings, message):
         SampledInteractions(stored(97).spec, "train", **{"batch_size": 64} | settings)
 
 
-def test_bad_places_in_an_epoch(stored):
+def test_bad_positions_in_an_epoch(stored):
     loader = SampledInteractions(stored(97).spec, "train", 64)
     with pytest.raises(ValueError, match="epoch is -1; allowed: 0 or more"):
         loader.dataset(-1)
@@ -298,8 +296,8 @@ def test_bad_places_in_an_epoch(stored):
         loader.dataset(0, 486)
 
 
-def test_the_graph_of_a_step_holds_no_table(tmp_path):
-    """100,000 items: their shares take 800 KB, in memory and in no graph."""
+def test_size_of_the_graph_of_a_step(tmp_path):
+    """The popularities of 100,000 items take 800 KB, which no graph may contain."""
     train = {"train": {"user": [0, 1], "item": [0, 99_999]}}
     spec = write_interactions(tmp_path, 2, 100_000, train)
     loader = SampledInteractions(spec, "train", 8, negative_exponent=0.5)

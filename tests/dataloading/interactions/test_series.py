@@ -1,4 +1,4 @@
-"""Batches of whole series: on which rank, with which negatives."""
+"""Batches of whole series: shares of ranks, and negatives."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def side_by_side(found):
 @pytest.mark.parametrize(
     ("batch_size", "of_batch", "num_batches"), [(5, 5, 11), (14, 10, 6), (1000, 1000, 1)]
 )
-def test_batches_are_whole_series_in_file_order(spec, batch_size, of_batch, num_batches):
+def test_whole_series_in_file_order(spec, batch_size, of_batch, num_batches):
     loader = SeriesDataset(spec, "test", batch_size)
     assert (loader.batch_size, loader.num_batches) == (of_batch, num_batches)
     assert (loader.series_length, loader.num_series, loader.num_samples) == (5, 11, 55)
@@ -81,8 +81,8 @@ def test_types_and_shapes(spec):
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 5])
-def test_ranks_share_series(spec, world_size):
-    """As one rank with the same global batches; padding is whole series of weight 0."""
+def test_shares_of_ranks(spec, world_size):
+    """Ranks together read the batches of a single rank; padding is whole series of weight 0."""
     batch_size = 20 * world_size
     one = batches(SeriesDataset(spec, "test", batch_size))
     of_rank = []
@@ -102,7 +102,7 @@ def test_ranks_share_series(spec, world_size):
         assert weights.mean() == pytest.approx(1)
 
 
-def test_a_batch_has_a_series_for_each_rank_at_least(spec):
+def test_minimum_of_one_series_per_rank(spec):
     message = r"batch_size is 14; .* 5 rows x 3 ranks = 15: choose that .*--valid_batch_size"
     with pytest.raises(ValueError, match=message):
         SeriesDataset(spec, "test", 14, rank=1, world_size=3)
@@ -111,7 +111,7 @@ def test_a_batch_has_a_series_for_each_rank_at_least(spec):
     assert SeriesDataset(spec, "test", 30, rank=1, world_size=3).batch_size == 30
 
 
-def test_the_first_stored_negatives(spec):
+def test_first_stored_negatives(spec):
     _, items, positives = stored_series()
     loader = SeriesDataset(spec, "test", 1000, valid_negative=2)
     ((users, result, labels, _),) = batches(loader)
@@ -123,8 +123,8 @@ def test_the_first_stored_negatives(spec):
         assert labels[3 * number : 3 * number + 3].tolist() == [p == place for p in places]
 
 
-def test_negatives_are_drawn_where_only_positives_are_stored(spec):
-    """Of the items that are in any interaction, and not of those in stored negatives alone."""
+def test_drawn_negatives_for_stored_positives(spec):
+    """Negatives are drawn from the items of interactions, not of stored negatives alone."""
 
     def drawn(seed):
         loader = SeriesDataset(spec, "validation", 1000, valid_negative=10, seed=seed)
@@ -149,7 +149,7 @@ def test_negatives_are_drawn_where_only_positives_are_stored(spec):
     assert (drawn(2)[1] != items).any()
 
 
-def test_rows_to_predict_need_no_labels(spec):
+def test_rows_to_predict_without_labels(spec):
     (spec.base_directory / "test/label_0.bin").write_bytes(bytes(55))
     loader = SeriesDataset(spec, "test", 8, with_labels=False)
     assert (loader.num_samples, loader.num_batches, loader.series_length) == (55, 7, 1)
@@ -185,7 +185,7 @@ def test_bad_arguments(spec, mapping, settings, message):
         SeriesDataset(spec, mapping, **{"batch_size": 10} | settings)
 
 
-def test_bad_places_and_metadata(spec):
+def test_bad_positions_and_metadata(spec):
     with pytest.raises(ValueError, match="start_sample is 3; allowed: multiples of the 5 rows"):
         SeriesDataset(spec, "test", 10).dataset(0, 3)
     spec.metadata["validation_samples_per_series"] = 4

@@ -1,4 +1,4 @@
-"""Negatives that a user never touched: by hand, uniform, to the last item, and what is refused."""
+"""Negatives without interactions of the user: by hand, uniform, all of them, and errors."""
 
 import numpy as np
 import pytest
@@ -13,23 +13,23 @@ def keys_of(touched, num_items):
     return np.sort(np.array(pairs, np.int64))
 
 
-def test_all_that_is_left():
-    """As many as there are: each row is what its user did not touch, in some order."""
+def test_all_unseen_items():
+    """All negatives are requested: each row has the items that its user did not touch."""
     touched = {0: [1, 2], 1: [0, 4], 3: [2, 3]}
     drawn = draw_unseen(np.array([0, 1, 3, 0]), 5, keys_of(touched, 5), 3, 0)
     assert drawn.dtype == np.int32
     assert np.sort(drawn, axis=1).tolist() == [[0, 3, 4], [1, 2, 3], [0, 1, 4], [0, 3, 4]]
 
 
-def test_a_user_without_anything_and_no_rows():
+def test_user_without_items_and_no_rows():
     nothing = np.empty(0, np.int64)
     assert np.sort(draw_unseen(np.array([7]), 3, nothing, 3, 0)).tolist() == [[0, 1, 2]]
     assert draw_unseen(np.empty(0, np.int64), 3, nothing, 3, 0).shape == (0, 3)
 
 
 @pytest.mark.parametrize("count", [1, 3, 40, 90])
-def test_never_touched_never_twice(count):
-    """Against sets, sparse and dense rows side by side, users in any order and repeated."""
+def test_new_and_distinct_items(count):
+    """Compared with sets: sparse and dense rows, users in any order and repeated."""
     random, num_items = np.random.default_rng(count), 200
     touched = {
         user: random.choice(num_items, random.integers(0, 111), replace=False) for user in range(50)
@@ -43,8 +43,8 @@ def test_never_touched_never_twice(count):
 
 
 @pytest.mark.parametrize(("num_items", "count"), [(12, 7), (60, 9)], ids=["dense", "sparse"])
-def test_uniform(num_items, count):
-    """Each unseen item as often as any other, in each place of a row and in pairs (chi-square)."""
+def test_uniform_draws(num_items, count):
+    """Unseen items are equally frequent at each position of a row and in pairs (chi-square)."""
     touched, rows = [0, 3, 4, num_items - 1], 20_000
     drawn = draw_unseen(
         np.zeros(rows, np.int32), num_items, keys_of({0: touched}, num_items), count, 5
@@ -81,7 +81,7 @@ def test_blocks(monkeypatch):
     assert drawn[:, 0].tolist() == users.tolist()
 
 
-def test_items_that_nobody_touched_are_left_out():
+def test_excluded_items_without_interactions():
     """Items 0, 2 and 5 of 7 are in no interaction; user 1 may be asked about 3 and 6."""
     keys = keys_of({0: [1, 3], 1: [1, 4], 3: [6]}, 7)
     users = np.array([1, 3, 1])
@@ -116,6 +116,6 @@ def test_large_numbers():
         (1, [5, 6, 7, 8, 9], "0 are unseen.*: more items, or leave that user out of the data"),
     ],
 )
-def test_what_is_refused(count, keys, message):
+def test_errors(count, keys, message):
     with pytest.raises(ValueError, match=message):
         draw_unseen(np.array([0, 1]), 5, np.array(keys, np.int64), count, 0)

@@ -1,4 +1,4 @@
-"""What several ranks get of a global batch: weights of an uneven one, and model-parallel input."""
+"""Shares of a global batch on several ranks: weights of uneven ones, and model-parallel input."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
 
-FEATURES = 4  # one int64, one of two ids a row, int8 and int16
+FEATURES = 4  # one int64, one of two ids per row, int8 and int16
 
 
 def small_spec() -> FeatureSpec:
@@ -36,7 +36,7 @@ def stored(tmp_path_factory):
 
 @pytest.fixture
 def copied(stored, tmp_path):
-    """The same 30 rows in a folder of the test's own."""
+    """The spec of 30 rows in a separate folder, which the test may change."""
     spec = stored(30)
     for path in (spec.base_directory / "train").iterdir():
         (tmp_path / "train").mkdir(exist_ok=True)
@@ -65,9 +65,7 @@ def open_rows(request, stored):
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 @pytest.mark.parametrize("num_samples", [30, 1])
 @pytest.mark.parametrize("start_sample", [0, 13])
-def test_global_ids_are_those_of_all_ranks_side_by_side(
-    open_rows, world_size, num_samples, start_sample
-):
+def test_concatenated_ids_of_all_ranks(open_rows, world_size, num_samples, start_sample):
     start_sample = min(start_sample, num_samples)
     stored_value = [[2, 0], [], [1, 1, 3], [0, 1, 2, 3]]
     own, held_by = [], []
@@ -91,7 +89,7 @@ def test_global_ids_are_those_of_all_ranks_side_by_side(
                 np.testing.assert_array_equal(ids, tf.concat(parts, 0))
 
 
-def test_shapes_and_dtypes_are_known_before_the_first_batch(open_rows):
+def test_static_shapes_and_dtypes(open_rows):
     loader = open_rows(24, 12, rank=1, world_size=2, global_features=[1, 0, 1])
     element = loader.dataset().element_spec
     assert [ids.shape.as_list() for ids in element.inputs.categorical] == [
@@ -105,7 +103,7 @@ def test_shapes_and_dtypes_are_known_before_the_first_batch(open_rows):
     assert empty.element_spec.inputs.categorical == ()
 
 
-def test_a_global_batch_of_several_generated_blocks():
+def test_global_batch_of_several_generated_blocks():
     """A batch of more rows than a block of the generator (8,192)."""
     settings = {"num_samples": 40_000, "rank": 1, "world_size": 2}
     own = SyntheticDataset(small_spec(), "train", 20_000, **settings).dataset()
@@ -116,7 +114,7 @@ def test_a_global_batch_of_several_generated_blocks():
         np.testing.assert_array_equal(ids[10_000:], mine.inputs.categorical[3])
 
 
-def test_files_of_other_features_need_not_be_there(copied):
+def test_missing_files_of_other_features(copied):
     whole = list(RawBinaryDataset(copied, "train", 8).dataset())
     for feature in (0, 1, 3):
         (copied.base_directory / f"train/cat_{feature}.bin").unlink()
@@ -131,7 +129,7 @@ def test_files_of_other_features_need_not_be_there(copied):
         RawBinaryDataset(copied, "train", 8)
 
 
-def test_files_that_are_read_must_have_equally_many_rows(copied):
+def test_files_of_unequal_length(copied):
     for file in ("cat_1", "cat_3"):
         path = copied.base_directory / f"train/{file}.bin"
         path.write_bytes(path.read_bytes()[:-4])  # one row of cat_1, two rows of cat_3
@@ -140,7 +138,7 @@ def test_files_that_are_read_must_have_equally_many_rows(copied):
     assert RawBinaryDataset(copied, "train", 8, global_features=[2]).num_samples == 30
 
 
-def test_a_feature_is_read_once_a_batch(copied, monkeypatch):
+def test_reads_of_a_feature_per_batch(copied, monkeypatch):
     reads = []
     read = raw_binary.BinaryChunk.read
 
@@ -160,7 +158,7 @@ def test_a_feature_is_read_once_a_batch(copied, monkeypatch):
     ]
 
 
-def test_ids_are_checked_where_they_are_read(copied):
+def test_checks_of_ids_on_their_rank(copied):
     path = copied.base_directory / "train/cat_2.bin"
     content = bytearray(path.read_bytes())
     content[7] = 99  # a row of rank 1
@@ -177,7 +175,7 @@ def test_ids_are_checked_where_they_are_read(copied):
 
 
 @pytest.mark.parametrize("feature", [-1, FEATURES])
-def test_features_that_do_not_exist_are_refused(open_rows, feature):
+def test_unknown_features(open_rows, feature):
     message = (
         f"global_features holds {feature}; allowed: the numbers of the categorical features, "
         f"of which there are {FEATURES}, the first is 0"
@@ -186,7 +184,7 @@ def test_features_that_do_not_exist_are_refused(open_rows, feature):
         open_rows(24, 8, global_features=[0, feature])
 
 
-def test_weights_make_up_for_padding_by_hand(open_rows):
+def test_weights_of_a_padded_batch_by_hand(open_rows):
     # 13 rows in batches of 8 on 4 ranks: 5 rows in the last batch, 2 + 1 + 1 + 1 of 4 x 2 places.
     ranks = [list(open_rows(13, 8, rank=rank, world_size=4).dataset()) for rank in range(4)]
     assert [batches[0].weights.numpy().ravel().tolist() for batches in ranks] == [[1.0, 1.0]] * 4
@@ -197,8 +195,8 @@ def test_weights_make_up_for_padding_by_hand(open_rows):
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 @pytest.mark.parametrize("num_samples", [24, 29, 31, 1])
-def test_the_mean_over_ranks_is_the_mean_over_real_rows(open_rows, world_size, num_samples):
-    """Of any number that belongs to a row; here the first numerical plays the loss."""
+def test_mean_over_ranks(open_rows, world_size, num_samples):
+    """Holds for any value per row, e.g. the loss; here for the first numerical feature."""
     whole = list(open_rows(num_samples, 12).dataset())
     ranks = [
         list(open_rows(num_samples, 12, rank=rank, world_size=world_size).dataset())

@@ -12,7 +12,7 @@ def shuffle(num_samples=1003, seed=5, block_samples=10, window_samples=40):
 
 @pytest.mark.parametrize("num_samples", [1, 9, 10, 11, 39, 40, 41, 400, 1003])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_epoch_is_a_new_permutation(num_samples, seed):
+def test_permutations_of_epochs(num_samples, seed):
     order = shuffle(num_samples, seed)
     epochs = [order.samples(epoch, 0, num_samples) for epoch in range(3)]
     for rows in epochs:
@@ -22,14 +22,14 @@ def test_every_epoch_is_a_new_permutation(num_samples, seed):
         assert (epochs[0] != np.arange(num_samples)).any()
 
 
-def test_the_order_is_a_function_of_seed_and_epoch():
+def test_order_by_seed_and_epoch():
     assert (shuffle().samples(3, 0, 1003) == shuffle().samples(3, 0, 1003)).all()
     assert (shuffle().samples(3, 0, 1003) != shuffle(seed=6).samples(3, 0, 1003)).any()
 
 
 @pytest.mark.parametrize("seed", range(6))  # the short last block comes at different places
 @pytest.mark.parametrize("step", [1, 7, 40, 64])
-def test_any_cut_of_an_epoch_gives_the_same_rows(seed, step):
+def test_rows_by_cut_of_an_epoch(seed, step):
     whole = shuffle(seed=seed).samples(2, 0, 1003)
     order = shuffle(seed=seed)
     pieces = [order.samples(2, start, min(start + step, 1003)) for start in range(0, 1003, step)]
@@ -38,7 +38,7 @@ def test_any_cut_of_an_epoch_gives_the_same_rows(seed, step):
     assert order.samples(2, 1003, 1003).size == 0
 
 
-def test_rows_stay_within_a_window_of_permuted_blocks():
+def test_window_of_permuted_blocks():
     rows = shuffle(num_samples=1000).samples(0, 0, 1000).reshape(-1, 40)
     blocks = [set(window // 10) for window in rows]
     assert all(len(window) == 4 for window in blocks)
@@ -47,7 +47,7 @@ def test_rows_stay_within_a_window_of_permuted_blocks():
     assert neighbours < 3  # windows are made of blocks from anywhere
 
 
-def test_one_window_is_shuffled_fully():
+def test_order_within_one_window():
     rows = np.stack([shuffle(40, seed).samples(0, 0, 40) for seed in range(300)])
     # Each row comes first about equally often: 300 / 40 = 7.5 times, deviation 2.7.
     assert np.bincount(rows[:, 0], minlength=40).max() < 22
@@ -57,7 +57,7 @@ def test_file_order():
     assert FileOrder().samples(7, 3, 9) == slice(3, 9)
 
 
-def test_impossible_settings_are_refused():
+def test_invalid_settings():
     with pytest.raises(ValueError, match="block_samples is 0; allowed: 1 or more"):
         shuffle(block_samples=0)
     with pytest.raises(ValueError, match="window_samples 45 is not a multiple of block_samples 10"):
@@ -66,7 +66,7 @@ def test_impossible_settings_are_refused():
         shuffle(seed=-1)
 
 
-def test_shares_cover_a_batch_once_and_have_one_length():
+def test_shares_of_a_batch():
     assert [share_of_rank(10, rank, 4) for rank in range(4)] == [
         (0, 3, 3),
         (3, 6, 3),
@@ -77,7 +77,7 @@ def test_shares_cover_a_batch_once_and_have_one_length():
     assert share_of_rank(7, 0, 1) == (0, 7, 7)
 
 
-def test_a_global_batch_is_laid_out_as_its_shares():
+def test_layout_of_a_global_batch():
     assert padded_shares(10, 4).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 0, 8, 9, 0]
     assert padded_shares(1, 3).tolist() == [0, 0, 0]
     for num_samples in range(9):

@@ -29,7 +29,7 @@ def data_sets(tmp_path_factory):
 
 
 @pytest.mark.parametrize("data_set", ["tf_raw", "split_tfrecords", "histories"])
-def test_training_samples_are_shuffled_by_default(data_sets, data_set):
+def test_default_order_of_training_samples(data_sets, data_set):
     folder = data_sets / data_set
     train, evaluated = opened(folder, data_set)
     in_file_order, _ = opened(folder, data_set, "--noshuffle")

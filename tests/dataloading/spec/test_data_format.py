@@ -1,4 +1,4 @@
-"""What `docs/reference/file_formats.md` says about messages and sizes is what the code does."""
+"""Messages and sizes in `docs/reference/file_formats.md` equal those of the code."""
 
 import re
 
@@ -13,7 +13,7 @@ def page(root) -> str:
     return (root / "docs/reference/file_formats.md").read_text()
 
 
-def test_the_example_spec_is_valid_and_the_shown_error_is_the_real_one(page, tmp_path):
+def test_example_spec_and_its_error(page, tmp_path):
     text = re.search(r"feature_spec.yaml <<'END'\n(.*?)END\n", page, re.DOTALL).group(1)
     path = tmp_path / "feature_spec.yaml"
     path.write_text(text)
@@ -25,7 +25,7 @@ def test_the_example_spec_is_valid_and_the_shown_error_is_the_real_one(page, tmp
         FeatureSpec.from_yaml(path)
 
 
-def test_all_allowed_words_are_on_the_page(page):
+def test_allowed_words_on_the_page(page):
     words = (
         rules.DTYPES + rules.CHUNK_TYPES + rules.SECTIONS + rules.FEATURE_KEYS + rules.CHUNK_KEYS
     )

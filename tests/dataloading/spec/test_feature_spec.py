@@ -51,7 +51,7 @@ def changed(path: str, value):
     return content
 
 
-def test_a_valid_spec_answers_every_question():
+def test_valid_spec():
     spec = FeatureSpec.from_dict(VALID, "somewhere")
     assert spec.dtype("user") == np.int8 and spec.dtype("age") == np.float16
     assert (
@@ -168,7 +168,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("path", "value", "message"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_rule_is_one_message_that_names_the_file(path, value, message):
+def test_messages_about_broken_rules(path, value, message):
     content = changed(path, value)
     with pytest.raises(ValueError, match=message) as caught:
         FeatureSpec.from_dict(content, ".", origin="data/feature_spec.yaml")
@@ -176,14 +176,14 @@ def test_a_broken_rule_is_one_message_that_names_the_file(path, value, message):
     assert "\n" not in str(caught.value)
 
 
-def test_nesting_without_end_is_refused():
+def test_endless_nesting():
     endless = {}
     endless["again"] = endless
     with pytest.raises(ValueError, match=r"metadata: nested more than 50 levels"):
         FeatureSpec.from_dict(changed("metadata", endless), ".")
 
 
-def test_content_that_is_no_mapping_is_refused():
+def test_content_other_than_a_mapping():
     with pytest.raises(ValueError, match=r"found \[\]; allowed: a mapping of"):
         FeatureSpec.from_dict([], ".")
 
@@ -201,7 +201,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize(("content", "message"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_file_that_cannot_be_read_is_named(tmp_path, content, message):
+def test_unreadable_file(tmp_path, content, message):
     path = tmp_path / "feature_spec.yaml"
     if content is not None:
         path.write_bytes(content)
@@ -211,14 +211,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_and_an_endless_name_in_place_of_the_file(tmp_path):
+def test_folder_or_long_name_in_place_of_the_file(tmp_path):
     with pytest.raises(ValueError, match=r"is a folder; name the YAML file in it"):
         FeatureSpec.from_yaml(tmp_path)
     with pytest.raises(ValueError, match=r"cannot be read: File name too long"):
         FeatureSpec.from_yaml(tmp_path / ("x" * 300))
 
 
-def test_the_abstract_csv_example_of_the_documents_is_read(tmp_path):
+def test_csv_example_of_the_documents(tmp_path):
     (tmp_path / "f.yaml").write_text(
         """
 feature_spec:
@@ -249,7 +249,7 @@ channel_spec:
         spec.num_samples("train")
 
 
-def test_dimensions_and_aliases_of_the_sim_example_are_read(tmp_path):
+def test_dimensions_and_aliases_of_the_sim_example(tmp_path):
     (tmp_path / "f.yaml").write_text(
         """
 channel_spec: {label: [label], positive_history: [item_id_pos]}
@@ -272,13 +272,13 @@ source_spec:
     assert FeatureSpec.from_yaml(tmp_path / "g.yaml") == spec
 
 
-def test_merge_keys_are_no_repeated_keys(tmp_path):
+def test_merge_keys(tmp_path):
     content = yaml.safe_dump(VALID).replace("user:\n", "user:\n    <<: {hotness: 2}\n", 1)
     (tmp_path / "f.yaml").write_text(content)
     assert FeatureSpec.from_yaml(tmp_path / "f.yaml").hotness("user") == 2
 
 
-def test_writing_and_reading_gives_an_equal_spec(tmp_path):
+def test_round_trip(tmp_path):
     spec = FeatureSpec.from_dict(VALID, tmp_path)
     path = tmp_path / "feature_spec.yaml"
     path.write_text("old")
@@ -291,7 +291,7 @@ def test_writing_and_reading_gives_an_equal_spec(tmp_path):
     assert path.read_text().startswith("feature_spec:\n  label:\n    dtype: bool\n")
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+def test_file_after_a_failed_write(tmp_path, monkeypatch):
     path = tmp_path / "feature_spec.yaml"
     path.write_text("old")
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
@@ -301,7 +301,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["feature_spec.yaml"]
 
 
-def test_numpy_values_in_metadata_become_plain(tmp_path):
+def test_numpy_values_in_metadata(tmp_path):
     content = changed("metadata", {"auc": np.float32(0.5), "counts": (np.int64(1), 2)})
     spec = FeatureSpec.from_dict(content, tmp_path)
     spec.to_yaml(tmp_path / "f.yaml")
@@ -309,7 +309,7 @@ def test_numpy_values_in_metadata_become_plain(tmp_path):
     assert FeatureSpec.from_yaml(tmp_path / "f.yaml") == spec
 
 
-def test_the_fingerprint_follows_the_content_only():
+def test_fingerprint_of_the_content():
     spec = FeatureSpec.from_dict(VALID, "here")
     reordered = {**VALID, "feature_spec": dict(reversed(VALID["feature_spec"].items()))}
     assert FeatureSpec.from_dict(reordered, "there").fingerprint() == spec.fingerprint()
@@ -319,7 +319,7 @@ def test_the_fingerprint_follows_the_content_only():
     assert swapped.fingerprint() != spec.fingerprint()
 
 
-def test_unknown_names_are_named():
+def test_messages_about_unknown_names():
     spec = FeatureSpec.from_dict(VALID, ".")
     with pytest.raises(ValueError, match=r"unknown feature 'usr'; there are .*did you mean 'user'"):
         spec.dtype("usr")
@@ -339,12 +339,12 @@ REQUIRED = {
 
 
 @pytest.mark.parametrize(("needs", "message"), REQUIRED.values(), ids=REQUIRED)
-def test_a_model_says_what_it_lacks(needs, message):
+def test_missing_channels_of_a_model(needs, message):
     with pytest.raises(ValueError, match=message):
         FeatureSpec.from_dict(VALID, ".").require("DLRM", **needs)
 
 
-def test_required_channels_share_no_feature_and_there_is_one_label():
+def test_disjoint_channels_and_a_single_label():
     channels = ("numerical", "categorical", "label")
     shared = FeatureSpec.from_dict(changed("channel_spec/numerical", ["age", "user"]), ".")
     with pytest.raises(
@@ -373,19 +373,19 @@ def stored(tmp_path):
     return FeatureSpec.from_dict(VALID, tmp_path, origin="f.yaml")
 
 
-def test_rows_are_counted_over_the_files_of_a_chunk(stored):
+def test_row_count_of_several_files(stored):
     stored.validate_files()
     assert stored.num_samples("train") == 4
 
 
-def test_a_symbolic_link_inside_the_folder_is_fine(stored, tmp_path_factory):
+def test_symbolic_link_inside_the_folder(stored, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "label.bin"
     (stored.base_directory / "train/label.bin").rename(elsewhere)
     (stored.base_directory / "train/label.bin").symlink_to(elsewhere)
     assert stored.num_samples("train") == 4
 
 
-def test_damaged_files_are_named(stored):
+def test_damaged_files(stored):
     folder = stored.base_directory
     (folder / "u1.bin").write_bytes(bytes(4))
     with pytest.raises(
@@ -406,7 +406,7 @@ def test_damaged_files_are_named(stored):
         stored.validate_files()
 
 
-def test_it_needs_no_tensorflow(root):
+def test_import_without_tensorflow(root):
     command = "import dataloading.spec.feature_spec, sys; assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", command], cwd=root, check=True)
 

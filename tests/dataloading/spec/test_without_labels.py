@@ -1,4 +1,4 @@
-"""Rows without labels, as predictions need them; and that training and evaluation still insist."""
+"""Rows without labels: allowed for predictions, rejected by training and evaluation."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ NUM_ROWS = 13
 
 
 def content(with_labels: str = "stored") -> dict:
-    """Two numericals, two ids, and labels that are `stored`, of a file that is `absent`, in no
-    chunk of the mapping (`no_chunk`), or in no section at all (`unknown`)."""
+    """Returns a spec of two numerical features, two ids, and labels that are `stored`, of a file
+    that is `absent`, in no chunk of the mapping (`no_chunk`), or in no section (`unknown`)."""
     spec = {
         "feature_spec": {
             "x": {"dtype": "float32"},
@@ -86,9 +86,7 @@ def test_rows_by_hand(stored):
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("global_features", [None, [1, 0, 1], []], ids=["own", "global", "none"])
 @pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (1, 3)])
-def test_all_else_is_what_it_is_with_labels(
-    stored, labels, shuffle, global_features, rank, world_size
-):
+def test_inputs_with_and_without_labels(stored, labels, shuffle, global_features, rank, world_size):
     """Shares, padding, weights, ids of the whole batch and a start within the epoch."""
     settings = {"rank": rank, "world_size": world_size, "global_features": global_features}
     settings["shuffle"] = shuffle
@@ -101,7 +99,7 @@ def test_all_else_is_what_it_is_with_labels(
     assert_same_but_for_labels(list(loader.dataset(1, 4)), whole[1])
 
 
-def test_labels_that_are_there_are_not_looked_at(stored):
+def test_invalid_labels_that_are_not_read(stored):
     spec = stored()
     (spec.base_directory / "label.bin").write_bytes(b"\x07" * 5)  # too few, and not 0 or 1
     assert len(list(RawBinaryDataset(spec, "test", 6, with_labels=False).dataset())) == 3
@@ -109,9 +107,11 @@ def test_labels_that_are_there_are_not_looked_at(stored):
         RawBinaryDataset(spec, "test", 6)
 
 
-def test_a_chunk_that_labels_share_with_an_id_is_read(stored):
+def test_chunk_of_labels_and_ids(stored):
     spec = stored()
-    table = np.stack([np.arange(NUM_ROWS) % 2 + 5, np.arange(NUM_ROWS)], 1)  # 5 is no label
+    table = np.stack(
+        [np.arange(NUM_ROWS) % 2 + 5, np.arange(NUM_ROWS)], 1
+    )  # 5 is not a valid label
     table.astype(np.int32).tofile(spec.base_directory / "both.bin")
     shared = content("no_chunk")
     shared["feature_spec"]["label"]["dtype"] = "int32"
@@ -131,7 +131,7 @@ def test_a_chunk_that_labels_share_with_an_id_is_read(stored):
         ("x.bin", np.float32("nan"), "'x': found nan in row 3 .* must be finite"),
     ],
 )
-def test_ids_and_numericals_are_checked(stored, file, value, message):
+def test_checks_of_ids_and_numerical_values(stored, file, value, message):
     spec = stored("no_chunk")
     values = np.fromfile(spec.base_directory / file, value.dtype)
     values[3] = value
@@ -142,7 +142,7 @@ def test_ids_and_numericals_are_checked(stored, file, value, message):
     assert loader.failure.startswith("f.yaml: mapping 'test': feature")
 
 
-def test_the_files_that_are_read_must_be_whole(stored):
+def test_incomplete_files(stored):
     spec = stored("absent")
     (spec.base_directory / "y.bin").write_bytes(bytes(2 * 12))
     with pytest.raises(ValueError, match=r"\(x.bin\) has 13 rows and chunk 1 \(y.bin\) has 12"):
@@ -163,8 +163,8 @@ def ids_only(stored):
     return FeatureSpec.from_dict(only, folder, origin="f.yaml")
 
 
-def test_a_rank_that_reads_nothing_counts_the_rows_of_any_chunk(ids_only):
-    """Model-parallel input, no numericals, and no table on this rank."""
+def test_row_count_of_a_rank_that_reads_nothing(ids_only):
+    """Model-parallel input without numerical features and without tables on this rank."""
     (ids_only.base_directory / "id.bin").unlink()
     settings = {"with_labels": False, "global_features": [], "rank": 1, "world_size": 2}
     loader = RawBinaryDataset(ids_only, "test", 8, **settings)
@@ -175,7 +175,7 @@ def test_a_rank_that_reads_nothing_counts_the_rows_of_any_chunk(ids_only):
     np.testing.assert_allclose(last.weights, [[6 / 5], [6 / 5], [0]])  # 5 rows: 3 and 2
 
 
-def test_a_rank_that_cannot_count_its_rows_says_so(ids_only):
+def test_unknown_row_count_of_a_rank(ids_only):
     for file in ("id.bin", "tags.bin"):
         (ids_only.base_directory / file).unlink()
     with pytest.raises(
@@ -197,13 +197,13 @@ UNLABELLED = {
 
 @pytest.mark.parametrize(("labels", "message"), UNLABELLED.items(), ids=UNLABELLED)
 @pytest.mark.parametrize("global_features", [None, []], ids=["own", "global"])
-def test_training_and_evaluation_insist_on_labels(stored, labels, message, global_features):
+def test_missing_labels_in_training_and_evaluation(stored, labels, message, global_features):
     with pytest.raises(ValueError, match=message):
         RawBinaryDataset(stored(labels), "test", 6, global_features=global_features)
 
 
 @pytest.mark.parametrize("with_labels", [False, True])
-def test_only_labels_may_be_in_no_chunk(tmp_path, with_labels):
+def test_features_in_no_chunk(tmp_path, with_labels):
     lacking = content("no_chunk")
     del lacking["source_spec"]["test"][0]
     with pytest.raises(ValueError, match="feature 'x' is in no chunk; allowed: exactly one"):
@@ -218,13 +218,13 @@ def test_only_labels_may_be_in_no_chunk(tmp_path, with_labels):
         RawBinaryDataset(spec, "test", 6, with_labels=with_labels)
 
 
-def test_a_spec_of_rows_without_labels_is_written_and_read(tmp_path):
+def test_round_trip_of_a_spec(tmp_path):
     spec = FeatureSpec.from_dict(content("no_chunk"), tmp_path)
     spec.to_yaml(tmp_path / "f.yaml")
     assert FeatureSpec.from_yaml(tmp_path / "f.yaml") == spec
 
 
-def test_a_compiled_function_knows_that_there_are_no_labels(stored):
+def test_no_labels_in_a_compiled_function(stored):
     dataset = RawBinaryDataset(stored("unknown"), "test", 6, with_labels=False).dataset()
     numbers = []
 

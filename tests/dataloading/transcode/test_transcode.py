@@ -115,7 +115,7 @@ def test_values_by_hand(tmp_path, capsys):
     ]
 
 
-def test_files_of_all_kinds_in_lock_step(tmp_path):
+def test_files_of_all_kinds(tmp_path):
     """Several files a chunk, chunks of other columns, types and block sizes, lists, a label that is
     not there, compressed text, columns that are not read, quotes, a byte order mark."""
     features = {
@@ -175,7 +175,7 @@ def test_files_of_all_kinds_in_lock_step(tmp_path):
 
 
 def test_rows_of_a_block_boundary(tmp_path, monkeypatch, capsys):
-    """Neither the size of blocks nor that of chunks changes a byte, or the row of an error."""
+    """The sizes of blocks and chunks change neither the output nor the row of an error."""
     monkeypatch.setattr(transcode_lines, "_BLOCK_BYTES", 64)
     lines = [f"{i % 2},{i},{i},{i},{i % 3}" for i in range(200)]
     spec = changed()
@@ -213,12 +213,12 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize("line", BAD_ROWS)
-def test_bad_rows_are_refused(line, tmp_path, capsys):
+def test_bad_rows(line, tmp_path, capsys):
     folder = raw(tmp_path, a=f"1,2,3,4,0\n{line}\n1,2,3,4,0\n")
     refused(capsys, "mapping 'train': .*" + BAD_ROWS[line], folder)
 
 
-def test_a_header_is_not_a_row(tmp_path, capsys):
+def test_header(tmp_path, capsys):
     chunk = {**SPEC["source_spec"]["train"][0], "header": True}
     spec = changed(source_spec={"train": [chunk]})
     header = "click,price,age,user,city\n"
@@ -236,8 +236,8 @@ def test_a_header_is_not_a_row(tmp_path, capsys):
         ('1,2,3,4,""""\n1,2,3,4,"""\n', "row 2"),
     ],
 )
-def test_a_quote_ends_on_its_line(text, row, tmp_path, capsys):
-    """Otherwise rows would be lost without an error."""
+def test_quotes_across_lines(text, row, tmp_path, capsys):
+    """Rows after an open quotation mark would otherwise be lost without an error."""
     message = f"file 'a': {row} has a quotation mark that is not closed .*quoting: false"
     refused(capsys, message, raw(tmp_path, a=text))
     header = 'click,price,"age,user,city\n'
@@ -253,13 +253,13 @@ def test_logs_without_quoting(header, tmp_path, capsys):
     assert (tmp_path / "out/vocabulary/city.tsv").read_text() == '"\t1\n"5" pipe\t1\n'
 
 
-def test_a_line_that_is_too_long(tmp_path, monkeypatch, capsys):
+def test_line_that_is_too_long(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(transcode_lines, "_BLOCK_BYTES", 64)
     refused(capsys, "file 'a': line 4 has 64 bytes or more", raw(tmp_path, a=ROWS + "1" * 128))
 
 
-def test_files_that_have_a_header_and_no_rows(tmp_path):
-    """With or without a last line end; compressed nothing is like nothing."""
+def test_files_with_only_a_header(tmp_path):
+    """Headers with or without a line end, and compressed empty files."""
     spec = chunk_with(header=True, files=["a", "b", "c"])
     header = "click,price,age,user,city"
     assert run(raw(tmp_path / "1", spec, a=header, b=f"{header}\n{ROWS}", c=f"{header}\n")) == 0
@@ -269,8 +269,8 @@ def test_files_that_have_a_header_and_no_rows(tmp_path):
     assert stored(tmp_path / "2/out", "user") == [5, 300, 0]
 
 
-def test_byte_order_marks_at_the_start_only(tmp_path, monkeypatch):
-    """Wherever a block begins, what looks like one in the middle of a file is text."""
+def test_byte_order_marks(tmp_path, monkeypatch):
+    """The bytes of a mark in the middle of a file are text, also at the start of a block."""
     monkeypatch.setattr(transcode_lines, "_BLOCK_BYTES", 16)
     spec = chunk_with(features=["city", "click", "price", "age", "user"])
     rows = "".join(f"\ufeff{i},1,2,3,4\n" for i in range(9))
@@ -279,7 +279,7 @@ def test_byte_order_marks_at_the_start_only(tmp_path, monkeypatch):
     assert lines == ["0\t1", *(f"\ufeff{i}\t1" for i in range(1, 9))]
 
 
-def test_bytes_that_are_no_text(tmp_path, capsys):
+def test_invalid_utf8(tmp_path, capsys):
     folder = raw(tmp_path, a=ROWS.encode() + b"1,2,3,4,\xff\n")
     refused(
         capsys, r"'city': found b'\\xff' in row 4 .*; allowed: UTF-8", folder, "--categorify=city"
@@ -334,7 +334,7 @@ def test_bad_parquet_columns(spec, columns, message, tmp_path, capsys):
     refused(capsys, message, raw(tmp_path, parquet_spec(**spec), a=table))
 
 
-def test_a_missing_list_of_fixed_size(tmp_path, capsys):
+def test_missing_list_of_fixed_size(tmp_path, capsys):
     lists = pa.array([[1, 2], [1, 2], [1, 2], None], pa.list_(pa.int64(), 2))
     folder = raw(
         tmp_path, parquet_spec(c={"hotness": 2}), a=pa.table({"click": [0] * 4, "c": lists})
@@ -343,7 +343,7 @@ def test_a_missing_list_of_fixed_size(tmp_path, capsys):
     refused(capsys, message, folder, "--chunk_size=2")
 
 
-def test_parquet_types_that_are_numbers(tmp_path):
+def test_numeric_types_of_parquet(tmp_path):
     table = pa.table(
         {
             "click": [True, False],
@@ -428,7 +428,7 @@ def chunk_with(**keys) -> dict:
         (changed(metadata=[1]), r"metadata: found \[1\]"),
     ],
 )
-def test_bad_specs_are_refused(spec, message, tmp_path, capsys):
+def test_bad_specs(spec, message, tmp_path, capsys):
     refused(capsys, message, raw(tmp_path, spec, a=ROWS))
 
 
@@ -484,11 +484,11 @@ def test_files_without_rows_and_damaged_files(tmp_path, capsys):
         (["--categorify=city", "--vocabulary=d"], "--categorify and --vocabulary: the encoding is"),
     ],
 )
-def test_bad_flags_are_refused(flags, message, tmp_path, capsys):
+def test_bad_flags(flags, message, tmp_path, capsys):
     refused(capsys, message, raw(tmp_path, a=ROWS), *flags)
 
 
-def test_a_cardinality_that_an_encoding_gives(tmp_path, capsys):
+def test_cardinality_given_by_an_encoding(tmp_path, capsys):
     spec = changed(feature_spec={"city": {"cardinality": 9}})
     folder = raw(tmp_path, spec, a=ROWS)
     refused(
@@ -507,7 +507,7 @@ def test_a_cardinality_that_an_encoding_gives(tmp_path, capsys):
     )
 
 
-def test_the_output_is_whole_or_not_there(tmp_path, capsys):
+def test_output_after_a_failure(tmp_path, capsys):
     folder = raw(tmp_path / "raw", a=ROWS)
     out = tmp_path / "data" / "made"
     assert run(folder, output=out) == 0
@@ -530,8 +530,8 @@ def test_the_output_is_whole_or_not_there(tmp_path, capsys):
     assert "has no feature_spec.yaml), so it is not replaced" in capsys.readouterr().err
 
 
-def test_overwrite_replaces_data_sets_only(tmp_path, capsys):
-    """Raw data, what is not known, and what is being read, stays."""
+def test_overwrite_of_data_sets(tmp_path, capsys):
+    """Raw data, unknown files, and the folder that is being read are not replaced."""
     folder = raw(tmp_path / "raw", a=ROWS)
     out = tmp_path / "made"
     assert run(folder, output=out) == 0
@@ -567,7 +567,7 @@ def with_file(folder: Path, name: str) -> Path:
 
 
 def test_another_name_of_the_spec(tmp_path, capsys):
-    """It is found again, to replace the data set and to encode as it is encoded."""
+    """A spec of another name is found to replace the data set, and as a vocabulary."""
     folder = raw(tmp_path / "raw", a=ROWS)
     out = tmp_path / "made"
     flags = ["--feature_spec_out=mine.yaml", "--categorify=city", EVERY]
@@ -582,7 +582,7 @@ def test_another_name_of_the_spec(tmp_path, capsys):
     assert "it has no feature_spec.yaml" in capsys.readouterr().err
 
 
-def test_names_that_a_folder_cannot_take(tmp_path, capsys, monkeypatch):
+def test_invalid_folder_names(tmp_path, capsys, monkeypatch):
     folder = raw(tmp_path / "raw", a=ROWS)
     (tmp_path / "here").mkdir()
     (tmp_path / "link").symlink_to("here")
@@ -598,7 +598,7 @@ def test_names_that_a_folder_cannot_take(tmp_path, capsys, monkeypatch):
         assert message in capsys.readouterr().err
 
 
-def test_a_full_disk(tmp_path):
+def test_full_disk(tmp_path):
     with (
         open("/dev/full", "wb") as stream,
         pytest.raises(OSError, match="/dev/full could not be written: .*Is the disk full"),
@@ -630,7 +630,7 @@ transcode.main()
 
 
 @pytest.mark.parametrize(("moment", "num_files"), [("amid its files", 1), ("at the end", 5)])
-def test_killed_it_leaves_nothing_under_the_name(tmp_path, root, moment, num_files):
+def test_output_of_a_killed_run(tmp_path, root, moment, num_files):
     command = [sys.executable, "-c", KILLED, moment, "--input", raw(tmp_path, a=ROWS)]
     command += ["--output", tmp_path / "out"]
     assert subprocess.run(command, cwd=root, check=False).returncode == -9
@@ -640,7 +640,7 @@ def test_killed_it_leaves_nothing_under_the_name(tmp_path, root, moment, num_fil
     assert len(written) == num_files
 
 
-def test_interrupted(tmp_path, monkeypatch, capsys):
+def test_interrupt(tmp_path, monkeypatch, capsys):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
@@ -649,7 +649,7 @@ def test_interrupted(tmp_path, monkeypatch, capsys):
     assert "interrupted" in capsys.readouterr().err
 
 
-def test_sparse_ids_are_pointed_out_and_unused_columns_named(tmp_path, capsys):
+def test_warnings_about_sparse_ids_and_unused_columns(tmp_path, capsys):
     spec = changed(channel_spec={"categorical": ["user"]})
     assert run(raw(tmp_path, spec, a="1,2,3,123456789012,0\n")) == 0
     report = capsys.readouterr().out
@@ -672,7 +672,7 @@ def text_spec() -> dict:
     return spec
 
 
-def test_texts_get_ids_by_falling_count(tmp_path, capsys):
+def test_ids_of_texts_by_count(tmp_path, capsys):
     folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
     assert run(folder, "--categorify=city", EVERY) == 0
     report = capsys.readouterr().out
@@ -697,7 +697,7 @@ def test_texts_get_ids_by_falling_count(tmp_path, capsys):
     assert stored(tmp_path / "none", "city") == [0] * 10
 
 
-def test_sparse_ids_and_lists_get_ids(tmp_path):
+def test_ids_of_sparse_ids_and_lists(tmp_path):
     table = pa.table(
         {
             "click": [0, 1, 0],
@@ -715,7 +715,7 @@ def test_sparse_ids_and_lists_get_ids(tmp_path):
     assert stored(out, "f") == [2, 0, 1]
 
 
-def test_texts_of_columns_that_have_none(tmp_path, capsys):
+def test_columns_without_texts(tmp_path, capsys):
     folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": [0.5]}))
     refused(
         capsys,
@@ -733,7 +733,7 @@ def test_texts_of_columns_that_have_none(tmp_path, capsys):
 
 
 def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
-    """Encoded as the rows that a model was trained on: the same ids, cardinalities and dtypes."""
+    """Later rows get the ids, cardinalities and dtypes of the rows that a model was trained on."""
     first = raw(tmp_path / "first", text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
     known = first / "out"
     assert run(first, "--categorify=city", EVERY, "--hash_buckets=user=100") == 0
@@ -792,7 +792,7 @@ def one_column(folder, **files):
     return raw(folder, spec, **texts)
 
 
-def test_integers_that_pandas_wrote_with_a_point(tmp_path):
+def test_integers_with_a_decimal_point(tmp_path):
     """`test` has a gap, so that pandas wrote 7.0 there; 7 and 7.0 are one value."""
     folder = one_column(tmp_path, **{name: text for name, (text, _) in FLOAT_FILES.items()})
     assert run(folder, "--categorify=c", EVERY) == 0
@@ -808,7 +808,7 @@ def test_integers_that_pandas_wrote_with_a_point(tmp_path):
 
 
 @pytest.mark.parametrize("train", ["1.1\n1.0\n", "a\n1.0\n", "1\n1.0\n"])
-def test_texts_with_a_point(tmp_path, train):
+def test_texts_with_a_decimal_point(tmp_path, train):
     """Versions such as 1.0 stay text in a file that happens to have no other."""
     folder = one_column(tmp_path, train=train, test="1.0\n")
     assert run(folder, "--categorify=c", EVERY) == 0
@@ -854,7 +854,7 @@ def test_rows_of_another_data_set(tmp_path, capsys):
     refused_again(capsys, "is not a data set of dataloading.transcode", first, known)
 
 
-def test_the_vocabulary_needs_neither_memory_nor_luck(tmp_path):
+def test_errors_of_duckdb(tmp_path):
     """Errors of DuckDB become errors with a solution."""
     import duckdb
 
@@ -866,7 +866,7 @@ def test_the_vocabulary_needs_neither_memory_nor_luck(tmp_path):
         raise duckdb.IOException("full")
 
 
-def test_looking_up_in_pieces(tmp_path, monkeypatch):
+def test_lookup_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "_ROWS", 3)
     monkeypatch.setattr(rows, "_BLOCK_ROWS", 3)
     folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
@@ -875,7 +875,7 @@ def test_looking_up_in_pieces(tmp_path, monkeypatch):
     assert stored(tmp_path / "out", "user") == list(range(10))
 
 
-def test_dimensions_are_a_hotness(tmp_path):
+def test_dimensions_as_hotness(tmp_path):
     spec = changed(feature_spec={"user": {"dimensions": [2, 1]}})
     folder = raw(tmp_path, spec, a="1,2,3,4;5,0\n")
     assert RawSpec.from_yaml(folder / "feature_spec.yaml").hotness("user") == 2
@@ -883,7 +883,7 @@ def test_dimensions_are_a_hotness(tmp_path):
     assert stored(tmp_path / "out", "user") == [[4, 5]]
 
 
-def test_progress_on_a_terminal_alone(tmp_path, capsys, monkeypatch):
+def test_progress_on_a_terminal(tmp_path, capsys, monkeypatch):
     folder = raw(tmp_path, a=ROWS)
     assert run(folder) == 0
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""One CSV or Parquet file without a feature spec: which column is what."""
+"""One CSV or Parquet file without a feature spec: inferred channels of its columns."""
 
 import gzip
 import re
@@ -71,7 +71,7 @@ def test_channels_by_hand(data_set):
 
 
 @pytest.mark.parametrize(("name", "delimiter"), [("a.csv.gz", ","), ("a.tsv", "\t")])
-def test_other_files_give_the_same(name, delimiter, data_set, tmp_path):
+def test_equal_output_of_other_files(name, delimiter, data_set, tmp_path):
     path = write(tmp_path / name, delimiter=delimiter)
     assert (
         run(path, "--label=bought", "--fill_missing=mean", "--chunk_size=7", output=data_set / name)
@@ -81,7 +81,7 @@ def test_other_files_give_the_same(name, delimiter, data_set, tmp_path):
     assert stored(data_set / name, "tags") == stored(data_set / "out", "tags")
 
 
-def test_the_printed_spec_is_one_that_transcode_reads(data_set, tmp_path, capsys):
+def test_printed_spec(data_set, tmp_path, capsys):
     path = write(tmp_path / "shop.csv")
     flags = ("--fill_missing=mean", "--categorify=all")
     assert run(path, "--label=bought", *flags, output=tmp_path / "a") == 0
@@ -98,7 +98,7 @@ def test_the_printed_spec_is_one_that_transcode_reads(data_set, tmp_path, capsys
         assert stored(tmp_path / "a", name) == stored(tmp_path / "b", name)
 
 
-def test_the_user_knows_better(data_set, capsys):
+def test_choices_of_the_user(data_set, capsys):
     path = data_set / "shop.csv"
     roles = ("--categorical=points,paid", "--numerical=grade,user_id", "--drop=card,zip")
     assert run(path, "--label=bought", *roles, "--fill_missing=0", output=data_set / "own") == 0
@@ -109,7 +109,7 @@ def test_the_user_knows_better(data_set, capsys):
     assert "# left out: card (--drop)" in capsys.readouterr().out
 
 
-def test_more_rows_need_no_feature_spec(data_set, tmp_path):
+def test_more_rows_without_a_feature_spec(data_set, tmp_path):
     header, *lines = write(tmp_path / "all.csv").read_text().splitlines()
     names = header.split(",")
     keep = [i for i, name in reversed(list(enumerate(names))) if name != "bought"]  # any order
@@ -128,7 +128,9 @@ def test_more_rows_need_no_feature_spec(data_set, tmp_path):
 
 def test_types_of_parquet(tmp_path):
     number = np.arange(ROWS)
-    holes = [None if i % 7 == 0 else float(i % 20) for i in number]  # as pandas has integers
+    holes = [
+        None if i % 7 == 0 else float(i % 20) for i in number
+    ]  # the dtype of pandas for integers
     table = pa.table(
         {
             "click": number % 2 == 0,
@@ -167,7 +169,7 @@ def test_types_of_parquet(tmp_path):
         (["--label=bought", "--vocabulary={out}"], "--label and --vocabulary"),
     ],
 )
-def test_what_a_user_gets_wrong(flags, message, data_set, tmp_path, capsys):
+def test_errors_of_the_user(flags, message, data_set, tmp_path, capsys):
     flags = [flag.format(out=data_set / "out") for flag in flags]
     capsys.readouterr()
     assert run(data_set / "shop.csv", *flags, output=tmp_path / "new") == 2
@@ -175,7 +177,7 @@ def test_what_a_user_gets_wrong(flags, message, data_set, tmp_path, capsys):
     assert not (tmp_path / "new").exists()
 
 
-def test_files_that_are_none(data_set, tmp_path, capsys):
+def test_invalid_files(data_set, tmp_path, capsys):
     for name, text, message in (
         ("a.txt", "a,b\n", "expected a folder with a feature spec, or a file that ends in .csv"),
         ("a.csv", "", "expected a first line that names the columns"),

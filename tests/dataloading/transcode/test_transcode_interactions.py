@@ -33,7 +33,7 @@ LABELLED = {"train": [{"type": "csv", "features": ["user", "item", "label"], "fi
 
 
 def numbered(text: str) -> str:
-    """The rows with NUMBERS in place of names."""
+    """Returns the rows with NUMBERS in place of names."""
     return re.sub("[a-z]+", lambda values_found: str(NUMBERS[values_found[0]]), text)
 
 
@@ -101,7 +101,7 @@ def test_numbers_by_hand(tmp_path, capsys):
     own |= {"vocabulary": {}, "hash_buckets": {}}
     assert spec.metadata == {"test_samples_per_series": 3, "from": "a shop", "transcode": own}
     assert describe.main([str(out)]) == 0
-    # And as it is read.
+    # Values that the reader returns.
     assert [ids.tolist() for ids in read_interactions(spec, "train")] == [
         [0, 1, 0, 4],
         [0, 0, 5, 0],
@@ -217,7 +217,7 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
         (changed(metadata={"test_samples_per_series": 4}), "series of 4 rows that ends in row 4 "),
     ],
 )
-def test_bad_specs_are_refused(spec, message, tmp_path, capsys):
+def test_bad_specs(spec, message, tmp_path, capsys):
     folder = raw(tmp_path, spec, train=numbered(TRAIN_ROWS), test=numbered(TEST_ROWS))
     refused(capsys, message, folder)
 
@@ -253,26 +253,26 @@ def test_bad_specs_are_refused(spec, message, tmp_path, capsys):
     ],
     ids=["a negative in train", "users", "no positive", "two positives", "across files", "cut off"],
 )
-def test_broken_rows_are_refused(files, message, chunk_size, tmp_path, capsys):
+def test_broken_rows(files, message, chunk_size, tmp_path, capsys):
     files = {"t": "0,0,1\n", "more": "", **files}
     test = [{**SPEC["source_spec"]["test"][0], "files": ["test.csv", "more"]}]
     folder = raw(tmp_path, changed(source_spec={**LABELLED, "test": test}), **files)
     refused(capsys, message, folder, f"--chunk_size={chunk_size}")
 
 
-def test_ids_that_no_table_has_rows_for(tmp_path, capsys):
+def test_ids_beyond_the_largest_table(tmp_path, capsys):
     folder = raw(tmp_path, train="0,12345678901\n", test=numbered(TEST_ROWS))
     refused(capsys, "'item': cardinality is 12345678902; .* allows at most", folder)
 
 
-def test_a_label_of_interactions_is_kept(tmp_path):
+def test_label_of_interactions(tmp_path):
     rows = numbered(TRAIN_ROWS).replace("\n", ",1\n")
     folder = raw(tmp_path, changed(source_spec=LABELLED), t=rows, test=numbered(TEST_ROWS))
     assert run(folder) == 0
     assert stored(tmp_path / "out", "train")["label"] == [1, 1, 1, 1]
 
 
-def test_other_tools_take_clicks_alone(tmp_path, capsys):
+def test_rejection_by_other_tools(tmp_path, capsys):
     """`gen_csv` draws no interactions."""
     spec = raw(tmp_path) / "feature_spec.yaml"
     assert gen_csv.main([f"--feature_spec_in={spec}", f"--output={tmp_path / 'out'}"]) == 2

@@ -51,7 +51,7 @@ def test_values_by_hand(how, price, age, tmp_path, capsys):
     assert f"price: missing values are {price:g}: 33.33% of train, 50.00% of test" in output
 
 
-def test_indicators_stand_after_their_features(tmp_path):
+def test_order_of_indicators(tmp_path):
     """Only of a feature that misses values in train; in files of several dtypes."""
     lines = "1,2,3,4,0\n0,,3,4,1\n"
     folder = raw(tmp_path, split_spec(), a=lines, b=TEST)
@@ -64,7 +64,7 @@ def test_indicators_stand_after_their_features(tmp_path):
     assert stored(out, "age", "test") == [3, 50]
 
 
-def test_new_rows_get_the_values_of_training(tmp_path, capsys):
+def test_training_values_in_new_rows(tmp_path, capsys):
     folder = raw(tmp_path / "a", split_spec(), a=ROWS, b=TEST)
     assert run(folder, "--fill_missing=mean", "--missing_indicator") == 0
     later = raw(tmp_path / "b", a="1,,,5,0\n0,8,9,3,2\n")
@@ -105,7 +105,7 @@ def test_parquet_with_nan_null_and_lists(tmp_path):
     assert stored(out, "z_missing") == [[0, 1], [0, 0], [1, 0]]
 
 
-def test_the_mean_is_that_of_the_training_part_of_a_split(tmp_path):
+def test_mean_of_the_training_part(tmp_path):
     rows = [(i, "" if i % 5 == 0 else i) for i in range(200)]
     folder = raw(tmp_path, a="".join(f"0,{value},{i},{i},0\n" for i, value in rows))
     assert run(folder, "--fill_missing=price=mean", "--split=0.5,0,0.5") == 0
@@ -132,14 +132,14 @@ def test_bad_fills(flags, message, tmp_path, capsys):
     refused(capsys, message, raw(tmp_path, a=ROWS), *flags)
 
 
-def test_no_value_to_take_the_mean_of(tmp_path, capsys):
+def test_mean_without_values(tmp_path, capsys):
     folder = raw(tmp_path, a="1,,3,4,0\n")
     refused(
         capsys, "price=mean: the feature has no value in 'train'", folder, "--fill_missing=mean"
     )
 
 
-def test_an_indicator_needs_a_free_name(tmp_path, capsys):
+def test_name_of_an_indicator(tmp_path, capsys):
     spec = changed(feature_spec={"price_missing": {}})
     chunk = spec["source_spec"]["train"][0]
     chunk = {**chunk, "features": [*chunk["features"], "price_missing"]}

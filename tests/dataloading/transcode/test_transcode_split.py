@@ -1,4 +1,4 @@
-"""--split and --split_by_time: which rows become train, validation and test."""
+"""--split and --split_by_time: rows of train, validation and test."""
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,7 @@ def splits(out):
     return {name: stored(out, "row", name) for name in ("train", "validation", "test")}
 
 
-def test_rows_by_share_whatever_the_files_and_blocks(tmp_path):
+def test_rows_by_share_in_any_files_and_blocks(tmp_path):
     one = numbered(tmp_path / "one", [0] * 3000)
     assert run(one, f"--split={SHARES}") == 0
     rows_of = splits(one / "out")
@@ -119,7 +119,7 @@ def test_timestamps_of_parquet(tmp_path):
         (["5", "5", "5", "5"], "the split 'validation' has none of the 4 rows.*more different"),
     ],
 )
-def test_times_that_do_not_divide(times, message, tmp_path, capsys):
+def test_indivisible_times(times, message, tmp_path, capsys):
     folder = numbered(tmp_path, times)
     refused(capsys, message, folder, "--split=0.5,0.25,0.25", "--split_by_time=when")
 
@@ -142,7 +142,7 @@ def test_bad_splits(flags, message, tmp_path, capsys):
     refused(capsys, message, numbered(tmp_path, range(4)), *flags)
 
 
-def test_a_split_needs_the_mapping_train_alone(tmp_path, capsys):
+def test_splits_other_than_train(tmp_path, capsys):
     spec = changed()
     spec["source_spec"]["test"] = spec["source_spec"]["train"]
     message = "expected no other mapping in .*, got train, test"

@@ -63,7 +63,7 @@ def test_one_of_two_features_of_one_file(tmp_path, capsys):
     assert output.count("--standardize price,age\n") == 1, "keeps the features of this run"
 
 
-def test_streamed_blocks_give_stable_statistics(tmp_path):
+def test_stability_of_streamed_statistics(tmp_path):
     """A small deviation around a large mean, over blocks of 7 rows."""
     prices = [1e9 + i % 3 for i in range(300)]
     path = log(tmp_path / "log.csv", prices)
@@ -86,7 +86,7 @@ def test_missing_values(how, filled, tmp_path):
     assert metadata(out)["fill_missing"]["price"] == filled
 
 
-def test_mean_that_no_dtype_holds_becomes_zero(tmp_path):
+def test_mean_beyond_its_dtype(tmp_path):
     rows = "1,0.1,,5,0\n0,0.2,1,3,2\n0,,3,0,1\n0,0.7,3,0,1\n"
     folder, out = raw(tmp_path / "a", a=rows), tmp_path / "a/out"
     assert run(folder, "--fill_missing=mean", "--standardize=all") == 0
@@ -95,7 +95,7 @@ def test_mean_that_no_dtype_holds_becomes_zero(tmp_path):
     assert stored(tmp_path / "b", "price") == stored(out, "price")
 
 
-def test_new_rows_get_the_statistics_of_training(tmp_path, capsys):
+def test_training_statistics_in_new_rows(tmp_path, capsys):
     folder, out = raw(tmp_path / "a", a=ROWS), tmp_path / "a/out"
     assert run(folder, "--standardize=price") == 0
     later = raw(tmp_path / "b", a="1,6,7,5,0\n0,100,9,3,2\n")
@@ -111,7 +111,7 @@ def test_new_rows_get_the_statistics_of_training(tmp_path, capsys):
     assert "--standardize and --vocabulary" in capsys.readouterr().err
 
 
-def test_test_rows_do_not_influence_the_statistics(tmp_path):
+def test_statistics_without_test_rows(tmp_path):
     chunk = SPEC["source_spec"]["train"][0]
     spec = changed(source_spec={"test": [{**chunk, "files": ["b"]}], "train": [chunk]})
     folder, out = raw(tmp_path, spec, a=ROWS, b="0,1000,7,1,0\n"), tmp_path / "out"
@@ -120,7 +120,7 @@ def test_test_rows_do_not_influence_the_statistics(tmp_path):
     assert stored(out, "price", "test") == standardized([1000], 4, DEVIATION, "float16")
 
 
-def test_rows_of_a_split_do_not_influence_the_statistics(tmp_path):
+def test_statistics_of_the_training_part(tmp_path):
     rows = [f"{i % 2},{i},1,{i},0\n" for i in range(200)]
     folder, out = raw(tmp_path, a="".join(rows)), tmp_path / "out"
     assert run(folder, "--standardize=price", "--split=0.5,0,0.5") == 0
@@ -131,7 +131,7 @@ def test_rows_of_a_split_do_not_influence_the_statistics(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["log.csv", "log.parquet"])
-def test_columns_of_one_file_are_standardized_by_default(name, tmp_path, capsys):
+def test_default_for_columns_of_one_file(name, tmp_path, capsys):
     prices = [1000.5, 2000.5, 6000.5]
     path = log(tmp_path / name, prices)
     assert run(path, "--label=bought", output=tmp_path / "a") == 0
@@ -145,7 +145,7 @@ def test_columns_of_one_file_are_standardized_by_default(name, tmp_path, capsys)
     )
 
 
-def test_features_of_a_feature_spec_are_not_standardized_by_default(tmp_path, capsys):
+def test_default_for_a_feature_spec(tmp_path, capsys):
     """A warning names the features of large values in train; test does not count."""
     rows = "1,2,70000,5,0\n0,3,-70000,3,2\n"
     folder = raw(tmp_path, split_spec(), a=rows, b="0,900,1,1,0\n")
@@ -181,7 +181,7 @@ def test_bad_names(flags, message, tmp_path, capsys):
     refused(capsys, message, raw(tmp_path, a=ROWS), *flags)
 
 
-def test_no_value_to_take_the_mean_of(tmp_path, capsys):
+def test_mean_without_values(tmp_path, capsys):
     folder = raw(tmp_path, a="1,,3,4,0\n")
     flags = ("--fill_missing=0", "--standardize=all")
     refused(capsys, "--standardize price: .* no value in 'train'", folder, *flags)

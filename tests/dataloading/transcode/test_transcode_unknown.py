@@ -48,7 +48,7 @@ def click_log(folder, train, test):
     return raw(folder, spec, **text)
 
 
-def test_values_that_occur_once_train_id_0(tmp_path, capsys):
+def test_id_0_of_single_values(tmp_path, capsys):
     folder = click_log(tmp_path, ["Bern", "Oslo", "Bern", "Rome", "Oslo"], ["Paris", "Rome"])
     assert run(folder, "--categorify=city") == 0
     assert stored(tmp_path / "out", "city") == [1, 2, 1, 0, 2]
@@ -62,7 +62,7 @@ def test_values_that_occur_once_train_id_0(tmp_path, capsys):
     assert stored(tmp_path / "c", "city") == [1, 2, 1, 0, 2]
 
 
-def test_the_share_of_single_values_foretells_that_of_new_ones(tmp_path):
+def test_shares_of_single_and_new_values(tmp_path):
     """Good and Turing's estimate, on a power law: id 0 is as frequent in train as in test."""
     rng = np.random.default_rng(0)
     train, test = (rng.zipf(1.5, 4000) for _ in range(2))
@@ -73,7 +73,7 @@ def test_the_share_of_single_values_foretells_that_of_new_ones(tmp_path):
     assert shares["test"] < 2 * shares["train"]
 
 
-def test_a_warning_names_the_frequent_value_that_train_lacks(tmp_path, capsys):
+def test_warning_about_a_frequent_value_absent_from_train(tmp_path, capsys):
     folder = click_log(tmp_path / "a", ["Bern", "Oslo"] * 20, ["Paris"] * 3 + ["Bern"] * 7)
     assert run(folder, "--categorify=city") == 0
     output = capsys.readouterr().out

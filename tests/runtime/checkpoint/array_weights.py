@@ -67,7 +67,7 @@ class SavingWorld(FakeWorld):
 
 
 def on_ranks(size: int, function) -> list:
-    """`function(world)` on each of `size` ranks; what each returns, or the ValueError it raises."""
+    """Runs `function(world)` on `size` ranks; returns their values or raised ValueErrors."""
     return run_threads(size, lambda w: function(SavingWorld(w.rank, w.size, w._exchange)))
 
 

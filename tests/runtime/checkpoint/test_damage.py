@@ -1,4 +1,4 @@
-"""Whatever happens to a file of a checkpoint is noticed, named, and does not get into a model."""
+"""Damage of any file of a checkpoint is detected and reported, and never loaded into a model."""
 
 import contextlib
 import itertools
@@ -105,7 +105,7 @@ def flipped(file: Path, place: int, bit: int = 0):
 
 
 def test_round_trip(saved):
-    """On one rank, whatever three held; the files are cut as they were."""
+    """One rank restores the shards of three; the files keep their cuts."""
     weights = like(model())
     checkpoint.restore(saved, weights)
     for got, expected in zip(weights, model(), strict=True):
@@ -439,7 +439,7 @@ def test_suggestion_of_a_training(tmp_path, run_script, capsys):
     assert done.returncode == 0, done.stderr
 
     def train(*flags) -> tuple[int, str, str]:
-        """Exit code, and what was said on stdout and stderr."""
+        """Returns exit code, stdout and stderr."""
         where = ("--save_checkpoint_path", folder, "--run_dir", tmp_path / "run")
         command = ("dlrm.py", "--dataset_path", rows, *SMALL, *where, *flags)
         code = dlrm.main(list(map(str, command)))

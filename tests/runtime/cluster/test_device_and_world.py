@@ -25,7 +25,7 @@ def test_precision_on_a_cpu(amp, dtype, policy):
 
 
 def test_float16_with_loss_scaling_on_a_gpu(monkeypatch):
-    """With a stand-in for the card: which dtype and scale a GPU would get."""
+    """Dtype and loss scale of a simulated GPU."""
     import tensorflow as tf
 
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0", "GPU:1"])
@@ -39,7 +39,7 @@ def test_float16_with_loss_scaling_on_a_gpu(monkeypatch):
 
 
 def test_gpu_of_a_device(monkeypatch):
-    """But two processes agree on their devices, each with a GPU of its own."""
+    """Two processes agree on their devices, each with a separate GPU."""
     import tensorflow as tf
 
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0", "GPU:1"])
@@ -71,7 +71,7 @@ def test_seeds():
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch):
-    """No other processes, whatever ran before."""
+    """Removes the variables of launchers: a world of one process."""
     for variable in (*launcher.SIZE_VARIABLES, "HOROVOD_CONTROLLER"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(distributed, "_world", None)
@@ -224,7 +224,7 @@ def test_missing_at_rendezvous(monkeypatch):
         monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1")
         monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", str(server.server_port))
         assert launcher.missing_at_rendezvous(4) == [1, 3]
-        # Who asks has started, and was only too slow to come there itself.
+        # The rank that asks has started; it only missed the rendezvous itself.
         result = queue.Queue()
         monkeypatch.setenv("HOROVOD_RANK", "3")
         monkeypatch.setattr(os, "_exit", result.put)
@@ -256,7 +256,7 @@ def test_failure_message(monkeypatch, absent, sentence):
     with pytest.raises(ValueError, match=f"^the 3 processes cannot continue: {sentence}"):
         raise ValueError(distributed.failure_message(error))
     assert ignored == ["SIGTERM"], "asking takes seconds"
-    assert distributed.failure_message(distributed.RankLost("said before")) == "said before"
+    assert distributed.failure_message(distributed.RankLost("first report")) == "first report"
 
 
 def test_collectives_of_one_process():

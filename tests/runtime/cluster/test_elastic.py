@@ -1,5 +1,5 @@
-"""How a process of an elastic training gets its new rank, and what the program that it becomes is
-told; `tests/ranks/test_elastic.py` has whole trainings."""
+"""Restarts of a process in an elastic training: its new rank, and the arguments and environment of
+the program that replaces it; `tests/ranks/test_elastic.py` has whole trainings."""
 
 import http.server
 import json
@@ -26,23 +26,24 @@ VARIABLES = (
 
 
 class Horovodrun:
-    """Answers what elastic horovodrun's rendezvous server does.
+    """Simulates the rendezvous server of elastic horovodrun.
 
     Attributes:
-      answer: to who asks for a new rank; None: nothing comes.
-      asked, told: paths of requests; bodies of what was put, by path.
+      answer: response to a request for a new rank; None: no response.
+      get_paths: paths of GET requests.
+      put_bodies: bodies of PUT requests, by path.
     """
 
     def __init__(self):
         self.answer: str | None = "1,3,0,1,1,3"
-        self.asked: list[str] = []
-        self.told: dict[str, bytes] = {}
+        self.get_paths: list[str] = []
+        self.put_bodies: dict[str, bytes] = {}
         self.ended = threading.Event()
         driver = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
-                driver.asked.append(self.path)
+                driver.get_paths.append(self.path)
                 if driver.answer is None:
                     driver.ended.wait(60)
                     return
@@ -51,7 +52,7 @@ class Horovodrun:
                 self.wfile.write(driver.answer.encode())
 
             def do_PUT(self):
-                driver.told[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+                driver.put_bodies[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
                 self.send_response(200)
                 self.end_headers()
 
@@ -111,19 +112,19 @@ def become(members: elastic.ElasticMembership, why: str, calls: list) -> dict[st
 def test_first_start(horovodrun):
     members = elastic.ElasticMembership()
     assert members.is_elastic and not members.hosts_changed
-    assert horovodrun.asked == []
+    assert horovodrun.get_paths == []
     assert members.start(0, Path("runs/a")) is None
 
 
 def test_host_changes(horovodrun):
-    """By what horovodrun itself would send."""
+    """Notifications in the format of horovodrun itself."""
     from horovod.runner.common.util import codec
     from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationClient
 
     members = elastic.ElasticMembership()
-    (where,) = horovodrun.told
+    (where,) = horovodrun.put_bodies
     assert where == "/worker_addresses/host:2"
-    addresses, key = codec.loads_base64(horovodrun.told[where])
+    addresses, key = codec.loads_base64(horovodrun.put_bodies[where])
     client = WorkerNotificationClient(addresses, key, verbose=0)
     assert not members.hosts_changed
     client.notify_hosts_updated(time.time(), HostUpdateResult.added)
@@ -155,7 +156,7 @@ def test_restart(horovodrun, became, monkeypatch, capsys):
     monkeypatch.setenv("RECOMMENDERS_ELASTIC_STATE", environment["RECOMMENDERS_ELASTIC_STATE"])
     again = elastic.ElasticMembership()
     assert "RECOMMENDERS_ELASTIC_STATE" not in os.environ
-    assert horovodrun.asked == ["/rank_and_size/host:2"]
+    assert horovodrun.get_paths == ["/rank_and_size/host:2"]
     assert [os.environ[name] for name in VARIABLES] == ["1", "3", "0", "1", "1", "3"]
     assert again.start(0, Path("runs/a")) == "elastic: restart 1: rank 1 ended"
     environment = become(again, "rank 2 ended", became)
@@ -176,7 +177,7 @@ def test_removed_host(horovodrun, became, monkeypatch):
 
 
 def test_restarts_without_progress(horovodrun, became, monkeypatch):
-    """At step 20; and where nobody comes so far that training starts."""
+    """Repeated restarts at step 20, and before training starts on any rank."""
 
     def restarts(*steps):
         monkeypatch.delenv("RECOMMENDERS_ELASTIC_STATE", raising=False)
@@ -328,7 +329,7 @@ def test_ranks_of_an_error(monkeypatch):
 
 
 def test_start_timeout(monkeypatch):
-    """In place of ending: Horovod's start cannot be left otherwise."""
+    """The callback may restart the process before it ends; nothing else cancels Horovod's start."""
     lost = []
     monkeypatch.setattr(os, "_exit", lambda code: lost.append(code))
     with launcher.limited(launcher.Launched("HOROVOD_SIZE", 3), 0.05, lost.append):

@@ -137,7 +137,7 @@ def answer_to(server, data):
             return None
 
 
-def test_strangers_are_rejected(monkeypatch):
+def test_connections_of_strangers(monkeypatch):
     server = FailureMonitor(2)
     wrong = {"token": "x", "rank": 1, "host": ""}
     right = {**wrong, "token": server.address["token"]}
@@ -188,7 +188,7 @@ def test_unreachable_monitor(monkeypatch):
     ],
     ids=["ended", "cut off", "stranger", "frozen"],
 )
-def test_rank_0_fails(monkeypatch, data, absent):
+def test_failure_of_rank_0(monkeypatch, data, absent):
     if data == b"":
         monkeypatch.setattr(client, "SAMPLE_WAIT_S", 0.8)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -288,8 +288,8 @@ def test_step_and_progress(monkeypatch):
 
 
 def sample_from_another_thread(program, expected):
-    """A sample taken while the main thread is in `program(entered, sampling)`; `expected` tells
-    when the thread has arrived."""
+    """Returns a sample taken while the main thread is in `program(entered, sampling)`; `expected`
+    appears in it once the thread has arrived."""
     with ThreadPoolExecutor(1) as pool:
         entered = threading.Event()
 

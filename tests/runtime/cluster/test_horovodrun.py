@@ -14,7 +14,7 @@ FAILED = (
 
 
 def run(monkeypatch, end):
-    """Exit code where Horovod's own program ends so."""
+    """Returns the exit code when Horovod's own program ends as `end` does."""
     launch = types.ModuleType("horovod.runner.launch")
     launch.run_commandline = end
     monkeypatch.setitem(sys.modules, "horovod.runner.launch", launch)
@@ -37,20 +37,20 @@ def raising(error):
         (1, 1, ""),
     ],
 )
-def test_a_process_that_failed(monkeypatch, capsys, code, exit_code, meaning):
+def test_failed_process(monkeypatch, capsys, code, exit_code, meaning):
     error = RuntimeError(FAILED.format("3", code))
     assert run(monkeypatch, raising(error)) == exit_code
     text = f"horovodrun: process 3 was the first to fail, with exit code {exit_code}{meaning}\n"
     assert capsys.readouterr().err == text
 
 
-def test_an_elastic_job_that_failed(monkeypatch, capsys):
+def test_failed_elastic_job(monkeypatch, capsys):
     text = "Horovod detected that one or more processes failed to start:\n  host a"
     assert run(monkeypatch, raising(RuntimeError(text))) == 1
     assert capsys.readouterr().err == f"horovodrun: {' '.join(text.split())}\n"
 
 
-def test_other_ends_are_horovods_own(monkeypatch, capsys):
+def test_other_outcomes(monkeypatch, capsys):
     assert run(monkeypatch, lambda: None) == 0
     with pytest.raises(RuntimeError, match="no route"):
         run(monkeypatch, raising(RuntimeError("no route to host")))

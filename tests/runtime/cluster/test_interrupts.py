@@ -1,4 +1,4 @@
-"""SIGTERM as an interrupt: never lost, never in the way of the tidying."""
+"""SIGTERM as an interrupt: never lost, and never raised during cleanup."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ class Terminated:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_it_ends_the_work_and_leaves_the_tidying_alone():
+def test_interrupt_of_the_work_and_not_of_the_cleanup():
     tidied = []
     with interrupted_by_sigterm(), pytest.raises(KeyboardInterrupt):
         try:
@@ -43,8 +43,8 @@ def test_it_ends_the_work_and_leaves_the_tidying_alone():
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_one_that_lands_where_objects_die_comes_again(times, capfd):
-    """There Python prints an exception and continues."""
+def test_interrupt_in_a_finalizer(times, capfd):
+    """Python prints exceptions of finalizers and continues."""
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt), interrupted_by_sigterm():
         for _ in range(times):
@@ -54,8 +54,8 @@ def test_one_that_lands_where_objects_die_comes_again(times, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_one_that_lands_where_lost_ones_are_seen_to(monkeypatch):
-    """While the first one's alarm is set."""
+def test_interrupt_in_the_recovery_of_lost_interrupts(monkeypatch):
+    """An interrupt arrives while the alarm for a lost one is set."""
     setitimer, times = signal.setitimer, []
 
     def interrupted(which, seconds):
@@ -71,7 +71,7 @@ def test_one_that_lands_where_lost_ones_are_seen_to(monkeypatch):
     assert len(times) >= 2
 
 
-def test_other_exceptions_where_objects_die_are_said_as_ever(monkeypatch):
+def test_other_exceptions_in_finalizers(monkeypatch):
     class Broken:
         def __del__(self):
             raise ZeroDivisionError
@@ -83,7 +83,7 @@ def test_other_exceptions_where_objects_die_are_said_as_ever(monkeypatch):
     assert output == [ZeroDivisionError]
 
 
-def test_one_that_a_library_swallows_ends_the_work_before_its_result_appears():
+def test_interrupt_swallowed_by_a_library():
     with interrupted_by_sigterm():
         raise_if_interrupted()
         with pytest.raises(KeyboardInterrupt):
@@ -97,7 +97,7 @@ def test_one_that_a_library_swallows_ends_the_work_before_its_result_appears():
         raise_if_interrupted()  # of the one before
 
 
-def test_a_second_one_ends_work_that_swallowed_the_first():
+def test_second_interrupt_after_a_swallowed_one():
     with interrupted_by_sigterm():
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
@@ -105,14 +105,14 @@ def test_a_second_one_ends_work_that_swallowed_the_first():
                 time.sleep(60)
 
 
-def test_a_lost_one_does_not_outlive_the_work():
-    """The alarm that would bring it back goes with the block."""
+def test_lost_interrupt_after_the_work():
+    """The end of the block cancels the alarm that would repeat the interrupt."""
     with interrupted_by_sigterm(), contextlib.suppress(KeyboardInterrupt):
         Terminated()
     time.sleep(0.05)
 
 
-def test_handlers_of_before_come_back():
+def test_previous_handlers():
     got = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
     try:

@@ -1,4 +1,4 @@
-"""The first SIGTERM or SIGINT is a wish, Ctrl-C twice is an order."""
+"""The first SIGTERM or SIGINT requests a stop, a second Ctrl-C forces it."""
 
 import os
 import signal

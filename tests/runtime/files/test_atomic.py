@@ -41,7 +41,7 @@ def test_file(tmp_path, old):
     assert content(tmp_path) == {"new/a.bin": b"new"}
 
 
-def test_mode_follows_umask(tmp_path):
+def test_mode_and_umask(tmp_path):
     umask = os.umask(0o027)
     try:
         with atomic_file(tmp_path / "file"):
@@ -111,7 +111,7 @@ def test_folder_that_cannot_be_renamed(tmp_path, monkeypatch):
     assert content(tmp_path) == {"data/old": b"1"}
 
 
-def test_folder_names_that_are_refused(tmp_path, monkeypatch):
+def test_invalid_folder_names(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(ValueError, match="symbolic link"), atomic_folder(tmp_path / "link"):
         pass

@@ -1,4 +1,4 @@
-"""Files of predictions: what is read back, what a fault leaves behind, what is refused."""
+"""Files of predictions: round trips, state after failures, and errors."""
 
 import os
 import resource

@@ -36,12 +36,12 @@ def test_cores_of_four_ranks_on_two_sockets(mode, of_ranks):
 
 
 @pytest.mark.parametrize("mode", ["socket_unique_interleaved", "socket_unique_continuous"])
-def test_shares_cover_a_socket_and_do_not_overlap(mode):
+def test_disjoint_shares_of_a_socket(mode):
     shares = [choose(mode, BOX, rank, [1] * 3) for rank in range(3)]
     assert sorted(itertools.chain(*shares)) == [4, 5, 6, 7, 12, 13, 14, 15]
 
 
-def test_more_processes_than_cores_share():
+def test_more_processes_than_cores():
     two = [Core(0, 0, 0), Core(1, 0, 1)]
     shares = [choose("socket_unique_interleaved", two, rank, [0] * 3) for rank in range(3)]
     assert shares == [[0], [1], [0]]
@@ -55,7 +55,7 @@ def test_sockets_of_processes():
     assert sockets_of_processes(BOX, [None]) is None  # without GPUs one process uses both
 
 
-def test_what_linux_says(tmp_path):
+def test_topology_files(tmp_path):
     for number, socket, core in ((0, 0, 3), (5, 1, 2)):
         folder = tmp_path / f"cpu{number}" / "topology"
         folder.mkdir(parents=True)
@@ -65,7 +65,7 @@ def test_what_linux_says(tmp_path):
     assert topology([7], tmp_path) == [Core(7, 0, 7)]
     (tmp_path / "cpu5/topology/die_id").write_text("1\n")
     assert topology([5], tmp_path) == [Core(5, 1, 65536 + 2)]
-    # As CUDA writes an address, and Linux.
+    # Addresses in the notations of CUDA and of Linux.
     gpu, bus = Gpu("GPU-a", "0000:1A:00.0"), tmp_path / "devices/0000:1a:00.0"
     assert socket_of(gpu, bus.parent, tmp_path) is None
     bus.mkdir(parents=True)
@@ -74,8 +74,8 @@ def test_what_linux_says(tmp_path):
         assert socket_of(gpu, bus.parent, tmp_path) == socket
 
 
-def test_a_process_and_its_threads_are_bound():
-    """In a process of its own: this one keeps its cores."""
+def test_bound_process_and_threads():
+    """Runs in a separate process, so that pytest keeps its cores."""
     code = (
         "import os, threading, time; from runtime.hardware import affinity; from "
         "runtime.cluster.distributed import "
@@ -90,7 +90,7 @@ def test_a_process_and_its_threads_are_bound():
 
 @pytest.fixture
 def bound(monkeypatch):
-    """Binds one of some processes on BOX; gives what it says, and the cores."""
+    """Binds one of several processes on BOX; returns its warning and the cores."""
     monkeypatch.setattr(affinity, "topology", lambda numbers: BOX)
     monkeypatch.setattr(affinity, "socket_of", lambda gpu: int(gpu.address))
     passed = {}
@@ -110,7 +110,7 @@ def bound(monkeypatch):
     return bind_one
 
 
-def test_who_cannot_have_cores_of_their_own_is_told(bound):
+def test_warning_about_shared_cores(bound):
     mode = "socket_single_unique"
     assert "may use all sockets" in bound(mode, 0, [None])[0]
     assert "9 processes share 16 cores" in bound(mode, 0, [None] * 9)[0]
@@ -118,13 +118,13 @@ def test_who_cannot_have_cores_of_their_own_is_told(bound):
 
 
 @pytest.mark.parametrize("rank", range(4))
-def test_each_process_says_where_its_gpu_is(bound, rank):
+def test_gpu_of_each_process(bound, rank):
     """With SLURM's --gpus-per-task no process sees the GPUs of the others."""
     shares = [[4, 5, 12, 13], [0, 1, 8, 9], [6, 7, 14, 15], [2, 3, 10, 11]]
     assert bound("socket_unique_continuous", rank, [1, 0, 1, 0]) == (None, shares[rank])
 
 
-def test_processes_that_were_bound_already_stay_as_they_are(monkeypatch):
+def test_processes_that_are_already_bound(monkeypatch):
     before = os.sched_getaffinity(0)
 
     class Two(World):

@@ -15,7 +15,7 @@ IDENTITY = uuid.UUID("12345678-9abc-def0-1122-334455667788")
 
 
 class Driver:
-    """Stands in for CUDA's driver with two GPUs: `number` is also the last byte of a UUID."""
+    """Simulated CUDA driver with two GPUs: `number` is also the last byte of a UUID."""
 
     def __init__(self, fails="", lacks=""):
         self._fails, self._lacks, self._started = fails, lacks, False
@@ -48,7 +48,7 @@ class Driver:
         return 0
 
 
-def test_which_gpu_it_is(monkeypatch):
+def test_identity_of_a_gpu(monkeypatch):
     driver = Driver()
     monkeypatch.setattr(ctypes, "CDLL", {"libcuda.so.1": driver}.__getitem__)
     gpu = Gpu("12345678-9abc-def0-1122-334455667701", "0000:1A:00.1", 85 * 10**9 + 1)
@@ -81,7 +81,7 @@ def test_which_gpu_it_is(monkeypatch):
         pytest.param("-aa", (2,), id="one unknown"),
     ],
 )
-def test_each_rank_needs_a_gpu_of_its_own(seen, ranks):
+def test_ranks_without_a_gpu_of_their_own(seen, ranks):
     def work(world):
         name = seen[world.rank]
         try:
@@ -103,7 +103,7 @@ def test_each_rank_needs_a_gpu_of_its_own(seen, ranks):
     assert run_threads(count, work) == output
 
 
-def test_recipes_look_before_they_train(monkeypatch, capsys):
+def test_check_before_training(monkeypatch, capsys):
     mine = Gpu("GPU-a", "0000:1A:00.0")
 
     def refuse(own, world):

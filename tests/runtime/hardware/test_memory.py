@@ -84,6 +84,6 @@ def test_memory_of_a_rank(monkeypatch):
         ([RankMemory(5, 9, "a"), RankMemory(None, 8, "a")], RankMemory(None, 8, "a")),
     ],
 )
-def test_ranks_agree_on_the_least_memory(by_rank, expected):
+def test_least_memory_of_all_ranks(by_rank, expected):
     agreed = run_threads(2, lambda world: agree_on_memory(by_rank[world.rank], world))
     assert agreed == [expected] * 2

@@ -72,7 +72,7 @@ def test_lines_and_axes_of_a_learning_curve(monkeypatch):
         ),
     ],
 )
-def test_means_over_few_steps_are_joined(points, expected):
+def test_joined_means_over_few_steps(points, expected):
     joined = join_short_means(points)
     assert [step for step, _ in joined] == [step for step, _ in expected]
     assert [value for _, value in joined] == pytest.approx([value for _, value in expected])
@@ -88,11 +88,11 @@ def test_means_over_few_steps_are_joined(points, expected):
         ([(50, 1.6), (60, 0.6), (100, 0.5)], None),
     ],
 )
-def test_first_losses_do_not_decide_on_the_axis(points, expected):
+def test_axis_and_first_losses(points, expected):
     assert loss_limit(points) == (expected and pytest.approx(expected))
 
 
-def test_the_evaluated_split_is_the_title(monkeypatch):
+def test_title_of_the_evaluated_split(monkeypatch):
     figures = []
     monkeypatch.setattr(plots, "_write", lambda figure, path: figures.append(figure))
     evaluation("roc.png", **of_an_evaluation())
@@ -119,7 +119,7 @@ def test_evaluation(tmp_path, auc):
     assert width > 2.5 * height > 1000
 
 
-def test_a_failed_picture_leaves_the_old_one(tmp_path):
+def test_old_plot_after_a_failure(tmp_path):
     path = tmp_path / "roc.png"
     path.write_bytes(b"old")
     with pytest.raises(Exception):  # noqa: B017 whatever matplotlib raises for text
@@ -128,7 +128,7 @@ def test_a_failed_picture_leaves_the_old_one(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["roc.png"]
 
 
-def test_pyplot_is_never_imported_and_matplotlib_only_to_draw(tmp_path):
+def test_lazy_import_of_matplotlib(tmp_path):
     code = (
         "import sys; from runtime.logs.plots import evaluation; assert 'matplotlib' not in "
         "sys.modules;"
@@ -138,7 +138,7 @@ def test_pyplot_is_never_imported_and_matplotlib_only_to_draw(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_in_a_process_of_its_own(tmp_path):
+def test_plots_in_a_separate_process(tmp_path):
     draw("learning_curve", tmp_path / "a.png", history=HISTORY)
     rates = np.linspace(0, 1, 5)
     content = of_an_evaluation(rates, np.sqrt(rates), np.float64("nan"))

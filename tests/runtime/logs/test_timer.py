@@ -19,7 +19,7 @@ def _steps(timer, clock, count, seconds, samples=10):
         timer.step(samples)
 
 
-def test_warm_up_counts_neither_in_a_lap_nor_in_the_mean():
+def test_warm_up():
     clock = Clock()
     timer = StepTimer(warmup_steps=2, clock=clock)
     _steps(timer, clock, 2, seconds=50)
@@ -32,14 +32,14 @@ def test_warm_up_counts_neither_in_a_lap_nor_in_the_mean():
     assert timer.elapsed_s == 105
 
 
-def test_without_warm_up_the_first_step_counts():
+def test_no_warm_up():
     clock = Clock()
     timer = StepTimer(warmup_steps=0, clock=clock)
     _steps(timer, clock, 1, seconds=4)
     assert timer.lap() == timer.mean_throughput() == 2.5
 
 
-def test_a_lap_that_straddles_the_warm_up_counts_the_rest():
+def test_lap_across_the_warm_up():
     clock = Clock()
     timer = StepTimer(warmup_steps=1, clock=clock)
     _steps(timer, clock, 1, seconds=100)
@@ -47,7 +47,7 @@ def test_a_lap_that_straddles_the_warm_up_counts_the_rest():
     assert timer.lap() == 10
 
 
-def test_pauses_do_not_count_even_after_an_exception():
+def test_pauses():
     clock = Clock()
     timer = StepTimer(warmup_steps=0, clock=clock)
     _steps(timer, clock, 2, seconds=1)
@@ -63,7 +63,7 @@ def test_pauses_do_not_count_even_after_an_exception():
     assert timer.elapsed_s == 1013
 
 
-def test_mean_ends_at_the_last_step_or_lap():
+def test_end_of_the_mean():
     clock = Clock()
     timer = StepTimer(warmup_steps=0, clock=clock)
     _steps(timer, clock, 2, seconds=1)
@@ -73,7 +73,7 @@ def test_mean_ends_at_the_last_step_or_lap():
     assert timer.mean_throughput() == pytest.approx(20 / 102)
 
 
-def test_empty_lap_is_nan():
+def test_empty_lap():
     clock = Clock()
     timer = StepTimer(warmup_steps=0, clock=clock)
     _steps(timer, clock, 1, seconds=1)
@@ -82,7 +82,7 @@ def test_empty_lap_is_nan():
     assert math.isnan(timer.lap())
 
 
-def test_real_clock_goes_forward():
+def test_real_clock():
     timer = StepTimer(warmup_steps=0)
     timer.step(1)
     assert timer.lap() > 0
@@ -110,7 +110,7 @@ def test_latency_statistics_by_hand():
     assert list(statistics.values()) == pytest.approx([51, 51, 91, 96, 100, 303 / 5.151, 101])
 
 
-def test_percentiles_between_two_measurements_are_interpolated():
+def test_percentiles_between_two_measurements():
     timer = LatencyTimer(warmup_steps=0)
     timer.record(0.010, 1)
     timer.record(0.020, 5)
@@ -120,7 +120,7 @@ def test_percentiles_between_two_measurements_are_interpolated():
     assert statistics["throughput"] == pytest.approx(200)
 
 
-def test_a_failed_measurement_is_not_recorded():
+def test_failed_measurement():
     timer = LatencyTimer(warmup_steps=0)
     timer.record(0.010, 1)
     with pytest.raises(KeyError), timer.measure(1):
@@ -135,7 +135,7 @@ def test_latency_without_a_measurement_after_the_warm_up():
         timer.statistics()
 
 
-def test_an_epochs_own_statistics():
+def test_statistics_of_an_epoch():
     now = 0.0
     timer = StepTimer(warmup_steps=1, clock=lambda: now, epochs=True)
     for duration_s in (5, 1, 3):  # the first is warm-up
@@ -153,7 +153,7 @@ def test_an_epochs_own_statistics():
     assert timer.end_epoch() == {"epoch_s": 0}
 
 
-def test_a_wait_for_the_device_is_shared_by_the_steps_of_a_lap():
+def test_wait_for_the_device_in_a_lap():
     """A host that runs ahead: steps of 1 ms to start, 1 s to wait for ten of them."""
     now = 0.0
     timer = StepTimer(warmup_steps=0, clock=lambda: now, epochs=True)
