@@ -80,8 +80,8 @@ def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str], fla
         if header.count(name) != 1:
             number = "no column" if name not in header else f"{header.count(name)} columns"
             raise ValueError(
-                f"{path} has {number} {name!r}; there are "
-                f"{', '.join(map(repr, header)) or 'none'}. Specify its columns with {flags} (and "
+                f"{path} has {number} {name!r}; its columns: "
+                f"{', '.join(map(repr, header)) or 'none'}. Specify them with {flags} (and "
                 "their delimiter with --delimiter)"
             )
 

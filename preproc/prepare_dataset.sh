@@ -3,7 +3,7 @@
 #
 #   CPU, DGX2                Spark, as run_spark_cpu.sh and run_spark_gpu.sh start it; their variables count here, too
 #   local                    DuckDB on this machine, as `python -m preproc.criteo` does
-#   frequency_threshold      one for all columns, or others behind it: 15,5:30 is 30 for cat_5
+#   frequency_threshold      one for all columns, with others after it for single columns: 15,5:30 is 30 for cat_5
 #   FLAG...                  more flags of `python -m preproc.criteo`, like --days 0-23
 #
 #   download_dir             the raw logs day_0, day_1, ... (default /data/criteo_orig)
@@ -28,7 +28,7 @@ CPU | DGX2 | local) ;;
 *) stop "the platform is '$platform'; it must be CPU, DGX2 or local" ;;
 esac
 [[ "$threshold" =~ ^[0-9]+(,[0-9]+:[0-9]+)*$ ]] ||
-  stop "the frequency threshold is '$threshold'; write one number, like 15, and others behind it, like 15,5:30 (30 for cat_5)"
+  stop "the frequency threshold is '$threshold'; write one number, like 15, and others after it, like 15,5:30 (30 for cat_5)"
 
 download_dir="${download_dir:-/data/criteo_orig}"
 final_output_dir="${final_output_dir:-/data/preprocessed}"
@@ -43,7 +43,7 @@ fi
 # Found from the caller's folder, to which relative paths refer.
 from_project() { PYTHONPATH="$preproc/..${PYTHONPATH:+:$PYTHONPATH}" exec "$PYTHON" "$@"; }
 
-# Says what a complete data set is; fails where it has another threshold.
+# Prints the settings of a complete data set; fails if its threshold differs.
 describe() { # DATA_SET THRESHOLD
   from_project - "$@" <<'END'
 import sys
@@ -62,14 +62,14 @@ shown = {name: metadata.get(name) for name in ("frequency_threshold", "column_th
 print(f"{folder} is complete already: {shown}")
 if (general, {f"cat_{n}": t for n, t in columns} or None) != tuple(shown.values())[:2]:
     sys.exit(
-        f"error: its frequency threshold is not {threshold}; to prepare it anew, add --overwrite, move it away or choose "
+        f"error: its frequency threshold is not {threshold}; to prepare it again, add --overwrite, move it away or choose "
         "another final_output_dir"
     )
 END
 }
 if [ -f "$final_output_dir/feature_spec.yaml" ] && [[ " $* " != *" --overwrite "* ]]; then
   (describe "$final_output_dir" "$threshold") || exit 2
-  (($# == 0)) || echo "nothing was done, and its other settings were not compared with $*; --overwrite prepares it anew" >&2
+  (($# == 0)) || echo "nothing was done, and its other settings were not compared with $*; --overwrite prepares it again" >&2
   exit 0
 fi
 

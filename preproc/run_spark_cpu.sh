@@ -58,7 +58,7 @@ clean_up() {
   [ -z "$logs" ] || rm -rf "$logs"
 }
 trap clean_up EXIT
-# The shell hears a signal while it waits for a process behind it, not while it runs one itself.
+# A shell handles a signal while it waits for a background process, not during a foreground one.
 interrupted() { # STATUS
   echo "interrupted; run it again to resume" >&2
   exit "$1"
@@ -95,7 +95,7 @@ start_cluster() {
 
 [ -n "${MASTER:-}" ] || start_cluster
 case "$MASTER" in
-yarn | k8s://*) # which count executors, not cores, and give nothing outside of the heap that is not asked for
+yarn | k8s://*) # which count executors, not cores, and reserve no memory outside of the heap unless requested
   spark_settings+=(--conf "spark.executor.instances=$executors" --conf "spark.executor.memoryOverhead=${overhead_mb}m")
   ;;
 esac

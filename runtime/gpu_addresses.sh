@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tells Spark this machine's GPUs (spark.worker.resource.gpu.discoveryScript), which PySpark of the package index has no script for.
+# Lists the GPUs of this machine for Spark (spark.worker.resource.gpu.discoveryScript); PySpark of the package index has no such script.
 set -euo pipefail
 gpus=$(nvidia-smi --query-gpu=index --format=csv,noheader)
 [ -n "$gpus" ] || {

@@ -124,7 +124,7 @@ def test_file_system():
     ), description
 
 
-def test_a_small_run(run_script, tmp_path):
+def test_small_run(run_script, tmp_path):
     record, folder = tmp_path / "cost.json", tmp_path / "disk"
     sizes = ["--table_mib", 1, "--steps", 2, "--batch_size", 64]
     options = [*sizes, "--rounds", 2, "--parts", 1, "--settings", "adagrad", "--folder", folder]

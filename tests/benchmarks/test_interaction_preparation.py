@@ -39,7 +39,7 @@ def stand_in(monkeypatch, seconds, peak_mib=900.0, checksums="aaaaa"):
         (1000, 110.0, 899, 1, ("for information", "899: MISSED")),
     ],
 )
-def test_the_page(monkeypatch, tmp_path, capsys, ratings, ours_s, limit_mib, status, verdicts):
+def test_page(monkeypatch, tmp_path, capsys, ratings, ours_s, limit_mib, status, verdicts):
     """Two rounds, the second the other way around; both targets judged, time of 20 million."""
     got = stand_in(monkeypatch, {OURS: ours_s, PANDAS: 330.0})
     flags = ["--ratings", str(ratings), "--repeats", "2", "--memory_limit_mib", str(limit_mib)]
@@ -92,7 +92,7 @@ def test_checksum(tmp_path):
 @pytest.mark.skipif(
     importlib.util.find_spec("pandas") is None, reason="no pandas: run `make engines`"
 )
-def test_a_real_round(tmp_path, capsys):
+def test_real_round(tmp_path, capsys):
     """Both sides agree on 6,000 ratings."""
     flags = ["--ratings", "6000", "--repeats", "1", "--work_dir", str(tmp_path)]
     assert main(flags) == 0

@@ -14,7 +14,7 @@ USERS, ITEMS, EACH = 400, 300, 25
 
 @pytest.fixture
 def rows(tmp_path):
-    """Interactions of which few items have many; no other mapping is there to be read."""
+    """Interactions with skewed popularity; the data set has only a training split."""
     rng = np.random.default_rng(0)
     liking = rng.gumbel(size=[USERS, ITEMS]) - 0.8 * np.log(1 + np.arange(ITEMS))
     items = np.argsort(-liking, axis=1)[:, :EACH]

@@ -49,7 +49,7 @@ def test_published_sizes_of_synthetic_models(model, num_tables, gib):
     assert size / 2**30 == pytest.approx(gib, abs=0.06)
 
 
-def test_the_load_of_dlrm_by_hand():
+def test_dlrm_load_by_hand():
     """26 vectors of 512 bytes out of and into a rank for each of 65,536 / 8 samples, in all."""
     load = network_models.ranking_load(MODELS[0], 8, "TF32")
     assert load.between == load.of_machine == 0
@@ -267,7 +267,7 @@ def test_computed_page(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.long
-def test_a_small_run(run_script, tmp_path):
+def test_small_run(run_script, tmp_path):
     if why := network_machines.why_missing() or why_launcher_missing("mpi"):
         pytest.skip(why)
     options = ["--batch_size", "256", "--rounds", "1", "--steps", "1", "--rates", "500"]

@@ -17,7 +17,7 @@ IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {AL
 
 @pytest.fixture
 def frequent_looks(monkeypatch):
-    """Some of them come while memory is held for a second, however busy the machine is."""
+    """Frequent samples of memory, so that a busy machine takes some in the second of the peak."""
     monkeypatch.setattr(preparations, "_SAMPLE_S", 0.05)
 
 
@@ -104,7 +104,7 @@ def stand_ins(monkeypatch):
     return got
 
 
-def test_the_page(stand_ins, tmp_path, monkeypatch, capsys):
+def test_page(stand_ins, tmp_path, monkeypatch, capsys):
     """Two rounds, DuckDB with each other side; both targets judged."""
     got = stand_ins
     monkeypatch.setattr(preparation_engines, "REAL_ROWS", tmp_path / "not there")
@@ -132,7 +132,7 @@ def test_different_files(tmp_path, monkeypatch):
         preparation_engines.compare(tmp_path, tmp_path, [], 1)
 
 
-def test_the_sides_of_a_comparison(stand_ins, tmp_path):
+def test_sides_of_a_comparison(stand_ins, tmp_path):
     results = preparation_engines.compare(tmp_path, tmp_path, ["--days", "0"], 2)
     assert {name: len(runs) for name, runs in results.items()} == {
         DUCKDB: 6,
@@ -145,7 +145,7 @@ def test_the_sides_of_a_comparison(stand_ins, tmp_path):
 
 
 def test_criteo_preparation(run_script, tmp_path):
-    """A real one on tiny logs: the target of its speed is not met."""
+    """A preparation of tiny logs misses the target of its speed."""
     flags = ["--rows", 400, "--memory_rows", 800, "--repeats", 2, "--work_dir", tmp_path]
     done = run_script("-m", "benchmarks.preparation", *flags, "--output", tmp_path / "page.md")
     assert done.returncode == 1, done.stderr

@@ -316,7 +316,7 @@ def test_missed_target():
 
 
 @pytest.mark.long
-def test_a_small_run(root, run_script, tmp_path):
+def test_small_run(root, run_script, tmp_path):
     if why := rank_scaling.why_missing("gloo"):
         pytest.skip(why)
     options = ["--batch_sizes", "64", "--rounds", "1", "--warmup_rounds", "0", "--steps", "1"]

@@ -50,7 +50,7 @@ def stand_in(monkeypatch, seconds, peak_mib=100.0, checksums=None):
         (60.0, 999, 1, ("10: met", "999: MISSED")),
     ],
 )
-def test_the_page(monkeypatch, tmp_path, capsys, nvtabular_s, limit_mib, status, verdicts):
+def test_page(monkeypatch, tmp_path, capsys, nvtabular_s, limit_mib, status, verdicts):
     """Two rounds, the second the other way around; both targets judged."""
     got = stand_in(monkeypatch, {DUCKDB: 5.0, NVTABULAR: nvtabular_s})
     flags = ["--reviews", "5", "--growth_reviews", "5", "--repeats", "2"]
@@ -82,8 +82,8 @@ def test_failing_preparation(tmp_path):
         prepare(tmp_path, tmp_path, "--engine", "duckdb")
 
 
-def test_a_preparation(tmp_path):
-    """A real one: the log stays, the data set goes."""
+def test_preparation(tmp_path):
+    """A preparation keeps the log and removes the data set."""
     log = sequence_preparation.generate(tmp_path / "log", 2000)
     assert size_mb(log) > 1
     result = prepare(log, tmp_path, "--engine", DUCKDB)
@@ -98,7 +98,7 @@ def test_a_preparation(tmp_path):
 @pytest.mark.skipif(
     importlib.util.find_spec("nvtabular") is None, reason="no NVTabular: run `make engines`"
 )
-def test_a_real_comparison(tmp_path):
+def test_real_comparison(tmp_path):
     log = sequence_preparation.generate(tmp_path / "log", 2000)
     runs = compare(log, tmp_path, 1)
     assert [len(its_runs) for its_runs in runs.values()] == [1, 1]

@@ -32,13 +32,13 @@ SPARK = engine("spark", "pyspark", pytest.mark.long)
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """The content of each file, by its path in the folder."""
+    """Returns the content of each file, by its path in the folder."""
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def prepared(folder: Path, command, generate, *flags) -> dict[str, bytes]:
-    """The files that a preparation makes of raw data, all in one folder."""
+    """Prepares raw data with all files in one folder; returns the output files."""
     raw, temporary = folder / "raw", folder / "temporary"
     raw.mkdir(parents=True)
     temporary.mkdir()
@@ -70,7 +70,7 @@ def test_criteo(name, tmp_path):
     )
 
 
-def test_criteo_encoded_with_a_vocabulary(tmp_path):
+def test_criteo_vocabulary(tmp_path):
     """New rows get the ids of a data set whose vocabulary lies below such folders."""
 
     def command(flags):

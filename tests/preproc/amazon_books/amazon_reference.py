@@ -1,4 +1,4 @@
-"""The preparation of histories as a slow and obvious program: what every engine must produce."""
+"""Reference of the preparation of histories in plain Python, which every engine must match."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ _BITS = (1 << 64) - 1
 
 
 def ordered(value):
-    """A key to sort by: missing, then numbers, then text by its bytes."""
+    """Returns a sort key: missing values first, then numbers, then text by its bytes."""
     if value is None:
         return (0, 0)
     return (2, value.encode()) if isinstance(value, str) else (1, value)
@@ -50,7 +50,7 @@ def prepare(
     validation_event: bool = False,
     popularity: bool = False,
 ) -> tuple[dict[str, list[tuple]], list[int]]:
-    """The rows of each split, and the cardinalities.
+    """Returns the rows of each split, and the cardinalities.
 
     Args:
         events: (user, item, time).
@@ -107,7 +107,7 @@ def prepare(
 
 
 def rows_of(data_set: Path) -> dict[str, list[tuple]]:
-    """The rows of a prepared data set by split, in the order of its files."""
+    """Returns the rows of a prepared data set by split, in the order of its files."""
     rows = {}
     for folder in data_set.iterdir():
         if folder.is_dir():

@@ -1,4 +1,4 @@
-"""The tool as it is called: flags, exit statuses, what is left when it is killed."""
+"""Command line of the preparation: flags, exit statuses, files after a kill."""
 
 import dataclasses
 import fcntl
@@ -87,7 +87,7 @@ def test_good_flags():
     )
 
 
-def test_flags_are_fields():
+def test_flags_and_fields():
     parser = arguments._parser()
     flags = {action.dest for action in parser._actions} - {"help", "memory_limit"}
     assert flags == {field.name for field in dataclasses.fields(AmazonOptions)} - {
@@ -110,7 +110,7 @@ def test_defaults_in_help():
             assert f"{field.default}" in text, field.name
 
 
-def test_engine_by_what_there_is(monkeypatch, tmp_path):
+def test_default_engine(monkeypatch, tmp_path):
     for gpu, modules, expected in (
         (1, ["nvtabular"], "duckdb"),
         (1, ["cudf"], "duckdb"),
@@ -127,7 +127,7 @@ def test_engine_by_what_there_is(monkeypatch, tmp_path):
         assert parse(AMAZON).engine == expected
 
 
-def test_a_run(log, tmp_path):
+def test_complete_run(log, tmp_path):
     output = tmp_path / "a folder" / "out"
     command = [sys.executable, "-m", "preproc.amazon_books", "--input_format", "csv"]
     command += ["--interactions", str(log), "--output_path", str(output), "--engine", "duckdb"]
@@ -146,7 +146,7 @@ def test_a_run(log, tmp_path):
     )
 
 
-def test_interrupted_and_full(tmp_path, monkeypatch, capsys):
+def test_interrupt_and_full_disk(tmp_path, monkeypatch, capsys):
     flags = ["--output_path", str(tmp_path / "out"), *CSV[2:]]
     for error, status, message in (
         (KeyboardInterrupt(), 130, "interrupted; nothing was made\n"),
@@ -172,8 +172,8 @@ def test_two_runs_for_one_output(log, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".out.preparing", "log.csv"]
 
 
-def test_killed(log, tmp_path, capsys):
-    """Nothing has the output's name before all is there; the next run removes what is left."""
+def test_killed_run(log, tmp_path, capsys):
+    """The output appears when it is complete; the next run removes files of a killed run."""
     small = log.read_text()
     (tmp_path / "temp").mkdir()
     rows = ["user_id,item_id,time\n"]

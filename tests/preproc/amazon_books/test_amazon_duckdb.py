@@ -1,4 +1,4 @@
-"""What is DuckDB's own in the preparation of histories: its errors, its memory."""
+"""DuckDB engine of the preparation of histories: error messages and memory use."""
 
 import duckdb
 import numpy as np

@@ -41,7 +41,7 @@ def engine(tmp_path):
 
 
 def log(folder, events, users=(), items=(), files=2):
-    """Staged files of tuples, spread over some files.
+    """Stages tuples, distributed over `files` files.
 
     events: (user, item, time); users, items: (raw value, its features).
     """
@@ -70,14 +70,14 @@ def typed(values):
 
 
 def upwards(value):
-    """A key to sort by: nothing, then numbers, or text by its bytes."""
+    """Returns a sort key: missing values first, then numbers, or text by its bytes."""
     if value is None:
         return (0,)
     return (1, value.encode() if isinstance(value, str) else value)
 
 
 def expected(events, users, items, min_events):
-    """The same, slowly: item ids of all events, numbers of events, features of users and items."""
+    """Computes what `numbered` returns, in plain Python."""
     by_user = defaultdict(list)
     for user, item, time in events:
         by_user[user].append((time, upwards(item), item))
@@ -122,8 +122,7 @@ BIG = [-(1 << 62), -7, 0, 3, 20, 100, (1 << 62), (1 << 62) + 1]
 
 
 def random_rows(values, feature_values, seed):
-    """80 events of some users and items; features for most of them, in part of values that are not
-    needed."""
+    """Returns 80 events of users and items, and features of most of them, also without events."""
     draw = random.Random(seed)
     users, items = values[: len(values) // 2], values
     events = [(draw.choice(users), draw.choice(items), draw.randrange(9)) for _ in range(80)]
@@ -141,11 +140,11 @@ def random_rows(values, feature_values, seed):
     [(ODD, [*ODD[:6], None]), (BIG, [None, 20, 3, 1 << 62, (1 << 62) + 1, -3, -20])],
     ids=["text", "integers"],
 )
-def test_numbers_equal_the_reference(engine, tmp_path, values, feature_values, small_parts):
+def test_numbers_against_reference(engine, tmp_path, values, feature_values, small_parts):
     events, users, items = random_rows(values, feature_values, 5)
     if small_parts:
         engine._partition_bytes = 500
-    min_events = 1 + 80 // (len(values) // 2)  # about half of the users have so many
+    min_events = 1 + 80 // (len(values) // 2)  # about half of the users have this many
     staged = log(tmp_path, events, users, items, files=5)
     result = numbered(engine, tmp_path, staged, min_events)
     assert result == expected(events, users, items, min_events)
@@ -154,7 +153,7 @@ def test_numbers_equal_the_reference(engine, tmp_path, values, feature_values, s
 
 @needs_nvtabular
 def test_numbers_by_hand(engine, tmp_path):
-    """Equal times; an item that only left-out users have; a feature that nobody has."""
+    """Equal times; an item of removed users only; a feature without values."""
     events = [
         *(("v", "b", 2), ("v", "c", 1), ("v", "a", 2)),
         *(("u", "c", -5), ("u", "c", 7), ("u", "a", 0), ("w", "bb", 0)),
@@ -183,7 +182,7 @@ def test_too_few_events(engine, tmp_path, rows, most):
 
 @needs_nvtabular
 def test_empty_files(engine, tmp_path):
-    """As where all lines of a file are bad; and row groups without rows."""
+    """A file without rows, as after a raw file of bad lines only, and row groups without rows."""
     staged = log(tmp_path, [("u", "a", 2), ("u", "b", 1)], files=2)
     empty = SCHEMA.empty_table()
     pq.write_table(empty, tmp_path / "empty.parquet")
@@ -203,7 +202,7 @@ def test_empty_files(engine, tmp_path):
     ],
 )
 def test_two_values_of_a_feature(engine, tmp_path, users, items, message):
-    """Of a user or item that occurs; what others have does not matter."""
+    """Users and items with events have one value per feature; those without are not checked."""
     events = [("u", "a", 1), ("u", "b", 2), ("w", "z", 1)]
     items = items + [("z", "1", "1"), ("z", "2", "2")][: len(items)]
     staged = log(tmp_path, events, users, items, files=1)
@@ -215,7 +214,7 @@ GOOD = '{"reviewerID": "u", "asin": "a", "unixReviewTime": 7}'
 
 
 def both(folder, **changed):
-    """The files of a data set that DuckDB and NVTabular have prepared, the same."""
+    """Prepares a data set with DuckDB and NVTabular; returns the files, which must be equal."""
     files = {}
     for engine in ("duckdb", "nvtabular"):
         output = folder / f"by_{engine}"
@@ -228,8 +227,8 @@ def both(folder, **changed):
 
 @needs_nvtabular
 @pytest.mark.parametrize("literal", [False, True], ids=["JSON", "Python"])
-def test_generated_reviews_equal_duckdb(tmp_path, literal):
-    """The same bytes; of gzip files, with a validation event, with another seed."""
+def test_generated_reviews(tmp_path, literal):
+    """Both engines write equal bytes, also for gzip files with a validation event."""
     generate(tmp_path / "raw", ReviewSizes(5000, 800, 300, 12), 3, literal, compress=literal)
     files = both(
         tmp_path,
@@ -247,8 +246,8 @@ def test_generated_reviews_equal_duckdb(tmp_path, literal):
 
 
 @needs_nvtabular
-def test_bad_lines_as_by_duckdb(tmp_path):
-    """And without metadata."""
+def test_bad_lines(tmp_path):
+    """Bad lines, in a preparation without metadata."""
     generate(tmp_path, ReviewSizes(300, 10, 20, 3), 0, literal=False, compress=False)
     reviews = tmp_path / "reviews_Books.json"
     with open(reviews, "a") as file:
@@ -264,7 +263,7 @@ def test_bad_lines_as_by_duckdb(tmp_path):
 
 
 @needs_nvtabular
-def test_grocery_as_by_duckdb(tmp_path, root):
+def test_grocery(tmp_path, root):
     """A real log: integers, an item table."""
     folder = root.parent / "shared/data/amazon_grocery"
     if not folder.exists():
@@ -281,7 +280,7 @@ def test_grocery_as_by_duckdb(tmp_path, root):
 
 
 @needs_nvtabular
-def test_threads_restored(tmp_path):
+def test_restored_threads(tmp_path):
     before = pa.cpu_count()
     with AmazonNVTabularEngine(options(tmp_path, threads=before + 3), tmp_path):
         assert pa.cpu_count() == before + 3
@@ -307,20 +306,20 @@ def test_out_of_memory(engine, tmp_path, monkeypatch):
         raise RuntimeError("something else")
 
 
-def test_too_small_a_limit(tmp_path):
+def test_too_small_limit(tmp_path):
     with pytest.raises(ValueError, match="needs a --memory_limit of 768 MiB or more, got 767"):
         AmazonNVTabularEngine(options(tmp_path, memory_limit_bytes=767 * MIB), tmp_path)
 
 
-def test_not_installed(tmp_path, monkeypatch):
+def test_missing_nvtabular(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvtabular", None)
     with pytest.raises(ValueError, match="cannot be imported here .*nvtabular.*; run `make engi"):
         AmazonNVTabularEngine(options(tmp_path), tmp_path)
 
 
 @needs_nvtabular
-def test_the_command(run_script, tmp_path):
-    """It says what it does, nothing else, and does without TensorFlow."""
+def test_command(run_script, tmp_path):
+    """The command reports its stages and prints nothing else; it does not import TensorFlow."""
     generate(tmp_path, ReviewSizes(300, 10, 20, 3), 0, literal=False, compress=False)
     done = run_script(
         "-c",

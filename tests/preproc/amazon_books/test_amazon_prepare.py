@@ -83,7 +83,7 @@ def random_log(seed, num_users=9, num_items=12):
         (4, ["--min_events", 3, "--max_history", 4, "--negatives", "popularity"]),
     ],
 )
-def test_against_the_reference(tmp_path, seed, flags):
+def test_rows_against_reference(tmp_path, seed, flags):
     events, categories = random_log(seed)
     raw = write_raw(tmp_path / "raw", events, categories, literal=seed % 2, compress=seed > 1)
     result = run(tmp_path / "out", "--amazon_dataset_path", raw, *flags)
@@ -102,7 +102,7 @@ def test_against_the_reference(tmp_path, seed, flags):
     assert negatives == ("popularity" if "popularity" in flags else "uniform")
 
 
-def test_same_rows_at_any_number_of_threads(tmp_path):
+def test_numbers_of_threads(tmp_path):
     events, categories = random_log(5, num_users=40)
     raw = write_raw(tmp_path / "raw", events, categories)
     flags = ["--amazon_dataset_path", raw, "--min_events", 3, "--max_history", 6]
@@ -134,7 +134,7 @@ def test_bad_lines(tmp_path):
     assert [pair["value"] for pair in metadata["cardinalities"]] == [2, 4, 3]
 
 
-def test_metadata_or_none(tmp_path):
+def test_optional_metadata(tmp_path):
     events = [("a", "x", 1), ("a", "y", 2), ("a", "z", 3)]
     raw = write_raw(tmp_path / "raw", events, {"x": "c", "y": "d"})
     flags = ["--min_events", 2]
@@ -160,7 +160,7 @@ def test_metadata_or_none(tmp_path):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_metadata_without_categories(tmp_path, engine):
-    """Item x has one before and one behind the line with its category; item y has no other line."""
+    """Lines without a category: x has one before and one after its category, y no other line."""
     events = [("a", "x", 1), ("a", "y", 2), ("a", "z", 3)]
     raw = write_raw(tmp_path / "raw", events, {"x": None, "y": None, "z": "d"})
     write_raw(tmp_path / "more", [], {"x": "c"})
@@ -217,7 +217,7 @@ def test_independent_bad_lines(tmp_path):
 
 
 def test_features_of_one_name(tmp_path):
-    """A feature of users and one of items, and one with a name of NVIDIA's: converted, too."""
+    """Users and items share the name of a feature, and one has a name that NVIDIA uses."""
     log = tmp_path / "log.csv"
     log.write_text("user_id,item_id,time,country,uid\n1,1,1,x,5\n1,2,2,x,6\n1,3,3,x,5\n")
     flags = ["--input_format", "csv", "--interactions", log, "--min_events", 2]
@@ -232,7 +232,7 @@ def test_features_of_one_name(tmp_path):
 
 
 def test_splits_without_rows(tmp_path):
-    """Two events a user: none is left to train on; the folder has a file of no rows."""
+    """Two events per user leave no training row; the folder has a file without rows."""
     raw = write_raw(tmp_path / "raw", [("a", "x", 1), ("a", "y", 2)], {"x": "c"})
     flags = ["--amazon_dataset_path", raw, "--min_events", 2, "--validation_event"]
     result = run(tmp_path / "out", *flags)

@@ -71,7 +71,7 @@ def test_events_of_splits(tmp_path, counts, with_validation):
     assert result == expected
 
 
-def test_blocks_do_not_matter(tmp_path):
+def test_blocks_of_rows(tmp_path):
     log = log_of(tmp_path, [[1, 2, 3, 4, 5], [6, 7], [8, 9, 1, 2]])
     train = SampleSplit("train", log, False, 3, 5)
     whole = train.rows(0, train.num_rows)
@@ -84,7 +84,7 @@ def test_blocks_do_not_matter(tmp_path):
             assert (np.array(getattr(part, name)) == expected).all(), name
 
 
-def test_files_side_by_side(tmp_path):
+def test_parallel_files(tmp_path):
     log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6, 7, 8, 9], [6, 7], [8, 9, 1, 2]])
     columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
     train = SampleSplit("train", log, False, 3, 5)
@@ -109,9 +109,9 @@ def test_unwritable_file(tmp_path):
         write_split(SampleSplit("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
 
 
-def test_full_disk_names_file(tmp_path, monkeypatch):
+def test_file_on_full_disk(tmp_path, monkeypatch):
     def full(self, table):
-        raise OSError("[Errno 28] Error writing bytes to file")  # as Arrow says it
+        raise OSError("[Errno 28] Error writing bytes to file")  # the message of Arrow
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6]])
@@ -121,7 +121,7 @@ def test_full_disk_names_file(tmp_path, monkeypatch):
 
 
 def test_memory_of_splits(tmp_path):
-    """The number that --memory_limit is compared with is not less than what users take."""
+    """BYTES_PER_USER, which --memory_limit is compared with, covers the memory of users."""
     log = log_of(tmp_path, np.ones((100_000, 4), np.int32), num_items=2)
     tracemalloc.start()
     try:
@@ -131,7 +131,7 @@ def test_memory_of_splits(tmp_path):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # The numbers of events were there before.
+    # The numbers of events were allocated before.
     assert 0.6 < (peak + log.num_events.nbytes) / (log.num_users * BYTES_PER_USER) < 1.02
 
 
@@ -159,7 +159,7 @@ def test_rows_at_a_time():
 # Negatives
 
 
-def test_numbers_as_python_has_them():
+def test_numbers_against_reference():
     seed, users, events = 2**64 - 1, np.array([1, 2**31]), np.array([0, 10**9])
     keys = row_keys(seed, users, events, np.array([1, 0]))
     assert keys.tolist() == [random_64(seed, 1, 0, 1), random_64(seed, 2**31, 10**9, 0)]
@@ -177,8 +177,8 @@ def chi_square_is_likely(counts, expected) -> bool:
     return statistic < limit
 
 
-def test_negatives_are_uniform():
-    """Over users, events and steps, for a positive item in the middle; and in pairs of steps."""
+def test_uniform_negatives():
+    """Negatives are uniform over users, events and steps, and pairs of steps are independent."""
     num_items, positive, users = 20, 7, np.arange(1, 40_001)
     keys = row_keys(3, users, users % 50, users % 2)
     drawn = [
@@ -197,7 +197,7 @@ def test_negatives_are_uniform():
 
 
 def test_negatives_by_popularity():
-    """In proportion to the items' numbers of events, whatever the positive item is."""
+    """Negatives are proportional to the numbers of events, independently of the positive item."""
     counts, users = np.arange(1, 21), np.arange(1, 40_001)
     events = np.repeat(np.arange(1, 21, dtype=np.int32), counts)
     keys = row_keys(3, users, users % 50, users % 2)
@@ -217,7 +217,7 @@ def test_hash_of_each_part():
     assert len({item(**place) for place in places}) == len(places)
 
 
-def test_two_items_leave_no_choice():
+def test_negatives_of_two_items():
     keys = row_keys(0, np.arange(50), np.arange(50), np.arange(50) % 2)
     positives = np.arange(50) % 2 + 1
     assert (draw(keys, np.arange(50), positives, 2) == 3 - positives).all()

@@ -1,4 +1,4 @@
-"""Logs in tables of one's own: types, features, rows that are not good."""
+"""Logs in CSV and Parquet tables: types, features, malformed rows."""
 
 import datetime
 import gzip
@@ -157,7 +157,7 @@ def test_integers_with_a_point(tmp_path):
     assert column(events, "user") == (pa.string(), ["5.0", "a"])
 
 
-def test_a_file_named_twice(tmp_path):
+def test_repeated_file(tmp_path):
     log = csv_file(tmp_path / "log.csv", [("user_id", "item_id", "time"), (5, 1, 1)])
     with pytest.raises(ValueError, match="--interactions names a file twice, whose rows would"):
         options(tmp_path, "--interactions", log, tmp_path / ".." / tmp_path.name / "log.csv")
@@ -274,10 +274,10 @@ def test_bad_rows(tmp_path, text, num_good, message):
         (HEADER + "1,2,3,x\n1,2,2014-07-23,x\n", "row 2 .*, and times before it are numbers"),
         (
             "user_id,item_id,date\n1,2,3\n",
-            "has no column 'time'; there are 'user_id', 'item_id', 'date'",
+            "has no column 'time'; its columns: 'user_id', 'item_id', 'date'",
         ),
-        ("user_id,item_id,time,time\n1,2,3,4\n", "has 2 columns 'time'; there are"),
-        ("", "has no column 'user_id'; there are none. Specify its columns with --user_column"),
+        ("user_id,item_id,time,time\n1,2,3,4\n", "has 2 columns 'time'; its columns: "),
+        ("", "has no column 'user_id'; its columns: none. Specify them with --user_column"),
         (HEADER.encode() + b"\xff,2,3,x\n", "ine:? 2.*Invalid unicode .*not utf-8 encoded"),
         (gzip.compress(HEADER.encode())[:-9], "the gzip data is cut off or damaged"),
     ],
@@ -375,7 +375,7 @@ def test_types_of_parquet(tmp_path, columns, message):
 
 
 def test_gzip(tmp_path):
-    """What is in a late row counts, too."""
+    """The last row of a gzip file affects types of columns and messages."""
     log = tmp_path / "log.csv.gz"
     rows = [f"{i},2,3,x\n" for i in range(50)]
     log.write_bytes(gzip.compress((HEADER + "".join(rows) + "y,2,3.5,x\n").encode()))

@@ -1,4 +1,4 @@
-"""Generated reviews: what the lines hold, that they repeat, and that a history tells something."""
+"""Generated reviews: contents of the lines, reproducibility, predictive histories."""
 
 import ast
 import gzip
@@ -87,7 +87,7 @@ def test_metadata(tmp_path, literal):
             records(tmp_path / METADATA)
 
 
-def test_history_is_predictive(folder):
+def test_predictive_history(folder):
     """The category of a user's last review is the next one's far more often than by chance."""
     category = {line["asin"]: line["categories"][-1][-1] for line in records(folder / METADATA)}
     histories = defaultdict(list)
@@ -104,7 +104,7 @@ def test_history_is_predictive(folder):
 
 
 def test_seeds_and_gzip(tmp_path):
-    """The same seed gives the same bytes, gzip the same lines; another seed gives others."""
+    """Equal seeds give equal bytes, with gzip equal lines; different seeds differ."""
     sizes = ("--reviews", 300)
     run(tmp_path / "a", *sizes)
     run(tmp_path / "b", *sizes, "--gzip")
@@ -123,8 +123,8 @@ def test_seeds_and_gzip(tmp_path):
         assert (tmp_path / "d" / name).read_bytes() != plain
 
 
-def test_the_bytes(tmp_path):
-    """Any run anywhere writes these."""
+def test_stable_bytes(tmp_path):
+    """The bytes do not depend on the machine."""
     run(tmp_path, "--reviews", 100, "--users", 7, "--items", 30, "--categories", 4, "--seed", 3)
     digests = [hashlib.sha256((tmp_path / name).read_bytes()) for name in (REVIEWS, METADATA)]
     assert [digest.hexdigest()[:12] for digest in digests] == [
@@ -134,20 +134,20 @@ def test_the_bytes(tmp_path):
 
 
 def test_blocks(tmp_path, monkeypatch):
-    """Lines are formatted some at a time; none is lost where a block ends."""
+    """No line is lost at the end of a block."""
     monkeypatch.setattr(generate_reviews, "_BLOCK_REVIEWS", 7)
     run(tmp_path, "--reviews", 23, "--users", 23)
     reviews = records(tmp_path / REVIEWS)
     assert len(reviews) == len({review["reviewerID"] for review in reviews}) == 23
 
 
-def test_the_smallest(tmp_path):
+def test_smallest_log(tmp_path):
     run(tmp_path, "--reviews", 1)
     assert len(records(tmp_path / REVIEWS)) == 1
 
 
 @pytest.mark.parametrize("prefix, digits", [(b"A", 12), (b"B00", 7)])
-def test_names_differ(prefix, digits):
+def test_distinct_names(prefix, digits):
     numbers = np.concatenate([np.arange(100_000), 36**5 - 1 - np.arange(100_000)])
     names = generate_reviews.names(prefix, digits, numbers)
     assert len(set(names)) == 200_000
@@ -170,13 +170,13 @@ def test_bad_flags(tmp_path, capsys, flags, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_place(tmp_path, capsys):
+def test_unwritable_output(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main(["--output", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.startswith("error: ")
 
 
-def test_ctrl_c(tmp_path, capsys, monkeypatch):
+def test_interrupt(tmp_path, capsys, monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
         yield
@@ -187,7 +187,7 @@ def test_ctrl_c(tmp_path, capsys, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
-def test_the_command(run_script, tmp_path):
+def test_command(run_script, tmp_path):
     done = run_script(
         "-m", "preproc.amazon_books.generate_reviews", "--output", tmp_path, "--reviews", 60
     )

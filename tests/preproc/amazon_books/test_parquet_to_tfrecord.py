@@ -1,4 +1,4 @@
-"""Parquet rows of histories, ours and those of others, as TFRecords."""
+"""Conversion of Parquet rows of histories, ours and foreign ones, to TFRecords."""
 
 import json
 import os
@@ -26,9 +26,9 @@ SECOND = [0, 49, 5, 1, [], [], [], []]
 def write_parquet(
     folder, splits: dict, *, sizes=SIZES, types=None, names=NAMES, per_file=2, **metadata
 ):
-    """Rows of each split, `per_file` to a file, and the cardinalities beside `metadata`.
+    """Writes rows of each split, `per_file` per file, and `metadata` with the cardinalities.
 
-    With `rows` in it the metadata is that of our preparation, with `rows=None` another one's.
+    Metadata with `rows` is that of our preparation; `rows=None` writes that of another one.
     """
     metadata = {"rows": {}} | metadata
     if metadata["rows"] is None:
@@ -50,14 +50,14 @@ def write_parquet(
 
 
 def convert(source, target, *flags, max_seq_len=4) -> int:
-    """The exit status; `max_seq_len` None does not give the flag."""
+    """Returns the exit status; `max_seq_len=None` omits the flag."""
     paths = ["--amazon_dataset_path", str(source), "--tfrecord_output_dir", str(target)]
     length = [] if max_seq_len is None else ["--max_seq_len", str(max_seq_len)]
     return parquet_to_tfrecord.main([*paths, *length, *flags])
 
 
 def read_by_tensorflow(folder, files, length=4) -> list[list]:
-    """The rows of files as TensorFlow alone reads them, each a list in the order of `NAMES`."""
+    """Reads rows with TensorFlow alone, each as a list in the order of `NAMES`."""
     rows = []
     for file in files:
         for record in tf.data.TFRecordDataset(str(folder / file)):
@@ -128,8 +128,8 @@ def test_validation_split_and_folder_names(tmp_path):
 @pytest.mark.parametrize(
     ("max_history", "max_seq_len", "length"), [(5, None, 5), (5, 3, 3), (None, None, 100)]
 )
-def test_the_length_of_histories(tmp_path, max_history, max_seq_len, length):
-    """That of the preparation, which metadata.json says; a padded row stays as it is."""
+def test_length_of_histories(tmp_path, max_history, max_seq_len, length):
+    """The default is the length in metadata.json; stored rows keep their padding."""
     row = changed(4, [0, 0, 7, 8, 9])
     row[5:] = [[0, 0, 1, 2, 3], [0, 0, 4, 5, 6], [0, 0, 1, 1, 1]]
     metadata = {} if max_history is None else {"max_history": max_history}
@@ -171,7 +171,7 @@ def test_original_data_set(tmp_path, capsys):
 
 
 def test_other_numbers_of_features(tmp_path):
-    """The items' features are those that are left of the cardinalities."""
+    """Cardinalities that are not of user features are of item features."""
     names = ["y", "item", "item_pos", "item_neg"]
     rows = [[1, 3, [2, 4], [9, 1]], [0, 2, [1], [5]]]
     source = write_parquet(
@@ -399,14 +399,14 @@ def test_wrong_folders(source, tmp_path, capsys, spoil, message):
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_an_output_that_is_there(source, tmp_path, capsys):
+def test_existing_output(source, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine").write_text("x")
     assert convert(source, tmp_path / "out") == 2
     assert "out exists and is not an empty folder" in capsys.readouterr().err
 
 
-def test_interrupted(source, tmp_path, capsys, monkeypatch):
+def test_interrupt(source, tmp_path, capsys, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
@@ -416,8 +416,8 @@ def test_interrupted(source, tmp_path, capsys, monkeypatch):
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_as_a_command_without_tensorflow(source, tmp_path, root):
-    """Run as a script; abbreviated flags are refused."""
+def test_command_without_tensorflow(source, tmp_path, root):
+    """The command does not import TensorFlow, and it rejects abbreviated flags."""
     code = (
         "import sys; from preproc.amazon_books.parquet_to_tfrecord import main; "
         "status = main(sys.argv[1:]); assert 'tensorflow' not in sys.modules; sys.exit(status)"

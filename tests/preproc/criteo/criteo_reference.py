@@ -1,4 +1,4 @@
-"""The preparation as a slow and obvious program: what every engine must produce, byte for byte."""
+"""Reference of the preparation in plain Python, which every engine must match byte for byte."""
 
 import gzip
 import math
@@ -16,7 +16,7 @@ CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 def read_rows(path: Path) -> tuple[list[list[str]], list[int]]:
-    """The good lines' fields, and the numbers of the malformed lines."""
+    """Returns the fields of good lines, and the numbers of malformed lines."""
     data = path.read_bytes()
     if data.startswith(b"\x1f\x8b"):
         data = gzip.decompress(data)
@@ -135,7 +135,7 @@ def prepare(
 
 
 def files_of(data_set: Path) -> dict[str, bytes]:
-    """The files of a prepared data set but for its feature spec."""
+    """Returns the files of a prepared data set, except its feature spec."""
     return {
         str(path.relative_to(data_set)): path.read_bytes()
         for path in data_set.rglob("*")
@@ -144,7 +144,7 @@ def files_of(data_set: Path) -> dict[str, bytes]:
 
 
 def line(label="0", numericals=None, categoricals=None) -> str:
-    """One raw line; fields that are not given are missing. Keys are column numbers."""
+    """Returns a raw line; fields without a value are empty. Keys are column numbers."""
     fields = [str(label)] + [""] * 39
     for i, value in (numericals or {}).items():
         fields[1 + i] = str(value)

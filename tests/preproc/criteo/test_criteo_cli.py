@@ -1,4 +1,4 @@
-"""The tools as they are called: in a process of their own."""
+"""Command lines of the tools, in processes of their own."""
 
 import dataclasses
 import gzip
@@ -49,7 +49,7 @@ def test_generated_logs_end_to_end(raw, tmp_path):
     assert "malformed lines left out: 0" in summary
 
 
-def test_error_is_one_line(raw, tmp_path):
+def test_one_line_errors(raw, tmp_path):
     arguments = ["--input", raw, "--output", tmp_path / "out", "--days", "0-3"]
     result = call("preproc.criteo", *arguments)
     assert result.returncode == USER_ERROR == 2
@@ -59,7 +59,7 @@ def test_error_is_one_line(raw, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_interrupted(tmp_path, monkeypatch, capsys):
+def test_interrupt(tmp_path, monkeypatch, capsys):
     def interrupted(*args):
         raise KeyboardInterrupt
 
@@ -86,7 +86,7 @@ def test_wrong_flags_of_the_generator(tmp_path, capsys, flags, message):
     assert not (tmp_path / "raw").exists()
 
 
-def test_generator_cannot_write(tmp_path, capsys):
+def test_unwritable_output_of_the_generator(tmp_path, capsys):
     file = tmp_path / "file"
     file.touch()
     assert generate_logs.main(["--output", str(file / "raw")]) == USER_ERROR
@@ -96,7 +96,7 @@ def test_generator_cannot_write(tmp_path, capsys):
     assert error.count("\n") == 1
 
 
-def test_help_names_every_flag():
+def test_flags_in_help():
     text = call("preproc.criteo", "--help").stdout
     flags = {action.option_strings[-1] for action in arguments._parser()._actions}
     fields = {f"--{field.name}" for field in dataclasses.fields(CriteoOptions)}
@@ -141,7 +141,7 @@ def test_generated_log(raw):
     assert (raw.parent / "b" / "day_0").read_bytes() == days[0]
 
 
-def test_clicks_follow_the_fields(raw):
+def test_clicks_by_field(raw):
     """Rows with a large num_0, which has the largest weight, are clicked more often."""
     rows = [row for day in range(3) for row in reference.read_rows(raw / f"day_{day}.gz")[0]]
     known = np.array([[int(row[0]), int(row[1])] for row in rows if row[1]])

@@ -55,8 +55,8 @@ def data_of(folder, mapping):
     return {p.name: p.read_bytes() for p in (folder / mapping).iterdir()}
 
 
-def test_the_last_day_again(log, known, tmp_path):
-    """Encoded anew, a day's rows are those that the preparation stored, in one mapping."""
+def test_last_day_again(log, known, tmp_path):
+    """Encoding a prepared day gives the rows that the preparation stored, in one split."""
     assert encode(log / "day_2", tmp_path / "out", known) == 0
     test, validation = data_of(known, "test"), data_of(known, "validation")
     expected = {name: test[name] + validation[name] for name in test}
@@ -74,8 +74,8 @@ def test_the_last_day_again(log, known, tmp_path):
 
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
-def test_without_labels(log, known, tmp_path, zipped):
-    """The same files but for the labels', and a spec that says so."""
+def test_rows_without_labels(log, known, tmp_path, zipped):
+    """Rows without labels give all files but label.bin; the feature spec lists no label file."""
     source = unlabelled(log / "day_2", tmp_path / "new")
     if zipped:
         source.write_bytes(gzip.compress(source.read_bytes()))
@@ -91,7 +91,7 @@ def test_without_labels(log, known, tmp_path, zipped):
     assert "clicks" not in spec.metadata
 
 
-def test_by_hand(known, tmp_path):
+def test_ids_by_hand(known, tmp_path):
     """Known, unknown and missing values of cat_0; a number as log and as bin."""
     first, second = (known / "vocabulary" / "cat_0.tsv").read_text().splitlines()[:2]
     values = [second.split("\t")[0], "never seen", "", first.split("\t")[0]]
@@ -123,7 +123,7 @@ def test_days_and_skipped_lines(log, known, tmp_path):
     assert spec.metadata["days"] == [0, 1]
 
 
-def test_some_labels_are_missing(log, known, tmp_path, capsys):
+def test_missing_labels(log, known, tmp_path, capsys):
     lines = (log / "day_2").read_bytes().splitlines(keepends=True)
     (tmp_path / "new").write_bytes(lines[0][1:] + lines[1])
     assert encode(tmp_path / "new", tmp_path / "out", known) == 2
@@ -200,7 +200,7 @@ def test_damaged_vocabulary(log, known, tmp_path, damage, message):
         (["--engine", "spark"], "--encode_only works with --engine duckdb, got spark"),
     ],
 )
-def test_flags_that_nothing_reads(log, known, tmp_path, capsys, flags, message):
+def test_unread_flags(log, known, tmp_path, capsys, flags, message):
     assert encode(log / "day_2", tmp_path / "out", known, *flags) == 2
     assert message in capsys.readouterr().err
 
@@ -215,8 +215,8 @@ def test_vocabulary_within_output(log, known, capsys):
     assert "--encode_only and --vocabulary DATA_SET go together" in capsys.readouterr().err
 
 
-def test_the_first_day_is_empty(log, known, tmp_path):
-    """Whether there are labels is seen in the first line that there is."""
+def test_empty_first_day(log, known, tmp_path):
+    """The first line of the log, whatever its day, decides if rows have labels."""
     source = tmp_path / "raw"
     source.mkdir()
     (source / "day_0").touch()

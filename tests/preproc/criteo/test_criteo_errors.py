@@ -1,4 +1,4 @@
-"""Every refusal: what it says, and that nothing appears under the output's name."""
+"""Error messages of the preparation; after an error there is no output."""
 
 import signal
 import threading
@@ -60,7 +60,7 @@ def test_bad_days(text, message):
         parse_days(text)
 
 
-def test_day_files_have_many_names(tmp_path):
+def test_names_of_day_files(tmp_path):
     names = ["day_0", "day_1.gz", "dlrmjl_day_2.gz", "x.day_3.tsv", "day_10.txt.gz"]
     for name in [*names, "day_4.md", "day_x", "readme", "day_5.gz.old"]:
         (tmp_path / name).touch()
@@ -71,7 +71,7 @@ def test_day_files_have_many_names(tmp_path):
     assert [file.day for file in find_log_files(tmp_path, (1, 10))] == [1, 10]
 
 
-def test_no_such_input(tmp_path):
+def test_missing_input(tmp_path):
     with pytest.raises(ValueError, match="--input .*nowhere does not exist"):
         run(tmp_path / "nowhere", tmp_path / "out")
 
@@ -125,12 +125,12 @@ def test_bad_options(raw, tmp_path, options, message):
         CriteoOptions(input=raw, output=tmp_path / "out", **options)
 
 
-def test_single_file_needs_a_holdout(raw, tmp_path):
+def test_single_file_without_holdout(raw, tmp_path):
     with pytest.raises(ValueError, match="is a single file: .*--holdout_fraction 0.2"):
         CriteoOptions(input=raw / "day_0", output=tmp_path / "out")
 
 
-def test_single_file_has_no_vocabulary_days(raw, tmp_path):
+def test_vocabulary_days_of_a_single_file(raw, tmp_path):
     with pytest.raises(ValueError, match="is a single file; use --vocabulary_days train"):
         CriteoOptions(
             input=raw / "day_0",
@@ -220,8 +220,8 @@ def test_too_few_rows_by_fraction(fractions, name):
 # Lines
 
 
-def test_bad_lines_stop_it(raw, tmp_path):
-    """The first bad file is named; with `skip` the finished stages are used and the rows go."""
+def test_bad_lines(raw, tmp_path):
+    """The message names the first bad file; `skip` uses finished stages and drops bad lines."""
     (raw / "day_1").write_text(f"{GOOD}\n{GOOD}\nrubbish\n{GOOD}\n2{GOOD[1:]}\n")
     message = "2 malformed lines, the first: .*day_1, line 3: it has 1 fields.* --on_bad_line skip"
     with pytest.raises(ValueError, match=message):
@@ -241,7 +241,7 @@ def test_one_bad_line(raw, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "rubbish\n"])
-def test_no_rows_at_all(raw, tmp_path, content):
+def test_input_without_rows(raw, tmp_path, content):
     for path in raw.iterdir():
         path.write_text(content)
     with pytest.raises(ValueError, match="holds no rows"):
@@ -261,7 +261,7 @@ def test_empty_day_among_others(raw, tmp_path):
 # Output
 
 
-def test_output_exists(raw, tmp_path):
+def test_existing_output(raw, tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(ValueError, match="--output .*out exists; replace it with --overwrite"):
         run(raw, tmp_path / "out")
@@ -292,7 +292,7 @@ def test_input_within_output(raw, output):
 
 
 def explained_errors():
-    """Those of an engine with 500 MiB."""
+    """Returns the context manager of an engine with 500 MiB."""
     options = CriteoOptions(input=Path("raw"), output=Path("out"), memory_limit_bytes=500 << 20)
     return CriteoDuckDBEngine(options, Path("scratch")).explained_errors()
 
@@ -319,9 +319,9 @@ def test_full_disk():
 
 
 def test_interrupted_query(request):
-    """Ctrl-C during a query is Python's KeyboardInterrupt, whatever DuckDB makes of it."""
+    """Ctrl-C during a query raises KeyboardInterrupt, whatever error DuckDB raises."""
     query = "SELECT count(*) FROM range(1_000_000_000_000) t(i) WHERE hash(i) = 1"
-    # A shell that starts a job in the background has it ignore Ctrl-C.
+    # A job that a shell starts in the background ignores Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
@@ -343,7 +343,7 @@ def test_interrupted_query(request):
     ],
     ids=str,
 )
-def test_ways_to_say_interrupted(error, expected):
+def test_errors_of_interrupts(error, expected):
     message = "else" if expected is RuntimeError else "^$"
     with pytest.raises(expected, match=message), explained_errors():
         raise error

@@ -41,7 +41,7 @@ def truth(source, output, threshold):
     return spec.cardinalities("categorical"), sum(path.stat().st_size for path in files)
 
 
-def test_a_small_log_is_counted(log, tmp_path):
+def test_small_log(log, tmp_path):
     """The sample is the whole log: everything is exact, but for the length of a count."""
     result = estimate(options(log, frequency_threshold=3))
     cardinalities, size_bytes = truth(log, tmp_path / "out", 3)
@@ -80,7 +80,7 @@ def test_accuracy_of_a_sample(log, tmp_path, monkeypatch, threshold, zipped):
     assert (result.staging_bytes > 0.4 * size) == zipped
 
 
-def test_spill_files_are_in_the_estimate(tmp_path, monkeypatch):
+def test_spill_files(tmp_path, monkeypatch):
     """Columns larger than a bucket are spilled, with a place of 4 bytes per row: the label (1 byte)
     and the numerical features (26) at the same time."""
     generate_day(tmp_path / "day_0", 100, 1)
@@ -103,7 +103,7 @@ def test_cut_lines_and_gzip_members(tmp_path, monkeypatch):
 
 
 def test_estimate_without_bad_lines(tmp_path):
-    """A byte order mark, empty lines at the end, zero bytes behind gzip data."""
+    """A byte order mark, empty lines at the end, zero bytes after gzip data."""
     generate_day(tmp_path / "lines", 100, 1)
     text = (tmp_path / "lines").read_bytes()
     (tmp_path / "day_0").write_bytes(b"\xef\xbb\xbf" + text + b"\n\r\n\n")
@@ -112,8 +112,8 @@ def test_estimate_without_bad_lines(tmp_path):
     assert (result.sampled, result.rows, result.bad_lines) == (1, 200, 0)
 
 
-def test_a_file_without_line_ends(tmp_path, monkeypatch, capsys):
-    """Only the sample is read of it."""
+def test_file_without_line_ends(tmp_path, monkeypatch, capsys):
+    """Only the sample of a file is read."""
     monkeypatch.setattr(estimate_module, "SAMPLE_BYTES", 1 << 20)
     (tmp_path / "day_0").write_bytes(b"x" * (8 << 20))
     assert main(["--input", str(tmp_path), "--estimate"]) == 2
@@ -128,7 +128,7 @@ def test_digamma():
     assert estimate_module._digamma(15) == pytest.approx(2.6743466, abs=1e-6)
 
 
-def test_the_command(log, tmp_path, capsys):
+def test_command(log, tmp_path, capsys):
     assert main(["--input", str(log), "--estimate", "--frequency_threshold", "3,0:50"]) == 0
     printed = capsys.readouterr().out
     assert "estimate from 100.000% of the log's bytes" in printed
@@ -145,12 +145,12 @@ def test_the_command(log, tmp_path, capsys):
         (["--on_bad_line", "skip"], "--on_bad_line is only read with a preparation"),
     ],
 )
-def test_flags_that_nothing_reads(log, capsys, flags, message):
+def test_unread_flags(log, capsys, flags, message):
     assert main(["--input", str(log), "--estimate", *flags]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_no_rows(tmp_path, capsys):
+def test_log_without_rows(tmp_path, capsys):
     (tmp_path / "day_0").write_text("no\nrows\n")
     assert main(["--input", str(tmp_path), "--estimate"]) == 2
     assert "not one line of the sample is a row" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Killed at random moments and started again: the same files, and no finished stage redone.
+"""Restarts after kills at random moments: equal files, and no finished stage is repeated.
 
 Spark is killed in test_spark_runs.py.
 """
@@ -52,7 +52,7 @@ def expected(raw, tmp_path_factory):
 
 
 def start(engine, raw, output):
-    """A run in a process group of its own."""
+    """Starts a run in a process group of its own."""
     command = [sys.executable, "-m", "preproc.criteo", "--input", raw, "--output", output]
     return subprocess.Popen(
         [*map(str, command), *FLAGS, *ENGINES[engine]],
@@ -72,7 +72,7 @@ def start(engine, raw, output):
         pytest.param("nvtabular", 20, marks=pytest.mark.long),
     ],
 )
-def test_killed_at_random_moments(engine, num_kills, raw, expected, tmp_path):
+def test_kills_at_random_moments(engine, num_kills, raw, expected, tmp_path):
     if engine != "duckdb":
         pytest.importorskip(engine)
     output, state = tmp_path / "out", tmp_path / "out.partial" / "state.json"

@@ -112,7 +112,7 @@ def test_line_ends(engine, tmp_path, data, rows, first_bad_line):
     assert counts_of_gzip == counts
 
 
-def test_copy_works_across_blocks(tmp_path, monkeypatch):
+def test_copy_across_blocks(tmp_path, monkeypatch):
     """Lines that begin in one block and end in a later one."""
     monkeypatch.setattr(raw_lines, "_BLOCK_BYTES", 64)
     monkeypatch.setattr(raw_lines, "MAX_LINE_BYTES", 300)
@@ -149,7 +149,7 @@ def test_damaged_gzip(engine, tmp_path, damage):
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
-def test_line_that_is_gone(tmp_path):
+def test_missing_line(tmp_path):
     (tmp_path / "raw").write_bytes(b"a\nb\n")
     assert read_line(tmp_path / "raw", 2) == b"b"
     with pytest.raises(ValueError, match="has no line 3; was it changed"):

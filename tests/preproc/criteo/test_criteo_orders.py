@@ -1,4 +1,4 @@
-"""Seeded orders of the training rows: permutations that anybody can compute for any row."""
+"""Seeded orders of the training rows: permutations that can be computed for any row alone."""
 
 import errno
 import os
@@ -48,7 +48,7 @@ def in_input_order(log, tmp_path_factory):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 16, 1000, 65_537])
 @pytest.mark.parametrize("key", [(0, 0), (1, 0), (0, 1)])
-def test_permuted(size, key):
+def test_permutation(size, key):
     everything = np.arange(size)
     result = permuted(everything, size, key)
     np.testing.assert_array_equal(np.sort(result), everything)
@@ -56,7 +56,7 @@ def test_permuted(size, key):
     np.testing.assert_array_equal(permuted(some, size, key), result[some])
 
 
-def test_permutations_are_random():
+def test_randomness_of_permutations():
     """Every row comes to every place equally often, and neighbours part: chi-square tests."""
     counts = np.zeros((30, 30))
     for seed in range(2000):
@@ -123,7 +123,7 @@ def test_default_order(log, in_input_order, tmp_path):
 
 
 @pytest.mark.parametrize("ordering", ["total_random", "day_random"])
-def test_buckets_change_nothing(log, tmp_path, monkeypatch, ordering):
+def test_spilled_buckets(log, tmp_path, monkeypatch, ordering):
     """Columns larger than a bucket go through a spill file, which is removed at the end."""
     options = {"output_ordering": ordering, "bin_numericals": True, "temp_dir": tmp_path}
     run(log, tmp_path / "out", **options)
@@ -162,7 +162,7 @@ def test_full_disk_for_spill_file(log, tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("*.spill"))
 
 
-def test_any_order_is_input_order(log, in_input_order, tmp_path):
+def test_any_order(log, in_input_order, tmp_path):
     spec = run(log, tmp_path / "out", output_ordering="any")
     assert rows_of(spec, "train") == rows_of(in_input_order, "train")
     assert "output_ordering" not in spec.metadata

@@ -44,7 +44,7 @@ def write_day(path, *lines):
     path.write_text("".join(f"{line}\n" for line in lines))
 
 
-def test_by_hand(tmp_path):
+def test_files_by_hand(tmp_path):
     """Two days; cat_0 counts: b 3, then a and c 2 each, d 1, one value missing."""
     source = tmp_path / "raw"
     source.mkdir()
@@ -122,7 +122,7 @@ def test_bin_ids():
 
 
 @pytest.mark.parametrize("vocabulary_days", [None, "train"])
-def test_bins_equal_the_reference(log, tmp_path, vocabulary_days):
+def test_bins_against_reference(log, tmp_path, vocabulary_days):
     """Days and one file; all else stays as it is without bins."""
     run(log, tmp_path / "out", frequency_threshold=2, bin_numericals=True)
     expected = reference.prepare(days(log, 0, 1, 2, 3), 2, bin_numericals=True)
@@ -137,7 +137,7 @@ def test_bins_equal_the_reference(log, tmp_path, vocabulary_days):
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 2, 15])
-def test_days_equal_the_reference(log, tmp_path, threshold):
+def test_days_against_reference(log, tmp_path, threshold):
     run(log, tmp_path / "out", frequency_threshold=threshold)
     expected = reference.prepare(days(log, 0, 1, 2, 3), threshold)
     assert reference.files_of(tmp_path / "out") == expected
@@ -160,7 +160,7 @@ def test_vocabulary_of_the_training_days(log, tmp_path):
 
 @pytest.mark.parametrize("validation_fraction", [0.0, 0.15])
 @pytest.mark.parametrize("vocabulary_days", [None, "train"])
-def test_single_file_equals_the_reference(log, tmp_path, validation_fraction, vocabulary_days):
+def test_single_file_against_reference(log, tmp_path, validation_fraction, vocabulary_days):
     (source,) = days(log, 3)
     spec = run(
         source,
@@ -222,8 +222,8 @@ def test_kaggle_days(tmp_path):
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_rows_keep_their_order(tmp_path, threads):
-    """Enough bytes that several threads read one file; cat_0 and num_0 tell the row's number."""
+def test_order_of_rows(tmp_path, threads):
+    """Several threads read one large file; cat_0 and num_0 hold the number of the row."""
     num_rows = 150_000
     filler = {i: "0123456789abcdef" for i in range(10, 20)}
     template = reference.line(0, {0: "%d"}, {0: "%08x"} | filler) + "\n"
@@ -246,7 +246,7 @@ def test_blocks_and_batches(log, tmp_path, monkeypatch):
     enter, batches = CriteoDuckDBEngine.__enter__, []
 
     def enter_with_little_memory(self):
-        enter(self).memory_bytes = 4 * 16 * 1600  # 1,600 rows a batch; the days have 700 to 1,003
+        enter(self).memory_bytes = 4 * 16 * 1600  # 1,600 rows per batch; the days have 700 to 1,003
         return self
 
     def noted(self, days, split=CriteoDuckDBEngine._batches):
@@ -262,7 +262,7 @@ def test_blocks_and_batches(log, tmp_path, monkeypatch):
     assert batches == [[700, 801], [902], [1003]] * 26
 
 
-def test_same_files_again(log, tmp_path):
+def test_repeated_preparation(log, tmp_path):
     """Other threads, memory, folders and gzip change nothing, the feature spec included."""
     odd_folder = tmp_path / "a [1] * folder's"
     odd_folder.mkdir()
@@ -276,7 +276,7 @@ def test_same_files_again(log, tmp_path):
     assert sorted(path.name for path in odd_folder.iterdir()) == ["out", "raw"]
 
 
-def test_feature_spec_is_valid(log, tmp_path):
+def test_feature_spec(log, tmp_path):
     run(log, tmp_path / "out", frequency_threshold=2)
     spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
     spec.validate_files()
@@ -307,7 +307,7 @@ def test_sizes(text, expected):
 
 
 def test_thresholds_by_column(log, tmp_path):
-    """cat_5 and cat_0 have thresholds of their own; the feature spec says so."""
+    """cat_5 and cat_0 have thresholds of their own, which the feature spec records."""
     thresholds = ((0, 0), (5, 40))
     spec = run(log, tmp_path / "out", frequency_threshold=3, column_thresholds=thresholds)
     result = reference.files_of(tmp_path / "out")

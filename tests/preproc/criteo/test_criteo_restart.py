@@ -1,4 +1,4 @@
-"""Killed at any moment and started again: the same files, and no finished stage is redone."""
+"""Restarts after kills and errors: equal files, and no finished stage is repeated."""
 
 import errno
 import json
@@ -18,8 +18,8 @@ from preproc.criteo.prepare import prepare
 from tests.preproc.criteo import criteo_reference as reference
 
 ROOT = Path(__file__).parents[3]
-NUM_STAGES = 3 + 1 + 2 * 26  # three days, the numericals, two a column
-# Runs the tool with one function replaced by itself and a kill, before or after its Nth call.
+NUM_STAGES = 3 + 1 + 2 * 26  # three days, the numerical features, two per column
+# Runs the tool and kills it before or after the Nth call of one function.
 KILLED_RUN = """
 import os, signal, sys
 from preproc.criteo import __main__
@@ -80,9 +80,7 @@ def finished_before(stderr):
         ("staging.os", "rename", "before", 1, NUM_STAGES),
     ],
 )
-def test_killed_and_started_again(
-    raw, expected, tmp_path, capfd, place, name, when, calls, num_finished
-):
+def test_restart_after_kill(raw, expected, tmp_path, capfd, place, name, when, calls, num_finished):
     output = tmp_path / "out"
     flags = ["--input", raw, "--output", output, "--frequency_threshold", "2", "--threads", "2"]
     command = [sys.executable, "-c", KILLED_RUN, place, name, when, str(calls), *map(str, flags)]
@@ -99,7 +97,7 @@ def test_killed_and_started_again(
 
 
 @pytest.mark.parametrize(("calls", "exists"), [(1, False), (2, True)])
-def test_killed_while_it_replaces(raw, expected, tmp_path, calls, exists):
+def test_kill_during_replacement(raw, expected, tmp_path, calls, exists):
     """After the old data set was moved away, or after the new one got its name."""
     output = tmp_path / "out"
     prepare(options(raw, output, frequency_threshold=5))
@@ -115,7 +113,7 @@ def test_killed_while_it_replaces(raw, expected, tmp_path, calls, exists):
 
 
 def interrupted(raw, output, monkeypatch, calls, **changes):
-    """Stops a run by an error in the numericals (calls 1) or in one of the columns after it."""
+    """Stops a run by an error in the numerical features (calls=1) or in a later column."""
     create = prepare_module.data_set.ColumnFiles.create
 
     def failing(self):
@@ -131,7 +129,7 @@ def interrupted(raw, output, monkeypatch, calls, **changes):
             prepare(options(raw, output, **changes))
 
 
-def test_full_disk_keeps_finished_stages(raw, expected, tmp_path, monkeypatch, capfd):
+def test_finished_stages_after_full_disk(raw, expected, tmp_path, monkeypatch, capfd):
     output = tmp_path / "out"
     interrupted(raw, output, monkeypatch, calls=5)
     assert not output.exists()
@@ -142,7 +140,7 @@ def test_full_disk_keeps_finished_stages(raw, expected, tmp_path, monkeypatch, c
 
 
 def test_changed_options(raw, expected, tmp_path, monkeypatch, capfd):
-    """Another threshold keeps the parsed days and the numericals, another split only the days."""
+    """Another threshold keeps days and numerical features, another split only the days."""
     output = tmp_path / "out"
     interrupted(raw, output, monkeypatch, calls=8, frequency_threshold=7)
     capfd.readouterr()
@@ -156,10 +154,11 @@ def test_changed_options(raw, expected, tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_bins_after_a_run_without(raw, tmp_path, monkeypatch, capfd, first):
-    """Asked for after a run without them, and no longer asked for after a run with them."""
+def test_changed_bins(raw, tmp_path, monkeypatch, capfd, first):
+    """Bins requested after a run without them, and not requested after a run with them."""
     output = tmp_path / "out"
-    create_calls = 2 + (13 if first else 0) + 2  # labels, numericals, bins; then cat_1 fails
+    # Labels, numerical features, bins; then cat_1 fails.
+    create_calls = 2 + (13 if first else 0) + 2
     interrupted(raw, output, monkeypatch, calls=create_calls, bin_numericals=first)
     capfd.readouterr()
     prepare(options(raw, output, bin_numericals=not first))
@@ -194,7 +193,7 @@ def test_unreadable_state(raw, expected, tmp_path, monkeypatch, capfd):
     assert reference.files_of(output) == expected
 
 
-def test_engine_that_does_not_start(raw, tmp_path, monkeypatch):
+def test_engine_start_failure(raw, tmp_path, monkeypatch):
     def not_there(*args):
         raise ValueError("no engine")
 
@@ -204,7 +203,7 @@ def test_engine_that_does_not_start(raw, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_two_runs_at_once(raw, tmp_path):
+def test_concurrent_runs(raw, tmp_path):
     output = tmp_path / "out"
     with (
         Staging(output),

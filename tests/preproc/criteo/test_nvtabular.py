@@ -38,7 +38,7 @@ def engine(tmp_path):
 
 
 def stage(engine, folder, days):
-    """Days of one value a row -> staged days; the value is in cat_0, "" for a missing one."""
+    """Stages days with one value per row, in cat_0; "" is a missing value."""
     staged, first_row = [], 0
     for day, values in enumerate(days):
         source = folder / f"raw_{day}"
@@ -52,7 +52,7 @@ def stage(engine, folder, days):
 
 
 def count_and_encode(engine, folder, staged, counted, num_rows, threshold):
-    """cat_0 by the engine: its vocabulary as text, its ids."""
+    """Returns the vocabulary of cat_0 as text, and its ids."""
     total = sum(day.num_rows for day in staged)
     files = ColumnFiles(
         SplitLayout(folder, (Split("train", 0, total),)), "cat_0.bin", np.dtype("<i4")
@@ -92,7 +92,7 @@ COLUMNS = {
 @needs_nvtabular
 @pytest.mark.parametrize("parts", ["one", "partitions", "slices"])
 @pytest.mark.parametrize("name", COLUMNS)
-def test_column_equals_the_reference(engine, tmp_path, name, parts):
+def test_column_against_reference(engine, tmp_path, name, parts):
     values = COLUMNS[name]
     if parts == "partitions":
         values = values * 1000
@@ -161,7 +161,7 @@ def assert_like_duckdb(source, folder, **changed):
 
 
 @needs_nvtabular
-def test_days_equal_duckdb(log, tmp_path):
+def test_days_against_duckdb(log, tmp_path):
     files = assert_like_duckdb(
         log, tmp_path, frequency_threshold=2, on_bad_line="skip", vocabulary_days=(0, 2)
     )
@@ -170,7 +170,7 @@ def test_days_equal_duckdb(log, tmp_path):
 
 
 @needs_nvtabular
-def test_real_rows_equal_duckdb(criteo_rows, tmp_path):
+def test_real_rows_against_duckdb(criteo_rows, tmp_path):
     """In random order, with bins, and with the values of the training rows only."""
     assert_like_duckdb(
         criteo_rows,
@@ -188,7 +188,7 @@ def test_real_rows_equal_duckdb(criteo_rows, tmp_path):
 @needs_nvtabular
 @pytest.mark.long
 @pytest.mark.parametrize("threshold", [0, 1, 3, 15])
-def test_days_equal_the_reference(log, tmp_path, threshold):
+def test_days_against_reference(log, tmp_path, threshold):
     files = assert_like_duckdb(log, tmp_path, frequency_threshold=threshold, on_bad_line="skip")
     days = [log / "day_0", log / "day_1.gz", log / "day_2"]
     assert files == reference.prepare(days, threshold)
@@ -203,7 +203,7 @@ def test_damaged_gzip(engine, tmp_path):
 
 
 @needs_nvtabular
-def test_threads_restored(tmp_path):
+def test_restored_threads(tmp_path):
     before = pa.cpu_count()
     with CriteoNVTabularEngine(options(tmp_path, threads=before + 3), tmp_path):
         assert pa.cpu_count() == before + 3
@@ -212,7 +212,7 @@ def test_threads_restored(tmp_path):
 
 @needs_nvtabular
 def test_out_of_memory(engine, tmp_path, monkeypatch):
-    """While values are counted and, where NVTabular wraps the error, while they are looked up."""
+    """Errors while values are counted, and during lookups, where NVTabular wraps the error."""
     pandas = pytest.importorskip("pandas")
     staged = stage(engine, tmp_path, [["a", "b"]])
     count_and_encode(engine, tmp_path, staged, staged, 2, 0)
@@ -236,20 +236,20 @@ def test_out_of_memory(engine, tmp_path, monkeypatch):
         raise RuntimeError("something else")
 
 
-def test_too_small_a_limit(tmp_path):
+def test_too_small_limit(tmp_path):
     with pytest.raises(ValueError, match="needs a --memory_limit of 768 MiB or more, got 767"):
         CriteoNVTabularEngine(options(tmp_path, memory_limit_bytes=767 * MIB), tmp_path)
 
 
-def test_not_installed(tmp_path, monkeypatch):
+def test_missing_nvtabular(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvtabular", None)
     with pytest.raises(ValueError, match="cannot be imported here .*nvtabular.*; run `make engi"):
         CriteoNVTabularEngine(options(tmp_path), tmp_path)
 
 
 @needs_nvtabular
-def test_quiet_and_without_tensorflow(run_script):
-    """Importing NVTabular says nothing, does not load TensorFlow, and does not keep it away."""
+def test_quiet_import(run_script):
+    """Importing NVTabular prints nothing and does not import TensorFlow."""
     done = run_script(
         "-c",
         "import sys; from pathlib import Path; from preproc.criteo.options import CriteoOptions\n"

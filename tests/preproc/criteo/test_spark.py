@@ -45,7 +45,7 @@ def options(output, **changes):
 def session(tmp_path_factory):
     scratch = tmp_path_factory.mktemp("spark")
     session = spark_session.start(options(scratch), scratch)
-    # Partitions that stay as they are: a vocabulary in several blocks, however small.
+    # Fixed partitions: even a small vocabulary has several blocks.
     session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
     session.conf.set("spark.sql.shuffle.partitions", 3)
     yield session
@@ -54,7 +54,7 @@ def session(tmp_path_factory):
 
 @pytest.fixture
 def engine(session, tmp_path, monkeypatch):
-    """An engine of this test's own in the session that all of them share."""
+    """Engine of one test, in the session that all tests share."""
     monkeypatch.setattr(spark_session, "start", lambda *_: session)
     monkeypatch.setattr(spark_session, "stop", lambda _: None)
     output = tmp_path / "out"
@@ -64,7 +64,7 @@ def engine(session, tmp_path, monkeypatch):
 
 
 def parse(session, path, block_bytes=None):
-    """Parses a file into blocks of so many bytes, or as Spark likes."""
+    """Parses a file into blocks of `block_bytes`, or of the size that Spark chooses."""
     scratch = path.parent / "scratch"
     scratch.mkdir(exist_ok=True)
     target = path.parent / f"{path.name}.staged"
@@ -236,7 +236,7 @@ def test_column(engine, log, tmp_path, monkeypatch, column, join, ordering, thre
 
 
 @pytest.mark.parametrize("ordering", ["day_random", pytest.param("input", marks=pytest.mark.long)])
-def test_numericals(engine, log, tmp_path, monkeypatch, ordering):
+def test_numerical_features(engine, log, tmp_path, monkeypatch, ordering):
     monkeypatch.setattr(spark_engine, "_PIECE_ROWS", 64)
     days, lines = log
     splits = tuple(split_by_day([day.num_rows for day in days]))
@@ -272,7 +272,7 @@ def test_vocabulary_of_the_first_rows(engine, log, tmp_path):
 
 
 def test_empty_vocabulary(engine, log, tmp_path):
-    """In place of one of another engine, a file."""
+    """An empty vocabulary replaces a file of another engine."""
     days, _ = log
     (tmp_path / "vocabulary").touch()
     assert engine.count_values("cat_7", days, 800, 0, tmp_path / "vocabulary") == 0
@@ -326,7 +326,7 @@ def test_comma_in_the_scratch_folder(tmp_path):
 
 
 class Context:
-    """In place of a SparkContext."""
+    """Stand-in for a SparkContext."""
 
     def __init__(self, is_stopped):
         self._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: is_stopped))
@@ -358,8 +358,8 @@ def test_start_with_broken_context(tmp_path, monkeypatch, is_stopped, cause):
     assert ended == [1]
 
 
-def test_start_that_raises(tmp_path, monkeypatch):
-    """Its cause is asked of the JVM, so before that ends."""
+def test_start_failure(tmp_path, monkeypatch):
+    """The JVM reports the cause of the failure before it ends."""
     ended = []
 
     class Failed(Py4JError):
@@ -414,8 +414,8 @@ def test_explained_errors(tmp_path, raised, kind, message):
         assert result.value.errno == errno.ENOSPC
 
 
-def test_what_a_task_says(engine, log, tmp_path):
-    """A run whose token is gone: its tasks write nothing, and the sentence comes through."""
+def test_error_of_a_task(engine, log, tmp_path):
+    """Tasks of a run without its token write nothing; their error message reaches the driver."""
     days, _ = log
     engine._token.path.unlink()
     splits = tuple(split_by_day([day.num_rows for day in days]))
@@ -460,7 +460,7 @@ def test_another_token(tmp_path):
         tasks.RunToken(tmp_path / "token", "ours").check()
 
 
-def test_without_pyspark(tmp_path, monkeypatch):
+def test_missing_pyspark(tmp_path, monkeypatch):
     for name in [n for n in sys.modules if n.startswith("preproc.criteo.engines.spark")]:
         monkeypatch.delitem(sys.modules, name)
     for name in [n for n in sys.modules if n.split(".")[0] == "pyspark"] + ["pyspark"]:

@@ -1,4 +1,4 @@
-"""Whole preparations with Spark: killed, gone on with on a cluster, by scripts; and DuckDB's files.
+"""Whole preparations with Spark: kills, resuming on a cluster, scripts, the files of DuckDB.
 
 One log is prepared in two halves, because a Spark of its own costs each run its start: a local
 master is killed in the middle, and the script finishes on a standalone cluster of two workers.
@@ -51,7 +51,7 @@ def raw(tmp_path_factory):
 
 
 def emptied(data):
-    """The lines of a log without the values of the last columns, which cost Spark's time only."""
+    """Returns the lines of a log without values in the last columns, to save time in Spark."""
     missing = [b""] * (26 - NUM_FILLED)
     lines = data.split(b"\n")[:-1]
     return [b"\t".join(line.split(b"\t")[: 14 + NUM_FILLED] + missing) for line in lines]
@@ -59,7 +59,7 @@ def emptied(data):
 
 @pytest.fixture(scope="module")
 def expected(raw, tmp_path_factory):
-    """What DuckDB makes of it."""
+    """Files of the data set that DuckDB prepares."""
     output = tmp_path_factory.mktemp("duckdb") / "out"
     flags = ["--input", raw, "--output", output, "--frequency_threshold", "2,5:9"]
     flags += ["--on_bad_line", "skip", "--bin_numericals"]
@@ -138,7 +138,7 @@ def running(pid):
     return False
 
 
-def test_killed_and_finished_on_a_cluster(raw, expected, tmp_path):
+def test_resume_on_a_cluster(raw, expected, tmp_path):
     output = tmp_path / "an [odd] out"
     assert killed(raw, output, lambda line: "count cat_3" in line)
     assert not output.exists()
@@ -147,7 +147,7 @@ def test_killed_and_finished_on_a_cluster(raw, expected, tmp_path):
         *("CPU", "2,5:9", "--on_bad_line", "skip", "--bin_numericals", *QUICK_EXECUTORS),
         **cluster(raw, output, tmp_path),
     )
-    # Under spark-submit all that Python says is on stdout.
+    # Under spark-submit all output of Python is on stdout.
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall("finished before", done.stdout)) == 3 + 1 + 2 * 3 + 1
     assert "conversion_intermediate_dir is not needed" in done.stderr
@@ -172,7 +172,7 @@ def cluster(raw, output, folder):
 
 
 @pytest.mark.long
-def test_all_on_a_cluster(raw, expected, tmp_path):
+def test_whole_run_on_a_cluster(raw, expected, tmp_path):
     flags = ["--on_bad_line", "skip", "--bin_numericals"]
     variables = cluster(raw, tmp_path / "out", tmp_path)
     done = script("prepare_dataset.sh", "CPU", "2,5:9", *flags, **variables)
@@ -182,7 +182,7 @@ def test_all_on_a_cluster(raw, expected, tmp_path):
 
 
 @pytest.mark.long
-def test_killed_at_random_moments(raw, expected, tmp_path):
+def test_kills_at_random_moments(raw, expected, tmp_path):
     """Twenty times: after a random number of further stages and a random part of a second.
 
     A data set that is whole before the twentieth is compared, and the next one begun.
@@ -223,8 +223,8 @@ def test_killed_at_random_moments(raw, expected, tmp_path):
 
 
 @pytest.mark.long
-def test_interrupted(raw, tmp_path):
-    """Ctrl-C: one sentence, and no JVM stays."""
+def test_interrupt(raw, tmp_path):
+    """Ctrl-C prints one sentence and ends the JVM."""
     command = [sys.executable, "-m", "preproc.criteo", *flags_of(raw, tmp_path / "out")]
     run = subprocess.Popen(
         [*command, "--engine", "spark", *QUICK],
@@ -247,7 +247,7 @@ def test_interrupted(raw, tmp_path):
 # Scripts
 
 
-def test_local(raw, expected, tmp_path):
+def test_local_run(raw, expected, tmp_path):
     variables = cluster(raw, tmp_path / "out", tmp_path)
     flags = ["--on_bad_line", "skip", "--bin_numericals"]
     done = script("prepare_dataset.sh", "local", "2,5:9", *flags, **variables)
@@ -257,7 +257,7 @@ def test_local(raw, expected, tmp_path):
 
 @pytest.fixture
 def stand_in(tmp_path):
-    """Instead of spark-submit: says what it was called with, a word a line."""
+    """Stand-in for spark-submit that prints its arguments, one per line."""
     path = tmp_path / "submit"
     path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\necho "local dirs: $SPARK_LOCAL_DIRS"\n')
     path.chmod(0o755)
@@ -277,13 +277,13 @@ def prepared(expected, tmp_path):
     [
         ("2,5:9", [], 0, ""),
         ("2,5:9", ["--days", "0-1"], 0, "settings were not compared with --days 0-1; --overwrite"),
-        ("3,5:9", [], 2, "threshold is not 3,5:9; to prepare it anew, add --overwrite, move"),
+        ("3,5:9", [], 2, "threshold is not 3,5:9; to prepare it again, add --overwrite, move"),
         ("2", [], 2, "error: its frequency threshold is not 2; "),
         ("2,5:9,6:9", [], 2, "error: its frequency threshold is not 2,5:9,6:9; "),
         ("2,26:9", [], 2, "error: --frequency_threshold '2,26:9' names column 26"),
     ],
 )
-def test_prepared_before(prepared, threshold, flags, status, message):
+def test_existing_data_set(prepared, threshold, flags, status, message):
     done = script("prepare_dataset.sh", "local", threshold, *flags, **prepared)
     assert (done.returncode, bool(done.stderr)) == (status, bool(message))
     assert message in done.stderr
@@ -292,7 +292,7 @@ def test_prepared_before(prepared, threshold, flags, status, message):
         assert there in done.stdout
 
 
-def test_prepared_anew(prepared, stand_in):
+def test_overwritten_data_set(prepared, stand_in):
     variables = {"SPARK_SUBMIT": stand_in, "MASTER": "yarn", "TOTAL_MEMORY": "8"}
     flags = ["--days", "0", "--overwrite"]
     done = script("prepare_dataset.sh", "CPU", "3", *flags, **variables, **prepared)
@@ -311,7 +311,7 @@ def test_unreadable_feature_spec(prepared, tmp_path):
     ("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_signal_to_the_script(tmp_path, sent, status):
-    """It ends at once, and with it spark-submit and what that has started."""
+    """A signal ends the script, spark-submit and its child processes."""
     submit = tmp_path / "submit"
     submit.write_text("#!/bin/sh\nsleep 300 &\necho $$ $!\nwait\n")
     submit.chmod(0o755)
@@ -322,7 +322,7 @@ def test_signal_to_the_script(tmp_path, sent, status):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Who runs these tests behind a shell or `nohup` may ignore it, and so would the script.
+        # A shell or `nohup` around these tests may ignore the signal, which the script inherits.
         preexec_fn=lambda: signal.signal(sent, signal.SIG_DFL),
     )
     started = [int(pid) for pid in run.stdout.readline().split()]

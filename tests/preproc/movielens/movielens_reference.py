@@ -11,14 +11,14 @@ CSV_HEADER = "userId,movieId,rating,timestamp"
 
 
 def rows_of(path: Path) -> list[tuple[int, int, int]]:
-    """User, movie, time of a ratings.csv."""
+    """Returns user, movie and time of each row of a ratings.csv."""
     with open(path) as file:
         return [(int(u), int(i), int(t)) for u, i, _, t in list(csv.reader(file))[1:]]
 
 
 def split(rows, min_ratings: int, num_held: int):
-    """Training pairs by user, time and item, and for each user the held out items, the last first;
-    all of them raw."""
+    """Returns training pairs by user, time and item, and the held-out items of each user, last
+    first; all are raw ids."""
     first = {}
     for user, item, time in rows:
         first[user, item] = min(time, first.get((user, item), time))
@@ -57,7 +57,7 @@ class Prepared:
             self.values[path.stem] = [value for _, value in lines]
 
     def series(self, mapping: str):
-        """User, item and label, [series, rows] each; one user and one first positive a series."""
+        """Returns users [series] and items [series, rows], whose first item is the positive one."""
         length = self.spec.metadata[f"{mapping}_samples_per_series"]
         arrays = self.arrays[mapping]
         user, item, label = (arrays[name].reshape(-1, length) for name in ("user", "item", "label"))

@@ -29,7 +29,7 @@ BY_HAND = f"""{CSV_HEADER}
 
 
 def prepared(folder, *flags):
-    """Runs the command; what it made."""
+    """Runs the command; returns the prepared data set."""
     output = folder / "prepared"
     assert main([*map(str, flags), "--output", str(output), "--overwrite"]) == 0
     return Prepared(output)
@@ -56,27 +56,27 @@ def generated(tmp_path_factory):
     return generate(tmp_path_factory.mktemp("log"), RatingSizes(4000, 60, 300), 0)
 
 
-def test_by_hand(tmp_path, by_hand, capsys):
+def test_ratings_by_hand(tmp_path, by_hand, capsys):
     """Movies 7, 8, 30, 100, 200 are items 0 to 4: numbers in the order of numbers; 55 is only user
     11's, who is left out. User 10's movies 8 and 100 are of one time: 100 is the last. Each user
     has one unseen item."""
-    created = prepared(tmp_path, "--input", by_hand, "--min_ratings", 4, "--valid_negative", 1)
-    assert created.values == {"item": ["7", "8", "30", "100", "200"], "user": ["9", "10"]}
-    assert list(created.arrays) == ["train", "test"]
-    assert list(created.arrays["train"]) == ["user", "item"]
-    assert created.arrays["train"]["user"].tolist() == [0, 0, 0, 1, 1, 1]
-    assert created.arrays["train"]["item"].tolist() == [4, 3, 2, 2, 0, 1]
-    assert created.arrays["test"]["user"].tolist() == [0, 0, 1, 1]
-    assert created.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
-    assert created.arrays["test"]["label"].tolist() == [True, False, True, False]
-    features = created.spec.feature_spec
+    data_set = prepared(tmp_path, "--input", by_hand, "--min_ratings", 4, "--valid_negative", 1)
+    assert data_set.values == {"item": ["7", "8", "30", "100", "200"], "user": ["9", "10"]}
+    assert list(data_set.arrays) == ["train", "test"]
+    assert list(data_set.arrays["train"]) == ["user", "item"]
+    assert data_set.arrays["train"]["user"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert data_set.arrays["train"]["item"].tolist() == [4, 3, 2, 2, 0, 1]
+    assert data_set.arrays["test"]["user"].tolist() == [0, 0, 1, 1]
+    assert data_set.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
+    assert data_set.arrays["test"]["label"].tolist() == [True, False, True, False]
+    features = data_set.spec.feature_spec
     assert features["user"] == {"dtype": "int32", "cardinality": 2}
     assert features["item"] == {"dtype": "int32", "cardinality": 5}
     assert features["label"] == {"dtype": "bool"}
-    assert created.spec.channel_spec == {"user": ("user",), "item": ("item",), "label": ("label",)}
+    assert data_set.spec.channel_spec == {"user": ("user",), "item": ("item",), "label": ("label",)}
     counts = {"users": 2, "items": 5, "interactions": 8, "dropped_duplicates": 2}
     counts |= {"users_left_out": 1, "interactions_left_out": 1}
-    assert created.spec.metadata == {
+    assert data_set.spec.metadata == {
         "made_by": "preproc.movielens",
         "source_form": "csv",
         "seed": 0,
@@ -95,7 +95,7 @@ def test_by_hand(tmp_path, by_hand, capsys):
 
 
 def test_integers_with_a_point(tmp_path, by_hand):
-    """9.0 of one file is user 9 of another; where a value is no integer, all stay text."""
+    """9.0 of one file is user 9 of another; one value that is not an integer keeps all as text."""
     flags = ("--min_ratings", 4, "--valid_negative", 1)
     expected = prepared(tmp_path, "--input", by_hand, *flags)
     header, *rows = [line for line in BY_HAND.splitlines() if line]
@@ -108,45 +108,46 @@ def test_integers_with_a_point(tmp_path, by_hand):
         file.write_text("\n".join([header, *part]) + "\n")
     assert_same(prepared(tmp_path, "--input", *files, *flags), expected)
     files[0].write_text(files[0].read_text() + "x,7,1.0,1\n")
-    created = prepared(tmp_path, "--input", *files, "--min_ratings", 2, "--valid_negative", 1)
-    assert {"9", "9.0"} <= set(created.values["user"]) and "7" in created.values["item"]
+    data_set = prepared(tmp_path, "--input", *files, "--min_ratings", 2, "--valid_negative", 1)
+    assert {"9", "9.0"} <= set(data_set.values["user"]) and "7" in data_set.values["item"]
 
 
 def test_validation_by_hand(tmp_path, by_hand):
     flags = ("--input", by_hand, "--min_ratings", 4, "--valid_negative", 1, "--validation")
-    created = prepared(tmp_path, *flags)
-    assert created.arrays["train"]["item"].tolist() == [4, 3, 2, 0]
-    assert created.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
-    assert created.arrays["validation"]["item"].tolist() == [2, 1, 1, 4]
-    assert created.spec.metadata["validation_samples_per_series"] == 2
+    data_set = prepared(tmp_path, *flags)
+    assert data_set.arrays["train"]["item"].tolist() == [4, 3, 2, 0]
+    assert data_set.arrays["test"]["item"].tolist() == [0, 1, 3, 4]
+    assert data_set.arrays["validation"]["item"].tolist() == [2, 1, 1, 4]
+    assert data_set.spec.metadata["validation_samples_per_series"] == 2
 
 
 @pytest.mark.parametrize("num_held", [1, 2])
-def test_against_loops(tmp_path, generated, num_held):
+def test_split_against_loops(tmp_path, generated, num_held):
     rows = rows_of(generated)
     rows += random.Random(0).choices([(u, i, t - 5000) for u, i, t in rows], k=100)
     random.Random(1).shuffle(rows)
     log = tmp_path / "ratings.csv"
     log.write_text("\n".join([CSV_HEADER, *(f"{u},{i},3.0,{t}" for u, i, t in rows)]))
     flags = ["--input", log, "--min_ratings", 30, "--valid_negative", 50, "--threads", 2]
-    created = prepared(tmp_path, *flags, *["--validation"][: num_held - 1])
+    data_set = prepared(tmp_path, *flags, *["--validation"][: num_held - 1])
     train, stored = split(rows, 30, num_held)
     assert 0 < len(stored) < 60
-    assert_is(created, train, stored)
+    assert_is(data_set, train, stored)
 
 
-def assert_is(made, train, held):
-    """What was made is this split; negatives are unseen."""
-    users, items = (list(map(int, made.values[kind])) for kind in ("user", "item"))
-    assert users == sorted(held)
-    assert items == sorted({item for _, item in train} | {i for its in held.values() for i in its})
-    result = zip(made.arrays["train"]["user"], made.arrays["train"]["item"], strict=True)
-    assert [(users[u], items[i]) for u, i in result] == train
-    for place, mapping in enumerate(list(made.arrays)[1:]):
-        user, series = made.series(mapping)
+def assert_is(data_set, train, held_out):
+    """Compares a data set with the expected split; its negatives must be unseen."""
+    users, items = (list(map(int, data_set.values[kind])) for kind in ("user", "item"))
+    assert users == sorted(held_out)
+    held_items = {item for series in held_out.values() for item in series}
+    assert items == sorted({item for _, item in train} | held_items)
+    pairs = zip(data_set.arrays["train"]["user"], data_set.arrays["train"]["item"], strict=True)
+    assert [(users[u], items[i]) for u, i in pairs] == train
+    for place, mapping in enumerate(list(data_set.arrays)[1:]):
+        user, series = data_set.series(mapping)
         assert user.tolist() == list(range(len(users)))
-        assert [items[i] for i in series[:, 0]] == [held[user][place] for user in users]
-        made.check_negatives(mapping)
+        assert [items[i] for i in series[:, 0]] == [held_out[user][place] for user in users]
+        data_set.check_negatives(mapping)
 
 
 def test_forms_of_one_log(tmp_path, generated):
@@ -165,12 +166,12 @@ def test_forms_of_one_log(tmp_path, generated):
     (forms / "1.tsv").write_text("\ufeff" + "\n".join(first), encoding="utf-8")
     (forms / "2.tsv.gz").write_bytes(gzip.compress("\r\n".join(second).encode()))
     columns = ["--user_column", "who", "--item_column", "what", "--timestamp_column", "when"]
-    created = prepared(
+    data_set = prepared(
         tmp_path,
         *("--input", forms / "1.tsv", forms / "2.tsv.gz", "--delimiter", "tab"),
         *(*columns, "--valid_negative", 20),
     )
-    assert_same(plain, created)
+    assert_same(plain, data_set)
 
 
 def test_text_and_timestamps(tmp_path, capsys):
@@ -186,35 +187,35 @@ def test_text_and_timestamps(tmp_path, capsys):
     )
     columns = ["--user_column", "user", "--item_column", "song", "--timestamp_column", "at"]
     flags = ["--min_ratings", 2, "--valid_negative", 2]
-    created = prepared(tmp_path, "--input", log, *columns, *flags)
-    assert created.values == {"user": ["007", "7"], "item": ["Z", "a", 'b, "live"', "é"]}
+    data_set = prepared(tmp_path, "--input", log, *columns, *flags)
+    assert data_set.values == {"user": ["007", "7"], "item": ["Z", "a", 'b, "live"', "é"]}
     message = capsys.readouterr().out
     assert "  users: 2, text (ids by bytes)\n  items: 4, text (ids by bytes)\n" in message
-    assert created.arrays["train"]["item"].tolist() == [3, 1]
-    assert created.series("test")[1][:, 0].tolist() == [2, 0]
+    assert data_set.arrays["train"]["item"].tolist() == [3, 1]
+    assert data_set.series("test")[1][:, 0].tolist() == [2, 0]
 
 
 def test_latin_1(tmp_path):
     log = tmp_path / "x.dat"
     log.write_bytes(b"1::caf\xe9::3::1\n1::b::3::2\n2::c::3::1\n2::d::3::2\n")
-    created = prepared(tmp_path, "--input", log, "--min_ratings", 2, "--valid_negative", 2)
-    assert created.values["item"] == ["b", "c", "café", "d"]
+    data_set = prepared(tmp_path, "--input", log, "--min_ratings", 2, "--valid_negative", 2)
+    assert data_set.values["item"] == ["b", "c", "café", "d"]
 
 
 def test_byte_order_marks(tmp_path):
-    """Of a ratings.dat, too, which is UTF-8 then: its ids are numbers."""
+    """A byte order mark makes a .dat file UTF-8 and is not part of the first id."""
     log = tmp_path / "x.dat"
     rows = "\ufeff10::4::3::1\n10::5::3::2\n9::20::3::1\n9::3::3::2\n"
     log.write_text(rows, encoding="utf-8")
     flags = ["--min_ratings", 2, "--valid_negative", 2]
-    created = prepared(tmp_path, "--input", log, *flags)
-    assert created.values == {"user": ["9", "10"], "item": ["3", "4", "5", "20"]}
+    data_set = prepared(tmp_path, "--input", log, *flags)
+    assert data_set.values == {"user": ["9", "10"], "item": ["3", "4", "5", "20"]}
     log.write_text(rows.replace("20::", "é::"), encoding="utf-8")
     assert prepared(tmp_path, "--input", log, *flags).values["item"] == ["3", "4", "5", "é"]
 
 
 def test_carriage_returns_alone(tmp_path, by_hand):
-    """As line ends, also behind the header."""
+    """Carriage returns as line ends, also after the header."""
     flags = ["--min_ratings", 4, "--valid_negative", 1]
     first = prepared(tmp_path, "--input", by_hand, *flags)
     by_hand.write_text(BY_HAND.replace("\n", "\r"), newline="")
@@ -222,8 +223,8 @@ def test_carriage_returns_alone(tmp_path, by_hand):
 
 
 def test_seeds_memory_and_temp_dir(tmp_path, generated):
-    """Seeds change negatives alone; threads, memory and the folder for what does not fit nothing;
-    negatives of test and validation differ."""
+    """Seeds change only negatives; threads, memory and the spill folder change nothing. Negatives
+    of test and validation differ."""
     flags = ["--input", generated, "--validation"]
     first = prepared(tmp_path, *flags)
     (tmp_path / "spill").mkdir()
@@ -234,7 +235,7 @@ def test_seeds_memory_and_temp_dir(tmp_path, generated):
     other = prepared(tmp_path, *flags, "--seed", 1)
     assert other.spec.metadata["seed"] == 1
     series = [
-        created.series(name)[1] for created in (first, other) for name in ("test", "validation")
+        data_set.series(name)[1] for data_set in (first, other) for name in ("test", "validation")
     ]
     assert np.array_equal(series[0][:, 0], series[2][:, 0])
     for one, another in ((0, 1), (0, 2), (1, 3)):
@@ -242,8 +243,8 @@ def test_seeds_memory_and_temp_dir(tmp_path, generated):
     assert np.array_equal(first.arrays["train"]["item"], other.arrays["train"]["item"])
 
 
-def test_where_it_unpacks(tmp_path, by_hand, monkeypatch):
-    """In --temp_dir, or in the folder that becomes the output."""
+def test_scratch_folder(tmp_path, by_hand, monkeypatch):
+    """Files are unpacked in --temp_dir, by default in the folder that becomes the output."""
     seen = []
 
     def unpacked(path, scratch):
@@ -261,12 +262,12 @@ def test_where_it_unpacks(tmp_path, by_hand, monkeypatch):
 
 
 def test_movielens_latest_small(tmp_path, root):
-    """The real log: 610 users with 20 ratings or more, no duplicates, many times alike."""
+    """The real log: 610 users with 20 ratings or more, no duplicates, many equal times."""
     folder = root.parent / "shared/data/movielens_latest_small"
     if not folder.is_dir():
         pytest.skip(f"the real ratings are not there: {folder}")
-    created = prepared(tmp_path, "--path", folder, "--validation")
-    assert created.spec.metadata["counts"] == {
+    data_set = prepared(tmp_path, "--path", folder, "--validation")
+    assert data_set.spec.metadata["counts"] == {
         "users": 610,
         "items": 9724,
         "interactions": 100_836,
@@ -274,7 +275,7 @@ def test_movielens_latest_small(tmp_path, root):
         "users_left_out": 0,
         "interactions_left_out": 0,
     }
-    assert_is(created, *split(rows_of(folder / "ratings.csv"), 20, 2))
+    assert_is(data_set, *split(rows_of(folder / "ratings.csv"), 20, 2))
 
 
 def test_existing_output(tmp_path, by_hand, capsys):

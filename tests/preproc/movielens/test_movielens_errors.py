@@ -1,4 +1,4 @@
-"""What the preparation of ratings refuses: one sentence each, and nothing is left behind."""
+"""Error messages of the preparation of ratings; after an error no files remain."""
 
 import gzip
 import re
@@ -13,7 +13,7 @@ GOOD = "1,10,3.0,5\n1,11,3.0,6\n"
 
 @pytest.fixture
 def refused(tmp_path, capsys):
-    """Runs the command, which must refuse; returns what it says."""
+    """Runs the command, which must fail; returns its error message."""
 
     def run(*flags) -> str:
         output = tmp_path / "work" / "out"
@@ -70,7 +70,7 @@ def test_bad_lines(tmp_path, refused, rows, message):
     ],
 )
 def test_bad_lines_of_the_second_dat(tmp_path, refused, rows, message):
-    """Of two files, packed: the one at fault is named, by its own name."""
+    """The message names the gzip file with the error, not the first file or a copy."""
     (tmp_path / "a.dat").write_text("1::1::3::4\n")
     (tmp_path / "b.dat").write_bytes(gzip.compress(rows.encode(errors="surrogateescape")))
     output = refused("--input", tmp_path / "a.dat", tmp_path / "b.dat")
@@ -86,7 +86,7 @@ def test_bad_lines_of_the_second_dat(tmp_path, refused, rows, message):
         ("a.dat", '1::"2::3::4\n1::2::3::4\r\n'),
     ],
 )
-def test_line_ends_that_differ(tmp_path, refused, name, text):
+def test_mixed_line_ends(tmp_path, refused, name, text):
     log = tmp_path / name
     log.write_bytes(text.encode())
     message = "cannot be read as CSV: .*, and all lines must end in one way .dos2unix turns"
@@ -96,11 +96,15 @@ def test_line_ends_that_differ(tmp_path, refused, name, text):
 @pytest.mark.parametrize(
     ("header", "flags", "message"),
     [
-        ("userId,movieId,rating", (), "has no column 'timestamp'; there are 'userId', 'movieId'"),
+        (
+            "userId,movieId,rating",
+            (),
+            "has no column 'timestamp'; its columns: 'userId', 'movieId'",
+        ),
         ("userId,movieId,userId,timestamp", (), "has 2 columns 'userId'"),
         (CSV_HEADER, ("--user_column", "who"), "no column 'who'.* with --user_column"),
-        (CSV_HEADER, ("--delimiter", "tab"), f"there are '{CSV_HEADER}'.*--delimiter"),
-        ("", (), "has no column 'userId'; there are none"),
+        (CSV_HEADER, ("--delimiter", "tab"), f"its columns: '{CSV_HEADER}'.*--delimiter"),
+        ("", (), "has no column 'userId'; its columns: none"),
         (
             "x" * 200_000,
             (),
@@ -116,7 +120,7 @@ def test_headers(tmp_path, refused, header, flags, message):
     assert re.search(message, refused("--input", log, *flags))
 
 
-def test_too_few(tmp_path, refused):
+def test_too_few_ratings(tmp_path, refused):
     log = tmp_path / "ratings.csv"
     log.write_text(f"{CSV_HEADER}\n{GOOD}{GOOD}")
     messages = refused("--input", log)

@@ -17,7 +17,7 @@ def log(tmp_path_factory):
     return generate(tmp_path_factory.mktemp("log"), RatingSizes(100_000, 700, 1900), 3)
 
 
-def test_the_form(log):
+def test_form(log):
     header, *lines = log.read_text().splitlines()
     assert header == "userId,movieId,rating,timestamp"
     assert len(lines) == 100_000
@@ -33,7 +33,7 @@ def test_the_form(log):
     assert movies.min() >= 1 and movies.max() > 1900  # ids with gaps
 
 
-def test_it_is_skewed(log):
+def test_skew(log):
     users, movies, _ = np.array(rows_of(log)).T
     for ids in (users, movies):
         counts = np.sort(np.unique(ids, return_counts=True)[1])[::-1]
@@ -41,9 +41,9 @@ def test_it_is_skewed(log):
     assert np.unique(users, return_counts=True)[1].min() >= 20
 
 
-def test_tastes_can_be_learned(log):
-    """Of the last movie among 100 unseen ones: what is popular finds more than chance does, and
-    what was seen together with the user's movies much more."""
+def test_learnable_tastes(log):
+    """Hit rates of the last movie among 100 unseen ones: popularity exceeds chance, and movies seen
+    together with those of the user exceed popularity."""
     users, movies, _ = np.array(rows_of(log)).T
     user = np.unique(users, return_inverse=True)[1]
     movie = np.unique(movies, return_inverse=True)[1]
@@ -69,7 +69,7 @@ def test_tastes_can_be_learned(log):
 
 
 def test_seeds_and_blocks(tmp_path, monkeypatch):
-    """The same arguments give the same bytes; all users are there whatever a block holds."""
+    """Equal arguments give equal bytes; blocks of any size keep all users."""
     sizes = RatingSizes(2000, 40, 200)
     first, again, other = (
         generate(tmp_path / str(i), sizes, seed).read_bytes() for i, seed in enumerate((0, 0, 1))
@@ -81,15 +81,15 @@ def test_seeds_and_blocks(tmp_path, monkeypatch):
     assert sorted({user for user, *_ in rows}) == list(range(1, 41))
 
 
-def test_everyone_at_most(tmp_path):
-    """As many as can be: each user rates half of all movies."""
+def test_largest_log(tmp_path):
+    """In the largest log each user rates half of all movies."""
     rows = rows_of(generate(tmp_path, RatingSizes(200, 10, 40), 0))
     assert [sum(user == u for user, *_ in rows) for u in range(1, 11)] == [20] * 10
     rows = rows_of(generate(tmp_path, RatingSizes(250, 10, 50), 0, overwrite=True))
     assert [sum(user == u for user, *_ in rows) for u in range(1, 11)] == [25] * 10
 
 
-def test_the_command(tmp_path, capsys):
+def test_command(tmp_path, capsys):
     assert main(["--output", str(tmp_path), "--ratings", "10000"]) == 0
     messages = capsys.readouterr().out
     assert messages == f"10,000 ratings by 69 users of 600 movies in {tmp_path}/ratings.csv\n"
@@ -104,8 +104,8 @@ def test_the_command(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("900 ratings by 30 users of 80 movies")
 
 
-def test_a_full_disk(tmp_path):
-    """The file is named, and what was written of it is gone."""
+def test_full_disk(tmp_path):
+    """The message names the file, and the incomplete file is removed."""
     command = f"ulimit -f 8; exec '{sys.executable}' -m preproc.movielens.generate_ratings"
     words = ["bash", "-c", f'{command} "$@"', "bash", "--output", tmp_path, "--ratings", "9000"]
     done = subprocess.run(words, capture_output=True, text=True)
@@ -129,7 +129,7 @@ def test_a_full_disk(tmp_path):
         (["--seed", "-1"], "--seed must be 0 or more, got -1"),
     ],
 )
-def test_what_is_refused(tmp_path, capsys, flags, message):
+def test_invalid_flags(tmp_path, capsys, flags, message):
     assert main(["--output", str(tmp_path / "out"), *flags]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""The NCF paper's files: kept as they are, one more interaction held out, what is refused."""
+"""The NCF paper's files: unchanged, with one more interaction held out, and errors."""
 
 import gzip
 import re
@@ -30,16 +30,16 @@ def prepared(folder, *flags):
     return Prepared(output)
 
 
-def test_by_hand(tmp_path):
-    created = prepared(tmp_path, "--input", write(tmp_path))
-    assert created.arrays["train"]["user"].tolist() == [0, 0, 1, 3, 3, 3]
-    assert created.arrays["train"]["item"].tolist() == [3, 1, 2, 0, 2, 3]
-    users, items = created.series("test")
+def test_files_by_hand(tmp_path):
+    data_set = prepared(tmp_path, "--input", write(tmp_path))
+    assert data_set.arrays["train"]["user"].tolist() == [0, 0, 1, 3, 3, 3]
+    assert data_set.arrays["train"]["item"].tolist() == [3, 1, 2, 0, 2, 3]
+    users, items = data_set.series("test")
     assert users.tolist() == [0, 2, 3]
     assert items.tolist() == [[2, 5, 6, 4], [4, 4, 7, 7], [5, 1, 4, 6]]
-    assert [created.spec.cardinality(name) for name in ("user", "item")] == [4, 8]
-    assert created.values == {}
-    assert created.spec.metadata == {
+    assert [data_set.spec.cardinality(name) for name in ("user", "item")] == [4, 8]
+    assert data_set.values == {}
+    assert data_set.spec.metadata == {
         "made_by": "preproc.movielens",
         "source_form": "ncf",
         "seed": 0,
@@ -57,7 +57,7 @@ def test_by_hand(tmp_path):
     }
 
 
-def test_other_ways_to_write_them(tmp_path):
+def test_equivalent_forms(tmp_path):
     """Pairs alone, gzip, carriage returns, empty lines, a tab at the end of negatives; the folder
     instead of the file."""
     first = prepared(tmp_path, "--input", write(tmp_path))
@@ -76,18 +76,20 @@ def test_other_ways_to_write_them(tmp_path):
 
 
 def test_validation(tmp_path):
-    """Of users 0 and 3, who have two or more; each training row of theirs as often as another."""
+    """Users 0 and 3 have two or more training rows; each is held out equally often."""
     write(tmp_path)
     chosen = []
     for seed in range(40):
         flags = ("--validation", "--seed", seed, "--valid_negative", 2)
-        created = prepared(tmp_path, "--input", tmp_path, *flags)
-        users, items = created.series("validation")
+        data_set = prepared(tmp_path, "--input", tmp_path, *flags)
+        users, items = data_set.series("validation")
         assert users.tolist() == [0, 3]
         assert items.shape == (2, 3)
-        created.check_negatives("validation")
+        data_set.check_negatives("validation")
         kept = list(
-            zip(*(created.arrays["train"][name].tolist() for name in ("user", "item")), strict=True)
+            zip(
+                *(data_set.arrays["train"][name].tolist() for name in ("user", "item")), strict=True
+            )
         )
         stored = list(zip(users.tolist(), items[:, 0].tolist(), strict=True))
         whole = [(0, 3), (0, 1), (1, 2), (3, 0), (3, 2), (3, 3)]
@@ -97,15 +99,15 @@ def test_validation(tmp_path):
     counts = [chosen.count(pair) for pair in [(0, 3), (0, 1), (3, 0), (3, 2), (3, 3)]]
     assert sum(counts) == 80
     assert min(counts[:2]) > 8 and min(counts[2:]) > 4
-    assert created.spec.metadata["validation"].startswith("any training interaction of each user")
-    assert created.spec.metadata["stored_negatives"] == ["test"]
-    # As many negatives as the test questions have.
-    created = prepared(tmp_path, "--input", tmp_path, "--validation")
-    assert created.spec.metadata["validation_samples_per_series"] == 4
+    assert data_set.spec.metadata["validation"].startswith("any training interaction of each user")
+    assert data_set.spec.metadata["stored_negatives"] == ["test"]
+    # The default is the number of negatives of a test candidate list.
+    data_set = prepared(tmp_path, "--input", tmp_path, "--validation")
+    assert data_set.spec.metadata["validation_samples_per_series"] == 4
 
 
 def test_trained_candidate_list(tmp_path, capsys, monkeypatch):
-    """A positive that is in training, too, and one that is asked twice, count as touched once."""
+    """A positive in the training rows and a repeated positive each count as one touched item."""
     monkeypatch.setattr(paper_files, "_LISTS", 3)  # at a time
     write(
         tmp_path,
@@ -113,10 +115,10 @@ def test_trained_candidate_list(tmp_path, capsys, monkeypatch):
         test=TEST + "3\t5\t1\t1\n",
         negative=NEGATIVE.replace("(3,5)\t1\t4", "(3,5)\t0\t3") + "(3,5)\t7\t4\t6\n",
     )
-    created = prepared(tmp_path, "--input", tmp_path, "--validation")
-    created.check_negatives("validation")
-    assert created.series("test")[0].tolist() == [0, 2, 3, 3]
-    counts = created.spec.metadata["counts"]
+    data_set = prepared(tmp_path, "--input", tmp_path, "--validation")
+    data_set.check_negatives("validation")
+    assert data_set.series("test")[0].tolist() == [0, 2, 3, 3]
+    counts = data_set.spec.metadata["counts"]
     # Of training 8 after duplicates; of questions (2, 4) and (3, 5).
     assert counts["interactions"] == 10
     assert counts["test_positives_in_train"] == 1  # (0, 2)
@@ -126,25 +128,25 @@ def test_trained_candidate_list(tmp_path, capsys, monkeypatch):
 
 
 def test_lastfm(tmp_path, root):
-    """The real files, against their own text."""
+    """The prepared real files agree with their text."""
     folder = root.parent / "shared/data/ncf_lastfm"
     if not folder.is_dir():
         pytest.skip(f"the real interactions are not there: {folder}")
-    created = prepared(tmp_path, "--input", folder, "--validation")
+    data_set = prepared(tmp_path, "--input", folder, "--validation")
     counts = {"users": 1741, "items": 2665, "interactions": 69_149, "dropped_duplicates": 0}
     counts |= {"test_positives_in_train": 0, "test_negatives_in_train": 2434}
-    assert created.spec.metadata["counts"] == counts
+    assert data_set.spec.metadata["counts"] == counts
     train = [
         tuple(map(int, line.split("\t")[:2]))
         for line in (folder / "lastfm.train.rating").read_text().splitlines()
     ]
-    users, items = created.series("validation")
+    users, items = data_set.series("validation")
     stored = set(zip(users.tolist(), items[:, 0].tolist(), strict=True))
     assert len(stored) == 1741
-    kept = zip(*(created.arrays["train"][name].tolist() for name in ("user", "item")), strict=True)
+    kept = zip(*(data_set.arrays["train"][name].tolist() for name in ("user", "item")), strict=True)
     assert list(kept) == [pair for pair in train if pair not in stored]
-    created.check_negatives("validation")
-    users, items = created.series("test")
+    data_set.check_negatives("validation")
+    users, items = data_set.series("test")
     lines = (folder / "lastfm.test.negative").read_text().splitlines()
     for line, user, row in zip(lines, users, items.tolist(), strict=True):
         pair, *negatives = line.split("\t")
@@ -177,7 +179,7 @@ def test_lastfm(tmp_path, root):
         ("negative", NEGATIVE.replace("7", "4000000000"), "row 2: id 4000000000"),
     ],
 )
-def test_what_is_refused(tmp_path, capsys, file, text, message):
+def test_invalid_files(tmp_path, capsys, file, text, message):
     path = write(tmp_path, **{file: text})
     assert main(["--input", str(path), "--output", str(tmp_path / "out")]) == 2
     assert re.search(f"error: .*{message}", capsys.readouterr().err)
@@ -191,7 +193,7 @@ def test_too_many_negatives(tmp_path, capsys):
     assert "user 3 touched 4 of 8 items, so 4 are unseen" in capsys.readouterr().err
 
 
-def test_no_user_to_validate_on(tmp_path, capsys):
+def test_missing_validation_users(tmp_path, capsys):
     path = write(tmp_path, train="0\t1\n1\t2\n")
     assert main(["--input", str(path), "--output", str(tmp_path / "out"), "--validation"]) == 2
     assert "--validation: no user of" in capsys.readouterr().err
