@@ -35,7 +35,7 @@ def compile_objects(folder: Path, *flags: str) -> list[Path]:
 
 
 def run_compiler(command: list[str]) -> None:
-    """Raises RuntimeError with what the compiler says."""
+    """Runs the compiler; raises RuntimeError with its output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{done.stderr[:4000]}")
@@ -99,7 +99,7 @@ def forward(library, first, rest, features, head=None, output=None, begin=0, end
 
 @dataclass(frozen=True)
 class Gradients:
-    """Of first, rest and head, as wide as these; head is None where it was added to first."""
+    """Gradients of first, rest and head, in their shapes; head: None if it was added to first."""
 
     first: np.ndarray
     rest: np.ndarray

@@ -6,7 +6,7 @@ import mmap
 import numpy as np
 
 PAGE = mmap.PAGESIZE
-# In front of a tensor that ends at a page's end; behind one that begins at a page's start.
+# Before a tensor that ends at a page's end; after one that begins at a page's start.
 CANARY = 0xA5
 MARGIN = 256  # bytes
 NO_ACCESS, READ_WRITE = 0, mmap.PROT_READ | mmap.PROT_WRITE
@@ -53,5 +53,5 @@ class GuardedMemory:
         return placed
 
     def is_sound(self) -> bool:
-        """Whether neither the bytes around the tensor nor those between its rows were written."""
+        """Returns True if the bytes around the tensor and between its rows are unchanged."""
         return all((canaries == CANARY).all() for canaries in self._around)

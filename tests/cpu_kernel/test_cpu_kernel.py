@@ -1,4 +1,4 @@
-"""The CPU kernels behind the C interface, each instruction set that this processor has."""
+"""The CPU kernels through the C interface, with each instruction set of this processor."""
 
 import ctypes
 import itertools
@@ -77,7 +77,7 @@ def joined(first, rest):
 # ---- results ------------------------------------------------------------------------------------
 
 
-def test_the_order_of_pairs_by_hand(library, isa):
+def test_order_of_pairs_by_hand(library, isa):
     """Three features of two numbers: 2 . 1, then 3 . 1 and 3 . 2, then five zeros less the head."""
     first, rest = np.float32([[1, 2]]), np.float32([[3, 4, 5, 6]])
     head = np.float32([[-1, -2]])
@@ -93,9 +93,9 @@ def test_the_order_of_pairs_by_hand(library, isa):
 
 
 @pytest.mark.parametrize("at_end", [True, False], ids=["end of page", "start of page"])
-def test_all_sizes_exactly_and_nothing_beside_the_tensors(library, isa, dtype, at_end):
-    """Whole numbers between guard pages: every result to the bit, no byte read or written beside
-    the tensors. Layouts and heads take turns over the sizes."""
+def test_all_sizes_between_guard_pages(library, isa, dtype, at_end):
+    """Whole numbers between guard pages: results are exact to the bit, and no byte next to the
+    tensors is read or written. Layouts and heads alternate over the sizes."""
     generator = np.random.default_rng(5)
     memories = [GuardedMemory(1 << 20) for _ in range(8)]
     for turn, (features, dim) in enumerate(SIZES[:: 1 if at_end else 7]):
@@ -132,8 +132,8 @@ def test_all_sizes_exactly_and_nothing_beside_the_tensors(library, isa, dtype, a
             assert memory.is_sound(), sizes
 
 
-def test_the_guard_pages_guard():
-    """A read of the byte after the tensor kills the process."""
+def test_guard_pages():
+    """A read of the byte after the tensor ends the process; a write between rows is detected."""
     program = (
         "import ctypes, numpy as np\n"
         "from tests.cpu_kernel.guarded_memory import GuardedMemory\n"
@@ -184,7 +184,7 @@ def test_batches_and_layouts(library, isa, dtype, batch):
 
 
 def aligned(dtype, batch, width, stride, offset_bytes):
-    """A tensor that begins `offset_bytes` behind a 64-byte boundary."""
+    """Returns a tensor that begins `offset_bytes` after a 64-byte boundary."""
     size = batch * stride * np.dtype(dtype).itemsize
     storage = np.empty(size + 128, np.uint8)
     begin = -storage.ctypes.data % 64 + offset_bytes
@@ -225,7 +225,7 @@ def test_gradients_written_past_the_caches(library, isa, dtype, dim):
 @pytest.mark.parametrize(
     ("features", "dim"), [(2, 1000), (3, 17), (13, 16), (27, 64), (27, 128), (60, 33), (129, 40)]
 )
-def test_errors_stay_within_the_plain_versions(library, isa, dtype, features, dim):
+def test_errors_against_plain_version(library, isa, dtype, features, dim):
     """Against float64: at most 2 times (gradients 3 times) the error of sums in float32 by numpy,
     rounded to the dtype; and each result within what its format and the sums' length allow."""
     generator = np.random.default_rng(features * dim)
@@ -261,7 +261,7 @@ def test_errors_stay_within_the_plain_versions(library, isa, dtype, features, di
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_every_16_bit_number_survives(library, isa, name):
+def test_all_16_bit_numbers(library, isa, name):
     """The head's gradient plus a sum of zeros: itself, but that -0 + 0 is 0 and a NaN is quiet."""
     numbers = np.arange(1 << 16, dtype=np.uint16).reshape(-1, 32)
     zeros = np.zeros(numbers.shape, DTYPES[name])
@@ -274,7 +274,7 @@ def test_every_16_bit_number_survives(library, isa, name):
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_products_are_rounded_to_nearest_even(library, isa, name):
+def test_rounding_of_products(library, isa, name):
     """Every number times a random one: exact in float32 but for bfloat16's smallest, then rounded
     as numpy and ml_dtypes round; subnormal, infinite and NaN results among them."""
     dtype = DTYPES[name]
@@ -301,11 +301,11 @@ def test_products_are_rounded_to_nearest_even(library, isa, name):
     np.testing.assert_array_equal(output[~np.isnan(output)], expected[~np.isnan(expected)])
 
 
-# ---- numbers that are none -----------------------------------------------------------------------
+# ---- NaN and infinity ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf], ids=["nan", "inf", "-inf"])
-def test_not_finite_numbers_pass_and_stay_in_their_place(library, isa, dtype, number):
+def test_nonfinite_numbers(library, isa, dtype, number):
     """A feature that is not finite spoils its pairs and the other features' gradients, never its
     own gradient, its neighbours' pairs or another sample."""
     generator = np.random.default_rng(9)
@@ -333,7 +333,7 @@ def test_not_finite_numbers_pass_and_stay_in_their_place(library, isa, dtype, nu
         np.testing.assert_array_equal(result[~mask], before[~mask])
 
 
-def test_the_head_is_copied_bit_by_bit(library, isa, dtype):
+def test_bits_of_head(library, isa, dtype):
     head = np.random.default_rng(0).integers(0, 1 << 16, [40, 36], np.uint16).view(dtype)
     dim = head.shape[1]
     rest = np.zeros([40, dim], dtype)
@@ -347,7 +347,7 @@ def test_the_head_is_copied_bit_by_bit(library, isa, dtype):
 
 
 def test_features_without_numbers(library, isa, dtype):
-    """dim 0: all pairs are zero, and no feature is read; one feature: there are no pairs."""
+    """With dim 0 all pairs are zero and features are not read; one feature forms no pairs."""
     nothing = np.zeros([2, 0], dtype)
     output = np.full([2, 8], 77, dtype)
     shape = make_shape(nothing, nothing, 4, 0)
@@ -375,7 +375,7 @@ def test_widths(library):
 
 
 def call_both(library, tensors=None, begin=0, end=2, **sizes):
-    """(forward's error, backward's error) of a sound call of 2 x 3 x 4 but for what is given."""
+    """Returns the errors of forward and backward for a valid 2 x 3 x 4 call with these changes."""
     numbers = {
         name: np.zeros(200, np.float32)
         for name in ("first", "rest", "head", "output", "upstream", "of_first", "of_rest")
@@ -421,12 +421,12 @@ def call_both(library, tensors=None, begin=0, end=2, **sizes):
     ],
     ids=str,
 )
-def test_bad_sizes_are_errors(library, wrong):
+def test_bad_sizes(library, wrong):
     assert call_both(library) == (0, 0)
     assert call_both(library, **wrong) == (BAD_ARGUMENT, BAD_ARGUMENT)
 
 
-def test_null_pointers_to_data_are_errors(library):
+def test_null_pointers(library):
     for name, expected in {
         "first": (BAD_ARGUMENT, BAD_ARGUMENT),
         "rest": (BAD_ARGUMENT, BAD_ARGUMENT),
@@ -437,17 +437,17 @@ def test_null_pointers_to_data_are_errors(library):
         "of_rest": (0, BAD_ARGUMENT),
     }.items():
         assert call_both(library, {name: None}) == expected, name
-        assert call_both(library, {name: None}, begin=1, end=1) == (0, 0), "there is no data"
+        assert call_both(library, {name: None}, begin=1, end=1) == (0, 0), "empty range of samples"
     assert library.dot_interact_cpu_forward(None, *[None] * 4, 0, 0) == BAD_ARGUMENT
     assert library.dot_interact_cpu_backward(None, *[None] * 6, 0, 0) == BAD_ARGUMENT
 
 
-def test_no_memory_for_scratch_is_an_error(library):
+def test_out_of_memory(library):
     huge = {"dim": (1 << 56) + 1, "head": 0, "first_stride": 1 << 57, "rest_stride": 1 << 58}
     assert call_both(library, **huge) == (OUT_OF_MEMORY, OUT_OF_MEMORY)
 
 
-def test_instruction_sets_are_chosen(library):
+def test_choice_of_instruction_set(library):
     flags = Path("/proc/cpuinfo").read_text()
     usable = [name for name in ISAS if library.dot_interact_cpu_use_isa(name.encode()) == 0]
     assert ("avx2" in usable) == (" avx2 " in flags and " fma " in flags and " f16c " in flags)
@@ -469,7 +469,7 @@ def test_instruction_sets_are_chosen(library):
 DRIVER = Path(__file__).resolve().with_name("driver.cc")
 
 
-def test_under_the_sanitizers(tmp_path):
+def test_under_sanitizers(tmp_path):
     """driver.cc under AddressSanitizer and UndefinedBehaviorSanitizer."""
     flags = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     objects = compile_objects(tmp_path, *flags)
@@ -484,8 +484,8 @@ def test_under_the_sanitizers(tmp_path):
 
 
 def test_under_valgrind(tmp_path, library_path):
-    """driver.cc under memcheck, which also sees the use of numbers that nobody wrote. It knows
-    no AVX-512: the processor that it shows to the program has AVX2 at most."""
+    """driver.cc under memcheck, which also reports the use of uninitialized numbers. It does not
+    support AVX-512: the processor that it emulates has AVX2 at most."""
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not there: apt-get install valgrind")
     program = tmp_path / "driver"

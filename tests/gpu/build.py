@@ -1,4 +1,4 @@
-"""Shared libraries of the CUDA kernels: by nvcc for a GPU, by g++ on the emulator beside this file.
+"""Shared libraries of the CUDA kernels: by nvcc for a GPU, by g++ on the emulator.
 
 Libraries lie in `build/` under a name that holds a hash of everything they are made of, so that a
 second call returns at once.
@@ -18,21 +18,21 @@ SOURCES = HERE.parents[1] / "tensorflow-dot-based-interact/tensorflow_dot_based_
 EMULATOR = HERE / "emulator"
 BUILD = HERE / "build"
 
-ARCHITECTURES = (700, 750, 800)  # compute capability x 100: what the kernels tell apart
+ARCHITECTURES = (700, 750, 800)  # compute capability x 100: those that the kernels distinguish
 # checked: every access to memory is checked. sanitized: AddressSanitizer and
 # UndefinedBehaviorSanitizer. fast: neither.
 VARIANTS = ("checked", "sanitized", "fast")
 
 _COMMON_FLAGS = [
     *("-std=c++17", "-O2", "-g1", "-fPIC", "-Wall", "-Wextra", "-fvisibility=default"),
-    # As nvcc: reinterpret_cast of shared memory is no undefined behaviour to be used.
+    # As with nvcc: reinterpret_cast of shared memory is not optimized as undefined behaviour.
     "-fno-strict-aliasing",
     # Sums are rounded after each product, whatever the processor.
     "-ffp-contract=off",
 ]
 _SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O1"]
-# The compiler calls memory.cc's functions before each access; the linker is not told, so that the
-# sanitizers' own runtimes stay out.
+# The compiler calls memory.cc's functions before each access; the linker does not get these flags,
+# so that it does not link the sanitizers' own runtimes.
 _CHECKED_KERNELS = [
     *("-fsanitize=thread,alignment", "--param=tsan-instrument-func-entry-exit=0"),
     "-fno-tree-vectorize",
@@ -41,7 +41,7 @@ _KEPT_S = 24 * 3600.0
 
 
 class BuildError(Exception):
-    """A compiler is missing or refused; the text holds what it said."""
+    """A compiler is missing or failed; the text holds its output."""
 
 
 def emulated(

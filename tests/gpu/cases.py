@@ -1,4 +1,4 @@
-"""Which sizes, layouts and flags the sweep checks."""
+"""Sizes, layouts and flags of the sweep."""
 
 import itertools
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def _styles(dtype: str) -> list[dict]:
 
 
 def _corners() -> Iterator[tuple[int, int]]:
-    """Sizes beside which a kernel's choices change."""
+    """Sizes next to which the choice of kernel or tiles changes."""
     yield from [(27, 128), (1, 1), (2, 1), (1, 128), (16, 16), (17, 8), (33, 17)]
     yield from [(128, 1024), (129, 8), (3, 1025), (128, 1), (27, 0)]
 
@@ -112,7 +112,7 @@ def for_gpu(long: bool) -> Iterator[Case]:
 
 
 def for_emulator(long: bool) -> Iterator[Case]:
-    """As many sizes as its speed allows; `long`: more of them."""
+    """A sweep of sizes that suits the speed of the emulator; `long`: more sizes."""
     devices = itertools.cycle(
         Device(*grid, *SHARED_BYTES[part]) for part, grid in itertools.product(SHARED_BYTES, _GRIDS)
     )

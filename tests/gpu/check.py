@@ -1,4 +1,4 @@
-"""Runs a kernel on one case and says what is wrong with its results."""
+"""Runs a kernel on one case and reports the errors of its results."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ _BROKEN = (np.nan, np.inf, -np.inf)
 
 
 class Inputs(NamedTuple):
-    """Of one case, in the storage of its dtype."""
+    """Input tensors of one case, in the storage of its dtype."""
 
     x: np.ndarray  # [batch, F, D]
     head: np.ndarray  # [batch, head]
@@ -32,7 +32,7 @@ class Inputs(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What the kernels wrote, in the storage of the case's dtype; complaints about the rest."""
+    """Outputs of one case, in the storage of its dtype; complaints about launches and writes."""
 
     output: np.ndarray  # [batch, width]
     gradient: np.ndarray  # [batch, F, D]
@@ -100,11 +100,11 @@ class _Features:
         self.rest = self.tensors[1].address if features > 1 else 0
 
     def read(self, dtype: np.dtype) -> tuple[np.ndarray, list[str]]:
-        """[batch, F, D], and what is wrong around it."""
+        """Returns the gradients [batch, F, D] and complaints about the bytes around them."""
         batch, features, dim = self._shape
         contents = [tensor.read() for tensor in self.tensors]
         complaints = [
-            f"numbers beside tensor {i} of the gradients were written"
+            f"numbers next to tensor {i} of the gradients were written"
             for i, (_, intact) in enumerate(contents)
             if not intact
         ]
@@ -145,7 +145,7 @@ def run(library: Library, memory: Memory, case: Case, inputs: Inputs) -> Results
     def read(tensor, *shape):
         data, intact = tensor.read()
         if not intact:
-            complaints.append("numbers beside an output were written")
+            complaints.append("numbers next to an output were written")
         return data.view(dtype).reshape(shape)
 
     try:
@@ -188,7 +188,7 @@ def _uses_tf32(case: Case, kernel: str, backward: bool) -> bool:
 
 
 def compare(case: Case, inputs: Inputs, results: Results, kernel: str) -> list[str]:
-    """What is wrong with the results, in words; empty if nothing."""
+    """Returns a description of each error of the results; empty if they are correct."""
     if results.complaints:
         return results.complaints
     head = case.dim if case.head else 0
@@ -224,7 +224,7 @@ def compare(case: Case, inputs: Inputs, results: Results, kernel: str) -> list[s
 
 
 def check(library: Library, memory: Memory, case: Case) -> list[str]:
-    """Runs the case; what is wrong, in words that name the place."""
+    """Runs the case; returns a description of each error, with its place."""
     healthy = make_inputs(case)
     inputs = _break(healthy, case) if case.broken else healthy
     results = run(library, memory, case, inputs)
@@ -336,7 +336,7 @@ def same_for_every_seed(library, memory: Memory, case: Case, seeds) -> list[str]
 def sweep(
     library: Library, memory: Memory, cases: Iterable[Case]
 ) -> Iterator[tuple[Case, list[str]]]:
-    """Checks case by case; each with what is wrong."""
+    """Checks case by case; yields each case with the descriptions of its errors."""
     for case in cases:
         if case.device is not None:
             library.set_device(case.device)

@@ -29,7 +29,7 @@ _MAX_TILES = {"Forward": (2, 4, 8), "Backward": (1, 2, 4, 8)}
 
 
 class Nvrtc:
-    """What this file needs of libnvrtc, by ctypes."""
+    """The used functions of libnvrtc, by ctypes."""
 
     def __init__(self, packages: Path):
         libraries = sorted(packages.glob("nvidia/cuda_nvrtc/lib/libnvrtc.so.*"))

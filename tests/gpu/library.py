@@ -60,16 +60,16 @@ class Library:
         )
 
     def kernel(self, shape: Shape, flags: int = 0) -> str:
-        """Which kernel these sizes take."""
+        """Returns the name of the kernel for these sizes."""
         return self._kernel(shape, flags).decode()
 
     def error(self, number: int) -> str:
-        """What an error number means."""
+        """Returns the text of an error number."""
         return self._error(number).decode()
 
 
 class Device(NamedTuple):
-    """What the emulated device has; sizes in bytes."""
+    """Resources of the emulated device; sizes in bytes."""
 
     multiprocessors: int = 1
     resident_blocks: int = 1
@@ -78,7 +78,7 @@ class Device(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What kernels moved since it was last asked; bytes are counted by the checked build alone."""
+    """Memory traffic of the kernels; only the checked build counts bytes."""
 
     bytes_read: int
     bytes_written: int
@@ -119,7 +119,7 @@ class Emulator:
         self._set_stream(stream)
 
     def take_fault(self) -> str:
-        """What the last faulted launch did wrong; empty if nothing did."""
+        """Returns the description of the last fault; empty without a fault."""
         return self._take_fault().decode()
 
     def take_race(self) -> str:
@@ -131,11 +131,11 @@ class Emulator:
         self._add_tensor(address, size_bytes, guard_bytes, writable)
 
     def forget_tensors(self) -> None:
-        """Ends what `add_tensor` said."""
+        """Withdraws the access that `add_tensor` granted."""
         self._emulator.dot_interact_emulator_forget_tensors()
 
     def take_traffic(self) -> Traffic:
-        """What kernels moved since the last call."""
+        """Returns the traffic of the kernels since the last call."""
         numbers = (ctypes.c_int64 * 4)()
         self._take_traffic(numbers)
         return Traffic(*numbers)

@@ -30,7 +30,7 @@ class Tensor:
 
 
 class Memory(Protocol):
-    """Where kernels find their tensors; each is kept until `release`."""
+    """Memory for the tensors of kernels; each tensor is kept until `release`."""
 
     def tensor(self, contents: np.ndarray, offset_bytes: int, writable: bool) -> Tensor:
         """A tensor of these bytes, `offset_bytes` beyond an address that is a multiple of 256."""
@@ -51,7 +51,7 @@ def _with_guards(contents: np.ndarray, writable: bool) -> np.ndarray:
 
 
 class HostMemory:
-    """For the emulator, which is told what kernels may touch."""
+    """Host memory; registers the bytes that kernels may touch with the emulator."""
 
     _ALIGNMENT = 256
     # An odd number of them: forward and backward runs, which alternate, get each.
@@ -78,7 +78,7 @@ class HostMemory:
         return stream
 
     def settle(self) -> None:
-        # The guard bands are nobody's, not even ours, until the emulator gives them up.
+        # The emulator rejects access to the guard bands, by the tests too, until it forgets them.
         self._emulator.forget_tensors()
 
     def release(self) -> None:
@@ -88,8 +88,8 @@ class HostMemory:
 class GpuMemory:
     """On the current CUDA device of PyTorch.
 
-    One kernel in _RUNS_TO_A_STREAM is queued on a stream of its own, behind a delay and the copies
-    that bring the tensors' contents: on another stream it would find none.
+    One kernel in _RUNS_TO_A_STREAM is queued on a stream of its own, after a delay and the copies
+    of the tensors' contents: on another stream it would read the tensors before the copies.
     """
 
     _RUNS_TO_A_STREAM = 9  # odd, so that forward and backward runs, which alternate, come to it

@@ -70,7 +70,7 @@ def feature_gradients(x: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 
 def feature_gradients_without_diagonal(x: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """The same without S's diagonal, which is 0 and yet makes NaN of an infinite x_i."""
+    """S X without the diagonal of S, which is 0 but turns an infinite x_i into NaN."""
     with np.errstate(invalid="ignore", over="ignore"):
         terms = pair_matrix(pairs, x.shape[1])[..., None] * x[:, None]
         diagonal = np.arange(x.shape[1])
@@ -116,7 +116,7 @@ def _expected(exact, plain, magnitudes, factor, certain=None) -> Expected:
 
 
 def expected_pairs(x: np.ndarray, dtype: str, tf32: bool) -> Expected:
-    """What the forward kernel has to give for x [batch, F, D], of STORAGE[dtype]."""
+    """Returns the expected output of the forward kernel for x [batch, F, D], of STORAGE[dtype]."""
     x32 = widened(x, dtype)
     exact = pair_products(x32.astype(np.float64))
     plain = pair_products(to_tf32(x32) if tf32 else x32)
@@ -127,12 +127,13 @@ def expected_pairs(x: np.ndarray, dtype: str, tf32: bool) -> Expected:
 def expected_gradients(
     x: np.ndarray, pairs: np.ndarray, added: np.ndarray | None, dtype: str, tf32: bool
 ) -> Expected:
-    """What the backward kernel has to give for the features [batch, F, D].
+    """Returns the expected output of the backward kernel for the features [batch, F, D].
 
     Args:
       x: [batch, F, D], of STORAGE[dtype].
-      pairs: the upstream gradient of the pair products, [batch, F (F - 1) / 2], likewise.
-      added: [batch, D], likewise: the head's gradient, where x_0's has to hold it too; else None.
+      pairs: the upstream gradient of the pair products, [batch, F (F - 1) / 2], of STORAGE[dtype].
+      added: [batch, D], of STORAGE[dtype]: the head's gradient if the gradient of x_0 has to
+        include it; else None.
       dtype: of all of them.
       tf32: whether float32 goes through TF32 tensor cores.
     """
@@ -159,7 +160,7 @@ def expected_gradients(
 
 
 def complaint(name: str, got: np.ndarray, expected: Expected) -> str | None:
-    """What is wrong with a kernel's values (in float64), at the worst place; None if nothing."""
+    """Describes the worst error of a kernel's values (in float64); None if they are correct."""
     if got.size == 0:
         return None
 

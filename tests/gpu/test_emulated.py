@@ -40,7 +40,7 @@ def test_arguments(kernels):
     assert check.check_arguments(*kernels) == []
 
 
-def test_order_of_threads_changes_nothing(kernels):
+def test_orders_of_threads(kernels):
     library, memory = kernels
     wrong = []
     for case in cases.for_seeds():
@@ -50,7 +50,7 @@ def test_order_of_threads_changes_nothing(kernels):
 
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)
-def test_every_number_moves_once(dtype):
+def test_memory_traffic(dtype):
     """At DLRM's size each input is read once and each output written once, without conflicts."""
     library = EmulatedLibrary(build.emulated(800))
     case = Case(27, 128, 3, dtype, joined=False)
@@ -132,7 +132,7 @@ _RIGHT = {
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", _RIGHT)
-def test_right_kernels_pass(planted, name, seed):
+def test_right_kernels(planted, name, seed):
     error, output, _ = planted.run(name, bug=0, seed=seed)
     assert error == 0
     np.testing.assert_array_equal(output, _RIGHT[name])
@@ -161,8 +161,8 @@ def test_right_kernels_pass(planted, name, seed):
         ("MultiplyTf32", 2, r"MmaTf32: lane 9's b 0x00001000 is not rounded to TF32"),
     ],
 )
-def test_faults_are_noticed(planted, name, bug, noticed, seed):
-    """What a GPU leaves undefined ends the launch, in every order of threads."""
+def test_faults(planted, name, bug, noticed, seed):
+    """Undefined behaviour on a GPU ends the launch, in every order of threads."""
     error, _, text = planted.run(name, bug, seed)
     assert error == FAULT
     assert re.search(noticed, text), text
@@ -182,7 +182,7 @@ def test_faults_are_noticed(planted, name, bug, noticed, seed):
         ("ReadGarbage", 1, r"without a barrier"),
     ],
 )
-def test_missing_barriers_spoil_results(planted, name, bug, noticed, seed):
+def test_missing_barriers(planted, name, bug, noticed, seed):
     """A read that races is garbage, whichever thread comes first here."""
     error, output, text = planted.run(name, bug, seed)
     assert error == 0
@@ -190,7 +190,7 @@ def test_missing_barriers_spoil_results(planted, name, bug, noticed, seed):
     assert re.search(noticed, text), text
 
 
-def test_parts_lack_instructions():
+def test_missing_instructions():
     """7.0 has no ldmatrix, and its copies are done at once."""
     volta = Planted(700)
     error, _, text = volta.run("LoadMatrix", bug=0)
@@ -201,8 +201,8 @@ def test_parts_lack_instructions():
     np.testing.assert_array_equal(output, _RIGHT["CopyThrough"])
 
 
-def test_other_streams_are_noticed(planted):
-    """run_planted launches on the default stream."""
+def test_other_streams(planted):
+    """A launch on another stream than the selected one faults; run_planted uses the default one."""
     planted.emulator.set_stream(0x100)
     try:
         error, output, text = planted.run("Reverse", bug=0)
@@ -214,7 +214,7 @@ def test_other_streams_are_noticed(planted):
     assert planted.run("Reverse", bug=0)[0] == 0
 
 
-def test_sanitizer_finds_overrun(root: Path):
+def test_overruns_under_sanitizer(root: Path):
     """The sanitized build ends the process where the checked one reports a fault."""
     program = (
         "from tests.gpu import build, test_emulated as t\n"
@@ -240,7 +240,7 @@ def test_sanitizer_finds_overrun(root: Path):
         assert noticed in done.stderr
 
 
-def test_build_refuses_what_it_does_not_know():
+def test_build_errors():
     with pytest.raises(ValueError, match=r"not for 610 as 'checked'"):
         build.emulated(610)
     with pytest.raises(ValueError, match=r"not for 800 as 'quick'"):
@@ -259,7 +259,7 @@ def test_number_formats(planted):
     got = np.array([functions.planted_from_bfloat16(int(bits)) for bits in every], np.float32)
     np.testing.assert_array_equal(got, reference.widened(every, "bfloat16"))
 
-    # Each number, the middle between it and the next, and what lies beside the middle.
+    # Each number, the middle between it and the next, and the two neighbours of the middle.
     for dtype, to_bits in (
         ("float16", functions.planted_to_half),
         ("bfloat16", functions.planted_to_bfloat16),
@@ -287,15 +287,15 @@ _BARRIER = re.compile(r"^ *(SyncTeam<\w+>|SyncWarp|CopyWait<\d+>)\(\);", re.MULT
 
 
 def _barriers() -> list[tuple[str, int, int]]:
-    """Which statement, and where it begins and ends in kernels.cuh."""
+    """Returns each barrier statement with its begin and end in kernels.cuh."""
     source = (build.SOURCES / "cuda/kernels.cuh").read_text()
     # The definition of SyncTeam has barriers too, without which none is left.
     matches = _BARRIER.finditer(source, source.index("ForwardKernel("))
     return [(match.group().strip(), *match.span()) for match in matches]
 
 
-def test_every_barrier_of_the_kernels_is_needed(tmp_path):
-    """Without any one of them some result is wrong on some part: the sweep can fail, and does."""
+def test_necessity_of_barriers(tmp_path):
+    """Without any one barrier the sweep finds a wrong result on some part."""
     source = (build.SOURCES / "cuda/kernels.cuh").read_text()
     barriers = _barriers()
     assert len(barriers) >= 6
@@ -308,7 +308,7 @@ def test_every_barrier_of_the_kernels_is_needed(tmp_path):
     assert unnoticed == []
 
 
-# (file, what stands there once, what stands there instead)
+# (file, text that occurs once, its replacement)
 _MISTAKES = [
     # What may move at once.
     ("launch.cu", "if (rest_piece < matrix.piece) matrix.piece = rest_piece;", "(void)rest_piece;"),
@@ -340,20 +340,20 @@ _MISTAKES = [
 
 
 @pytest.mark.parametrize(("file", "right", "wrong"), _MISTAKES)
-def test_mistakes_are_noticed(tmp_path, file, right, wrong):
+def test_mistakes(tmp_path, file, right, wrong):
     source = (build.SOURCES / "cuda" / file).read_text()
     sources = _changed(tmp_path / "changed", file, source.replace(right, wrong))
     assert _is_noticed(sources, (800,))
 
 
-def test_nothing_is_noticed_without_a_mistake(tmp_path):
+def test_unchanged_sources(tmp_path):
     sources = tmp_path / "unchanged"
     shutil.copytree(build.SOURCES, sources)
     assert not _is_noticed(sources, (800,))
 
 
-def test_mistakes_can_be_made():
-    """What the long tests change is there, once."""
+def test_places_of_mistakes():
+    """Each text that the long tests change occurs exactly once."""
     for file, right, wrong in _MISTAKES:
         assert (build.SOURCES / "cuda" / file).read_text().count(right) == 1, (file, right)
         assert right != wrong
@@ -399,6 +399,6 @@ def _is_noticed(sources: Path, architectures) -> bool:
     return False
 
 
-def test_refusals_have_a_text(kernels):
+def test_text_of_refusals(kernels):
     library, _ = kernels
     assert library.error(BAD_ARGUMENT)

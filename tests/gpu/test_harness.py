@@ -19,8 +19,8 @@ from tests.gpu.memory import GpuMemory
 pytestmark = pytest.mark.long
 
 
-def test_says_that_there_is_no_gpu(root: Path):
-    """One sentence and success; PyTorch is hidden, so that machines with a GPU say it too."""
+def test_note_without_gpu(root: Path):
+    """One sentence and success; PyTorch is hidden, so that machines with a GPU print it too."""
     program = (
         "import runpy, sys\n"
         "sys.modules['torch'] = None\n"
@@ -33,8 +33,8 @@ def test_says_that_there_is_no_gpu(root: Path):
     assert re.fullmatch(r"There is no GPU .* nothing was checked or measured .*\.\n", done.stdout)
 
 
-def test_needs_nothing_but_numpy(root: Path):
-    """A GPU machine has PyTorch and NumPy, and neither TensorFlow nor what the tests need."""
+def test_imports(root: Path):
+    """The harness imports only NumPy: a GPU machine may lack TensorFlow and the test packages."""
     program = (
         "import sys, tests.gpu.__main__, tests.gpu.timing\n"
         "names = {name.partition('.')[0] for name in sys.modules}\n"
@@ -44,13 +44,13 @@ def test_needs_nothing_but_numpy(root: Path):
     subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
 
 
-def test_sanitizers_are_for_the_emulator(capsys):
+def test_sanitizers_without_emulator(capsys):
     with pytest.raises(SystemExit):
         harness.parse(["--sanitize"])
     assert "--sanitize is for the emulator: give --emulate ARCH too" in capsys.readouterr().err
 
 
-def test_missing_compiler_is_a_sentence(monkeypatch, capsys, tmp_path):
+def test_missing_compiler(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert harness.main(["--emulate", "800"]) == 2
     assert "no-such-compiler is not on the PATH" in capsys.readouterr().err
@@ -61,7 +61,7 @@ def test_missing_compiler_is_a_sentence(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-def test_copies_of_the_library_share_nothing(tmp_path):
+def test_symbols_of_library(tmp_path):
     """A TensorFlow op and this harness may be in one process, each with its own kernels' limits."""
     source = tmp_path / "limits.cu"
     source.write_text(
@@ -102,7 +102,7 @@ def _loops(x, upstream_pairs, added):
 
 @pytest.mark.parametrize("features", [1, 2, 3, 5])
 @pytest.mark.parametrize("add_head", [False, True])
-def test_reference_is_the_definition(features, add_head):
+def test_reference_against_loops(features, add_head):
     random = np.random.default_rng(features)
     x = random.standard_normal((2, features, 3)).astype(np.float32)
     upstream = random.standard_normal((2, features * (features - 1) // 2)).astype(np.float32)
@@ -126,7 +126,7 @@ def test_reference_by_hand():
     assert gradient.tolist() == [[[53, 64], [501, 602], [310, 420]]]
 
 
-def test_bounds_are_tight():
+def test_tight_bounds():
     """Errors of the dtype pass; a dropped product, or TF32 where none is allowed, does not."""
     random = np.random.default_rng(0)
     x = reference.stored(random.standard_normal((4, 27, 128)), "float16")
@@ -145,7 +145,7 @@ def test_bounds_are_tight():
     assert full.largest_error < exact.largest_error / 50
 
 
-def test_infinities_must_stay():
+def test_infinities():
     """NaN stays NaN, infinity may become NaN but no number; others must be numbers."""
     x = np.array([[[1.0], [np.inf], [2.0], [np.nan]]], np.float32)
     expected = reference.expected_pairs(x, "float32", tf32=False)
@@ -183,7 +183,7 @@ def test_infinities_must_stay():
         ("head_gradient", "the head's gradient is not copied"),
     ],
 )
-def test_check_notices(damage, noticed):
+def test_complaints_of_check(damage, noticed):
     """Right results pass; one wrong number anywhere does not."""
     case = Case(4, 5, 3, "float32", joined=False)
     inputs = check.make_inputs(case)
@@ -212,7 +212,7 @@ def test_check_notices(damage, noticed):
 
 
 class _FakeTorch:
-    """What GpuMemory needs of PyTorch; a stream's work is done when it is waited for."""
+    """Stand-in for PyTorch in GpuMemory; a stream does its work when it is waited for."""
 
     uint8 = np.uint8
 
@@ -272,7 +272,7 @@ class _FakeTorch:
             stream.wait()
 
 
-def test_contents_come_by_the_stream():
+def test_contents_on_stream():
     """A kernel on another stream finds NaN; forward and backward runs both are put to the test."""
     torch = _FakeTorch()
     memory = GpuMemory(torch)
@@ -300,7 +300,7 @@ def test_contents_come_by_the_stream():
 
 
 @pytest.mark.parametrize("sweep", [cases.for_gpu(False), cases.for_emulator(False)])
-def test_sweeps_cover(sweep):
+def test_coverage_of_sweeps(sweep):
     """Every number of features, dim and style comes with every dtype."""
     seen = list(sweep)
     for dtype in cases.DTYPES:

@@ -9,7 +9,7 @@ PACKAGES = ("nvidia-cuda-nvrtc-cu12==12.2.140", "nvidia-cuda-runtime-cu12==12.2.
 
 
 @pytest.mark.long
-def test_the_kernels_compile_for_volta(tmp_path, run_script):
+def test_compilation_for_volta(tmp_path, run_script):
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-qq"]
     subprocess.run([*pip, "--no-deps", "--target", tmp_path, *PACKAGES], check=True)
     done = run_script("-m", "tests.gpu.compile_for_volta", "--packages", tmp_path)

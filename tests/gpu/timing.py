@@ -1,4 +1,4 @@
-"""Times the kernels on a GPU beside the same operation of PyTorch and a plain copy of memory."""
+"""Times the kernels on a GPU, compared with PyTorch and with a plain copy of memory."""
 
 import datetime
 import functools
@@ -303,7 +303,7 @@ has all features in one tensor already, and TF32 where our kernel has it.
 
 
 def machine(torch) -> dict[str, str]:
-    """What the numbers depend on."""
+    """Returns the properties of the machine that the numbers depend on."""
     query = [
         "nvidia-smi",
         "--query-gpu=driver_version,clocks.max.sm,power.limit",

@@ -1,4 +1,4 @@
-"""How the op is built and packed: what is in the wheel, the CUDA part, and what is missing."""
+"""Build and packaging of the op: content of the wheel, the CUDA part, and missing tools."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def make(folder, *arguments, timeout=300, **environment):
     )
 
 
-def test_the_wheel_is_for_any_python_3_and_one_tensorflow(root):
+def test_name_and_content_of_wheel(root):
     (wheel,) = (root / "tensorflow-dot-based-interact/dist").glob("*.whl")
     assert re.fullmatch(
         rf"tensorflow_dot_based_interact-[\d.]+\+tf{tf.__version__}-py3-none-linux_\w+\.whl",
@@ -56,7 +56,7 @@ def test_the_wheel_is_for_any_python_3_and_one_tensorflow(root):
 
 
 @pytest.mark.skipif(NVCC is None, reason="no nvcc here: only the CPU part was built")
-def test_the_cuda_part_is_compiled_for_all_architectures_that_nvcc_knows(root):
+def test_default_cuda_architectures(root):
     if (root / ".venv/op").read_text().strip() != "auto":
         pytest.skip("the op was built with a choice of CUDA or CUDA_ARCHITECTURES")
     makefile = (root / "tensorflow-dot-based-interact/Makefile").read_text()
@@ -67,7 +67,7 @@ def test_the_cuda_part_is_compiled_for_all_architectures_that_nvcc_knows(root):
 
 
 @pytest.mark.skipif(CUOBJDUMP is None, reason="no cuobjdump here: it lists machine code")
-def test_the_library_has_the_machine_code_that_it_says():
+def test_machine_code_of_library():
     listed = subprocess.run(
         [CUOBJDUMP, "--list-elf", ops.LIBRARY], capture_output=True, text=True, check=False
     )
@@ -76,7 +76,7 @@ def test_the_library_has_the_machine_code_that_it_says():
     )
 
 
-def test_cuda_that_is_asked_for_and_not_there_is_one_sentence(package, tmp_path):
+def test_error_without_nvcc(package, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("bash", "make", "uname", "g++"):
@@ -91,13 +91,13 @@ def test_cuda_that_is_asked_for_and_not_there_is_one_sentence(package, tmp_path)
 
 
 @pytest.mark.skipif(NVCC is None, reason="no nvcc here")
-def test_architectures_that_nvcc_does_not_know_are_named(package):
+def test_unknown_architectures(package):
     done = make(package, "CUDA_ARCHITECTURES=20 30")
     assert done.returncode != 0
     assert "none of CUDA_ARCHITECTURES=20 30 is known to" in done.stderr
 
 
-def test_an_nvcc_that_fails_names_the_way_out(package, tmp_path):
+def test_error_of_failing_nvcc(package, tmp_path):
     nvcc = tmp_path / "nvcc"
     nvcc.write_text(
         '#!/bin/bash\ncase "$*" in --list*) echo compute_90;; --version) ;; *) exit 1;; esac\n'
@@ -108,7 +108,7 @@ def test_an_nvcc_that_fails_names_the_way_out(package, tmp_path):
     assert "could not compile the GPU kernels (above); CUDA=0 leaves them out" in done.stderr
 
 
-def test_what_is_compiled_otherwise_is_compiled_again(package):
+def test_changes_of_build_settings(package):
     def settings(*arguments):
         done = make(package, "CUDA=0", "build/settings", *arguments)
         assert done.returncode == 0, done.stderr
@@ -127,7 +127,7 @@ def test_what_is_compiled_otherwise_is_compiled_again(package):
     assert settings()[0] != first[0]
 
 
-def test_a_wheel_without_a_library_is_refused(package):
+def test_wheel_without_library(package):
     done = subprocess.run(
         [sys.executable, "setup.py", "--version"],
         cwd=package,
@@ -151,7 +151,7 @@ def stand_ins(folder) -> str:
 
 
 @pytest.mark.long
-def test_the_op_under_sanitizers(package, root, run_script):
+def test_op_under_sanitizers(package, root, run_script):
     """Address and undefined-behaviour sanitizer around the tests of the op, bad input too."""
     done = make(package, "CUDA=0", "SANITIZE=address,undefined")
     assert done.returncode == 0, done.stderr

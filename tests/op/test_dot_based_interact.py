@@ -78,7 +78,7 @@ def errors(actual, expected):
 
 
 @pytest.mark.parametrize("batch", [0, 1, 255])
-def test_the_op_against_float64(batch):
+def test_op_against_float64(batch):
     for features, dim in SIZES:
         tensors = make(min(batch, 3) if features * dim > 20_000 else batch, features, dim)
         actual = run(dot_based_interact, *tensors)
@@ -90,7 +90,7 @@ def test_the_op_against_float64(batch):
 
 
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
-def test_low_precision_errs_no_more_than_the_plain_version(dtype):
+def test_low_precision_against_plain_version(dtype):
     for features, dim in SIZES:
         tensors = make(5, features, dim, dtype)
         expected = exact(*tensors)
@@ -104,7 +104,7 @@ def test_low_precision_errs_no_more_than_the_plain_version(dtype):
 
 @pytest.mark.parametrize("features", [1, 2, 5, 9])
 @pytest.mark.parametrize("layout", ["joined", "separate", "pairs"])
-def test_gradients_equal_numeric_ones(features, layout):
+def test_numeric_gradients(features, layout):
     input, bottom, _ = make(3, features, 4)
     bottom = bottom[:, :0] if layout == "pairs" else bottom
 
@@ -118,7 +118,7 @@ def test_gradients_equal_numeric_ones(features, layout):
 
 @pytest.mark.parametrize("dtype", ["float32", *LOW_PRECISION])
 @pytest.mark.parametrize("layout", ["separate", "pairs"])
-def test_other_layouts_equal_the_plain_version(layout, dtype):
+def test_layouts_against_plain_version(layout, dtype):
     for features, dim in ((1, 3), (2, 8), (26, 128), (26, 15), (128, 4)):
         input, bottom, _ = make(5, features, dim, dtype)
         bottom = bottom[:, :0] if layout == "pairs" else bottom
@@ -152,7 +152,7 @@ def test_three_features_by_hand(function):
         np.testing.assert_array_equal(output, [[7, 8, 11, 17, 39, 0, 0, 0]])
 
 
-def test_gradient_of_a_bottom_of_rank_3_has_rank_3():
+def test_gradient_of_bottom_of_rank_3():
     input, bottom, upstream = make(4, 3, 8)
     actual = run(dot_based_interact, input, bottom[:, tf.newaxis], upstream)
     assert actual[2].shape == (4, 1, 8)
@@ -161,7 +161,7 @@ def test_gradient_of_a_bottom_of_rank_3_has_rank_3():
 
 @pytest.mark.parametrize("dtype", ["float32", *LOW_PRECISION])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_nan_and_inf_pass_through(dtype, bad):
+def test_nan_and_inf(dtype, bad):
     for features, dim in ((3, 4), (27, 128), (17, 33)):
         clean, bottom, upstream = make(6, features, dim, dtype)
         array = clean.numpy()
@@ -176,7 +176,7 @@ def test_nan_and_inf_pass_through(dtype, bad):
             np.testing.assert_array_equal(np.delete(f, 2, 0), np.delete(u, 2, 0))
 
 
-def test_a_view_that_is_not_contiguous_is_read_right():
+def test_noncontiguous_view():
     whole = tf.random.stateless_normal([4, 6, 10], [1, 2])
     part, bottom = whole[:, ::2, 1:6], whole[:, 0, 1:6]
     np.testing.assert_allclose(
@@ -184,12 +184,12 @@ def test_a_view_that_is_not_contiguous_is_read_right():
     )
 
 
-def test_no_dimension_at_all():
+def test_zero_dimension():
     output = dot_based_interact(tf.zeros([2, 3, 0]), tf.zeros([2, 0]))
     np.testing.assert_array_equal(output, np.zeros([2, 8]))
 
 
-# Each one says which argument is wrong, and what it is.
+# Each message names the wrong argument and its value.
 BAD = [
     ([2, 3], [2, 4], {}, r"input must be \[batch, features, dim\], got \[2,3\]"),
     ([2, 3, 4, 1], [2, 4], {}, r"input must be \[batch, features, dim\], got \[2,3,4,1\]"),
@@ -204,13 +204,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("input", "bottom", "options", "message"), BAD)
-def test_bad_sizes_are_named(input, bottom, options, message):
+def test_bad_sizes(input, bottom, options, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         dot_based_interact(tf.zeros(input), tf.zeros(bottom), **options)
 
 
 @pytest.mark.parametrize(("input", "bottom", "options", "message"), BAD)
-def test_bad_sizes_are_named_when_a_graph_is_made(input, bottom, options, message):
+def test_bad_sizes_in_graph(input, bottom, options, message):
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
         dot_based_interact(
             tf.compat.v1.placeholder(tf.float32, input),
@@ -220,7 +220,7 @@ def test_bad_sizes_are_named_when_a_graph_is_made(input, bottom, options, messag
 
 
 @pytest.mark.parametrize(("input", "bottom", "options", "message"), BAD[:-1])
-def test_bad_sizes_are_named_when_a_graph_without_shapes_runs(input, bottom, options, message):
+def test_bad_sizes_in_graph_without_shapes(input, bottom, options, message):
     @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
     def call(input, bottom):
         return dot_based_interact(input, bottom, **options)
@@ -229,14 +229,14 @@ def test_bad_sizes_are_named_when_a_graph_without_shapes_runs(input, bottom, opt
         call(tf.zeros(input), tf.zeros(bottom))
 
 
-def test_bad_dtypes_are_named():
+def test_bad_dtypes():
     with pytest.raises(tf.errors.InvalidArgumentError, match="double.*not in the list"):
         dot_based_interact(tf.zeros([2, 3, 4], tf.float64), tf.zeros([2, 4], tf.float64))
     with pytest.raises(tf.errors.InvalidArgumentError, match="half"):
         dot_based_interact(tf.zeros([2, 3, 4]), tf.zeros([2, 4], tf.float16))
 
 
-def test_a_device_that_is_not_there_is_named():
+def test_missing_device():
     input, bottom = tf.zeros([2, 3, 4]), tf.zeros([2, 4])
     tf.config.set_soft_device_placement(False)
     try:
@@ -249,7 +249,7 @@ def test_a_device_that_is_not_there_is_named():
         tf.config.set_soft_device_placement(True)
 
 
-def test_bad_upstream_gradients_are_named():
+def test_bad_upstream_gradients():
 
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"upstream must be \[2,8\], got \[2,9\]"
@@ -272,7 +272,7 @@ def test_bad_upstream_gradients_are_named():
         (None, None, "joined", [None, None]),
     ],
 )
-def test_shapes_are_inferred_as_far_as_known(input, bottom, layout, expected):
+def test_inferred_shapes(input, bottom, layout, expected):
     with tf.Graph().as_default():
         input = tf.compat.v1.placeholder(tf.float32, input)
         bottom = tf.compat.v1.placeholder(tf.float32, bottom)
@@ -284,7 +284,7 @@ def test_shapes_are_inferred_as_far_as_known(input, bottom, layout, expected):
             assert gradient.shape.is_compatible_with(tensor.shape)
 
 
-def test_one_input_says_what_is_not_known_of_the_other():
+def test_inferred_shapes_of_gradients():
     with tf.Graph().as_default():
         input = tf.compat.v1.placeholder(tf.float32, [None, 27, None])
         bottom = tf.compat.v1.placeholder(tf.float32, [8, 128])
@@ -294,8 +294,8 @@ def test_one_input_says_what_is_not_known_of_the_other():
         assert [g.shape.as_list() for g in gradients] == [[8, 27, 128], [8, 128]]
 
 
-def test_memory_that_is_not_aligned_is_read_right(run_script):
-    """Of another library, without a copy; in a process of its own, for a mistake would end it."""
+def test_unaligned_memory(run_script):
+    """Memory of another library, without a copy; in a process of its own, which may crash."""
     done = run_script(
         "-c",
         "import numpy as np, tensorflow as tf\n"
@@ -310,7 +310,7 @@ def test_memory_that_is_not_aligned_is_read_right(run_script):
     assert done.returncode == 0, done.stderr
 
 
-def test_results_do_not_depend_on_how_the_batch_is_cut():
+def test_parts_of_batch():
     input, bottom, upstream = make(64, 27, 40)
     whole = run(dot_based_interact, input, bottom, upstream)
     for n in (0, 1, 31, 63):

@@ -1,4 +1,4 @@
-"""Which implementation is used, what it says of itself, and what happens without the op."""
+"""Choice of the implementation, its notes, and the fallback without the op."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def describe(folder, **changes):
     (folder / "op.json").write_text(json.dumps(facts))
 
 
-def test_the_op_is_the_default_and_says_what_it_was_built_with():
+def test_default_and_build_facts():
     assert choose_dot("dot", "CPU") == ("dot_custom", None)
     assert choose_dot("dot_custom", "CPU") == ("dot_custom", None)
     assert choose_dot("dot_tensorflow", "GPU") == ("dot_tensorflow", None)
@@ -37,7 +37,7 @@ def test_the_op_is_the_default_and_says_what_it_was_built_with():
 
 
 @pytest.mark.parametrize("wanted", ["dot", "dot_custom"])
-def test_without_the_package_tensorflow_steps_in_and_says_so(wanted, monkeypatch):
+def test_fallback_without_package(wanted, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_dot_based_interact", None)
     for name in [name for name in sys.modules if name.startswith("tensorflow_dot_based_interact.")]:
         monkeypatch.delitem(sys.modules, name)
@@ -47,7 +47,7 @@ def test_without_the_package_tensorflow_steps_in_and_says_so(wanted, monkeypatch
     assert "not installed: run `make op`" in note
 
 
-def test_without_its_library_the_op_says_so_in_one_sentence(elsewhere):
+def test_error_without_library(elsewhere):
     for call in (custom_op, lambda: DotInteraction("dot_custom")):
         with pytest.raises(ImportError, match=r"op\.so is not built: run `make op`") as caught:
             call()
@@ -56,15 +56,15 @@ def test_without_its_library_the_op_says_so_in_one_sentence(elsewhere):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"tensorflow": 3}'])
-def test_a_damaged_description_is_no_library(elsewhere, text):
+def test_damaged_description(elsewhere, text):
     (elsewhere / "op.so").write_bytes(b"")
     (elsewhere / "op.json").write_text(text)
     with pytest.raises(ops.LibraryMissing, match="run `make op`"):
         ops.library()
 
 
-def test_a_part_of_a_library_is_not_loaded(elsewhere):
-    """It would end the process."""
+def test_truncated_library(elsewhere):
+    """A truncated library is not loaded: that would end the process."""
     (elsewhere / "op.so").write_bytes(b"some")
     describe(elsewhere)
     (elsewhere / "op.so").write_bytes(b"so")
@@ -72,7 +72,7 @@ def test_a_part_of_a_library_is_not_loaded(elsewhere):
         ops.library()
 
 
-def test_a_library_for_another_tensorflow_is_not_loaded(elsewhere):
+def test_library_for_another_tensorflow(elsewhere):
     (elsewhere / "op.so").write_bytes(b"")
     describe(elsewhere, tensorflow="2.9.1")
     with pytest.raises(
@@ -81,7 +81,7 @@ def test_a_library_for_another_tensorflow_is_not_loaded(elsewhere):
         ops.library()
 
 
-def test_a_damaged_library_is_named(elsewhere):
+def test_damaged_library(elsewhere):
     (elsewhere / "op.so").write_bytes(b"no library")
     describe(elsewhere)
     with pytest.raises(ops.LibraryMissing, match=r"op\.so cannot be loaded .*run `make op` again"):
@@ -91,7 +91,7 @@ def test_a_damaged_library_is_named(elsewhere):
     assert "cannot be loaded" in note
 
 
-def test_gpu_kernels_need_a_gpu():
+def test_gpu_kernels_without_gpu():
     with pytest.raises(
         ValueError, match=r"dot_custom_cuda needs .* there is no GPU; .*--interaction dot"
     ):
@@ -115,7 +115,7 @@ def gpu(monkeypatch):
     return set_up
 
 
-def test_a_gpu_takes_the_op_where_it_runs(gpu):
+def test_choice_with_gpu(gpu):
     gpu(["90"])
     for wanted in ("dot", "dot_custom", "dot_custom_cuda"):
         assert choose_dot(wanted, "GPU") == ("dot_custom", None)
@@ -128,7 +128,7 @@ def test_a_gpu_takes_the_op_where_it_runs(gpu):
         (["90"], "DotBasedInteract: no kernel image", r"do not run here \(.*no kernel image\)"),
     ],
 )
-def test_a_gpu_without_kernels_that_run_there(gpu, cuda, failure, reason):
+def test_gpu_without_kernels(gpu, cuda, failure, reason):
     gpu(cuda, failure)
     for wanted in ("dot", "dot_custom"):
         chosen, note = choose_dot(wanted, "GPU")
@@ -138,7 +138,7 @@ def test_a_gpu_without_kernels_that_run_there(gpu, cuda, failure, reason):
         choose_dot("dot_custom_cuda", "GPU")
 
 
-def test_a_layer_of_another_implementation_is_refused():
+def test_unknown_implementation_of_layer():
     for name in ("dot", "dot_custom_cuda", "cross"):
         with pytest.raises(ValueError, match=f"expected dot_custom, .*dot_split, got {name}"):
             DotInteraction(name)

@@ -13,7 +13,7 @@ TIMEOUT_S = 120.0  # for a rank that traces its functions on a busy machine
 
 
 class _Exchange:
-    """Where the ranks meet: each brings a value and leaves with those of all."""
+    """Rendezvous of the ranks: each passes a value and receives the values of all ranks."""
 
     def __init__(self, size: int):
         self._barrier = threading.Barrier(size, timeout=TIMEOUT_S)

@@ -73,7 +73,7 @@ def test_constant_gradients_of_replicated_weights(monkeypatch, tmp_path):
 
 
 def test_two_gradients_of_one_lookup(monkeypatch, tmp_path):
-    """Horovod does not see the name scopes in which they are."""
+    """Horovod does not distinguish the name scopes of the two gradients."""
     world = TracedRank(1, 2, 1, 2)
     set_up(monkeypatch, world)
     layer = two_tables(world)
@@ -90,7 +90,7 @@ def test_two_gradients_of_one_lookup(monkeypatch, tmp_path):
     assert {"tables.e.1.vectors.gradient", "tables.e.1.vectors.gradient.2"} < set(names)
 
 
-def test_calls_of_an_inner_function_run_in_sequence(monkeypatch, tmp_path):
+def test_sequence_of_inner_function_calls(monkeypatch, tmp_path):
     world = TracedRank(1, 2, 1, 2)
     set_up(monkeypatch, world)
     layer = two_tables(world)

@@ -51,7 +51,7 @@ def ids(*features):
     return tuple(tf.constant(feature, tf.int32) for feature in features)
 
 
-def test_tables_of_one_width_share_a_variable():
+def test_shared_variable_of_equal_widths():
     layer = built(tables((3, 2), (5, 4), (2, 2)))
     assert sorted(tuple(v.shape) for v in layer.variables) == [(5, 2), (5, 4)]
 
@@ -62,14 +62,14 @@ def test_one_hot_lookup_by_hand():
     np.testing.assert_array_equal(result, [[2, 2, 101, 101], [0, 0, 103, 103]])
 
 
-def test_features_of_mixed_widths_keep_their_order():
+def test_order_of_mixed_widths():
     layer = counting(DistributedEmbedding(tables((3, 1), (4, 2), (5, 1))))
     result = layer(ids([[2]], [[1]], [[4]]), concatenate=True)
     np.testing.assert_array_equal(result, [[2, 101, 101, 204]])
 
 
 @pytest.mark.parametrize("second", [[[3, 1]], [[3]]], ids=["equal hotness", "mixed hotness"])
-def test_several_ids_are_summed(second):
+def test_sums_of_several_ids(second):
     layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
     result = layer(ids([[2, 1]], second), concatenate=True)
     expected = sum(100 + i for i in second[0])
@@ -105,7 +105,7 @@ def uniform(name, rows, dim, seed):
     return Embedding(rows, dim, embeddings_initializer=TableUniform(seed, name), name=name)
 
 
-def test_initial_values_are_uniform_within_the_bound():
+def test_uniform_initial_values():
     layer = built([uniform("a", 10_000, 4, 7), uniform("b", 100, 4, 7)])
     first, second = layer.get_weights()
     for values in (first, second):
@@ -115,7 +115,7 @@ def test_initial_values_are_uniform_within_the_bound():
     assert len(np.unique(first)) > 39_000
 
 
-def test_initial_values_do_not_depend_on_the_other_tables():
+def test_initial_values_next_to_other_tables():
     (alone,) = built([uniform("b", 5000, 4, 3)]).get_weights()
     beside = built([uniform("a", 7, 4, 3), uniform("b", 5000, 4, 3)]).get_weights()
     np.testing.assert_array_equal(alone, beside[1])
@@ -128,7 +128,7 @@ def test_initial_values_do_not_depend_on_the_other_tables():
     ["zeros", "ones", "uniform", "glorot_uniform", "identity", lambda s, dtype: tf.ones(s) * 3],
 )
 def test_any_initializer(initializer):
-    """Those that draw parts of a table give what the whole table would have."""
+    """Initializers that draw parts of a table give the distribution of the whole table."""
     shape = (5, 5) if initializer == "identity" else (5000, 3)
     (got,) = built([Embedding(*shape, embeddings_initializer=initializer)]).get_weights()
     whole = keras.initializers.get(initializer)(shape, dtype="float32")
@@ -144,7 +144,7 @@ def test_low_precision_output_from_float32_tables(dtype):
     assert layer.variables[0].dtype == tf.float32
 
 
-def test_gradient_has_the_rows_of_the_batch():
+def test_rows_of_gradient():
     layer = DistributedEmbedding(tables((3, 2), (4, 2)))
     with tf.GradientTape() as tape:
         output = layer(ids([[2], [2]], [[1], [3]]), concatenate=True)
@@ -157,11 +157,11 @@ def test_gradient_has_the_rows_of_the_batch():
     np.testing.assert_array_equal(summed.values, [[2, 4], [3, 4], [3, 4]])
 
 
-def test_frozen_tables_are_not_trainable():
+def test_frozen_tables():
     assert built(tables((3, 2)), trainable=False).trainable_variables == []
 
 
-def test_pieces_cover_all_rows_and_are_small():
+def test_pieces_of_tables():
     weight = TableWeight("t", (1_000_000, 128), np.dtype("f"), World(), (), ())
     runs = list(weight.pieces())
     assert runs[0][0] == 0
@@ -170,7 +170,7 @@ def test_pieces_cover_all_rows_and_are_small():
     assert all((last - first) * 512 <= 64 * 2**20 for first, last in runs)
 
 
-def test_table_weight_reads_and_writes_its_rows_only():
+def test_rows_of_table_weight():
     variable = tf.Variable(tf.zeros([6, 1]))
     weight = whole_table("t", 3, variable, offset=2)
     weight.write(1, np.array([[5.0], [6.0]], "f"))
@@ -179,7 +179,7 @@ def test_table_weight_reads_and_writes_its_rows_only():
     np.testing.assert_array_equal(weight.read(Box(1, 3, 0, 1)), [[5], [6]])
 
 
-def test_outputs_have_the_shape_of_keras_embedding():
+def test_output_shapes_of_keras_embedding():
     dense = tf.constant([[[1, 2], [0, 1]]])  # [1, 2, 2]
     for combiner, shape in ((None, (1, 2, 2, 3)), ("sum", (1, 2, 3)), ("mean", (1, 2, 3))):
         layer = DistributedEmbedding([Embedding(4, 3, combiner=combiner)])
@@ -228,14 +228,14 @@ class Doubling(keras.layers.Layer):
         }
 
 
-def test_a_layer_of_another_class_keeps_its_code():
+def test_layer_of_another_class():
     layer = counting(DistributedEmbedding([Doubling(3, 2), Embedding(4, 2)]))
     first, second = layer([tf.constant([[1, 2]]), tf.constant([3])])
     np.testing.assert_array_equal(first, [[[2, 2], [4, 4]]])
     np.testing.assert_array_equal(second, [[103, 103]])
 
 
-def test_a_regularizer_is_a_loss():
+def test_regularization_loss():
     table = Embedding(3, 2, embeddings_regularizer="l2", embeddings_initializer="ones")
     layer = DistributedEmbedding([table])
     layer([tf.constant([0])])
@@ -314,13 +314,13 @@ def test_whole_tables_from_files(tmp_path):
         ),
     ],
 )
-def test_misuse_is_explained(make, message):
+def test_misuse_errors(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
 @pytest.mark.parametrize("wrong", [-1, 3])
-def test_an_id_outside_its_table_does_not_read_the_neighbour(wrong):
+def test_id_outside_its_table(wrong):
     layer = DistributedEmbedding(tables((3, 2), (4, 2)))
     with pytest.raises(tf.errors.InvalidArgumentError, match="not in .0, rows of its table"):
         layer(ids([[wrong]], [[0]]))
@@ -437,13 +437,13 @@ def test_two_shards_of_a_table_on_one_rank():
         ),
     ],
 )
-def test_what_a_plan_cannot_do(make, message):
+def test_plan_errors(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_all_holders_of_a_row_get_the_same_bits():
-    """A checkpoint keeps the state of one of them and gives it to all."""
+def test_bitwise_equal_row_means():
+    """A checkpoint stores the state of one holder of a row and restores it on all holders."""
     whole = plan_of([Table("t", 500, 8)], 4, column_slice_threshold=1000)
     assert len(whole.column_slices[0]) == 4
 
@@ -468,7 +468,7 @@ def test_all_holders_of_a_row_get_the_same_bits():
         pytest.param({"data_parallel_threshold": 100}, id="copies"),
     ],
 )
-def test_adam_does_not_decay_a_table_that_no_feature_reads(options):
+def test_adam_decay_of_unread_table(options):
     """Table 1 has the width of table 0, and shares its variable where both are on one rank."""
 
     def step(world):

@@ -141,7 +141,7 @@ def test_dtypes(policy, table_dtype, output_dtype, combiner):
     ],
     ids=["none", "dense sum", "dense mean", "ragged sum", "ragged mean", "sparse mean"],
 )
-def test_gradients_name_rows(combiner, ids, expected):
+def test_rows_of_gradients(combiner, ids, expected):
     layer = embedding(combiner)
 
     @tf.function
@@ -155,7 +155,7 @@ def test_gradients_name_rows(combiner, ids, expected):
     np.testing.assert_allclose(tf.convert_to_tensor(actual), expected)
 
 
-def test_initial_values_are_those_of_keras():
+def test_initial_values_of_keras():
     layer = dmp.Embedding(1000, 4)
     layer.build()
     values = layer.embeddings.numpy()
@@ -183,7 +183,7 @@ def test_errors(make, match):
 
 
 @pytest.mark.parametrize("bad", [3, -1])
-def test_an_id_beyond_the_table_is_an_error_on_a_cpu(bad):
+def test_id_beyond_table_on_cpu(bad):
     with tf.device("CPU:0"), pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
         embedding()(tf.constant([0, bad]))
 
@@ -209,7 +209,7 @@ def test_config_round_trip():
     assert isinstance(copy.embeddings.constraint, keras.constraints.NonNeg)
 
 
-def test_config_of_kerass_embedding():
+def test_config_of_keras_embedding():
     config = keras.layers.Embedding(3, 2, input_length=4, name="stock").get_config()
     layer = dmp.Embedding.from_config(config)
     assert (layer.input_dim, layer.output_dim, layer.name) == (3, 2, "stock")
@@ -219,7 +219,7 @@ def test_config_of_kerass_embedding():
 
 
 @pytest.mark.parametrize("name", ["model.keras", "model.h5", "model"])
-def test_models_are_saved_and_loaded(tmp_path, name):
+def test_saved_models(tmp_path, name):
     """No custom_objects needed: the classes are registered under names that are not Keras'."""
     ids = keras.Input([2], dtype=tf.int64)
     joined = [dmp.Embedding(3, 2, combiner="sum")(ids)]
@@ -232,7 +232,7 @@ def test_models_are_saved_and_loaded(tmp_path, name):
 
 
 @pytest.mark.parametrize("kind", ["ragged", "sparse"])
-def test_in_a_functional_model_with_given_weights(kind):
+def test_functional_model_with_weights(kind):
     ids = keras.Input([None], dtype=tf.int64, **{kind: True})
     layer = dmp.Embedding(3, 2, combiner="mean", weights=[TABLE])
     model = keras.Model(ids, layer(ids))
@@ -240,7 +240,7 @@ def test_in_a_functional_model_with_given_weights(kind):
     np.testing.assert_allclose(model.predict(batch, verbose=0), MEANS, rtol=1e-6)
 
 
-def test_a_sequential_model_that_starts_with_it_is_built():
+def test_sequential_model():
     layer = dmp.Embedding(3, 2)
     model = keras.Sequential([layer])
     layer.set_weights([TABLE])
@@ -266,7 +266,7 @@ def test_concat_one_hot_embedding(dtype):
     assert layer(tf.zeros([0, 2], dtype)).shape == [0, 2, 2]
 
 
-def test_import_needs_no_tensorflow(run_script):
+def test_import_without_tensorflow(run_script):
     code = (
         "import sys, nn.embedding as dmp, nn.embedding.planner; assert 'IntegerLookup' in "
         "dir(dmp); "

@@ -21,7 +21,7 @@ def wrap(request):
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.uint8])
-def test_keys_get_indices_in_order_of_first_occurrence(wrap, dtype):
+def test_order_of_indices(wrap, dtype):
     layer = lookup()
     call = wrap(layer)
     first = call(tf.constant([12, 36, 12, 138, 42, 36], dtype))
@@ -33,7 +33,7 @@ def test_keys_get_indices_in_order_of_first_occurrence(wrap, dtype):
     assert layer.capacity == 5
 
 
-def test_the_vocabulary_fills_up_in_the_middle_of_a_batch(wrap):
+def test_full_vocabulary_within_batch(wrap):
     layer = lookup(3)
     call = wrap(layer)
     assert call(tf.constant([7, 8])).numpy().tolist() == [1, 2]
@@ -42,7 +42,7 @@ def test_the_vocabulary_fills_up_in_the_middle_of_a_batch(wrap):
     assert layer.get_vocabulary() == [-1, 7, 8, 5]
 
 
-def test_any_integer_is_a_key_but_minus_one_is_out_of_vocabulary(wrap):
+def test_range_of_keys(wrap):
     layer = lookup(5)
     keys = [-1, 0, -2, -3, 2**63 - 1, -(2**63)]
     assert wrap(layer)(tf.constant(keys, tf.int64)).numpy().tolist() == [0, 1, 2, 3, 4, 5]
@@ -80,7 +80,7 @@ def test_against_a_dictionary(wrap):
     assert layer.get_vocabulary() == [-1, *known]
 
 
-def test_a_full_vocabulary_agrees_with_keras():
+def test_full_vocabulary_against_keras():
     layer = lookup(3)
     layer(tf.constant([12, 36, 1138]))
     stock = keras.layers.IntegerLookup(vocabulary=layer.get_vocabulary()[1:])
@@ -94,8 +94,8 @@ def grown() -> dmp.IntegerLookup:
     return layer
 
 
-def test_weights_replace_a_vocabulary(wrap):
-    """Also one of the same size, and in a function that was traced before."""
+def test_replaced_vocabulary(wrap):
+    """Weights replace a vocabulary, also in a function that was traced before."""
     layer = lookup()
     call = wrap(layer)
     call(tf.constant([1, 2]))
@@ -151,7 +151,7 @@ def test_in_fit():
     assert layer.get_vocabulary() == [-1, 3, 9]
 
 
-def test_use_gpu_says_once_where_it_is(run_script):
+def test_note_of_use_gpu(run_script):
     code = (
         "import tensorflow as tf, nn.embedding as dmp; "
         "a, b = dmp.IntegerLookup(4), dmp.IntegerLookup(4); "
@@ -163,13 +163,13 @@ def test_use_gpu_says_once_where_it_is(run_script):
     assert done.stderr.count("looked up in host memory") == 1
 
 
-def test_use_gpu_false_says_nothing(caplog):
+def test_silence_of_use_gpu_false(caplog):
     with caplog.at_level(logging.DEBUG, "nn.embedding"):
         lookup()
     assert not caplog.records
 
 
-def test_max_tokens_may_be_a_tensor():
+def test_max_tokens_as_tensor():
     assert lookup(tf.constant(4)).capacity == 5
 
 

@@ -45,7 +45,7 @@ def library(tmp_path_factory):
 @pytest.fixture
 def run(monkeypatch, capsys):
     """`run(*flags, library=FOLDER)`: `dlrm.py` with the library of that folder or without one;
-    returns the exit code, and what was said on stdout and stderr."""
+    returns the exit code, stdout and stderr."""
 
     def run_with(*flags, library=None) -> tuple[int, str, str]:
         with monkeypatch.context() as changed:
@@ -65,7 +65,7 @@ def losses(run_dir):
     return [entry["loss"] for entry in data if isinstance(entry, dict) and "loss" in entry]
 
 
-def test_it_trains_and_its_checkpoints_are_ours(library, run, tmp_path):
+def test_training_and_checkpoints(library, run, tmp_path):
     """The tables of both backends have the same initial values, losses and files."""
     model = tmp_path / "model"
     code, _, errors = run(*FLAGS, "--run_dir", tmp_path / "native")
@@ -91,7 +91,7 @@ def test_it_trains_and_its_checkpoints_are_ours(library, run, tmp_path):
     assert aucs[0] == aucs[1]
 
 
-def test_what_cannot_be_resumed_says_so(library, run, tmp_path):
+def test_resume_by_optimizer(library, run, tmp_path):
     """The library gives weights by table, and no optimizer's state. SGD has none."""
     for optimizer, resumes in (("sgd", True), ("adagrad", False)):
         folder = tmp_path / optimizer
@@ -117,14 +117,14 @@ def test_what_cannot_be_resumed_says_so(library, run, tmp_path):
         ),
     ],
 )
-def test_what_it_cannot_do(run, tmp_path, flags, message):
+def test_unsupported_flags(run, tmp_path, flags, message):
     command = (*FLAGS, "--run_dir", tmp_path, "--embedding_backend", "merlin", *flags)
     code, _, errors = run(*command)
     assert code == 2
     assert message in errors
 
 
-def test_an_option_of_another_version(library, run, tmp_path):
+def test_option_of_another_version(library, run, tmp_path):
     """A library whose layer knows no column slices."""
     folder = tmp_path / "old"
     shutil.copytree(library, folder)
@@ -140,13 +140,13 @@ def test_an_option_of_another_version(library, run, tmp_path):
     assert "refuses an option" in errors and "column_slice_threshold" in errors
 
 
-def test_auto_is_ours_where_the_library_is_not(run, tmp_path):
+def test_auto_without_library(run, tmp_path):
     code, messages, errors = run(*FLAGS, "--run_dir", tmp_path, "--embedding_backend", "auto")
     assert code == 0, errors
     assert "embedding_backend" in messages and "embedding_backend merlin" not in messages
 
 
-def test_tables_that_were_saved_in_columns_are_read():
+def test_tables_saved_in_columns():
     class Library:
         def set_weights(self, tables):
             self.tables = tables

@@ -38,7 +38,7 @@ def inputs(rows=ROWS) -> Inputs:
 
 
 @pytest.mark.parametrize("interaction", ["dot_tensorflow", "cross"])
-def test_a_sample_gets_the_sum_of_its_vectors(interaction):
+def test_sums_of_samples(interaction):
     model = model_of(interaction)
     numerical, (one, many) = inputs()
     tables = {table.name: table for table in model.embedding.table_weights()}
@@ -53,7 +53,7 @@ def test_a_sample_gets_the_sum_of_its_vectors(interaction):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_equal_lengths_train_as_dense_ids_do(dtype):
+def test_training_with_equal_lengths(dtype):
     rows = ((1, 2), (3, 3), (0, 4), (2, 1))
     numerical, (one, many) = inputs(rows)
     labels = tf.constant([[1.0], [0.0], [0.0], [1.0]])

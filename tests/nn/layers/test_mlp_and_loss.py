@@ -42,7 +42,7 @@ def test_initial_weights():
     assert (kernel != other.get_weights()[0]).mean() > 0.99
 
 
-def test_layers_start_with_different_weights():
+def test_different_initial_weights():
     mlp = MLP([5, 5, 5], seed=1, name="mlp")
     mlp(tf.zeros([1, 5]))
     assert (mlp.stack[1].kernel.numpy() != mlp.stack[2].kernel.numpy()).all()
@@ -53,14 +53,14 @@ def test_log_loss_by_hand():
     assert float(loss) == pytest.approx((math.log(2) + math.log(4)) / 2)
 
 
-def test_rows_of_weight_zero_do_not_count():
+def test_rows_of_weight_zero():
     # The weight of the real row makes up for the padding, as the loaders' does.
     loss = binary_cross_entropy(column(1, 0), column(0, 99), column(2, 0))
     assert float(loss) == pytest.approx(math.log(2))
     assert float(binary_cross_entropy(column(1), column(0), column(0))) == 0
 
 
-def test_the_mean_over_ranks_is_the_mean_over_real_rows():
+def test_mean_over_ranks():
     # Five rows on two ranks: shares of 3 and 2 rows, 6 places, each real row weighs 6 / 5.
     labels, logits = column(1, 0, 1, 1, 0, 0), column(0.5, -1, 2, -3, 0.1, 0)
     weights = column(*[6 / 5] * 5, 0)
@@ -70,14 +70,14 @@ def test_the_mean_over_ranks_is_the_mean_over_real_rows():
     assert sum(map(float, losses)) / 2 == pytest.approx(float(whole), rel=1e-6)
 
 
-def test_huge_logits_stay_finite():
+def test_huge_logits():
     loss = binary_cross_entropy(column(1, 0), column(-1e4, -1e4), column(1, 1))
     assert float(loss) == pytest.approx(5e3)
 
 
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("use_bias", [False, True])
-def test_dense_gradients_equal_tensorflows_own(relu, use_bias):
+def test_dense_gradients_against_tensorflow(relu, use_bias):
     layer = Dense(3, seed=1, name="layer", relu=relu, use_bias=use_bias)
     x = tf.random.stateless_normal([6, 4], [1, 2])
     upstream = tf.random.stateless_normal([6, 3], [3, 4])
@@ -97,7 +97,7 @@ def test_dense_gradients_equal_tensorflows_own(relu, use_bias):
         np.testing.assert_allclose(ours, tensorflows, atol=1e-5)
 
 
-def test_bias_gradient_does_not_saturate_in_bfloat16():
+def test_bias_gradient_in_bfloat16():
     """Adding 1 to 256 in bfloat16 gives 256: a sum over 8,192 rows of ones would stop there."""
     layer = Dense(2, seed=1, name="layer", dtype="mixed_bfloat16")
     x = tf.zeros([8192, 1], tf.bfloat16)

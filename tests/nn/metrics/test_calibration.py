@@ -24,7 +24,7 @@ def test_groups_by_hand():
     np.testing.assert_array_equal(actual.mass, [2, 2])
 
 
-def test_equal_predictions_are_one_group():
+def test_group_of_equal_predictions():
     actual = added([0, 0, 0, 1], [0.0005] * 4).reliability()
     np.testing.assert_allclose(
         [*actual.predicted, *actual.observed, *actual.mass], [0.0005, 0.25, 4]
@@ -48,15 +48,15 @@ def test_bars_by_hand(probabilities, end, bars):
     np.testing.assert_allclose(shares, expected)
 
 
-def test_rows_beyond_the_range_are_in_the_last_bar():
+def test_rows_beyond_range():
     actual, shares = added([0] * 4999 + [1], [0.05] * 4999 + [0.9]).histogram(10)
     assert actual == 0.1
     np.testing.assert_array_equal(shares[1], [0] * 9 + [1])
 
 
 @pytest.mark.parametrize("make", [ExactMetrics, lambda: BinnedMetrics(7)])
-def test_metrics_fill_it(make):
-    """Logits 0 and log 3 are the probabilities 0.5 and 0.75; the row of weight 0 is none."""
+def test_calibration_of_metrics(make):
+    """Logits 0 and log 3 are the probabilities 0.5 and 0.75; the row of weight 0 is ignored."""
     metrics = make()
     metrics.calibration = Calibration()
     logits = np.float32([0.0, np.log(3), np.log(3), -np.log(3), 9.0])
@@ -68,7 +68,7 @@ def test_metrics_fill_it(make):
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_ranks_agree_with_one(size):
+def test_ranks_against_one(size):
     def calibration_of(dataset, world=None):
         evaluator = ClickEvaluator(first_numerical, dataset, None, world)
         dict(evaluator.evaluate())

@@ -60,7 +60,7 @@ def drawn(monkeypatch):
     return curves
 
 
-def test_real_rows_count_once_whatever_their_weight_in_the_loss():
+def test_equal_weight_of_real_rows():
     dataset = rows(([0.0, 2.0], [0, 1], [1, 1]), ([0.0, 9.0], [1, 0], [1.5, 0.0]))
     scores = dict(ClickEvaluator(first_numerical, dataset).evaluate())
     assert list(scores) == ["auc", "log_loss"]
@@ -69,7 +69,7 @@ def test_real_rows_count_once_whatever_their_weight_in_the_loss():
     assert scores["log_loss"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_bins_tell_their_error_bound():
+def test_error_bound_of_bins():
     evaluator = ClickEvaluator(first_numerical, generated(500, 64), auc_thresholds=50)
     exact = dict(ClickEvaluator(first_numerical, generated(500, 64)).evaluate())
     scores = dict(evaluator.evaluate())
@@ -77,14 +77,14 @@ def test_bins_tell_their_error_bound():
     assert abs(scores["auc"] - exact["auc"]) <= scores["auc_error_bound"]
 
 
-def test_the_note_is_there_with_the_first_number():
+def test_note_with_first_score():
     evaluator = ClickEvaluator(first_numerical, rows(([0.0], [1], [1])))
     assert evaluator.note == ""
     assert math.isnan(next(evaluator.evaluate())[1])
     assert "it needs both classes" in evaluator.note
 
 
-def test_the_last_evaluation_is_drawn(drawn, tmp_path):
+def test_roc_curve_of_last_evaluation(drawn, tmp_path):
     evaluator = ClickEvaluator(first_numerical, rows(([0.0, 2.0], [0, 1], [1, 1])))
     assert evaluator.draw(tmp_path, {}) == drawn == []
     assert evaluator.draw(tmp_path, dict(evaluator.evaluate())) == [tmp_path / "roc.png"]
@@ -96,7 +96,7 @@ def test_the_last_evaluation_is_drawn(drawn, tmp_path):
 @pytest.mark.parametrize("auc_thresholds", [None, 100], ids=["exact", "binned"])
 @pytest.mark.parametrize("num_samples", [384, 333, 1])  # 333: the last batch is uneven
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_ranks_agree_with_one(size, num_samples, auc_thresholds, drawn, tmp_path):
+def test_ranks_against_one(size, num_samples, auc_thresholds, drawn, tmp_path):
     one = ClickEvaluator(first_numerical, generated(num_samples, 48), auc_thresholds)
     expected = dict(one.evaluate())
 
@@ -126,7 +126,7 @@ def test_ranks_agree_with_one(size, num_samples, auc_thresholds, drawn, tmp_path
 
 
 @pytest.mark.parametrize("bad_batch", [0, 17, 39])
-def test_nan_on_one_rank_ends_all_ranks_after_the_last_batch(bad_batch):
+def test_nan_on_one_rank(bad_batch):
     """The model has a collective in every batch: a rank that left early would stop the others."""
 
     def run(world):

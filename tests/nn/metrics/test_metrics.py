@@ -57,7 +57,7 @@ def test_hand_computed_binned_auc_and_its_bound():
 
 @pytest.mark.parametrize("decimals", [None, 1, 0], ids=["no_ties", "ties", "many_ties"])
 @pytest.mark.parametrize("positive_fraction", [0.03, 0.5, 0.9])
-def test_exact_equals_scikit_learn(decimals, positive_fraction):
+def test_exact_metrics_against_scikit_learn(decimals, positive_fraction):
     labels, logits, weights = _random_rows(5000, 1, positive_fraction, decimals)
     scores = _accumulate(ExactMetrics(), labels, logits, batch_size=999).result()
     assert scores.auc == pytest.approx(roc_auc_score(labels, logits), abs=1e-13)
@@ -73,7 +73,7 @@ def test_exact_equals_scikit_learn(decimals, positive_fraction):
 
 @pytest.mark.parametrize("num_bins", [2, 10, 1000, 8000])
 @pytest.mark.parametrize("decimals", [None, 0], ids=["no_ties", "many_ties"])
-def test_binned_is_within_its_bound_of_scikit_learn(num_bins, decimals):
+def test_binned_metrics_against_scikit_learn(num_bins, decimals):
     labels, logits, weights = _random_rows(5000, 2, 0.1, decimals)
     scores = _accumulate(BinnedMetrics(num_bins), labels, logits, weights, 999).result()
     expected = roc_auc_score(labels, logits, sample_weight=weights)
@@ -98,7 +98,7 @@ def test_binned_is_within_its_bound_of_scikit_learn(num_bins, decimals):
     batch_size=st.integers(1, 61),
     num_bins=st.integers(2, 40),
 )
-def test_random_rows_equal_scikit_learn(rows, batch_size, num_bins):
+def test_random_rows_against_scikit_learn(rows, batch_size, num_bins):
     labels, logits, weights = (np.array(column) for column in zip(*rows, strict=True))
     kept = weights > 0
     metrics = _accumulate(ExactMetrics(), labels, logits, weights, batch_size)
@@ -121,7 +121,7 @@ def test_random_rows_equal_scikit_learn(rows, batch_size, num_bins):
 
 @KINDS
 @pytest.mark.parametrize("label", [0, 1])
-def test_one_class_has_no_auc_but_a_log_loss(make, label):
+def test_single_class(make, label):
     metrics = make()
     metrics.update([label] * 3, [0.0, 0.0, 0.0])
     scores = metrics.result()
@@ -134,7 +134,7 @@ def test_one_class_has_no_auc_but_a_log_loss(make, label):
 
 
 @KINDS
-def test_padding_rows_change_nothing_whatever_they_hold(make):
+def test_padding_rows(make):
     labels, logits, _ = _random_rows(50)
     plain = make()
     plain.update(labels, logits)
@@ -184,7 +184,7 @@ def test_tensors_of_every_float_type_in_columns(make, dtype):
 
 
 @KINDS
-def test_rows_may_be_added_after_a_result(make):
+def test_rows_after_result(make):
     labels, logits, weights = _random_rows(300)
     metrics = _accumulate(make(), labels[:100], logits[:100], weights[:100])
     metrics.result()
@@ -196,7 +196,7 @@ def test_rows_may_be_added_after_a_result(make):
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_exact_roc_curve_lies_on_scikit_learns(weighted):
+def test_exact_roc_curve_against_scikit_learn(weighted):
     labels, logits, weights = _random_rows(20_000, 3, 0.2)
     weights = weights if weighted else None
     fpr, tpr = _accumulate(ExactMetrics(), labels, logits, weights, 5000).roc_curve()
@@ -211,7 +211,7 @@ def test_exact_roc_curve_lies_on_scikit_learns(weighted):
     assert area == pytest.approx(roc_auc_score(labels, logits, sample_weight=weights), abs=1e-4)
 
 
-def test_few_rows_give_the_whole_roc_curve():
+def test_roc_curve_of_few_rows():
     metrics = ExactMetrics()
     metrics.update([1, 0, 1, 0], [4.0, 3.0, 2.0, 1.0])
     fpr, tpr = metrics.roc_curve()
@@ -231,7 +231,7 @@ def test_binned_roc_curve(max_points):
     assert (np.diff(fpr) >= 0).all() and (np.diff(tpr) >= 0).all()
 
 
-def test_make_metrics_obeys_auc_thresholds():
+def test_auc_thresholds_of_make_metrics():
     assert isinstance(make_metrics(), ExactMetrics)
     assert isinstance(make_metrics(200), BinnedMetrics)
     for wrong in (-1, 0, 1):
@@ -262,7 +262,7 @@ def test_bad_batches(make, batch, message):
 
 
 @KINDS
-def test_a_bad_tensor_is_found_by_the_result(make):
+def test_bad_tensor(make):
     metrics = make()
     metrics.update(tf.constant([1.0]), tf.constant([math.nan]))
     with pytest.raises(ValueError, match="1 of 1 logits of a batch are NaN"):
@@ -270,7 +270,7 @@ def test_a_bad_tensor_is_found_by_the_result(make):
 
 
 @KINDS
-def test_nothing_to_evaluate(make):
+def test_empty_evaluation(make):
     metrics = make()
     metrics.update([], [])
     metrics.update([1], [0.0], [0.0])

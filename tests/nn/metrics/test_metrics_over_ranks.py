@@ -20,7 +20,7 @@ KINDS = pytest.mark.parametrize(
 
 
 def scores_of_ranks(size, make, rows_of_rank, batch_size=7):
-    """What `result()` gives or raises on each rank; rows are (labels, logits, weights or None)."""
+    """Returns each rank's scores or its error; rows are (labels, logits, weights or None)."""
 
     def run(world):
         metrics = make(world)
@@ -77,7 +77,7 @@ def test_hand_computed_on_two_ranks():
 @pytest.mark.parametrize("decimals", [None, 2, 1, 0], ids=["no_ties", "few", "many", "heavy"])
 @pytest.mark.parametrize("positive_fraction", [0.03, 0.5, 0.9])
 @pytest.mark.parametrize("uneven", [False, True], ids=["even", "uneven"])
-def test_exact_auc_is_that_of_one_rank_to_the_last_bit(size, decimals, positive_fraction, uneven):
+def test_bitwise_exact_auc(size, decimals, positive_fraction, uneven):
     rows = random_rows(5000, 1, decimals, positive_fraction=positive_fraction)
     ranks = spread(rows, size, uneven=uneven)
     expected = one_accumulator(ExactMetrics, [rows]).result()
@@ -90,7 +90,7 @@ def test_exact_auc_is_that_of_one_rank_to_the_last_bit(size, decimals, positive_
 
 @SIZES
 @pytest.mark.parametrize("decimals", [None, 1], ids=["no_ties", "ties"])
-def test_weighted_auc_is_that_of_one_rank(size, decimals):
+def test_weighted_auc(size, decimals):
     rows = random_rows(3000, 2, decimals, weighted=True)
     expected = one_accumulator(ExactMetrics, [rows]).result()
     results = scores_of_ranks(size, ExactMetrics, spread(rows, size), batch_size=999)
@@ -102,7 +102,7 @@ def test_weighted_auc_is_that_of_one_rank(size, decimals):
 
 @SIZES
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_binned_scores_are_those_of_one_rank(size, weighted):
+def test_binned_scores(size, weighted):
     rows = random_rows(3000, 3, weighted=weighted)
 
     def make(*world):
@@ -135,7 +135,7 @@ def test_binned_scores_are_those_of_one_rank(size, weighted):
     copies=st.integers(1, 5),
     size=st.integers(2, 4),
 )
-def test_random_rows_equal_one_accumulator(rows, copies, size):
+def test_random_rows_against_one_accumulator(rows, copies, size):
     columns = [np.array(column) for column in zip(*rows * copies, strict=True)]
     owner, columns = columns[0] % size, columns[1:]
     ranks = [tuple(column[owner == rank] for column in columns) for rank in range(size)]
@@ -152,7 +152,7 @@ def test_random_rows_equal_one_accumulator(rows, copies, size):
 
 @KINDS
 @pytest.mark.parametrize("label", [0, 1])
-def test_one_class_has_no_auc_but_a_log_loss(make, label):
+def test_single_class(make, label):
     ranks = [([label] * 2, [0.0, 0.0], None), ([], [], None), ([label], [0.0], [1.0])]
     results = scores_of_ranks(3, make, ranks)
     assert_same_everywhere(results)
@@ -162,7 +162,7 @@ def test_one_class_has_no_auc_but_a_log_loss(make, label):
 
 
 @KINDS
-def test_each_rank_may_have_one_class_only(make):
+def test_one_class_per_rank(make):
     ranks = [([1, 1], [0.0, 2.0], None), ([0, 0], [1.0, -1.0], None), ([], [], None)]
     results = scores_of_ranks(3, make, ranks)
     assert_same_everywhere(results)
@@ -170,20 +170,20 @@ def test_each_rank_may_have_one_class_only(make):
 
 
 @KINDS
-def test_no_rows_at_all_is_an_error_of_all_ranks(make):
+def test_error_without_rows(make):
     ranks = [([], [], None), ([1.0], [0.0], [0.0])]
     for error in scores_of_ranks(2, make, ranks):
         assert isinstance(error, ValueError) and "nothing to evaluate" in str(error)
 
 
-def test_an_infinite_loss_is_infinite_on_all_ranks():
+def test_infinite_loss():
     results = scores_of_ranks(2, ExactMetrics, [([1, 0], [-np.inf, 0.0], None), ([], [], None)])
     assert_same_everywhere(results)
     assert results[0].log_loss == math.inf and results[0].auc == 0
 
 
 def bad_updates(world, make, bad_batches, as_tensors):
-    """Rank by rank a list of bad batches, each among good ones; nothing may be raised by them."""
+    """Updates each rank with its bad batches between good ones; only `result()` may raise."""
     metrics = make(world)
     for batch in [([1, 0], [0.0, 1.0]), *bad_batches[world.rank], ([1, 0], [0.0, 1.0])]:
         metrics.update(*([tf.constant(part) for part in batch] if as_tensors else batch))
@@ -192,7 +192,7 @@ def bad_updates(world, make, bad_batches, as_tensors):
 
 @KINDS
 @pytest.mark.parametrize("as_tensors", [False, True], ids=["arrays", "tensors"])
-def test_nan_on_one_rank_is_an_error_of_all(make, as_tensors):
+def test_nan_on_one_rank(make, as_tensors):
     bad = [[], [([1.0, 0.0], [math.nan, 1.0])], []]
     errors = run_threads(3, bad_updates, make, bad, as_tensors)
     for error in errors:
@@ -214,7 +214,7 @@ def test_errors_of_several_ranks(make):
         assert str(error).startswith("rank 0: metrics: labels must be 0 or 1, received 7")
 
 
-def test_rows_may_be_added_after_a_result():
+def test_rows_after_result():
     rows = random_rows(600, decimals=1)
 
     def run(world):
@@ -244,7 +244,7 @@ def curves_of_ranks(size, make, rows_of_rank, max_points):
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("max_points", [20, 1000])
-def test_points_lie_on_the_curve_of_all_rows(size, weighted, max_points):
+def test_points_of_roc_curve(size, weighted, max_points):
     rows = random_rows(8000, decimals=3, weighted=weighted)
     curves = curves_of_ranks(size, ExactMetrics, spread(rows, size, uneven=True), max_points)
     assert_same_everywhere([curve.tolist() for curve in np.array(curves)])
@@ -267,7 +267,7 @@ def test_points_lie_on_the_curve_of_all_rows(size, weighted, max_points):
     assert gaps.max() < 4 * 2 / max_points  # evenly along it
 
 
-def test_few_rows_give_the_whole_roc_curve():
+def test_roc_curve_of_few_rows():
     ranks = [([1, 0], [4.0, 1.0]), ([1], [2.0]), ([0], [3.0]), ([], [])]
     for fpr, tpr in curves_of_ranks(4, ExactMetrics, ranks, 1000):
         assert fpr.tolist() == [0, 0, 0.5, 0.5, 1, 1]
@@ -276,13 +276,13 @@ def test_few_rows_give_the_whole_roc_curve():
 
 @KINDS
 @pytest.mark.parametrize("label", [0, 1])
-def test_the_rate_of_a_class_without_rows_is_nan(make, label):
+def test_rate_of_empty_class(make, label):
     for fpr, tpr in curves_of_ranks(2, make, [([label], [0.0]), ([], [])], 100):
         assert np.isnan(tpr if label == 0 else fpr).all()
         assert np.isfinite(fpr if label == 0 else tpr).all()
 
 
-def test_the_binned_curve_is_that_of_one_rank():
+def test_binned_roc_curve():
     rows = random_rows(3000)
 
     def make(*world):
@@ -294,7 +294,7 @@ def test_the_binned_curve_is_that_of_one_rank():
 
 
 @KINDS
-def test_a_curve_that_cannot_be_drawn_is_an_error_of_all_ranks(make):
+def test_roc_curve_errors(make):
     for error in curves_of_ranks(2, make, [([1], [0.0]), ([0], [1.0])], 3):
         assert "max_points must be at least 4, received 3" in str(error)
     for error in curves_of_ranks(2, make, [([1], [math.nan]), ([0], [1.0])], 100):

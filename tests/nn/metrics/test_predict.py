@@ -60,8 +60,8 @@ def test_scores_by_hand(tmp_path, stored):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("num_samples", [96, 77, 49, 1])  # 77, 49, 1: the last batch is uneven
-def test_every_row_has_its_score_in_the_order_of_rows(stored, size, num_samples):
-    """Padding is left out, a rank without a real row in a batch too."""
+def test_order_of_scores(stored, size, num_samples):
+    """Scores follow the rows, without padding, also if a rank has no real row in a batch."""
     spec = stored(num_samples)
 
     def run(world):
@@ -82,7 +82,7 @@ def test_every_row_has_its_score_in_the_order_of_rows(stored, size, num_samples)
         assert [(len(part), part.dtype) for part in scores] == [(0, np.float32)] * num_batches
 
 
-def test_ids_of_the_whole_batch_are_brought_to_the_rows(stored):
+def test_ids_of_global_batch(stored):
     """Model-parallel input: the model of each rank gets all ids and picks those of its rows."""
     spec = stored(31)
 
@@ -107,7 +107,7 @@ def test_ids_of_the_whole_batch_are_brought_to_the_rows(stored):
     np.testing.assert_allclose(result, sigmoid(numericals(spec)[:, 0] + ids), rtol=1e-6)
 
 
-def test_generated_rows_with_labels_are_predicted_too():
+def test_generated_rows_with_labels():
     dataset = SyntheticDataset(SPEC, "test", 10, num_samples=25)
     expected = np.concatenate([batch.inputs.numerical[:, 0] for batch in dataset.dataset()])
     result = np.concatenate(list(predict(first_numerical, dataset)))
@@ -115,7 +115,7 @@ def test_generated_rows_with_labels_are_predicted_too():
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
-def test_the_sigmoid_is_computed_in_float32(dtype):
+def test_float32_sigmoid(dtype):
     dataset = SyntheticDataset(SPEC, "test", 4, num_samples=4)
     (result,) = predict(lambda inputs: tf.fill([4, 1], tf.constant(-9.0, dtype)), dataset)
     assert result.dtype == np.float32
@@ -135,7 +135,7 @@ def spoilt(at: float, bad: float):
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("row", [0, 8, 9, 15])
-def test_a_score_that_is_not_finite_ends_all_ranks_and_has_a_row(stored, bad, size, row):
+def test_row_of_nonfinite_score(stored, bad, size, row):
     """16 rows in batches of 9: on 3 ranks 3, 3 and 3, then 3, 2 and 2."""
     spec = stored(16)
     rows = np.tile(np.arange(16, dtype=np.float16)[:, None], [1, 2])
@@ -160,7 +160,7 @@ def test_a_score_that_is_not_finite_ends_all_ranks_and_has_a_row(stored, bad, si
     assert sum(seen) == row // 9 * 9
 
 
-def test_padding_is_not_counted(stored):
+def test_padding_rows(stored):
     """A bad first row, which pads the other ranks, counts once."""
     spec = stored(4)
     np.arange(8).astype(np.float16).tofile(spec.base_directory / "test/numerical.bin")

@@ -1,4 +1,4 @@
-"""HR@k and NDCG@k: by hand, beside a slow obvious count, and on ranks."""
+"""HR@k and NDCG@k: by hand, against a slow obvious count, and on several ranks."""
 
 import math
 from types import SimpleNamespace
@@ -66,7 +66,7 @@ def random_series(num_series, length, num_items, decimals, seed=0):
 @pytest.mark.parametrize("length", [1, 2, 7, 30])
 @pytest.mark.parametrize("num_items", [1, 5, 50])
 @pytest.mark.parametrize("decimals", [0, 3], ids=["many_ties", "few_ties"])
-def test_ranks_equal_a_slow_count(length, num_items, decimals):
+def test_ranks_against_slow_count(length, num_items, decimals):
     items, labels, scores = random_series(200, length, num_items, decimals)
     expected = [slow_rank(*row) for row in zip(items, labels, scores, strict=True)]
     assert ranks_of_positives(items, labels, scores).tolist() == expected
@@ -115,7 +115,7 @@ def expected_metrics(series, k):
 
 
 @pytest.mark.parametrize("k", [1, 3, 10, 12, 13])
-def test_metrics_equal_a_slow_count(k):
+def test_metrics_against_slow_count(k):
     series = random_series(150, 12, 20, 1)
     evaluator = HitRateEvaluator(score_is_user, batches(series, 40), k)
     actual = dict(evaluator.evaluate())
@@ -130,7 +130,7 @@ def test_metrics_equal_a_slow_count(k):
 
 @pytest.mark.parametrize("num_series", [150, 81, 1])  # 81: the last batch is of one series
 @pytest.mark.parametrize("size", [2, 3])
-def test_ranks_agree_with_one(size, num_series, tmp_path):
+def test_cluster_against_one_rank(size, num_series, tmp_path):
     series = random_series(num_series, 12, 20, 1)
     expected = dict(HitRateEvaluator(score_is_user, batches(series, 40), 4).evaluate())
 
@@ -152,7 +152,7 @@ def test_ranks_agree_with_one(size, num_series, tmp_path):
     assert all(actual == results[0] for actual in results)
 
 
-def test_nothing_is_said_of_an_evaluation_that_was_stopped():
+def test_stopped_evaluation():
     request = []
 
     def stopped():
@@ -164,7 +164,7 @@ def test_nothing_is_said_of_an_evaluation_that_was_stopped():
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_nan_is_an_error_on_all_ranks(size):
+def test_error_of_nan(size):
     series = random_series(9, 3, 5, 1)
     series[2][8, 0] = math.nan
 

@@ -77,7 +77,7 @@ def reference_logit(config, weights, user, item) -> float:
     ("model_type", "dtype"),
     [(NEUMF, tf.int32), (NEUMF, tf.int64), (GMF, tf.int32), (MLP, tf.int32)],
 )
-def test_every_model_is_that_of_the_paper(model_type, dtype):
+def test_models_of_paper(model_type, dtype):
     model, batch = a_model(model_type), rows(dtype=dtype)
     weights = weights_of(model)
     pairs = zip(batch.inputs.user.numpy(), batch.inputs.item.numpy(), strict=True)
@@ -121,7 +121,7 @@ def test_bytes_of_dense_gradients(model_type, layers, weights):
     ids=["neumf", "one row", "gmf", "mlp", "one user"],
 )
 def test_numeric_gradients(model_type, users, items, dropout):
-    """Along one direction for each variable, in float64; of the same dropped units."""
+    """Numeric gradients along one direction per variable, in float64, with fixed dropped units."""
     model, batch = a_model(model_type, dropout=dropout), rows(users, items)
     variables = [*model.dense_variables, *model.table_variables]
 
@@ -148,7 +148,7 @@ def test_numeric_gradients(model_type, users, items, dropout):
         )
 
 
-def test_gradients_of_tables_have_no_duplicates():
+def test_unique_rows_of_table_gradients():
     model, batch = a_model(NEUMF), rows()
     with tf.GradientTape() as tape:
         total, _ = ncf_loss(model, batch)
@@ -198,7 +198,7 @@ def test_precision(dtype):
         )
 
 
-def test_low_precision_does_not_tie_items():
+def test_distinct_scores_in_low_precision():
     """Hidden units are bfloat16, logits are not rounded to it."""
     model = a_model(NEUMF, "mixed_bfloat16", num_items=200)
     logits = model(rows([2] * 200, range(200)).inputs).numpy()
@@ -243,7 +243,7 @@ def test_dropped_units():
 
 
 def test_dropout_of_a_training():
-    """Steps drop other units, a scoring none; a restart at a step goes on with it."""
+    """Each step drops different units, scoring drops none; a restart resumes at the saved step."""
     model, batch = a_model(NEUMF, dropout=0.5), rows()
     without = a_model(NEUMF)
     np.testing.assert_array_equal(model(batch.inputs), without(batch.inputs))
@@ -271,7 +271,7 @@ def test_dropout_of_a_training():
 
 
 def test_batches_of_any_size():
-    """In one graph whose batch is not known: rows made within a step have no static size."""
+    """One graph for all batch sizes: rows generated within a step have no static size."""
     model = a_model(NEUMF, dropout=0.5)
     ids = tf.TensorSpec([None], tf.int32)
 
@@ -301,8 +301,8 @@ def groups_of(model):
         (MLP, ["mlp_user", "mlp_item"]),
     ],
 )
-def test_names_do_not_change(model_type, tables):
-    """Checkpoints know weights by them; those of GMF and MLP begin a NeuMF."""
+def test_stable_names(model_type, tables):
+    """The names of weights in checkpoints are fixed; NeuMF starts from those of GMF and MLP."""
     model = a_model(model_type)
     layers = [f"mlp.dense_{i}.{part}" for i in (0, 1) for part in ("kernel", "bias")]
     dense = {
@@ -321,7 +321,7 @@ def test_names_do_not_change(model_type, tables):
 
 
 def test_initial_weights():
-    """Of the sizes of the recipe, but for the numbers of users and items."""
+    """The recipe's layer sizes with fewer users and items."""
     model = NCFModel(NCFConfig(NEUMF, 300, 200), seed=5)
     weights = weights_of(model)
     for name in ("mf_user", "mf_item", "mlp_user", "mlp_item"):
@@ -379,7 +379,7 @@ def test_sizes_by_hand():
         ({"dropout": -0.1}, r"dropout must be in \[0, 1\), got -0.1"),
     ],
 )
-def test_sizes_that_cannot_be(changes, message):
+def test_invalid_sizes(changes, message):
     with pytest.raises(ValueError, match=message):
         NCFConfig(**({"model_type": NEUMF, "num_users": 3, "num_items": 3} | changes))
 
@@ -392,7 +392,7 @@ def test_sizes_that_cannot_be(changes, message):
     ],
     ids=["columns", "lengths"],
 )
-def test_inputs_that_do_not_fit(users, items, message):
+def test_invalid_inputs(users, items, message):
     with pytest.raises(ValueError, match=message):
         a_model(GMF)(InteractionInputs(tf.constant(users), tf.constant(items)))
 
@@ -407,8 +407,8 @@ def test_inputs_that_do_not_fit(users, items, message):
     ],
     ids=["columns", "tables", "rows and copies", "copies"],
 )
-def test_ranks_together_are_one(placement):
-    """Two ranks, one with a row of padding: the loss, and a step of SGD, of all their rows."""
+def test_ranks_against_one(placement):
+    """Two ranks, one with a padding row, give the loss and SGD step of one rank with all rows."""
     config = a_config(NEUMF)
     tables = [Table(*table) for table in embedding_tables(config)]
     whole = plan_of(

@@ -26,9 +26,9 @@ def branches(tmp_path):
 
 def test_branches_on_two_ranks(branches):
     def rank(world):
-        created = model(NEUMF, world)
-        start_from(created, *branches, 0.25, world)
-        return created.output_layer.bias.numpy(), created.output_layer.kernels["mlp"].numpy()
+        neumf = model(NEUMF, world)
+        start_from(neumf, *branches, 0.25, world)
+        return neumf.output_layer.bias.numpy(), neumf.output_layer.kernels["mlp"].numpy()
 
     gmf, mlp = (model(kind).output_layer for kind in (GMF, MLP))
     for bias, kernel in run_threads(2, rank):
@@ -36,8 +36,8 @@ def test_branches_on_two_ranks(branches):
         np.testing.assert_allclose(kernel, 0.75 * mlp.kernels["mlp"], rtol=1e-6)
 
 
-def test_a_damaged_branch_is_said_on_every_rank(branches):
-    """One rank alone reads the table: the other must not go on to the next checkpoint."""
+def test_damaged_branch(branches):
+    """Only one rank reads the table: the other must not continue with the next checkpoint."""
     table = branches[0] / "sparse/mf_item.npy"
     content = bytearray(table.read_bytes())
     content[-1] ^= 1
@@ -51,6 +51,6 @@ def test_a_damaged_branch_is_said_on_every_rank(branches):
     assert run_threads(2, rank) == [True, True]
 
 
-def test_only_neumf_has_two_branches(branches):
+def test_branches_of_gmf(branches):
     with pytest.raises(ValueError, match="only neumf has two branches to set, this is gmf"):
         start_from(model(GMF), *branches)

@@ -4,7 +4,7 @@ from nn.sequence.config import SequenceModelConfig, embedding_tables, hotnesses
 from tests.nn.sequence.sequence_rows import a_config
 
 
-def test_defaults_are_those_of_the_original():
+def test_defaults_of_original():
     config = SequenceModelConfig("sim", ("user_id",), (5,), ("item", "cat"), (7, 3))
     assert config.embedding_dim == 16
     assert (config.history_length, config.long_seq_length, config.top_k) == (100, 90, 50)
@@ -18,7 +18,7 @@ def test_defaults_are_those_of_the_original():
     ("kind", "positions", "short_start", "negatives"),
     [("sim", 9, 5, 3), ("dien", 9, 0, 8), ("din", 9, 0, 0), ("no history", 0, 0, 0)],
 )
-def test_what_is_looked_up(kind, positions, short_start, negatives):
+def test_lookups(kind, positions, short_start, negatives):
     config = a_config(kind)
     assert config.item_dim == 6
     assert config.num_positions == positions
@@ -54,10 +54,10 @@ def test_what_is_looked_up(kind, positions, short_start, negatives):
         ("din", {"dropout_rate": -1}, r"dropout_rate must be in \[0, 1\), got -1"),
     ],
 )
-def test_what_does_not_fit(kind, changes, message):
+def test_invalid_configs(kind, changes, message):
     with pytest.raises(ValueError, match=message):
         a_config(kind, **changes)
 
 
-def test_only_sim_cuts_the_history():
+def test_history_cut_of_sim():
     assert a_config("dien", long_seq_length=100).short_start == 0

@@ -1,4 +1,4 @@
-"""GRU and AUGRU: against a NumPy loop, numeric gradients, and what padded steps may change."""
+"""GRU and AUGRU: against a NumPy loop, numeric gradients, and the effect of padded steps."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def loop(x, scale, kernel, recurrent_kernel, bias):
 
 
 class Case:
-    """A layer with weights, a batch for it, and what the slow loop says of them."""
+    """A layer with weights, a batch for it, and the output of the slow loop."""
 
     def __init__(self, kind: str, batch=4, steps=5, dim=3, units=2, dtype="float64"):
         random = np.random.default_rng(7)
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def arguments(self) -> list[np.ndarray]:
-        """What gradients are taken of."""
+        """Returns the tensors that gradients are computed for: x, attention and the weights."""
         return [self.x, self.attention, *self.weights]
 
     def expected(self, x, attention, *weights) -> np.ndarray:
@@ -67,7 +67,7 @@ class Case:
         return self.layer(x, mask) if self.kind == "gru" else self.layer(x, attention, mask)
 
     def gradients(self) -> list[np.ndarray | None]:
-        """Of sum(pull * output), by x, attention and the weights."""
+        """Returns the gradients of sum(pull * output) to x, attention and the weights."""
         variables = [tf.constant(self.x), tf.constant(self.attention)]
         with tf.GradientTape() as tape:
             tape.watch(variables)
@@ -79,7 +79,7 @@ class Case:
 
 @pytest.mark.parametrize("batch", [0, 1, 4])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_states_are_those_of_the_loop(kind, batch):
+def test_states_of_reference_loop(kind, batch):
     case = Case(kind, batch=batch)
     np.testing.assert_allclose(case(), case.expected(*case.arguments), rtol=1e-12)
 
@@ -96,7 +96,7 @@ def test_one_step_by_hand():
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_gradients_are_numeric_ones(kind):
+def test_numeric_gradients(kind):
     case, step = Case(kind), 1e-6
     arguments = case.arguments
     for number, actual in enumerate(case.gradients()):
@@ -117,7 +117,7 @@ def test_gradients_are_numeric_ones(kind):
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_padded_steps_change_nothing(kind):
+def test_padded_steps(kind):
     case = Case(kind)
     short, gradients = case().numpy(), case.gradients()
     padding = np.random.default_rng(3).normal(size=[4, 2, 3])
@@ -173,8 +173,8 @@ def test_history_without_steps():
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_many_steps_run_in_a_loop(kind, monkeypatch):
-    """The same values and gradients as unrolled ones; the graph does not grow with the steps."""
+def test_loop_over_many_steps(kind, monkeypatch):
+    """Compares the loop with unrolled steps; its graph does not grow with the number of steps."""
     case = Case(kind, steps=7)
     arguments = [tf.constant(value) for value in (case.x, case.attention, case.mask)]
 
@@ -203,7 +203,7 @@ def test_many_steps_run_in_a_loop(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_a_number_of_steps_that_is_not_known_yet(kind):
+def test_unknown_number_of_steps(kind):
     case = Case(kind)
     floats = tf.TensorSpec([None, None], tf.float64)
     signature = [tf.TensorSpec([None, None, 3], tf.float64), floats]
@@ -215,7 +215,7 @@ def test_a_number_of_steps_that_is_not_known_yet(kind):
     )
 
 
-def test_initial_weights_follow_seed_and_name():
+def test_seed_and_name_of_initial_weights():
     def weights(seed, name):
         layer = GRU(8, seed=seed, name=name)
         layer.build([None, 1, 6])

@@ -31,7 +31,7 @@ def test_masked_softmax_by_hand():
     np.testing.assert_allclose(weights, [[0.25, 0, 0.75], [0, 0, 0]], rtol=1e-6)
 
 
-def test_masked_places_have_no_gradient():
+def test_gradient_of_masked_places():
     scores, mask = tf.constant([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]), [[YES, YES, NO], [NO] * 3]
     with tf.GradientTape() as tape:
         tape.watch(scores)
@@ -66,7 +66,7 @@ def test_attention_by_hand():
 
 
 def test_gradients_of_the_attention():
-    """As TensorFlow finds them, step by step."""
+    """Compares the gradients with those that TensorFlow derives from separate operations."""
     rng = np.random.default_rng(2)
     queries, keys, upstream = normal(3, 2, 4), normal(3, 5, 4, seed=1), normal(3, 2, 4, seed=2)
     mask = rng.random([3, 2, 5]) < 0.6
@@ -137,7 +137,7 @@ def test_queries_against_a_loop(num_heads):
             assert queries[b, head] @ key.numpy() == pytest.approx(expected)
 
 
-def test_queries_that_start_as_the_target():
+def test_initial_queries():
     target = normal(3, 4)
     layer = TargetQueries(seed=1, name="queries", num_heads=1, identity=True, dtype="float64")
     np.testing.assert_allclose(layer(target)[:, 0], target / 2)
@@ -152,8 +152,8 @@ def test_queries_that_start_as_the_target():
         (9, [[YES, NO, YES, YES, YES], [NO, NO, YES, YES, YES], [NO] * 5]),
     ],
 )
-def test_the_highest_scores_are_selected(k, expected):
-    """Padding never is; of equal scores the most recent, also where k cuts them apart."""
+def test_selection_of_highest_scores(k, expected):
+    """Padding is never selected; of equal scores the most recent places are."""
     scores = tf.constant([[3.0, 9.0, 4.0, 1.0, 2.0], [8.0, 8.0, 1.0, 1.0, 1.0], [1.0] * 5])
     mask = tf.constant([[YES, NO, YES, YES, YES], [NO, NO, YES, YES, YES], [NO] * 5])
     np.testing.assert_array_equal(select_top(scores, mask, k), expected)
@@ -225,7 +225,7 @@ def test_prelu_by_hand():
     np.testing.assert_allclose(of_slope, [-4.0 - 100.0, -2000.0])
 
 
-def test_sums_over_the_batch_are_float32_ones():
+def test_float32_sums_over_batch():
     """8,191 has 13 bits, of which bfloat16 keeps 8."""
     prelu = PReLU(name="prelu", dtype="mixed_bfloat16")
     assert gradient_of(prelu, "slope", -tf.ones([8191, 1], tf.bfloat16)) == -8191
@@ -286,7 +286,7 @@ def test_dropout_by_hand():
 
 def test_auxiliary_loss_by_hand():
     """log(1 + e^0) = log 2 for each logit of 0; the first sample has 2 pairs, the second 1."""
-    big = 100.0  # padding, whatever it says
+    big = 100.0  # padding, whose value has no effect
     aux = AuxiliaryOutputs(
         tf.constant([[0.0, math.log(3.0)], [big, 0.0], [big, big], [1.0, 1.0]]),
         tf.constant([[0.0, 0.0], [big, 0.0], [big, big], [1.0, 1.0]]),

@@ -40,7 +40,7 @@ def gradients_of(model, batch):
 
 
 @each_kind
-def test_every_model_is_that_of_the_papers(kind):
+def test_models_of_papers(kind):
     model, batch = a_model(kind), rows(LENGTHS)
     outputs = model.forward(batch.inputs, training=False)
     total, parts = sequence_loss(model, batch)
@@ -90,14 +90,14 @@ HIDDEN_AND_LOGIT = 6 * 4 + 2 * 4 + 4 + 1  # of stage two; a bias and a slope eac
     ],
 )
 def test_bytes_of_dense_gradients(kind, parts, width):
-    """`width`: of what the second stage sees, whose first layer has 6 units."""
+    """`width` is the input width of the second stage, whose first layer has 6 units."""
     weights = parts + width * 6 + 2 * 6 + HIDDEN_AND_LOGIT
     assert dense_bytes(lambda: SequenceModel(a_config(kind))) == 4 * weights
 
 
 @each_kind
 def test_numeric_gradients(kind):
-    """Along one direction for each variable, in float64."""
+    """Numeric gradients along one direction per variable, in float64."""
     model, batch = a_model(kind), rows(LENGTHS[:4])
     variables = [*model.dense_variables, *model.table_variables]
     loss = tf.function(lambda: sequence_loss(model, batch)[0], autograph=False)
@@ -119,8 +119,8 @@ def test_numeric_gradients(kind):
 
 
 @each_kind
-def test_padding_changes_nothing(kind):
-    """Neither what the tables have in row 0, nor how much of it stands before a history."""
+def test_padding(kind):
+    """Neither the content of row 0 nor the length of the padding changes losses and gradients."""
     model, batch = a_model(kind), rows(LENGTHS)
     total, gradients = gradients_of(model, batch)
     for name in model.config.item_features:
@@ -152,7 +152,7 @@ def test_padding_changes_nothing(kind):
 
 
 @each_kind
-def test_one_row_is_as_good_as_many(kind):
+def test_single_row(kind):
     model, batch = a_model(kind), rows(LENGTHS)
     together = model(batch.inputs)
     for i in range(len(LENGTHS)):
@@ -197,8 +197,8 @@ def test_short_histories(kind, positions):
     np.testing.assert_allclose(model(batch.inputs)[:, 0], expected, rtol=1e-9)
 
 
-def test_features_of_any_number():
-    """No user feature, and one of the item."""
+def test_numbers_of_features():
+    """A model without user features and with one item feature."""
     changes = {"user_features": (), "user_cardinalities": ()}
     changes |= {"item_features": ("item",), "item_cardinalities": (30,)}
     model = a_model("sim", changes=changes)
@@ -213,8 +213,8 @@ def test_features_of_any_number():
     assert float(model(inputs)[0, 0]) == pytest.approx(reference.score(full)["logit"])
 
 
-def test_call_reads_no_negatives():
-    """Nor does it need int32 ids, nor the same integers everywhere."""
+def test_call_without_negatives():
+    """`call` does not need negatives, int32 ids, or one integer dtype for all features."""
     model, batch = a_model("sim"), rows(LENGTHS)
     inputs = batch.inputs._replace(
         negative=(), positive=tuple(tf.cast(entry, tf.int64) for entry in batch.inputs.positive)
@@ -222,7 +222,7 @@ def test_call_reads_no_negatives():
     np.testing.assert_array_equal(model(inputs), model(batch.inputs))
 
 
-def test_rows_of_weight_0_count_nothing():
+def test_rows_of_weight_0():
     model, batch = a_model("sim"), rows(LENGTHS)
     weights = tf.constant([[1.5], [1.5], [0.0], [1.5], [0.0], [1.5]])
     total, _ = sequence_loss(model, batch._replace(weights=weights))
@@ -233,7 +233,7 @@ def test_rows_of_weight_0_count_nothing():
 
 
 def test_dropout():
-    """Steps drop other units, a scoring none; a restart at a step goes on with it."""
+    """Each step drops different units, scoring drops none; a restart resumes at the saved step."""
     changes = {"dropout_rate": 0.5}
     model, batch = a_model("sim", changes=changes), rows(LENGTHS)
     without = a_model("sim")
@@ -261,8 +261,8 @@ def groups_of(model):
 
 
 @each_kind
-def test_what_a_checkpoint_holds(kind):
-    """Every trained weight has a name of its own, and values of their own from the seed."""
+def test_checkpoint_content(kind):
+    """Every trained weight is saved under a unique name; the seed determines its values."""
     config = a_config(kind)
     model = SequenceModel(config, seed=5)
     weights = {weight.name: weight for weight in model.weights_to_save()}
@@ -287,8 +287,8 @@ def test_what_a_checkpoint_holds(kind):
     assert differ >= len(kernels)
 
 
-def test_names_do_not_change():
-    """Checkpoints know weights by them."""
+def test_stable_names():
+    """The names of weights in checkpoints are fixed."""
     names = [weight.name for weight in a_model("sim").weights_to_save()]
     of_dense = sorted({name.split("/")[1].rsplit(".", 1)[0] for name in names if "dense/" in name})
     assert of_dense == [
@@ -333,7 +333,7 @@ def test_frozen_tables():
     ],
     ids=["features", "negatives", "positions", "rank"],
 )
-def test_inputs_that_do_not_fit(change, message):
+def test_invalid_inputs(change, message):
     batch = rows(LENGTHS)
     with pytest.raises(ValueError, match=message):
         sequence_loss(a_model("sim"), batch._replace(inputs=change(batch.inputs)))
@@ -348,8 +348,8 @@ def test_inputs_that_do_not_fit(change, message):
     ],
     ids=["columns", "rows and copies"],
 )
-def test_ranks_together_are_one(kind, placement):
-    """Two ranks, one with a row of padding: the loss, and a step of SGD, of all their rows."""
+def test_ranks_against_one(kind, placement):
+    """Two ranks, one with a padding row, give the loss and SGD step of one rank with all rows."""
     config = a_config(kind)
     tables = [Table(*table) for table in embedding_tables(config)]
     whole = plan_of(

@@ -30,7 +30,7 @@ EIGHT = tables(*((rows, 1) for rows in (8, 7, 6, 5, 4, 3, 2, 1)))
     ("strategy", "expected"),
     [
         ("basic", [[0, 2, 4, 6], [1, 3, 5, 7]]),
-        # To and fro: 0 | 1, 2 | 3, ... : 8 + 4, then 5 + 1; 7 + 3, then 6 + 2.
+        # In alternating order: 0 | 1, 2 | 3, ... : 8 + 4, then 5 + 1; 7 + 3, then 6 + 2.
         ("memory_balanced", [[0, 4, 3, 7], [1, 5, 2, 6]]),
         # 8 | 7, 6 to the emptier, 5; both have 13: [0, 3] before [1, 2]; then 3, 2 | 1.
         ("memory_optimized", [[0, 3, 4, 7], [1, 2, 5, 6]]),
@@ -43,23 +43,23 @@ def test_placements_by_hand(strategy, expected):
     assert result.input_ids_list == tuple(map(tuple, expected))
 
 
-def test_memory_optimized_orders_ranks_by_rising_bytes():
+def test_rank_order_of_memory_optimized():
     result = plan_of(tables((9, 1), (5, 1), (1, 1)), 2, strategy="memory_optimized")
     assert tables_by_rank(result) == [[1, 2], [0]]
 
 
-def test_equal_sizes_go_by_falling_number_as_merlins_do():
+def test_order_of_equal_sizes():
     result = plan_of(tables((4, 1), (4, 1), (4, 1)), 3, strategy="memory_balanced")
     assert tables_by_rank(result) == [[2], [1], [0]]
 
 
-def test_cost_weighs_hotness_where_memory_is_equal():
+def test_hotness_in_cost():
     hotness = [50, 10, 10, 10]
     result = plan_of(tables(*[(100, 16)] * 4), 2, strategy="cost", hotness=hotness)
     assert sorted(tables_by_rank(result)) == [[0], [1, 2, 3]]
 
 
-def test_cost_swaps_out_of_a_largest_first_trap():
+def test_swaps_of_cost():
     # Largest first: 3 3 2 2 2 -> 3 2 2 | 3 2. The optimum is 3 3 | 2 2 2.
     result = plan_of(
         tables(*((n, 1) for n in (300, 300, 200, 200, 200))),
@@ -74,12 +74,12 @@ def test_cost_swaps_out_of_a_largest_first_trap():
 @pytest.mark.parametrize(
     ("hotness", "expected"), [([1] * 4, "memory_balanced"), ([9, 1, 1, 9], "cost")]
 )
-def test_auto_takes_cost_only_where_it_is_better(hotness, expected):
+def test_choice_of_auto(hotness, expected):
     result = plan_of(tables(*[(100, 16)] * 4), 2, hotness=hotness)
     assert result.strategy == expected
 
 
-def test_data_parallel_and_row_slice_thresholds_include_their_bound():
+def test_inclusive_thresholds():
     result = plan_of(
         tables((10, 2), (11, 2), (49, 2), (50, 2)), 2, strategy="basic",
         data_parallel_threshold=20, row_slice_threshold=100,
@@ -96,14 +96,14 @@ def test_data_parallel_and_row_slice_thresholds_include_their_bound():
     ]
 
 
-def test_data_parallel_comes_before_row_slices():
+def test_precedence_of_data_parallel():
     result = plan_of(
         tables((10, 2)), 2, strategy="basic", data_parallel_threshold=20, row_slice_threshold=5
     )
     assert (result.data_parallel_tables, result.row_sliced_tables) == ((0,), ())
 
 
-def test_row_slices_are_contiguous_and_may_be_uneven_or_empty():
+def test_bounds_of_row_slices():
     result = plan_of(tables((7, 2), (2, 2)), 3, strategy="basic", row_slice_threshold=1)
     assert result.row_bounds(0) == (0, 3, 5, 7)
     assert result.row_bounds(1) == (0, 1, 2, 2)
@@ -118,9 +118,9 @@ def test_row_slices_are_contiguous_and_may_be_uneven_or_empty():
         (65, 8, 64, 4, 2),
         (128, 8, 33, 8, 4),
         (128, 8, 31, 8, 8),
-        (128, 8, 1, 4, 4),  # one a rank
-        (128, 8, 1, 3, 3),  # one a rank, and no power of 2
-        (128, 2, 1, 8, 2),  # one a column
+        (128, 8, 1, 4, 4),  # one per rank
+        (128, 8, 1, 3, 3),  # one per rank, not a power of 2
+        (128, 2, 1, 8, 2),  # one per column
         (128, 8, -1, 8, 8),
     ],
 )
@@ -128,13 +128,13 @@ def test_number_of_column_slices(elements, dim, threshold, world_size, expected)
     assert num_column_slices(elements, dim, threshold, world_size) == expected
 
 
-def test_column_slices_rise_with_the_rank_and_the_wider_come_first():
+def test_order_of_column_slices():
     result = plan_of(tables((100, 5), (10, 5)), 2, strategy="basic", column_slice_threshold=300)
     assert columns_of(result, 0) == [(0, 0, 3), (1, 3, 5)]
     assert columns_of(result, 1) == [(0, 0, 5)]
 
 
-def test_slices_of_one_table_on_one_rank_become_one():
+def test_merged_slices():
     # In zigzag order: 100 and, on the way back, 1 to rank 0; both slices of 40 to rank 1.
     result = plan_of(
         tables((100, 1), (40, 2), (1, 1)), 2, strategy="memory_balanced", column_slice_threshold=50
@@ -146,13 +146,13 @@ def test_slices_of_one_table_on_one_rank_become_one():
     assert columns_of(alone, 0) == [(0, 0, 4)]
 
 
-def test_slices_follow_the_tables_round_robin():
+def test_round_robin_slices():
     result = plan_of(tables((10, 4), (30, 4)), 4, strategy="basic", column_slice_threshold=30)
     assert tables_by_rank(result) == [[0, 1], [0, 1], [1], [1]]
     assert columns_of(result, 1) == [(0, 0, 1), (1, 1, 2), (2, 2, 3), (3, 3, 4)]
 
 
-def test_fewer_tables_than_ranks_are_sliced_until_every_rank_has_one():
+def test_fewer_tables_than_ranks():
     result = plan_of(tables((100, 8), (10, 8)), 4, strategy="basic")
     assert columns_of(result, 0) == [(0, 0, 2), (1, 2, 4), (2, 4, 6), (3, 6, 8)]
     assert columns_of(result, 1) == [(0, 0, 8)]
@@ -162,7 +162,7 @@ def test_fewer_tables_than_ranks_are_sliced_until_every_rank_has_one():
     assert threshold_for_all_ranks([], 2) is None
 
 
-def test_more_ranks_than_columns_leaves_ranks_without_a_shard():
+def test_more_ranks_than_columns():
     result = plan_of(tables((1, 1), (1, 2)), 5, strategy="memory_balanced")
     assert sum(map(bool, result.table_shards)) == 3
     assert result.input_ids_list.count(()) == 2
@@ -170,7 +170,7 @@ def test_more_ranks_than_columns_leaves_ranks_without_a_shard():
 
 
 @pytest.mark.parametrize("strategy", ["basic", "memory_balanced", "memory_optimized", "auto"])
-def test_one_rank_holds_everything_in_order(strategy):
+def test_single_rank(strategy):
     result = plan_of(
         EIGHT, 1, strategy=strategy, data_parallel_threshold=3, row_slice_threshold=6,
         column_slice_threshold=2,
@@ -188,18 +188,18 @@ def test_no_tables(strategy):
     assert "0 tables" in report(result)
 
 
-def test_shared_table_is_looked_up_for_each_of_its_inputs():
+def test_lookups_of_shared_table():
     result = plan_of(tables((9, 4), (5, 4)), 2, strategy="basic", input_table_map=[1, 0, 1])
     assert result.input_ids_list == ((1,), (0, 2))
 
 
-def test_a_table_that_nobody_reads_still_has_a_place():
+def test_table_without_features():
     result = plan_of(tables((9, 4), (5, 4)), 2, strategy="cost", input_table_map=[1])
     assert sorted(t for entry in tables_by_rank(result) for t in entry) == [0, 1]
     assert sorted(result.input_ids_list) == [(), (0,)]
 
 
-def test_equal_widths_of_a_rank_share_a_variable():
+def test_shared_variable_of_equal_widths():
     result = plan_of(
         [Table("a", 3, 4), Table("b", 5, 2), Table("c", 7, 4), Table("d", 2, 4, key="mean")],
         1, strategy="basic", input_table_map=[0, 1, 2, 3, 2],

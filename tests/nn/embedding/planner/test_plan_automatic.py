@@ -77,7 +77,7 @@ def test_dcnv2_with_adam_on_32_devices():
     fits(result, A100)
 
 
-def test_plan_on_a_comfortable_machine_does_not_depend_on_its_memory():
+def test_plan_with_ample_memory():
     today = published(8, None, variant="criteo_t3_synthetic")[0]
     for gigabytes in (40, 80, 1000):
         memory = RankMemory(gigabytes * 10**9, 10**9, "-")
@@ -88,7 +88,7 @@ def test_plan_on_a_comfortable_machine_does_not_depend_on_its_memory():
     assert today.memory_note == ""
 
 
-def test_stated_memory_wins_over_memory_that_was_read():
+def test_precedence_of_stated_memory():
     read = RankMemory(4 * 10**9, None, "-")
     stated = {"plan_device_memory_gb": 85.0, "plan_host_memory_gb": 0.0}
     assert published(8, read, **stated)[0] == published(8, None, **stated)[0]
@@ -100,12 +100,12 @@ def test_stated_memory_wins_over_memory_that_was_read():
     )
 
 
-def test_thresholds_win():
+def test_precedence_of_thresholds():
     result, _ = published(8, RankMemory(A100), row_slice_threshold=10**10)
     assert len(result.row_sliced_tables) == 4
 
 
-def test_plan_only_assumes_80_gb():
+def test_default_memory_of_plan_only():
     result, _ = published(8, None, plan_only=True)
     line = report(result).splitlines()[1]
     assert line.startswith("device memory per rank: 74.51 GiB (80 GB assumed; --plan_device_memory")
@@ -113,7 +113,7 @@ def test_plan_only_assumes_80_gb():
     assert stated.table_shards == result.table_shards
 
 
-def test_narrow_tables_are_cut_into_row_slices():
+def test_row_slices_of_narrow_tables():
     """Each of 8 ranks has room for a quarter of the rows, but a table has 2 columns only."""
     tables = [Table("wide", 1000, 2), Table("small", 10, 2)]
     result = plan_of(tables, 8, device_memory_bytes=2000, reserved_fraction=0, only_to_fit=True,
@@ -133,7 +133,7 @@ def test_narrow_tables_are_cut_into_row_slices():
     assert not by_host.row_sliced_tables
 
 
-def test_memory_of_a_step_is_not_for_tables():
+def test_memory_of_a_step():
     """64 samples of 2 features of 100 columns: 5 copies of vectors, 1.5 of rows, in float32."""
     tables = [Table("a", 500, 100), Table("b", 500, 100)]
     options = {"global_batch_size": 64, "reserved_fraction": 0, "only_to_fit": True}
@@ -149,7 +149,7 @@ def test_memory_of_a_step_is_not_for_tables():
     assert MemoryBudget(10).table_bytes(result.workload) == 5
 
 
-def test_adam_of_all_rows_needs_scratch_memory():
+def test_scratch_memory_of_adam():
     [cost] = plan_of(
         [Table("a", 10, 4)], 1, state_bytes_per_element=8, scratch_bytes_per_element=8
     ).costs
@@ -161,14 +161,14 @@ RANDOM = given(tight_cases(), st.floats(0, 10_000))
 
 @settings(MANY, max_examples=40)
 @RANDOM
-def test_plan_fits_the_memory_or_reports_what_would(arguments, dense_bytes):
+def test_fit_or_report(arguments, dense_bytes):
     check_fit_or_report(arguments, dense_bytes)
 
 
 @pytest.mark.long
 @MANY
 @RANDOM
-def test_many_plans_fit_the_memory_or_report_what_would(arguments, dense_bytes):
+def test_fit_or_report_of_many_plans(arguments, dense_bytes):
     check_fit_or_report(arguments, dense_bytes)
 
 

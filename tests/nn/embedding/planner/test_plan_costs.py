@@ -1,4 +1,4 @@
-"""Memory, host memory, and what is said when tables do not fit."""
+"""Device memory, host memory, and the error for tables that do not fit."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def tables(*shapes):
     return [Table(f"t{i}", rows, dim) for i, (rows, dim) in enumerate(shapes)]
 
 
-def test_threshold_sends_the_largest_to_host_memory():
+def test_offloading_by_threshold():
     # By rising size on the one rank: 40, 80 (120), 120 (240), 160 (400) bytes.
     shapes = ((40, 1), (10, 1), (30, 1), (20, 1))
     result = plan_of(tables(*shapes), 1, cpu_offloading_threshold_bytes=240)
@@ -22,16 +22,16 @@ def test_threshold_sends_the_largest_to_host_memory():
 
 
 @pytest.mark.parametrize("strategy", ["basic", "auto"])
-def test_budget_sends_the_least_read_to_host_memory(strategy):
+def test_offloading_by_budget(strategy):
     result = plan_of(
         tables((100, 1), (90, 1), (10, 1)), 1, strategy=strategy, hotness=[100, 1, 1],
         device_memory_bytes=450, reserved_fraction=0, host_memory_bytes=400,
     )  # fmt: skip
-    # Ids a byte: 100/400, 1/360, 1/40. The second leaves; the rest are 440 bytes.
+    # Ids per byte: 100/400, 1/360, 1/40. The second leaves; the rest are 440 bytes.
     assert [s.device for s in result.table_shards[0]] == [DEVICE, HOST, DEVICE]
 
 
-def test_host_memory_is_not_used_while_slices_fit_the_devices():
+def test_slices_before_host_memory():
     result = plan_of(
         tables((100, 4), (10, 4)), 2, device_memory_bytes=900, reserved_fraction=0,
         host_memory_bytes=10_000,
@@ -40,13 +40,13 @@ def test_host_memory_is_not_used_while_slices_fit_the_devices():
     assert len(result.column_slices[0]) == 2
 
 
-def test_offloading_threshold_counts_before_memory_is_said_to_be_short():
+def test_offloading_before_memory_error():
     result = plan_of(tables((100, 1), (10, 1)), 1, device_memory_bytes=100, reserved_fraction=0,
                   cpu_offloading_threshold_bytes=50)  # fmt: skip
     assert [s.device for s in result.table_shards[0]] == [HOST, DEVICE]
 
 
-def test_memory_counts_optimizer_state():
+def test_memory_of_optimizer_state():
     [cost] = plan_of(
         tables((10, 4)), 1, state_bytes_per_element=8, state_bytes_per_row=4
     ).costs  # fmt: skip
@@ -111,7 +111,7 @@ def test_infeasible_host_memory():
     assert "another cpu_offloading_threshold_bytes" in text
 
 
-def test_reserve_is_kept_free():
+def test_reserved_memory():
     shape = tables((100, 1))
     plan_of(shape, 1, device_memory_bytes=500, reserved_fraction=0.2)
     with pytest.raises(PlanError, match="do not fit"):

@@ -1,4 +1,4 @@
-"""What holds of every plan, over thousands of random ones."""
+"""Properties of every plan, checked on thousands of random plans."""
 
 from collections import Counter
 
@@ -84,7 +84,7 @@ def check_cover(result):
 
 
 def check_lookups(result):
-    """Every feature's output is complete, and look-ups stay inside their variables."""
+    """Checks that every feature's output is complete and lookups stay inside their variables."""
     seen = Counter()
     for rank in range(result.world_size):
         groups = result.groups(rank)
@@ -106,7 +106,7 @@ def check_lookups(result):
 
 @MANY
 @given(cases())
-def test_everything_is_held_once_and_looked_up(arguments):
+def test_cover_and_lookups(arguments):
     result = plan_of(**arguments)
     check_cover(result)
     check_lookups(result)
@@ -116,7 +116,7 @@ def test_everything_is_held_once_and_looked_up(arguments):
 
 @MANY
 @given(tight_cases())
-def test_nothing_exceeds_the_memory_given(arguments):
+def test_memory_limits(arguments):
     try:
         result = plan_of(**arguments)
     except PlanError:
@@ -142,7 +142,7 @@ def test_nothing_exceeds_the_memory_given(arguments):
 
 @MANY
 @given(cases(strategies=("memory_balanced", "memory_optimized")))
-def test_no_rank_is_a_slice_above_the_mean(arguments):
+def test_balance_of_ranks(arguments):
     # Merged slices of one table keep one state for each row, and so only less than was counted.
     arguments["state_bytes_per_row"] = 0
     result = plan_of(**arguments)
@@ -150,14 +150,14 @@ def test_no_rank_is_a_slice_above_the_mean(arguments):
     sizes = [
         [w.size_bytes(s.table, s.rows, s.columns) for s in shards] for shards in result.table_shards
     ]
-    per_rank = [sum(entry) for entry in sizes]
-    largest = max((size for entry in sizes for size in entry), default=0)
+    per_rank = [sum(rank_sizes) for rank_sizes in sizes]
+    largest = max((size for rank_sizes in sizes for size in rank_sizes), default=0)
     assert max(per_rank) <= sum(per_rank) / len(per_rank) + largest
 
 
 @MANY
 @given(cases(strategies=("memory_optimized",)))
-def test_memory_optimized_is_merlins_rule(arguments):
+def test_memory_optimized_against_merlins_rule(arguments):
     arguments.update(row_slice_threshold=None, data_parallel_threshold=None, state_bytes_per_row=0)
     arguments["column_slice_threshold"] = 10**9  # whole tables
     result = plan_of(**arguments)
@@ -174,7 +174,7 @@ def test_memory_optimized_is_merlins_rule(arguments):
 
 @MANY
 @given(cases(strategies=("cost",)), maybe_bytes)
-def test_cost_and_auto_are_never_worse_than_memory_balanced(arguments, device_memory_bytes):
+def test_objective_of_cost_and_auto(arguments, device_memory_bytes):
     arguments["device_memory_bytes"] = device_memory_bytes
     try:
         balanced = plan_of(**{**arguments, "strategy": "memory_balanced"})
@@ -188,7 +188,7 @@ def test_cost_and_auto_are_never_worse_than_memory_balanced(arguments, device_me
 
 @MANY
 @given(tight_cases())
-def test_auto_fits_wherever_a_fixed_strategy_does(arguments):
+def test_fit_of_auto(arguments):
     arguments["column_slice_threshold"] = None
     try:
         plan_of(**{**arguments, "strategy": "memory_balanced"})
@@ -199,13 +199,13 @@ def test_auto_fits_wherever_a_fixed_strategy_does(arguments):
 
 @MANY
 @given(cases())
-def test_what_one_rank_sends_another_gets(arguments):
-    """Of each kind, and without row means vectors forward are as many as gradients backward."""
+def test_sent_and_received_bytes(arguments):
+    """Equal totals of each kind; without row means vectors and gradients have equal sizes."""
     arguments["state_bytes_per_row"] = 0
     ranks = traffic(plan_of(**arguments))
-    sent = {kind: sum(entry.sent(kind) for entry in ranks) for kind in KINDS}
+    sent = {kind: sum(rank.sent(kind) for rank in ranks) for kind in KINDS}
     assert sent == pytest.approx(
-        {kind: sum(entry.received(kind) for entry in ranks) for kind in KINDS}
+        {kind: sum(rank.received(kind) for rank in ranks) for kind in KINDS}
     )
     assert sent[VECTORS] == pytest.approx(sent[GRADIENTS])
     if arguments["world_size"] == 1:

@@ -1,4 +1,4 @@
-"""The sizes of the recipes: they plan by themselves, within memory, and fast."""
+"""Plans for the table sizes of the recipes: automatic, within memory, and fast."""
 
 import time
 
@@ -32,7 +32,7 @@ def seconds_of(function):
     return min(times)
 
 
-def test_list_is_the_published_model():
+def test_sizes_of_published_model():
     assert sum(EXTRA_LARGE) * 128 / 1e9 == pytest.approx(113, abs=0.5)
     assert round(sum(EXTRA_LARGE) * 128 * 4 / GIB) == 421
     assert round(max(EXTRA_LARGE) * 128 * 4 / GIB) == 140
@@ -59,7 +59,7 @@ def test_criteo_on_80_gb_devices(dim, world_size, exchange_itemsize):
     assert seconds_of(make) < 1
 
 
-def test_criteo_with_adagrad_does_not_fit_8_devices_and_says_what_does():
+def test_criteo_with_adagrad_on_8_devices():
     with pytest.raises(PlanError, match="more ranks: 14 are sufficient") as error:
         plan_of(criteo(128), 8, device_memory_bytes=A100, state_bytes_per_element=4)
     assert "none (SGD) is sufficient" in str(error.value)
@@ -69,7 +69,7 @@ def test_criteo_with_adagrad_does_not_fit_8_devices_and_says_what_does():
     plan_of(criteo(128), 8, device_memory_bytes=A100, state_bytes_per_row=4)
 
 
-def test_criteo_on_one_device_uses_host_memory():
+def test_criteo_on_one_device():
     result = plan_of(criteo(128), 1, device_memory_bytes=A100, host_memory_bytes=500 * GIB)
     [cost] = result.costs
     assert cost.device_bytes <= 0.85 * A100
@@ -134,7 +134,7 @@ def test_report_of_the_extra_large_model():
     assert max(map(len, lines)) < 250
 
 
-def test_report_shows_some_of_many_ranks_and_all_totals():
+def test_report_of_many_ranks():
     result = plan_of(
         many_tables(40), 16, data_parallel_threshold=10**4, row_slice_threshold=10**9,
         cpu_offloading_threshold_bytes=10**6,
