@@ -47,10 +47,12 @@ def run(
     argv = sys.argv if argv is None else argv
     # Hides TensorFlow's start-up messages, and stack traces of errors that are reported here.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if {"--help", "-h", "-help"} & set(argv[1:]):
-        print(doc.strip() + "\n" + configuration.usage(flags_of or recipe, defaults, aliases))
-        return 0
     try:
+        if wanted := {"--help", "-h", "-help", "--helpfull"} & set(argv[1:]):
+            full = "--helpfull" in wanted
+            text = configuration.usage(flags_of or recipe, defaults, aliases, full)
+            print(doc.strip() + "\n" + text, flush=True)
+            return 0
         config = configuration.parse(argv, recipe, defaults, aliases, flags_of)
         if config.distribution.plan_only:
             if report_plan is None:

@@ -5,17 +5,22 @@ by name (`parse(argv, "dcnv2", defaults={"optimizer": "adam"})`) and never repea
 Below `main.py` no module sees absl: modules take the values that they need from the `Config`.
 """
 
-from config.command_line import parse, usage
+from config.command_line import parse
 from config.config import Config, flag_types
+from config.help import usage
 from config.sections.checkpoint import CheckpointConfig
+from config.sections.device import DeviceConfig, read_loss_scale
+from config.sections.logs import LogConfig
 from config.sections.model import canonical_value, parse_embedding_dims
 from config.sections.optimizer import OptimizerConfig
-from config.sections.run import TERABYTE, RunConfig, read_loss_scale
+from config.sections.run import TERABYTE, RunConfig
 
 __all__ = [
     "TERABYTE",
     "CheckpointConfig",
     "Config",
+    "DeviceConfig",
+    "LogConfig",
     "OptimizerConfig",
     "RunConfig",
     "canonical_value",

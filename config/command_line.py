@@ -1,15 +1,14 @@
-"""Command line: absl flags, aliases, and the text of `--help`."""
+"""Command line: absl flags and aliases."""
 
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
-from config import presets
-from config.config import SECTIONS, Config, fields_of, flag_types
+from config.config import Config, fields_of, flag_types
 from config.flag import COLLABORATIVE, rules_of
 from config.sections.run import AUTO
 
@@ -151,40 +150,6 @@ def _join_spaced_lists(argv: Sequence[str], flag_set: str) -> list[str]:
         if argument in spaced:
             joined.append("")
     return joined
-
-
-def usage(
-    flag_set: str,
-    defaults: Mapping[str, Any] | None = None,
-    aliases: Mapping[str, str] | None = None,
-) -> str:
-    """Returns the text of `--help`: every flag of a recipe with its default, by section."""
-    aliases = aliases or {}
-    absl_flags = _define_flags(flag_set, defaults or {}, aliases)
-    small = presets.describe_small(flag_set)
-    lines: list[str] = []
-    for section, field in fields_of(flag_set):
-        title = f"\n{str(SECTIONS[section].__doc__).rstrip('.')}:"
-        lines += [] if title in lines else [title]
-        name, default = field.name, absl_flags[field.name].default
-        default = ",".join(default) if isinstance(default, list) else default
-        choices = rules_of(field).choices
-        values = f" {'|'.join(choices)}" if choices else ""
-        others = ", ".join(_spellings(name, aliases))
-        also = f" (also {others})" if others else ""
-        preset = f" (--preset small: {small[name]})" if name in small else ""
-        shown = "" if default is None else f" (default: {default})"
-        lines.append(f"  --{name}{values}{also}\n      {field.metadata['help']}{shown}{preset}")
-    return "\n".join(lines)
-
-
-def _spellings(name: str, aliases: Mapping[str, str]) -> Iterator[str]:
-    """Yields the aliases of a flag, and of its values ("test for eval")."""
-    for alias, target in aliases.items():
-        if target == name:
-            yield f"{'-' * min(2, len(alias))}{alias}"
-        elif alias.startswith(f"{name}="):
-            yield f"{alias.partition('=')[2]} for {target.partition('=')[2]}"
 
 
 def _integers(name: str, items: Sequence[str]) -> tuple[int, ...]:

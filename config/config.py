@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from config.flag import RECIPES, rules_of
-from config.sections import checkpoint, collaborative, distribution, optimizer, run
+from config.sections import checkpoint, collaborative, distribution, evaluation, optimizer, run
 from config.sections.checkpoint import CheckpointConfig
 from config.sections.collaborative import CollaborativeConfig
-from config.sections.data import DataConfig, check_dataset_path
+from config.sections.data import DataConfig, SyntheticConfig, check_dataset_path
+from config.sections.device import DeviceConfig
 from config.sections.distribution import DistributionConfig
+from config.sections.evaluation import EvaluationConfig
+from config.sections.logs import LogConfig
 from config.sections.model import ModelConfig, SequentialConfig
 from config.sections.optimizer import OptimizerConfig
 from config.sections.run import TERABYTE, RunConfig
 
 # Rules across flags: each raises ValueError for values that contradict each other.
 RULES = (
-    *(*run.RULES, *checkpoint.RULES, *distribution.RULES),
+    *(*run.RULES, *evaluation.RULES, *checkpoint.RULES, *distribution.RULES),
     *(*collaborative.RULES, *optimizer.RULES),
 )
 
@@ -46,8 +49,12 @@ class Config:
     sequence: SequentialConfig = field(default_factory=SequentialConfig)
     collaborative: CollaborativeConfig = field(default_factory=CollaborativeConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    logs: LogConfig = field(default_factory=LogConfig)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
     distribution: DistributionConfig = field(default_factory=DistributionConfig)
+    synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
 
     @property
     def flag_set(self) -> str:

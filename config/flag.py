@@ -106,8 +106,16 @@ class Rules:
     spaced: bool = False
 
     def flag(self, default: Any, help_text: str) -> Any:
-        """Returns the dataclass field of a flag with these rules; the help is one phrase."""
-        return dataclasses.field(default=default, metadata={"help": help_text, "rules": self})
+        """Returns the dataclass field of a flag with these rules.
+
+        Args:
+            default: the default.
+            help_text: a phrase that `--help` shows; after a semicolon, details that only
+                `--helpfull` and the reference page show.
+        """
+        summary, _, details = help_text.partition("; ")
+        metadata = {"help": summary, "details": details, "rules": self}
+        return dataclasses.field(default=default, metadata=metadata)
 
     def check_value(self, name: str, value: Any) -> None:
         """Raises ValueError for a value, or one in a list, that is not valid."""

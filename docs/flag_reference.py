@@ -12,6 +12,7 @@ import ncf
 import sim
 from config.config import SECTIONS, fields_of
 from config.flag import RECIPES, rules_of
+from config.help import aliases_of, format_value
 
 PAGE = Path(__file__).resolve().parent / "reference/flags.md"
 DEFAULTS = {"dlrm": {}, "dcnv2": dcnv2.DEFAULTS, "sim": sim.DEFAULTS, "ncf": ncf.DEFAULTS}
@@ -27,14 +28,6 @@ boolean flag `--amp` is switched off with `--noamp`.
 """
 
 
-def shown(value) -> str:
-    """Returns a default as it is written on the command line."""
-    if isinstance(value, tuple | list):
-        items = [str(item) for item in value]
-        return f"{items[0]} ({len(items)} times)" if len(items) > 9 else ",".join(items)
-    return str(value)
-
-
 def entry(field: dataclasses.Field) -> str:
     """Returns the list item of a flag."""
     name, rules = field.name, rules_of(field)
@@ -43,18 +36,17 @@ def entry(field: dataclasses.Field) -> str:
     defaults = {recipe: DEFAULTS[recipe].get(name, field.default) for recipe in owners}
     values = list(defaults.values())
     usual = max(values, key=values.count)
-    others = [f"`{r}.py`: {shown(v)}" for r, v in defaults.items() if v != usual]
-    text = field.metadata["help"].rstrip(".")
+    others = [f"`{r}.py`: {format_value(v)}" for r, v in defaults.items() if v != usual]
+    text = "; ".join(filter(None, (field.metadata["help"], field.metadata["details"])))
     sentences = [f"**`--{name}`**: {text}."]
     if rules.choices:
         sentences.append(f"Values: {', '.join(f'`{choice}`' for choice in rules.choices)}.")
     if usual is not None or others:
-        sentences.append(f"Default: {'; '.join([shown(usual), *others])}.")
+        sentences.append(f"Default: {'; '.join([format_value(usual), *others])}.")
     aliases = [
-        f"`{'-' * min(2, len(alias))}{alias}` (`{recipe}.py`)"
+        f"`{alias}` (`{recipe}.py`)"
         for recipe in owners
-        for alias, target in ALIASES.get(recipe, {}).items()
-        if target == name
+        for alias in aliases_of(name, ALIASES.get(recipe, {}))
     ]
     if aliases:
         sentences.append(f"Alias: {', '.join(aliases)}.")

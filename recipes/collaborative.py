@@ -200,7 +200,7 @@ def open_data(
             rank=world.rank,
             world_size=world.size,
         )
-        if not run.evals_per_epoch:
+        if not config.evaluation.evals_per_epoch:
             return train, None
     split = from_flags.evaluation_split(config.data.eval_mapping, run.mode, spec)
     assert run.valid_batch_size is not None

@@ -58,7 +58,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     train, valid = open_data(config, spec, world, features)
     evaluator = None
     if valid and config.run.mode != "predict":
-        evaluator = ClickEvaluator(model, valid, config.run.auc_thresholds, world)
+        evaluator = ClickEvaluator(model, valid, config.evaluation.auc_thresholds, world)
     return Recipe(
         model=model,
         train=train,
@@ -82,7 +82,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
             from_flags.note_test_split(config.run.mode, spec, valid, _VALIDATION_SPLIT),
         ),
         best_auc=best_auc(config, spec, valid),
-        goal=Goal(threshold=config.run.auc_threshold),
+        goal=Goal(threshold=config.evaluation.auc_threshold),
     )
 
 
@@ -142,23 +142,23 @@ def _merlin_options(config: Config) -> dict[str, Any]:
 
 def spec_of_data(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
     """Returns the feature spec of the samples; `spec` is that of the data set, if there is one."""
-    data = config.data
+    data, synthetic = config.data, config.synthetic
     if data.dataset_type == "split_tfrecords":
         from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
 
         assert spec is not None
         return spec_of_folders(spec)
-    if data.dataset_type != "synthetic" or data.synthetic_dataset_use_feature_spec:
+    if data.dataset_type != "synthetic" or synthetic.synthetic_dataset_use_feature_spec:
         assert spec is not None
         return spec
     from dataloading.synthetic.rows import synthetic_spec
 
-    hotness = data.synthetic_dataset_hotness
+    hotness = synthetic.synthetic_dataset_hotness
     return synthetic_spec(
-        data.synthetic_dataset_cardinalities,
+        synthetic.synthetic_dataset_cardinalities,
         hotness[0] if len(hotness) == 1 else hotness,
-        data.synthetic_dataset_alpha,
-        data.synthetic_dataset_num_numerical_features,
+        synthetic.synthetic_dataset_alpha,
+        synthetic.synthetic_dataset_num_numerical_features,
     )
 
 
@@ -223,7 +223,7 @@ def open_data(
     }
     if run.mode == "train":
         train = load(spec, fs.TRAIN, run.batch_size, **train_options, **options)
-        if not run.evals_per_epoch:
+        if not config.evaluation.evals_per_epoch:
             return train, None
     if config.data.dataset_type == "synthetic":
         split = fs.VALIDATION if run.mode == "train" else fs.TEST
@@ -234,14 +234,14 @@ def open_data(
 
 def _loader(config: Config) -> tuple[Callable[..., Dataset], dict[str, Any], dict[str, Any]]:
     """Returns the loader of the format, and its options for training and for evaluation."""
-    data, run = config.data, config.run
+    data, run, synthetic = config.data, config.run, config.synthetic
     if data.dataset_type == "synthetic":
         from dataloading.synthetic.dataset import SyntheticDataset
 
         return (
             SyntheticDataset,
-            {"seed": run.seed, "num_batches": data.synthetic_dataset_train_batches},
-            {"seed": run.seed, "num_batches": data.synthetic_dataset_valid_batches},
+            {"seed": run.seed, "num_batches": synthetic.synthetic_dataset_train_batches},
+            {"seed": run.seed, "num_batches": synthetic.synthetic_dataset_valid_batches},
         )
     order = {"shuffle": data.shuffle, "seed": run.seed, "window_samples": data.shuffle_window_rows}
     labels = {"with_labels": run.mode != "predict"}

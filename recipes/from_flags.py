@@ -148,7 +148,7 @@ def plan_tables(config: Config, use: TableUse, world_size: int, memory: RankMemo
             state_bytes_per_element={"adagrad": 4, "adam": 8, "lazy_adam": 8}.get(optimizer, 0),
             state_bytes_per_row={"rowwise_adagrad": 4}.get(optimizer, 0),
             scratch_bytes_per_element={"adam": 8}.get(optimizer, 0),
-            exchange_itemsize=itemsize or (2 if run.amp else 4),
+            exchange_itemsize=itemsize or (2 if config.device.amp else 4),
             id_itemsize=8 if use.has_wide_ids else 4,
             dp_input=not flags.model_parallel_input,
         )

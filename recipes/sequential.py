@@ -46,9 +46,11 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     train, valid, evaluated_train = open_data(config, spec, world)
     evaluator: Evaluator | None = None
     if valid is not None and config.run.mode != "predict":
-        evaluator = ClickEvaluator(model, valid, config.run.auc_thresholds, world)
+        evaluator = ClickEvaluator(model, valid, config.evaluation.auc_thresholds, world)
         if evaluated_train is not None:
-            training = ClickEvaluator(model, evaluated_train, config.run.auc_thresholds, world)
+            training = ClickEvaluator(
+                model, evaluated_train, config.evaluation.auc_thresholds, world
+            )
             evaluator = HeldOutAndTrainEvaluator(evaluator, training)
     own_flags = {name: getattr(config.sequence, name) for name in SHAPE_FLAGS}
     return Recipe(
@@ -76,7 +78,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         loss_terms=_loss_terms(shape),
         log_names=_log_names(config.run.mode, valid.split if valid else None),
         metrics=(*METRICS, "train_auc", "train_loss"),
-        goal=Goal(threshold=config.run.auc_threshold),
+        goal=Goal(threshold=config.evaluation.auc_threshold),
     )
 
 
@@ -241,13 +243,13 @@ def open_data(
             drop_remainder=data.drop_remainder,
             repeat_count=data.repeat_count,
         )
-        if run.benchmark or not run.evals_per_epoch:
+        if config.evaluation.benchmark or not config.evaluation.evals_per_epoch:
             return train, None, None
     split = from_flags.evaluation_split(data.eval_mapping, run.mode, spec)
     options = {"prefetch_batches": data.prefetch_test_size, "with_negatives": False}
     has_labels = run.mode != "predict"
     valid = load(split, run.valid_batch_size, cache=cache, with_labels=has_labels, **options)
-    if run.mode == "train" and run.evaluate_training_rows and split != fs.TRAIN:
+    if run.mode == "train" and config.evaluation.evaluate_training_rows and split != fs.TRAIN:
         # Not cached: the cache of `train` has another order, and negatives.
         evaluated_train = load(fs.TRAIN, run.valid_batch_size, cache=False, **options)
     return train, valid, evaluated_train

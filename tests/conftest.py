@@ -78,9 +78,9 @@ def float16_on_a_cpu(monkeypatch):
 
     original = device.set_up
 
-    def set_up(run, *args):
-        place = original(run, *args)
-        scale = read_loss_scale(run.loss_scale)
+    def set_up(flags, *args):
+        place = original(flags, *args)
+        scale = read_loss_scale(flags.loss_scale)
         return dataclasses.replace(place, compute_dtype="float16", loss_scale=scale)
 
     monkeypatch.setattr(device, "set_up", set_up)

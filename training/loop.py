@@ -36,7 +36,8 @@ class TrainingLoop:
 
         assert run.recipe.train is not None and run.total_steps is not None
         self.recipe, self.data, self.goal = run.recipe, run.recipe.train, run.recipe.goal
-        self.config, self.options, self.log = run.config, run.config.run, run.log
+        self.config, self.log = run.config, run.log
+        self.evaluation = run.config.evaluation
         self.world, self.folder = run.world, run.start.folder
         self.position, self.total_steps = run.position, run.total_steps
         self.checkpoints, self.description = checkpoints, description
@@ -48,18 +49,18 @@ class TrainingLoop:
         self.scales_loss = run.device.loss_scale != 1.0
 
         warmup_steps = min(WARMUP_STEPS, max(0, self.total_steps - self.position.step) // 2)
-        if self.options.benchmark:
-            warmup_steps = self.options.warmup_batches
-        times_epochs = self.log.names.epoch_lines or self.options.benchmark
+        if self.evaluation.benchmark:
+            warmup_steps = self.evaluation.warmup_batches
+        times_epochs = self.log.names.epoch_lines or self.evaluation.benchmark
         self.timer, self.speeds = StepTimer(warmup_steps, epochs=times_epochs), Speeds()
-        self.profiler = Profiler(self.options, run.run_dir, self.world)
+        self.profiler = Profiler(run.config.logs, run.run_dir, self.world)
 
         self.evaluate_after = evaluation_batches(
-            self.data.num_batches, self.options.evals_per_epoch
+            self.data.num_batches, self.evaluation.evals_per_epoch
         )
         keeps_best = self.config.checkpoint.keep_best
         if keeps_best is None:
-            keeps_best = bool(self.options.early_stopping) or self.recipe.keeps_best
+            keeps_best = bool(self.evaluation.early_stopping) or self.recipe.keeps_best
         self.best_folder = self.folder if keeps_best else None
         self._elapsed_before_s = self.position.elapsed_s
         self._reported_step = self.position.trainer.get("seen_steps", self.position.step)
@@ -68,7 +69,7 @@ class TrainingLoop:
     def _prepare(self, resumes_newest: bool) -> None:
         """Logs notes, and brings state that other runs left up to date."""
         note_schedule(self.config, self.log, self.total_steps)
-        if self.options.early_stopping and self.best_folder is None:
+        if self.evaluation.early_stopping and self.best_folder is None:
             missing = "--save_checkpoint_path" if self.folder is None else "--keep_best"
             self.log.message(
                 f"note: --early_stopping without {missing}: the best weights are not kept"
@@ -111,7 +112,7 @@ class TrainingLoop:
                 self.log.progress(position.step)
 
                 # Read the loss: a synchronization with the device.
-                if loss_is_due(position.step, self.options.print_freq):
+                if loss_is_due(position.step, self.config.logs.print_freq):
                     self.report()
 
                 # Evaluate and save.
@@ -192,7 +193,7 @@ class TrainingLoop:
         position = self.position
         if not (self.log.names.epoch_lines and self._epoch_has_ended()):
             return
-        if self._evaluation_is_due() or self.options.benchmark:
+        if self._evaluation_is_due() or self.evaluation.benchmark:
             return
         self.report()
         metrics = position.metrics if position.evaluated_step == position.step else {}
@@ -227,10 +228,10 @@ class TrainingLoop:
         if self._patience_is_exhausted():
             self.log.message(
                 f"early stopping at step {position.step} of {self.total_steps}: "
-                f"{self.options.early_stopping} evaluations in a row without a higher "
+                f"{self.evaluation.early_stopping} evaluations in a row without a higher "
                 f"{goal.metric}"
             )
-        if best is not None and (self.options.early_stopping or self.best_folder):
+        if best is not None and (self.evaluation.early_stopping or self.best_folder):
             path = self.best_folder and self.best_folder.best_of_step(best.step)
             self.log.message(
                 f"best {self._evaluator().split} {goal.metric} {best.value:.5f} at step "
@@ -241,7 +242,7 @@ class TrainingLoop:
             **position.metrics,
             **position.best_values(goal),
             "steps": position.step,
-            **(self.timer.end_epoch() if self.options.benchmark else {}),
+            **(self.timer.end_epoch() if self.evaluation.benchmark else {}),
             **(self.speeds.summary() if self.log.names.speeds else {}),
             **({} if math.isnan(throughput) else {"throughput": throughput}),
             "elapsed_s": self._elapsed_s(),
@@ -265,7 +266,7 @@ class TrainingLoop:
         return batch in self.evaluate_after or position.step == self.total_steps
 
     def _patience_is_exhausted(self) -> bool:
-        patience = self.options.early_stopping
+        patience = self.evaluation.early_stopping
         return patience is not None and self.position.stale_evaluations(self.goal) >= patience
 
     def _is_decided(self) -> bool:

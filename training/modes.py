@@ -82,10 +82,10 @@ def benchmark_inference(run: RunContext) -> Summary:
     from runtime.logs.timer import LatencyTimer, StepTimer
 
     start = time.perf_counter()
-    options, dataset = run.config.run, run.recipe.valid
+    flags, dataset = run.config.evaluation, run.recipe.valid
     assert dataset is not None
-    warmup = options.warmup_batches
-    measured = options.benchmark_steps if options.benchmark else options.max_steps
+    warmup = flags.warmup_batches
+    measured = flags.benchmark_steps if flags.benchmark else run.config.run.max_steps
     if measured == -1:
         measured = max(MIN_MEASURED_BATCHES, dataset.num_batches - warmup)
     # A short last batch has another latency: it is left out if there are full batches.
@@ -101,7 +101,7 @@ def benchmark_inference(run: RunContext) -> Summary:
             laps.step(num_samples)
             advance()
             step = number + 1 - warmup  # measured so far
-            if step > 0 and step % options.print_freq == 0:
+            if step > 0 and step % run.config.logs.print_freq == 0:
                 run.log.log(step, {"throughput": laps.lap()})
     summary = {**timer.statistics(), "elapsed_s": time.perf_counter() - start}
     if not run.config.checkpoint.restore_checkpoint_path:
@@ -109,7 +109,7 @@ def benchmark_inference(run: RunContext) -> Summary:
             "note: the model is untrained, without --restore_checkpoint_path: speed only"
         )
         return summary
-    return summary if options.benchmark else {**summary, **_measure(run)}
+    return summary if flags.benchmark else {**summary, **_measure(run)}
 
 
 MODES: Mapping[str, Callable[[RunContext], Summary]] = {

@@ -7,9 +7,9 @@ from runtime.logs.run_logger import RunLogger
 
 def count_steps(config: Config, num_batches: int) -> int:
     """Returns the steps of the whole training, or of its benchmark with `--benchmark`."""
-    run = config.run
-    if run.benchmark:
-        return run.warmup_batches + run.benchmark_steps
+    run, evaluation = config.run, config.evaluation
+    if evaluation.benchmark:
+        return evaluation.warmup_batches + evaluation.benchmark_steps
     steps = run.epochs * num_batches
     return steps if run.max_steps == -1 else min(steps, run.max_steps)
 

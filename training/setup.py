@@ -82,7 +82,7 @@ def open_run(
         config, saved, changed = _adopt_flags(config, start, world)
         seed = world.gather_objects(devices.choose_seed(config.run.seed), "seed")[0]
         config = config.replace(seed=seed)
-        binding_note = affinity.bind(config.run.affinity, world, device.gpu)
+        binding_note = affinity.bind(config.device.affinity, world, device.gpu)
         recipe, spec_hash = _build_recipe(config, build, start, saved, world, device)
         pretrained = None
         if recipe.pretrained is not None:
@@ -149,13 +149,12 @@ def with_preset(config: Config, saved: Index | None = None, resumes: bool = Fals
 
 def _count_training_samples(config: Config) -> int | None:
     """Returns the samples of the training split; None if they cannot be counted."""
-    data = config.data
-    if data.dataset_type == "synthetic":
-        return data.synthetic_dataset_train_batches * config.run.batch_size
+    if config.data.dataset_type == "synthetic":
+        return config.synthetic.synthetic_dataset_train_batches * config.run.batch_size
     spec = load_feature_spec(config)
     assert spec is not None
     try:
-        return count_training_samples(spec, data.dataset_type == "split_tfrecords")
+        return count_training_samples(spec, config.data.dataset_type == "split_tfrecords")
     except ValueError:
         if config.distribution.plan_only:  # a plan needs no samples
             return None
@@ -165,17 +164,17 @@ def _count_training_samples(config: Config) -> int | None:
 def _connect(config: Config) -> tuple[World, Device]:
     """Connects the ranks and sets up the device of each."""
     early = set_up_flags(config)
-    rank_logs.start(config.run.rank_logs)
+    rank_logs.start(config.logs.rank_logs)
     membership = elastic.current()
     world = distributed.connect(
         config.distribution.rank_timeout_s,
-        early.run.deterministic,
+        early.device.deterministic,
         membership.start_timeout_s,
         membership.restart_on_loss,
     )
 
     def set_up() -> Device:
-        device = devices.set_up(early.run, world.local_rank, world.local_size)
+        device = devices.set_up(early.device, world.local_rank, world.local_size)
         rank_logs.check()
         return device
 
@@ -209,10 +208,11 @@ def _adopt_flags(
 def _check_run(config: Config, world: World) -> None:
     """Raises ValueError if flags do not fit the world, or predictions cannot be written."""
     run, restarts = config.run, elastic.current().state.restarts
-    profiles = run.profiler_start_step is not None and not restarts
-    if profiles and run.profiled_rank >= world.size:
+    logs = config.logs
+    profiles = logs.profiler_start_step is not None and not restarts
+    if profiles and logs.profiled_rank >= world.size:
         raise ValueError(
-            f"--profiled_rank {run.profiled_rank} does not exist: there are {world.size} "
+            f"--profiled_rank {logs.profiled_rank} does not exist: there are {world.size} "
             "processes, the first is 0"
         )
     if run.mode == "predict" and run.predictions_path is not None and world.is_chief:
@@ -251,7 +251,7 @@ def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | No
         return None
     total_steps = count_steps(config, recipe.train.num_batches)
     first = 0 if elastic.current().state.restarts else position.step
-    profiled_step = config.run.profiler_start_step
+    profiled_step = config.logs.profiler_start_step
     if profiled_step is not None and not first <= profiled_step < total_steps:
         raise ValueError(
             f"--profiler_start_step {profiled_step} is never reached: the training has "

@@ -51,7 +51,7 @@ class DLRMTraining:
     """The recipe's model and trainer, and where it is in the samples."""
 
     def __init__(self, config: configuration.Config, world: World, ranks_per_machine: int = 1):
-        place = device.set_up(config.run, world.local_rank, world.local_size)
+        place = device.set_up(config.device, world.local_rank, world.local_size)
         self.spec = FeatureSpec.from_yaml(f"{config.data.dataset_path}/feature_spec.yaml")
         self.recipe = recipe = ctr.build(config, self.spec, world, place)
         self.trainer = recipe.make_trainer(place.loss_scale, world)

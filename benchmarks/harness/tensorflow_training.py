@@ -89,10 +89,10 @@ def serve_recipe(
     make: Callable[..., RecipeTraining],
 ) -> None:
     """Answers requests about trainings of `make(rows, sizes, **options)`."""
-    run = configuration.RunConfig(
+    flags = configuration.DeviceConfig(
         cpu=True, intra_op_parallelism=args.threads, inter_op_parallelism=args.threads
     )
-    device.set_up(run)
+    device.set_up(flags)
     rows, sizes = load(args.folder, rows_kind, sizes_kind)
 
     def start(**options) -> RecipeTraining:

@@ -21,12 +21,13 @@ class CheckpointConfig:
         None, "folder of this training's checkpoints; one is always saved at the end"
     )
     restore_checkpoint_path: str | None = Rules(needs=(_MODEL,)).flag(
-        None, "checkpoint to load the model from, or a folder of checkpoints (the newest is loaded)"
+        None, "checkpoint to load; of a folder of checkpoints the newest is loaded"
     )
     resume: str | None = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
         None,
-        "training to resume: auto (the newest checkpoint in --save_checkpoint_path; starts a new "
-        "training without one), or the path of a checkpoint or of a folder of checkpoints",
+        "training to resume, or auto; auto: the newest checkpoint in --save_checkpoint_path, or "
+        "without one a new training; otherwise the path of a checkpoint or of a folder of "
+        "checkpoints",
     )
     checkpoint_every: int | None = _saving(at_least=1).flag(None, "steps between checkpoints")
     checkpoint_every_minutes: float | None = _saving(above=0).flag(
@@ -35,13 +36,13 @@ class CheckpointConfig:
     keep_checkpoints: int = _saving(at_least=1).flag(2, "number of the newest checkpoints to keep")
     keep_best: bool | None = _saving().flag(
         None,
-        "save a checkpoint after each evaluation that is the best so far, and keep it: the link "
-        "`best` in --save_checkpoint_path; None: only with --early_stopping or NCF's "
-        "--checkpoint_dir",
+        "keep the checkpoint of the best evaluation; it is saved after each evaluation that is "
+        "the best so far, as the link `best` in --save_checkpoint_path; by default only with "
+        "--early_stopping or NCF's --checkpoint_dir",
     )
     on_checkpoint_error: str = _saving(choices=("continue", "stop")).flag(
         "continue",
-        "reaction to a checkpoint that cannot be written (disk full): continue or stop training",
+        "reaction to a failed write, e.g. a full disk",
     )
     checkpoint_memory_mb: int = _saving(at_least=8).flag(
         32,

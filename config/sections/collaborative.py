@@ -4,7 +4,7 @@ import functools
 from dataclasses import dataclass
 
 from config.flag import COLLABORATIVE, TRAIN, Rules, Values, requires
-from config.sections.run import evaluates
+from config.sections.evaluation import evaluates
 
 _HAS_MLP = requires("model_type", "neumf", "mlp")
 _NEUMF = requires("model_type", "neumf")
@@ -29,8 +29,8 @@ class CollaborativeConfig:
 
     model_type: str = _collaborative(choices=("neumf", "gmf", "mlp")).flag(
         "neumf",
-        "model: neumf (both branches), gmf (the product of user and item vectors) or mlp (layers "
-        "over them)",
+        "model; neumf: both branches; gmf: the product of user and item vectors; mlp: layers over "
+        "them",
     )
     factors: int = _collaborative(at_least=1, needs=(requires("model_type", "neumf", "gmf"),)).flag(
         64, "size of the user and item vectors of GMF"
@@ -39,8 +39,7 @@ class CollaborativeConfig:
         at_least=1, check=_check_layers, needs=(_HAS_MLP,), spaced=True
     ).flag(
         (256, 256, 128, 64),
-        "widths of the MLP: of its input, the concatenated user and item vectors, then of each "
-        "layer",
+        "widths of the MLP's input and layers; the input is the concatenated user and item vectors",
     )
     dropout: float = _training(at_least=0, below=1, needs=(_HAS_MLP,)).flag(
         0.5, "dropout rate after each layer; 0: no dropout"
@@ -50,43 +49,43 @@ class CollaborativeConfig:
     )
     negative_exponent: float = _training(at_least=0).flag(
         0.0,
-        "exponent of the popularity (number of interactions) to which the probability of a "
-        "negative item is proportional; 0 is uniform, a higher one favours popular items less in "
-        "the trained model",
+        "exponent of the popularity of drawn negatives; the probability of an item is "
+        "proportional to its number of interactions to this power: 0 is uniform, a higher one "
+        "favours popular items less in the trained model",
     )
     valid_negative: int = _collaborative(
         at_least=1, modes=("train", "eval", "inference"), read_when=evaluates
     ).flag(
         100,
-        "negatives in the candidate list of a held-out item: the first ones that the data set "
+        "negatives in the candidate list of a held-out item; the first ones that the data set "
         "stores (by default at most all of them), or drawn if it stores none",
     )
     topk: int = _collaborative(
         at_least=1, modes=("train", "eval", "inference"), read_when=evaluates
-    ).flag(10, "length of the ranking: held-out items within it are hits")
+    ).flag(10, "length of the ranking; held-out items within it are hits")
     threshold: float = _training(above=0, at_most=1).flag(
         1.0,
-        "hit rate at which training stops and the time to reach it is reported (time_to_target)",
+        "hit rate at which training stops; the time to reach it is reported (time_to_target)",
     )
     grads_accumulated: int = _training(at_least=1).flag(
-        1, "batches whose gradients are averaged per weight update; memory is that of one batch"
+        1, "batches whose gradients are averaged per update; memory is that of one batch"
     )
     pretrained_gmf: str | None = _training(needs=(_NEUMF,)).flag(
-        None, "trained GMF that NeuMF is initialized from: a checkpoint, or a folder of checkpoints"
+        None, "trained GMF that initializes NeuMF; a checkpoint, or a folder of checkpoints"
     )
     pretrained_mlp: str | None = _training(needs=(_NEUMF,)).flag(
-        None, "trained MLP that NeuMF is initialized from: a checkpoint, or a folder of checkpoints"
+        None, "trained MLP that initializes NeuMF; a checkpoint, or a folder of checkpoints"
     )
     alpha: float = _training(
         at_least=0, at_most=1, needs=(requires("pretrained_gmf"), requires("pretrained_mlp"))
-    ).flag(0.5, "weight of the pretrained GMF's output in NeuMF; that of the MLP's is 1 - alpha")
+    ).flag(0.5, "weight of the pretrained GMF's output; that of the MLP's is 1 - alpha")
     checkpoint_dir: str | None = _collaborative().flag(
         None,
-        "folder of checkpoints: training saves there and keeps the best one (--keep_best), other "
-        "modes load the best one",
+        "folder of checkpoints to write, or to read; training saves there and keeps the best one "
+        "(--keep_best), other modes load the best one",
     )
     opt_level: str | None = _collaborative(choices=("O0", "O2")).flag(
-        None, "precision: O2 (--amp) or O0 (--noamp); by default O2 on a GPU and O0 on a CPU"
+        None, "precision; O2 (--amp) or O0 (--noamp); by default O2 on a GPU and O0 on a CPU"
     )
     local_rank: int | None = _collaborative(at_least=0).flag(
         None,

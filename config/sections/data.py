@@ -13,7 +13,7 @@ from config.flag import (
     excludes,
     requires,
 )
-from config.sections.run import evaluates
+from config.sections.evaluation import evaluates
 
 _STORED = requires("dataset_type", "tf_raw", "split_tfrecords")
 _SYNTHETIC = requires("dataset_type", "synthetic")
@@ -51,9 +51,9 @@ class DataConfig:
         choices=("tf_raw", "split_tfrecords", "synthetic"), recipes=RANKING
     ).flag(
         "tf_raw",
-        "format of the data set: tf_raw (split binary files), split_tfrecords (prebatched "
-        "TFRecords, also with variable hotness) or synthetic (samples generated on the fly, "
-        "labelled by a known teacher)",
+        "format of the data set; tf_raw: split binary files; split_tfrecords: prebatched "
+        "TFRecords, also with variable hotness; synthetic: samples generated on the fly, labelled "
+        "by a known teacher",
     )
     eval_mapping: str = Rules(
         choices=("auto", "train", "validation", "test"), read_when=evaluates, needs=(_STORED,)
@@ -64,12 +64,12 @@ class DataConfig:
     )
     shuffle: bool = Rules(recipes=RANKING + SEQUENTIAL, modes=TRAIN, needs=(_STORED,)).flag(
         True,
-        "shuffle the training samples, in another order each epoch (a function of --seed); "
-        "--noshuffle reads them in file order",
+        "shuffle the training samples; the order differs in each epoch and is a function of "
+        "--seed; --noshuffle reads them in file order",
     )
     shuffle_window_rows: int = Rules(
         at_least=1, multiple_of=8192, recipes=RANKING, modes=TRAIN, needs=(requires("shuffle"),)
-    ).flag(524_288, "size in samples of the window that --shuffle permutes, a multiple of 8192")
+    ).flag(524_288, "samples that --shuffle permutes at a time; a multiple of 8192")
     prefetch_batches: int = Rules(at_least=0, recipes=RANKING + SEQUENTIAL).flag(
         2, "batches read ahead of the training step"
     )
@@ -88,14 +88,20 @@ class DataConfig:
         read_when=lambda flags: evaluates(flags) and not _evaluates_training_split(flags),
     ).flag(0, "samples per record of the other files; 0 takes the number from the feature spec")
     drop_remainder: bool = _sequential(modes=TRAIN).flag(
-        False, "drop the last training batch of an epoch if it is incomplete"
+        False, "drop an incomplete last training batch; one of an epoch"
     )
     repeat_count: int = _sequential(at_least=0, modes=TRAIN).flag(
         0, "passes over the training samples per epoch; 0 means 1"
     )
     disable_cache: bool = _sequential().flag(
-        False, "decode the samples again in each epoch instead of caching them"
+        False, "decode the samples again in each epoch; by default they are cached"
     )
+
+
+@dataclass(frozen=True)
+class SyntheticConfig:
+    """Synthetic data set (--dataset_type synthetic)."""
+
     synthetic_dataset_train_batches: int = Rules(
         at_least=1, recipes=RANKING, modes=TRAIN, needs=(_SYNTHETIC,)
     ).flag(64008, "training batches of the synthetic data set")
@@ -115,7 +121,7 @@ class DataConfig:
         13, "numerical features of the synthetic data set"
     )
     synthetic_dataset_use_feature_spec: bool = Rules(recipes=RANKING, needs=(_SYNTHETIC,)).flag(
-        False, "take the features of the synthetic data set from --dataset_path and --feature_spec"
+        False, "take the features from --dataset_path; the file is --feature_spec"
     )
 
 

@@ -17,48 +17,49 @@ class DistributionConfig:
     ).flag("auto", "placement strategy; auto chooses the better one of cost and memory_balanced")
     column_slice_threshold: int | None = Rules(at_least=1).flag(
         None,
-        "tables with more than N elements are sharded column-wise; by default those that do not "
+        "elements above which tables are sharded column-wise; by default those tables that do not "
         "fit the memory otherwise",
     )
     row_slice_threshold: int | None = Rules(at_least=1, needs=(_ALL_IDS,)).flag(
         None,
-        "tables with at least N elements are sharded row-wise over all ranks; by default the "
-        "largest ones if they do not fit the memory otherwise",
+        "elements from which tables are sharded row-wise; over all ranks; by default the largest "
+        "tables if they do not fit the memory otherwise",
     )
     data_parallel_threshold: int | None = Rules(at_least=1, needs=(_ALL_IDS,)).flag(
-        None, "tables with at most N elements are replicated (data parallel)"
+        None, "elements up to which tables are replicated (data parallel)"
     )
     cpu_offloading_threshold_gb: float | None = Rules(at_least=0).flag(
-        None, "GB of tables per device above which the largest ones are placed in host memory"
+        None, "GB of tables per device; the largest tables above it are placed in host memory"
     )
     exchange_dtype: str = Rules(choices=("auto", "float32", "bfloat16", "float16")).flag(
         "auto",
-        "dtype of embedding vectors sent between ranks; auto is that of the model's activations",
+        "dtype of exchanged embedding vectors; auto is that of the model's activations",
     )
     rank_timeout_s: float = Rules(at_least=1, needs=(_MODEL,)).flag(
         600.0, "seconds after which a rank that does not respond ends the training"
     )
     elastic: bool = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
         False,
-        "resume from the last checkpoint with the remaining processes when some are lost, and with "
-        "more when hosts join (horovodrun --min-np N --max-np M --host-discovery-script FILE)",
+        "continue when processes are lost or join; the training resumes from its last checkpoint "
+        "with the processes that are there (horovodrun --min-np N --max-np M "
+        "--host-discovery-script FILE)",
     )
     model_parallel_input: bool = Rules(recipes=RANKING).flag(
         False,
-        "each rank reads the ids of its own tables for the whole global batch, which saves the "
-        "exchange of ids (excludes row-wise sharded and replicated tables)",
+        "each rank reads the ids of its own tables; it does so for the whole global batch, which "
+        "saves the exchange of ids (excludes row-wise sharded and replicated tables)",
     )
     embedding_backend: str = Rules(
         choices=("native", "merlin", "auto"), recipes=RANKING, needs=(_MODEL,)
     ).flag(
         "native",
-        "embedding implementation: native, merlin (NVIDIA Merlin's distributed-embeddings), or "
-        "auto (merlin if installed)",
+        "embedding implementation; merlin: NVIDIA Merlin's distributed-embeddings; auto: merlin "
+        "if it is installed",
     )
     plan_only: bool = flag(
         False,
-        "print the sharding plan (which rank stores which shard of each table) and exit; nothing "
-        "is allocated",
+        "print the sharding plan and exit; the plan names the rank that stores each shard of each "
+        "table; nothing is allocated",
     )
     plan_world_size: int = Rules(at_least=1, needs=(requires("plan_only"),)).flag(
         8, "world size of the plan (--plan_only)"
@@ -68,14 +69,15 @@ class DistributionConfig:
     )
     plan_device_memory_gb: float | None = Rules(at_least=0).flag(
         None,
-        "memory per device in GB (10^9 bytes), of which the plan may use 85 %; by default that of "
-        "the GPU, without one the available memory divided by the number of processes "
+        "memory per device; in GB (10^9 bytes), of which the plan may use 85 %; by default that "
+        "of the GPU, without one the available memory divided by the number of processes "
         "(--plan_only: 80). A plan for a stated memory also shards tables to balance the load",
     )
     plan_host_memory_gb: float | None = Rules(at_least=0).flag(
         None,
-        "host memory per process in GB for tables that do not fit its device; by default 85 % of "
-        "the available memory divided by the number of processes (with GPUs; --plan_only: none)",
+        "host memory per process; in GB, for tables that do not fit its device; by default 85 % "
+        "of the available memory divided by the number of processes (with GPUs; --plan_only: "
+        "none)",
     )
 
 

@@ -28,13 +28,13 @@ class ModelConfig:
         choices=("dot", "dot_custom", "dot_custom_cuda", "dot_tensorflow", "cross")
     ).flag(
         "dot",
-        "feature interaction: dot (DLRM's dot products, by the fastest implementation available), "
-        "dot_custom (by the fused op), dot_custom_cuda (by the fused op's GPU kernels only), "
-        "dot_tensorflow (by TensorFlow operations) or cross (DCNv2's low-rank cross layers)",
+        "feature interaction; dot: DLRM's dot products, by the fastest implementation available; "
+        "dot_custom: by the fused op; dot_custom_cuda: by the fused op's GPU kernels only; "
+        "dot_tensorflow: by TensorFlow operations; cross: DCNv2's low-rank cross layers",
     )
     embedding_dim: str = Rules(recipes=RANKING + SEQUENTIAL).flag(
         "128",
-        "columns of the embedding tables: one integer, a list 16,32,... with one per table (with "
+        "columns of the embedding tables; one integer, a list 16,32,... with one per table (with "
         "cross layers), or a JSON file with such a list",
     )
     bottom_mlp_dims: tuple[int, ...] = _ranking(at_least=1).flag(
@@ -51,7 +51,7 @@ class ModelConfig:
         True, "update the embedding tables during training"
     )
     embedding_zeros_initializer: bool = _ranking(modes=TRAIN).flag(
-        False, "initialize the embedding tables with zeros: faster, for benchmarks and debugging"
+        False, "initialize the embedding tables with zeros; faster, for benchmarks and debugging"
     )
 
 
@@ -61,8 +61,8 @@ class SequentialConfig:
 
     model_type: str = _sequential(choices=("sim", "dien", "din", "no_history")).flag(
         "sim",
-        "model: sim (search in the long history, DIEN over the short one), dien, din, or "
-        "no_history (the user and the target item alone, a baseline)",
+        "model; sim: search in the long history, DIEN over the short one; no_history: the user "
+        "and the target item alone, a baseline",
     )
     stage_one_mlp_dims: tuple[int, ...] = _sequential(
         at_least=1, needs=(_SIM, requires("gsu", "soft"))
@@ -74,12 +74,12 @@ class SequentialConfig:
         at_least=1, modes=TRAIN, needs=(requires("model_type", "sim", "dien"),)
     ).flag((100, 50), "hidden layers of the MLP of DIEN's auxiliary loss (sim, dien)")
     long_seq_length: int = _sequential(at_least=1, needs=(_SIM,)).flag(
-        90, "number of history items that are searched; the later ones form the short history (sim)"
+        90, "history items that are searched (sim); the later ones form the short history"
     )
     gsu: str = _sequential(choices=("soft", "hard"), needs=(_SIM,)).flag(
         "soft",
-        "search of the long history: soft (by inner product) or hard (by the last feature of the "
-        "target item, its category) (sim)",
+        "search of the long history (sim); soft: by inner product; hard: by the last feature of "
+        "the target item, its category",
     )
     gsu_top_k: int = _sequential(at_least=1, needs=(_SIM,)).flag(
         50, "number of items that the search selects (sim)"
@@ -88,7 +88,7 @@ class SequentialConfig:
         choices=("dot", "unit"), needs=(requires("model_type", "din"),)
     ).flag(
         "dot",
-        "attention over the history: dot (inner product) or unit (DIN's activation unit) (din)",
+        "attention over the history (din); dot: inner product; unit: DIN's activation unit",
     )
     dropout_rate: float = _sequential(at_least=0, below=1, special=-1, modes=TRAIN).flag(
         -1.0, "dropout rate of the hidden units of the MLPs; -1: no dropout"

@@ -45,7 +45,7 @@ class OptimizerConfig:
     ).flag(None, "learning rate of the embedding tables; by default --learning_rate")
     warmup_steps: int = _training(at_least=0).flag(8000, "steps of linear learning rate warm-up")
     decay_start_step: int = _training(at_least=0).flag(
-        48000, "step at which polynomial decay of the learning rate to zero starts"
+        48000, "step at which the decay to zero starts; the decay is polynomial"
     )
     decay_steps: int = _training(at_least=0).flag(
         24000, "length of the decay in steps; 0: no decay"

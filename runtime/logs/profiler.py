@@ -4,14 +4,14 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from config import RunConfig
+from config import LogConfig
 from runtime.cluster.distributed import World
 
 
 class Profiler:
     """TensorFlow's profiler over --profiler_steps steps from --profiler_start_step on."""
 
-    def __init__(self, options: RunConfig, run_dir: Path, world: World):
+    def __init__(self, options: LogConfig, run_dir: Path, world: World):
         is_profiled = world.rank == options.profiled_rank
         self.start = options.profiler_start_step if is_profiled else None
         self.steps = options.profiler_steps

@@ -15,14 +15,14 @@ from runtime.logs.run_logger import LogNames, RunLogger
 
 def make_run_dir(config: Config, previous: str | None = None) -> Path:
     """Returns the run's folder: `--run_dir`, else `previous`, else a new one."""
-    if previous is not None and not config.run.run_dir:
+    if previous is not None and not config.logs.run_dir:
         return Path(previous)
-    parent = Path(config.run.run_dir or "runs")
+    parent = Path(config.logs.run_dir or "runs")
     try:
         parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"--run_dir {parent} cannot be created: {error.strerror}") from None
-    if config.run.run_dir:
+    if config.logs.run_dir:
         return parent
     stem = str(parent / f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}")
     for number in itertools.count(1):
@@ -55,7 +55,7 @@ def open_log(
         metrics: the evaluated split of each loss and metric; None without one.
     """
     log = RunLogger(
-        config.run.log_path or run_dir / config.run.log_filename,
+        config.logs.log_path or run_dir / config.logs.log_filename,
         {"recipe": config.recipe, **config.flat(), **device.describe()},
         defaults={
             "recipe": config.recipe,
@@ -63,7 +63,7 @@ def open_log(
             **(defaults or {}),
             **device.describe(),
         },
-        tensorboard_dir=config.run.tensorboard_dir,
+        tensorboard_dir=config.logs.tensorboard_dir,
         enabled=world.is_chief,
         total_steps=total_steps,
         initial_step=initial_step,

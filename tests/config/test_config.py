@@ -7,6 +7,7 @@ import pytest
 from config import Config, parse, parse_embedding_dims, usage
 from config.config import fields_of
 from config.flag import rules_of
+from config.help import WIDTH
 from dcnv2 import DEFAULTS as DCNV2_DEFAULTS
 from ncf import ALIASES as NCF_ALIASES
 from ncf import DEFAULTS as NCF_DEFAULTS
@@ -56,7 +57,7 @@ def test_explicit_values():
     config = read("--batch_size", "128", "--top_mlp_dims=8,1", "--noshuffle", "--amp=true")
     assert config.run.batch_size == 128
     assert config.model.top_mlp_dims == (8, 1)
-    assert not config.data.shuffle and config.run.amp
+    assert not config.data.shuffle and config.device.amp
     assert {"batch_size", "top_mlp_dims", "shuffle", "amp", "dataset_path"} == config.explicit
 
 
@@ -117,10 +118,10 @@ def test_aliases():
         *("sim", SIM_DEFAULTS, SIM_ALIASES),
     )
     assert (config.data.dataset_path, config.optimizer.learning_rate) == ("d", 0.5)
-    assert (config.run.batch_size, config.run.valid_batch_size, config.run.run_dir) == (8, 8, "r")
+    assert (config.run.batch_size, config.run.valid_batch_size, config.logs.run_dir) == (8, 8, "r")
     assert {"dataset_path", "learning_rate", "batch_size", "run_dir"} == config.explicit
     assert read_sim("--batch_size=8", "--valid_batch_size=4").run.valid_batch_size == 4
-    assert "--learning_rate (also --lr)" in usage("sim", SIM_DEFAULTS, SIM_ALIASES)
+    assert "--learning_rate, --lr " in usage("sim", SIM_DEFAULTS, SIM_ALIASES)
     assert set(SIM_ALIASES.values()) <= set(config.flat())
 
 
@@ -288,7 +289,7 @@ def test_ncf_defaults_and_aliases():
         assert flat[ours] == default
         assert f"--{name}" in help_text
         if short is not None:
-            assert re.search(rf"--{ours} .*\(also .*-{short}\b", help_text)
+            assert re.search(rf"--{ours}, .*-{short}\b", help_text)
 
 
 def test_short_names_and_spaced_lists():
@@ -305,9 +306,8 @@ def test_short_names_and_spaced_lists():
     assert {name: flat[name] for name in expected} == expected
     assert read_ncf("--mode=test", "--load_checkpoint_path=x").run.mode == "eval"
     assert read_ncf("--layers=8,4").collaborative.layers == (8, 4)
-    assert "--mode train|eval|predict|inference (also test for eval)" in usage(
-        "ncf", NCF_DEFAULTS, NCF_ALIASES
-    )
+    full = usage("ncf", NCF_DEFAULTS, NCF_ALIASES, full=True)
+    assert "test is an alias of eval" in full
 
 
 def test_checkpoint_dir(tmp_path):
@@ -408,12 +408,29 @@ def test_replace():
     assert read().replace(seed=5, epochs=2).run.seed == 5
 
 
-def test_usage():
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    [
+        ("dlrm", ()),
+        ("dcnv2", (DCNV2_DEFAULTS,)),
+        ("sim", (SIM_DEFAULTS, SIM_ALIASES)),
+        ("ncf", (NCF_DEFAULTS, NCF_ALIASES)),
+    ],
+)
+def test_one_line_of_help_per_flag(recipe, options):
+    lines = usage(recipe, *options).splitlines()
+    names = [line.split()[0].strip("-,") for line in lines if line.startswith("  --")]
+    assert names == [field.name for _, field in fields_of(recipe)]
+    assert max(map(len, lines)) <= WIDTH
+    full = usage(recipe, *options, full=True).splitlines()
+    assert len(full) > len(lines)
+    assert max(map(len, full)) <= WIDTH
+
+
+def test_default_and_choices_in_help():
     text = usage("dcnv2", DCNV2_DEFAULTS)
-    for name in read().flat():
-        assert f"--{name}" in text
-    assert "--optimizer sgd|adagrad|adam" in text
-    assert re.search(r"optimizer of the dense weights \(default: adam\)", text)
+    pattern = r"--optimizer +optimizer of the dense weights \(sgd\|adagrad\|adam; default: adam\*\)"
+    assert re.search(pattern, text)
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,8 @@ def test_usage(recipe):
         set_by_small |= {"negative_exponent"}  # of many interactions
     described = set(presets.describe_small(recipe))
     assert described == set_by_small
-    text = configuration.usage(recipe, *RECIPES[recipe])
-    assert text.count(" (--preset small: ") == len(described)
+    text = configuration.usage(recipe, *RECIPES[recipe], full=True)
+    assert text.count(" --preset small: ") == len(described)
 
 
 def test_row_counts(tiny, tmp_path):

@@ -179,8 +179,9 @@ def test_measured_memory(tiny, tmp_path, monkeypatch, capsys):
     assert "(--plan_device_memory_gb)" in capsys.readouterr().out
 
 
-def test_help_without_tensorflow(run_script):
-    done = run_script("dcnv2.py", "--help")
+@pytest.mark.parametrize("option", ["--help", "--helpfull"])
+def test_help_without_tensorflow(run_script, option):
+    done = run_script("dcnv2.py", option)
     assert done.returncode == 0
     assert "Wang et al., 2021" in done.stdout
     assert "--cross_layer_projection_dim" in done.stdout

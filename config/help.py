@@ -1,0 +1,96 @@
+"""The texts of `--help`, one line per flag, and of `--helpfull`, with all details."""
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from config import presets
+from config.config import SECTIONS, fields_of
+from config.flag import rules_of
+
+WIDTH = 120
+_INDENT = " " * 34
+_FOOTNOTE = """
+* another value for smaller data sets, see --preset
+A flag that is on is switched off with --no before its name. Details: --helpfull"""
+
+
+def usage(
+    flag_set: str,
+    defaults: Mapping[str, Any] | None = None,
+    aliases: Mapping[str, str] | None = None,
+    full: bool = False,
+) -> str:
+    """Returns the text of `--help`: every flag of a recipe with its default, by section.
+
+    Args:
+        flag_set: name of a built-in recipe.
+        defaults: flags whose default differs in this recipe.
+        aliases: as `config.parse` takes them.
+        full: with the details of each flag and its values under `--preset small`, as `--helpfull`.
+    """
+    defaults, aliases = defaults or {}, aliases or {}
+    small = presets.describe_small(flag_set)
+    lines: list[str] = []
+    for section, field in fields_of(flag_set):
+        title = f"\n{str(SECTIONS[section].__doc__).rstrip('.')}:"
+        lines += [] if title in lines else [title]
+        name, choices = field.name, list(rules_of(field).choices)
+        names = ", ".join((f"--{name}", *aliases_of(name, aliases)))
+        first = f"  {names:{len(_INDENT) - 4}}  {field.metadata['help']}"
+        default = _describe_default(defaults.get(name, field.default))
+        if not full:
+            default += "*" if default and name in small else ""
+            line = first + _in_parentheses("|".join(choices), default)
+            lines.append(line if len(line) <= WIDTH else first + _in_parentheses(default))
+            continue
+        lines += _wrap(first + _in_parentheses(", ".join(choices), default), "")
+        for text in (field.metadata["details"], *values_of(name, aliases)):
+            lines += _wrap(text, _INDENT)
+        if name in small:
+            lines += _wrap(f"--preset small: {small[name]}", _INDENT)
+    return "\n".join(lines if full else [*lines, _FOOTNOTE])
+
+
+def _describe_default(value: Any) -> str:
+    if value is None or value is False:
+        return ""
+    return f"default: {'on' if value is True else format_value(value)}"
+
+
+def _in_parentheses(*notes: str) -> str:
+    text = "; ".join(filter(None, notes))
+    return f" ({text})" if text else ""
+
+
+def _wrap(text: str, first_indent: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first_indent,
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def format_value(value: Any) -> str:
+    """Returns a default as it is written on the command line, long lists abbreviated."""
+    if not isinstance(value, tuple | list):
+        return str(value)
+    items = [str(item) for item in value]
+    return f"{items[0]} ({len(items)} times)" if len(items) > 9 else ",".join(items)
+
+
+def aliases_of(name: str, aliases: Mapping[str, str]) -> list[str]:
+    """Returns the other names of a flag with their dashes: `-b`, `--data`."""
+    return [
+        f"{'-' * min(2, len(alias))}{alias}" for alias, target in aliases.items() if target == name
+    ]
+
+
+def values_of(name: str, aliases: Mapping[str, str]) -> Iterator[str]:
+    """Yields a sentence on each other word for a value of a flag."""
+    for alias, target in aliases.items():
+        if alias.startswith(f"{name}="):
+            yield f"{alias.partition('=')[2]} is an alias of {target.partition('=')[2]}"

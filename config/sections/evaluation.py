@@ -1,0 +1,109 @@
+"""Flags of evaluations and benchmarks."""
+
+import functools
+from dataclasses import dataclass
+
+from config.flag import (
+    RANKING,
+    SEQUENTIAL,
+    TRAIN,
+    TRAIN_OR_INFERENCE,
+    Rules,
+    Values,
+    requires,
+)
+
+
+def evaluates(flags: Values) -> bool:
+    """Returns whether the run reads samples outside training steps."""
+    has_evaluations = flags.value("evals_per_epoch") > 0 and not flags.value("benchmark")
+    return flags.value("mode") != "train" or has_evaluations
+
+
+def is_full_run(flags: Values) -> bool:
+    """Returns whether the run has epochs and evaluations: it is not `--benchmark`."""
+    return not flags.value("benchmark")
+
+
+def _computes_auc(flags: Values) -> bool:
+    has_model = flags.value("mode") != "inference" or flags.value("restore_checkpoint_path")
+    return evaluates(flags) and is_full_run(flags) and bool(has_model)
+
+
+def _measures(flags: Values) -> bool:
+    return flags.value("mode") == "inference" or bool(flags.value("benchmark"))
+
+
+_training = functools.partial(Rules, modes=TRAIN)
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Evaluation and benchmarks."""
+
+    evals_per_epoch: int = _training(at_least=0, read_when=is_full_run).flag(
+        1, "evaluations per epoch, evenly spaced; 0: none"
+    )
+    early_stopping: int | None = _training(at_least=1).flag(
+        None,
+        "evaluations without a better metric after which training stops; the metric is the AUC "
+        "(NCF: the hit rate); with --save_checkpoint_path the best checkpoint is kept, as with "
+        "--keep_best",
+    )
+    auc_threshold: float | None = _training(above=0, at_most=1, recipes=RANKING + SEQUENTIAL).flag(
+        None, "AUC at which training stops; the time to reach it is reported"
+    )
+    auc_thresholds: int | None = Rules(
+        at_least=2,
+        recipes=RANKING + SEQUENTIAL,
+        modes=("train", "eval", "inference"),
+        read_when=_computes_auc,
+    ).flag(None, "bins of an approximate AUC; memory is constant; by default the AUC is exact")
+    evaluate_training_rows: bool = _training(recipes=SEQUENTIAL, read_when=evaluates).flag(
+        True, "also evaluate on the training samples; logs train_auc and train_loss"
+    )
+    warmup_batches: int = Rules(at_least=0, read_when=_measures).flag(
+        10, "batches before a measurement; --mode inference and --benchmark leave them out"
+    )
+    benchmark: bool = Rules(recipes=SEQUENTIAL).flag(
+        False,
+        "measure --benchmark_steps steps; they follow --warmup_batches and there is no "
+        "evaluation; the samples are read repeatedly if there are fewer",
+    )
+    benchmark_steps: int = Rules(
+        at_least=1, recipes=SEQUENTIAL, needs=(requires("benchmark"),)
+    ).flag(200, "steps to measure")
+
+
+def _check_benchmark(flags: Values) -> None:
+    if not flags.value("benchmark"):
+        return
+    mode = flags.value("mode")
+    if mode not in TRAIN_OR_INFERENCE:
+        raise ValueError(
+            f"--benchmark measures --mode train or inference, got --mode {mode}: leave one out"
+        )
+    excluded = ["max_steps", "auc_threshold", "early_stopping"]
+    if mode == "train":
+        excluded += ["save_checkpoint_path", "resume"]
+    for name in excluded:
+        if name in flags.explicit:
+            raise ValueError(
+                f"--benchmark runs --benchmark_steps steps and keeps no model: leave --{name} out"
+            )
+
+
+def _check_evaluations(flags: Values) -> None:
+    """Raises ValueError for flags that act on evaluations of a training that has none."""
+    if flags.value("mode") != "train" or flags.value("evals_per_epoch"):
+        return
+    names = [n for n in ("auc_threshold", "early_stopping", "keep_best") if flags.value(n)]
+    names += ["threshold"] if "threshold" in flags.explicit else []
+    if names:
+        raise ValueError(
+            f"--{names[0]} acts on evaluations, and --evals_per_epoch is 0: set --evals_per_epoch "
+            f"to at least 1, or leave --{names[0]} out"
+        )
+
+
+RULES = (_check_benchmark, _check_evaluations)

@@ -1,0 +1,36 @@
+"""Flags of logs and the profile."""
+
+from dataclasses import dataclass
+
+from config.flag import TRAIN, TRAIN_OR_INFERENCE, Rules, excludes, flag, requires
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """Logs and profile."""
+
+    run_dir: str | None = flag(
+        None, "folder of the run's log, plots and profile; by default runs/<recipe>-<time>"
+    )
+    print_freq: int = Rules(at_least=1, modes=TRAIN_OR_INFERENCE).flag(
+        1000, "steps between log lines; the first ones are at 10, 20, 50, 100, ... steps"
+    )
+    log_filename: str = Rules(needs=(excludes("log_path"),)).flag(
+        "log.json", "file name of the DLLogger log in --run_dir"
+    )
+    log_path: str | None = flag(None, "path of the DLLogger log; replaces --log_filename")
+    rank_logs: str | None = Rules(needs=(excludes("plan_only"),)).flag(
+        None,
+        "folder of per-rank log files; they hold stdout, stderr and crash traces, which also go "
+        "to the terminal",
+    )
+    tensorboard_dir: str | None = flag(None, "folder of TensorBoard summaries; by default none")
+    profiler_start_step: int | None = Rules(modes=TRAIN, at_least=0).flag(
+        None, "step at which the profiler starts"
+    )
+    profiler_steps: int = Rules(
+        modes=TRAIN, at_least=1, needs=(requires("profiler_start_step"),)
+    ).flag(10, "steps that the profiler records")
+    profiled_rank: int = Rules(
+        modes=TRAIN, at_least=0, needs=(requires("profiler_start_step"),)
+    ).flag(0, "rank that is profiled")
