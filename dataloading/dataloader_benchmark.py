@@ -2,7 +2,7 @@
 
     python -m dataloading.dataloader_benchmark --dataset_path data/mine --dataset_type tf_raw
 
-Each of `--repeats` passes opens the mapping `train` again, takes `--warmup_steps` batches, and
+Each of `--repeats` passes opens the split `train` again, takes `--warmup_steps` batches, and
 times the up to `--max_batches` that follow. Bytes are those of the tensors that a model gets.
 """
 

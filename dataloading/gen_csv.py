@@ -47,8 +47,8 @@ def generate(flags: argparse.Namespace) -> str:
     generated = _spec_of_rows(spec, flags.auto_cardinality)
     rows = {name: SyntheticSamples(generated, name, flags.seed) for name in spec.sources}
     with atomic_folder(Path(flags.output)) as folder:
-        for mapping, chunks in spec.sources.items():
-            _write_mapping(folder, chunks, rows[mapping], flags.size)
+        for split, chunks in spec.sources.items():
+            _write_split(folder, chunks, rows[split], flags.size)
         shutil.copyfile(flags.feature_spec_in, folder / SPEC_FILE)
     return f"written: {flags.output}, {flags.size:,} rows each of {', '.join(spec.sources)}"
 
@@ -60,7 +60,7 @@ def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
     if not spec.channels[LABEL_CHANNEL]:
         raise ValueError(
             f"{spec.origin}: channel_spec: channel '{LABEL_CHANNEL}' has no feature, and clicks "
-            "are drawn with their labels; name one (a mapping may leave it out of its chunks)"
+            "are drawn with their labels; name one (a split may leave it out of its chunks)"
         )
     features = {name: dict(keys) for name, keys in spec.features.items()}
     for name in spec.channels[CATEGORICAL_CHANNEL]:
@@ -69,7 +69,7 @@ def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
     return stored_spec(features, spec.channels, SPLITS, spec.origin)
 
 
-def _write_mapping(folder: Path, chunks, rows: SyntheticSamples, size: int) -> None:
+def _write_split(folder: Path, chunks, rows: SyntheticSamples, size: int) -> None:
     columns = rows.features(0)
     with contextlib.ExitStack() as stack:
         targets = []
@@ -150,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--feature_spec_in", required=True, metavar="FILE", help="simplified feature spec")
     add("--output", required=True, metavar="DIR", help="folder to make")
-    add("--size", type=int, default=1000, metavar="ROWS", help="rows of each mapping")
+    add("--size", type=int, default=1000, metavar="ROWS", help="rows of each split")
     help_text = "ids to draw for features whose cardinality is auto"
     add("--auto_cardinality", type=int, default=1000, metavar="N", help=help_text)
     add("--seed", type=int, default=0, help="of the teacher and the rows")

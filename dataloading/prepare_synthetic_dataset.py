@@ -56,9 +56,9 @@ def run(flags: argparse.Namespace) -> str:
     layout = spec if spec.source_spec else None
     written = write_dataset(flags.synthetic_dataset_dir, spec, num_rows, flags.seed, layout)
     lines = []
-    for mapping in written.source_spec:
-        facts = written.metadata[mapping]
-        lines.append(f"{mapping}: {facts['rows']:,} rows, click rate {facts['click_rate']:.4f}")
+    for split in written.source_spec:
+        facts = written.metadata[split]
+        lines.append(f"{split}: {facts['rows']:,} rows, click rate {facts['click_rate']:.4f}")
     return "\n".join([*lines, f"written: {Path(flags.synthetic_dataset_dir) / SPEC_FILE}"])
 
 
@@ -73,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--feature_spec", required=True, metavar="FILE", help="YAML file of the features")
     add("--synthetic_dataset_dir", required=True, metavar="DIR", help="folder to make")
     prefix, number = "--synthetic_dataset", {"type": int, "metavar": "N"}
-    add(f"{prefix}_train_batches", default=1024, help="batches of the mapping 'train'", **number)
-    add(f"{prefix}_valid_batches", default=64, help="batches of each other mapping", **number)
+    add(f"{prefix}_train_batches", default=1024, help="batches of the split 'train'", **number)
+    add(f"{prefix}_valid_batches", default=64, help="batches of each other split", **number)
     add(f"{prefix}_batch_size", default=32_768, help="rows of a batch", **number)
     add("--seed", type=int, default=0, help="of the teacher and the rows")
     return parser

@@ -38,7 +38,7 @@ from runtime.cli import exit_status
 from runtime.files.atomic import atomic_folder, write_errors_name
 
 _DEFAULT_PREBATCH = 65_536
-# Keys of the metadata of dataloading.transcode with facts per mapping.
+# Keys of the metadata of dataloading.transcode with facts per split.
 _BY_MAPPING = ("rows", "click_rate", "unknown_share")
 
 
@@ -59,26 +59,26 @@ def transcribe(options: argparse.Namespace) -> str:
     layout = _usual_layout(spec, _metadata(spec, loaders, options), loaders, options)
     sources = {}
     with atomic_folder(target) as folder:
-        for mapping, (loader, num_samples) in loaders.items():
+        for split, (loader, num_samples) in loaders.items():
             if options.dst_dataset_type == "tf_raw":
-                writer = _RawBinaryWriter(folder, mapping, layout, loader.columns)
+                writer = _RawBinaryWriter(folder, split, layout, loader.columns)
             else:
                 prebatch = options.dst_prebatch_size or _DEFAULT_PREBATCH
                 per_file = options.dst_batches_per_file or -(-num_samples // prebatch)
                 sizes = {"prebatch": prebatch, "batches_per_file": per_file}
-                writer = SplitTFRecordsWriter(folder, mapping, layout, loader.columns, **sizes)
+                writer = SplitTFRecordsWriter(folder, split, layout, loader.columns, **sizes)
             for start in range(0, num_samples, options.src_batch_size):
                 writer.add(
                     loader.stored_samples(start, min(start + options.src_batch_size, num_samples))
                 )
-            sources[mapping] = writer.close()
+            sources[split] = writer.close()
         written = dataclasses.replace(layout, source_spec=sources, base_directory=folder)
         written.validate_files()
         with write_errors_name(folder / options.dst_feature_spec):
             written.to_yaml(folder / options.dst_feature_spec)
         if options.src_dataset_type != "synthetic" and (source / VOCABULARY_FOLDER).is_dir():
             shutil.copytree(source / VOCABULARY_FOLDER, folder / VOCABULARY_FOLDER)
-    report = [f"{mapping}: {num_samples:,} rows" for mapping, (_, num_samples) in loaders.items()]
+    report = [f"{split}: {num_samples:,} rows" for split, (_, num_samples) in loaders.items()]
     if left_out := [name for name in spec.feature_spec if name not in layout.feature_spec]:
         report.append(f"left out, because no channel has them: {', '.join(left_out)}")
     return "\n".join([*report, f"written: {target / options.dst_feature_spec}"])
@@ -114,34 +114,34 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[SampleDataset, int]]:
-    """Returns the loader of each mapping and the number of rows to copy."""
+    """Returns the loader of each split and the number of rows to copy."""
     kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
     is_synthetic, size = options.src_dataset_type == "synthetic", options.src_batch_size
     loaders = {}
-    for mapping in SPLITS if is_synthetic else spec.source_spec:
-        if options.train_only and mapping != TRAIN:
+    for split in SPLITS if is_synthetic else spec.source_spec:
+        if options.train_only and split != TRAIN:
             continue
-        batches = options.max_batches_train if mapping == TRAIN else options.max_batches_test
+        batches = options.max_batches_train if split == TRAIN else options.max_batches_test
         if is_synthetic:
             seed = options.src_seed or 0
-            loader = SyntheticDataset(spec, mapping, size, num_batches=batches, seed=seed)
+            loader = SyntheticDataset(spec, split, size, num_batches=batches, seed=seed)
         else:
-            kind, with_labels = kinds[options.src_dataset_type], stores_labels(spec, mapping)
-            loader = kind(spec, mapping, size, with_labels=with_labels)
+            kind, with_labels = kinds[options.src_dataset_type], stores_labels(spec, split)
+            loader = kind(spec, split, size, with_labels=with_labels)
         num_samples = (
             loader.num_samples if batches == -1 else min(batches * size, loader.num_samples)
         )
-        loaders[mapping] = loader, num_samples
+        loaders[split] = loader, num_samples
     if not loaders:
         raise ValueError(
-            f"{spec.origin}: source_spec: there is no mapping to transcribe; there are "
+            f"{spec.origin}: source_spec: there is no split to transcribe; there are "
             f"{', '.join(spec.source_spec) or 'none'}"
         )
     return loaders
 
 
 def _metadata(spec: FeatureSpec, loaders: dict, options: argparse.Namespace) -> dict:
-    """Returns the metadata that still hold: without facts on mappings that are absent or
+    """Returns the metadata that still hold: without facts on splits that are absent or
     incomplete; for generated rows, new metadata."""
     if options.src_dataset_type == "synthetic":
         return {"generator": "dataloading.synthetic", "seed": options.src_seed or 0}
@@ -178,17 +178,17 @@ def _usual_layout(
 
 
 class _RawBinaryWriter:
-    """The split binaries of one mapping in the usual layout, each feature in the spec's dtype."""
+    """The split binaries of one split in the usual layout, each feature in the spec's dtype."""
 
-    def __init__(self, directory: Path, mapping: str, spec: FeatureSpec, columns: Sequence[Column]):
+    def __init__(self, directory: Path, split: str, spec: FeatureSpec, columns: Sequence[Column]):
         self._spec, self._columns, self._num_samples = spec, columns, 0
         channels = {name: list(features) for name, features in spec.channel_spec.items()}
-        layout = stored_spec(dict(spec.feature_spec), channels, [mapping]).to_dict()
-        self._chunks = layout["source_spec"][mapping]
+        layout = stored_spec(dict(spec.feature_spec), channels, [split]).to_dict()
+        self._chunks = layout["source_spec"][split]
         if not any(column.role is Role.LABEL for column in columns):
             labels = channels[LABEL_CHANNEL]
             self._chunks = [chunk for chunk in self._chunks if chunk["features"] != labels]
-        (directory / mapping).mkdir()
+        (directory / split).mkdir()
         self._paths = [directory / chunk["files"][0] for chunk in self._chunks]
         for path in self._paths:
             path.touch()
@@ -226,7 +226,7 @@ class _RawBinaryWriter:
         return array.values.reshape(-1, hotness)
 
     def close(self) -> list[dict]:
-        """Returns the chunks of the mapping's spec."""
+        """Returns the chunks of the split's spec."""
         return self._chunks
 
 
@@ -253,9 +253,9 @@ def _parser() -> argparse.ArgumentParser:
     help_text = f"rows of a record of split TFRecords (default: {_DEFAULT_PREBATCH})"
     add("--dst_prebatch_size", type=int, help=help_text)
     add("--dst_batches_per_file", type=int, help="records of a file (default: all in one file)")
-    add("--max_batches_train", type=int, default=-1, help="of the mapping train; -1: all")
-    add("--max_batches_test", type=int, default=-1, help="of each other mapping; -1: all")
-    add("--train_only", action="store_true", help="the mapping train only")
+    add("--max_batches_train", type=int, default=-1, help="of the split train; -1: all")
+    add("--max_batches_test", type=int, default=-1, help="of each other split; -1: all")
+    add("--train_only", action="store_true", help="the split train only")
     return parser
 
 

@@ -22,7 +22,7 @@ BEST_AUC_SAMPLES = 4_000_000
 
 _VALIDATION_SPLIT = (
     "prepare the data with --validation_fraction (preproc.criteo), or give the feature spec a "
-    "mapping 'validation'"
+    "split 'validation'"
 )
 
 # Flags that a checkpoint stores so that the model can be built again.

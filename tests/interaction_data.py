@@ -13,29 +13,29 @@ def write_interactions(
     folder: Path,
     num_users: int,
     num_items: int,
-    mappings: dict[str, dict[str, list]],
+    splits: dict[str, dict[str, list]],
     metadata: dict | None = None,
     dtype: str = "int32",
 ) -> FeatureSpec:
     """A data set whose spec calls itself `f.yaml`.
 
     Args:
-        mappings: name -> feature (`user`, `item`, optionally `label`) -> values. A list of lists is
+        splits: name -> feature (`user`, `item`, optionally `label`) -> values. A list of lists is
             one file for each.
         dtype: of the ids.
     """
     dtypes = {"user": np.dtype(dtype), "item": np.dtype(dtype), "label": np.dtype("u1")}
     sources = {}
-    for mapping, columns in mappings.items():
-        sources[mapping] = []
+    for split, columns in splits.items():
+        sources[split] = []
         for feature, values in columns.items():
             parts = values if len(values) and isinstance(values[0], list) else [values]
-            files = [f"{mapping}/{feature}_{number}.bin" for number in range(len(parts))]
-            (folder / mapping).mkdir(parents=True, exist_ok=True)
+            files = [f"{split}/{feature}_{number}.bin" for number in range(len(parts))]
+            (folder / split).mkdir(parents=True, exist_ok=True)
             for file, part in zip(files, parts, strict=True):
                 np.asarray(part, dtypes[feature]).tofile(folder / file)
             chunk = {"type": "split_binary", "features": [feature], "files": files}
-            sources[mapping].append(chunk)
+            sources[split].append(chunk)
     content = {
         "feature_spec": {
             "user": {"dtype": dtype, "cardinality": num_users},

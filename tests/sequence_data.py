@@ -7,8 +7,8 @@ from dataloading.formats.sequence_tfrecord.writer import sequence_spec, writes_d
 USERS, ITEMS, CATEGORIES, LENGTH = 40, 60, 4, 12
 
 
-def write(folder, rows, prebatch=0, seed=0, mappings=("train", "test")):
-    """Writes `rows` rows of each mapping; every fourth user's history is empty."""
+def write(folder, rows, prebatch=0, seed=0, splits=("train", "test")):
+    """Writes `rows` rows of each split; every fourth user's history is empty."""
     spec = sequence_spec(
         label="label",
         user={"user_id": USERS + 1},
@@ -16,12 +16,12 @@ def write(folder, rows, prebatch=0, seed=0, mappings=("train", "test")):
         positive=("item_id_pos", "cat_id_pos"),
         negative=("item_id_neg", "cat_id_neg"),
         history_length=LENGTH,
-        prebatch_sizes={mapping: prebatch for mapping in mappings},
+        prebatch_sizes={split: prebatch for split in splits},
     )
     rng = np.random.default_rng(seed)
     with writes_data_set(folder, spec) as writers:
-        for mapping in mappings:
-            writers[mapping].add(draw(rng, rows))
+        for split in splits:
+            writers[split].add(draw(rng, rows))
     return spec
 
 

@@ -38,15 +38,15 @@ def odd_spec(num_numerical: int, num_categorical: int) -> dict:
     return {
         "feature_spec": features,
         "source_spec": {
-            mapping: [
+            split: [
                 {
                     "type": "split_binary",
                     "features": names,
-                    "files": [f"{mapping} rows/{i}/part {p}.dat" for p in range(1 + i % 2)],
+                    "files": [f"{split} rows/{i}/part {p}.dat" for p in range(1 + i % 2)],
                 }
                 for i, names in enumerate(groups)
             ]
-            for mapping in ("train", "test")
+            for split in ("train", "test")
         },
         "channel_spec": {"label": ["did_buy"], "numerical": numericals, "categorical": ids},
     }

@@ -48,8 +48,8 @@ def describe(path: Path) -> int:
         tempfile.TemporaryDirectory() as scratch,
         DuckDBSession(Path(scratch), _MEMORY_BYTES) as session,
     ):
-        for mapping in spec.source_spec:
-            print("\n".join(describe_mapping(spec, mapping, faults, session)))
+        for split in spec.source_spec:
+            print("\n".join(describe_split(spec, split, faults, session)))
     if faults:
         print(f"broken: {len(faults)} faults", *faults, sep="\n  ")
         return BROKEN
@@ -57,13 +57,13 @@ def describe(path: Path) -> int:
     return 0
 
 
-def describe_mapping(
-    spec: FeatureSpec, mapping: str, faults: list[str], session: DuckDBSession
+def describe_split(
+    spec: FeatureSpec, split: str, faults: list[str], session: DuckDBSession
 ) -> list[str]:
-    """A mapping in lines for people; what is wrong with it is added to `faults`."""
+    """A split in lines for people; what is wrong with it is added to `faults`."""
     bodies, rows, opened, kind, size_bytes = [], {}, {}, "", 0
-    for index, chunk in enumerate(spec.source_spec[mapping]):
-        sizes, problems = _file_sizes(spec, mapping, chunk)
+    for index, chunk in enumerate(spec.source_spec[split]):
+        sizes, problems = _file_sizes(spec, split, chunk)
         faults += problems
         size_bytes += sum(sizes.values())
         if len(sizes) > _FILES_SHOWN:
@@ -80,33 +80,33 @@ def describe_mapping(
             continue
         try:
             if chunk.type == CHUNK_TYPE:
-                stored = opened[index] = RecordChunk(spec, mapping, chunk)
+                stored = opened[index] = RecordChunk(spec, split, chunk)
                 rows[index] = stored.num_samples
             else:
                 stored = BinaryChunk(spec, chunk)
                 rows[index] = sum(sizes.values()) // spec.sample_bytes(chunk)
             for facts in chunk_facts(spec, chunk, stored, rows[index], session):
-                faults += [f"mapping '{mapping}': {fault}" for fault in facts.faults]
+                faults += [f"split '{split}': {fault}" for fault in facts.faults]
                 bodies.append("    " + _feature_line(spec, facts, stored))
-                bodies += rare_items_note(spec, mapping, facts)
+                bodies += rare_items_note(spec, split, facts)
                 if facts.feature in spec.channel_spec.get(LABEL_CHANNEL, ()) and rows[index]:
                     kind = f", click rate {facts.mean:.4f}"
         except ValueError as error:  # a damaged record, with its location
             faults.append(str(error))
     try:
-        faults += length_faults(spec, mapping, opened)
+        faults += length_faults(spec, split, opened)
     except ValueError as error:  # length.json is invalid
         faults.append(str(error))
     # Where all are split TFRecords, length_faults has reported it.
     if len(set(rows.values())) > 1 and len(opened) < len(rows):
         listed = ", ".join(f"chunk {index} has {count}" for index, count in rows.items())
-        faults.append(f"mapping '{mapping}': the chunks differ in their number of rows: {listed}")
+        faults.append(f"split '{split}': the chunks differ in their number of rows: {listed}")
     if 0 in rows.values():
-        faults.append(f"mapping '{mapping}' has no rows")
+        faults.append(f"split '{split}' has no rows")
     elif has_interactions(spec):
-        kind = interactions_of(spec, mapping, rows, faults)
+        kind = interactions_of(spec, split, rows, faults)
     count = f"{next(iter(rows.values())):,} rows" if rows else "rows unknown"
-    return [f"{mapping}: {count}{kind}, {size_bytes:,} bytes", *bodies]
+    return [f"{split}: {count}{kind}, {size_bytes:,} bytes", *bodies]
 
 
 def _conclusion(types: set[str]) -> str:
@@ -120,18 +120,18 @@ def _conclusion(types: set[str]) -> str:
     return "; ".join([*parts, f"those of type {others} were not looked at"])
 
 
-def _file_sizes(spec: FeatureSpec, mapping: str, chunk: Chunk) -> tuple[dict[str, int], list[str]]:
+def _file_sizes(spec: FeatureSpec, split: str, chunk: Chunk) -> tuple[dict[str, int], list[str]]:
     """The bytes of each file that is there, and what is wrong with files."""
     sizes, faults = {}, []
     for file in chunk.files:
         path = spec.base_directory / file
         if not path.is_file():
-            faults.append(f"mapping '{mapping}': file '{file}' is not there ({path})")
+            faults.append(f"split '{split}': file '{file}' is not there ({path})")
             continue
         sizes[file] = path.stat().st_size
         if chunk.type == "split_binary" and sizes[file] % spec.sample_bytes(chunk):
             faults.append(
-                f"mapping '{mapping}': file '{file}' has {sizes[file]} bytes, not a whole number "
+                f"split '{split}': file '{file}' has {sizes[file]} bytes, not a whole number "
                 f"of rows of {spec.sample_bytes(chunk)} bytes"
             )
     return sizes, faults

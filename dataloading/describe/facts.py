@@ -193,45 +193,43 @@ def has_interactions(spec: FeatureSpec) -> bool:
     return USER_CHANNEL in spec.channel_spec and ITEM_CHANNEL in spec.channel_spec
 
 
-def interactions_of(
-    spec: FeatureSpec, mapping: str, rows: dict[int, int], faults: list[str]
-) -> str:
-    """Returns the kind of the rows of a mapping, for people; appends to `faults`. `rows` are those
+def interactions_of(spec: FeatureSpec, split: str, rows: dict[int, int], faults: list[str]) -> str:
+    """Returns the kind of the rows of a split, for people; appends to `faults`. `rows` are those
     of the chunks that can be read."""
-    chunks = spec.source_spec[mapping]
+    chunks = spec.source_spec[split]
     of_other_types = any(chunk.type != "split_binary" for chunk in chunks)
     if of_other_types or len(rows) < len(chunks) or len(set(rows.values())) > 1:
         return ""  # which is reported elsewhere
     try:
-        length = length_of_series(spec, mapping)
+        length = length_of_series(spec, split)
     except ValueError as error:
-        if str(error) not in faults:  # of another mapping
+        if str(error) not in faults:  # of another split
             faults.append(str(error))
         return ""
     if length is not None:
-        faults += _series_faults(spec, mapping, length, rows[0])
+        faults += _series_faults(spec, split, length, rows[0])
         return f", {rows[0] // length:,} series of {length:,}"
-    if stores_labels(spec, mapping):
+    if stores_labels(spec, split):
         (label,) = spec.channel(LABEL_CHANNEL)
-        num_negatives = np.count_nonzero(_column(spec, mapping, label, rows[0]) == 0)
+        num_negatives = np.count_nonzero(_column(spec, split, label, rows[0]) == 0)
         if num_negatives:
             faults.append(
-                f"mapping '{mapping}': feature '{label}': {num_negatives:,} labels of 0; the rows "
+                f"split '{split}': feature '{label}': {num_negatives:,} labels of 0; the rows "
                 "there are interactions, and negatives are drawn while training"
             )
             return ""
     return ", each an interaction"
 
 
-def _series_faults(spec: FeatureSpec, mapping: str, length: int, num_rows: int) -> list[str]:
+def _series_faults(spec: FeatureSpec, split: str, length: int, num_rows: int) -> list[str]:
     (user,), (label,) = spec.channel(USER_CHANNEL), spec.channel(LABEL_CHANNEL)
-    users, labels = (_column(spec, mapping, name, num_rows) for name in (user, label))
+    users, labels = (_column(spec, split, name, num_rows) for name in (user, label))
     end = num_rows // length * length
     faults = []
     if end < num_rows:
         faults.append(
-            f"mapping '{mapping}': {num_rows:,} rows, not whole series of {length:,} "
-            f"('{series_key(mapping)}' in the metadata)"
+            f"split '{split}': {num_rows:,} rows, not whole series of {length:,} "
+            f"('{series_key(split)}' in the metadata)"
         )
     masks = broken_series(users[:end].reshape(-1, length), labels[:end].reshape(-1, length))
     rules = ((user, "of more than one user"), (label, "without exactly one label of 1"))
@@ -239,24 +237,24 @@ def _series_faults(spec: FeatureSpec, mapping: str, length: int, num_rows: int) 
         broken = np.flatnonzero(mask)
         if len(broken):
             faults.append(
-                f"mapping '{mapping}': feature '{feature}': {len(broken):,} series {rule}, the "
+                f"split '{split}': feature '{feature}': {len(broken):,} series {rule}, the "
                 f"first in rows {broken[0] * length} to {(broken[0] + 1) * length - 1} (counted "
                 "from 0)"
             )
     return faults
 
 
-def _column(spec: FeatureSpec, mapping: str, feature: str, num_rows: int) -> np.ndarray:
+def _column(spec: FeatureSpec, split: str, feature: str, num_rows: int) -> np.ndarray:
     """Returns the values of a feature of one value per row; training holds them in memory, too."""
-    (chunk,) = (chunk for chunk in spec.source_spec[mapping] if feature in chunk.features)
+    (chunk,) = (chunk for chunk in spec.source_spec[split] if feature in chunk.features)
     position = spans_of(spec, [chunk])[feature].begin
     return BinaryChunk(spec, chunk).read(slice(0, num_rows))[:, position]
 
 
-def rare_items_note(spec: FeatureSpec, mapping: str, facts: IdFacts | NumberFacts) -> list[str]:
+def rare_items_note(spec: FeatureSpec, split: str, facts: IdFacts | NumberFacts) -> list[str]:
     """Returns a line if most items are in no row of `train`."""
     is_item = facts.feature in spec.channel_spec.get(ITEM_CHANNEL, ()) and has_interactions(spec)
-    if not is_item or mapping != TRAIN or isinstance(facts, NumberFacts):
+    if not is_item or split != TRAIN or isinstance(facts, NumberFacts):
         return []
     if facts.num_used >= _FEW * facts.cardinality:
         return []

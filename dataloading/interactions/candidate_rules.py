@@ -5,25 +5,25 @@ import numpy as np
 from dataloading.spec.feature_spec import TRAIN
 
 
-def series_key(mapping: str) -> str:
-    """Returns the metadata key of the rows per candidate list of a mapping."""
-    return f"{mapping}_samples_per_series"
+def series_key(split: str) -> str:
+    """Returns the metadata key of the rows per candidate list of a split."""
+    return f"{split}_samples_per_series"
 
 
-def series_length(mapping: str, metadata: dict, has_label: bool, origin: str) -> int | None:
-    """Returns the rows per candidate list of a mapping; None: every row is an interaction.
+def series_length(split: str, metadata: dict, has_label: bool, origin: str) -> int | None:
+    """Returns the rows per candidate list of a split; None: every row is an interaction.
 
     Args:
         metadata: of the data set.
-        has_label: whether the mapping has a label.
+        has_label: whether the split has a label.
         origin: name of the feature spec in messages.
 
     Raises:
-        ValueError: the key is not a number of rows, or does not fit the mapping and its label.
+        ValueError: the key is not a number of rows, or does not fit the split and its label.
     """
-    key, where = series_key(mapping), f"{origin}: mapping '{mapping}': metadata"
+    key, where = series_key(split), f"{origin}: split '{split}': metadata"
     if key not in metadata:
-        if has_label and mapping != TRAIN:
+        if has_label and split != TRAIN:
             raise ValueError(
                 f"{where}: '{key}' is missing, and there is a label, so that there are negatives, "
                 "too: state the rows of a series (one positive and its negatives, all of one "
@@ -36,7 +36,7 @@ def series_length(mapping: str, metadata: dict, has_label: bool, origin: str) ->
             f"{where}: '{key}' is {length!r:.100}; allowed: the rows of a series, a whole number "
             "of 2 or more"
         )
-    if mapping == TRAIN:
+    if split == TRAIN:
         raise ValueError(
             f"{where}: '{key}': rows of '{TRAIN}' come in no series, each happened and negatives "
             "are drawn while training; remove the key"

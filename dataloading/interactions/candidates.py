@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 class SeriesDataset:
-    """The series of one mapping, in file order, as batches of whole series.
+    """The series of one split, in file order, as batches of whole series.
 
-    A mapping without labels holds positives only, and the negatives of each are drawn here:
+    A split without labels holds positives only, and the negatives of each are drawn here:
     different items that its user has in no interaction, of those that someone has (see
     `touched_keys`). An id of unknown items is never a negative. Memory: 5 bytes per row.
 
     Args:
         spec: with the channels `user`, `item` and, where there are labels, `label`.
-        mapping: e.g. `test`.
+        split: e.g. `test`.
         batch_size: maximum number of rows of a global batch, which holds whole series, equally
             many for each rank; the attribute is their number.
         valid_negative: negatives per series: the first ones that are stored, or the number to
@@ -48,7 +48,7 @@ class SeriesDataset:
 
     Attributes:
         series_length: rows per series.
-        num_series: series of the mapping.
+        num_series: series of the split.
         num_samples: their rows.
         failure: None: invalid rows are found here, not later.
 
@@ -62,7 +62,7 @@ class SeriesDataset:
     def __init__(
         self,
         spec: FeatureSpec,
-        mapping: str,
+        split: str,
         batch_size: int,
         *,
         valid_negative: int | None = None,
@@ -75,12 +75,12 @@ class SeriesDataset:
         if valid_negative is not None:
             check_at_least(1, valid_negative=valid_negative)
         if not with_labels:
-            series = read_pairs(spec, mapping)
-        elif length_of_series(spec, mapping) is None:
-            series = _with_drawn(spec, mapping, valid_negative, seed)
+            series = read_pairs(spec, split)
+        elif length_of_series(spec, split) is None:
+            series = _with_drawn(spec, split, valid_negative, seed)
         else:
-            series = _with_fewer(read_series(spec, mapping), valid_negative, spec, mapping)
-        self.split = mapping
+            series = _with_fewer(read_series(spec, split), valid_negative, spec, split)
+        self.split = split
         self.num_series, self.series_length = series.items.shape
         self.num_samples = series.items.size
         rows_per_rank = self.series_length * world_size
@@ -93,7 +93,7 @@ class SeriesDataset:
         self.batch_size = batch_size // rows_per_rank * rows_per_rank
         self._batches = SampleDataset(
             _SeriesReader(series),
-            mapping,
+            split,
             LoaderOptions(
                 batch_size=self.batch_size // self.series_length, rank=rank, world_size=world_size
             ),
@@ -149,7 +149,7 @@ class _SeriesReader:
 
 
 def _with_fewer(
-    series: Series, valid_negative: int | None, spec: FeatureSpec, mapping: str
+    series: Series, valid_negative: int | None, spec: FeatureSpec, split: str
 ) -> Series:
     """Returns the series with their first `valid_negative` negatives."""
     stored = series.items.shape[1] - 1
@@ -157,7 +157,7 @@ def _with_fewer(
         return series
     if valid_negative > stored:
         raise ValueError(
-            f"{spec.origin}: mapping '{mapping}' stores {stored} negatives a series, fewer than "
+            f"{spec.origin}: split '{split}' stores {stored} negatives a series, fewer than "
             f"--valid_negative {valid_negative}; ask for at most {stored}, or prepare the "
             "data again"
         )
@@ -168,16 +168,16 @@ def _with_fewer(
     )
 
 
-def _with_drawn(spec: FeatureSpec, mapping: str, valid_negative: int | None, seed: int) -> Series:
+def _with_drawn(spec: FeatureSpec, split: str, valid_negative: int | None, seed: int) -> Series:
     """Returns a series for each stored positive, which is the first of its rows."""
     if valid_negative is None:
         raise ValueError(
-            f"{spec.origin}: mapping '{mapping}' holds positives only: expected the number of "
+            f"{spec.origin}: split '{split}' holds positives only: expected the number of "
             "negatives to draw for each (--valid_negative)"
         )
-    users, items = read_interactions(spec, mapping)
+    users, items = read_interactions(spec, split)
     num_items = num_users_and_items(spec)[1]
-    touched = touched_keys(spec, mapping)
+    touched = touched_keys(spec, split)
     negatives = draw_unseen_in_use(users, num_items, touched, valid_negative, seed)
     labels = np.zeros((len(users), 1 + valid_negative), bool)
     labels[:, 0] = True

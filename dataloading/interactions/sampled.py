@@ -43,7 +43,7 @@ class Draw(NamedTuple):
 
 
 class SampledInteractions:
-    """Every interaction of a mapping once per epoch, each with negatives of its own user.
+    """Every interaction of a split once per epoch, each with negatives of its own user.
 
     A negative is the user with an item drawn from all items uniformly, by chance also one that the
     user likes, as in He et al., "Neural collaborative filtering" (2017). All samples of an epoch
@@ -55,7 +55,7 @@ class SampledInteractions:
 
     Args:
         spec: with the channels `user` and `item`, one feature each.
-        mapping: every row of it is an interaction, e.g. `train`.
+        split: every row of it is an interaction, e.g. `train`.
         batch_size: the global batch size, `world_size` or more.
         negative_samples: negatives for each interaction.
         negative_exponent: items are drawn in proportion to their interactions (1 for those without
@@ -66,7 +66,7 @@ class SampledInteractions:
         rank, world_size: see `LoaderOptions`; padding repeats a sample of the batch.
 
     Attributes:
-        num_interactions: rows of the mapping.
+        num_interactions: rows of the split.
         num_samples: samples of an epoch: interactions and negatives.
         failure: None: invalid rows are found here, not later.
 
@@ -79,7 +79,7 @@ class SampledInteractions:
     def __init__(
         self,
         spec: FeatureSpec,
-        mapping: str,
+        split: str,
         batch_size: int,
         *,
         negative_samples: int = 4,
@@ -91,8 +91,8 @@ class SampledInteractions:
         check_shares(batch_size, rank, world_size)
         check_at_least(1, negative_samples=negative_samples)
         check_at_least(0, seed=seed, negative_exponent=negative_exponent)
-        users, items = read_interactions(spec, mapping)
-        self.split = mapping
+        users, items = read_interactions(spec, split)
+        self.split = split
         self.num_interactions = len(users)
         self.num_samples = (1 + negative_samples) * self.num_interactions
         self.batch_size = batch_size

@@ -34,14 +34,14 @@ class Series(NamedTuple):
     labels: np.ndarray | None  # bool [n, length], one True per series; None where not read
 
 
-def check_channels(spec: FeatureSpec, mapping: str) -> None:
-    """Raises ValueError unless the mapping stores one user, one item and at most one label per row,
+def check_channels(spec: FeatureSpec, split: str) -> None:
+    """Raises ValueError unless the split stores one user, one item and at most one label per row,
     as split binaries."""
     channels = (fs.USER_CHANNEL, fs.ITEM_CHANNEL)
     spec.require(
         _READER,
         channels=channels,
-        mappings=(mapping,),
+        splits=(split,),
         chunk_types=(CHUNK_TYPE,),
         id_channels=channels,
     )
@@ -67,59 +67,59 @@ def num_users_and_items(spec: FeatureSpec) -> tuple[int, int]:
     return spec.cardinalities(fs.USER_CHANNEL)[0], spec.cardinalities(fs.ITEM_CHANNEL)[0]
 
 
-def stores_labels(spec: FeatureSpec, mapping: str) -> bool:
-    """Returns whether the mapping has labels; otherwise every row is an interaction."""
-    stored = {name for chunk in spec.source_spec[mapping] for name in chunk.features}
+def stores_labels(spec: FeatureSpec, split: str) -> bool:
+    """Returns whether the split has labels; otherwise every row is an interaction."""
+    stored = {name for chunk in spec.source_spec[split] for name in chunk.features}
     return bool(stored.intersection(spec.channel_spec.get(fs.LABEL_CHANNEL, ())))
 
 
-def length_of_series(spec: FeatureSpec, mapping: str) -> int | None:
-    """Returns the rows per series of a mapping; None: it holds positives only."""
-    check_channels(spec, mapping)
-    return series_length(mapping, spec.metadata, stores_labels(spec, mapping), spec.origin)
+def length_of_series(spec: FeatureSpec, split: str) -> int | None:
+    """Returns the rows per series of a split; None: it holds positives only."""
+    check_channels(spec, split)
+    return series_length(split, spec.metadata, stores_labels(spec, split), spec.origin)
 
 
-def read_interactions(spec: FeatureSpec, mapping: str) -> Interactions:
-    """Returns the rows of a mapping of positives only; labels of `train` may be there, all 1.
+def read_interactions(spec: FeatureSpec, split: str) -> Interactions:
+    """Returns the rows of a split of positives only; labels of `train` may be there, all 1.
 
     Raises:
-        ValueError: the spec or a file does not fit, the mapping holds series, an id is out of
+        ValueError: the spec or a file does not fit, the split holds series, an id is out of
             range, or a label is not 1.
     """
-    length = length_of_series(spec, mapping)
+    length = length_of_series(spec, split)
     if length is not None:
         raise ValueError(
-            f"{spec.origin}: mapping '{mapping}' holds series of {length} rows "
-            f"({series_key(mapping)}); allowed: rows that are interactions, all of them"
+            f"{spec.origin}: split '{split}' holds series of {length} rows "
+            f"({series_key(split)}); allowed: rows that are interactions, all of them"
         )
-    rows = _Rows(spec, mapping, with_labels=stores_labels(spec, mapping))
+    rows = _Rows(spec, split, with_labels=stores_labels(spec, split))
     if rows.labels is not None and not rows.labels.all():
         raise ValueError(
             rows.location(fs.LABEL_CHANNEL, rows.labels == 0)
-            + "; every row of this mapping is an interaction, and negatives are drawn: leave out "
+            + "; every row of this split is an interaction, and negatives are drawn: leave out "
             "the rows of label 0, and the label"
         )
     return Interactions(rows.users.ravel(), rows.items.ravel())
 
 
-def read_series(spec: FeatureSpec, mapping: str) -> Series:
-    """Returns the series of a mapping with labels.
+def read_series(spec: FeatureSpec, split: str) -> Series:
+    """Returns the series of a split with labels.
 
     Raises:
         ValueError: the spec or a file does not fit, an id is out of range, or the rows are not
             series of the length in the metadata.
     """
-    length = length_of_series(spec, mapping)
+    length = length_of_series(spec, split)
     if length is None:
         raise ValueError(
-            f"{spec.origin}: mapping '{mapping}' holds no series: every row is an interaction, as "
-            f"there is no {series_key(mapping)} in the metadata; allowed: rows in series"
+            f"{spec.origin}: split '{split}' holds no series: every row is an interaction, as "
+            f"there is no {series_key(split)} in the metadata; allowed: rows in series"
         )
-    rows = _Rows(spec, mapping, with_labels=True)
+    rows = _Rows(spec, split, with_labels=True)
     if len(rows.labels) % length:
         raise ValueError(
-            f"{spec.origin}: mapping '{mapping}' has {len(rows.labels)} rows, not a multiple of "
-            f"the {length} of a series (metadata: {series_key(mapping)}). Is a file cut off?"
+            f"{spec.origin}: split '{split}' has {len(rows.labels)} rows, not a multiple of "
+            f"the {length} of a series (metadata: {series_key(split)}). Is a file cut off?"
         )
     users = rows.users.reshape(-1, length)
     labels = rows.labels.reshape(-1, length).astype(bool)
@@ -130,59 +130,59 @@ def read_series(spec: FeatureSpec, mapping: str) -> Series:
         raise ValueError(
             rows.location(fs.USER_CHANNEL, others.reshape(-1, 1))
             + f", and {user} in the row that begins its series; the {length} rows of a series "
-            f"({series_key(mapping)}) have one user"
+            f"({series_key(split)}) have one user"
         )
     if is_not_one_positive.any():
         invalid = int(np.argmax(is_not_one_positive))
         raise ValueError(
-            f"{spec.origin}: mapping '{mapping}': the series of {length} rows that begins in "
+            f"{spec.origin}: split '{split}': the series of {length} rows that begins in "
             f"{rows.place(invalid * length)} has {np.count_nonzero(labels[invalid])} labels of 1; "
-            f"a series has exactly one ({series_key(mapping)})"
+            f"a series has exactly one ({series_key(split)})"
         )
     return Series(users[:, 0], rows.items.reshape(-1, length), labels)
 
 
-def read_pairs(spec: FeatureSpec, mapping: str) -> Series:
-    """Returns the rows of any mapping as series of one row, to predict; labels are not read."""
-    check_channels(spec, mapping)
-    rows = _Rows(spec, mapping, with_labels=False)
+def read_pairs(spec: FeatureSpec, split: str) -> Series:
+    """Returns the rows of any split as series of one row, to predict; labels are not read."""
+    check_channels(spec, split)
+    rows = _Rows(spec, split, with_labels=False)
     return Series(rows.users.ravel(), rows.items, None)
 
 
 def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
     """Returns the keys (`keys_of`) of the items that users have touched, int64 `[m]`, ascending.
 
-    These are the interactions of `train`, `validation`, `test` and the mapping `evaluated`, as far
-    as they are there. Any other mapping may hold pairs to predict, which may be untouched.
+    These are the interactions of `train`, `validation`, `test` and the split `evaluated`, as far
+    as they are there. Any other split may hold pairs to predict, which may be untouched.
     """
     num_items = num_users_and_items(spec)[1]
     keys = []
-    for mapping in dict.fromkeys((fs.TRAIN, fs.VALIDATION, fs.TEST, evaluated)):
-        if mapping not in spec.source_spec:
+    for split in dict.fromkeys((fs.TRAIN, fs.VALIDATION, fs.TEST, evaluated)):
+        if split not in spec.source_spec:
             continue
-        if length_of_series(spec, mapping) is None:
-            users, items = read_interactions(spec, mapping)
+        if length_of_series(spec, split) is None:
+            users, items = read_interactions(spec, split)
         else:
-            users, items, labels = read_series(spec, mapping)
+            users, items, labels = read_series(spec, split)
             items = items[labels]
         keys.append(keys_of(users, items, num_items))
     return np.unique(np.concatenate(keys))
 
 
 class _Rows:
-    """All rows of a mapping, checked: users, items (int32) and, if requested, labels, `[n, 1]`."""
+    """All rows of a split, checked: users, items (int32) and, if requested, labels, `[n, 1]`."""
 
-    def __init__(self, spec: FeatureSpec, mapping: str, with_labels: bool):
-        chunks = spec.source_spec[mapping]
+    def __init__(self, spec: FeatureSpec, split: str, with_labels: bool):
+        chunks = spec.source_spec[split]
         spans = spans_of(spec, chunks)
         roles = {fs.USER_CHANNEL: Role.CATEGORICAL, fs.ITEM_CHANNEL: Role.CATEGORICAL}
         if with_labels:
             roles[fs.LABEL_CHANNEL] = Role.LABEL
         columns = [(role, spans[spec.channel(channel)[0]]) for channel, role in roles.items()]
         used = sorted({span.chunk for _, span in columns})
-        num_samples = spec.num_samples(mapping, used)
+        num_samples = spec.num_samples(split, used)
         opened = {number: BinaryChunk(spec, chunks[number]) for number in used}
-        self._reader = ChunkReader(spec, mapping, columns, opened, num_samples)
+        self._reader = ChunkReader(spec, split, columns, opened, num_samples)
         self._columns = dict(zip(roles, self._reader.columns, strict=True))
         self._samples = slice(0, num_samples)
         users, items, *labels = self._reader.read(self._samples, self._reader.columns)

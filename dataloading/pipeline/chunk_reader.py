@@ -79,7 +79,7 @@ class ChunkLayout:
         spec.require(
             f"the {chunk_type} loader",
             channels=(fs.NUMERICAL_CHANNEL, fs.CATEGORICAL_CHANNEL, *labels),
-            mappings=(split,),
+            splits=(split,),
             chunk_types=(chunk_type,),
         )
         chunks = spec.source_spec[split]
@@ -137,10 +137,10 @@ class ChunkReader:
         num_samples: int,
     ):
         if num_samples == 0:
-            raise ValueError(f"{spec.origin}: source_spec: mapping '{split}' has no rows")
+            raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
         self.num_samples = num_samples
         self._chunks = chunks
-        self._origin = f"{spec.origin}: mapping '{split}'"
+        self._origin = f"{spec.origin}: split '{split}'"
         self._spans = {
             _column(spec, role, span, chunks.get(span.chunk)): span for role, span in columns
         }

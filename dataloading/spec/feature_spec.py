@@ -45,7 +45,7 @@ class FeatureSpec:
     raises ValueError where a rule of the format is broken."""
 
     feature_spec: dict[str, dict[str, Any]]  # feature -> dtype, cardinality, hotness, ...
-    source_spec: dict[str, tuple[Chunk, ...]]  # mapping (train, validation, ...) -> chunks
+    source_spec: dict[str, tuple[Chunk, ...]]  # split (train, validation, ...) -> chunks
     channel_spec: dict[str, tuple[str, ...]]  # channel -> features in the order of the model
     metadata: dict[str, Any] = field(default_factory=dict)  # plain YAML values
     base_directory: Path = field(default=Path("."), compare=False)  # of the file names
@@ -93,11 +93,11 @@ class FeatureSpec:
         return {
             "feature_spec": {name: dict(keys) for name, keys in self.feature_spec.items()},
             "source_spec": {
-                mapping: [
+                split: [
                     {"type": c.type, "features": list(c.features), "files": list(c.files)}
                     for c in chunks
                 ]
-                for mapping, chunks in self.source_spec.items()
+                for split, chunks in self.source_spec.items()
             },
             "channel_spec": {name: list(names) for name, names in self.channel_spec.items()},
             "metadata": rules.plain_value(self.metadata, f"{self.origin}: metadata"),
@@ -168,7 +168,7 @@ class FeatureSpec:
         self,
         model_name: str,
         channels: tuple[str, ...] = (),
-        mappings: tuple[str, ...] = (),
+        splits: tuple[str, ...] = (),
         chunk_types: tuple[str, ...] = (),
         id_channels: tuple[str, ...] = (CATEGORICAL_CHANNEL,),
     ) -> None:
@@ -178,8 +178,8 @@ class FeatureSpec:
             model_name: for the messages, e.g. `DLRM`.
             channels: must be there and share no feature; `label` must have exactly one feature of
                 one value per sample.
-            mappings: must be there and store every feature of `channels`.
-            chunk_types: allowed types of the chunks of `mappings` (of all mappings where none are
+            splits: must be there and store every feature of `channels`.
+            chunk_types: allowed types of the chunks of `splits` (of all splits where none are
                 named). Empty: any.
             id_channels: those of `channels` whose features are ids and need a cardinality.
         """
@@ -202,21 +202,21 @@ class FeatureSpec:
                 self._check_ids(self.channel_spec[channel], channel)
         if LABEL_CHANNEL in channels:
             self._check_one_label(model_name)
-        for mapping in mappings:
-            self._check_mapping(mapping, f"{model_name} needs")
-            stored = {name for chunk in self.source_spec[mapping] for name in chunk.features}
+        for split in splits:
+            self._check_split(split, f"{model_name} needs")
+            stored = {name for chunk in self.source_spec[split] for name in chunk.features}
             for feature, channel in channel_of.items():
                 if feature not in stored:
                     raise ValueError(
-                        f"{self.origin}: source_spec: mapping '{mapping}': feature '{feature}' of "
+                        f"{self.origin}: source_spec: split '{split}': feature '{feature}' of "
                         f"channel '{channel}' is in no chunk; {model_name} reads it, add the chunk "
                         "that stores it" + _WAYS_OUT.get(channel, "")
                     )
-        for mapping in mappings or self.source_spec:
-            for index, chunk in enumerate(self.source_spec[mapping]):
+        for split in splits or self.source_spec:
+            for index, chunk in enumerate(self.source_spec[split]):
                 if chunk_types and chunk.type not in chunk_types:
                     raise ValueError(
-                        f"{self.origin}: source_spec: mapping '{mapping}': chunk {index}: type "
+                        f"{self.origin}: source_spec: split '{split}': chunk {index}: type "
                         f"'{chunk.type}'; {model_name} reads {', '.join(chunk_types)}"
                     )
 
@@ -229,47 +229,45 @@ class FeatureSpec:
                 f"values per row; {model_name} needs one feature of one value"
             )
 
-    def validate_files(
-        self, mapping: str | None = None, chunks: Sequence[int] | None = None
-    ) -> None:
-        """Raises ValueError unless every file of a mapping is there, and its split_binary files
+    def validate_files(self, split: str | None = None, chunks: Sequence[int] | None = None) -> None:
+        """Raises ValueError unless every file of a split is there, and its split_binary files
         hold whole samples, the same number in each chunk.
 
         Args:
-            mapping: name of the mapping; None: all.
-            chunks: the numbers of the mapping's chunks to look at; None: all.
+            split: name of the split; None: all.
+            chunks: the numbers of the split's chunks to look at; None: all.
         """
-        for name in self.source_spec if mapping is None else (mapping,):
+        for name in self.source_spec if split is None else (split,):
             self._count_samples(name, chunks)
 
-    def num_samples(self, mapping: str, chunks: Sequence[int] | None = None) -> int:
-        """Returns the samples of a mapping, from the sizes of split_binary files, which are checked
+    def num_samples(self, split: str, chunks: Sequence[int] | None = None) -> int:
+        """Returns the samples of a split, from the sizes of split_binary files, which are checked
         as in `validate_files`."""
-        counts = self._count_samples(mapping, chunks)
+        counts = self._count_samples(split, chunks)
         if not counts:
             raise ValueError(
-                f"{self.origin}: source_spec: mapping '{mapping}': rows can be counted in "
-                f"split_binary chunks only, here all are {self.source_spec[mapping][0].type}"
+                f"{self.origin}: source_spec: split '{split}': rows can be counted in "
+                f"split_binary chunks only, here all are {self.source_spec[split][0].type}"
             )
         return next(iter(counts.values()))
 
-    def _count_samples(self, mapping: str, chunks: Sequence[int] | None) -> dict[int, int]:
+    def _count_samples(self, split: str, chunks: Sequence[int] | None) -> dict[int, int]:
         """Checks files as `validate_files`, and returns the samples of each split_binary chunk."""
-        self._check_mapping(mapping, "requested")
-        stored = self.source_spec[mapping]
+        self._check_split(split, "requested")
+        stored = self.source_spec[split]
         counts = {}
         for index in range(len(stored)) if chunks is None else chunks:
-            size_bytes = self._size_bytes(mapping, index)
+            size_bytes = self._size_bytes(split, index)
             if stored[index].type == "split_binary":
                 counts[index] = size_bytes // self.sample_bytes(stored[index])
         for index, count in counts.items():
             first = next(iter(counts))
             if count != counts[first]:
                 raise ValueError(
-                    f"{self.origin}: source_spec: mapping '{mapping}': chunk {first} "
+                    f"{self.origin}: source_spec: split '{split}': chunk {first} "
                     f"({rules.listing(stored[first].files)}) has {counts[first]} rows and chunk "
                     f"{index} ({rules.listing(stored[index].files)}) has {count}; allowed: "
-                    "equally many in all chunks of a mapping"
+                    "equally many in all chunks of a split"
                 )
         return counts
 
@@ -277,17 +275,17 @@ class FeatureSpec:
         """Returns the bytes of one sample of a split_binary chunk."""
         return sum(self.hotness(name) * self.dtype(name).itemsize for name in chunk.features)
 
-    def _check_mapping(self, mapping: str, who: str) -> None:
-        if mapping not in self.source_spec:
+    def _check_split(self, split: str, who: str) -> None:
+        if split not in self.source_spec:
             raise ValueError(
-                f"{self.origin}: source_spec: {who} the mapping '{mapping}'"
-                + rules.alternatives(mapping, self.source_spec)
+                f"{self.origin}: source_spec: {who} the split '{split}'"
+                + rules.alternatives(split, self.source_spec)
             )
 
-    def _size_bytes(self, mapping: str, index: int) -> int:
+    def _size_bytes(self, split: str, index: int) -> int:
         """Returns the size of a chunk, whose files must be there and hold whole samples."""
-        chunk = self.source_spec[mapping][index]
-        where = f"{self.origin}: source_spec: mapping '{mapping}': chunk {index}"
+        chunk = self.source_spec[split][index]
+        where = f"{self.origin}: source_spec: split '{split}': chunk {index}"
         size_bytes = 0
         for file in chunk.files:
             path = self.base_directory / file

@@ -154,24 +154,24 @@ def _check_dtype_holds(dtype: str, cardinality: int, where: str) -> None:
 def sources_section(
     raw: Any, features: Features, labels: tuple[str, ...], origin: str
 ) -> dict[str, tuple[Chunk, ...]]:
-    """Returns `source_spec`: mapping name -> chunks; each feature in one chunk of each mapping.
+    """Returns `source_spec`: split name -> chunks; each feature in one chunk of each split.
 
-    A mapping may leave out `labels`: its samples can be predicted, but not trained or evaluated on.
-    There may be no mapping at all: folders of split TFRecords define what they store.
+    A split may leave out `labels`: its samples can be predicted, but not trained or evaluated on.
+    There may be no split at all: folders of split TFRecords define what they store.
     """
     where = f"{origin}: source_spec"
     if raw is None or raw == {}:
         return {}
-    _check_mapping(raw, where, "mapping name: [chunk, ...]")
+    _check_mapping(raw, where, "split name: [chunk, ...]")
     sources = {}
-    for mapping, chunks in raw.items():
-        _check_name(mapping, where, "mapping")
-        here = f"{where}: mapping '{mapping}'"
+    for split, chunks in raw.items():
+        _check_name(split, where, "split")
+        here = f"{where}: split '{split}'"
         _check_list(chunks, here, "chunks")
-        sources[mapping] = tuple(
+        sources[split] = tuple(
             _chunk(chunk, features, f"{here}: chunk {index}") for index, chunk in enumerate(chunks)
         )
-        _check_each_once(sources[mapping], [name for name in features if name not in labels], here)
+        _check_each_once(sources[split], [name for name in features if name not in labels], here)
     return sources
 
 
@@ -220,9 +220,9 @@ def _check_each_once(chunks: tuple[Chunk, ...], needed: Iterable[str], where: st
     """Raises ValueError if a feature or a file is there twice, or a needed feature is missing."""
     chunk_of: dict[tuple[str, str], int] = {}
     for index, chunk in enumerate(chunks):
-        names = [("feature", name, "exactly one chunk of a mapping") for name in chunk.features]
+        names = [("feature", name, "exactly one chunk of a split") for name in chunk.features]
         files = map(posixpath.normpath, chunk.files)
-        for kind, name, rule in [*names, *(("file", f, "a file once per mapping") for f in files)]:
+        for kind, name, rule in [*names, *(("file", f, "a file once per split") for f in files)]:
             if (kind, name) in chunk_of:
                 raise ValueError(
                     f"{where}: {kind} '{name}' is in chunk {chunk_of[kind, name]} and again in "
@@ -233,7 +233,7 @@ def _check_each_once(chunks: tuple[Chunk, ...], needed: Iterable[str], where: st
         if ("feature", name) not in chunk_of:
             raise ValueError(
                 f"{where}: feature '{name}' is in no chunk; allowed: exactly one chunk of a "
-                "mapping (remove it from feature_spec if it is not stored)"
+                "split (remove it from feature_spec if it is not stored)"
             )
 
 

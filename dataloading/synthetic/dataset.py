@@ -120,8 +120,8 @@ def write_dataset(
             raise ValueError(f"{rows} rows for the split '{split}'; allowed: 1 or more")
         if split in _OWN_METADATA:
             raise ValueError(
-                f"{spec.origin}: source_spec: mapping '{split}'; the metadata of generated data "
-                "has a key of that name: rename the mapping"
+                f"{spec.origin}: source_spec: split '{split}'; the metadata of generated data "
+                "has a key of that name: rename the split"
             )
     generators = {split: SyntheticSamples(spec, split, seed) for split in num_samples}
     stored = _usual_layout(spec, num_samples) if layout is None else layout

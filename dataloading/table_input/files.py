@@ -76,16 +76,16 @@ class Block(NamedTuple):
         return Block(columns, self.where, self.first_row + start)
 
 
-def mapping_blocks(spec: TableSource, mapping: str, chunk_size: int) -> Iterator[list[Block]]:
-    """Yields the rows of a mapping in order: one block of each chunk, all of the same rows, at most
+def split_blocks(spec: TableSource, split: str, chunk_size: int) -> Iterator[list[Block]]:
+    """Yields the rows of a split in order: one block of each chunk, all of the same rows, at most
     `chunk_size`.
 
     Raises:
-        ValueError: a file is missing or contradicts the spec, or the chunks of the mapping do
+        ValueError: a file is missing or contradicts the spec, or the chunks of the split do
             not have equally many rows.
     """
-    chunks = spec.sources[mapping]
-    streams = [chunk_blocks(spec, mapping, chunk, chunk_size) for chunk in chunks]
+    chunks = spec.sources[split]
+    streams = [chunk_blocks(spec, split, chunk, chunk_size) for chunk in chunks]
     blocks = [next(stream, None) for stream in streams]
     num_rows = 0
     while all(blocks):
@@ -99,26 +99,26 @@ def mapping_blocks(spec: TableSource, mapping: str, chunk_size: int) -> Iterator
     if any(blocks):
         short, long = blocks.index(None), next(i for i, block in enumerate(blocks) if block)
         raise ValueError(
-            f"{spec.origin}: source_spec: mapping '{mapping}': chunk {short} "
+            f"{spec.origin}: source_spec: split '{split}': chunk {short} "
             f"({rules.listing(chunks[short].files)}) has {num_rows} rows and chunk {long} "
             f"({rules.listing(chunks[long].files)}) has more; allowed: equally many in all "
-            "chunks of a mapping"
+            "chunks of a split"
         )
     if not num_rows:
-        raise ValueError(f"{spec.origin}: source_spec: mapping '{mapping}' has no rows")
+        raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
 
 
-def place(spec: TableSource, mapping: str, file: str) -> str:
-    """Returns what messages, and `Block.where`, call a file of a mapping."""
-    return f"{spec.origin}: mapping '{mapping}': file '{file}'"
+def place(spec: TableSource, split: str, file: str) -> str:
+    """Returns what messages, and `Block.where`, call a file of a split."""
+    return f"{spec.origin}: split '{split}': file '{file}'"
 
 
 def chunk_blocks(
-    spec: TableSource, mapping: str, chunk: RawChunk, chunk_size: int
+    spec: TableSource, split: str, chunk: RawChunk, chunk_size: int
 ) -> Iterator[Block]:
-    """Reads the rows of a chunk of a mapping in order; see `mapping_blocks`."""
+    """Reads the rows of a chunk of a split in order; see `split_blocks`."""
     for file in chunk.files:
-        where = place(spec, mapping, file)
+        where = place(spec, split, file)
         path = spec.base_directory / file
         if not path.is_file():
             raise ValueError(f"{where}: the file does not exist ({path})")

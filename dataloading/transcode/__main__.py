@@ -52,7 +52,7 @@ def run(flags: argparse.Namespace) -> str:
         _check_apart(flags, known)
     check_replaceable(Path(flags.output), flags.overwrite, spec_file)  # before hours of reading
     spec, inferred = _raw_data(flags, split, known)
-    _check_mappings(spec_file, spec, split)
+    _check_splits(spec_file, spec, split)
     if known is None:
         encoding = new_encoding(spec, flags)
     else:
@@ -101,8 +101,8 @@ def _raw_data(
     elif described:
         raise ValueError(f"{described[0]} and --vocabulary: the columns are those of {known.path}")
     else:
-        mapping = TEST if split is None else TRAIN
-        content = known_content(path, known.spec, known.derived, mapping)
+        target = TEST if split is None else TRAIN
+        content = known_content(path, known.spec, known.derived, target)
     return RawSpec.from_content(content, path.parent, str(path)), inferred
 
 
@@ -118,8 +118,8 @@ def _check_apart(flags: argparse.Namespace, known: KnownData | None) -> None:
         check_apart(output, known.path.parent, "--vocabulary")
 
 
-def _check_mappings(spec_file: str, spec: RawSpec, split: SplitRequest | None) -> None:
-    """Raises ValueError where a mapping has the name of a file, or rows cannot be divided."""
+def _check_splits(spec_file: str, spec: RawSpec, split: SplitRequest | None) -> None:
+    """Raises ValueError where a split has the name of a file, or rows cannot be divided."""
     if spec_file in (*(spec.sources if split is None else split.shares), VOCABULARY_FOLDER):
         raise ValueError(
             f"--feature_spec_out is '{spec_file}', the name of a folder of the data set; choose "
@@ -129,7 +129,7 @@ def _check_mappings(spec_file: str, spec: RawSpec, split: SplitRequest | None) -
         return
     if tuple(spec.sources) != (TRAIN,):
         raise ValueError(
-            f"--split divides the rows of '{TRAIN}': expected no other mapping in {spec.origin}, "
+            f"--split divides the rows of '{TRAIN}': expected no other split in {spec.origin}, "
             f"got {rules.listing(spec.sources)}"
         )
     if spec.is_interactions and spec.channels[LABEL_CHANNEL]:

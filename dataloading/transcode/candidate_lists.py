@@ -15,7 +15,7 @@ from dataloading.transcode.raw_spec import RawSpec
 
 
 class SeriesCheck:
-    """The rules of one mapping of interactions, applied to its rows in order.
+    """The rules of one split of interactions, applied to its rows in order.
 
     Where the metadata have the rows per series, these are neighbours, of one user, and one of
     them has the label 1. Elsewhere there is no label, or it is one of `train` and always 1.
@@ -24,13 +24,13 @@ class SeriesCheck:
         ValueError: a rule is broken, or the metadata are wrong.
     """
 
-    def __init__(self, spec: RawSpec, mapping: str):
-        self._where = f"{spec.origin}: mapping '{mapping}'"
-        self._key = f"'{series_key(mapping)}' in the metadata"
+    def __init__(self, spec: RawSpec, split: str):
+        self._where = f"{spec.origin}: split '{split}'"
+        self._key = f"'{series_key(split)}' in the metadata"
         (self._user,) = spec.channels[USER_CHANNEL]
-        labels = [name for name in spec.channels[LABEL_CHANNEL] if spec.has(mapping, name)]
+        labels = [name for name in spec.channels[LABEL_CHANNEL] if spec.has(split, name)]
         self._label = labels[0] if labels else None
-        length = series_length(mapping, spec.metadata, bool(labels), spec.origin)
+        length = series_length(split, spec.metadata, bool(labels), spec.origin)
         self._length = length or 1
         if length is None:
             self._fault = "found 0 in"

@@ -29,7 +29,7 @@ _FLAGS = (
 class Encoding:
     """Encoding of the features of ids that are not ids yet, and of numerical values.
 
-    categorify: features whose values get ids by falling count in the mapping `train`.
+    categorify: features whose values get ids by falling count in the split `train`.
     frequency_threshold: values that occur there less often become `vocabulary.UNKNOWN`; None:
         chosen per feature by `texts.automatic_threshold`.
     hash_buckets: feature -> cardinality N; the id is the value's XXH64 modulo N.
@@ -148,7 +148,7 @@ def _check_ids(spec: RawSpec, names: tuple[str, ...], buckets: dict[str, int]) -
             )
     if names and TRAIN not in spec.sources:
         raise ValueError(
-            f"--categorify counts values in the mapping '{TRAIN}'; {spec.origin} has "
+            f"--categorify counts values in the split '{TRAIN}'; {spec.origin} has "
             f"{rules.listing(spec.sources)}. To encode more rows as an earlier data set has "
             "them, use --vocabulary"
         )

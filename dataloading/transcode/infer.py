@@ -299,7 +299,7 @@ def _printed(content: dict, reasons: dict[str, str]) -> str:
     )
 
 
-def known_content(path: Path, known: FeatureSpec, derived: set[str], mapping: str) -> dict:
+def known_content(path: Path, known: FeatureSpec, derived: set[str], split: str) -> dict:
     """Returns the sections of the simplified feature spec of more rows of an earlier data set.
 
     The columns of the file are found by name; the label and the derived features may be absent.
@@ -322,6 +322,6 @@ def known_content(path: Path, known: FeatureSpec, derived: set[str], mapping: st
     hotness = {name: known.hotness(name) for name in names}
     return {
         "feature_spec": {name: {"hotness": n} if n > 1 else {} for name, n in hotness.items()},
-        "source_spec": {mapping: [{**chunk, "features": names}]},
+        "source_spec": {split: [{**chunk, "features": names}]},
         "channel_spec": channels,
     }

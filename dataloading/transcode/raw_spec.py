@@ -50,7 +50,7 @@ class RawSpec:
     features: the features of the channels -> keys of a feature spec; `dtype` and
         `cardinality` are absent where they follow from the data.
     unused: features that are stored and in no channel.
-    sources: mapping name -> chunks.
+    sources: split name -> chunks.
     channels: all of one kind, `CLICKS` or `INTERACTIONS`; of clicks each possibly empty; of
         interactions `user` and `item` have one feature. A label is one feature of one value.
     """
@@ -123,9 +123,9 @@ class RawSpec:
         """Values per row."""
         return _hotness(self.features[feature])
 
-    def has(self, mapping: str, feature: str) -> bool:
-        """Returns whether a mapping stores a feature; the label may be absent."""
-        return any(feature in chunk.features for chunk in self.sources[mapping])
+    def has(self, split: str, feature: str) -> bool:
+        """Returns whether a split stores a feature; the label may be absent."""
+        return any(feature in chunk.features for chunk in self.sources[split])
 
     def as_in(self, known: FeatureSpec, derived: Collection[str] = ()) -> "RawSpec":
         """Returns this data as more rows of a data set, with its dtypes, cardinalities and order.
@@ -226,35 +226,35 @@ def _completed_feature(keys: dict, channel: str, where: str) -> dict:
 def _sources(
     raw, features: dict, labels: tuple[str, ...], origin: str
 ) -> dict[str, tuple[RawChunk, ...]]:
-    """Returns the chunks of the mappings; the format's rules check what all chunks share."""
+    """Returns the chunks of the splits; the format's rules check what all chunks share."""
     where = f"{origin}: source_spec"
     if not raw:
         raise ValueError(
-            f"{where}: nothing there; raw data has a mapping, such as 'train', with its chunks"
+            f"{where}: nothing there; raw data has a split, such as 'train', with its chunks"
         )
     options, plain = {}, raw
     if isinstance(raw, dict) and all(isinstance(chunks, list) for chunks in raw.values()):
-        plain = {mapping: list(chunks) for mapping, chunks in raw.items()}
-        for mapping, chunks in plain.items():
-            here = f"{where}: mapping '{mapping}'"
-            if isinstance(mapping, str) and ("/" in mapping or mapping.startswith(".")):
+        plain = {split: list(chunks) for split, chunks in raw.items()}
+        for split, chunks in plain.items():
+            here = f"{where}: split '{split}'"
+            if isinstance(split, str) and ("/" in split or split.startswith(".")):
                 raise ValueError(
-                    f"{here}; a mapping becomes a folder: allowed are names without '/' that do "
+                    f"{here}; a split becomes a folder: allowed are names without '/' that do "
                     "not start with '.'"
                 )
             for i, chunk in enumerate(chunks):
                 if isinstance(chunk, dict):
-                    options[mapping, i] = _options(chunk, f"{here}: chunk {i}")
+                    options[split, i] = _options(chunk, f"{here}: chunk {i}")
                     # The rules of a Parquet chunk are those of a CSV one.
                     kind = {"type": CSV} if "type" in chunk else {}
                     chunks[i] = {key: chunk[key] for key in chunk if key not in _OPTIONS} | kind
     checked = rules.sources_section(plain, features, labels, origin)
     return {
-        mapping: tuple(
-            RawChunk(features=chunk.features, files=chunk.files, **options[mapping, i])
+        split: tuple(
+            RawChunk(features=chunk.features, files=chunk.files, **options[split, i])
             for i, chunk in enumerate(chunks)
         )
-        for mapping, chunks in checked.items()
+        for split, chunks in checked.items()
     }
 
 

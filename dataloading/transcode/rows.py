@@ -1,6 +1,6 @@
 """From raw files to a data set of split binaries, a block of rows at a time.
 
-The raw files are read once: every value is checked, and the rows of each mapping are staged as a
+The raw files are read once: every value is checked, and the rows of each split are staged as a
 Parquet file of numbers and texts. Then the staged rows are encoded by what follows from all of
 them: cardinalities, vocabularies, fill values and scales.
 """
@@ -19,7 +19,7 @@ from dataloading.interactions.stored import check_channels
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import data_set_folder
 from dataloading.table_input import values as table_values
-from dataloading.table_input.files import Block, mapping_blocks
+from dataloading.table_input.files import Block, split_blocks
 from dataloading.table_input.values import BadValue
 from dataloading.transcode import stored_files
 from dataloading.transcode.candidate_lists import SeriesCheck
@@ -58,7 +58,7 @@ def transcode(
     """Writes the data set; its folder appears when it is whole.
 
     Args:
-        spec: the raw data; with `split` its only mapping is `train`.
+        spec: the raw data; with `split` its only split is `train`.
         output: new or empty, or with `overwrite` a data set to replace.
         split: divides the rows into train, validation and test.
         spec_file: name of the YAML file in `output`.
@@ -67,7 +67,7 @@ def transcode(
 
     Returns:
         The spec as written. Its metadata is that of `spec` and, under `transcode`, the encoding and
-        rows, click rate and shares of unknown and missing values of each mapping.
+        rows, click rate and shares of unknown and missing values of each split.
 
     Raises:
         ValueError: a rule of the raw data is broken; the message names file and row.
@@ -83,8 +83,8 @@ def transcode(
             for route in routes:
                 work.stage(route, chunk_size)
             final = work.finish(session)
-        for mapping in final.source_spec if spec.is_interactions else ():
-            check_channels(final, mapping)
+        for name in final.source_spec if spec.is_interactions else ():
+            check_channels(final, name)
         final.validate_files()
         final.to_yaml(folder / spec_file)
     return FeatureSpec.from_yaml(output / spec_file)
@@ -120,7 +120,7 @@ class _Transcoding:
         self._float_integers = float_integers(raw, texts, encoding.vocabularies)
 
     def stage(self, route: Route, chunk_size: int) -> None:
-        """Reads the raw rows of a mapping, and stages them by mapping of the data set."""
+        """Reads the raw rows of a split, and stages them by split of the data set."""
         names = [name for name in self._spec.features if self._raw.has(route.source, name)]
         check = SeriesCheck(self._raw, route.source) if self._spec.is_interactions else None
         with ExitStack() as stack:
@@ -130,7 +130,7 @@ class _Transcoding:
             }
             bar = stack.enter_context(progress_bar(f"reading {route.source}", " rows"))
             first_row = 0
-            for blocks in mapping_blocks(self._raw, route.source, chunk_size):
+            for blocks in split_blocks(self._raw, route.source, chunk_size):
                 block_of = {name: block for block in blocks for name in block.columns}
                 values = {name: self._values(name, block_of[name]) for name in names}
                 if check:
@@ -152,8 +152,8 @@ class _Transcoding:
                     + route.remedy
                 )
 
-    def _path(self, mapping: str) -> Path:
-        return self._scratch / f"{mapping}.parquet"
+    def _path(self, split: str) -> Path:
+        return self._scratch / f"{split}.parquet"
 
     def _values(self, feature: str, block: Block) -> pa.Array:
         """Returns the values of all rows of a block, checked, `hotness` per row."""
@@ -192,15 +192,15 @@ class _Transcoding:
         hotness = self._spec.hotness(feature)
         return values if hotness == 1 else pa.FixedSizeListArray.from_arrays(values, hotness)
 
-    def _add(self, mapping: str, rows: pa.RecordBatch) -> None:
-        """Takes the statistics of rows of a mapping."""
-        self._rows[mapping] += rows.num_rows
+    def _add(self, split: str, rows: pa.RecordBatch) -> None:
+        """Takes the statistics of rows of a split."""
+        self._rows[split] += rows.num_rows
         for name, feature in self._numericals.items():
-            feature.add(mapping, _numbers(rows, self._staged[name]))
+            feature.add(split, _numbers(rows, self._staged[name]))
         for name in self._spec.channels[LABEL_CHANNEL]:
             if self._staged[name] in rows.schema.names:
                 clicks = np.count_nonzero(_numbers(rows, self._staged[name]))
-                self._clicks[mapping] += int(clicks)
+                self._clicks[split] += int(clicks)
 
     def finish(self, vocabularies: Vocabularies) -> FeatureSpec:
         """Encodes the staged rows; returns the spec of the data set."""
@@ -216,31 +216,29 @@ class _Transcoding:
             cardinalities |= self._encoding.hash_buckets
             layout = stored_layout(self._spec, cardinalities, self._folder)
             sources = layout.source_spec.items()
-            files = [(mapping, chunk) for mapping, chunks in sources for chunk in chunks]
+            files = [(split, chunk) for split, chunks in sources for chunk in chunks]
             bar = stack.enter_context(progress_bar("encoding ids", " files", len(files)))
-            for mapping, chunk in files:
+            for split, chunk in files:
                 path = self._folder / chunk.files[0]
                 path.parent.mkdir(exist_ok=True)
                 dtype = layout.dtype(chunk.features[0]).newbyteorder("<")
                 with path.open("wb") as stream:
-                    for values in self._encoded(mapping, chunk.features, texts):
+                    for values in self._encoded(split, chunk.features, texts):
                         stored_files.put(stream, values.astype(dtype))
                 bar.update()
             texts.look_for_unknown()
         return dataclasses.replace(layout, metadata=self._metadata(texts))
 
-    def _texts(self, mapping: str, feature: str) -> TextColumn:
-        return TextColumn(self._path(mapping), self._staged[feature], self._spec.hotness(feature))
+    def _texts(self, split: str, feature: str) -> TextColumn:
+        return TextColumn(self._path(split), self._staged[feature], self._spec.hotness(feature))
 
-    def _encoded(
-        self, mapping: str, features: Sequence[str], texts: TextIds
-    ) -> Iterator[np.ndarray]:
+    def _encoded(self, split: str, features: Sequence[str], texts: TextIds) -> Iterator[np.ndarray]:
         """Yields the values of the features of a file, in the order of its rows."""
         if features[0] in self._encoding.categorify:
-            yield from texts.ids(mapping, features[0])
+            yield from texts.ids(split, features[0])
             return
         names, first_row = [name for name in features if name in self._staged], 0
-        with pq.ParquetFile(self._path(mapping)) as file:
+        with pq.ParquetFile(self._path(split)) as file:
             columns = [self._staged[name] for name in names]
             for batch in file.iter_batches(_BLOCK_ROWS, columns=columns, use_threads=False):
                 arrays = []
@@ -248,7 +246,7 @@ class _Transcoding:
                     values = _numbers(batch, self._staged[name])
                     values = values.reshape(-1, self._spec.hotness(name))
                     if name in self._numericals:
-                        arrays += self._numericals[name].stored(values, mapping, first_row)
+                        arrays += self._numericals[name].stored(values, split, first_row)
                     else:
                         arrays.append(values)
                 yield np.concatenate(arrays, axis=1)
@@ -257,9 +255,9 @@ class _Transcoding:
     def _metadata(self, texts: TextIds) -> dict:
         labels = self._spec.channels[LABEL_CHANNEL]
         rates = {
-            mapping: self._clicks[mapping] / num_rows
-            for mapping, num_rows in self._rows.items()
-            if labels and self._spec.has(mapping, labels[0])
+            split: self._clicks[split] / num_rows
+            for split, num_rows in self._rows.items()
+            if labels and self._spec.has(split, labels[0])
         }
         own = {
             "rows": self._rows,

@@ -1,4 +1,4 @@
-"""Division of the rows of one raw mapping into train, validation and test.
+"""Division of the rows of one raw split into train, validation and test.
 
 A row's split depends on its number or its time alone, not on the size of a block or the files.
 """
@@ -18,7 +18,7 @@ from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from dataloading.table_input import values as table_values
 from dataloading.table_input.duckdb_files import read_parquet
 from dataloading.table_input.duckdb_session import DuckDBSession
-from dataloading.table_input.files import Block, mapping_blocks
+from dataloading.table_input.files import Block, split_blocks
 from dataloading.table_input.values import BadValue
 from dataloading.transcode.raw_spec import RawSpec
 
@@ -81,11 +81,11 @@ def parse_split(flags: argparse.Namespace) -> SplitRequest | None:
 
 
 class Route(NamedTuple):
-    """Destination of the rows of one raw mapping.
+    """Destination of the rows of one raw split.
 
     Attributes:
-        source: the raw mapping.
-        targets: mappings of the data set, in the order of their numbers.
+        source: the raw split.
+        targets: splits of the data set, in the order of their numbers.
         numbers: (first row, block of each raw column) -> number of the target of each row; None:
             all rows have the only target.
         remedy: how to get rows into a target that has none.
@@ -100,7 +100,7 @@ class Route(NamedTuple):
         self, first_row: int, block_of: dict[str, Block]
     ) -> Iterator[tuple[str, np.ndarray | None]]:
         """Yields (target, mask of its rows; None: all) for the rows from `first_row` on, counted
-        from 0 in the raw mapping."""
+        from 0 in the raw split."""
         if self.numbers is None:
             yield self.targets[0], None
             return
@@ -115,13 +115,13 @@ def routes_of(
     session: DuckDBSession,
     chunk_size: int,
 ) -> list[Route]:
-    """Returns where the rows of each raw mapping go; `session` is entered to sort times.
+    """Returns where the rows of each raw split go; `session` is entered to sort times.
 
     Raises:
         ValueError: the column does not exist, or a value is missing or not a time.
     """
     if request is None:
-        return [Route(mapping, (mapping,)) for mapping in spec.sources]
+        return [Route(split, (split,)) for split in spec.sources]
     column = request.column
     if column is None:
         numbers = functools.partial(random_numbers, request)
@@ -198,7 +198,7 @@ def _write_times(
     num_rows = 0
     schema = pa.schema([("time", _stored_type(time_type))])
     with pq.ParquetWriter(file, schema) as writer:
-        for blocks in mapping_blocks(spec, TRAIN, chunk_size):
+        for blocks in split_blocks(spec, TRAIN, chunk_size):
             block = next(block for block in blocks if column in block.columns)
             try:
                 times = _times(block.columns[column], time_type)

@@ -67,19 +67,19 @@ def stored_layout(spec: RawSpec, cardinalities: dict[str, int], folder: Path) ->
             keys.setdefault("dtype", smallest_id_dtype(keys["cardinality"]).name)
     if spec.is_interactions:
         sources = {
-            mapping: [
-                Chunk("split_binary", names, (f"{mapping}/{channel}.bin",))
+            split: [
+                Chunk("split_binary", names, (f"{split}/{channel}.bin",))
                 for channel, names in spec.channels.items()
-                if names and spec.has(mapping, names[0])
+                if names and spec.has(split, names[0])
             ]
-            for mapping in spec.sources
+            for split in spec.sources
         }
         channels = {channel: names for channel, names in spec.channels.items() if names}
     else:
         usual = stored_spec(features, spec.channels, spec.sources, spec.origin).source_spec
         sources = {
-            mapping: [chunk for chunk in chunks if spec.has(mapping, chunk.features[0])]
-            for mapping, chunks in usual.items()
+            split: [chunk for chunk in chunks if spec.has(split, chunk.features[0])]
+            for split, chunks in usual.items()
         }
         channels = spec.channels
     return FeatureSpec(features, sources, channels, {}, folder, spec.origin)

@@ -50,16 +50,16 @@ def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
     return "\n".join([*lines, f"written: {output}"])
 
 
-def _rows(written: FeatureSpec, mapping: str) -> str:
-    """Returns the kind of the rows of a mapping."""
+def _rows(written: FeatureSpec, split: str) -> str:
+    """Returns the kind of the rows of a split."""
     own = written.metadata[METADATA]
     if "click_rate" in own:
-        rate = own["click_rate"].get(mapping)
+        rate = own["click_rate"].get(split)
         return "no label" if rate is None else f"click rate {rate:.4f}"
-    length = length_of_series(written, mapping)
+    length = length_of_series(written, split)
     if length is None:
         return "each an interaction"
-    return f"{own['rows'][mapping] // length:,} series of {length:,}"
+    return f"{own['rows'][split] // length:,} series of {length:,}"
 
 
 def _id_lines(own: dict, name: str, cardinality: int) -> list[str]:
@@ -84,4 +84,4 @@ def _id_lines(own: dict, name: str, cardinality: int) -> list[str]:
 
 
 def _shares(shares: dict[str, dict[str, float]], name: str) -> str:
-    return ", ".join(f"{share[name]:.2%} of {mapping}" for mapping, share in shares.items())
+    return ", ".join(f"{share[name]:.2%} of {split}" for split, share in shares.items())

@@ -81,15 +81,15 @@ class ScoreMetrics:
 def evaluate(options: argparse.Namespace) -> int:
     """Evaluates a served model, and prints the result; returns the exit status."""
     trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
-    mapping = mapping_of(trained, options.eval_mapping)
-    rows = evaluation_rows(trained, options.batch_size, mapping or "auto")
+    split = split_of(trained, options.eval_mapping)
+    rows = evaluation_rows(trained, options.batch_size, split or "auto")
     requests = labelled_requests(trained, rows, options.max_rows)
     name = options.model_name or trained.recipe
     with _scorer(options, name) as score:
         served = measure(requests, score, _metrics(trained, rows))
     where = options.model or f"{name} at {options.url}"
     print(
-        f"{where}, {f'rows of {mapping}' if mapping else 'synthetic rows'}: "
+        f"{where}, {f'rows of {split}' if split else 'synthetic rows'}: "
         f"{len(served.scores):,} rows in {served.requests:,} requests, "
         f"{served.elapsed_s:.2f} s, {len(served.scores) / served.elapsed_s:,.0f} rows/s "
         "with the reading of rows"
@@ -117,14 +117,14 @@ def evaluate(options: argparse.Namespace) -> int:
     return DIFFERENT if over else 0
 
 
-def mapping_of(trained: TrainedModel, wanted: str) -> str | None:
+def split_of(trained: TrainedModel, wanted: str) -> str | None:
     """Returns the split of `--eval_mapping`; None for synthetic samples, which have no splits."""
     if trained.config.data.dataset_type != "synthetic":
         return evaluation_split(wanted, "eval", trained.spec)
     if wanted != "auto":
         raise ValueError(
             f"--eval_mapping {wanted}: {trained.path} was trained on synthetic rows, which have no "
-            "mappings: leave the flag out"
+            "splits: leave the flag out"
         )
     return None
 

@@ -85,7 +85,7 @@ def tables_of(trained: TrainedModel) -> list[tuple[str, int, int]]:
     return list(zip(shape.feature_names, shape.cardinalities, shape.embedding_dims, strict=True))
 
 
-def evaluation_rows(trained: TrainedModel, batch_size: int, mapping: str = "auto"):
+def evaluation_rows(trained: TrainedModel, batch_size: int, split: str = "auto"):
     """Opens the samples of `--mode eval`, in order, as a data set of batches with labels.
 
     `batch_size` is smaller for ncf, whose batches have whole candidate lists. The split "auto" is
@@ -93,7 +93,7 @@ def evaluation_rows(trained: TrainedModel, batch_size: int, mapping: str = "auto
     """
     changes = {"valid_batch_size": batch_size}
     if trained.config.data.dataset_type != "synthetic":
-        changes["eval_mapping"] = mapping
+        changes["eval_mapping"] = split
     config = trained.config.replace(**changes)
     _, valid, *_ = _COMPOSED_BY[trained.recipe].open_data(config, trained.spec, World())
     return valid

@@ -45,7 +45,7 @@ def score(flags: argparse.Namespace) -> None:
     scorer = RequestScorer(model.folder, flags.threads, model.dense_folder)
     limit = scorer.interface.max_batch_size
     check_ranges(vars(flags), {"batch_size": 1}, {"batch_size": limit})
-    rows = _open_input(flags.input, flags.mapping, scorer.interface)
+    rows = _open_input(flags.input, flags.split, scorer.interface)
     if flags.output:
         _check_differs(flags.output, rows.paths)
     started = time.perf_counter()
@@ -128,7 +128,11 @@ def _parser() -> argparse.ArgumentParser:
         help="rows: .csv with a header and commas (.csv.gz compressed), .parquet, or the folder of "
         "a data set in split binaries, encoded as the training's",
     )
-    add("--mapping", help="split of a data set's folder, e.g. test (default: the only one)")
+    add(
+        "--mapping",
+        dest="split",
+        help="split of a data set's folder, e.g. test (default: the only one)",
+    )
     add(
         "--output",
         help="file for the scores: .csv or .parquet (columns row and score), or .npy (float32 "

@@ -25,7 +25,7 @@ class FolderInput:
         self._folder, self._interface = Path(folder), interface
         self._spec = self._read_spec()
         split = self._chosen(split)
-        self._where = f"--input {self._folder}: mapping '{split}'"
+        self._where = f"--input {self._folder}: split '{split}'"
         chunk_of = {name: c for c in self._spec.source_spec[split] for name in c.features}
         names = [feature.name for feature in interface.features]
         missing = [name for name in names if name not in chunk_of]
@@ -85,7 +85,7 @@ class FolderInput:
             return splits[0]
         if split not in splits:
             raise ValueError(
-                f"--input {self._folder}: expected one of its mappings by --mapping, "
+                f"--input {self._folder}: expected one of its splits by --mapping, "
                 f"{listing(splits)}, got {split}"
             )
         return split

@@ -108,7 +108,7 @@ def convert(options: ConvertOptions) -> None:
         folders[VALIDATION] = source / options.validation_split_dir
     elif (source / VALIDATION).exists():
         folders[VALIDATION] = source / VALIDATION
-    files = {mapping: parquet_files(folder) for mapping, folder in folders.items()}
+    files = {split: parquet_files(folder) for split, folder in folders.items()}
     layout = read_layout(
         files[TRAIN][0],
         source / options.metadata_file,
@@ -130,17 +130,17 @@ def convert(options: ConvertOptions) -> None:
         negative=layout.negative,
         history_length=layout.history_length,
         prebatch_sizes={
-            mapping: options.prebatch_train_size if mapping == TRAIN else options.prebatch_test_size
-            for mapping in files
+            split: options.prebatch_train_size if split == TRAIN else options.prebatch_test_size
+            for split in files
         },
     )
     with writes_data_set(options.tfrecord_output_dir, spec) as writers:
-        for mapping, writer in writers.items():
-            _convert_split(mapping, files[mapping], layout, writer)
+        for split, writer in writers.items():
+            _convert_split(split, files[split], layout, writer)
 
 
 def _convert_split(
-    mapping: str, files: list[Path], layout: HistoryColumns, writer: MappingWriter
+    split: str, files: list[Path], layout: HistoryColumns, writer: MappingWriter
 ) -> None:
     started, num_cut = time.monotonic(), 0
     for file in files:
@@ -156,7 +156,7 @@ def _convert_split(
             f"{layout.history_length}, the last part was kept"
         )
     elapsed_s = time.monotonic() - started
-    print(f"{mapping}: {writer.num_samples:,} rows in {elapsed_s:.1f} s{longer}", flush=True)
+    print(f"{split}: {writer.num_samples:,} rows in {elapsed_s:.1f} s{longer}", flush=True)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -92,13 +92,13 @@ def test_facts_by_hand(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("files", "fault"),
     [
-        ({"user": None}, r"mapping 'train': file 'user.bin' is not there \(.*user.bin\)"),
+        ({"user": None}, r"split 'train': file 'user.bin' is not there \(.*user.bin\)"),
         ({"n1": np.zeros(7, "<f2")}, "'n1.bin' has 14 bytes, not a whole number of rows of 6 "),
         ({"user": np.zeros(5, "<i2")}, "chunks differ in their number of rows: .*chunk 2 has 5"),
         ({"user": np.array([0, -1, 300, 1], "<i2")}, r"'user': 2 ids outside of \[0, 300\)"),
         ({"click": np.array([0, 1, 2, 3], "u1")}, "'click': 2 labels other than 0 and 1"),
         ({"n0": np.array([np.nan, 0, np.inf], "<f2")}, "'x': 1 numerical values that are not"),
-        ({name[:-4]: array[:0] for name, array in FILES.items()}, "mapping 'train' has no rows"),
+        ({name[:-4]: array[:0] for name, array in FILES.items()}, "split 'train' has no rows"),
     ],
 )
 def test_faults(files, fault, tmp_path, capsys):
@@ -153,7 +153,7 @@ def test_interrupt(tmp_path, capsys, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(describe, "describe_mapping", interrupt)
+    monkeypatch.setattr(describe, "describe_split", interrupt)
     code, report = described(tmp_path, capsys)
     assert code == 130 and "interrupted" in report
 

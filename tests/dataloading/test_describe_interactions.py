@@ -18,11 +18,11 @@ CONTENT = {
         "label": {"dtype": "bool"},
     },
     "source_spec": {
-        mapping: [
-            {"type": "split_binary", "features": [name], "files": [f"{mapping}_{name}"]}
+        split: [
+            {"type": "split_binary", "features": [name], "files": [f"{split}_{name}"]}
             for name in names
         ]
-        for mapping, names in (
+        for split, names in (
             ("train", ("user", "item")),
             ("test", ("user", "item", "label")),
         )

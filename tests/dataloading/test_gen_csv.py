@@ -71,17 +71,17 @@ def test_files_and_rows(tmp_path):
     features = {name: dict(keys) for name, keys in data_set.feature_spec.items()}
     features["user"]["cardinality"] = 70  # an id that was not drawn is not known
     spec = stored_spec(features, data_set.channel_spec, ["train"])
-    for mapping in ("train", "validation"):
-        (batch,) = SyntheticDataset(spec, mapping, rows, num_samples=rows, seed=3).dataset()
-        read = np.fromfile(tmp_path / "made" / mapping / "cat_1.bin", np.int8).reshape(-1, 2)
+    for split in ("train", "validation"):
+        (batch,) = SyntheticDataset(spec, split, rows, num_samples=rows, seed=3).dataset()
+        read = np.fromfile(tmp_path / "made" / split / "cat_1.bin", np.int8).reshape(-1, 2)
         np.testing.assert_array_equal(read, batch.inputs.categorical[1])
-        read = np.fromfile(tmp_path / "made" / mapping / "cat_0.bin", np.int8)
+        read = np.fromfile(tmp_path / "made" / split / "cat_0.bin", np.int8)
         np.testing.assert_array_equal(read, batch.inputs.categorical[0][:, 0])
-        price = np.fromfile(tmp_path / "made" / mapping / "numerical.bin", np.float16)
+        price = np.fromfile(tmp_path / "made" / split / "numerical.bin", np.float16)
         np.testing.assert_array_equal(price, batch.inputs.numerical[:, 0])
-        place = np.fromfile(tmp_path / "made" / mapping / "numerical_1.bin", np.float64)
+        place = np.fromfile(tmp_path / "made" / split / "numerical_1.bin", np.float64)
         np.testing.assert_array_equal(place.reshape(-1, 2), batch.inputs.numerical[:, 1:])
-        if mapping == "train":
+        if split == "train":
             clicks = np.fromfile(tmp_path / "made/train/label.bin", np.bool_)
             np.testing.assert_array_equal(clicks, batch.labels[:, 0])
     assert not (tmp_path / "made/validation/label.bin").exists()
@@ -131,8 +131,8 @@ def test_refusals(tmp_path, capsys, monkeypatch):
     )
 
 
-def test_compressed_files_of_any_mapping(tmp_path):
-    """Each mapping has rows of its own, the same in every run."""
+def test_compressed_files_of_any_split(tmp_path):
+    """Each split has rows of its own, the same in every run."""
     chunks = SPEC["source_spec"]["validation"]
     sources = {name: [{**chunks[0], "files": [f"{name}.gz"]}] for name in ("dev", "later")}
     spec = {**SPEC, "source_spec": sources}

@@ -67,11 +67,11 @@ def test_rows(sources, tmp_path, capsys):
     expected = {"its own": ["test", "train"]}.get(sources, ["train", "validation", "test"])
     assert list(data_set.source_spec) == expected
     assert data_set.metadata["seed"] == 5
-    for mapping in expected:
-        rows = 9000 if mapping == "train" else 6000
-        labelled = (sources, mapping) != ("its own", "test")
-        (batch,) = RawBinaryDataset(data_set, mapping, rows, with_labels=labelled).dataset()
-        (same,) = SyntheticDataset(data_set, mapping, rows, num_samples=rows, seed=5).dataset()
+    for split in expected:
+        rows = 9000 if split == "train" else 6000
+        labelled = (sources, split) != ("its own", "test")
+        (batch,) = RawBinaryDataset(data_set, split, rows, with_labels=labelled).dataset()
+        (same,) = SyntheticDataset(data_set, split, rows, num_samples=rows, seed=5).dataset()
         np.testing.assert_array_equal(batch.inputs.numerical, same.inputs.numerical)
         for ids, others in zip(batch.inputs.categorical, same.inputs.categorical, strict=True):
             np.testing.assert_array_equal(ids, others)
@@ -84,8 +84,8 @@ def test_rows(sources, tmp_path, capsys):
         assert not ids[:, :2].any() and ids[:, 2].max() > 9
 
 
-def test_any_mapping(tmp_path):
-    """Two mappings of other names have other rows."""
+def test_any_split(tmp_path):
+    """Two splits of other names have other rows."""
     own = [chunk("clicked", "y"), *CHUNKS]
     sources = {
         name: [{**c, "files": [f"{name}/{f}" for f in c["files"]]} for c in own]
@@ -108,7 +108,7 @@ def test_any_mapping(tmp_path):
         ),
         (
             {"source_spec": {"seed": [chunk("clicked", "y"), *CHUNKS]}},
-            "spec.yaml: source_spec: mapping 'seed'; the metadata of generated data has a key of",
+            "spec.yaml: source_spec: split 'seed'; the metadata of generated data has a key of",
         ),
         (
             {"source_spec": {"train": [{**chunk("clicked", "y"), "type": "csv"}, *CHUNKS]}},

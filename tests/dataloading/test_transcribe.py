@@ -148,7 +148,7 @@ def test_parts_of_a_data_set(binaries, tmp_path, capsys):
 
 
 def test_metadata_of_transcode(tmp_path):
-    """Rows and click rates of mappings that are absent or incomplete are dropped."""
+    """Rows and click rates of splits that are absent or incomplete are dropped."""
     folder, names = tmp_path / "mine", ("train", "test", "later")
     spec = write_dataset(folder, synthetic_spec([5]), {"train": 40, "test": 10}).to_dict()
     test = spec["source_spec"]["test"]
@@ -299,7 +299,7 @@ def test_invalid_flags(binaries, tmp_path, capsys, flags, message):
 def test_no_split_to_transcribe(tmp_path, capsys):
     write_dataset(tmp_path / "rows", synthetic_spec([5]), {"test": 3})
     assert transcribe(tmp_path / "rows", tmp_path / "new", "--train_only") == 2
-    assert "there is no mapping to transcribe; there are test" in capsys.readouterr().err
+    assert "there is no split to transcribe; there are test" in capsys.readouterr().err
 
 
 def test_folders_with_other_files(binaries, capsys):

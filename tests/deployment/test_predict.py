@@ -318,7 +318,7 @@ def data_set(folder, **changes):
     """Writes six rows, `STORED`, as split binaries of every kind, the words in three files.
 
     changes: feature -> its keys in the feature spec, None leaves it out; `rows`: the source spec,
-        None writes two mappings; `type`: the type of all chunks.
+        None writes two splits; `type`: the type of all chunks.
     """
     stored = {
         "x.bin": np.float16(np.tile(ARRAYS[NUMERICAL], (2, 1))),
@@ -396,7 +396,7 @@ def test_bad_values_of_a_data_set(tmp_path, clicks, capsys, file, changes, repor
     values.tofile(folder / file)
     flags = ["--model", str(clicks), "--input", str(folder), "--batch_size", "3"]
     assert main(flags) == 2
-    with pytest.raises(ValueError, match=f"^error: --input {folder}: mapping 'rows': {report}"):
+    with pytest.raises(ValueError, match=f"^error: --input {folder}: split 'rows': {report}"):
         raise ValueError(capsys.readouterr().err.strip())
 
 
@@ -420,8 +420,8 @@ def test_unknown_and_negative_ids_of_data_set(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "flags", "report"),
     [
-        ({}, ["--mapping", "row"], "expected one of its mappings by --mapping, rows, got row$"),
-        ({"rows": None}, [], "one of its mappings by --mapping, rows, others, got None$"),
+        ({}, ["--mapping", "row"], "expected one of its splits by --mapping, rows, got row$"),
+        ({"rows": None}, [], "one of its splits by --mapping, rows, others, got None$"),
         (
             {"type": "csv"},
             [],
@@ -466,7 +466,7 @@ def test_folders_without_data_set(tmp_path, clicks, capsys):
     for path in folder.glob("*.bin"):
         path.write_bytes(b"")
     assert main([*model, str(folder)]) == 2
-    assert "mapping 'rows': has no rows" in capsys.readouterr().err
+    assert "split 'rows': has no rows" in capsys.readouterr().err
     path = csv_file(tmp_path, *LINES)
     assert main([*model, str(path), "--mapping", "rows"]) == 2
     assert f"--mapping rows: expected the folder of a data set as --input, got {path}" in (

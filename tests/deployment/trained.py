@@ -48,7 +48,7 @@ class TrainedFixture(NamedTuple):
     """A trained model and its data set.
 
     recipe: the module of the recipe, whose `main` takes a command line.
-    data: folder of the data set, with the mappings `train` and `test`.
+    data: folder of the data set, with the splits `train` and `test`.
     checkpoint: the folder that holds its one checkpoint.
     """
 
@@ -56,15 +56,15 @@ class TrainedFixture(NamedTuple):
     data: Path
     checkpoint: Path
 
-    def scores(self, folder: Path, mapping: str = "test") -> np.ndarray:
-        """Scores of `--mode predict` for the rows of a mapping, float32 [rows].
+    def scores(self, folder: Path, split: str = "test") -> np.ndarray:
+        """Scores of `--mode predict` for the rows of a split, float32 [rows].
 
         Args:
           folder: an empty one, for the run.
         """
         path = folder / "scores.npy"
         command_line = [
-            *("prog", f"--dataset_path={self.data}", "--mode=predict", f"--eval_mapping={mapping}"),
+            *("prog", f"--dataset_path={self.data}", "--mode=predict", f"--eval_mapping={split}"),
             *(f"--restore_checkpoint_path={self.checkpoint}", f"--predictions_path={path}"),
             *(f"--run_dir={folder / 'run'}", "--cpu", "--seed=1"),
         ]
@@ -138,8 +138,8 @@ def train_dlrm_of_texts(folder: Path) -> TrainedFixture:
     """DLRM on a CSV file whose ids come from a vocabulary (city, two tags per row) and a hash
     (user, 64 buckets); `folder / "raw"` has the files, `data / "vocabulary"` the vocabularies."""
     raw = folder / "raw"
-    for number, (mapping, rows) in enumerate({"train": 600, "test": 100}.items()):
-        write_shop(raw / f"{mapping}.csv", rows, seed=number)
+    for number, (split, rows) in enumerate({"train": 600, "test": 100}.items()):
+        write_shop(raw / f"{split}.csv", rows, seed=number)
     columns = ["city", "user", "tags", "price", "bought"]
     spec = {
         "feature_spec": {
@@ -150,10 +150,8 @@ def train_dlrm_of_texts(folder: Path) -> TrainedFixture:
             "tags": {"cardinality": "auto", "hotness": 2},
         },
         "source_spec": {
-            mapping: [
-                {"type": "csv", "header": True, "features": columns, "files": [f"{mapping}.csv"]}
-            ]
-            for mapping in ("train", "test")
+            split: [{"type": "csv", "header": True, "features": columns, "files": [f"{split}.csv"]}]
+            for split in ("train", "test")
         },
         "channel_spec": {
             "label": ["bought"],

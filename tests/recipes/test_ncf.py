@@ -207,11 +207,11 @@ def test_drawn_negatives(tmp_path, capsys):
     tastes.write(tmp_path / "rows")
     spec = yaml.safe_load((tmp_path / "rows/feature_spec.yaml").read_text())
     columns = {
-        mapping: {
-            name: np.fromfile(tmp_path / f"rows/{mapping}/{name}_0.bin", np.int32)
+        split: {
+            name: np.fromfile(tmp_path / f"rows/{split}/{name}_0.bin", np.int32)
             for name in ("user", "item")
         }
-        for mapping in spec["source_spec"]
+        for split in spec["source_spec"]
     }
     columns["test"] = {name: values[::13] for name, values in columns["test"].items()}
     tastes.store(tmp_path / "positives", columns)
@@ -283,7 +283,7 @@ def test_plan(rows, capsys):
     [
         (("--local_rank=1",), "--local_rank 1, but this is process 0 of 1 .* horovodrun"),
         (("--mode=test",), "--mode eval needs a trained model"),
-        (("--eval_mapping=validation",), "mapping 'validation'"),
+        (("--eval_mapping=validation",), "split 'validation'"),
     ],
 )
 def test_user_errors(flags, message, rows, tmp_path, capsys):

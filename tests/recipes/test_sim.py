@@ -136,7 +136,7 @@ def test_no_evaluation_of_training_split(rows, tmp_path):
 
 def test_no_test_samples_in_training(tmp_path):
     folder = tmp_path / "rows"
-    sequence_data.write(folder, 64, mappings=("train", "validation", "test"))
+    sequence_data.write(folder, 64, splits=("train", "validation", "test"))
     (folder / "test.tfrecord").write_bytes(b"not to be read")
     model = tmp_path / "model"
     flags = (*MODELS["no_history"], f"--save_checkpoint_path={model}")
@@ -239,7 +239,7 @@ def test_plan(rows, capsys):
         (("--embedding_dim=4,4",), "--embedding_dim of a sequential model is one integer"),
         ((*SIM, "--prebatch_train_size=4"), "--prebatch_train_size is 4, and the records"),
         ((*SIM, "--drop_remainder", "--batch_size=512"), "are aliases: pass only one of them"),
-        ((*SIM, "--eval_mapping=validation"), "requested the mapping 'validation'|needs the map"),
+        ((*SIM, "--eval_mapping=validation"), "requested the split 'validation'|needs the map"),
     ],
 )
 def test_user_errors(flags, message, rows, tmp_path, capsys):
@@ -271,8 +271,8 @@ def test_checkpoint_of_another_recipe(rows, trained, tmp_path, capsys):
 
 def test_negative_histories(rows, tmp_path, capsys):
     spec = yaml.safe_load((rows / "feature_spec.yaml").read_text())
-    for mapping in ("train", "test"):
-        (tmp_path / f"{mapping}.tfrecord").symlink_to(rows / f"{mapping}.tfrecord")
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.tfrecord").symlink_to(rows / f"{split}.tfrecord")
     for feature in spec["channel_spec"].pop("negative_history"):
         del spec["feature_spec"][feature]
         for chunks in spec["source_spec"].values():

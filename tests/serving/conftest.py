@@ -33,7 +33,7 @@ class Served(NamedTuple):
     """A model of the server.
 
     trained: the trained model that was deployed.
-    arrays: the rows of the mapping `test` as a request.
+    arrays: the rows of the split `test` as a request.
     expected: scores of `--mode predict` for these rows, float32 [rows, 1].
     """
 

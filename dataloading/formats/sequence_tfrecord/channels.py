@@ -32,7 +32,7 @@ class SequenceChannels:
 
 def sequence_channels(
     spec: FeatureSpec,
-    mappings: tuple[str, ...] = (),
+    splits: tuple[str, ...] = (),
     *,
     with_labels: bool = True,
     with_negatives: bool = True,
@@ -40,7 +40,7 @@ def sequence_channels(
     """Returns the channels of a spec, checked.
 
     Args:
-        mappings: must be there, each as one chunk of type `tfrecord` with all these features.
+        splits: must be there, each as one chunk of type `tfrecord` with all these features.
         with_labels: False: the channel `label` is not looked at.
         with_negatives: False: the channel `negative_history` may be absent.
 
@@ -55,15 +55,15 @@ def sequence_channels(
     spec.require(
         "a sequence model",
         channels=channels,
-        mappings=mappings,
-        chunk_types=(CHUNK_TYPE,) if mappings else (),
+        splits=splits,
+        chunk_types=(CHUNK_TYPE,) if splits else (),
         id_channels=ids,
     )
-    for mapping in mappings:
-        if len(spec.source_spec[mapping]) != 1:
+    for split in splits:
+        if len(spec.source_spec[split]) != 1:
             raise ValueError(
-                f"{spec.origin}: source_spec: mapping '{mapping}' has "
-                f"{len(spec.source_spec[mapping])} chunks; a sequence model reads one, whose "
+                f"{spec.origin}: source_spec: split '{split}' has "
+                f"{len(spec.source_spec[split])} chunks; a sequence model reads one, whose "
                 "records hold all features of a row"
             )
     for channel in (USER_CHANNEL, TARGET_CHANNEL):
@@ -120,10 +120,10 @@ def num_ids(spec: FeatureSpec, feature: str) -> int:
     there a cardinality N stands for the ids 1 to N. These specs are recognized by their metadata,
     which lacks the sizes of prebatches that `sequence_spec` always writes.
     """
-    is_ours = any(prebatch_key(mapping) in spec.metadata for mapping in spec.source_spec)
+    is_ours = any(prebatch_key(split) in spec.metadata for split in spec.source_spec)
     return spec.cardinality(feature) + (not is_ours)
 
 
-def prebatch_key(mapping: str) -> str:
-    """Returns the metadata key of the samples per prebatch of a mapping."""
-    return f"prebatch_{mapping}_size"
+def prebatch_key(split: str) -> str:
+    """Returns the metadata key of the samples per prebatch of a split."""
+    return f"prebatch_{split}_size"

@@ -91,7 +91,7 @@ class SequenceTFRecordDataset(SampleDataset):
         files = _open_records(spec, split, _id_column(spec, channels.target[0]))
         _check_prebatch(spec, split, files, options.prebatch_size)
         if files.num_samples == 0:
-            raise ValueError(f"{spec.origin}: source_spec: mapping '{split}' has no rows")
+            raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
         if options.repeat_count < 0:
             raise ValueError(f"repeat_count is {options.repeat_count}; allowed: 0 or more")
         passes = max(1, options.repeat_count)
@@ -115,7 +115,7 @@ class SequenceTFRecordDataset(SampleDataset):
             num_samples -= num_samples % batch_size
         if not num_samples:
             raise ValueError(
-                f"{spec.origin}: mapping '{split}' has {passes * files.num_samples} rows, fewer "
+                f"{spec.origin}: split '{split}' has {passes * files.num_samples} rows, fewer "
                 f"than the global batch of {batch_size}, and drop_remainder leaves out short "
                 "batches: no row is left. Use a smaller batch, or keep the remainder"
             )
@@ -137,9 +137,9 @@ def _arrange(batch: Batch, features: SequenceInputs) -> Batch:
     )
 
 
-def count_samples(spec: FeatureSpec, mapping: str, feature: str) -> int:
+def count_samples(spec: FeatureSpec, split: str, feature: str) -> int:
     """Returns the samples of a split, counted by a feature of one value per sample."""
-    return _open_records(spec, mapping, _id_column(spec, feature)).num_samples
+    return _open_records(spec, split, _id_column(spec, feature)).num_samples
 
 
 def _id_column(spec: FeatureSpec, feature: str) -> Column:
@@ -155,7 +155,7 @@ def _open_records(spec: FeatureSpec, split: str, counted: Column) -> RecordIndex
     """
     spec.validate_files(split)
     (chunk,) = spec.source_spec[split]
-    where = f"{spec.origin}: mapping '{split}'"
+    where = f"{spec.origin}: split '{split}'"
     index = RecordIndex(spec.base_directory, chunk.files, where, _MAPPED_FILES)
 
     def count(record: int) -> int:
@@ -179,11 +179,11 @@ def _open_records(spec: FeatureSpec, split: str, counted: Column) -> RecordIndex
 
 
 def _check_prebatch(
-    spec: FeatureSpec, mapping: str, files: RecordIndex, expected: int | None
+    spec: FeatureSpec, split: str, files: RecordIndex, expected: int | None
 ) -> None:
     """Raises ValueError if the metadata or a flag state other prebatches than the files hold."""
-    key = prebatch_key(mapping)
-    flag = "--prebatch_train_size" if mapping == TRAIN else "--prebatch_test_size"
+    key = prebatch_key(split)
+    flag = "--prebatch_train_size" if split == TRAIN else "--prebatch_test_size"
     for source, size in ((f"metadata: {key}", spec.metadata.get(key)), (flag, expected)):
         if size is None:
             continue
@@ -195,7 +195,7 @@ def _check_prebatch(
         is_remainder = files.num_records <= 1 and files.prebatch <= max(1, size)
         if files.prebatch != max(1, size) and not is_remainder:
             raise ValueError(
-                f"{spec.origin}: {source} is {size}, and the records of mapping '{mapping}' hold "
+                f"{spec.origin}: {source} is {size}, and the records of split '{split}' hold "
                 f"{files.prebatch} rows; leave {flag} at 0, the loader finds out, and correct "
                 "the metadata"
             )

@@ -1,7 +1,7 @@
-"""Writes data sets of histories as TFRecords: the files of each mapping and the feature spec.
+"""Writes data sets of histories as TFRecords: the files of each split and the feature spec.
 
-<mapping>.tfrecord             one record per sample, or per prebatch of samples
-remainder_<mapping>.tfrecord   with prebatches: one record of the samples that fill none
+<split>.tfrecord             one record per sample, or per prebatch of samples
+remainder_<split>.tfrecord   with prebatches: one record of the samples that fill none
 feature_spec.yaml              names the files and, in its metadata, the prebatches
 """
 
@@ -47,7 +47,7 @@ def sequence_spec(
         user, target: names of the features -> their cardinalities.
         positive, negative: names of the features that correspond to those of `target`.
         history_length: steps of each history.
-        prebatch_sizes: name of each mapping -> samples per prebatch, 0 for records of one sample.
+        prebatch_sizes: name of each split -> samples per prebatch, 0 for records of one sample.
 
     Raises:
         ValueError: the features do not fit together, or a number is out of range.
@@ -63,12 +63,12 @@ def sequence_spec(
                 "dimensions": [history_length],
             }
     sources, metadata = {}, {}
-    for mapping, size in prebatch_sizes.items():
+    for split, size in prebatch_sizes.items():
         if size < 0:
-            raise ValueError(f"prebatch size of mapping '{mapping}' is {size}; allowed: 0 or more")
-        files = [f"{mapping}.tfrecord"] + [f"remainder_{mapping}.tfrecord"] * (size > 1)
-        sources[mapping] = [{"type": CHUNK_TYPE, "features": list(features), "files": files}]
-        metadata[prebatch_key(mapping)] = size
+            raise ValueError(f"prebatch size of split '{split}' is {size}; allowed: 0 or more")
+        files = [f"{split}.tfrecord"] + [f"remainder_{split}.tfrecord"] * (size > 1)
+        sources[split] = [{"type": CHUNK_TYPE, "features": list(features), "files": files}]
+        metadata[prebatch_key(split)] = size
     channels = {
         LABEL_CHANNEL: [label],
         USER_CHANNEL: list(user),
@@ -83,7 +83,7 @@ def sequence_spec(
 
 @contextlib.contextmanager
 def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "MappingWriter"]]:
-    """Yields a writer for each mapping; the data set appears, whole, when the block ends well.
+    """Yields a writer for each split; the data set appears, whole, when the block ends well.
 
     Args:
         directory: new or empty; ValueError otherwise.
@@ -91,8 +91,8 @@ def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "M
     """
     with atomic_folder(directory) as partial, contextlib.ExitStack() as stack:
         writers = {
-            mapping: stack.enter_context(contextlib.closing(MappingWriter(partial, spec, mapping)))
-            for mapping in spec.source_spec
+            split: stack.enter_context(contextlib.closing(MappingWriter(partial, spec, split)))
+            for split in spec.source_spec
         }
         yield writers
         for writer in writers.values():
@@ -101,14 +101,14 @@ def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "M
 
 
 class MappingWriter:
-    """The files of one mapping; at most a prebatch of the `num_samples` samples waits in memory."""
+    """The files of one split; at most a prebatch of the `num_samples` samples waits in memory."""
 
-    def __init__(self, directory: Path, spec: FeatureSpec, mapping: str):
-        (chunk,) = spec.source_spec[mapping]
+    def __init__(self, directory: Path, spec: FeatureSpec, split: str):
+        (chunk,) = spec.source_spec[split]
         self.num_samples = 0
         self._features = chunk.features
         self._path, *self._remainder = [directory / file for file in chunk.files]
-        size = spec.metadata[prebatch_key(mapping)] if self._remainder else _SAMPLES_AT_A_TIME
+        size = spec.metadata[prebatch_key(split)] if self._remainder else _SAMPLES_AT_A_TIME
         self._prebatches = Prebatches(size)
         with write_errors_name(self._path):
             self._stream = self._path.open("wb")

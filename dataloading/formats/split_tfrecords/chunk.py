@@ -28,7 +28,7 @@ class RecordChunk:
     """
 
     def __init__(self, spec: FeatureSpec, split: str, chunk: Chunk):
-        where = f"{spec.origin}: mapping '{split}': feature '{chunk.features[0]}'"
+        where = f"{spec.origin}: split '{split}': feature '{chunk.features[0]}'"
         folders = sorted({(spec.base_directory / file).parent for file in chunk.files})
         if len(folders) > 1:
             raise ValueError(

@@ -45,16 +45,16 @@ class SplitTFRecordsDataset(SampleDataset):
         super().__init__(reader, split, options, order=options.order(num_samples))
 
 
-def length_faults(spec: FeatureSpec, mapping: str, opened: dict[int, RecordChunk]) -> Iterator[str]:
-    """Yields a message for each of these chunks (number in the mapping -> chunk) that lacks samples
+def length_faults(spec: FeatureSpec, split: str, opened: dict[int, RecordChunk]) -> Iterator[str]:
+    """Yields a message for each of these chunks (number in the split -> chunk) that lacks samples
     or prebatches, or has too many."""
-    chunks = spec.source_spec[mapping]
+    chunks = spec.source_spec[split]
     first = next(iter(opened), None)
     for index, chunk in opened.items():
         feature = chunks[index].features[0]
         if chunk.num_samples != opened[first].num_samples:
             yield (
-                f"{spec.origin}: source_spec: mapping '{mapping}': feature "
+                f"{spec.origin}: source_spec: split '{split}': feature "
                 f"'{chunks[first].features[0]}' has {opened[first].num_samples} rows and feature "
                 f"'{feature}' has {chunk.num_samples}; allowed: equally many. Is a file missing or "
                 "cut off?"

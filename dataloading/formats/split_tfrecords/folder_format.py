@@ -1,9 +1,9 @@
 """Layout of a data set of split TFRecords: folders, `format.json`, `length.json`.
 
-    <mapping>/numerical/      format.json, data_0.tfrecords, data_1.tfrecords, ...
-    <mapping>/label/          the same
-    <mapping>/categorical_0/  the same, one folder per feature in the order of the channel
-    <mapping>/length.json     prebatches (records) of each of these folders
+    <split>/numerical/      format.json, data_0.tfrecords, data_1.tfrecords, ...
+    <split>/label/          the same
+    <split>/categorical_0/  the same, one folder per feature in the order of the channel
+    <split>/length.json     prebatches (records) of each of these folders
 
 The format is that of NVIDIA's DLRM_and_DCNv2, `dataloading/split_tfrecords_multihot_dataset.py`.
 """
@@ -69,7 +69,7 @@ def read_format(folder: Path) -> Format:
 
 
 def read_length(folder: Path) -> int | None:
-    """Returns the prebatches of a mapping, from its `length.json`; None without that file."""
+    """Returns the prebatches of a split, from its `length.json`; None without that file."""
     path = folder / LENGTH_FILE
     if not path.exists():
         return None
@@ -80,7 +80,7 @@ def read_length(folder: Path) -> int | None:
 
 
 def folders_of(spec: FeatureSpec) -> dict[str, tuple[str, ...]]:
-    """Returns the features that each folder of a mapping stores; `label` may be absent."""
+    """Returns the features that each folder of a split stores; `label` may be absent."""
     folders = {"label": spec.channel_spec.get(fs.LABEL_CHANNEL, ())}
     folders["numerical"] = spec.channel(fs.NUMERICAL_CHANNEL)
     for index, feature in enumerate(spec.channel(fs.CATEGORICAL_CHANNEL)):

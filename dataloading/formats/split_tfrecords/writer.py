@@ -24,14 +24,14 @@ _FEATURE_NAME = "data"
 
 
 class SplitTFRecordsWriter:
-    """The folders of one mapping, `numerical`, `label` and `categorical_0` and so on.
+    """The folders of one split, `numerical`, `label` and `categorical_0` and so on.
 
     The dtypes are the original's, int8 labels and int32 ids, except where a feature is int64;
     numerical features stay as they are, in the widest of their dtypes.
 
     Args:
         directory: of the data set.
-        mapping: e.g. `train`; the folder within.
+        split: e.g. `train`; the folder within.
         spec: the features, their channels and hotness.
         columns: those of the arrays of `add`.
         prebatch: samples of each prebatch but the last.
@@ -41,14 +41,14 @@ class SplitTFRecordsWriter:
     def __init__(
         self,
         directory: Path,
-        mapping: str,
+        split: str,
         spec: FeatureSpec,
         columns: Sequence[Column],
         *,
         prebatch: int,
         batches_per_file: int,
     ):
-        self._mapping, self._directory = mapping, directory / mapping
+        self._split, self._directory = split, directory / split
         self._features = folders_of(spec)
         self._columns_of = {
             name: [i for i, column in enumerate(columns) if column.feature in features]
@@ -92,7 +92,7 @@ class SplitTFRecordsWriter:
                 folder.write(samples)
 
     def close(self) -> list[dict]:
-        """Writes the remaining samples and the JSON files; returns the chunks of the mapping."""
+        """Writes the remaining samples and the JSON files; returns the chunks of the split."""
         self._write(self._prebatches.rest())
         chunks = []
         for name, folder in self._folders.items():

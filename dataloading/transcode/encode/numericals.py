@@ -196,11 +196,11 @@ class NumericalFeature:
         numbers = table_values.numericals(values, self._read_dtype, may_miss=fills)
         return numbers.astype(np.float64)
 
-    def add(self, mapping: str, values: np.ndarray) -> None:
+    def add(self, split: str, values: np.ndarray) -> None:
         """Takes in values that `read` returned."""
-        if mapping == TRAIN and self._rules.known_scales is None:
+        if split == TRAIN and self._rules.known_scales is None:
             self._statistics.add(values)
-        self._num_missing[mapping] += int(np.count_nonzero(np.isnan(values)))
+        self._num_missing[split] += int(np.count_nonzero(np.isnan(values)))
 
     def complete(self) -> None:
         """Fixes scale, fill value and indicator when all rows are read."""
@@ -244,23 +244,23 @@ class NumericalFeature:
             )
         return rounded
 
-    def stored(self, values: np.ndarray, mapping: str, first_row: int) -> list[np.ndarray]:
+    def stored(self, values: np.ndarray, split: str, first_row: int) -> list[np.ndarray]:
         """Returns the values of the feature, and of its indicator if it has one.
 
         Args:
             values: float64 [rows, hotness], NaN where missing.
-            mapping: of the rows.
-            first_row: number of the first row in the mapping, from 0.
+            split: of the rows.
+            first_row: number of the first row in the split, from 0.
         """
         missing = np.isnan(values)
         if self.fill_value is not None:
             values = np.where(missing, self.fill_value, values)
         if self.scale is not None:
-            values = self._standardized(values, self.scale, mapping, first_row)
+            values = self._standardized(values, self.scale, split, first_row)
         return [values.astype(self._dtype), *([missing] if self.indicator else [])]
 
     def _standardized(
-        self, values: np.ndarray, scale: Scale, mapping: str, first_row: int
+        self, values: np.ndarray, scale: Scale, split: str, first_row: int
     ) -> np.ndarray:
         largest = min(_LARGEST, float(np.finfo(self._dtype).max))
         with np.errstate(over="ignore"):
@@ -270,7 +270,7 @@ class NumericalFeature:
             row, column = np.argwhere(~fits)[0]
             raise ValueError(
                 f"feature '{self.name}': found {values[row, column]:g}, standardized "
-                f"{result[row, column]:g}, in row {first_row + row + 1} of '{mapping}' (rows are "
+                f"{result[row, column]:g}, in row {first_row + row + 1} of '{split}' (rows are "
                 f"counted from 1); expected a standardized value that {self._dtype} holds, at most "
                 f"{largest:g}: correct the value, or encode the training rows again with "
                 "'dtype: float32' or without --standardize"
@@ -285,9 +285,9 @@ class NumericalFeature:
         scale = self._statistics.scale
         return max(abs(scale.mean), scale.standard_deviation) > LARGE
 
-    def missing_share(self, mapping: str, num_rows: int) -> float:
-        """Returns the share of the values of a mapping that are missing."""
-        return self._num_missing[mapping] / (num_rows * self._spec.hotness(self.name))
+    def missing_share(self, split: str, num_rows: int) -> float:
+        """Returns the share of the values of a split that are missing."""
+        return self._num_missing[split] / (num_rows * self._spec.hotness(self.name))
 
 
 def with_indicators(spec: RawSpec, numericals: Collection[NumericalFeature]) -> RawSpec:
@@ -305,7 +305,7 @@ def with_indicators(spec: RawSpec, numericals: Collection[NumericalFeature]) -> 
 
 def numerical_metadata(numericals: Collection[NumericalFeature], rows: Mapping[str, int]) -> dict:
     """Returns what the data set stores: fill values, indicators, shares of missing values, scales,
-    and features that may need one; `rows` is the number of rows of each mapping."""
+    and features that may need one; `rows` is the number of rows of each split."""
     filled = [feature for feature in numericals if feature.fill_value is not None]
     scales = {feature.name: asdict(feature.scale) for feature in numericals if feature.scale}
     unscaled = [feature.name for feature in numericals if feature.is_large]
@@ -315,8 +315,8 @@ def numerical_metadata(numericals: Collection[NumericalFeature], rows: Mapping[s
             "fill_missing": {feature.name: feature.fill_value for feature in filled},
             "missing_indicators": {f.name: f.indicator for f in filled if f.indicator},
             "missing_share": {
-                mapping: {feature.name: feature.missing_share(mapping, n) for feature in filled}
-                for mapping, n in rows.items()
+                split: {feature.name: feature.missing_share(split, n) for feature in filled}
+                for split, n in rows.items()
             },
         }
     parts = {"standardize": scales, "unscaled": unscaled}

@@ -71,24 +71,24 @@ def float_integers(
     """
     features = {name for name in features if spec.hotness(name) == 1}
     files = [
-        (mapping, dataclasses.replace(chunk, files=(file,)), features & set(chunk.features))
-        for mapping, chunks in spec.sources.items()
+        (split, dataclasses.replace(chunk, files=(file,)), features & set(chunk.features))
+        for split, chunks in spec.sources.items()
         for chunk in chunks
         for file in chunk.files
         if chunk.type == CSV and features & set(chunk.features)
     ]
     floats = [_matching(spec, *file, _FLOAT) for file in files]
     candidates = set[str]().union(*floats)
-    for (mapping, chunk, wanted), own in zip(files, floats, strict=True):
+    for (split, chunk, wanted), own in zip(files, floats, strict=True):
         others = (candidates & wanted) - own
-        candidates -= others - _matching(spec, mapping, chunk, others, _INTEGER)
+        candidates -= others - _matching(spec, split, chunk, others, _INTEGER)
     for name in candidates & set(vocabularies):
         with open(vocabularies[name], "rb") as lines:
             if not all(_VOCABULARY_INTEGER.fullmatch(line) for line in lines):
                 candidates.remove(name)
     return {
-        place(spec, mapping, chunk.files[0]): own & candidates
-        for (mapping, chunk, _), own in zip(files, floats, strict=True)
+        place(spec, split, chunk.files[0]): own & candidates
+        for (split, chunk, _), own in zip(files, floats, strict=True)
     }
 
 
@@ -98,11 +98,11 @@ def without_point(values: pa.Array) -> pa.Array:
 
 
 def _matching(
-    spec: RawSpec, mapping: str, chunk: RawChunk, features: set[str], pattern: str
+    spec: RawSpec, split: str, chunk: RawChunk, features: set[str], pattern: str
 ) -> set[str]:
     """Returns the features whose values in a file all match a pattern or are missing."""
     features = set(features)
-    for block in chunk_blocks(spec, mapping, chunk, _SCANNED_ROWS) if features else ():
+    for block in chunk_blocks(spec, split, chunk, _SCANNED_ROWS) if features else ():
         for name in sorted(features):
             good = pc.match_substring_regex(block.columns[name], f"{pattern}|{_BLANK}")
             if not pc.all(good, min_count=0).as_py():
@@ -113,16 +113,16 @@ def _matching(
 
 
 class TextIds:
-    """The features of `encoding.categorify`, in all mappings.
+    """The features of `encoding.categorify`, in all splits.
 
     Args:
         encoding: where the vocabularies come from.
         folder: of the data set.
         vocabularies: entered before the first feature is encoded.
-        column: (mapping, feature) -> its texts.
+        column: (split, feature) -> its texts.
 
     Attributes:
-        unknown_shares: mapping -> feature -> share of the values that have id 0.
+        unknown_shares: split -> feature -> share of the values that have id 0.
     """
 
     def __init__(
@@ -160,27 +160,27 @@ class TextIds:
                 cardinalities[feature] = expected
         return cardinalities
 
-    def ids(self, mapping: str, feature: str) -> Iterator[np.ndarray]:
-        """Yields the ids of the texts of a mapping, and counts the unknown ones."""
-        texts, num_unknown = self._column(mapping, feature), 0
+    def ids(self, split: str, feature: str) -> Iterator[np.ndarray]:
+        """Yields the ids of the texts of a split, and counts the unknown ones."""
+        texts, num_unknown = self._column(split, feature), 0
         for ids in self._vocabularies.look_up(texts, self._tables[feature]):
             num_unknown += int(np.count_nonzero(ids == vocabulary.UNKNOWN))
             yield ids
-        self.unknown_shares.setdefault(mapping, {})[feature] = num_unknown / texts.num_values
+        self.unknown_shares.setdefault(split, {})[feature] = num_unknown / texts.num_values
 
     def look_for_unknown(self) -> None:
         """Notes a warning for each feature with far more values of id 0 than in training, which
-        names the first such mapping."""
+        names the first such split."""
         for feature in self._encoding.categorify:
-            shares = {mapping: shares[feature] for mapping, shares in self.unknown_shares.items()}
+            shares = {split: shares[feature] for split, shares in self.unknown_shares.items()}
             trained = shares.pop(TRAIN, self._encoding.trained_unknown.get(feature))
-            for mapping, share in shares.items():
+            for split, share in shares.items():
                 if trained is not None and is_far_above(share, trained):
-                    self._warnings.append(self._warning(feature, mapping, share, trained))
+                    self._warnings.append(self._warning(feature, split, share, trained))
                     break
 
-    def _warning(self, feature: str, mapping: str, share: float, trained: float) -> str:
-        texts = self._column(mapping, feature)
+    def _warning(self, feature: str, split: str, share: float, trained: float) -> str:
+        texts = self._column(split, feature)
         frequent = self._vocabularies.most_frequent_unknown(texts, self._tables[feature])
         most = "all of them are missing"
         if frequent is not None:
@@ -188,7 +188,7 @@ class TextIds:
             value_share = count / texts.num_values
             most = f"the most frequent value without an id is {value!r:.60} ({value_share:.2%})"
         return (
-            f"'{feature}': {share:.2%} of the values of {mapping} have id 0, and {trained:.2%} of "
+            f"'{feature}': {share:.2%} of the values of {split} have id 0, and {trained:.2%} of "
             f"train, from which its vector is learned; {most}"
         )
 

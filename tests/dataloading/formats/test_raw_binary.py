@@ -274,7 +274,7 @@ def test_id_out_of_range(tmp_path, value, shown, shuffle):
     spec = damaged(tmp_path, "id.bin", 4 * 13, int(value).to_bytes(4, "little", signed=True))
     loader = RawBinaryDataset(spec, "train", 8, shuffle=shuffle)
     message = (
-        rf"f.yaml: mapping 'train': feature 'id': found {shown} in row 13 \(row 13 of file "
+        rf"f.yaml: split 'train': feature 'id': found {shown} in row 13 \(row 13 of file "
         r"'id.bin', both counted from 0\); ids lie in \[0, 20\). Raise the feature's cardinality"
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -338,7 +338,7 @@ REFUSED = {
     "too few rows": ({"world_size": 9}, "batch_size 8 .* each of 9 ranks .*; choose 9 or more"),
     "rank": ({"rank": 2, "world_size": 2}, "rank is 2; allowed: 0 to world_size - 1 = 1"),
     "seed": ({"shuffle": True, "seed": -1}, "seed is -1; allowed: 0 or more"),
-    "split": ({"split": "test"}, "the split_binary loader needs the mapping 'test'"),
+    "split": ({"split": "test"}, "the split_binary loader needs the split 'test'"),
 }
 
 
@@ -362,7 +362,7 @@ def test_invalid_start_samples(tmp_path):
 
 
 def test_data_without_rows(tmp_path):
-    with pytest.raises(ValueError, match=r"f.yaml: source_spec: mapping 'train' has no rows"):
+    with pytest.raises(ValueError, match=r"f.yaml: source_spec: split 'train' has no rows"):
         RawBinaryDataset(numbered(tmp_path, 0), "train", 2)
 
 

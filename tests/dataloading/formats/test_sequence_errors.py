@@ -83,7 +83,7 @@ def test_id_without_a_cardinality(tmp_path):
     ("kind", "message"),
     [
         ("split_binary", "chunk 0: type 'csv'; a sequence model reads tfrecord"),
-        ("tfrecord", "mapping 'train' has 2 chunks; a sequence model reads one, whose records"),
+        ("tfrecord", "split 'train' has 2 chunks; a sequence model reads one, whose records"),
     ],
 )
 def test_chunks_of_other_formats(tmp_path, kind, message):
@@ -100,11 +100,11 @@ def test_chunks_of_other_formats(tmp_path, kind, message):
 
 def test_no_rows_and_no_file(tmp_path):
     write(tmp_path / "train.tfrecord", [])
-    with pytest.raises(ValueError, match="f.yaml: source_spec: mapping 'train' has no rows"):
+    with pytest.raises(ValueError, match="f.yaml: source_spec: split 'train' has no rows"):
         SequenceTFRecordDataset(spec_of(tmp_path), "train", 4)
     with pytest.raises(ValueError, match="file 'gone.tfrecord' is not there"):
         SequenceTFRecordDataset(spec_of(tmp_path, ["gone.tfrecord"]), "train", 4)
-    with pytest.raises(ValueError, match="needs the mapping 'test'; there are train"):
+    with pytest.raises(ValueError, match="needs the split 'test'; there are train"):
         SequenceTFRecordDataset(spec_of(tmp_path), "test", 4)
 
 
@@ -115,7 +115,7 @@ def refused(spec: FeatureSpec, *messages: str) -> None:
         list(loader.dataset())
     text = loader.failure if caught.type is not ValueError else str(caught.value)
     assert all(message in text for message in messages), text
-    assert text.startswith("f.yaml: mapping 'train'")
+    assert text.startswith("f.yaml: split 'train'")
 
 
 @pytest.mark.parametrize("prebatch", [1, 3])

@@ -453,10 +453,10 @@ def test_buffer_smaller_than_a_batch(by_prebatch, small_windows):
         (4, {}, 4, None),
         (64, {}, 64, None),
         (64, {"prebatch_train_size": 64}, 50, None),
-        (4, {}, 8, "--prebatch_train_size is 8, and the records of mapping 'train' hold 4 rows"),
+        (4, {}, 8, "--prebatch_train_size is 8, and the records of split 'train' hold 4 rows"),
         (4, {}, 0, "--prebatch_train_size is 0, and the records"),
-        (1, {}, 4, "--prebatch_train_size is 4, and the records of mapping 'train' hold 1 rows"),
-        (64, {}, 32, "--prebatch_train_size is 32, and the records of mapping 'train' hold 45"),
+        (1, {}, 4, "--prebatch_train_size is 4, and the records of split 'train' hold 1 rows"),
+        (64, {}, 32, "--prebatch_train_size is 32, and the records of split 'train' hold 45"),
         (4, {"prebatch_train_size": 5}, None, "metadata: prebatch_train_size is 5, and the rec"),
         (4, {"prebatch_train_size": "4"}, None, "prebatch_train_size is '4'; allowed: a whole"),
         (4, {}, -1, "--prebatch_train_size is -1; allowed: a whole number from 0 on"),
@@ -476,7 +476,5 @@ def test_flag_of_the_test_rows(by_prebatch):
     content = by_prebatch[4].to_dict()
     content["source_spec"] = {"test": content["source_spec"]["train"]}
     spec = FeatureSpec.from_dict(content, by_prebatch[4].base_directory)
-    with pytest.raises(
-        ValueError, match="--prebatch_test_size is 8, and the records of mapping 't"
-    ):
+    with pytest.raises(ValueError, match="--prebatch_test_size is 8, and the records of split 't"):
         SequenceTFRecordDataset(spec, "test", 4, prebatch_size=8)

@@ -89,8 +89,8 @@ def test_round_trip(tmp_path, monkeypatch, prebatch, records):
     for number, record in enumerate([*stored, *left]):
         part = rows[number * size : (number + 1) * size]
         assert record == {n: np.ravel([getattr(r, n) for r in part]).tolist() for n in FEATURES}
-    for mapping, right in (("train", rows), ("test", rows[:2])):
-        loader = SequenceTFRecordDataset(spec, mapping, 4, prebatch_size=None)
+    for split, right in (("train", rows), ("test", rows[:2])):
+        loader = SequenceTFRecordDataset(spec, split, 4, prebatch_size=None)
         assert found(loader.dataset()) == right
 
 
@@ -124,5 +124,5 @@ def test_full_disk(tmp_path):
 
 
 def test_prebatch_out_of_range():
-    with pytest.raises(ValueError, match="prebatch size of mapping 'train' is -1; allowed: 0"):
+    with pytest.raises(ValueError, match="prebatch size of split 'train' is -1; allowed: 0"):
         spec_of(train=-1)

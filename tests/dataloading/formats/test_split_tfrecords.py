@@ -284,7 +284,7 @@ def test_spec_of_the_original_files(tmp_path):
     content = {**SPEC, "source_spec": {"train": chunks, "gone": chunks}}
     spec = original(tmp_path, rows_of(9), content)
     assert found(SplitTFRecordsDataset(spec, "train", 4).dataset()) == rows_of(9)
-    with pytest.raises(ValueError, match="mapping 'gone'; there are train"):
+    with pytest.raises(ValueError, match="split 'gone'; there are train"):
         SplitTFRecordsDataset(spec, "gone", 4)
 
 
@@ -292,9 +292,7 @@ def test_spec_of_the_original_files(tmp_path):
 def test_spec_without_sources(tmp_path, nothing):
     spec = FeatureSpec.from_dict({**SPEC, "source_spec": nothing}, tmp_path)
     assert spec.source_spec == {}
-    with pytest.raises(
-        ValueError, match="split_binary loader needs the mapping 'train'; there are"
-    ):
+    with pytest.raises(ValueError, match="split_binary loader needs the split 'train'; there are"):
         RawBinaryDataset(spec, "train", 4)
 
 
@@ -387,7 +385,7 @@ def test_positions_of_invalid_rows(tmp_path, order, row, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
     assert re.search(message, loader.failure)
-    assert loader.failure.startswith("f.yaml: mapping 'train': feature")
+    assert loader.failure.startswith("f.yaml: split 'train': feature")
 
 
 def test_unequal_hotness_despite_the_format(tmp_path):

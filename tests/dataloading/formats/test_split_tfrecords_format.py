@@ -163,7 +163,7 @@ def test_no_rows(tmp_path):
     for path in (tmp_path / "train").glob("*/data_0.tfrecords"):
         path.write_bytes(b"")
     (tmp_path / "train/length.json").write_text("0")
-    with pytest.raises(ValueError, match="mapping 'train' has no rows"):
+    with pytest.raises(ValueError, match="split 'train' has no rows"):
         SplitTFRecordsDataset(spec, "train", 4)
 
 

@@ -24,8 +24,8 @@ def write_ragged(folder, num_samples: dict[str, int]) -> None:
     """Generated clicks of which row i has the first i % 4 of its three ids of feature `cat_1`."""
     spec = synthetic_spec([10, 20, 5], hotness=[1, 3, 1], num_numerical=2)
     sources = {}
-    for mapping, rows in num_samples.items():
-        loader = SyntheticDataset(spec, mapping, rows, num_samples=rows)
+    for split, rows in num_samples.items():
+        loader = SyntheticDataset(spec, split, rows, num_samples=rows)
         (*numerical, first, many, last, label) = loader.stored_samples(0, rows)
         lengths = np.arange(rows) % 4
         kept = np.arange(3) < lengths[:, None]
@@ -36,14 +36,14 @@ def write_ragged(folder, num_samples: dict[str, int]) -> None:
         ]
         writer = SplitTFRecordsWriter(
             folder,
-            mapping,
+            split,
             spec,
             columns,
             prebatch=100,
             batches_per_file=3,
         )
         writer.add([*numerical, first, ragged, last, label])
-        sources[mapping] = writer.close()
+        sources[split] = writer.close()
     FeatureSpec(spec.feature_spec, sources, spec.channel_spec).to_yaml(folder / "feature_spec.yaml")
 
 

@@ -169,7 +169,7 @@ ODD_FIELDS = st.sampled_from(
 
 
 def places(value, path=()) -> list[tuple]:
-    """The path of each value inside of nested mappings and lists."""
+    """The path of each value inside of nested splits and lists."""
     result = [path] if path else []
     if isinstance(value, dict):
         result += [p for key in value for p in places(value[key], (*path, key))]
@@ -261,17 +261,17 @@ class Bad(Exception):
 
 
 class RawReading:
-    """Each value of raw CSV data by Python's own means: {(mapping, feature): [rows][values]}."""
+    """Each value of raw CSV data by Python's own means: {(split, feature): [rows][values]}."""
 
     def __init__(self, folder: Path, spec: dict):
         self._folder, self._spec = folder, spec
         self.values = {}
-        for mapping, chunks in spec["source_spec"].items():
-            lengths = {self._read_chunk(mapping, chunk) for chunk in chunks}
+        for split, chunks in spec["source_spec"].items():
+            lengths = {self._read_chunk(split, chunk) for chunk in chunks}
             if len(lengths) != 1 or 0 in lengths:
-                raise Bad(f"{mapping}: {lengths}")
+                raise Bad(f"{split}: {lengths}")
 
-    def _read_chunk(self, mapping: str, chunk: dict) -> int:
+    def _read_chunk(self, split: str, chunk: dict) -> int:
         rows = []
         for file in chunk["files"]:
             try:
@@ -295,7 +295,7 @@ class RawReading:
             if any(names.count(name) != 1 for name in chunk["features"]):
                 raise Bad("columns")
         for name in chunk["features"]:
-            self.values[mapping, name] = [self._parse(name, row[name]) for row in rows]
+            self.values[split, name] = [self._parse(name, row[name]) for row in rows]
         return len(rows)
 
     @staticmethod
@@ -338,11 +338,11 @@ class RawReading:
 
 
 class StoredReading:
-    """Slow reading of split binaries: {(mapping, feature): [rows][values]}."""
+    """Slow reading of split binaries: {(split, feature): [rows][values]}."""
 
     def __init__(self, folder: Path, spec: dict):
         self.values = {}
-        for mapping, chunks in spec["source_spec"].items():
+        for split, chunks in spec["source_spec"].items():
             lengths = set()
             for chunk in chunks:
                 keys = {name: spec["feature_spec"][name] for name in chunk["features"]}
@@ -366,7 +366,7 @@ class StoredReading:
                 begin = 0
                 for name, width in widths.items():
                     part = rows[:, begin : begin + width].tolist()
-                    self.values[mapping, name] = part
+                    self.values[split, name] = part
                     begin += width
                     self._check(spec, name, [value for row in part for value in row])
             if len(lengths) != 1 or 0 in lengths:
@@ -407,10 +407,10 @@ def write(folder: Path, spec, files: dict[str, bytes]) -> None:
     (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
 
 
-def loaded(folder: Path, mapping: str, with_labels: bool = True) -> dict[str, list]:
+def loaded(folder: Path, split: str, with_labels: bool = True) -> dict[str, list]:
     """Returns the values that a model receives: {feature: [rows][values]}."""
     spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
-    loader = RawBinaryDataset(spec, mapping, 2, with_labels=with_labels)
+    loader = RawBinaryDataset(spec, split, 2, with_labels=with_labels)
     values = {name: [] for name in spec.feature_spec}
     for batch in loader.dataset():
         widths = np.cumsum([spec.hotness(name) for name in spec.channel("numerical")])
@@ -450,16 +450,16 @@ def check_transcoding(spec, files, capsys) -> bool:
         reading = RawReading(folder, spec)  # raises where nothing should have been accepted
         created = FeatureSpec.from_yaml(folder / "out/feature_spec.yaml")
         with_labels = bool(created.channel("label"))
-        for mapping in spec["source_spec"]:
-            stored = {n for chunk in created.source_spec[mapping] for n in chunk.features}
+        for split in spec["source_spec"]:
+            stored = {n for chunk in created.source_spec[split] for n in chunk.features}
             result = loaded(
-                folder / "out", mapping, with_labels and created.channel("label")[0] in stored
+                folder / "out", split, with_labels and created.channel("label")[0] in stored
             )
             for feature in stored:
-                expected = reading.values[mapping, feature]
+                expected = reading.values[split, feature]
                 if feature in created.channel("numerical"):
                     expected = np.array(expected).astype(np.float32).tolist()
-                assert result[feature] == expected, (mapping, feature)
+                assert result[feature] == expected, (split, feature)
         assert describe.main([str(folder / "out")]) == 0
         return False
 

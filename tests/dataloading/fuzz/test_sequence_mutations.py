@@ -97,7 +97,7 @@ def loaded(file: bytes) -> list[list] | None:
             loader = SequenceTFRecordDataset(spec_of(Path(name)), "train", 4)
             rows = [array.tolist() for array in loader.stored_samples(0, loader.num_samples)]
         except ValueError as error:
-            assert "mapping 'train'" in str(error) and len(str(error)) > 40, error
+            assert "split 'train'" in str(error) and len(str(error)) > 40, error
             return None
     return rows
 

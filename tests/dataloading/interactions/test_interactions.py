@@ -19,8 +19,8 @@ SERIES_OF_3 = {"test_samples_per_series": 3}
 
 
 def data_set(folder, train=TRAIN, test=TEST, metadata=SERIES_OF_3, **settings):
-    mappings = {"train": train, "test": test}
-    return write_interactions(folder, 3, 5, mappings, metadata, **settings)
+    splits = {"train": train, "test": test}
+    return write_interactions(folder, 3, 5, splits, metadata, **settings)
 
 
 def with_keys(spec: FeatureSpec, feature: str, **keys) -> FeatureSpec:
@@ -86,8 +86,8 @@ def test_touched_items_of_all_splits(tmp_path):
 
 
 def test_touched_items_and_pairs_to_predict(tmp_path):
-    mappings = {"train": TRAIN, "test": TEST, "pairs": {"user": [0, 1], "item": [0, 1]}}
-    spec = write_interactions(tmp_path, 3, 5, mappings, SERIES_OF_3)
+    splits = {"train": TRAIN, "test": TEST, "pairs": {"user": [0, 1], "item": [0, 1]}}
+    spec = write_interactions(tmp_path, 3, 5, splits, SERIES_OF_3)
     touched = [1, 4, 8, 10, 11, 12]
     assert touched_keys(spec, "validation").tolist() == touched
     assert touched_keys(spec, "pairs").tolist() == [0, *touched[:2], 6, *touched[2:]]
@@ -109,7 +109,7 @@ def test_incomplete_series(tmp_path):
         read_interactions(spec, "train")
 
 
-HERE = r"f\.yaml: mapping 'test': feature"
+HERE = r"f\.yaml: split 'test': feature"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_bad_series(tmp_path, column, message):
         ),
         ({"test_samples_per_series": True}, "test_samples_per_series' is True; allowed: the rows"),
         ({"test_samples_per_series": "3"}, "test_samples_per_series' is '3'; allowed: the rows"),
-        ({"test_samples_per_series": 4}, "mapping 'test' has 6 rows, not a multiple of the 4"),
+        ({"test_samples_per_series": 4}, "split 'test' has 6 rows, not a multiple of the 4"),
     ],
 )
 def test_bad_length_of_series(tmp_path, metadata, message):
@@ -157,9 +157,9 @@ def test_bad_interactions(tmp_path):
         read_interactions(data_set(tmp_path, TRAIN | {"item": [4, 9, 3, 1]}), "train")
     with pytest.raises(ValueError, match="found 9 in row 1 .*labels are 0 or 1"):
         read_interactions(data_set(tmp_path, TRAIN | {"label": [1, 9, 1, 1]}), "train")
-    with pytest.raises(ValueError, match="mapping 'train' has no rows"):
+    with pytest.raises(ValueError, match="split 'train' has no rows"):
         read_interactions(data_set(tmp_path, {"user": [], "item": []}), "train")
-    with pytest.raises(ValueError, match="mapping 'test' has no rows"):
+    with pytest.raises(ValueError, match="split 'test' has no rows"):
         read_series(data_set(tmp_path, test={name: [] for name in TEST}), "test")
     with pytest.raises(ValueError, match="has 4 rows and chunk 1 .* has 3"):
         read_interactions(data_set(tmp_path, TRAIN | {"item": [1, 2, 3]}), "train")
@@ -171,7 +171,7 @@ def test_bad_interactions(tmp_path):
 
 def test_bad_specs(tmp_path):
     spec = data_set(tmp_path)
-    with pytest.raises(ValueError, match="users and items needs the mapping 'tset'"):
+    with pytest.raises(ValueError, match="users and items needs the split 'tset'"):
         read_interactions(spec, "tset")
     with pytest.raises(ValueError, match="feature 'item': cardinality is 2147483649; .* at most"):
         read_interactions(with_keys(spec, "item", dtype="int64", cardinality=2**31 + 1), "train")

@@ -160,7 +160,7 @@ def test_rows_to_predict_without_labels(spec):
 
 
 @pytest.mark.parametrize(
-    ("mapping", "settings", "message"),
+    ("split", "settings", "message"),
     [
         ("test", {"batch_size": 0}, "batch_size is 0; allowed: 1 or more"),
         ("test", {"world_size": 0}, "world_size is 0; allowed: 1 or more"),
@@ -177,12 +177,12 @@ def test_rows_to_predict_without_labels(spec):
             {"valid_negative": 40},
             "user 3 .*touched 4 of 17 items, so 13 are unseen, fewer than the 40",
         ),
-        ("tset", {}, "needs the mapping 'tset'"),
+        ("tset", {}, "needs the split 'tset'"),
     ],
 )
-def test_bad_arguments(spec, mapping, settings, message):
+def test_bad_arguments(spec, split, settings, message):
     with pytest.raises(ValueError, match=message):
-        SeriesDataset(spec, mapping, **{"batch_size": 10} | settings)
+        SeriesDataset(spec, split, **{"batch_size": 10} | settings)
 
 
 def test_bad_positions_and_metadata(spec):

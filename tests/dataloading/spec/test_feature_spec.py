@@ -65,20 +65,20 @@ def test_valid_spec():
     spec.require(
         "DLRM",
         channels=("numerical", "categorical", "label"),
-        mappings=("train",),
+        splits=("train",),
         chunk_types=("split_binary",),
     )
 
 
 BROKEN = {
-    "no mapping at all": ("feature_spec", ["a"], r"feature_spec: found \['a'\] \(list\); allowed"),
+    "no split at all": ("feature_spec", ["a"], r"feature_spec: found \['a'\] \(list\); allowed"),
     "empty section": ("channel_spec", {}, "channel_spec: nothing there; allowed: a mapping"),
     "absent section": ("channel_spec", ABSENT, "section channel_spec is missing; needed"),
     "unknown section": ("chanel_spec", {}, "unknown section 'chanel_spec'.*mean 'channel_spec'"),
-    "metadata no mapping": ("metadata", [1], r"metadata: found \[1\]; allowed: a mapping"),
+    "metadata no split": ("metadata", [1], r"metadata: found \[1\]; allowed: a mapping"),
     "metadata not plain": ("metadata/x", {1, 2}, "metadata: .*is a set; allowed: numbers"),
     "metadata list as key": ("metadata", {(1, 2): 3}, r"metadata: the key \(1, 2\) is a list"),
-    "feature no mapping": ("feature_spec/user", 3, "feature 'user': found 3"),
+    "feature no split": ("feature_spec/user", 3, "feature 'user': found 3"),
     "feature name no string": ("feature_spec/1", {"dtype": "bool"}, "feature name 1 is a int"),
     "no dtype": ("feature_spec/user", {}, "feature 'user': dtype is missing; allowed: bool"),
     "unknown dtype": (
@@ -115,9 +115,9 @@ BROKEN = {
     "dimensions number": ("feature_spec/tags/dimensions", 3, "dimensions is 3; allowed: a list"),
     "dimensions zero": ("feature_spec/tags/dimensions", [0], "a size in dimensions is 0; allowed"),
     "dimensions differ": ("feature_spec/tags/dimensions", [2], "hotness 3 and dimensions .2. dis"),
-    "mapping without chunks": ("source_spec/train", [], "mapping 'train': chunks: nothing there"),
-    "mapping name no string": ("source_spec/1", [], "mapping name 1 is a int; allowed: a string"),
-    "chunk no mapping": ("source_spec/train/0", "x", "'train': chunk 0: found 'x' .str.; allowed"),
+    "split without chunks": ("source_spec/train", [], "split 'train': chunks: nothing there"),
+    "split name no string": ("source_spec/1", [], "split name 1 is a int; allowed: a string"),
+    "chunk no split": ("source_spec/train/0", "x", "'train': chunk 0: found 'x' .str.; allowed"),
     "chunk lacks files": ("source_spec/train/0/files", ABSENT, "chunk 0: files is missing; needed"),
     "chunk without files": ("source_spec/train/0/files", [], "chunk 0: files: nothing there"),
     "files no list": ("source_spec/train/0/files", "a.bin", "chunk 0: files: found 'a.bin'"),
@@ -130,7 +130,7 @@ BROKEN = {
     "unknown feature in chunk": (
         "source_spec/train/2/features",
         ["usr"],
-        "mapping 'train': chunk 2: unknown feature 'usr'; allowed: .*did you mean 'user'",
+        "split 'train': chunk 2: unknown feature 'usr'; allowed: .*did you mean 'user'",
     ),
     "feature no string": ("source_spec/train/2/features", [["user"]], "unknown feature .'user'."),
     "feature twice": (
@@ -141,7 +141,7 @@ BROKEN = {
     "feature in no chunk": (
         "source_spec/train/1/features",
         ["age"],
-        "mapping 'train': feature 'height' is in no chunk; allowed: exactly one",
+        "split 'train': feature 'height' is in no chunk; allowed: exactly one",
     ),
     "mixed dtypes": (
         "source_spec/train/1/features",
@@ -183,7 +183,7 @@ def test_endless_nesting():
         FeatureSpec.from_dict(changed("metadata", endless), ".")
 
 
-def test_content_other_than_a_mapping():
+def test_content_other_than_a_split():
     with pytest.raises(ValueError, match=r"found \[\]; allowed: a mapping of"):
         FeatureSpec.from_dict([], ".")
 
@@ -327,13 +327,13 @@ def test_messages_about_unknown_names():
         spec.channel("labels")
     with pytest.raises(ValueError, match=r"feature 'age': cardinality is missing"):
         spec.cardinality("age")
-    with pytest.raises(ValueError, match=r"requested the mapping 'trian'; .*did you mean 'train'"):
+    with pytest.raises(ValueError, match=r"requested the split 'trian'; .*did you mean 'train'"):
         spec.num_samples("trian")
 
 
 REQUIRED = {
     "channel": ({"channels": ("user",)}, "DLRM needs the channel 'user'; there are numerical,"),
-    "mapping": ({"mappings": ("test",)}, "DLRM needs the mapping 'test'; there are train"),
+    "split": ({"splits": ("test",)}, "DLRM needs the split 'test'; there are train"),
     "type": ({"chunk_types": ("csv",)}, "'train': chunk 0: type 'split_binary'; DLRM reads csv"),
 }
 
@@ -399,7 +399,7 @@ def test_damaged_files(stored):
     ):
         stored.validate_files("train")
     (folder / "u0.bin").unlink()
-    with pytest.raises(ValueError, match=r"mapping 'train': chunk 2: file 'u0.bin' is not there"):
+    with pytest.raises(ValueError, match=r"split 'train': chunk 2: file 'u0.bin' is not there"):
         stored.validate_files()
     (folder / "u0.bin").mkdir()
     with pytest.raises(ValueError, match=r"chunk 2: 'u0.bin' is not a file"):

@@ -12,7 +12,7 @@ NUM_ROWS = 13
 
 def content(with_labels: str = "stored") -> dict:
     """Returns a spec of two numerical features, two ids, and labels that are `stored`, of a file
-    that is `absent`, in no chunk of the mapping (`no_chunk`), or in no section (`unknown`)."""
+    that is `absent`, in no chunk of the split (`no_chunk`), or in no section (`unknown`)."""
     spec = {
         "feature_spec": {
             "x": {"dtype": "float32"},
@@ -139,7 +139,7 @@ def test_checks_of_ids_and_numerical_values(stored, file, value, message):
     loader = RawBinaryDataset(spec, "test", 6, with_labels=False)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(loader.dataset())
-    assert loader.failure.startswith("f.yaml: mapping 'test': feature")
+    assert loader.failure.startswith("f.yaml: split 'test': feature")
 
 
 def test_incomplete_files(stored):
@@ -180,15 +180,15 @@ def test_unknown_row_count_of_a_rank(ids_only):
         (ids_only.base_directory / file).unlink()
     with pytest.raises(
         ValueError,
-        match=r"f.yaml: source_spec: mapping 'test': chunk 0: file 'x.bin' is not there",
+        match=r"f.yaml: source_spec: split 'test': chunk 0: file 'x.bin' is not there",
     ):
         RawBinaryDataset(ids_only, "test", 8, with_labels=False, global_features=[])
 
 
 PREDICT = r"; rows without labels can only be predicted \(--mode predict\)$"
 UNLABELLED = {
-    "absent": r"mapping 'test': chunk 4: file 'label.bin' is not there",
-    "no_chunk": r"source_spec: mapping 'test': feature 'label' of channel 'label' is in no chunk; "
+    "absent": r"split 'test': chunk 4: file 'label.bin' is not there",
+    "no_chunk": r"source_spec: split 'test': feature 'label' of channel 'label' is in no chunk; "
     r"the split_binary loader reads it, add the chunk that stores it" + PREDICT,
     "unknown": r"channel_spec: the split_binary loader needs the channel 'label'; there are "
     r"numerical, categorical" + PREDICT,

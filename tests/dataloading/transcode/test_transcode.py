@@ -67,10 +67,10 @@ def run(folder: Path, *flags, output=None) -> int:
     )
 
 
-def stored(folder: Path, feature: str, mapping: str = "train") -> list:
+def stored(folder: Path, feature: str, split: str = "train") -> list:
     """The values of a feature of a prepared data set, row by row."""
     spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
-    (chunk,) = (c for c in spec.source_spec[mapping] if feature in c.features)
+    (chunk,) = (c for c in spec.source_spec[split] if feature in c.features)
     values = np.fromfile(folder / chunk.files[0], spec.dtype(feature))
     widths = [spec.hotness(name) for name in chunk.features]
     end = sum(widths[: chunk.features.index(feature) + 1])
@@ -215,7 +215,7 @@ BAD_ROWS = {
 @pytest.mark.parametrize("line", BAD_ROWS)
 def test_bad_rows(line, tmp_path, capsys):
     folder = raw(tmp_path, a=f"1,2,3,4,0\n{line}\n1,2,3,4,0\n")
-    refused(capsys, "mapping 'train': .*" + BAD_ROWS[line], folder)
+    refused(capsys, "split 'train': .*" + BAD_ROWS[line], folder)
 
 
 def test_header(tmp_path, capsys):
@@ -402,9 +402,9 @@ def chunk_with(**keys) -> dict:
         ),
         (
             changed(source_spec={"a/b": SPEC["source_spec"]["train"]}),
-            "mapping 'a/b'; a mapping becomes a folder",
+            "split 'a/b'; a split becomes a folder",
         ),
-        (changed(source_spec=[]), "source_spec: nothing there; raw data has a mapping"),
+        (changed(source_spec=[]), "source_spec: nothing there; raw data has a split"),
         (
             changed(feature_spec={"user": {"hotness": 1 << 21}}),
             "'user': 2097152 values per row; allowed: 1048576 at most",
@@ -453,7 +453,7 @@ def test_chunks_of_unequal_length(other, message, tmp_path, capsys):
 
 
 def test_files_without_rows_and_damaged_files(tmp_path, capsys):
-    refused(capsys, "mapping 'train' has no rows", raw(tmp_path, a=""))
+    refused(capsys, "split 'train' has no rows", raw(tmp_path, a=""))
     cut = gzip.compress(ROWS.encode() * 1000)[:-9]
     folder = raw(tmp_path / "cut", chunk_with(files=["a.gz"]), **{"a.gz": cut})
     refused(capsys, "file 'a.gz': is not a csv file that can be read, after row", folder)
@@ -502,9 +502,7 @@ def test_cardinality_given_by_an_encoding(tmp_path, capsys):
     spec = changed(source_spec={"later": SPEC["source_spec"]["train"]})
     del spec["source_spec"]["train"]
     folder = raw(tmp_path, spec, a=ROWS)
-    refused(
-        capsys, "counts values in the mapping 'train'; .* has later", folder, "--categorify=all"
-    )
+    refused(capsys, "counts values in the split 'train'; .* has later", folder, "--categorify=all")
 
 
 def test_output_after_a_failure(tmp_path, capsys):
@@ -781,7 +779,7 @@ FLOAT_FILES = {
 
 
 def one_column(folder, **files):
-    """Raw data of one feature without labels, `c`, a file `NAME.csv` per mapping."""
+    """Raw data of one feature without labels, `c`, a file `NAME.csv` per split."""
     source = {
         name: [{"type": "csv", "header": True, "features": ["c"], "files": [f"{name}.csv"]}]
         for name in files

@@ -64,14 +64,14 @@ def refused(capsys, message: str, folder: Path, *flags) -> None:
     assert list(folder.glob("out*")) == list(folder.glob(".out*")) == []
 
 
-def stored(folder: Path, mapping: str) -> dict[str, list]:
-    """The values of each feature that a mapping stores."""
+def stored(folder: Path, split: str) -> dict[str, list]:
+    """The values of each feature that a split stores."""
     spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
     return {
         chunk.features[0]: np.fromfile(folder / chunk.files[0], spec.dtype(chunk.features[0]))
         .astype(int)
         .tolist()
-        for chunk in spec.source_spec[mapping]
+        for chunk in spec.source_spec[split]
     }
 
 
@@ -130,7 +130,7 @@ def test_texts_by_hand(chunk_size, tmp_path, capsys):
 
 
 def test_positives_alone(tmp_path, capsys):
-    """No label anywhere, Parquet, a validation mapping, hashed users."""
+    """No label anywhere, Parquet, a validation split, hashed users."""
     spec = changed(metadata={})
     del spec["feature_spec"], spec["metadata"]
     spec["feature_spec"] = {"user": {}, "item": {"dtype": "int64"}}
@@ -212,7 +212,7 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
         ),
         (
             {**SPEC, "metadata": {}},
-            "mapping 'test': metadata: 'test_samples_per_series' is missing, and there is a label",
+            "split 'test': metadata: 'test_samples_per_series' is missing, and there is a label",
         ),
         (changed(metadata={"test_samples_per_series": 4}), "series of 4 rows that ends in row 4 "),
     ],

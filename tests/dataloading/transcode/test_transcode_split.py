@@ -145,7 +145,7 @@ def test_bad_splits(flags, message, tmp_path, capsys):
 def test_splits_other_than_train(tmp_path, capsys):
     spec = changed()
     spec["source_spec"]["test"] = spec["source_spec"]["train"]
-    message = "expected no other mapping in .*, got train, test"
+    message = "expected no other split in .*, got train, test"
     refused(capsys, message, raw(tmp_path, spec, a="1,2,3,4,0\n"), "--split=0.8,0.1,0.1")
 
 

@@ -92,18 +92,18 @@ def test_loader_errors(plain_requests):
         list(evaluation_requests.labelled_requests(SimpleNamespace(), rows))
 
 
-def test_choice_of_mapping():
-    def trained(kind, *mappings):
+def test_choice_of_split():
+    def trained(kind, *splits):
         config = SimpleNamespace(data=SimpleNamespace(dataset_type=kind))
-        spec = SimpleNamespace(source_spec=mappings, origin="f.yaml")
+        spec = SimpleNamespace(source_spec=splits, origin="f.yaml")
         return SimpleNamespace(config=config, spec=spec, path="p")
 
     actual = trained("tf_raw", "train", "validation", "test")
-    assert [evaluation.mapping_of(actual, w) for w in ("auto", "train")] == ["test", "train"]
-    assert evaluation.mapping_of(trained("tf_raw", "validation"), "auto") == "validation"
-    assert evaluation.mapping_of(trained("synthetic"), "auto") is None
+    assert [evaluation.split_of(actual, w) for w in ("auto", "train")] == ["test", "train"]
+    assert evaluation.split_of(trained("tf_raw", "validation"), "auto") == "validation"
+    assert evaluation.split_of(trained("synthetic"), "auto") is None
     with pytest.raises(ValueError, match="--eval_mapping test: p was trained on synthetic rows"):
-        evaluation.mapping_of(trained("synthetic"), "test")
+        evaluation.split_of(trained("synthetic"), "test")
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def unlabelled(path, target):
     return target
 
 
-def data_of(folder, mapping):
-    return {p.name: p.read_bytes() for p in (folder / mapping).iterdir()}
+def data_of(folder, split):
+    return {p.name: p.read_bytes() for p in (folder / split).iterdir()}
 
 
 def test_last_day_again(log, known, tmp_path):

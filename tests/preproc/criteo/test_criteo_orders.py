@@ -32,10 +32,10 @@ def run(source, output, **changes):
     return prepare(CriteoOptions(input=source, output=output, **changes))
 
 
-def rows_of(spec: FeatureSpec, mapping: str) -> list[bytes]:
+def rows_of(spec: FeatureSpec, split: str) -> list[bytes]:
     """Each row's bytes from all files, in the order in which they are stored."""
     columns = []
-    for chunk in spec.source_spec[mapping]:
+    for chunk in spec.source_spec[split]:
         data = (spec.base_directory / chunk.files[0]).read_bytes()
         columns.append(np.frombuffer(data, f"V{spec.sample_bytes(chunk)}"))
     return [b"".join(value.tobytes() for value in row) for row in zip(*columns, strict=True)]
@@ -102,8 +102,8 @@ def test_same_rows_in_another_order(log, in_input_order, tmp_path, ordering):
         assert sorted(result[:400]) == sorted(plain[:400])
     else:
         assert sorted(result[:400]) != sorted(plain[:400])
-    for mapping in ("validation", "test"):
-        assert rows_of(spec, mapping) == rows_of(in_input_order, mapping)
+    for split in ("validation", "test"):
+        assert rows_of(spec, split) == rows_of(in_input_order, split)
     assert spec.metadata["output_ordering"] == ordering
     assert spec.metadata["seed"] == 3
     again = run(log, tmp_path / "again", output_ordering=ordering, seed=3, threads=1)
@@ -118,8 +118,8 @@ def test_default_order(log, in_input_order, tmp_path):
     rows, plain = rows_of(spec, "train"), rows_of(in_input_order, "train")
     stored = permuted(np.arange(len(plain)), len(plain), (0, 0))
     assert [rows[position] for position in stored] == plain
-    for mapping in ("validation", "test"):
-        assert rows_of(spec, mapping) == rows_of(in_input_order, mapping)
+    for split in ("validation", "test"):
+        assert rows_of(spec, split) == rows_of(in_input_order, split)
 
 
 @pytest.mark.parametrize("ordering", ["total_random", "day_random"])

@@ -57,8 +57,8 @@ def test_files_by_hand(tmp_path):
 
     spec = run(source, tmp_path / "out", frequency_threshold=2, output_ordering="input")
 
-    def column(mapping, name, dtype):
-        return np.fromfile(tmp_path / "out" / mapping / f"{name}.bin", dtype).tolist()
+    def column(split_name, name, dtype):
+        return np.fromfile(tmp_path / "out" / split_name / f"{name}.bin", dtype).tolist()
 
     assert column("train", "cat_0", "i1") == [1, 3, 2, 0]
     assert column("test", "cat_0", "i1") == [1, 0, 1]
@@ -97,8 +97,8 @@ def test_bins_by_hand(tmp_path):
     options = {"frequency_threshold": 0, "bin_numericals": True, "output_ordering": "input"}
     spec = run(source, tmp_path / "out", **options)
 
-    def column(mapping, name):
-        return np.fromfile(tmp_path / "out" / mapping / f"{name}.bin", "i1").tolist()
+    def column(split_name, name):
+        return np.fromfile(tmp_path / "out" / split_name / f"{name}.bin", "i1").tolist()
 
     assert column("train", "bin_0") == [5, 0, 0]
     assert column("test", "bin_0") == [1]

@@ -41,12 +41,12 @@ class Prepared:
         self.spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
         self.spec.validate_files()
         self.arrays = {
-            mapping: {
+            split_name: {
                 name: np.fromfile(folder / file, self.spec.dtype(name))
                 for chunk in chunks
                 for name, file in zip(chunk.features, chunk.files, strict=True)
             }
-            for mapping, chunks in self.spec.source_spec.items()
+            for split_name, chunks in self.spec.source_spec.items()
         }
         self.values = {}
         for path in sorted((folder / "vocabulary").glob("*.csv")):
@@ -56,23 +56,23 @@ class Prepared:
             assert [int(number) for number, _ in lines] == list(range(len(lines)))
             self.values[path.stem] = [value for _, value in lines]
 
-    def series(self, mapping: str):
+    def series(self, split_name: str):
         """Returns users [series] and items [series, rows], whose first item is the positive one."""
-        length = self.spec.metadata[f"{mapping}_samples_per_series"]
-        arrays = self.arrays[mapping]
+        length = self.spec.metadata[f"{split}_samples_per_series"]
+        arrays = self.arrays[split_name]
         user, item, label = (arrays[name].reshape(-1, length) for name in ("user", "item", "label"))
         assert np.all(user == user[:, :1])
         assert np.all(label[:, 0]) and not np.any(label[:, 1:])
         return user[:, 0], item
 
-    def check_negatives(self, mapping: str):
-        """Drawn negatives are distinct, and their user touched none of them in any mapping."""
+    def check_negatives(self, split_name: str):
+        """Drawn negatives are distinct, and their user touched none of them in any split."""
         touched = set()
         for name, arrays in self.arrays.items():
             users, items = arrays["user"], arrays["item"]
             if name != "train":
                 users, items = users[arrays["label"]], items[arrays["label"]]
             touched |= set(zip(users.tolist(), items.tolist(), strict=True))
-        for user, row in zip(*self.series(mapping), strict=True):
+        for user, row in zip(*self.series(split_name), strict=True):
             assert len(set(row)) == len(row)
             assert not any((user, item) in touched for item in row[1:])

@@ -38,9 +38,9 @@ def prepared(folder, *flags):
 def assert_same(one: Prepared, other: Prepared):
     assert one.values == other.values
     assert list(one.arrays) == list(other.arrays)
-    for mapping, arrays in one.arrays.items():
+    for split_name, arrays in one.arrays.items():
         for name, array in arrays.items():
-            assert np.array_equal(array, other.arrays[mapping][name]), (mapping, name)
+            assert np.array_equal(array, other.arrays[split_name][name]), (split_name, name)
 
 
 @pytest.fixture
@@ -143,11 +143,11 @@ def assert_is(data_set, train, held_out):
     assert items == sorted({item for _, item in train} | held_items)
     pairs = zip(data_set.arrays["train"]["user"], data_set.arrays["train"]["item"], strict=True)
     assert [(users[u], items[i]) for u, i in pairs] == train
-    for place, mapping in enumerate(list(data_set.arrays)[1:]):
-        user, series = data_set.series(mapping)
+    for place, split_name in enumerate(list(data_set.arrays)[1:]):
+        user, series = data_set.series(split_name)
         assert user.tolist() == list(range(len(users)))
         assert [items[i] for i in series[:, 0]] == [held_out[user][place] for user in users]
-        data_set.check_negatives(mapping)
+        data_set.check_negatives(split_name)
 
 
 def test_forms_of_one_log(tmp_path, generated):

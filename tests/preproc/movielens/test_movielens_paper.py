@@ -70,9 +70,9 @@ def test_equivalent_forms(tmp_path):
         (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
         (folder / name).unlink()
     other = prepared(tmp_path, "--input", folder)
-    for mapping, arrays in first.arrays.items():
+    for split, arrays in first.arrays.items():
         for name, array in arrays.items():
-            assert np.array_equal(array, other.arrays[mapping][name])
+            assert np.array_equal(array, other.arrays[split][name])
 
 
 def test_validation(tmp_path):
