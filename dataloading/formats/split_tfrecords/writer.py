@@ -96,7 +96,7 @@ class SplitTFRecordsWriter:
         self._write(self._prebatches.rest())
         chunks = []
         for name, folder in self._folders.items():
-            files = [f"{self._mapping}/{name}/{file}" for file in folder.close()]
+            files = [f"{self._split}/{name}/{file}" for file in folder.close()]
             chunks.append(
                 {"type": CHUNK_TYPE, "features": list(self._features[name]), "files": files}
             )
