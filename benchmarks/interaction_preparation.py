@@ -20,7 +20,7 @@ from preproc.movielens.generate_ratings import RATINGS
 
 OURS, PANDAS = "preproc.movielens (DuckDB, NumPy)", "pandas, NumPy"
 TARGET_S, TARGET_RATINGS = 120, 20_000_000
-SERIES_LENGTH = 101  # both sides' default: a positive and 100 negatives
+LIST_LENGTH = 101  # both sides' default: a positive and 100 negatives
 
 
 def prepare(side: str, log: Path, work: Path, *flags: object) -> PreparationRun:
@@ -37,8 +37,8 @@ def checksum(folder: Path) -> str:
     digest = hashlib.sha256()
     for name in ("user.bin", "item.bin"):
         digest.update((folder / "train" / name).read_bytes())
-        series = np.fromfile(folder / "test" / name, np.int32).reshape(-1, SERIES_LENGTH)
-        digest.update(series[:, 0].tobytes())
+        lists = np.fromfile(folder / "test" / name, np.int32).reshape(-1, LIST_LENGTH)
+        digest.update(lists[:, 0].tobytes())
     return digest.hexdigest()
 
 

@@ -33,7 +33,7 @@ from benchmarks.quality.recipe_runs import (
     summary_of,
 )
 from benchmarks.quality.simple_models import popularity, popularity_of
-from dataloading.interactions.candidate_rules import series_key
+from dataloading.interactions.candidate_rules import list_length_key
 from dataloading.interactions.stored import num_users_and_items, read_interactions
 from dataloading.interactions.unseen_items import draw_unseen, keys_of
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
@@ -113,15 +113,15 @@ def hold_out(rows: Path, output: Path, popular: float) -> None:
     least, most = -1.0, 0.0
     for _ in range(12):
         power = (least + most) / 2
-        series = np.concatenate([items[held(power)][:, None], negatives], axis=1)
-        results, _ = popularity_of(counts, series, np.arange(series.shape[1])[None] == 0)
+        lists = np.concatenate([items[held(power)][:, None], negatives], axis=1)
+        results, _ = popularity_of(counts, lists, np.arange(lists.shape[1])[None] == 0)
         least, most = (power, most) if results < popular else (least, power)
     left = np.delete(np.arange(len(users)), held(power))
     candidates = CandidateLists(np.arange(num_users), items[held(power)], negatives)
     output.mkdir()
     data_set.write_train(output, [(users[left], items[left])])
     data_set.write_candidate_lists(output, VALIDATION, candidates)
-    metadata = {series_key(VALIDATION): candidates.samples_per_series}
+    metadata = {list_length_key(VALIDATION): candidates.rows_per_list}
     data_set.write_spec(output, (num_users, num_items), [VALIDATION], metadata)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from config import Config
-from dataloading.interactions.candidate_rules import series_key
+from dataloading.interactions.candidate_rules import list_length_key
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.recipe import METRICS, Goal, Recipe
@@ -19,7 +19,7 @@ from runtime.hardware.memory import RankMemory
 from runtime.logs.run_logger import LogNames
 
 if TYPE_CHECKING:
-    from dataloading.interactions.candidates import SeriesDataset
+    from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.sampled import SampledInteractions
     from nn.embedding.planner import Plan
     from nn.ncf.config import NCFConfig
@@ -182,9 +182,9 @@ def make_plan(
 
 def open_data(
     config: Config, spec: fs.FeatureSpec, world: World
-) -> tuple[SampledInteractions | None, SeriesDataset | None]:
+) -> tuple[SampledInteractions | None, CandidateDataset | None]:
     """Opens the interactions to train on and the candidate lists to evaluate; see `ctr`."""
-    from dataloading.interactions.candidates import SeriesDataset
+    from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.sampled import SampledInteractions
 
     flags, run, train = config.collaborative, config.run, None
@@ -204,7 +204,7 @@ def open_data(
             return train, None
     split = from_flags.evaluation_split(config.data.eval_mapping, run.mode, spec)
     assert run.valid_batch_size is not None
-    valid = SeriesDataset(
+    valid = CandidateDataset(
         spec,
         split,
         run.valid_batch_size,
@@ -214,10 +214,10 @@ def open_data(
         rank=world.rank,
         world_size=world.size,
     )
-    if run.mode != "predict" and flags.topk >= valid.series_length:
+    if run.mode != "predict" and flags.topk >= valid.list_length:
         raise ValueError(
-            f"--topk {flags.topk} of series of {valid.series_length} items is a hit for any "
-            f"model: give at most {valid.series_length - 1}, or more negatives"
+            f"--topk {flags.topk} of candidate lists of {valid.list_length} items is a hit for any "
+            f"model: give at most {valid.list_length - 1}, or more negatives"
         )
     return train, valid
 
@@ -225,6 +225,6 @@ def open_data(
 def _num_negatives(config: Config, spec: fs.FeatureSpec, split: str) -> int | None:
     """Returns the negatives per candidate list, stored or drawn; None: all stored ones."""
     count = config.collaborative.valid_negative
-    length = spec.metadata.get(series_key(split))
+    length = spec.metadata.get(list_length_key(split))
     stores_fewer = isinstance(length, int) and length - 1 < count
     return None if stores_fewer and "valid_negative" not in config.explicit else count

@@ -11,7 +11,7 @@ from runtime.logs.run_logger import LogNames
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from dataloading.interactions.candidates import SeriesDataset
+    from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.sampled import SampledInteractions
     from dataloading.pipeline.sample_dataset import SampleDataset
     from nn.embedding_model import EmbeddingModel
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 # Batches of one split, shared by the ranks.
-Dataset: TypeAlias = "SampleDataset | SampledInteractions | SeriesDataset"
+Dataset: TypeAlias = "SampleDataset | SampledInteractions | CandidateDataset"
 Evaluator: TypeAlias = "DatasetEvaluator | HeldOutAndTrainEvaluator"
 
 # Losses and metrics of a model that predicts clicks.

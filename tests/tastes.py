@@ -8,7 +8,7 @@ USERS, ITEMS, GROUPS, NEGATIVES = 60, 40, 4, 12
 
 
 def write(folder, interactions=8, splits=("train", "test"), seed=0, users=USERS):
-    """Writes `interactions` training rows of each user, and a series of each other split."""
+    """Writes `interactions` training rows of each user, and a list of each other split."""
     rng = np.random.default_rng(seed)
     liked = np.arange(ITEMS).reshape(-1, GROUPS).T  # items of each group
     own = rng.permuted(liked[np.arange(users) % GROUPS], axis=1)

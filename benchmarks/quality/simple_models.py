@@ -7,7 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.parquet
 
-from dataloading.interactions.stored import num_users_and_items, read_interactions, read_series
+from dataloading.interactions.stored import (
+    num_users_and_items,
+    read_candidate_lists,
+    read_interactions,
+)
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.metrics.classification import make_metrics
@@ -22,8 +26,8 @@ def popularity(rows: Path) -> tuple[float, float]:
     spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
     num_items = num_users_and_items(spec)[1]
     counts = np.bincount(read_interactions(spec, fs.TRAIN).items, minlength=num_items)
-    series = read_series(spec, fs.TEST)
-    return popularity_of(counts, series.items, series.labels)
+    lists = read_candidate_lists(spec, fs.TEST)
+    return popularity_of(counts, lists.items, lists.labels)
 
 
 def popularity_of(counts, items, labels) -> tuple[float, float]:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from dataloading.formats.raw_binary import BinaryChunk
-from dataloading.interactions.candidate_rules import broken_series, series_key
-from dataloading.interactions.stored import length_of_series, stores_labels
+from dataloading.interactions.candidate_rules import broken_lists, list_length_key
+from dataloading.interactions.stored import length_of_lists, stores_labels
 from dataloading.pipeline.chunk_reader import OpenChunk, spans_of
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import (
@@ -201,14 +201,14 @@ def interactions_of(spec: FeatureSpec, split: str, rows: dict[int, int], faults:
     if of_other_types or len(rows) < len(chunks) or len(set(rows.values())) > 1:
         return ""  # which is reported elsewhere
     try:
-        length = length_of_series(spec, split)
+        length = length_of_lists(spec, split)
     except ValueError as error:
         if str(error) not in faults:  # of another split
             faults.append(str(error))
         return ""
     if length is not None:
-        faults += _series_faults(spec, split, length, rows[0])
-        return f", {rows[0] // length:,} series of {length:,}"
+        faults += _list_faults(spec, split, length, rows[0])
+        return f", {rows[0] // length:,} candidate lists of {length:,}"
     if stores_labels(spec, split):
         (label,) = spec.channel(LABEL_CHANNEL)
         num_negatives = np.count_nonzero(_column(spec, split, label, rows[0]) == 0)
@@ -221,25 +221,25 @@ def interactions_of(spec: FeatureSpec, split: str, rows: dict[int, int], faults:
     return ", each an interaction"
 
 
-def _series_faults(spec: FeatureSpec, split: str, length: int, num_rows: int) -> list[str]:
+def _list_faults(spec: FeatureSpec, split: str, length: int, num_rows: int) -> list[str]:
     (user,), (label,) = spec.channel(USER_CHANNEL), spec.channel(LABEL_CHANNEL)
     users, labels = (_column(spec, split, name, num_rows) for name in (user, label))
     end = num_rows // length * length
     faults = []
     if end < num_rows:
         faults.append(
-            f"split '{split}': {num_rows:,} rows, not whole series of {length:,} "
-            f"('{series_key(split)}' in the metadata)"
+            f"split '{split}': {num_rows:,} rows, not whole candidate lists of {length:,} "
+            f"('{list_length_key(split)}' in the metadata)"
         )
-    masks = broken_series(users[:end].reshape(-1, length), labels[:end].reshape(-1, length))
+    masks = broken_lists(users[:end].reshape(-1, length), labels[:end].reshape(-1, length))
     rules = ((user, "of more than one user"), (label, "without exactly one label of 1"))
     for mask, (feature, rule) in zip(masks, rules, strict=True):
         broken = np.flatnonzero(mask)
         if len(broken):
             faults.append(
-                f"split '{split}': feature '{feature}': {len(broken):,} series {rule}, the "
-                f"first in rows {broken[0] * length} to {(broken[0] + 1) * length - 1} (counted "
-                "from 0)"
+                f"split '{split}': feature '{feature}': {len(broken):,} candidate lists {rule}, "
+                f"the first in rows {broken[0] * length} to {(broken[0] + 1) * length - 1} "
+                "(counted from 0)"
             )
     return faults
 

@@ -1,16 +1,16 @@
-"""Rules of candidate lists ("series"), see `docs/reference/file_formats.md`. Needs NumPy only."""
+"""Rules of candidate lists, see `docs/reference/file_formats.md`. Needs NumPy only."""
 
 import numpy as np
 
 from dataloading.spec.feature_spec import TRAIN
 
 
-def series_key(split: str) -> str:
+def list_length_key(split: str) -> str:
     """Returns the metadata key of the rows per candidate list of a split."""
     return f"{split}_samples_per_series"
 
 
-def series_length(split: str, metadata: dict, has_label: bool, origin: str) -> int | None:
+def candidate_list_length(split: str, metadata: dict, has_label: bool, origin: str) -> int | None:
     """Returns the rows per candidate list of a split; None: every row is an interaction.
 
     Args:
@@ -21,36 +21,36 @@ def series_length(split: str, metadata: dict, has_label: bool, origin: str) -> i
     Raises:
         ValueError: the key is not a number of rows, or does not fit the split and its label.
     """
-    key, where = series_key(split), f"{origin}: split '{split}': metadata"
+    key, where = list_length_key(split), f"{origin}: split '{split}': metadata"
     if key not in metadata:
         if has_label and split != TRAIN:
             raise ValueError(
                 f"{where}: '{key}' is missing, and there is a label, so that there are negatives, "
-                "too: state the rows of a series (one positive and its negatives, all of one "
-                "user), or leave the label out where every row is a positive"
+                "too: state the rows of a candidate list (one positive and its negatives, all of "
+                "one user), or leave the label out where every row is a positive"
             )
         return None
     length = metadata[key]
     if not isinstance(length, int) or length < 2:
         raise ValueError(
-            f"{where}: '{key}' is {length!r:.100}; allowed: the rows of a series, a whole number "
-            "of 2 or more"
+            f"{where}: '{key}' is {length!r:.100}; allowed: the rows of a candidate list, a "
+            "whole number of 2 or more"
         )
     if split == TRAIN:
         raise ValueError(
-            f"{where}: '{key}': rows of '{TRAIN}' come in no series, each happened and negatives "
-            "are drawn while training; remove the key"
+            f"{where}: '{key}': rows of '{TRAIN}' come in no candidate lists, each happened "
+            "and negatives are drawn while training; remove the key"
         )
     if not has_label:
         raise ValueError(
             f"{where}: '{key}' is {length}, and there is no label, which "
-            "separates the positive of a series from its negatives: store the label, or leave the "
-            "key out where every row is a positive"
+            "separates the positive of a candidate list from its negatives: store the label, or "
+            "leave the key out where every row is a positive"
         )
     return length
 
 
-def broken_series(users: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def broken_lists(users: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns masks of the lists of several users, and of those without exactly one positive.
 
     Args:

@@ -1,4 +1,4 @@
-"""Series of one positive and its negatives as batches, to be ranked: no series is ever split."""
+"""Batches of candidate lists: one positive and its negatives, to be ranked, never divided."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dataloading.interactions.stored import (
-    Series,
-    length_of_series,
+    CandidateLists,
+    length_of_lists,
     num_users_and_items,
+    read_candidate_lists,
     read_interactions,
     read_pairs,
-    read_series,
     touched_keys,
 )
 from dataloading.interactions.unseen_items import draw_unseen_in_use
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
-class SeriesDataset:
-    """The series of one split, in file order, as batches of whole series.
+class CandidateDataset:
+    """The candidate lists of one split, in file order, as batches of whole candidate lists.
 
     A split without labels holds positives only, and the negatives of each are drawn here:
     different items that its user has in no interaction, of those that someone has (see
@@ -37,24 +37,24 @@ class SeriesDataset:
     Args:
         spec: with the channels `user`, `item` and, where there are labels, `label`.
         split: e.g. `test`.
-        batch_size: maximum number of rows of a global batch, which holds whole series, equally
-            many for each rank; the attribute is their number.
-        valid_negative: negatives per series: the first ones that are stored, or the number to
-            draw. None: all that are stored.
+        batch_size: maximum number of rows of a global batch, which holds whole candidate
+            lists, equally many for each rank; the attribute is their number.
+        valid_negative: negatives per candidate list: the first ones that are stored, or the
+            number to draw. None: all that are stored.
         seed: of negatives that are drawn.
-        rank, world_size: see `LoaderOptions`, a sample of which is a series here.
+        rank, world_size: see `LoaderOptions`, a sample of which is a candidate list here.
         with_labels: False reads no labels, to predict: labels are `None`, and each stored row
-            is a series of its own.
+            is a candidate list of its own.
 
     Attributes:
-        series_length: rows per series.
-        num_series: series of the split.
+        list_length: rows per candidate list.
+        num_lists: candidate lists of the split.
         num_samples: their rows.
         failure: None: invalid rows are found here, not later.
 
     Raises:
-        ValueError: see `read_series` and `read_interactions`; fewer negatives or unseen items than
-            requested; or an argument is out of range.
+        ValueError: see `read_candidate_lists` and `read_interactions`; fewer negatives or unseen
+            items than requested; or an argument is out of range.
     """
 
     failure: str | None = None
@@ -75,27 +75,27 @@ class SeriesDataset:
         if valid_negative is not None:
             check_at_least(1, valid_negative=valid_negative)
         if not with_labels:
-            series = read_pairs(spec, split)
-        elif length_of_series(spec, split) is None:
-            series = _with_drawn(spec, split, valid_negative, seed)
+            lists = read_pairs(spec, split)
+        elif length_of_lists(spec, split) is None:
+            lists = _with_drawn(spec, split, valid_negative, seed)
         else:
-            series = _with_fewer(read_series(spec, split), valid_negative, spec, split)
+            lists = _with_fewer(read_candidate_lists(spec, split), valid_negative, spec, split)
         self.split = split
-        self.num_series, self.series_length = series.items.shape
-        self.num_samples = series.items.size
-        rows_per_rank = self.series_length * world_size
+        self.num_lists, self.list_length = lists.items.shape
+        self.num_samples = lists.items.size
+        rows_per_rank = self.list_length * world_size
         if batch_size < rows_per_rank:
             raise ValueError(
-                f"batch_size is {batch_size}; a global batch has a series for each rank at least, "
-                f"{self.series_length} rows x {world_size} ranks = {rows_per_rank}: choose that or "
-                "more (--valid_batch_size)"
+                f"batch_size is {batch_size}; a global batch has a candidate list for each rank "
+                f"at least, {self.list_length} rows x {world_size} ranks = {rows_per_rank}: choose "
+                "that or more (--valid_batch_size)"
             )
         self.batch_size = batch_size // rows_per_rank * rows_per_rank
         self._batches = SampleDataset(
-            _SeriesReader(series),
+            _CandidateReader(lists),
             split,
             LoaderOptions(
-                batch_size=self.batch_size // self.series_length, rank=rank, world_size=world_size
+                batch_size=self.batch_size // self.list_length, rank=rank, world_size=world_size
             ),
             arrange=self._arrange,
         )
@@ -108,68 +108,70 @@ class SeriesDataset:
 
         Args:
             epoch: any.
-            start_sample: global rows to leave out, whole series.
+            start_sample: global rows to leave out, whole candidate lists.
         """
-        if start_sample % self.series_length:
+        if start_sample % self.list_length:
             raise ValueError(
-                f"start_sample is {start_sample}; allowed: multiples of the {self.series_length} "
-                "rows of a series"
+                f"start_sample is {start_sample}; allowed: multiples of the {self.list_length} "
+                "rows of a candidate list"
             )
-        return self._batches.dataset(epoch, start_sample // self.series_length)
+        return self._batches.dataset(epoch, start_sample // self.list_length)
 
     def _arrange(self, batch: Batch) -> Batch:
-        """Returns the rows of a batch of series."""
+        """Returns the rows of a batch of candidate lists."""
         import tensorflow as tf
 
         users, items = batch.inputs.categorical
-        users = tf.repeat(tf.reshape(users, [-1]), self.series_length)
+        users = tf.repeat(tf.reshape(users, [-1]), self.list_length)
         return Batch(
             InteractionInputs(users, tf.reshape(items, [-1])),
             None if batch.labels is None else tf.reshape(batch.labels, [-1, 1]),
-            tf.repeat(batch.weights, self.series_length, axis=0),
+            tf.repeat(batch.weights, self.list_length, axis=0),
         )
 
 
-class _SeriesReader:
-    """Reads series, each of which is a sample; a `SampleReader`."""
+class _CandidateReader:
+    """Reads candidate lists, each of which is a sample; a `SampleReader`."""
 
-    def __init__(self, series: Series):
-        length = series.items.shape[1]
+    def __init__(self, lists: CandidateLists):
+        length = lists.items.shape[1]
         self._arrays = {
-            Column(Role.CATEGORICAL, "user", series.users.dtype, 1): series.users[:, None],
-            Column(Role.CATEGORICAL, "item", series.items.dtype, length): series.items,
+            Column(Role.CATEGORICAL, "user", lists.users.dtype, 1): lists.users[:, None],
+            Column(Role.CATEGORICAL, "item", lists.items.dtype, length): lists.items,
         }
-        if series.labels is not None:
-            self._arrays[Column(Role.LABEL, "label", series.labels.dtype, length)] = series.labels
+        if lists.labels is not None:
+            self._arrays[Column(Role.LABEL, "label", lists.labels.dtype, length)] = lists.labels
         self.columns = tuple(self._arrays)
-        self.num_samples = len(series.items)
+        self.num_samples = len(lists.items)
 
     def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
         return [self._arrays[column][samples] for column in columns]
 
 
 def _with_fewer(
-    series: Series, valid_negative: int | None, spec: FeatureSpec, split: str
-) -> Series:
-    """Returns the series with their first `valid_negative` negatives."""
-    stored = series.items.shape[1] - 1
+    lists: CandidateLists, valid_negative: int | None, spec: FeatureSpec, split: str
+) -> CandidateLists:
+    """Returns the candidate list with their first `valid_negative` negatives."""
+    stored = lists.items.shape[1] - 1
     if valid_negative is None or valid_negative == stored:
-        return series
+        return lists
     if valid_negative > stored:
         raise ValueError(
-            f"{spec.origin}: split '{split}' stores {stored} negatives a series, fewer than "
-            f"--valid_negative {valid_negative}; ask for at most {stored}, or prepare the "
+            f"{spec.origin}: split '{split}' stores {stored} negatives a candidate list, fewer "
+            f"than --valid_negative {valid_negative}; ask for at most {stored}, or prepare the "
             "data again"
         )
-    kept = series.labels | (np.cumsum(~series.labels, axis=1) <= valid_negative)
-    shape = len(series.users), 1 + valid_negative
-    return Series(
-        series.users, series.items[kept].reshape(shape), series.labels[kept].reshape(shape)
+    kept = lists.labels | (np.cumsum(~lists.labels, axis=1) <= valid_negative)
+    shape = len(lists.users), 1 + valid_negative
+    return CandidateLists(
+        lists.users, lists.items[kept].reshape(shape), lists.labels[kept].reshape(shape)
     )
 
 
-def _with_drawn(spec: FeatureSpec, split: str, valid_negative: int | None, seed: int) -> Series:
-    """Returns a series for each stored positive, which is the first of its rows."""
+def _with_drawn(
+    spec: FeatureSpec, split: str, valid_negative: int | None, seed: int
+) -> CandidateLists:
+    """Returns a candidate list for each stored positive, which is the first of its rows."""
     if valid_negative is None:
         raise ValueError(
             f"{spec.origin}: split '{split}' holds positives only: expected the number of "
@@ -181,4 +183,4 @@ def _with_drawn(spec: FeatureSpec, split: str, valid_negative: int | None, seed:
     negatives = draw_unseen_in_use(users, num_items, touched, valid_negative, seed)
     labels = np.zeros((len(users), 1 + valid_negative), bool)
     labels[:, 0] = True
-    return Series(users, np.concatenate([items[:, None], negatives], axis=1), labels)
+    return CandidateLists(users, np.concatenate([items[:, None], negatives], axis=1), labels)

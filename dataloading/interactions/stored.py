@@ -1,7 +1,7 @@
-"""Stored users and items, read whole and checked: interactions, and candidate lists ("series").
+"""Stored users and items, read whole and checked: interactions, and candidate lists.
 
-An interaction is a user and an item that belong together, a positive. A series is one positive and
-its negatives, of one user, in neighboring rows.
+An interaction is a user and an item that belong together, a positive. A candidate list is one
+positive and its negatives, of one user, in neighboring rows.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dataloading.formats.raw_binary import CHUNK_TYPE, BinaryChunk
-from dataloading.interactions.candidate_rules import broken_series, series_key, series_length
+from dataloading.interactions.candidate_rules import (
+    broken_lists,
+    candidate_list_length,
+    list_length_key,
+)
 from dataloading.interactions.unseen_items import MOST_IDS, keys_of
 from dataloading.pipeline.chunk_reader import ChunkReader, spans_of
 from dataloading.pipeline.columns import Role
@@ -26,12 +30,12 @@ class Interactions(NamedTuple):
     items: np.ndarray
 
 
-class Series(NamedTuple):
+class CandidateLists(NamedTuple):
     """Candidate lists of n users, who may have several."""
 
     users: np.ndarray  # int32 [n]
     items: np.ndarray  # int32 [n, length]
-    labels: np.ndarray | None  # bool [n, length], one True per series; None where not read
+    labels: np.ndarray | None  # bool [n, length], one True per candidate list; None where not read
 
 
 def check_channels(spec: FeatureSpec, split: str) -> None:
@@ -73,24 +77,24 @@ def stores_labels(spec: FeatureSpec, split: str) -> bool:
     return bool(stored.intersection(spec.channel_spec.get(fs.LABEL_CHANNEL, ())))
 
 
-def length_of_series(spec: FeatureSpec, split: str) -> int | None:
-    """Returns the rows per series of a split; None: it holds positives only."""
+def length_of_lists(spec: FeatureSpec, split: str) -> int | None:
+    """Returns the rows per candidate list of a split; None: it holds positives only."""
     check_channels(spec, split)
-    return series_length(split, spec.metadata, stores_labels(spec, split), spec.origin)
+    return candidate_list_length(split, spec.metadata, stores_labels(spec, split), spec.origin)
 
 
 def read_interactions(spec: FeatureSpec, split: str) -> Interactions:
     """Returns the rows of a split of positives only; labels of `train` may be there, all 1.
 
     Raises:
-        ValueError: the spec or a file does not fit, the split holds series, an id is out of
-            range, or a label is not 1.
+        ValueError: the spec or a file does not fit, the split holds candidate lists, an id is out
+            of range, or a label is not 1.
     """
-    length = length_of_series(spec, split)
+    length = length_of_lists(spec, split)
     if length is not None:
         raise ValueError(
-            f"{spec.origin}: split '{split}' holds series of {length} rows "
-            f"({series_key(split)}); allowed: rows that are interactions, all of them"
+            f"{spec.origin}: split '{split}' holds candidate lists of {length} rows "
+            f"({list_length_key(split)}); allowed: rows that are interactions, all of them"
         )
     rows = _Rows(spec, split, with_labels=stores_labels(spec, split))
     if rows.labels is not None and not rows.labels.all():
@@ -102,51 +106,53 @@ def read_interactions(spec: FeatureSpec, split: str) -> Interactions:
     return Interactions(rows.users.ravel(), rows.items.ravel())
 
 
-def read_series(spec: FeatureSpec, split: str) -> Series:
-    """Returns the series of a split with labels.
+def read_candidate_lists(spec: FeatureSpec, split: str) -> CandidateLists:
+    """Returns the candidate list of a split with labels.
 
     Raises:
         ValueError: the spec or a file does not fit, an id is out of range, or the rows are not
-            series of the length in the metadata.
+            candidate lists of the length in the metadata.
     """
-    length = length_of_series(spec, split)
+    length = length_of_lists(spec, split)
     if length is None:
         raise ValueError(
-            f"{spec.origin}: split '{split}' holds no series: every row is an interaction, as "
-            f"there is no {series_key(split)} in the metadata; allowed: rows in series"
+            f"{spec.origin}: split '{split}' holds no candidate lists: every row is an "
+            f"interaction, as there is no {list_length_key(split)} in the metadata; allowed: rows "
+            "in candidate lists"
         )
     rows = _Rows(spec, split, with_labels=True)
     if len(rows.labels) % length:
         raise ValueError(
             f"{spec.origin}: split '{split}' has {len(rows.labels)} rows, not a multiple of "
-            f"the {length} of a series (metadata: {series_key(split)}). Is a file cut off?"
+            f"the {length} of a candidate list (metadata: {list_length_key(split)}). Is a file cut "
+            "off?"
         )
     users = rows.users.reshape(-1, length)
     labels = rows.labels.reshape(-1, length).astype(bool)
-    has_several_users, is_not_one_positive = broken_series(users, labels)
+    has_several_users, is_not_one_positive = broken_lists(users, labels)
     if has_several_users.any():
         others = users != users[:, :1]
         user = users[np.argmax(has_several_users), 0]
         raise ValueError(
             rows.location(fs.USER_CHANNEL, others.reshape(-1, 1))
-            + f", and {user} in the row that begins its series; the {length} rows of a series "
-            f"({series_key(split)}) have one user"
+            + f", and {user} in the row that begins its candidate list; the {length} rows of a "
+            f"list ({list_length_key(split)}) have one user"
         )
     if is_not_one_positive.any():
         invalid = int(np.argmax(is_not_one_positive))
         raise ValueError(
-            f"{spec.origin}: split '{split}': the series of {length} rows that begins in "
+            f"{spec.origin}: split '{split}': the candidate list of {length} rows that begins in "
             f"{rows.place(invalid * length)} has {np.count_nonzero(labels[invalid])} labels of 1; "
-            f"a series has exactly one ({series_key(split)})"
+            f"a candidate list has exactly one ({list_length_key(split)})"
         )
-    return Series(users[:, 0], rows.items.reshape(-1, length), labels)
+    return CandidateLists(users[:, 0], rows.items.reshape(-1, length), labels)
 
 
-def read_pairs(spec: FeatureSpec, split: str) -> Series:
-    """Returns the rows of any split as series of one row, to predict; labels are not read."""
+def read_pairs(spec: FeatureSpec, split: str) -> CandidateLists:
+    """Returns the rows of any split as lists of one row, to predict; labels are not read."""
     check_channels(spec, split)
     rows = _Rows(spec, split, with_labels=False)
-    return Series(rows.users.ravel(), rows.items, None)
+    return CandidateLists(rows.users.ravel(), rows.items, None)
 
 
 def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
@@ -160,10 +166,10 @@ def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
     for split in dict.fromkeys((fs.TRAIN, fs.VALIDATION, fs.TEST, evaluated)):
         if split not in spec.source_spec:
             continue
-        if length_of_series(spec, split) is None:
+        if length_of_lists(spec, split) is None:
             users, items = read_interactions(spec, split)
         else:
-            users, items, labels = read_series(spec, split)
+            users, items, labels = read_candidate_lists(spec, split)
             items = items[labels]
         keys.append(keys_of(users, items, num_items))
     return np.unique(np.concatenate(keys))

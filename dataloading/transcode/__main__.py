@@ -136,7 +136,7 @@ def _check_splits(spec_file: str, spec: RawSpec, split: SplitRequest | None) -> 
         raise ValueError(
             "--split: expected interactions without a label, for which negatives are drawn; "
             f"{spec.origin} has the label '{spec.channels[LABEL_CHANNEL][0]}', and rows of one "
-            "series must stay together: divide them yourself"
+            "candidate lists must stay together: divide them yourself"
         )
 
 

@@ -1,24 +1,28 @@
 """Checks of raw interactions while they are read.
 
-The rows of `train` happened. Elsewhere the rows may come in series, one for each question at an
-evaluation: one row that happened and its negatives, side by side.
+The rows of `train` happened. Elsewhere the rows may come in candidate lists, one for each question
+at an evaluation: one row that happened and its negatives, side by side.
 """
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataloading.interactions.candidate_rules import broken_series, series_key, series_length
+from dataloading.interactions.candidate_rules import (
+    broken_lists,
+    candidate_list_length,
+    list_length_key,
+)
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, USER_CHANNEL
 from dataloading.table_input.files import Block
 from dataloading.transcode.raw_spec import RawSpec
 
 
-class SeriesCheck:
+class CandidateListCheck:
     """The rules of one split of interactions, applied to its rows in order.
 
-    Where the metadata have the rows per series, these are neighbours, of one user, and one of
-    them has the label 1. Elsewhere there is no label, or it is one of `train` and always 1.
+    Where the metadata have the rows per candidate list, these are neighbours, of one user, and one
+    of them has the label 1. Elsewhere there is no label, or it is one of `train` and always 1.
 
     Raises:
         ValueError: a rule is broken, or the metadata are wrong.
@@ -26,11 +30,11 @@ class SeriesCheck:
 
     def __init__(self, spec: RawSpec, split: str):
         self._where = f"{spec.origin}: split '{split}'"
-        self._key = f"'{series_key(split)}' in the metadata"
+        self._key = f"'{list_length_key(split)}' in the metadata"
         (self._user,) = spec.channels[USER_CHANNEL]
         labels = [name for name in spec.channels[LABEL_CHANNEL] if spec.has(split, name)]
         self._label = labels[0] if labels else None
-        length = series_length(split, spec.metadata, bool(labels), spec.origin)
+        length = candidate_list_length(split, spec.metadata, bool(labels), spec.origin)
         self._length = length or 1
         if length is None:
             self._fault = "found 0 in"
@@ -39,9 +43,9 @@ class SeriesCheck:
                 "negatives are drawn while training: leave the others out"
             )
         else:
-            self._fault = f"the series of {length} rows that ends in"
+            self._fault = f"the candidate list of {length} rows that ends in"
             self._label_rule = f" has not exactly one label of 1. Correct it, or {self._key}"
-        # Of series that have not ended.
+        # Of candidate lists that have not ended.
         self._users = self._labels = pa.array([])
 
     def add(self, values: dict[str, pa.Array], block_of: dict[str, Block]) -> None:
@@ -52,13 +56,13 @@ class SeriesCheck:
         if num_before:
             users = pa.concat_arrays([self._users, users])
             labels = pa.concat_arrays([self._labels, labels])
-        num_series = len(labels) // self._length
-        end = num_series * self._length
-        if num_series:
-            shape = num_series, self._length
+        num_lists = len(labels) // self._length
+        end = num_lists * self._length
+        if num_lists:
+            shape = num_lists, self._length
             # Numbers that are equal where the users are; no user is one, too.
             numbers = pc.dictionary_encode(users, null_encoding="encode").indices.to_numpy()
-            mixed, wrong = broken_series(
+            mixed, wrong = broken_lists(
                 numbers[:end].reshape(shape), labels.to_numpy()[:end].reshape(shape)
             )
             user_rule = f" is of several users. Put the rows in order, or correct {self._key}"
@@ -77,9 +81,9 @@ class SeriesCheck:
         self._users, self._labels = users[end:], labels[end:]
 
     def end(self) -> None:
-        """Checks that the last series is whole."""
+        """Checks that the last candidate list is whole."""
         if len(self._labels):
             raise ValueError(
-                f"{self._where}: its last series has {len(self._labels)} rows, and {self._key} is "
-                f"{self._length}; allowed: whole series"
+                f"{self._where}: its last candidate list has {len(self._labels)} rows, and "
+                f"{self._key} is {self._length}; allowed: whole candidate lists"
             )

@@ -22,7 +22,7 @@ from dataloading.table_input import values as table_values
 from dataloading.table_input.files import Block, split_blocks
 from dataloading.table_input.values import BadValue
 from dataloading.transcode import stored_files
-from dataloading.transcode.candidate_lists import SeriesCheck
+from dataloading.transcode.candidate_lists import CandidateListCheck
 from dataloading.transcode.encode.numericals import (
     NumericalFeature,
     numerical_metadata,
@@ -122,7 +122,7 @@ class _Transcoding:
     def stage(self, route: Route, chunk_size: int) -> None:
         """Reads the raw rows of a split, and stages them by split of the data set."""
         names = [name for name in self._spec.features if self._raw.has(route.source, name)]
-        check = SeriesCheck(self._raw, route.source) if self._spec.is_interactions else None
+        check = CandidateListCheck(self._raw, route.source) if self._spec.is_interactions else None
         with ExitStack() as stack:
             staged = {
                 target: stack.enter_context(closing(StagedRows(self._path(target))))

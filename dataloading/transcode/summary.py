@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dataloading.interactions.stored import length_of_series
+from dataloading.interactions.stored import length_of_lists
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from dataloading.transcode.encode.numericals import LARGE
@@ -56,10 +56,10 @@ def _rows(written: FeatureSpec, split: str) -> str:
     if "click_rate" in own:
         rate = own["click_rate"].get(split)
         return "no label" if rate is None else f"click rate {rate:.4f}"
-    length = length_of_series(written, split)
+    length = length_of_lists(written, split)
     if length is None:
         return "each an interaction"
-    return f"{own['rows'][split] // length:,} series of {length:,}"
+    return f"{own['rows'][split] // length:,} candidate lists of {length:,}"
 
 
 def _id_lines(own: dict, name: str, cardinality: int) -> list[str]:

@@ -32,7 +32,7 @@ def labelled_requests(
     serving_spec = serving_spec_of(trained)
     left = rows.num_samples
     if max_rows is not None:
-        length = getattr(rows, "series_length", 1)
+        length = getattr(rows, "list_length", 1)
         left = min(left, -(-max_rows // length) * length)
     try:
         for batch in rows.dataset():

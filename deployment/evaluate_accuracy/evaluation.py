@@ -44,15 +44,15 @@ class ScoreMetrics:
     score, which changes the AUC by less than 1e-6.
 
     Args:
-        series_length: rows per candidate list; None for independent samples.
+        list_length: rows per candidate list; None for independent samples.
         k: k of HR@k and NDCG@k, for candidate lists.
     """
 
-    def __init__(self, series_length: int | None = None, k: int = 10):
-        self._length, self._k = series_length, k
+    def __init__(self, list_length: int | None = None, k: int = 10):
+        self._length, self._k = list_length, k
         self._order = ExactMetrics()  # used for the AUC, which depends on the order alone
         self._losses, self._rows = 0.0, 0
-        self._ranks = np.zeros(series_length or 0, np.int64)
+        self._ranks = np.zeros(list_length or 0, np.int64)
 
     def update(self, labels: np.ndarray, scores: np.ndarray, items: np.ndarray | None) -> None:
         """Adds labels, 0 or 1, scores float32 in [0, 1], and items of whole candidate lists, [rows]
@@ -62,8 +62,8 @@ class ScoreMetrics:
         self._losses -= float(np.log(np.maximum(right, _SMALLEST)).sum())
         self._rows += len(labels)
         if self._length is not None:
-            series = (column.reshape(-1, self._length) for column in (items, labels, scores))
-            self._ranks += np.bincount(ranks_of_positives(*series), minlength=self._length)
+            lists = (column.reshape(-1, self._length) for column in (items, labels, scores))
+            self._ranks += np.bincount(ranks_of_positives(*lists), minlength=self._length)
 
     def result(self) -> dict[str, float]:
         """Returns "auc", NaN for rows of one class, and "log_loss" in nats; for candidate lists
@@ -158,7 +158,7 @@ def measure_trained(trained: TrainedModel, rows, options: argparse.Namespace) ->
 
 
 def _metrics(trained: TrainedModel, rows) -> ScoreMetrics:
-    length = getattr(rows, "series_length", None)
+    length = getattr(rows, "list_length", None)
     return ScoreMetrics(length, trained.config.collaborative.topk if length else 0)
 
 

@@ -71,10 +71,10 @@ ln -sr "$libraries"/libcudart-*.so.12.* "$folder/triton/lib/libcudart.so.12"
 # Output of programs that are not started in earnest.
 LD_LIBRARY_PATH=$libraries:$(cd "$folder/triton/lib" && pwd)
 export LD_LIBRARY_PATH
-said=$("$folder/triton/tritonserver" --help 2>&1 || true)
-[[ $said == *--exit-timeout-secs* ]] || stop "tritonserver does not start; it says: ${said:-nothing}"
-said=$("$folder/triton/backends/python/triton_python_backend_stub" 2>&1 || true)
-[[ $said == *"Expected "*" arguments"* ]] || stop "the stub of Triton's Python backend does not start; it says: ${said:-nothing}"
+output=$("$folder/triton/tritonserver" --help 2>&1 || true)
+[[ $output == *--exit-timeout-secs* ]] || stop "tritonserver does not start; its output: ${output:-nothing}"
+output=$("$folder/triton/backends/python/triton_python_backend_stub" 2>&1 || true)
+[[ $output == *"Expected "*" arguments"* ]] || stop "the stub of Triton's Python backend does not start; its output: ${output:-nothing}"
 if ! "$folder/bin/perf_analyzer" --version &>/dev/null; then
   echo "serve-setup: perf_analyzer does not start here, python -m deployment.evaluate_latency measures with its own client"
 fi

@@ -18,7 +18,7 @@ class HitRateEvaluator(DatasetEvaluator):
 
     Args:
         model: See `DatasetEvaluator`; the inputs have an `item`, integers [batch].
-        dataset: See `DatasetEvaluator`, with `series_length`: batches, and padding in them, are
+        dataset: See `DatasetEvaluator`, with `list_length`: batches, and padding in them, are
             whole candidate lists of this number of consecutive samples, one of which has label 1.
         k: Number of first items that count as a hit, at least 1.
     """
@@ -35,7 +35,7 @@ class HitRateEvaluator(DatasetEvaluator):
         Raises:
             NonFiniteScores: A logit is NaN, on any rank.
         """
-        length = self.dataset.series_length
+        length = self.dataset.list_length
         # Only the log loss is used: the least number of bins.
         losses = BinnedMetrics(2, self._world)
         counts = np.zeros(length, np.int64)
@@ -55,7 +55,7 @@ class HitRateEvaluator(DatasetEvaluator):
             (counts,) = self._world.all_reduce([counts], "sum", "ranking.counts")
             counts = np.asarray(counts)
         if self._k >= length:
-            self.note = f"a series has {length} items, so hr@{self._k} is 1 for any model"
+            self.note = f"a candidate list has {length} items, so hr@{self._k} is 1 for any model"
         yield f"hr@{self._k}", hit_rate(counts, self._k)
         yield f"ndcg@{self._k}", ndcg(counts, self._k)
         yield "log_loss", log_loss

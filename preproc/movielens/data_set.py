@@ -35,7 +35,7 @@ class CandidateLists:
     negatives: np.ndarray
 
     @property
-    def samples_per_series(self) -> int:
+    def rows_per_list(self) -> int:
         return 1 + self.negatives.shape[1]
 
 
@@ -69,7 +69,7 @@ def touched_keys(
 def write_candidate_lists(folder: Path, split: str, candidates: CandidateLists) -> None:
     """Writes for each user the positive item, with label 1, then the negatives."""
     user_path, item_path, label_path = _files(folder, split, (_USER, _ITEM, _LABEL))
-    length = candidates.samples_per_series
+    length = candidates.rows_per_list
     with (
         open(user_path, "wb") as user_file,
         open(item_path, "wb") as item_file,

@@ -90,7 +90,7 @@ def prepare(options: MovieLensOptions) -> str:
     ]
     lines += [f"  train: {log.num_train:,} rows, an interaction each"]
     lines += [
-        f"  {split}: {len(lists.users):,} candidate lists of {lists.samples_per_series} rows"
+        f"  {split}: {len(lists.users):,} candidate lists of {lists.rows_per_list} rows"
         for split, lists in candidates.items()
     ]
     return "\n".join(lines)
@@ -210,7 +210,7 @@ def _metadata(
         "stored_negatives": list(log.stored),
         **log.metadata,
         **{
-            f"{split}_samples_per_series": lists.samples_per_series
+            f"{split}_samples_per_series": lists.rows_per_list
             for split, lists in candidates.items()
         },
         "counts": log.counts,

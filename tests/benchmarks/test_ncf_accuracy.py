@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.ncf_accuracy import hold_out
 from benchmarks.quality.simple_models import popularity_of
-from dataloading.interactions.stored import read_interactions, read_series
+from dataloading.interactions.stored import read_candidate_lists, read_interactions
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.interaction_data import write_interactions
 
@@ -30,14 +30,14 @@ def test_popularity_of_held_out_interactions(popular, rows, tmp_path):
     hold_out(folder, tmp_path / "out", popular)
     spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
     users, items = read_interactions(spec, "train")
-    series = read_series(spec, "validation")
+    lists = read_candidate_lists(spec, "validation")
     counts = np.bincount(columns["item"], minlength=ITEMS)
-    hits, _ = popularity_of(counts, series.items, series.labels)
+    hits, _ = popularity_of(counts, lists.items, lists.labels)
     assert hits == pytest.approx(popular, abs=0.02)
-    positives = series.items[:, 0]
+    positives = lists.items[:, 0]
     pairs = {*zip(users.tolist(), items.tolist(), strict=True)}
-    pairs |= {*zip(series.users.tolist(), positives.tolist(), strict=True)}
+    pairs |= {*zip(lists.users.tolist(), positives.tolist(), strict=True)}
     assert pairs == {*zip(columns["user"].tolist(), columns["item"].tolist(), strict=True)}
     assert len(users) == USERS * (EACH - 1) and len(positives) == USERS
-    untouched = {*zip(np.repeat(series.users, 99), series.items[:, 1:].ravel(), strict=True)}
+    untouched = {*zip(np.repeat(lists.users, 99), lists.items[:, 1:].ravel(), strict=True)}
     assert not untouched & pairs and len(untouched) == USERS * 99

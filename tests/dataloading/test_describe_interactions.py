@@ -10,7 +10,7 @@ import yaml
 from dataloading.describe import __main__ as describe
 from dataloading.describe import facts
 
-# Five interactions; then three series of two rows.
+# Five interactions; then three candidate lists of two rows.
 CONTENT = {
     "feature_spec": {
         "user": {"dtype": "int16", "cardinality": 4},
@@ -64,7 +64,7 @@ def test_facts_by_hand(tmp_path, capsys):
         "  train_item: 20 bytes",
         "    item (item, int32): cardinality 6, 3 ids in use; most frequent: 1 60.0%, 0 20.0%, "
         "2 20.0%",
-        "test: 6 rows, 3 series of 2, 42 bytes",
+        "test: 6 rows, 3 candidate lists of 2, 42 bytes",
         "  test_user: 12 bytes",
         "    user (user, int16): cardinality 4, 2 ids in use; most frequent: 0 66.7%, 1 33.3%",
         "  test_item: 24 bytes",
@@ -98,30 +98,30 @@ def test_positives_alone(tmp_path, capsys):
 BROKEN = {
     "two users": (
         {"test_user": np.array([0, 0, 1, 2, 0, 1], "<i2")},
-        "'test': feature 'user': 2 series of more than one user, the first in rows 2 to 3 ",
+        "feature 'user': 2 candidate lists of more than one user, the first in rows 2 to 3 ",
     ),
     "no positive": (
         {"test_label": np.array([1, 0, 0, 1, 0, 0], "u1")},
-        "feature 'label': 1 series without exactly one label of 1, the first in rows 4 to 5 ",
+        "feature 'label': 1 candidate lists without exactly one label of 1, the first in rows 4 ",
     ),
     "two positives": (
         {"test_label": np.array([1, 1, 1, 1, 1, 0], "u1")},
-        "feature 'label': 2 series without exactly one label of 1, the first in rows 0 to 1 ",
+        "feature 'label': 2 candidate lists without exactly one label of 1, the first in rows 0 ",
     ),
     "cut off": (
         {name: array[:5] for name, array in FILES.items() if name.startswith("test")},
-        r"'test': 5 rows, not whole series of 2 \('test_samples_per_series' in the metadata\)",
+        r"'test': 5 rows, not whole candidate lists of 2 \('test_samples_per_series' in ",
     ),
-    "shorter than a series": (
+    "shorter than a candidate list": (
         {name: array[:1] for name, array in FILES.items() if name.startswith("test")},
-        "'test': 1 rows, not whole series of 2 ",
+        "'test': 1 rows, not whole candidate lists of 2 ",
     ),
 }
 
 
 @pytest.mark.parametrize("block_bytes", [3, 12, 1 << 20])
 @pytest.mark.parametrize("fault", BROKEN)
-def test_broken_series(fault, block_bytes, tmp_path, capsys, monkeypatch):
+def test_broken_lists(fault, block_bytes, tmp_path, capsys, monkeypatch):
     """Independent of the size of a block."""
     monkeypatch.setattr(facts, "_BLOCK_BYTES", block_bytes)
     files, message = BROKEN[fault]
@@ -136,11 +136,11 @@ def test_broken_series(fault, block_bytes, tmp_path, capsys, monkeypatch):
         ({**CONTENT, "metadata": {}}, "'test': metadata: 'test_samples_per_series' is missing"),
         (
             changed(metadata={"test_samples_per_series": -1}),
-            "metadata: 'test_samples_per_series' is -1; allowed: the rows of a series",
+            "metadata: 'test_samples_per_series' is -1; allowed: the rows of a candidate list",
         ),
         (
             changed(metadata={"train_samples_per_series": 5}),
-            "metadata: 'train_samples_per_series': rows of 'train' come in no series",
+            "metadata: 'train_samples_per_series': rows of 'train' come in no candidate lists",
         ),
         (
             changed(source_spec={"test": CONTENT["source_spec"]["test"][:2]}),
@@ -171,7 +171,7 @@ def test_broken_specs(content, message, tmp_path, capsys):
 
 
 def test_single_report_of_other_faults(tmp_path, capsys):
-    """Series are not looked at where rows cannot be paired, or are of another type."""
+    """Candidate lists are not looked at where rows cannot be paired, or are of another type."""
     code, report = described(tmp_path, capsys, test_label=FILES["test_label"][:4])
     assert code == 1 and "broken: 1 faults" in report and "differ in their number of rows" in report
     content = copy.deepcopy(CONTENT)

@@ -116,7 +116,7 @@ def train_sim(folder: Path, *flags) -> TrainedFixture:
 
 
 def train_ncf(folder: Path, *flags) -> TrainedFixture:
-    """NeuMF on 480 interactions, with a series of 13 rows of each of 60 users to test."""
+    """NeuMF on 480 interactions, with a candidate list of 13 rows of each of 60 users to test."""
     tastes.write(folder / "data")
     return train(ncf, folder, [*NCF, *flags], folder / "data")
 

@@ -28,7 +28,7 @@ CHANCE = 3 / 13
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    """480 interactions of 60 users, so that an epoch has 2,400 rows; a series of 13 rows each."""
+    """480 interactions of 60 users, so that an epoch has 2,400 rows; lists of 13 rows."""
     folder = tmp_path_factory.mktemp("interactions") / "rows"
     tastes.write(folder)
     return folder
@@ -231,7 +231,9 @@ def test_drawn_negatives(tmp_path, capsys):
     run(tmp_path / "rows", tmp_path / "c", *GMF, "--valid_negative=5", "-e=1")
     assert "evaluation_rows 360" in (tmp_path / "c/log.json").read_text()
     run(tmp_path / "rows", tmp_path / "d", *GMF, "--valid_negative=2", code=entry.USER_ERROR)
-    assert "--topk 3 of series of 3 items is a hit for any model" in capsys.readouterr().err
+    assert (
+        "--topk 3 of candidate lists of 3 items is a hit for any model" in capsys.readouterr().err
+    )
 
 
 def test_no_test_samples_in_training(tmp_path):

@@ -96,7 +96,7 @@ def test_model_without_server(repository, served, capsys):
     assert len(re.findall(r"auc \+?nan  log_loss", message)) == 3
 
 
-def test_whole_series(server, served, capsys):
+def test_whole_lists(server, served, capsys):
     assert evaluate(server, "ncf", served["ncf"].trained, "--max_rows=20", "--trained") == 0
     assert ": 26 rows in 1 requests" in capsys.readouterr().out
 

@@ -1,11 +1,16 @@
-"""Interactions and series in memory: their content, and errors of invalid ones."""
+"""Interactions and candidate lists in memory: their content, and errors of invalid ones."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from dataloading.interactions.stored import read_interactions, read_pairs, read_series, touched_keys
+from dataloading.interactions.stored import (
+    read_candidate_lists,
+    read_interactions,
+    read_pairs,
+    touched_keys,
+)
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.interaction_data import write_interactions
 
@@ -15,10 +20,10 @@ TEST = {
     "item": [1, 2, 1, 4, 3, 2],
     "label": [1, 0, 0, 0, 0, 1],
 }
-SERIES_OF_3 = {"test_samples_per_series": 3}
+LISTS_OF_3 = {"test_samples_per_series": 3}
 
 
-def data_set(folder, train=TRAIN, test=TEST, metadata=SERIES_OF_3, **settings):
+def data_set(folder, train=TRAIN, test=TEST, metadata=LISTS_OF_3, **settings):
     splits = {"train": train, "test": test}
     return write_interactions(folder, 3, 5, splits, metadata, **settings)
 
@@ -63,8 +68,8 @@ def test_stored_labels_of_1(tmp_path):
     )
 
 
-def test_series(tmp_path):
-    users, items, labels = read_series(data_set(tmp_path), "test")
+def test_lists(tmp_path):
+    users, items, labels = read_candidate_lists(data_set(tmp_path), "test")
     assert users.tolist() == [0, 2] and users.dtype == np.int32
     assert items.tolist() == [[1, 2, 1], [4, 3, 2]] and items.dtype == np.int32
     assert labels.tolist() == [[True, False, False], [False, False, True]]
@@ -87,7 +92,7 @@ def test_touched_items_of_all_splits(tmp_path):
 
 def test_touched_items_and_pairs_to_predict(tmp_path):
     splits = {"train": TRAIN, "test": TEST, "pairs": {"user": [0, 1], "item": [0, 1]}}
-    spec = write_interactions(tmp_path, 3, 5, splits, SERIES_OF_3)
+    spec = write_interactions(tmp_path, 3, 5, splits, LISTS_OF_3)
     touched = [1, 4, 8, 10, 11, 12]
     assert touched_keys(spec, "validation").tolist() == touched
     assert touched_keys(spec, "pairs").tolist() == [0, *touched[:2], 6, *touched[2:]]
@@ -98,11 +103,13 @@ def test_touched_items_and_pairs_to_predict(tmp_path):
         touched_keys(spec, "test")
 
 
-def test_incomplete_series(tmp_path):
+def test_incomplete_lists(tmp_path):
     spec = data_set(tmp_path)
-    with pytest.raises(ValueError, match="'train' holds no series: every row is an interaction"):
-        read_series(spec, "train")
-    with pytest.raises(ValueError, match="'test' holds series of 3 rows .*all of them"):
+    with pytest.raises(
+        ValueError, match="'train' holds no candidate lists: every row is an interaction"
+    ):
+        read_candidate_lists(spec, "train")
+    with pytest.raises(ValueError, match="'test' holds candidate lists of 3 rows .*all of them"):
         read_interactions(spec, "test")
     spec.metadata["train_samples_per_series"] = 2
     with pytest.raises(ValueError, match="'train_samples_per_series': rows of 'train' come in no"):
@@ -120,16 +127,16 @@ HERE = r"f\.yaml: split 'test': feature"
         ({"user": [0, 0, 0, 2, -1, 2]}, HERE + r" 'user': found -1 in row 4 .*\[0, 3\)"),
         ({"label": [1, 0, 0, 0, 0, 2]}, HERE + " 'label': found 2 in row 5 .*labels are 0 or 1"),
         ({"user": [0, 0, 0, 2, 1, 2]}, HERE + r" 'user': found 1 in row 4 \(row 4 of file "
-         r"'test/user_0.bin', .*, and 2 in the row that begins its series; the 3 rows"),
+         r"'test/user_0.bin', .*, and 2 in the row that begins its candidate list; the 3 rows"),
         ({"label": [1, 0, 0, 1, 0, 1]}, r"begins in row 3 \(row 3 of file 'test/label_0.bin', "
-         r"both counted from 0\) has 2 labels of 1; a series has exactly one"),
+         r"both counted from 0\) has 2 labels of 1; a candidate list has exactly one"),
         ({"label": [[0], [0, 0, 0, 0, 1]]}, r"begins in row 0 \(row 0 of .* has 0 labels of 1"),
     ],
     ids=["item", "user", "label", "two_users", "two_positives", "no_positive"],
 )  # fmt: skip
-def test_bad_series(tmp_path, column, message):
+def test_bad_lists(tmp_path, column, message):
     with pytest.raises(ValueError, match=message):
-        read_series(data_set(tmp_path, test=TEST | column), "test")
+        read_candidate_lists(data_set(tmp_path, test=TEST | column), "test")
 
 
 @pytest.mark.parametrize(
@@ -138,16 +145,16 @@ def test_bad_series(tmp_path, column, message):
         ({}, "'test': metadata: 'test_samples_per_series' is missing, and there is a label"),
         (
             {"test_samples_per_series": 1},
-            "test_samples_per_series' is 1; allowed: the rows of a series",
+            "test_samples_per_series' is 1; allowed: the rows of a candidate list",
         ),
         ({"test_samples_per_series": True}, "test_samples_per_series' is True; allowed: the rows"),
         ({"test_samples_per_series": "3"}, "test_samples_per_series' is '3'; allowed: the rows"),
         ({"test_samples_per_series": 4}, "split 'test' has 6 rows, not a multiple of the 4"),
     ],
 )
-def test_bad_length_of_series(tmp_path, metadata, message):
+def test_bad_length_of_lists(tmp_path, metadata, message):
     with pytest.raises(ValueError, match=message):
-        read_series(data_set(tmp_path, metadata=metadata), "test")
+        read_candidate_lists(data_set(tmp_path, metadata=metadata), "test")
 
 
 def test_bad_interactions(tmp_path):
@@ -160,7 +167,7 @@ def test_bad_interactions(tmp_path):
     with pytest.raises(ValueError, match="split 'train' has no rows"):
         read_interactions(data_set(tmp_path, {"user": [], "item": []}), "train")
     with pytest.raises(ValueError, match="split 'test' has no rows"):
-        read_series(data_set(tmp_path, test={name: [] for name in TEST}), "test")
+        read_candidate_lists(data_set(tmp_path, test={name: [] for name in TEST}), "test")
     with pytest.raises(ValueError, match="has 4 rows and chunk 1 .* has 3"):
         read_interactions(data_set(tmp_path, TRAIN | {"item": [1, 2, 3]}), "train")
     spec = data_set(tmp_path)

@@ -11,12 +11,12 @@ import yaml
 
 from dataloading import gen_csv
 from dataloading.describe import __main__ as describe
-from dataloading.interactions.candidate_rules import broken_series
-from dataloading.interactions.stored import read_interactions, read_series
+from dataloading.interactions.candidate_rules import broken_lists
+from dataloading.interactions.stored import read_candidate_lists, read_interactions
 from dataloading.spec.feature_spec import ITEM_CHANNEL, USER_CHANNEL, FeatureSpec
 from dataloading.transcode import __main__ as transcode
 
-# Four interactions, and two series of three rows.
+# Four interactions, and two candidate lists of three rows.
 TRAIN_ROWS = "ann,tea\nbob,tea\nann,milk\ncy,tea\n"
 TEST_ROWS = "ann,soap,1\nann,tea,0\nann,milk,0\nbob,tea,0\nbob,milk,1\nbob,milk,0\n"
 SPEC = {
@@ -76,11 +76,11 @@ def stored(folder: Path, split: str) -> dict[str, list]:
 
 
 def test_numbers_by_hand(tmp_path, capsys):
-    """Ids as they are; series stay together, in order, with their duplicates; metadata stay."""
+    """Ids as they are; lists stay together, in order, with their duplicates; metadata stay."""
     folder = raw(tmp_path, train=numbered(TRAIN_ROWS), test=numbered(TEST_ROWS))
     assert run(folder, "--chunk_size=2") == 0
     report = capsys.readouterr().out
-    assert "train: 4 rows, each an interaction\ntest: 6 rows, 2 series of 3\n" in report
+    assert "train: 4 rows, each an interaction\ntest: 6 rows, 2 candidate lists of 3\n" in report
     assert "user: cardinality 5\nitem: cardinality 6\n" in report
     out = tmp_path / "out"
     assert stored(out, "train") == {"user": [0, 1, 0, 4], "item": [0, 0, 5, 0]}
@@ -106,17 +106,17 @@ def test_numbers_by_hand(tmp_path, capsys):
         [0, 1, 0, 4],
         [0, 0, 5, 0],
     ]
-    series = read_series(spec, "test")
-    assert (series.users.tolist(), series.items.tolist()) == ([0, 1], [[2, 0, 5], [0, 5, 5]])
+    lists = read_candidate_lists(spec, "test")
+    assert (lists.users.tolist(), lists.items.tolist()) == ([0, 1], [[2, 0, 5], [0, 5, 5]])
 
 
 @pytest.mark.parametrize("chunk_size", [1, 4, 100])
 def test_texts_by_hand(chunk_size, tmp_path, capsys):
-    """Names get ids by falling count in train; a series is one of raw users, known or not."""
+    """Names get ids by falling count in train; a list is one of raw users, known or not."""
     unknown = "dan,tea,1\ndan,soap,0\ndan,milk,0\n,tea,1\n,tea,0\n,tea,0\n"
     folder = raw(tmp_path, test=TEST_ROWS + unknown)
     assert run(folder, "--categorify=all", f"--chunk_size={chunk_size}") == 0
-    assert "test: 12 rows, 4 series of 3\n" in capsys.readouterr().out
+    assert "test: 12 rows, 4 candidate lists of 3\n" in capsys.readouterr().out
     out = tmp_path / "out"
     assert (out / "vocabulary/user.tsv").read_text() == "ann\t2\nbob\t1\ncy\t1\n"
     assert (out / "vocabulary/item.tsv").read_text() == "tea\t3\nmilk\t1\n"
@@ -125,7 +125,7 @@ def test_texts_by_hand(chunk_size, tmp_path, capsys):
     assert stored(out, "test")["item"] == [0, 1, 2, 1, 2, 2, 1, 0, 2, 1, 1, 1]
     # One that joins two unknown users would pass once they are ids.
     folder = raw(tmp_path / "joined", test=TEST_ROWS + unknown.replace("dan,milk", "eve,milk"))
-    message = "file 'test.csv': feature 'user': the series of 3 rows that ends in row 9 "
+    message = "file 'test.csv': feature 'user': the candidate list of 3 rows that ends in row 9 "
     refused(capsys, message, folder, "--categorify=all", f"--chunk_size={chunk_size}")
 
 
@@ -153,7 +153,7 @@ def test_positives_alone(tmp_path, capsys):
 
 
 def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
-    """Series, with labels, next to a data set whose rows had none; and a feature that it lacks."""
+    """Candidate lists with labels next to a data set whose rows had none; and another feature."""
     spec = changed()
     spec["source_spec"] = {"train": SPEC["source_spec"]["train"]}
     spec["feature_spec"] = {"user": {}, "item": {}}
@@ -196,13 +196,13 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
         (changed(feature_spec={"user": {"dtype": "bool"}}), "'user': dtype bool in the channel"),
         (
             changed(metadata={"test_samples_per_series": "3"}),
-            "metadata: 'test_samples_per_series' is '3'; allowed: the rows of a series",
+            "metadata: 'test_samples_per_series' is '3'; allowed: the rows of a candidate list",
         ),
         (changed(metadata={"test_samples_per_series": 1}), "_per_series' is 1; allowed: the rows"),
         (changed(metadata={"test_samples_per_series": True}), "_per_series' is True; allowed"),
         (
             changed(metadata={"train_samples_per_series": 3}),
-            "'train_samples_per_series': rows of 'train' come in no series",
+            "'train_samples_per_series': rows of 'train' come in no candidate lists",
         ),
         (
             changed(
@@ -214,7 +214,10 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
             {**SPEC, "metadata": {}},
             "split 'test': metadata: 'test_samples_per_series' is missing, and there is a label",
         ),
-        (changed(metadata={"test_samples_per_series": 4}), "series of 4 rows that ends in row 4 "),
+        (
+            changed(metadata={"test_samples_per_series": 4}),
+            "candidate lists of 4 rows that ends in row 4 ",
+        ),
     ],
 )
 def test_bad_specs(spec, message, tmp_path, capsys):
@@ -232,23 +235,26 @@ def test_bad_specs(spec, message, tmp_path, capsys):
         ),
         (
             {"test": "0,0,1\n0,1,0\n1,2,0\n"},
-            "feature 'user': the series of 3 rows that ends in row 3",
+            "feature 'user': the candidate list of 3 rows that ends in row 3",
         ),
-        ({"test": "0,0,0\n0,1,0\n0,2,0\n"}, "'label': the series of 3 .* row 3 .*one label of 1"),
+        (
+            {"test": "0,0,0\n0,1,0\n0,2,0\n"},
+            "'label': the candidate list of 3 .* row 3 .*one label of 1",
+        ),
         (
             {
                 "test": "0,0,1\n0,1,0\n0,2,0\n" * 2,
                 "more": "0,1,0\n0,1,0\n0,1,1\n1,1,1\n1,1,1\n1,1,0",
             },
-            "file 'more': feature 'label': the series of 3 rows that ends in row 6 ",
+            "file 'more': feature 'label': the candidate list of 3 rows that ends in row 6 ",
         ),
         (
             {"test": "0,0,1\n0,1,0\n0,2,0\n0,1,1\n", "more": "0,1,0\n2,1,0\n"},
-            "file 'more': feature 'user': the series of 3 rows that ends in row 2 ",
+            "file 'more': feature 'user': the candidate list of 3 rows that ends in row 2 ",
         ),
         (
             {"test": "0,0,1\n0,1,0\n0,2,0\n", "more": "0,1,1\n0,1,0\n"},
-            "'test': its last series has 2 rows, and 'test_samples_per_series' in the metadata is",
+            "'test': its last candidate list has 2 rows, and 'test_samples_per_series' in the",
         ),
     ],
     ids=["a negative in train", "users", "no positive", "two positives", "across files", "cut off"],
@@ -279,9 +285,9 @@ def test_rejection_by_other_tools(tmp_path, capsys):
     assert "expected clicks, got users and items" in capsys.readouterr().err
 
 
-def test_broken_series_by_hand():
+def test_broken_lists_by_hand():
     users = np.array([[1, 1], [1, 2], [3, 3], [3, 3]])
     labels = np.array([[0, 1], [1, 0], [1, 1], [0, 0]], bool)
-    mixed, wrong = broken_series(users, labels)
+    mixed, wrong = broken_lists(users, labels)
     assert mixed.tolist() == [False, True, False, False]
     assert wrong.tolist() == [False, False, True, True]

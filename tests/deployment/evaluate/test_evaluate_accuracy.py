@@ -36,9 +36,9 @@ def test_labels_of_one_class():
     assert math.isnan(metrics.result()["auc"])
 
 
-def test_series_by_hand():
-    """Three series of four; the positive is the first of each."""
-    metrics = ScoreMetrics(series_length=4, k=2)
+def test_lists_by_hand():
+    """Three candidate lists of four; the positive is the first of each."""
+    metrics = ScoreMetrics(list_length=4, k=2)
     items = np.array([[9, 1, 2, 3], [9, 1, 2, 3], [9, 1, 2, 3]])
     scores = np.array([[0.9, 0.1, 0.2, 0.3], [0.5, 0.6, 0.1, 0.2], [0.1, 0.2, 0.3, 0.4]])
     labels = np.tile([1, 0, 0, 0], 3).astype(np.float32)

@@ -46,10 +46,10 @@ def test_scores_of_restored_model(trained_dlrm, tmp_path):
     np.testing.assert_allclose(np.concatenate(scores)[:, 0], wanted, rtol=1e-5)
 
 
-def test_rows_of_splits_and_series(trained_ncf):
+def test_rows_of_splits_and_lists(trained_ncf):
     model = open_checkpoint(str(trained_ncf.checkpoint))
     rows = evaluation_rows(model, batch_size=30, split="test")
-    assert rows.batch_size == 26  # two series of 13
+    assert rows.batch_size == 26  # two candidate lists of 13
     with pytest.raises(ValueError, match="validation"):
         evaluation_rows(model, batch_size=30, split="validation")
 

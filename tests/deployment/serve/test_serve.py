@@ -376,11 +376,15 @@ def test_missing_prerequisites_of_set_up(set_up, clone, changed, message):
 @pytest.mark.parametrize(
     ("file", "script", "message"),
     [
-        ("bin/tritonserver", "echo libb64 not found; exit 127", "does not start; it says: libb64"),
+        (
+            "bin/tritonserver",
+            "echo libb64 not found; exit 127",
+            "does not start; its output: libb64",
+        ),
         (
             "python_backend_stubs/3.11/triton_python_backend_stub",
             "exit 127",
-            "the stub of Triton's Python backend does not start; it says: nothing",
+            "the stub of Triton's Python backend does not start; its output: nothing",
         ),
         ("python_backend_stubs", None, "nvidia-pytriton has no .*/triton_python_backend_stub"),
     ],

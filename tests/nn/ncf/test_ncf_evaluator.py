@@ -16,7 +16,7 @@ from tests.nn.embedding.fake_world import run_threads
 
 
 def slow_rank(items, labels, scores):
-    """The rank of one series' positive, item by item."""
+    """The rank of one candidate list's positive, item by item."""
     place = list(labels).index(1)
     better = set()
     for item, score in zip(items, scores, strict=True):
@@ -54,12 +54,12 @@ def test_gains_by_hand():
     assert ndcg(counts, 9) == pytest.approx((3 + 1 / 2 + 4 / math.log2(6)) / 8, rel=1e-15)
 
 
-def random_series(num_series, length, num_items, decimals, seed=0):
+def random_lists(num_lists, length, num_items, decimals, seed=0):
     """Items with many duplicates, one positive anywhere, scores of the items with many ties."""
     rng = np.random.default_rng(seed)
-    items = rng.integers(0, num_items, (num_series, length)).astype(np.int32)
-    labels = np.eye(length, dtype=np.float32)[rng.integers(0, length, num_series)]
-    score_of = rng.normal(size=(num_series, num_items)).round(decimals).astype(np.float32)
+    items = rng.integers(0, num_items, (num_lists, length)).astype(np.int32)
+    labels = np.eye(length, dtype=np.float32)[rng.integers(0, length, num_lists)]
+    score_of = rng.normal(size=(num_lists, num_items)).round(decimals).astype(np.float32)
     return items, labels, np.take_along_axis(score_of, items, axis=1)
 
 
@@ -67,15 +67,17 @@ def random_series(num_series, length, num_items, decimals, seed=0):
 @pytest.mark.parametrize("num_items", [1, 5, 50])
 @pytest.mark.parametrize("decimals", [0, 3], ids=["many_ties", "few_ties"])
 def test_ranks_against_slow_count(length, num_items, decimals):
-    items, labels, scores = random_series(200, length, num_items, decimals)
+    items, labels, scores = random_lists(200, length, num_items, decimals)
     expected = [slow_rank(*row) for row in zip(items, labels, scores, strict=True)]
     assert ranks_of_positives(items, labels, scores).tolist() == expected
 
 
-def batches(series, of_batch, rank=0, world_size=1):
-    """A data set of a rank's share of the series, padded with a series; the user's vector of a row
-    is its score."""
-    items, labels, scores = series
+def batches(lists, of_batch, rank=0, world_size=1):
+    """Returns a data set of a rank's share of the lists, padded with whole lists.
+
+    The user's vector of a row is its score.
+    """
+    items, labels, scores = lists
     length = items.shape[1]
     created = []
     for first in range(0, len(items), of_batch):
@@ -91,7 +93,7 @@ def batches(series, of_batch, rank=0, world_size=1):
     vector, column = tf.TensorSpec([None]), tf.TensorSpec([None, 1])
     signature = Batch(InteractionInputs(vector, tf.TensorSpec([None], tf.int32)), column, column)
     return SimpleNamespace(
-        series_length=length,
+        list_length=length,
         dataset=lambda: tf.data.Dataset.from_generator(
             lambda: iter(created), output_signature=signature
         ),
@@ -103,10 +105,10 @@ def score_is_user(inputs):
     return inputs.user[:, None]
 
 
-def expected_metrics(series, k):
-    ranks = [slow_rank(*row) for row in zip(*series, strict=True)]
+def expected_metrics(lists, k):
+    ranks = [slow_rank(*row) for row in zip(*lists, strict=True)]
     gains = [math.log(2) / math.log(rank + 2) if rank < k else 0.0 for rank in ranks]
-    logits = np.where(series[1] > 0, series[2], -series[2]).astype(np.float64)
+    logits = np.where(lists[1] > 0, lists[2], -lists[2]).astype(np.float64)
     return {
         f"hr@{k}": np.mean([rank < k for rank in ranks]),
         f"ndcg@{k}": np.mean(gains),
@@ -116,26 +118,26 @@ def expected_metrics(series, k):
 
 @pytest.mark.parametrize("k", [1, 3, 10, 12, 13])
 def test_metrics_against_slow_count(k):
-    series = random_series(150, 12, 20, 1)
-    evaluator = HitRateEvaluator(score_is_user, batches(series, 40), k)
+    lists = random_lists(150, 12, 20, 1)
+    evaluator = HitRateEvaluator(score_is_user, batches(lists, 40), k)
     actual = dict(evaluator.evaluate())
-    expected = expected_metrics(series, k)
+    expected = expected_metrics(lists, k)
     assert list(actual) == list(expected)
     assert actual == pytest.approx(expected, rel=1e-6)
     assert dict(evaluator.evaluate()) == actual
     assert evaluator.note == (
-        f"a series has 12 items, so hr@{k} is 1 for any model" if k >= 12 else ""
+        f"a candidate list has 12 items, so hr@{k} is 1 for any model" if k >= 12 else ""
     )
 
 
-@pytest.mark.parametrize("num_series", [150, 81, 1])  # 81: the last batch is of one series
+@pytest.mark.parametrize("num_lists", [150, 81, 1])  # 81: the last batch is of one candidate list
 @pytest.mark.parametrize("size", [2, 3])
-def test_cluster_against_one_rank(size, num_series, tmp_path):
-    series = random_series(num_series, 12, 20, 1)
-    expected = dict(HitRateEvaluator(score_is_user, batches(series, 40), 4).evaluate())
+def test_cluster_against_one_rank(size, num_lists, tmp_path):
+    lists = random_lists(num_lists, 12, 20, 1)
+    expected = dict(HitRateEvaluator(score_is_user, batches(lists, 40), 4).evaluate())
 
     def run(world):
-        dataset = batches(series, 40, world.rank, world.size)
+        dataset = batches(lists, 40, world.rank, world.size)
         evaluator = HitRateEvaluator(score_is_user, dataset, 4, world)
         results = evaluator.evaluate()
         actual = dict([next(results)])  # all communication is over by now
@@ -159,17 +161,17 @@ def test_stopped_evaluation():
         request.append(1)
         return len(request) == 3
 
-    evaluator = HitRateEvaluator(score_is_user, batches(random_series(9, 3, 5, 1), 2), 2)
+    evaluator = HitRateEvaluator(score_is_user, batches(random_lists(9, 3, 5, 1), 2), 2)
     assert list(evaluator.evaluate(stopped)) == [] and len(request) == 3
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_error_of_nan(size):
-    series = random_series(9, 3, 5, 1)
-    series[2][8, 0] = math.nan
+    lists = random_lists(9, 3, 5, 1)
+    lists[2][8, 0] = math.nan
 
     def run(world):
-        dataset = batches(series, 4, world.rank, world.size)
+        dataset = batches(lists, 4, world.rank, world.size)
         return list(HitRateEvaluator(score_is_user, dataset, 2, world).evaluate())
 
     for error in run_threads(size, run):

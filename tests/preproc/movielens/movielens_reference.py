@@ -56,8 +56,8 @@ class Prepared:
             assert [int(number) for number, _ in lines] == list(range(len(lines)))
             self.values[path.stem] = [value for _, value in lines]
 
-    def series(self, split_name: str):
-        """Returns users [series] and items [series, rows], whose first item is the positive one."""
+    def lists(self, split_name: str):
+        """Returns users [lists] and items [lists, rows], whose first item is the positive one."""
         length = self.spec.metadata[f"{split}_samples_per_series"]
         arrays = self.arrays[split_name]
         user, item, label = (arrays[name].reshape(-1, length) for name in ("user", "item", "label"))
@@ -73,6 +73,6 @@ class Prepared:
             if name != "train":
                 users, items = users[arrays["label"]], items[arrays["label"]]
             touched |= set(zip(users.tolist(), items.tolist(), strict=True))
-        for user, row in zip(*self.series(split_name), strict=True):
+        for user, row in zip(*self.lists(split_name), strict=True):
             assert len(set(row)) == len(row)
             assert not any((user, item) in touched for item in row[1:])

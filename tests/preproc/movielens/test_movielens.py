@@ -139,14 +139,14 @@ def assert_is(data_set, train, held_out):
     """Compares a data set with the expected split; its negatives must be unseen."""
     users, items = (list(map(int, data_set.values[kind])) for kind in ("user", "item"))
     assert users == sorted(held_out)
-    held_items = {item for series in held_out.values() for item in series}
+    held_items = {item for lists in held_out.values() for item in lists}
     assert items == sorted({item for _, item in train} | held_items)
     pairs = zip(data_set.arrays["train"]["user"], data_set.arrays["train"]["item"], strict=True)
     assert [(users[u], items[i]) for u, i in pairs] == train
     for place, split_name in enumerate(list(data_set.arrays)[1:]):
-        user, series = data_set.series(split_name)
+        user, lists = data_set.lists(split_name)
         assert user.tolist() == list(range(len(users)))
-        assert [items[i] for i in series[:, 0]] == [held_out[user][place] for user in users]
+        assert [items[i] for i in lists[:, 0]] == [held_out[user][place] for user in users]
         data_set.check_negatives(split_name)
 
 
@@ -192,7 +192,7 @@ def test_text_and_timestamps(tmp_path, capsys):
     message = capsys.readouterr().out
     assert "  users: 2, text (ids by bytes)\n  items: 4, text (ids by bytes)\n" in message
     assert data_set.arrays["train"]["item"].tolist() == [3, 1]
-    assert data_set.series("test")[1][:, 0].tolist() == [2, 0]
+    assert data_set.lists("test")[1][:, 0].tolist() == [2, 0]
 
 
 def test_latin_1(tmp_path):
@@ -234,12 +234,12 @@ def test_seeds_memory_and_temp_dir(tmp_path, generated):
     assert first.spec.metadata["test_samples_per_series"] == 101
     other = prepared(tmp_path, *flags, "--seed", 1)
     assert other.spec.metadata["seed"] == 1
-    series = [
-        data_set.series(name)[1] for data_set in (first, other) for name in ("test", "validation")
+    lists = [
+        data_set.lists(name)[1] for data_set in (first, other) for name in ("test", "validation")
     ]
-    assert np.array_equal(series[0][:, 0], series[2][:, 0])
+    assert np.array_equal(lists[0][:, 0], lists[2][:, 0])
     for one, another in ((0, 1), (0, 2), (1, 3)):
-        assert not np.array_equal(series[one][:, 1:], series[another][:, 1:])
+        assert not np.array_equal(lists[one][:, 1:], lists[another][:, 1:])
     assert np.array_equal(first.arrays["train"]["item"], other.arrays["train"]["item"])
 
 

@@ -51,7 +51,7 @@ def test_learnable_tastes(log):
     keys = np.sort(user * num_movies + movie)
     negatives = draw_unseen(np.arange(num_users), num_movies, keys, 100, 0)
     last = np.append(user[1:] != user[:-1], True)
-    series = np.column_stack([movie[last], negatives])
+    lists = np.column_stack([movie[last], negatives])
     seen = np.zeros((num_users, num_movies), np.float32)
     seen[user[~last], movie[~last]] = 1
     popularity = seen.sum(axis=0)
@@ -60,7 +60,7 @@ def test_learnable_tastes(log):
     np.fill_diagonal(alike, 0)
 
     def hit_rate(scores):
-        mine = np.take_along_axis(scores, series, axis=1)
+        mine = np.take_along_axis(scores, lists, axis=1)
         return np.mean(np.sum(mine[:, 1:] >= mine[:, :1], axis=1) < 10)
 
     popular = hit_rate(np.broadcast_to(popularity, seen.shape))

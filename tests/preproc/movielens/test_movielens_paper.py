@@ -34,7 +34,7 @@ def test_files_by_hand(tmp_path):
     data_set = prepared(tmp_path, "--input", write(tmp_path))
     assert data_set.arrays["train"]["user"].tolist() == [0, 0, 1, 3, 3, 3]
     assert data_set.arrays["train"]["item"].tolist() == [3, 1, 2, 0, 2, 3]
-    users, items = data_set.series("test")
+    users, items = data_set.lists("test")
     assert users.tolist() == [0, 2, 3]
     assert items.tolist() == [[2, 5, 6, 4], [4, 4, 7, 7], [5, 1, 4, 6]]
     assert [data_set.spec.cardinality(name) for name in ("user", "item")] == [4, 8]
@@ -82,7 +82,7 @@ def test_validation(tmp_path):
     for seed in range(40):
         flags = ("--validation", "--seed", seed, "--valid_negative", 2)
         data_set = prepared(tmp_path, "--input", tmp_path, *flags)
-        users, items = data_set.series("validation")
+        users, items = data_set.lists("validation")
         assert users.tolist() == [0, 3]
         assert items.shape == (2, 3)
         data_set.check_negatives("validation")
@@ -117,7 +117,7 @@ def test_trained_candidate_list(tmp_path, capsys, monkeypatch):
     )
     data_set = prepared(tmp_path, "--input", tmp_path, "--validation")
     data_set.check_negatives("validation")
-    assert data_set.series("test")[0].tolist() == [0, 2, 3, 3]
+    assert data_set.lists("test")[0].tolist() == [0, 2, 3, 3]
     counts = data_set.spec.metadata["counts"]
     # Of training 8 after duplicates; of questions (2, 4) and (3, 5).
     assert counts["interactions"] == 10
@@ -140,13 +140,13 @@ def test_lastfm(tmp_path, root):
         tuple(map(int, line.split("\t")[:2]))
         for line in (folder / "lastfm.train.rating").read_text().splitlines()
     ]
-    users, items = data_set.series("validation")
+    users, items = data_set.lists("validation")
     stored = set(zip(users.tolist(), items[:, 0].tolist(), strict=True))
     assert len(stored) == 1741
     kept = zip(*(data_set.arrays["train"][name].tolist() for name in ("user", "item")), strict=True)
     assert list(kept) == [pair for pair in train if pair not in stored]
     data_set.check_negatives("validation")
-    users, items = data_set.series("test")
+    users, items = data_set.lists("test")
     lines = (folder / "lastfm.test.negative").read_text().splitlines()
     for line, user, row in zip(lines, users, items.tolist(), strict=True):
         pair, *negatives = line.split("\t")

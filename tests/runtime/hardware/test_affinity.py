@@ -80,7 +80,7 @@ def test_bound_process_and_threads():
         "import os, threading, time; from runtime.hardware import affinity; from "
         "runtime.cluster.distributed import "
         "World; threading.Thread(target=time.sleep, args=(600,), daemon=True).start(); "
-        "assert affinity.bind('socket_single', World()) is None; "
+        "assert not affinity.bind('socket_single', World()); "
         "print(*{tuple(os.sched_getaffinity(int(t))) for t in os.listdir('/proc/self/task')})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -178,7 +178,7 @@ def test_rank_of_the_launcher(monkeypatch):
 
 def test_stop_before_another_program(tmp_path):
     """The log ends before an elastic training becomes another program."""
-    lines = "print('old'); rank_logs.stop(); assert rank_logs.path() is None\n"
+    lines = "print('old'); rank_logs.stop(); assert not rank_logs.path()\n"
     lines += "os.execv('/bin/echo', ['echo', 'new'])"
     code, out, _, log = run(tmp_path, lines)
     assert (code, out) == (0, "old\nnew\n")

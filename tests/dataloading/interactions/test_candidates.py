@@ -1,27 +1,27 @@
-"""Batches of whole series: shares of ranks, and negatives."""
+"""Batches of whole candidate lists: shares of ranks, and negatives."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.interactions.candidates import SeriesDataset
+from dataloading.interactions.candidates import CandidateDataset
 from tests.interaction_data import write_interactions
 
 NUM_USERS, NUM_ITEMS, LENGTH = 12, 40, 5
-NUM_SERIES = 11
+NUM_LISTS = 11
 
 
-def stored_series():
+def stored_lists():
     """Users, items [11, 5] and the place of each positive."""
     rng = np.random.default_rng(0)
-    items = rng.integers(0, NUM_ITEMS, (NUM_SERIES, LENGTH))
-    return rng.permutation(NUM_USERS)[:NUM_SERIES], items, rng.integers(0, LENGTH, NUM_SERIES)
+    items = rng.integers(0, NUM_ITEMS, (NUM_LISTS, LENGTH))
+    return rng.permutation(NUM_USERS)[:NUM_LISTS], items, rng.integers(0, LENGTH, NUM_LISTS)
 
 
 @pytest.fixture
 def spec(tmp_path):
-    """Series of 5 in `test`; 11 positives in `validation`; one interaction to train on."""
-    users, items, positives = stored_series()
+    """Candidate lists of 5 in `test`; 11 positives in `validation`; one interaction to train on."""
+    users, items, positives = stored_lists()
     return write_interactions(
         tmp_path,
         NUM_USERS,
@@ -57,38 +57,38 @@ def side_by_side(found):
 @pytest.mark.parametrize(
     ("batch_size", "of_batch", "num_batches"), [(5, 5, 11), (14, 10, 6), (1000, 1000, 1)]
 )
-def test_whole_series_in_file_order(spec, batch_size, of_batch, num_batches):
-    loader = SeriesDataset(spec, "test", batch_size)
+def test_whole_lists_in_file_order(spec, batch_size, of_batch, num_batches):
+    loader = CandidateDataset(spec, "test", batch_size)
     assert (loader.batch_size, loader.num_batches) == (of_batch, num_batches)
-    assert (loader.series_length, loader.num_series, loader.num_samples) == (5, 11, 55)
+    assert (loader.list_length, loader.num_lists, loader.num_samples) == (5, 11, 55)
     assert loader.failure is None
     result = batches(loader)
     assert {len(rows[0]) for rows in result[:-1]} <= {of_batch}
     users, items, labels, weights = side_by_side(result)
-    expected_users, expected_items, positives = stored_series()
+    expected_users, expected_items, positives = stored_lists()
     assert users.tolist() == np.repeat(expected_users, LENGTH).tolist()
     assert items.tolist() == expected_items.ravel().tolist()
-    assert np.flatnonzero(labels).tolist() == (np.arange(NUM_SERIES) * LENGTH + positives).tolist()
+    assert np.flatnonzero(labels).tolist() == (np.arange(NUM_LISTS) * LENGTH + positives).tolist()
     assert set(weights) == {1}
     later = side_by_side(batches(loader, 3, 10))
     assert all(map(np.array_equal, later, [users[10:], items[10:], labels[10:], weights[10:]]))
 
 
 def test_types_and_shapes(spec):
-    (users, items), labels, weights = next(iter(SeriesDataset(spec, "test", 10).dataset()))
+    (users, items), labels, weights = next(iter(CandidateDataset(spec, "test", 10).dataset()))
     assert users.dtype == items.dtype == tf.int32 and users.shape == items.shape == [10]
     assert labels.dtype == weights.dtype == tf.float32 and labels.shape == weights.shape == [10, 1]
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 5])
 def test_shares_of_ranks(spec, world_size):
-    """Ranks together read the batches of a single rank; padding is whole series of weight 0."""
+    """Ranks together read the batches of a single rank; padding is whole lists of weight 0."""
     batch_size = 20 * world_size
-    one = batches(SeriesDataset(spec, "test", batch_size))
+    one = batches(CandidateDataset(spec, "test", batch_size))
     of_rank = []
     for rank in range(world_size):
-        loader = SeriesDataset(spec, "test", batch_size, rank=rank, world_size=world_size)
-        assert loader.batch_size == batch_size and loader.num_series == NUM_SERIES
+        loader = CandidateDataset(spec, "test", batch_size, rank=rank, world_size=world_size)
+        assert loader.batch_size == batch_size and loader.num_lists == NUM_LISTS
         of_rank.append(batches(loader))
     for number, whole in enumerate(one):
         parts = [result[number] for result in of_rank]
@@ -102,20 +102,20 @@ def test_shares_of_ranks(spec, world_size):
         assert weights.mean() == pytest.approx(1)
 
 
-def test_minimum_of_one_series_per_rank(spec):
+def test_minimum_of_one_list_per_rank(spec):
     message = r"batch_size is 14; .* 5 rows x 3 ranks = 15: choose that .*--valid_batch_size"
     with pytest.raises(ValueError, match=message):
-        SeriesDataset(spec, "test", 14, rank=1, world_size=3)
-    assert SeriesDataset(spec, "test", 15, rank=1, world_size=3).batch_size == 15
-    assert SeriesDataset(spec, "test", 29, rank=1, world_size=3).batch_size == 15
-    assert SeriesDataset(spec, "test", 30, rank=1, world_size=3).batch_size == 30
+        CandidateDataset(spec, "test", 14, rank=1, world_size=3)
+    assert CandidateDataset(spec, "test", 15, rank=1, world_size=3).batch_size == 15
+    assert CandidateDataset(spec, "test", 29, rank=1, world_size=3).batch_size == 15
+    assert CandidateDataset(spec, "test", 30, rank=1, world_size=3).batch_size == 30
 
 
 def test_first_stored_negatives(spec):
-    _, items, positives = stored_series()
-    loader = SeriesDataset(spec, "test", 1000, valid_negative=2)
+    _, items, positives = stored_lists()
+    loader = CandidateDataset(spec, "test", 1000, valid_negative=2)
     ((users, result, labels, _),) = batches(loader)
-    assert loader.series_length == 3 and len(users) == 33
+    assert loader.list_length == 3 and len(users) == 33
     for number, (row, place) in enumerate(zip(items, positives, strict=True)):
         # The positive stays where it is among the two negatives that come first.
         places = sorted([place, *[p for p in range(LENGTH) if p != place][:2]])
@@ -127,12 +127,12 @@ def test_drawn_negatives_for_stored_positives(spec):
     """Negatives are drawn from the items of interactions, not of stored negatives alone."""
 
     def drawn(seed):
-        loader = SeriesDataset(spec, "validation", 1000, valid_negative=10, seed=seed)
+        loader = CandidateDataset(spec, "validation", 1000, valid_negative=10, seed=seed)
         ((users, items, labels, _),) = batches(loader)
-        assert loader.series_length == 11
-        return [column.reshape(NUM_SERIES, 11) for column in (users, items, labels)]
+        assert loader.list_length == 11
+        return [column.reshape(NUM_LISTS, 11) for column in (users, items, labels)]
 
-    expected_users, expected_items, positives = stored_series()
+    expected_users, expected_items, positives = stored_lists()
     touched = {(3, 1), (3, 2)}
     for user, row, place in zip(expected_users, expected_items, positives, strict=True):
         touched |= {(user, row[0]), (user, row[place])}
@@ -151,12 +151,12 @@ def test_drawn_negatives_for_stored_positives(spec):
 
 def test_rows_to_predict_without_labels(spec):
     (spec.base_directory / "test/label_0.bin").write_bytes(bytes(55))
-    loader = SeriesDataset(spec, "test", 8, with_labels=False)
-    assert (loader.num_samples, loader.num_batches, loader.series_length) == (55, 7, 1)
+    loader = CandidateDataset(spec, "test", 8, with_labels=False)
+    assert (loader.num_samples, loader.num_batches, loader.list_length) == (55, 7, 1)
     result = batches(loader)
     assert all(rows[2] is None for rows in result)
     items = np.concatenate([rows[1] for rows in result])
-    assert items.tolist() == stored_series()[1].ravel().tolist()
+    assert items.tolist() == stored_lists()[1].ravel().tolist()
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,11 @@ def test_rows_to_predict_without_labels(spec):
         ("test", {"world_size": 0}, "world_size is 0; allowed: 1 or more"),
         ("test", {"valid_negative": 0}, "valid_negative is 0; allowed: 1 or more"),
         ("test", {"rank": 2, "world_size": 2}, "rank is 2; allowed: 0 to world_size - 1 = 1"),
-        ("test", {"valid_negative": 5}, "stores 4 negatives a series, fewer than .* at most 4"),
+        (
+            "test",
+            {"valid_negative": 5},
+            "stores 4 negatives a candidate list, fewer than .* at most 4",
+        ),
         (
             "validation",
             {},
@@ -182,12 +186,12 @@ def test_rows_to_predict_without_labels(spec):
 )
 def test_bad_arguments(spec, split, settings, message):
     with pytest.raises(ValueError, match=message):
-        SeriesDataset(spec, split, **{"batch_size": 10} | settings)
+        CandidateDataset(spec, split, **{"batch_size": 10} | settings)
 
 
 def test_bad_positions_and_metadata(spec):
     with pytest.raises(ValueError, match="start_sample is 3; allowed: multiples of the 5 rows"):
-        SeriesDataset(spec, "test", 10).dataset(0, 3)
+        CandidateDataset(spec, "test", 10).dataset(0, 3)
     spec.metadata["validation_samples_per_series"] = 4
     with pytest.raises(ValueError, match="'validation_.*' is 4, and there is no label, which"):
-        SeriesDataset(spec, "validation", 10)
+        CandidateDataset(spec, "validation", 10)
