@@ -125,7 +125,7 @@ def test_refusals(tmp_path, capsys, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gen_csv, "_write_mapping", interrupt)
+    monkeypatch.setattr(gen_csv, "_write_split", interrupt)
     assert (
         gen_csv.main(["--feature_spec_in", str(tmp_path / "simple.yaml"), "--output", "x"]) == 130
     )

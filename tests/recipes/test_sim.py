@@ -239,7 +239,7 @@ def test_plan(rows, capsys):
         (("--embedding_dim=4,4",), "--embedding_dim of a sequential model is one integer"),
         ((*SIM, "--prebatch_train_size=4"), "--prebatch_train_size is 4, and the records"),
         ((*SIM, "--drop_remainder", "--batch_size=512"), "are aliases: pass only one of them"),
-        ((*SIM, "--eval_mapping=validation"), "requested the split 'validation'|needs the map"),
+        ((*SIM, "--eval_mapping=validation"), "requested the split 'validation'|needs the split"),
     ],
 )
 def test_user_errors(flags, message, rows, tmp_path, capsys):

@@ -58,7 +58,7 @@ class Prepared:
 
     def lists(self, split_name: str):
         """Returns users [lists] and items [lists, rows], whose first item is the positive one."""
-        length = self.spec.metadata[f"{split}_samples_per_series"]
+        length = self.spec.metadata[f"{split_name}_samples_per_series"]
         arrays = self.arrays[split_name]
         user, item, label = (arrays[name].reshape(-1, length) for name in ("user", "item", "label"))
         assert np.all(user == user[:, :1])
