@@ -48,7 +48,9 @@ def run(module: str, *arguments: object, others: Sequence[int] = ()) -> Preparat
         start = time.perf_counter()
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         handle = os.pidfd_open(process.pid)
-        while not select.select([handle], [], [], _SAMPLE_S)[0]:
+        ending = select.poll()  # select() takes no descriptor above 1023
+        ending.register(handle, select.POLLIN)
+        while not ending.poll(1000 * _SAMPLE_S):
             used_mib = sum(tree_memory_mib(pid) for pid in (process.pid, *others))
             peak_mib = max(peak_mib, used_mib)
         os.close(handle)

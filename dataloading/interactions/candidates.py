@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dataloading.interactions.stored import (
-    CandidateLists,
+    CandidateArrays,
     length_of_lists,
     num_users_and_items,
     read_candidate_lists,
@@ -133,7 +133,7 @@ class CandidateDataset:
 class _CandidateReader:
     """Reads candidate lists, each of which is a sample; a `SampleReader`."""
 
-    def __init__(self, lists: CandidateLists):
+    def __init__(self, lists: CandidateArrays):
         length = lists.items.shape[1]
         self._arrays = {
             Column(Role.CATEGORICAL, "user", lists.users.dtype, 1): lists.users[:, None],
@@ -149,8 +149,8 @@ class _CandidateReader:
 
 
 def _with_fewer(
-    lists: CandidateLists, valid_negative: int | None, spec: FeatureSpec, split: str
-) -> CandidateLists:
+    lists: CandidateArrays, valid_negative: int | None, spec: FeatureSpec, split: str
+) -> CandidateArrays:
     """Returns the candidate list with their first `valid_negative` negatives."""
     stored = lists.items.shape[1] - 1
     if valid_negative is None or valid_negative == stored:
@@ -163,14 +163,14 @@ def _with_fewer(
         )
     kept = lists.labels | (np.cumsum(~lists.labels, axis=1) <= valid_negative)
     shape = len(lists.users), 1 + valid_negative
-    return CandidateLists(
+    return CandidateArrays(
         lists.users, lists.items[kept].reshape(shape), lists.labels[kept].reshape(shape)
     )
 
 
 def _with_drawn(
     spec: FeatureSpec, split: str, valid_negative: int | None, seed: int
-) -> CandidateLists:
+) -> CandidateArrays:
     """Returns a candidate list for each stored positive, which is the first of its rows."""
     if valid_negative is None:
         raise ValueError(
@@ -183,4 +183,4 @@ def _with_drawn(
     negatives = draw_unseen_in_use(users, num_items, touched, valid_negative, seed)
     labels = np.zeros((len(users), 1 + valid_negative), bool)
     labels[:, 0] = True
-    return CandidateLists(users, np.concatenate([items[:, None], negatives], axis=1), labels)
+    return CandidateArrays(users, np.concatenate([items[:, None], negatives], axis=1), labels)

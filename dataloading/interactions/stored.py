@@ -30,7 +30,7 @@ class Interactions(NamedTuple):
     items: np.ndarray
 
 
-class CandidateLists(NamedTuple):
+class CandidateArrays(NamedTuple):
     """Candidate lists of n users, who may have several."""
 
     users: np.ndarray  # int32 [n]
@@ -106,7 +106,7 @@ def read_interactions(spec: FeatureSpec, split: str) -> Interactions:
     return Interactions(rows.users.ravel(), rows.items.ravel())
 
 
-def read_candidate_lists(spec: FeatureSpec, split: str) -> CandidateLists:
+def read_candidate_lists(spec: FeatureSpec, split: str) -> CandidateArrays:
     """Returns the candidate list of a split with labels.
 
     Raises:
@@ -145,14 +145,14 @@ def read_candidate_lists(spec: FeatureSpec, split: str) -> CandidateLists:
             f"{rows.place(invalid * length)} has {np.count_nonzero(labels[invalid])} labels of 1; "
             f"a candidate list has exactly one ({list_length_key(split)})"
         )
-    return CandidateLists(users[:, 0], rows.items.reshape(-1, length), labels)
+    return CandidateArrays(users[:, 0], rows.items.reshape(-1, length), labels)
 
 
-def read_pairs(spec: FeatureSpec, split: str) -> CandidateLists:
+def read_pairs(spec: FeatureSpec, split: str) -> CandidateArrays:
     """Returns the rows of any split as lists of one row, to predict; labels are not read."""
     check_channels(spec, split)
     rows = _Rows(spec, split, with_labels=False)
-    return CandidateLists(rows.users.ravel(), rows.items, None)
+    return CandidateArrays(rows.users.ravel(), rows.items, None)
 
 
 def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:

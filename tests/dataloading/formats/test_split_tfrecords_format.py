@@ -26,7 +26,7 @@ ABSENT = object()
         ("dtype", "(2,)i4", r"dtype is '\(2,\)i4'; allowed"),
         ("dtype", "i4,(", r"dtype is 'i4,\('; allowed"),
         ("multihot", 1, "multihot is 1; allowed: true or false"),
-        ("feature_name", None, "None; allowed: a string"),
+        ("feature_name", None, "feature_name .* allowed: a string"),
         ("num_features", -1, "num_features is -1; allowed: a whole number"),
         ("num_features", True, "num_features is True; allowed"),
         ("batches_per_file", 0, "batches_per_file is 0; allowed"),

@@ -216,7 +216,7 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
         ),
         (
             changed(metadata={"test_samples_per_series": 4}),
-            "candidate lists of 4 rows that ends in row 4 ",
+            "the candidate list of 4 rows that ends in row 4 ",
         ),
     ],
 )
