@@ -40,7 +40,12 @@ def samples_of_batch(dataset: Dataset, batch: int) -> int:
 
 
 def note_schedule(config: Config, log: RunLogger, total_steps: int) -> None:
-    """Logs a note if the training is too short or too long for its learning rate schedule."""
+    """Logs a note if the training is too short or too long for its learning rate schedule.
+
+    A benchmark keeps no model, so its schedule does not matter.
+    """
+    if config.evaluation.benchmark:
+        return
     if total_steps < config.optimizer.warmup_steps:
         log.message(
             f"note: {total_steps} steps end within --warmup_steps {config.optimizer.warmup_steps}: "

@@ -2,7 +2,7 @@
 
     python -m dataloading.describe data/mine
 
-Every byte of split binaries and split TFRecords is looked at, a few megabytes at a time.
+Every byte of split binaries and split TFRecords is checked, a few megabytes at a time.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def describe_split(
             continue
         if chunk.type not in _LOOKED_AT:
             bodies.append(
-                f"    {chunk.type}: rows and values are not looked at ({', '.join(chunk.features)})"
+                f"    {chunk.type}: rows and values are not checked ({', '.join(chunk.features)})"
             )
             continue
         try:
@@ -112,12 +112,12 @@ def describe_split(
 def _conclusion(types: set[str]) -> str:
     """Returns the last line on a data set without faults."""
     if types <= set(_LOOKED_AT):
-        return "whole: every file is there, has all its rows, and no value is out of range"
+        return "complete: every file is there, has all its rows, and no value is out of range"
     parts = ["every file is there"]
     if looked_at := " and ".join(name for name in _LOOKED_AT if name in types):
         parts.append(f"those of type {looked_at} have all their rows, and no value is out of range")
     others = ", ".join(sorted(types - set(_LOOKED_AT)))
-    return "; ".join([*parts, f"those of type {others} were not looked at"])
+    return "; ".join([*parts, f"those of type {others} were not checked"])
 
 
 def _file_sizes(spec: FeatureSpec, split: str, chunk: Chunk) -> tuple[dict[str, int], list[str]]:

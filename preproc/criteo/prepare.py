@@ -237,6 +237,7 @@ class _Stages:
         if self.known is None:
             threshold = self.options.threshold(data_set.CATEGORICALS.index(column))
             key = stage_key(log.vocabulary_key, threshold)
+            name, unit = f"count {column}", "values kept"
 
             def count() -> int:
                 return self.engine.count_values(
@@ -244,6 +245,7 @@ class _Stages:
                 )
         else:
             key = stage_key(self.engine.name, fingerprint(self.known.file(column)))
+            name, unit = f"read the vocabulary of {column}", "values"
 
             def count() -> int:
                 values = self.engine.read_vocabulary(self.known.file(column), target)
@@ -251,10 +253,10 @@ class _Stages:
                 return values
 
         counted = self._run(
-            f"count {column}",
+            name,
             key,
             lambda: {"values": count()},
-            lambda result: f"{result['values']:,} values kept",
+            lambda result: f"{result['values']:,} {unit}",
         )
         return counted["values"], key
 

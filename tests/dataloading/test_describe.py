@@ -85,7 +85,7 @@ def test_facts_by_hand(tmp_path, capsys):
         "2 12.5%, 3 12.5%, 4 12.5%, 5 12.5%",
         "  z.bin: 16 bytes",
         "    z (no channel, float32): min -2, mean -0.5, max inf, NaN 1, infinite 1",
-        "whole: every file is there, has all its rows, and no value is out of range",
+        "complete: every file is there, has all its rows, and no value is out of range",
     ]
 
 
@@ -135,18 +135,18 @@ def test_other_types_and_many_files(tmp_path, capsys):
     code, report = described(tmp_path, capsys, content)
     assert code == 0
     assert (
-        "  4 files user0.csv, ...: 8 bytes\n    csv: rows and values are not looked at (user)"
+        "  4 files user0.csv, ...: 8 bytes\n    csv: rows and values are not checked (user)"
         in report
     )
     assert report.endswith(
         "every file is there; those of type split_binary have all their rows, and no value is out "
-        "of range; those of type csv were not looked at\n"
+        "of range; those of type csv were not checked\n"
     )
     for chunk in content["source_spec"]["train"]:
         chunk["type"] = "csv"
     code, report = described(tmp_path, capsys, content)
     assert code == 0 and "rows unknown" in report
-    assert report.endswith("every file is there; those of type csv were not looked at\n")
+    assert report.endswith("every file is there; those of type csv were not checked\n")
 
 
 def test_interrupt(tmp_path, capsys, monkeypatch):
@@ -244,7 +244,7 @@ def test_split_tfrecords(recorded, tmp_path, capsys, as_the_original):
     assert sorted(lines_found) == sorted(expected) and len(lines_found) == 2 * 5
     assert "train: 200 rows, click rate" in report and "test: 100 rows" in report
     assert report.endswith(
-        "whole: every file is there, has all its rows, and no value is out of range\n"
+        "complete: every file is there, has all its rows, and no value is out of range\n"
     )
 
 

@@ -72,7 +72,7 @@ def test_facts_by_hand(tmp_path, capsys):
         "1 16.7%, 3 16.7%",
         "  test_label: 6 bytes",
         "    label (label, bool): min 0, mean 0.5, max 1, NaN 0, infinite 0",
-        "whole: every file is there, has all its rows, and no value is out of range",
+        "complete: every file is there, has all its rows, and no value is out of range",
     ]
 
 
@@ -177,4 +177,4 @@ def test_single_report_of_other_faults(tmp_path, capsys):
     content = copy.deepcopy(CONTENT)
     content["source_spec"]["test"][1]["type"] = "csv"
     code, report = described(tmp_path, capsys, content, test_label=np.zeros(6, "u1"))
-    assert code == 0 and "those of type csv were not looked at" in report
+    assert code == 0 and "those of type csv were not checked" in report

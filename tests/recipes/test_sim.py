@@ -178,13 +178,15 @@ def test_prebatches(rows, tmp_path):
         (("--benchmark", "--benchmark_steps=9", "--benchmark_warmup_steps=4"), 13),
     ],
 )
-def test_num_steps(flags, steps, rows, tmp_path):
+def test_num_steps(flags, steps, rows, tmp_path, capsys):
     flags = (*MODELS["din"], *flags, "--prefetch_test_size=1", "--num_parallel_calls=1")
     summary = run(rows, tmp_path, *flags)
     assert summary["steps"] == steps
     if "--benchmark" in flags:
         assert "test_auc" not in summary
         assert summary["throughput"] > 0 and summary["latency_p99"] > 0
+        # A schedule that ends before or after the measured steps is not reported.
+        assert "learning rate" not in capsys.readouterr().out
 
 
 def test_speed_without_a_checkpoint(rows, tmp_path, capsys):

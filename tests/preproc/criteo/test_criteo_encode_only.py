@@ -55,9 +55,11 @@ def data_of(folder, split):
     return {p.name: p.read_bytes() for p in (folder / split).iterdir()}
 
 
-def test_last_day_again(log, known, tmp_path):
+def test_last_day_again(log, known, tmp_path, capsys):
     """Encoding a prepared day gives the rows that the preparation stored, in one split."""
     assert encode(log / "day_2", tmp_path / "out", known) == 0
+    progress = capsys.readouterr().err
+    assert "] read the vocabulary of cat_0: " in progress and "count" not in progress
     test, validation = data_of(known, "test"), data_of(known, "validation")
     expected = {name: test[name] + validation[name] for name in test}
     assert data_of(tmp_path / "out", "test") == expected
