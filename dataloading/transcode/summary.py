@@ -25,7 +25,7 @@ def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
         indicator = own["missing_indicators"].get(name)
         marked = f", marked in {indicator}" if indicator else ""
         shares = _shares(own["missing_share"], name)
-        lines.append(f"{name}: missing values are {value:g}: {shares}{marked}")
+        lines.append(f"{name}: {value:g} replaces missing values, {shares}{marked}")
     for name, scale in own.get("standardize", {}).items():
         mean, deviation = scale["mean"], scale["standard_deviation"]
         lines.append(f"{name}: standardized, mean {mean:g}, standard deviation {deviation:g}")

@@ -88,7 +88,7 @@ def prepare(options: MovieLensOptions) -> str:
         f"  {name.replace('_', ' ')}: {value:,}{log.ids.get(name, '')}"
         for name, value in log.counts.items()
     ]
-    lines += [f"  train: {log.num_train:,} rows, an interaction each"]
+    lines += [f"  train: {log.num_train:,} interactions"]
     lines += [
         f"  {split}: {len(lists.users):,} candidate lists of {lists.rows_per_list} rows"
         for split, lists in candidates.items()
@@ -114,7 +114,8 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
         ids = {}
         for kind in ("user", "item"):
             write_vocabulary(folder, kind, engine.vocabulary(kind))
-            ids[f"{kind}s"] = ", numbers" if engine.are_numbers(kind) else ", text (ids by bytes)"
+            sort = "integers" if engine.are_numbers(kind) else "texts by UTF-8 bytes"
+            ids[f"{kind}s"] = f" (ids in the order of the {sort})"
     users = np.arange(counts.users, dtype=np.int32)
     return _Interactions(
         num_users=counts.users,

@@ -188,8 +188,8 @@ class TextIds:
             value_share = count / texts.num_values
             most = f"the most frequent value without an id is {value!r:.60} ({value_share:.2%})"
         return (
-            f"'{feature}': {share:.2%} of the values of {split} have id 0, and {trained:.2%} of "
-            f"train, from which its vector is learned; {most}"
+            f"'{feature}': {share:.2%} of the values of {split} have id 0, but only "
+            f"{trained:.2%} of train, which trains the vector of id 0; {most}"
         )
 
     def metadata(self) -> dict:

@@ -102,7 +102,7 @@ class MemoryBudget:
             f"they take at most {format_bytes(largest)}"
         )
         if plan.limits.device_memory_bytes is None:
-            return f"{text} and fit"
+            return f"{text}; no table is sharded for lack of memory"
         return f"{text} ({_sharding_summary(plan)})"
 
 

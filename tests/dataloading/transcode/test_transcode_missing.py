@@ -48,7 +48,7 @@ def test_values_by_hand(how, price, age, tmp_path, capsys):
     assert stored(out, "age", "test") == [age, 50]
     assert metadata(out)["fill_missing"] == {"price": price, "age": age}
     output = capsys.readouterr().out
-    assert f"price: missing values are {price:g}: 33.33% of train, 50.00% of test" in output
+    assert f"price: {price:g} replaces missing values, 33.33% of train, 50.00% of test" in output
 
 
 def test_order_of_indicators(tmp_path):

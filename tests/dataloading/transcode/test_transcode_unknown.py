@@ -77,7 +77,7 @@ def test_warning_about_a_frequent_value_absent_from_train(tmp_path, capsys):
     folder = click_log(tmp_path / "a", ["Bern", "Oslo"] * 20, ["Paris"] * 3 + ["Bern"] * 7)
     assert run(folder, "--categorify=city") == 0
     output = capsys.readouterr().out
-    warning = "warning: 'city': 30.00% of the values of test have id 0, and 0.00% of train, from"
+    warning = "warning: 'city': 30.00% of the values of test have id 0, but only 0.00% of train"
     assert (
         warning in output and "the most frequent value without an id is 'Paris' (30.00%)" in output
     )
@@ -96,7 +96,7 @@ def test_warning_about_a_frequent_value_absent_from_train(tmp_path, capsys):
 def test_only_missing_values(tmp_path, capsys):
     folder = click_log(tmp_path, ["Bern", "Oslo"] * 20, ["", "Bern"])
     assert run(folder, "--categorify=city") == 0
-    assert "50.00% of the values of test have id 0, and 0.00% of train" in (
+    assert "50.00% of the values of test have id 0, but only 0.00% of train" in (
         output := capsys.readouterr().out
     )
     assert "all of them are missing" in output

@@ -87,11 +87,12 @@ def test_ratings_by_hand(tmp_path, by_hand, capsys):
         "counts": counts,
     }
     message = capsys.readouterr().out
-    assert "  users: 2, numbers\n  items: 5, numbers\n" in message
+    assert (
+        "  users: 2 (ids in the order of the integers)\n"
+        "  items: 5 (ids in the order of the integers)\n"
+    ) in message
     assert "  users left out: 1\n" in message
-    assert message.endswith(
-        "  train: 6 rows, an interaction each\n  test: 2 candidate lists of 2 rows\n"
-    )
+    assert message.endswith("  train: 6 interactions\n  test: 2 candidate lists of 2 rows\n")
 
 
 def test_integers_with_a_point(tmp_path, by_hand):
@@ -190,7 +191,10 @@ def test_text_and_timestamps(tmp_path, capsys):
     data_set = prepared(tmp_path, "--input", log, *columns, *flags)
     assert data_set.values == {"user": ["007", "7"], "item": ["Z", "a", 'b, "live"', "é"]}
     message = capsys.readouterr().out
-    assert "  users: 2, text (ids by bytes)\n  items: 4, text (ids by bytes)\n" in message
+    assert (
+        "  users: 2 (ids in the order of the texts by UTF-8 bytes)\n"
+        "  items: 4 (ids in the order of the texts by UTF-8 bytes)\n"
+    ) in message
     assert data_set.arrays["train"]["item"].tolist() == [3, 1]
     assert data_set.lists("test")[1][:, 0].tolist() == [2, 0]
 
