@@ -76,9 +76,9 @@ def benchmark(options: argparse.Namespace) -> str:
     """
     for name in ("batch_size", "max_batches", "repeats"):
         if getattr(options, name) < 1:
-            raise ValueError(f"--{name} is {getattr(options, name)}; allowed: 1 or more")
+            raise ValueError(f"--{name} is {getattr(options, name)}; expected 1 or more")
     if options.warmup_steps < 0:
-        raise ValueError(f"--warmup_steps is {options.warmup_steps}; allowed: 0 or more")
+        raise ValueError(f"--warmup_steps is {options.warmup_steps}; expected 0 or more")
     spec = FeatureSpec.from_yaml(Path(options.dataset_path) / options.feature_spec)
     kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
     order = "shuffled" if options.shuffle else "file order"

@@ -42,7 +42,7 @@ def generate(flags: argparse.Namespace) -> str:
     """Writes the requested files; returns a report for people."""
     for name in ("size", "auto_cardinality"):
         if getattr(flags, name) < 1:
-            raise ValueError(f"--{name} is {getattr(flags, name)}; allowed: 1 or more")
+            raise ValueError(f"--{name} is {getattr(flags, name)}; expected 1 or more")
     spec = RawSpec.from_yaml(flags.feature_spec_in)
     generated = _spec_of_rows(spec, flags.auto_cardinality)
     rows = {name: SyntheticSamples(generated, name, flags.seed) for name in spec.sources}

@@ -38,7 +38,7 @@ def run(flags: argparse.Namespace) -> str:
     for name in ("train_batches", "valid_batches", "batch_size"):
         numbers[name] = number = getattr(flags, f"synthetic_dataset_{name}")
         if number < 1:
-            raise ValueError(f"--synthetic_dataset_{name} is {number}; allowed: 1 or more")
+            raise ValueError(f"--synthetic_dataset_{name} is {number}; expected 1 or more")
     path = Path(flags.feature_spec)
     content = {"source_spec": None, **yaml_io.read_mapping(path)}
     spec = FeatureSpec.from_dict(content, path.parent, origin=str(path))

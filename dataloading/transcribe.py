@@ -89,14 +89,14 @@ def _check(options: argparse.Namespace) -> None:
     for name in ("src_batch_size", "dst_prebatch_size", "dst_batches_per_file"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise ValueError(f"--{name} is {value}; allowed: 1 or more")
+            raise ValueError(f"--{name} is {value}; expected 1 or more")
         if value is not None and name.startswith("dst") and options.dst_dataset_type == "tf_raw":
             raise ValueError(f"--{name} is only read with --dst_dataset_type split_tfrecords")
     is_synthetic = options.src_dataset_type == "synthetic"
     for name in ("max_batches_train", "max_batches_test"):
         value, is_test = getattr(options, name), name == "max_batches_test"
         if value != -1 and value < 1:
-            raise ValueError(f"--{name} is {value}; allowed: 1 or more, or -1 for all")
+            raise ValueError(f"--{name} is {value}; expected 1 or more, or -1 for all")
         if value == -1 and is_synthetic and not (is_test and options.train_only):
             raise ValueError(
                 f"--{name} is -1, and generated rows do not end: give a number of batches"
@@ -108,7 +108,7 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError("--train_only and --max_batches_test contradict each other: give one")
     if Path(options.dst_feature_spec).name != options.dst_feature_spec:
         raise ValueError(
-            f"--dst_feature_spec is {options.dst_feature_spec}; allowed: a file name without a "
+            f"--dst_feature_spec is {options.dst_feature_spec}; expected a file name without a "
             "folder, the file is in --dst_dataset_path"
         )
 

@@ -33,7 +33,7 @@ def candidate_list_length(split: str, metadata: dict, has_label: bool, origin: s
     length = metadata[key]
     if not isinstance(length, int) or length < 2:
         raise ValueError(
-            f"{where}: '{key}' is {length!r:.100}; allowed: the rows of a candidate list, a "
+            f"{where}: '{key}' is {length!r:.100}; expected the rows of a candidate list, a "
             "whole number of 2 or more"
         )
     if split == TRAIN:

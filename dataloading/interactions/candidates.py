@@ -112,7 +112,7 @@ class CandidateDataset:
         """
         if start_sample % self.list_length:
             raise ValueError(
-                f"start_sample is {start_sample}; allowed: multiples of the {self.list_length} "
+                f"start_sample is {start_sample}; expected multiples of the {self.list_length} "
                 "rows of a candidate list"
             )
         return self._batches.dataset(epoch, start_sample // self.list_length)

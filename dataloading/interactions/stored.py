@@ -94,7 +94,7 @@ def read_interactions(spec: FeatureSpec, split: str) -> Interactions:
     if length is not None:
         raise ValueError(
             f"{spec.origin}: split '{split}' holds candidate lists of {length} rows "
-            f"({list_length_key(split)}); allowed: rows that are interactions, all of them"
+            f"({list_length_key(split)}); expected rows that are interactions, all of them"
         )
     rows = _Rows(spec, split, with_labels=stores_labels(spec, split))
     if rows.labels is not None and not rows.labels.all():
@@ -117,7 +117,7 @@ def read_candidate_lists(spec: FeatureSpec, split: str) -> CandidateArrays:
     if length is None:
         raise ValueError(
             f"{spec.origin}: split '{split}' holds no candidate lists: every row is an "
-            f"interaction, as there is no {list_length_key(split)} in the metadata; allowed: rows "
+            f"interaction, as there is no {list_length_key(split)} in the metadata; expected rows "
             "in candidate lists"
         )
     rows = _Rows(spec, split, with_labels=True)

@@ -17,7 +17,7 @@ class Ragged(NamedTuple):
         """From the number of ids of each sample, which add up to `len(values)`."""
         if len(values) > np.iinfo(np.int32).max:
             raise ValueError(
-                f"a batch has {len(values):,} ids of one ragged feature; allowed: "
+                f"a batch has {len(values):,} ids of one ragged feature; expected "
                 f"{np.iinfo(np.int32).max:,}. Use a smaller batch"
             )
         row_splits = np.zeros(len(lengths) + 1, np.int32)

@@ -70,7 +70,7 @@ class LoaderOptions:
         for index in self.global_features:
             if not 0 <= index < len(features):
                 raise ValueError(
-                    f"global_features holds {index}; allowed: the numbers of the categorical "
+                    f"global_features holds {index}; expected the numbers of the categorical "
                     f"features, of which there are {len(features)}, the first is 0"
                 )
         return [features[index] for index in self.global_features]

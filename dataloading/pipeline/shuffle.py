@@ -90,7 +90,7 @@ def check_at_least(least: int, **values: float) -> None:
     """Raises ValueError for a smaller value, by its name."""
     for name, value in values.items():
         if value < least:
-            raise ValueError(f"{name} is {value}; allowed: {least} or more")
+            raise ValueError(f"{name} is {value}; expected {least} or more")
 
 
 def check_shares(batch_size: int, rank: int, world_size: int) -> None:
@@ -102,7 +102,7 @@ def check_shares(batch_size: int, rank: int, world_size: int) -> None:
             f"gets a share; choose {world_size} or more"
         )
     if not 0 <= rank < world_size:
-        raise ValueError(f"rank is {rank}; allowed: 0 to world_size - 1 = {world_size - 1}")
+        raise ValueError(f"rank is {rank}; expected 0 to world_size - 1 = {world_size - 1}")
 
 
 def check_position(epoch: int, start_sample: int, num_samples: int) -> None:
@@ -110,7 +110,7 @@ def check_position(epoch: int, start_sample: int, num_samples: int) -> None:
     check_at_least(0, epoch=epoch)
     if not 0 <= start_sample <= num_samples:
         raise ValueError(
-            f"start_sample is {start_sample}; allowed: 0 to the number of samples, {num_samples}"
+            f"start_sample is {start_sample}; expected 0 to the number of samples, {num_samples}"
         )
 
 

@@ -59,7 +59,7 @@ class FeatureSpec:
         sources = rules.sources_section(self.source_spec, features, labels, origin)
         metadata = {} if self.metadata is None else self.metadata
         if not isinstance(metadata, dict):
-            raise ValueError(f"{origin}: metadata: found {metadata!r:.100}; allowed: a mapping")
+            raise ValueError(f"{origin}: metadata: found {metadata!r:.100}; expected a mapping")
         normal = {
             "feature_spec": features,
             "source_spec": sources,
@@ -122,7 +122,7 @@ class FeatureSpec:
         if "cardinality" not in keys:
             raise ValueError(
                 f"{self.origin}: feature_spec: feature '{feature}': cardinality is missing; "
-                "allowed: the number of different ids, 1 or more"
+                "expected the number of different ids, 1 or more"
             )
         return int(keys["cardinality"])
 
@@ -266,7 +266,7 @@ class FeatureSpec:
                 raise ValueError(
                     f"{self.origin}: source_spec: split '{split}': chunk {first} "
                     f"({rules.listing(stored[first].files)}) has {counts[first]} rows and chunk "
-                    f"{index} ({rules.listing(stored[index].files)}) has {count}; allowed: "
+                    f"{index} ({rules.listing(stored[index].files)}) has {count}; expected "
                     "equally many in all chunks of a split"
                 )
         return counts

@@ -1,7 +1,7 @@
 """The rules of the feature spec format, section by section. Pure functions, no TensorFlow.
 
 Each function takes what YAML gave, returns it in normal form, or raises one `ValueError`:
-`<file>: <section>: <name>: <received value>; <allowed values>`.
+`<file>: <section>: <name>: <received value>; expected <values>`.
 """
 
 import datetime
@@ -66,7 +66,7 @@ def alternatives(name: object, known: Iterable[object]) -> str:
 def check_sections(raw: Any, origin: str) -> None:
     """Raises ValueError unless every section is known and all but `metadata` are there."""
     if not isinstance(raw, dict):
-        raise ValueError(f"{origin}: found {raw!r:.100}; allowed: a mapping of {SECTIONS}")
+        raise ValueError(f"{origin}: found {raw!r:.100}; expected a mapping of {SECTIONS}")
     for name in raw:
         _check_known(name, SECTIONS, origin, "section")
     for name in SECTIONS[:-1]:
@@ -92,7 +92,7 @@ def _feature(raw: Any, where: str) -> dict[str, Any]:
     for key in raw:
         _check_known(key, FEATURE_KEYS, where, "key")
     if "dtype" not in raw:
-        raise ValueError(f"{where}: dtype is missing; allowed: {', '.join(DTYPES)}")
+        raise ValueError(f"{where}: dtype is missing; expected {', '.join(DTYPES)}")
     feature: dict[str, Any] = {"dtype": _dtype(raw["dtype"], where)}
     if "cardinality" in raw:
         feature["cardinality"] = _positive_int(raw["cardinality"], where, "cardinality")
@@ -103,12 +103,12 @@ def _feature(raw: Any, where: str) -> dict[str, Any]:
         alpha = raw["alpha"]
         is_number = isinstance(alpha, int | float | np.number) and not isinstance(alpha, bool)
         if not is_number or not 0 <= alpha <= 1e6:
-            raise ValueError(f"{where}: alpha is {alpha!r}; allowed: a number from 0 to 1e6")
+            raise ValueError(f"{where}: alpha is {alpha!r}; expected a number from 0 to 1e6")
         feature["alpha"] = float(alpha)
     if "dimensions" in raw:
         sizes = raw["dimensions"]
         if not isinstance(sizes, list | tuple):
-            raise ValueError(f"{where}: dimensions is {sizes!r}; allowed: a list of positive ints")
+            raise ValueError(f"{where}: dimensions is {sizes!r}; expected a list of positive ints")
         feature["dimensions"] = [_positive_int(n, where, "a size in dimensions") for n in sizes]
     product = math.prod(feature.get("dimensions", ()))
     hotness = feature.get("hotness", product)
@@ -118,7 +118,7 @@ def _feature(raw: Any, where: str) -> dict[str, Any]:
             "is the product of the dimensions, give one of them"
         )
     if hotness > MAX_HOTNESS:
-        raise ValueError(f"{where}: {hotness} values per row; allowed: {MAX_HOTNESS} at most")
+        raise ValueError(f"{where}: {hotness} values per row; expected {MAX_HOTNESS} at most")
     return feature
 
 
@@ -130,7 +130,7 @@ def _dtype(raw: Any, where: str) -> str:
         name = _TORCH_NAMES.get(name, name)
     if name not in DTYPES:
         raise ValueError(
-            f"{where}: unknown dtype {raw!r}; allowed: {', '.join(DTYPES)}, each also with the "
+            f"{where}: unknown dtype {raw!r}; expected {', '.join(DTYPES)}, each also with the "
             "prefix 'torch.'" + suggestion(name, DTYPES)
         )
     return str(name)
@@ -147,7 +147,7 @@ def _check_dtype_holds(dtype: str, cardinality: int, where: str) -> None:
         fitting = [d for d in largest if d != "bool" and cardinality - 1 <= largest[d]]
         raise ValueError(
             f"{where}: dtype {dtype} holds ids up to {largest[dtype]}, cardinality {cardinality} "
-            f"needs ids up to {cardinality - 1}; allowed: {', '.join(fitting) or 'no dtype'}"
+            f"needs ids up to {cardinality - 1}; expected {', '.join(fitting) or 'no dtype'}"
         )
 
 
@@ -203,15 +203,15 @@ def _chunk(raw: Any, features: Features, where: str) -> Chunk:
 
 def _check_file(file: Any, where: str) -> None:
     if not isinstance(file, str) or not file.strip() or "\0" in file:
-        raise ValueError(f"{where}: file {file!r}; allowed: a path relative to the YAML file")
+        raise ValueError(f"{where}: file {file!r}; expected a path relative to the YAML file")
     if posixpath.isabs(file):
         raise ValueError(
-            f"{where}: file '{file}' is an absolute path; allowed: paths relative to the YAML "
+            f"{where}: file '{file}' is an absolute path; expected paths relative to the YAML "
             "file, inside its folder"
         )
     if posixpath.normpath(file).split("/")[0] == "..":
         raise ValueError(
-            f"{where}: file '{file}' leaves the data set's folder; allowed: paths inside the "
+            f"{where}: file '{file}' leaves the data set's folder; expected paths inside the "
             "folder of the YAML file (a symbolic link inside it may point elsewhere)"
         )
 
@@ -226,13 +226,13 @@ def _check_each_once(chunks: tuple[Chunk, ...], needed: Iterable[str], where: st
             if (kind, name) in chunk_of:
                 raise ValueError(
                     f"{where}: {kind} '{name}' is in chunk {chunk_of[kind, name]} and again in "
-                    f"chunk {index}; allowed: {rule}"
+                    f"chunk {index}; expected {rule}"
                 )
             chunk_of[kind, name] = index
     for name in needed:
         if ("feature", name) not in chunk_of:
             raise ValueError(
-                f"{where}: feature '{name}' is in no chunk; allowed: exactly one chunk of a "
+                f"{where}: feature '{name}' is in no chunk; expected exactly one chunk of a "
                 "split (remove it from feature_spec if it is not stored)"
             )
 
@@ -248,7 +248,7 @@ def channels_section(raw: Any, features: Features, origin: str) -> dict[str, tup
         for index, name in enumerate(names):
             _check_known_feature(name, features, here)
             if name in names[:index]:
-                raise ValueError(f"{here}: feature '{name}' is there twice; allowed: once")
+                raise ValueError(f"{here}: feature '{name}' is there twice; expected once")
     return {channel: tuple(names) for channel, names in raw.items()}
 
 
@@ -259,7 +259,7 @@ def plain_value(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, dict):
         for key in value:
             if isinstance(key, tuple):
-                raise ValueError(f"{where}: the key {key!r:.100} is a list; allowed: a scalar")
+                raise ValueError(f"{where}: the key {key!r:.100} is a list; expected a scalar")
         return {
             plain_value(key, where, depth + 1): plain_value(item, where, depth + 1)
             for key, item in value.items()
@@ -271,7 +271,7 @@ def plain_value(value: Any, where: str, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool | int | float | str | datetime.date):
         return value
     raise ValueError(
-        f"{where}: {value!r:.100} is a {type(value).__name__}; allowed: numbers, strings, "
+        f"{where}: {value!r:.100} is a {type(value).__name__}; expected numbers, strings, "
         "lists and mappings"
     )
 
@@ -279,7 +279,7 @@ def plain_value(value: Any, where: str, depth: int = 0) -> Any:
 def _check_known(name: object, known: tuple[str, ...], where: str, kind: str) -> None:
     if name not in known:
         raise ValueError(
-            f"{where}: unknown {kind} {name!r}; allowed: {', '.join(known)}"
+            f"{where}: unknown {kind} {name!r}; expected {', '.join(known)}"
             + suggestion(name, known)
         )
 
@@ -287,19 +287,19 @@ def _check_known(name: object, known: tuple[str, ...], where: str, kind: str) ->
 def _check_known_feature(name: object, features: Features, where: str) -> None:
     if not isinstance(name, str) or name not in features:
         raise ValueError(
-            f"{where}: unknown feature {name!r}; allowed: the names in feature_spec, "
+            f"{where}: unknown feature {name!r}; expected the names in feature_spec, "
             f"{listing(features)}" + suggestion(name, features)
         )
 
 
 def _check_mapping(raw: Any, where: str, form: str, may_be_empty: bool = False) -> None:
     if not isinstance(raw, dict) or not (raw or may_be_empty):
-        raise ValueError(f"{where}: {_found(raw)}; allowed: a mapping of {form}")
+        raise ValueError(f"{where}: {_found(raw)}; expected a mapping of {form}")
 
 
 def _check_list(raw: Any, where: str, what: str, may_be_empty: bool = False) -> None:
     if not isinstance(raw, list | tuple) or not (raw or may_be_empty):
-        raise ValueError(f"{where}: {what}: {_found(raw)}; allowed: a list")
+        raise ValueError(f"{where}: {what}: {_found(raw)}; expected a list")
 
 
 def _found(raw: Any) -> str:
@@ -311,12 +311,12 @@ def _found(raw: Any) -> str:
 def _check_name(name: object, where: str, what: str) -> None:
     if not isinstance(name, str) or not name:
         raise ValueError(
-            f"{where}: {what} name {name!r} is a {type(name).__name__}; allowed: a string (YAML "
+            f"{where}: {what} name {name!r} is a {type(name).__name__}; expected a string (YAML "
             "reads words such as yes, no, on and numbers otherwise: quote them)"
         )
 
 
 def _positive_int(raw: Any, where: str, what: str) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int | np.integer) or raw < 1:
-        raise ValueError(f"{where}: {what} is {raw!r}; allowed: a positive whole number")
+        raise ValueError(f"{where}: {what} is {raw!r}; expected a positive whole number")
     return int(raw)

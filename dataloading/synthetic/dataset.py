@@ -65,10 +65,10 @@ class SyntheticDataset(SampleDataset):
                 f"num_samples is {num_samples} and num_batches is {num_batches}; give one of them"
             )
         if split not in SPLITS:  # a slip of the pen would train on samples of its own
-            raise ValueError(f"split is '{split}'; allowed: {', '.join(SPLITS)}")
+            raise ValueError(f"split is '{split}'; expected {', '.join(SPLITS)}")
         num_samples = num_batches * batch_size if num_samples is None else num_samples
         if num_samples < 1:
-            raise ValueError(f"generated data of {num_samples} rows; allowed: 1 or more")
+            raise ValueError(f"generated data of {num_samples} rows; expected 1 or more")
         cached_blocks = 4
         if options.global_features is not None:  # the whole batch is read, then this rank's share
             cached_blocks += options.parallel_reads * -(-batch_size // BLOCK_SAMPLES)
@@ -117,7 +117,7 @@ def write_dataset(
     check_replaceable(directory)
     for split, rows in num_samples.items():
         if rows < 1:
-            raise ValueError(f"{rows} rows for the split '{split}'; allowed: 1 or more")
+            raise ValueError(f"{rows} rows for the split '{split}'; expected 1 or more")
         if split in _OWN_METADATA:
             raise ValueError(
                 f"{spec.origin}: source_spec: split '{split}'; the metadata of generated data "

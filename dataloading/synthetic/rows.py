@@ -37,7 +37,7 @@ def synthetic_spec(
         num_numerical: float16 numerical features; may be 0.
     """
     if num_numerical < 0:
-        raise ValueError(f"num_numerical is {num_numerical}; allowed: 0 or more")
+        raise ValueError(f"num_numerical is {num_numerical}; expected 0 or more")
     hotnesses = _one_each("hotness", hotness, len(cardinalities))
     alphas = _one_each("alpha", alpha, len(cardinalities))
     categorical = {
@@ -115,7 +115,7 @@ class SyntheticSamples:
 
     def __init__(self, spec: FeatureSpec, split: str, seed: int, cached_blocks: int = 4):
         if seed < 0:
-            raise ValueError(f"seed is {seed}; allowed: 0 or more")
+            raise ValueError(f"seed is {seed}; expected 0 or more")
         spec.require(
             "the generator",
             channels=(fs.NUMERICAL_CHANNEL, fs.CATEGORICAL_CHANNEL, fs.LABEL_CHANNEL),

@@ -101,7 +101,7 @@ def split_blocks(spec: TableSource, split: str, chunk_size: int) -> Iterator[lis
         raise ValueError(
             f"{spec.origin}: source_spec: split '{split}': chunk {short} "
             f"({rules.listing(chunks[short].files)}) has {num_rows} rows and chunk {long} "
-            f"({rules.listing(chunks[long].files)}) has more; allowed: equally many in all "
+            f"({rules.listing(chunks[long].files)}) has more; expected equally many in all "
             "chunks of a split"
         )
     if not num_rows:

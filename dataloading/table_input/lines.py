@@ -36,7 +36,7 @@ def line_blocks(path: Path, where: str) -> Iterator[bytes]:
             end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
             if not end and len(data) >= _BLOCK_BYTES:
                 raise ValueError(
-                    f"{where}: line {num_lines + 1} has {_BLOCK_BYTES} bytes or more; allowed: "
+                    f"{where}: line {num_lines + 1} has {_BLOCK_BYTES} bytes or more; expected "
                     "fewer. Is it a CSV file?"
                 )
             if end:

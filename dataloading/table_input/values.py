@@ -181,7 +181,7 @@ def converted(values: pa.Array, target: pa.DataType, what: str, way_out: str = "
             start = middle
         except pa.ArrowInvalid:
             stop = middle
-    raise BadValue(start, f"{values[start].as_py()!r:.100}", f"allowed: {what}{way_out}")
+    raise BadValue(start, f"{values[start].as_py()!r:.100}", f"expected {what}{way_out}")
 
 
 def without_empty(values: pa.Array) -> pa.Array:

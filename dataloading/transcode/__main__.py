@@ -41,11 +41,11 @@ def run(flags: argparse.Namespace) -> str:
     spec_file = flags.feature_spec_out
     if Path(spec_file).name != spec_file or spec_file in ("", ".."):
         raise ValueError(
-            f"--feature_spec_out is '{spec_file}'; allowed: a file name without a folder, the file "
+            f"--feature_spec_out is '{spec_file}'; expected a file name without a folder, the file "
             "is in --output"
         )
     if flags.chunk_size < 1:
-        raise ValueError(f"--chunk_size is {flags.chunk_size}; allowed: 1 or more")
+        raise ValueError(f"--chunk_size is {flags.chunk_size}; expected 1 or more")
     split = parse_split(flags)
     known = None if flags.vocabulary is None else KnownData.read(flags)
     if flags.overwrite:

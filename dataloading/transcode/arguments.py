@@ -112,7 +112,7 @@ def parse_buckets(text: str | None) -> dict[str, int]:
         valid = name and count.isdecimal() and 1 <= int(count) < 1 << 63
         if not valid or name in buckets:
             raise ValueError(
-                f"--hash_buckets has '{item}'; allowed: feature=N with N from 1 to 2^63 - 1, "
+                f"--hash_buckets has '{item}'; expected feature=N with N from 1 to 2^63 - 1, "
                 "comma-separated, each feature once"
             )
         buckets[name] = int(count)
@@ -136,7 +136,7 @@ def parse_bytes(text: str) -> int:
     size = round(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
     if size < MIN_MEMORY_BYTES:
         raise ValueError(
-            f"--memory_limit is '{text}'; allowed: a size like 1GB, {MIN_MEMORY_BYTES >> 20}MiB "
+            f"--memory_limit is '{text}'; expected a size like 1GB, {MIN_MEMORY_BYTES >> 20}MiB "
             "or more"
         )
     return size

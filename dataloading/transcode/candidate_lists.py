@@ -85,5 +85,5 @@ class CandidateListCheck:
         if len(self._labels):
             raise ValueError(
                 f"{self._where}: its last candidate list has {len(self._labels)} rows, and "
-                f"{self._key} is {self._length}; allowed: whole candidate lists"
+                f"{self._key} is {self._length}; expected whole candidate lists"
             )

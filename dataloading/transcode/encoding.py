@@ -131,9 +131,9 @@ def _check_ids(spec: RawSpec, names: tuple[str, ...], buckets: dict[str, int]) -
                 )
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"--categorify names '{name}' twice; allowed: once")
+            raise ValueError(f"--categorify names '{name}' twice; expected once")
         if name in buckets:
-            raise ValueError(f"--categorify and --hash_buckets both name '{name}'; allowed: one")
+            raise ValueError(f"--categorify and --hash_buckets both name '{name}'; expected one")
         if "cardinality" in spec.features[name]:
             raise ValueError(
                 f"--categorify {name}: {spec.origin} gives it the cardinality "

@@ -98,7 +98,7 @@ class RawSpec:
                 used[name] = _completed_feature(features[name], channel, where)
         metadata = content.get("metadata") or {}
         if not isinstance(metadata, dict):
-            raise ValueError(f"{origin}: metadata: found {metadata!r:.100}; allowed: a mapping")
+            raise ValueError(f"{origin}: metadata: found {metadata!r:.100}; expected a mapping")
         return cls(
             features={name: used[name] for name in features if name in used},
             unused=tuple(name for name in features if name not in used),
@@ -143,7 +143,7 @@ class RawSpec:
             if set(names) != set(own):
                 raise ValueError(
                     f"{self.origin}: channel_spec: channel '{channel}' has {rules.listing(own)}; "
-                    f"{known.origin} has {rules.listing(names)}; allowed: the same features, in "
+                    f"{known.origin} has {rules.listing(names)}; expected the same features, in "
                     "any order"
                 )
             channels[channel] = names
@@ -217,7 +217,7 @@ def _completed_feature(keys: dict, channel: str, where: str) -> dict:
     if "dtype" in keys and np.dtype(keys["dtype"]).kind not in _ALLOWED_KINDS[channel]:
         allowed = [d for d in rules.DTYPES if np.dtype(d).kind in _ALLOWED_KINDS[channel]]
         raise ValueError(
-            f"{where}: dtype {keys['dtype']} in the channel '{channel}'; allowed: "
+            f"{where}: dtype {keys['dtype']} in the channel '{channel}'; expected "
             f"{', '.join(allowed)}"
         )
     return keys
@@ -271,11 +271,11 @@ def _options(chunk: dict, where: str) -> dict:
         raise ValueError(f"{where}: {', '.join(options)}: only CSV files have that; remove it")
     for name, rule in _BOOLEANS.items():
         if not isinstance(options.get(name, False), bool):
-            raise ValueError(f"{where}: {name} is {options[name]!r}; allowed: {rule}")
+            raise ValueError(f"{where}: {name} is {options[name]!r}; expected {rule}")
     delimiter = options.get("delimiter", ",")
     if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n;':
         raise ValueError(
-            f"{where}: delimiter is {delimiter!r}; allowed: one ASCII character but no quotation "
+            f"{where}: delimiter is {delimiter!r}; expected one ASCII character but no quotation "
             'mark, line end or semicolon, which is between the values of one field, e.g. "\\t"'
         )
     return {"type": kind, **options}

@@ -60,7 +60,7 @@ class RequestChecker:
             batch_size = len(array) if batch_size is None else batch_size
             if not 1 <= batch_size <= self._max_batch_size:
                 raise BadRequest(
-                    f"the request has {batch_size} rows; allowed: 1 to {self._max_batch_size} "
+                    f"the request has {batch_size} rows; expected 1 to {self._max_batch_size} "
                     "(the model's max_batch_size)"
                 )
             if len(array) != batch_size:

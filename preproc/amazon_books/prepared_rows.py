@@ -111,7 +111,7 @@ def read_layout(
         )
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{file} has two columns '{name}'; allowed: each name once")
+            raise ValueError(f"{file} has two columns '{name}'; expected each name once")
     if len(sizes) != num_user + num_item:
         raise ValueError(
             f"{features}{flags} need {num_user + num_item}: those of the users, then those of the "
@@ -142,7 +142,7 @@ def _read_metadata(path: Path) -> tuple[list[str], list[int], int, bool]:
         good = False
     if not good:
         raise ValueError(
-            f"{path} is not what it should be; allowed: "
+            f"{path} is not what it should be; expected "
             '{"cardinalities": [{"name": "uid", "value": 105925}, ...]}, each name once, with '
             'values from 1 on; optionally "max_history", a length from 1 on'
         )
@@ -216,7 +216,7 @@ def _check_columns(file: Path, schema: pa.Schema, layout: HistoryColumns) -> Non
             good |= pa.types.is_boolean(kind) or pa.types.is_floating(kind)
         if not good:
             raise ValueError(
-                f"{file}: column '{name}' is {kind}; allowed: {allowed}. Is the order of the "
+                f"{file}: column '{name}' is {kind}; expected {allowed}. Is the order of the "
                 "columns label, users, target items, positive and negative histories?"
             )
 
@@ -248,7 +248,7 @@ def _ids(column: pa.Array, size: int, rule: str, place: _Place) -> tuple[np.ndar
         numbers = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid as error:
         raise ValueError(
-            f"{place.name}: rows {place.first} to ...: {error}; allowed: whole numbers"
+            f"{place.name}: rows {place.first} to ...: {error}; expected whole numbers"
         ) from None
     bad = (numbers < 0) | (numbers >= size)
     if bad.any():
@@ -277,13 +277,13 @@ def _check_equal_steps(place: _Place, histories: dict[str, tuple[np.ndarray, np.
             bad,
             rows,
             f"the history '{name}' has {lengths[row]} items and '{other}' has "
-            f"{their_lengths[row]}; allowed: the histories of a row have equally many, step by "
+            f"{their_lengths[row]}; expected the histories of a row have equally many, step by "
             "step",
         )
     for other, (_, theirs) in others:
         place.check(
             theirs != is_padding,
             np.repeat(rows, lengths),
-            f"only one of the histories '{name}' and '{other}' has a 0 at a step; allowed: zeros, "
+            f"only one of the histories '{name}' and '{other}' has a 0 at a step; expected zeros, "
             "which are padding, at the same steps of all histories of a row",
         )

@@ -63,10 +63,10 @@ def test_every_type(binaries, records, capsys, kind):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--batch_size", "0"), "--batch_size is 0; allowed: 1 or more"),
-        (("--max_batches", "0"), "--max_batches is 0; allowed"),
-        (("--repeats", "0"), "--repeats is 0; allowed"),
-        (("--warmup_steps", "-1"), "--warmup_steps is -1; allowed: 0 or more"),
+        (("--batch_size", "0"), "--batch_size is 0; expected 1 or more"),
+        (("--max_batches", "0"), "--max_batches is 0; expected"),
+        (("--repeats", "0"), "--repeats is 0; expected"),
+        (("--warmup_steps", "-1"), "--warmup_steps is -1; expected 0 or more"),
         (("--warmup_steps", "3", "--batch_size", "8"), "has 3 batches of 8 rows, --warmup_steps 3"),
         (("--dataset_type", "synthetic", "--noshuffle"), "--noshuffle is only read with stored"),
         (("--feature_spec", "no.yaml"), "no.yaml: the file does not exist"),

@@ -277,7 +277,7 @@ def test_missing_record(recorded, tmp_path, capsys, last_too):
     if last_too:
         assert report.count("length.json states 4 prebatches, and the files of feature") == 4
     else:
-        assert "feature 'label' has 200 rows and feature 'cat_0' has 180; allowed" in report
+        assert "feature 'label' has 200 rows and feature 'cat_0' has 180; expected" in report
         assert "broken: 2 faults" in report  # and the number of prebatches
     with pytest.raises(ValueError, match="is a file missing or cut off|Is a file missing or cut"):
         SplitTFRecordsDataset(FeatureSpec.from_yaml(folder / "feature_spec.yaml"), "train", 4)

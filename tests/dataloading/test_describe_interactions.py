@@ -136,7 +136,7 @@ def test_broken_lists(fault, block_bytes, tmp_path, capsys, monkeypatch):
         ({**CONTENT, "metadata": {}}, "'test': metadata: 'test_samples_per_series' is missing"),
         (
             changed(metadata={"test_samples_per_series": -1}),
-            "metadata: 'test_samples_per_series' is -1; allowed: the rows of a candidate list",
+            "metadata: 'test_samples_per_series' is -1; expected the rows of a candidate list",
         ),
         (
             changed(metadata={"train_samples_per_series": 5}),

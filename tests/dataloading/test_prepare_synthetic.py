@@ -127,11 +127,11 @@ def test_refusals(spec, message, tmp_path, capsys):
 def test_no_rows_and_ctrl_c(tmp_path, capsys, monkeypatch):
     spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS}
     assert prepare(tmp_path, spec, batch=0) == 2
-    report = "--synthetic_dataset_batch_size is 0; allowed: 1 or more"
+    report = "--synthetic_dataset_batch_size is 0; expected 1 or more"
     assert report in capsys.readouterr().err
     for flag in ("train_batches", "valid_batches"):
         assert prepare(tmp_path, spec, f"--synthetic_dataset_{flag}=-1") == 2
-        assert f"--synthetic_dataset_{flag} is -1; allowed: 1 or more" in capsys.readouterr().err
+        assert f"--synthetic_dataset_{flag} is -1; expected 1 or more" in capsys.readouterr().err
 
     def interrupt(*args):
         raise KeyboardInterrupt

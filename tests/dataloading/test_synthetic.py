@@ -269,11 +269,11 @@ LABEL_TWICE = FeatureSpec.from_dict(
     ".",
 )
 REFUSED = {
-    "split": ({"split": "valid"}, "split is 'valid'; allowed: train, validation, test"),
-    "seed": ({"seed": -1}, "seed is -1; allowed: 0 or more"),
+    "split": ({"split": "valid"}, "split is 'valid'; expected train, validation, test"),
+    "seed": ({"seed": -1}, "seed is -1; expected 0 or more"),
     "both": ({"num_batches": 2}, "num_samples is 10 and num_batches is 2; give one of them"),
     "none": ({"num_samples": None}, "None and num_batches .*; give one"),
-    "no rows": ({"num_samples": 0}, "generated data of 0 rows; allowed: 1 or more"),
+    "no rows": ({"num_samples": 0}, "generated data of 0 rows; expected 1 or more"),
     "numerical dtype": (
         {"spec": spec_with(num_1={"dtype": "int8"})},
         "'num_1': dtype int8; generated numerical features are float16, float32 or float64",
@@ -297,9 +297,9 @@ def test_invalid_features():
         synthetic_spec([3, 4], hotness=[1, 2, 3])
     with pytest.raises(ValueError, match="alpha has 3 values and there are 2 cardinalities"):
         synthetic_spec([3, 4], alpha=[1, 2, 3])
-    with pytest.raises(ValueError, match="num_numerical is -1; allowed: 0 or more"):
+    with pytest.raises(ValueError, match="num_numerical is -1; expected 0 or more"):
         synthetic_spec([3], num_numerical=-1)
-    with pytest.raises(ValueError, match="'cat_0': cardinality is 0; allowed: a positive"):
+    with pytest.raises(ValueError, match="'cat_0': cardinality is 0; expected a positive"):
         synthetic_spec([0])
 
 
@@ -307,7 +307,7 @@ def test_folder_with_other_files(tmp_path):
     (tmp_path / "mine.txt").write_text("keep")
     with pytest.raises(ValueError, match="exists and is not an empty folder; remove it or choose"):
         write_dataset(tmp_path, SMALL, {"train": 10})
-    with pytest.raises(ValueError, match="0 rows for the split 'test'; allowed: 1 or more"):
+    with pytest.raises(ValueError, match="0 rows for the split 'test'; expected 1 or more"):
         write_dataset(tmp_path / "new", SMALL, {"train": 10, "test": 0})
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

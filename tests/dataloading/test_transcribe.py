@@ -263,11 +263,11 @@ def test_values_beyond_a_dtype():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--src_batch_size", 0), "--src_batch_size is 0; allowed: 1 or more"),
-        (("--dst_prebatch_size", 0), "--dst_prebatch_size is 0; allowed"),
-        (("--dst_batches_per_file", -1), "--dst_batches_per_file is -1; allowed"),
-        (("--max_batches_train", 0), "--max_batches_train is 0; allowed: 1 or more, or -1 for all"),
-        (("--max_batches_test", -2), "--max_batches_test is -2; allowed"),
+        (("--src_batch_size", 0), "--src_batch_size is 0; expected 1 or more"),
+        (("--dst_prebatch_size", 0), "--dst_prebatch_size is 0; expected"),
+        (("--dst_batches_per_file", -1), "--dst_batches_per_file is -1; expected"),
+        (("--max_batches_train", 0), "--max_batches_train is 0; expected 1 or more, or -1 for all"),
+        (("--max_batches_test", -2), "--max_batches_test is -2; expected"),
         (("--dst_dataset_type", "tf_raw", "--dst_prebatch_size", 4), "--dst_prebatch_size is only"),
         (("--src_seed", 1), "--src_seed is only read with --src_dataset_type synthetic"),
         (
@@ -276,7 +276,7 @@ def test_values_beyond_a_dtype():
         ),
         (
             ("--dst_feature_spec", "a/b.yaml"),
-            "--dst_feature_spec is a/b.yaml; allowed: a file name",
+            "--dst_feature_spec is a/b.yaml; expected a file name",
         ),
         (
             ("--src_dataset_type", "synthetic"),

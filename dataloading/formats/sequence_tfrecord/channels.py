@@ -71,7 +71,7 @@ def sequence_channels(
             if spec.hotness(feature) != 1:
                 raise ValueError(
                     f"{spec.origin}: channel_spec: feature '{feature}' of channel '{channel}' has "
-                    f"{spec.hotness(feature)} values per row; allowed: one, remove its hotness or "
+                    f"{spec.hotness(feature)} values per row; expected one, remove its hotness or "
                     "dimensions"
                 )
     for channel in histories:
@@ -94,7 +94,7 @@ def _check_history(spec: FeatureSpec, channel: str) -> None:
         raise ValueError(
             f"{spec.origin}: channel_spec: channel '{channel}' has {len(features)} features "
             f"({', '.join(features)}) and channel '{TARGET_CHANNEL}' has {len(targets)} "
-            f"({', '.join(targets)}); allowed: equally many, one or more, in the same order"
+            f"({', '.join(targets)}); expected equally many, one or more, in the same order"
         )
     first = spec.channel(POSITIVE_CHANNEL)[0]
     for feature, target in zip(features, targets, strict=True):
@@ -102,13 +102,13 @@ def _check_history(spec: FeatureSpec, channel: str) -> None:
             raise ValueError(
                 f"{spec.origin}: feature_spec: feature '{feature}' of channel '{channel}' has "
                 f"cardinality {spec.cardinality(feature)} and feature '{target}' of channel "
-                f"'{TARGET_CHANNEL}' has {spec.cardinality(target)}; allowed: the same, because "
+                f"'{TARGET_CHANNEL}' has {spec.cardinality(target)}; expected the same, because "
                 "they share a table. Are the channels in the same order?"
             )
         if spec.hotness(feature) != spec.hotness(first):
             raise ValueError(
                 f"{spec.origin}: feature_spec: feature '{feature}' has {spec.hotness(feature)} "
-                f"values per row and feature '{first}' has {spec.hotness(first)}; allowed: the "
+                f"values per row and feature '{first}' has {spec.hotness(first)}; expected the "
                 "same dimensions in all features of the histories"
             )
 

@@ -93,7 +93,7 @@ class SequenceTFRecordDataset(SampleDataset):
         if files.num_samples == 0:
             raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
         if options.repeat_count < 0:
-            raise ValueError(f"repeat_count is {options.repeat_count}; allowed: 0 or more")
+            raise ValueError(f"repeat_count is {options.repeat_count}; expected 0 or more")
         passes = max(1, options.repeat_count)
         window = max(1, _WINDOW_SAMPLES // files.prebatch) * files.prebatch
         order = FileOrder()
@@ -189,7 +189,7 @@ def _check_prebatch(
             continue
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise ValueError(
-                f"{spec.origin}: {source} is {size!r}; allowed: a whole number from 0 on"
+                f"{spec.origin}: {source} is {size!r}; expected a whole number from 0 on"
             )
         # Fewer samples than a prebatch are one record, the remainder.
         is_remainder = files.num_records <= 1 and files.prebatch <= max(1, size)

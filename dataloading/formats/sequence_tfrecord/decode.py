@@ -89,7 +89,7 @@ def _check_padding(
             step = int(np.flatnonzero(differ)[0]) % padding.shape[1]
             raise ValueError(
                 f"{place(differ)}: only one of the features '{feature}' and '{other}' has a 0 at "
-                f"step {step} (counted from 0); allowed: zeros, which are padding, at the same "
+                f"step {step} (counted from 0); expected zeros, which are padding, at the same "
                 "steps of all histories of a row. Prepare the file again"
             )
 
@@ -114,7 +114,7 @@ def _check_lengths(
         at_most = "at most " if may_be_shorter[number] else ""
         raise ValueError(
             f"{locate(number, None)}: feature '{column.feature}' has {lengths[number]} values; "
-            f"allowed: {at_most}{column.width} for each of the {num_samples[number]} rows that the "
+            f"expected {at_most}{column.width} for each of the {num_samples[number]} rows that the "
             "record must hold (all of a file hold as many as its first; only the last may hold "
             "fewer). Correct the feature's dimensions in the feature spec, or write the file again"
         )
@@ -161,5 +161,5 @@ def _fault(record: bytes, columns: Sequence[Column]) -> str | None:
                 "Correct the names in the feature spec, or write the file again"
             )
         if kind != "int64_list":
-            return f"holds feature '{name}' as {kind}; allowed: int64_list. Write the file again"
+            return f"holds feature '{name}' as {kind}; expected int64_list. Write the file again"
     return None

@@ -65,7 +65,7 @@ def sequence_spec(
     sources, metadata = {}, {}
     for split, size in prebatch_sizes.items():
         if size < 0:
-            raise ValueError(f"prebatch size of split '{split}' is {size}; allowed: 0 or more")
+            raise ValueError(f"prebatch size of split '{split}' is {size}; expected 0 or more")
         files = [f"{split}.tfrecord"] + [f"remainder_{split}.tfrecord"] * (size > 1)
         sources[split] = [{"type": CHUNK_TYPE, "features": list(features), "files": files}]
         metadata[prebatch_key(split)] = size

@@ -56,7 +56,7 @@ def length_faults(spec: FeatureSpec, split: str, opened: dict[int, RecordChunk])
             yield (
                 f"{spec.origin}: source_spec: split '{split}': feature "
                 f"'{chunks[first].features[0]}' has {opened[first].num_samples} rows and feature "
-                f"'{feature}' has {chunk.num_samples}; allowed: equally many. Is a file missing or "
+                f"'{feature}' has {chunk.num_samples}; expected equally many. Is a file missing or "
                 "cut off?"
             )
         folder = (spec.base_directory / chunks[index].files[0]).parent.parent

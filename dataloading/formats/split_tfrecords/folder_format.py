@@ -48,7 +48,7 @@ def read_format(folder: Path) -> Format:
     path = folder / FORMAT_FILE
     content = _read_json(path)
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: found {content!r:.100}; allowed: a mapping")
+        raise ValueError(f"{path}: found {content!r:.100}; expected a mapping")
     for key in _NEEDED:
         if key not in content:
             raise ValueError(f"{path}: {key} is missing; needed: {', '.join(_NEEDED)}")
@@ -64,7 +64,7 @@ def read_format(folder: Path) -> Format:
     }
     for key, (holds, allowed) in rules.items():
         if key in content and not holds(content[key]):
-            raise ValueError(f"{path}: {key} is {content[key]!r:.100}; allowed: {allowed}")
+            raise ValueError(f"{path}: {key} is {content[key]!r:.100}; expected {allowed}")
     return Format(**{key: content[key] for key in rules if key in content})
 
 
@@ -75,7 +75,7 @@ def read_length(folder: Path) -> int | None:
         return None
     length = _read_json(path)
     if not _is_count(length):
-        raise ValueError(f"{path}: found {length!r:.100}; allowed: a whole number, 0 or more")
+        raise ValueError(f"{path}: found {length!r:.100}; expected a whole number, 0 or more")
     return length
 
 

@@ -113,7 +113,7 @@ class Vocabularies(DuckDBSession):
         ).fetchone()
         if repeated is not None:
             raise ValueError(
-                f"{known}: has the value {repeated[0]!r:.100} on more than one line; allowed: each "
+                f"{known}: has the value {repeated[0]!r:.100} on more than one line; expected each "
                 "value once, line N has id N. Take the file that belongs to the data set"
             )
         if num_values + 1 != cardinality:

@@ -333,11 +333,11 @@ def test_numerical_value_that_is_not_finite(tmp_path, dtype, value):
 
 
 REFUSED = {
-    "batch_size": ({"batch_size": 0}, "batch_size is 0; allowed: 1 or more"),
-    "world_size": ({"world_size": 0}, "world_size is 0; allowed: 1 or more"),
+    "batch_size": ({"batch_size": 0}, "batch_size is 0; expected 1 or more"),
+    "world_size": ({"world_size": 0}, "world_size is 0; expected 1 or more"),
     "too few rows": ({"world_size": 9}, "batch_size 8 .* each of 9 ranks .*; choose 9 or more"),
-    "rank": ({"rank": 2, "world_size": 2}, "rank is 2; allowed: 0 to world_size - 1 = 1"),
-    "seed": ({"shuffle": True, "seed": -1}, "seed is -1; allowed: 0 or more"),
+    "rank": ({"rank": 2, "world_size": 2}, "rank is 2; expected 0 to world_size - 1 = 1"),
+    "seed": ({"shuffle": True, "seed": -1}, "seed is -1; expected 0 or more"),
     "split": ({"split": "test"}, "the split_binary loader needs the split 'test'"),
 }
 
@@ -351,10 +351,10 @@ def test_invalid_settings(tmp_path, settings, message):
 
 def test_invalid_start_samples(tmp_path):
     loader = RawBinaryDataset(numbered(tmp_path, 5), "train", 2)
-    with pytest.raises(ValueError, match="epoch is -1; allowed: 0 or more"):
+    with pytest.raises(ValueError, match="epoch is -1; expected 0 or more"):
         loader.dataset(-1)
     with pytest.raises(
-        ValueError, match="start_sample is 6; allowed: 0 to the number of samples, 5"
+        ValueError, match="start_sample is 6; expected 0 to the number of samples, 5"
     ):
         loader.dataset(0, 6)
     with pytest.raises(ValueError, match="start_sample is -1"):

@@ -61,7 +61,7 @@ def test_channels(tmp_path):
         ),
         (
             changed("cat_neg", dimensions=[5]),
-            "'cat_neg' has 5 values per row and feature 'item_pos' has 4; allowed: the same dimen",
+            "'cat_neg' has 5 values per row and feature 'item_pos' has 4; expected the same dimen",
         ),
         (changed("user", hotness=2), "'user' of channel 'user_features' has 2 values per row"),
         (changed("item", dimensions=[3]), "'item' of channel 'target_item_features' has 3 values"),
@@ -160,8 +160,8 @@ def test_bad_values(tmp_path, prebatch, change, message):
     place = "record 5 of file 'train.tfrecord'" if prebatch == 1 else "record 1 of file 'train.tf"
     if prebatch > 1 and "{" not in message:  # of lengths all that is known is the record
         place = "row 2 of " + place
-    lengths = "5 values; allowed: at most 4" if prebatch == 1 else "13 values; allowed: 4 for each"
-    scalars = "2 values; allowed: 1 for each" if prebatch == 1 else "4 values; allowed: 1 for each"
+    lengths = "5 values; expected at most 4" if prebatch == 1 else "13 values; expected 4 for each"
+    scalars = "2 values; expected 1 for each" if prebatch == 1 else "4 values; expected 1 for each"
     message = re.sub("{lengths}", lengths, re.sub("{scalars}", scalars, message))
     refused(spec_of(tmp_path), place, message)
 
@@ -171,7 +171,7 @@ def test_shorter_prebatch_in_the_middle(tmp_path):
     parts = [rows[:3], rows[3:5], rows[5:8], rows[8:]]
     write(tmp_path / "train.tfrecord", [example(part) for part in parts])
     message = "record 1 of file 'train.tfrecord' (counted from 0): feature 'user' has 2 values; "
-    refused(spec_of(tmp_path), message + "allowed: 1 for each of the 3 rows that the record must")
+    refused(spec_of(tmp_path), message + "expected 1 for each of the 3 rows that the record must")
 
 
 def with_feature(record: bytes, name: str, feature: tf.train.Feature | None) -> bytes:
@@ -192,8 +192,8 @@ FLOATS = tf.train.Feature(float_list=tf.train.FloatList(value=[1.0] * LENGTH))
         ("item_pos", None, "has no values of feature 'item_pos'; it has cat, cat_neg, cat_pos, "),
         ("item", None, "has no values of feature 'item'; "),
         ("user", tf.train.Feature(), "has no values of feature 'user'; "),
-        ("item_pos", FLOATS, "holds feature 'item_pos' as float_list; allowed: int64_list"),
-        ("item", FLOATS, "holds feature 'item' as float_list; allowed: int64_list"),
+        ("item_pos", FLOATS, "holds feature 'item_pos' as float_list; expected int64_list"),
+        ("item", FLOATS, "holds feature 'item' as float_list; expected int64_list"),
     ],
 )
 def test_missing_features_and_other_types(tmp_path, number, name, feature, message):

@@ -124,5 +124,5 @@ def test_full_disk(tmp_path):
 
 
 def test_prebatch_out_of_range():
-    with pytest.raises(ValueError, match="prebatch size of split 'train' is -1; allowed: 0"):
+    with pytest.raises(ValueError, match="prebatch size of split 'train' is -1; expected 0"):
         spec_of(train=-1)

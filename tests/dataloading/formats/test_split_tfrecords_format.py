@@ -19,18 +19,18 @@ ABSENT = object()
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("format", "arrow", "format is 'arrow'; allowed: tfrecords"),
-        ("dtype", "string", "dtype is 'string'; allowed: bool, float16"),
-        ("dtype", "nothing", "dtype is 'nothing'; allowed: bool, float16"),
-        ("dtype", 3, "dtype is 3; allowed"),
-        ("dtype", "(2,)i4", r"dtype is '\(2,\)i4'; allowed"),
-        ("dtype", "i4,(", r"dtype is 'i4,\('; allowed"),
-        ("multihot", 1, "multihot is 1; allowed: true or false"),
-        ("feature_name", None, "feature_name .* allowed: a string"),
-        ("num_features", -1, "num_features is -1; allowed: a whole number"),
-        ("num_features", True, "num_features is True; allowed"),
-        ("batches_per_file", 0, "batches_per_file is 0; allowed"),
-        ("hotness", "3", "hotness is '3'; allowed: null or a whole number"),
+        ("format", "arrow", "format is 'arrow'; expected tfrecords"),
+        ("dtype", "string", "dtype is 'string'; expected bool, float16"),
+        ("dtype", "nothing", "dtype is 'nothing'; expected bool, float16"),
+        ("dtype", 3, "dtype is 3; expected"),
+        ("dtype", "(2,)i4", r"dtype is '\(2,\)i4'; expected"),
+        ("dtype", "i4,(", r"dtype is 'i4,\('; expected"),
+        ("multihot", 1, "multihot is 1; expected true or false"),
+        ("feature_name", None, "feature_name .* expected a string"),
+        ("num_features", -1, "num_features is -1; expected a whole number"),
+        ("num_features", True, "num_features is True; expected"),
+        ("batches_per_file", 0, "batches_per_file is 0; expected"),
+        ("hotness", "3", "hotness is '3'; expected null or a whole number"),
         ("multihot", ABSENT, "multihot is missing; needed: format, dtype"),
     ],
 )
@@ -68,7 +68,7 @@ def test_format_json_of_both_writers(tmp_path):
         (b"\xff", "format.json: not a JSON file"),
         (b"[" * 5000, "format.json: not a JSON file"),
         (b"9" * 5000, "format.json: not a JSON file"),
-        ("[1]", r"format.json: found \[1\]; allowed: a mapping"),
+        ("[1]", r"format.json: found \[1\]; expected a mapping"),
     ],
 )
 def test_files_without_a_format(tmp_path, content, message):
@@ -99,7 +99,7 @@ def change_format(spec, folder, **changes):
             {"num_features": 3},
             "3 values per row; the feature spec has 2 .features x, y",
         ),
-        ("numerical", {"dtype": "uint16"}, "dtype is 'uint16'; allowed: bool, float16, float32"),
+        ("numerical", {"dtype": "uint16"}, "dtype is 'uint16'; expected bool, float16, float32"),
         (
             "numerical",
             {"dtype": "float32"},
@@ -129,7 +129,7 @@ def test_lengths(spec):
     length = spec.base_directory / "train/length.json"
     for content, message in (
         ("4", "length.json states 4 prebatches, and the files of feature 'label' have 3"),
-        ("true", "length.json: found True; allowed: a whole number"),
+        ("true", "length.json: found True; expected a whole number"),
         ("x", "length.json: not a JSON file"),
     ):
         length.write_text(content)
@@ -149,7 +149,7 @@ def test_folders(spec, tmp_path):
     (train / "numerical/data_3.tfrecords").unlink()
     (train / "length.json").unlink()
     with pytest.raises(
-        ValueError, match="'label' has 9 rows and feature 'x' has 8; allowed: equally"
+        ValueError, match="'label' has 9 rows and feature 'x' has 8; expected equally"
     ):
         SplitTFRecordsDataset(spec, "train", 4)
     empty = FeatureSpec.from_dict(SPEC, tmp_path / "nowhere", origin="f.yaml")

@@ -162,10 +162,10 @@ def test_rows_to_predict_without_labels(spec):
 @pytest.mark.parametrize(
     ("split", "settings", "message"),
     [
-        ("test", {"batch_size": 0}, "batch_size is 0; allowed: 1 or more"),
-        ("test", {"world_size": 0}, "world_size is 0; allowed: 1 or more"),
-        ("test", {"valid_negative": 0}, "valid_negative is 0; allowed: 1 or more"),
-        ("test", {"rank": 2, "world_size": 2}, "rank is 2; allowed: 0 to world_size - 1 = 1"),
+        ("test", {"batch_size": 0}, "batch_size is 0; expected 1 or more"),
+        ("test", {"world_size": 0}, "world_size is 0; expected 1 or more"),
+        ("test", {"valid_negative": 0}, "valid_negative is 0; expected 1 or more"),
+        ("test", {"rank": 2, "world_size": 2}, "rank is 2; expected 0 to world_size - 1 = 1"),
         (
             "test",
             {"valid_negative": 5},
@@ -190,7 +190,7 @@ def test_bad_arguments(spec, split, settings, message):
 
 
 def test_bad_positions_and_metadata(spec):
-    with pytest.raises(ValueError, match="start_sample is 3; allowed: multiples of the 5 rows"):
+    with pytest.raises(ValueError, match="start_sample is 3; expected multiples of the 5 rows"):
         CandidateDataset(spec, "test", 10).dataset(0, 3)
     spec.metadata["validation_samples_per_series"] = 4
     with pytest.raises(ValueError, match="'validation_.*' is 4, and there is no label, which"):

@@ -145,10 +145,10 @@ def test_bad_lists(tmp_path, column, message):
         ({}, "'test': metadata: 'test_samples_per_series' is missing, and there is a label"),
         (
             {"test_samples_per_series": 1},
-            "test_samples_per_series' is 1; allowed: the rows of a candidate list",
+            "test_samples_per_series' is 1; expected the rows of a candidate list",
         ),
-        ({"test_samples_per_series": True}, "test_samples_per_series' is True; allowed: the rows"),
-        ({"test_samples_per_series": "3"}, "test_samples_per_series' is '3'; allowed: the rows"),
+        ({"test_samples_per_series": True}, "test_samples_per_series' is True; expected the rows"),
+        ({"test_samples_per_series": "3"}, "test_samples_per_series' is '3'; expected the rows"),
         ({"test_samples_per_series": 4}, "split 'test' has 6 rows, not a multiple of the 4"),
     ],
 )

@@ -275,12 +275,12 @@ def test_golden_draws():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"batch_size": 0}, "batch_size is 0; allowed: 1 or more"),
-        ({"negative_samples": 0}, "negative_samples is 0; allowed: 1 or more"),
-        ({"seed": -1}, "seed is -1; allowed: 0 or more"),
-        ({"world_size": 0}, "world_size is 0; allowed: 1 or more"),
+        ({"batch_size": 0}, "batch_size is 0; expected 1 or more"),
+        ({"negative_samples": 0}, "negative_samples is 0; expected 1 or more"),
+        ({"seed": -1}, "seed is -1; expected 0 or more"),
+        ({"world_size": 0}, "world_size is 0; expected 1 or more"),
         ({"world_size": 65}, "batch_size 64 .* each of 65 ranks .* choose 65 or more"),
-        ({"rank": 2, "world_size": 2}, "rank is 2; allowed: 0 to world_size - 1 = 1"),
+        ({"rank": 2, "world_size": 2}, "rank is 2; expected 0 to world_size - 1 = 1"),
     ],
 )
 def test_bad_arguments(stored, settings, message):
@@ -290,9 +290,9 @@ def test_bad_arguments(stored, settings, message):
 
 def test_bad_positions_in_an_epoch(stored):
     loader = SampledInteractions(stored(97).spec, "train", 64)
-    with pytest.raises(ValueError, match="epoch is -1; allowed: 0 or more"):
+    with pytest.raises(ValueError, match="epoch is -1; expected 0 or more"):
         loader.dataset(-1)
-    with pytest.raises(ValueError, match="start_sample is 486; allowed: 0 to the .* samples, 485"):
+    with pytest.raises(ValueError, match="start_sample is 486; expected 0 to the .* samples, 485"):
         loader.dataset(0, 486)
 
 

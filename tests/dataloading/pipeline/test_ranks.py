@@ -177,7 +177,7 @@ def test_checks_of_ids_on_their_rank(copied):
 @pytest.mark.parametrize("feature", [-1, FEATURES])
 def test_unknown_features(open_rows, feature):
     message = (
-        f"global_features holds {feature}; allowed: the numbers of the categorical features, "
+        f"global_features holds {feature}; expected the numbers of the categorical features, "
         f"of which there are {FEATURES}, the first is 0"
     )
     with pytest.raises(ValueError, match=message):

@@ -58,11 +58,11 @@ def test_file_order():
 
 
 def test_invalid_settings():
-    with pytest.raises(ValueError, match="block_samples is 0; allowed: 1 or more"):
+    with pytest.raises(ValueError, match="block_samples is 0; expected 1 or more"):
         shuffle(block_samples=0)
     with pytest.raises(ValueError, match="window_samples 45 is not a multiple of block_samples 10"):
         shuffle(window_samples=45)
-    with pytest.raises(ValueError, match="seed is -1; allowed: 0 or more"):
+    with pytest.raises(ValueError, match="seed is -1; expected 0 or more"):
         shuffle(seed=-1)
 
 

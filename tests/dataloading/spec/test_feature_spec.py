@@ -71,53 +71,53 @@ def test_valid_spec():
 
 
 BROKEN = {
-    "no split at all": ("feature_spec", ["a"], r"feature_spec: found \['a'\] \(list\); allowed"),
-    "empty section": ("channel_spec", {}, "channel_spec: nothing there; allowed: a mapping"),
+    "no split at all": ("feature_spec", ["a"], r"feature_spec: found \['a'\] \(list\); expected"),
+    "empty section": ("channel_spec", {}, "channel_spec: nothing there; expected a mapping"),
     "absent section": ("channel_spec", ABSENT, "section channel_spec is missing; needed"),
     "unknown section": ("chanel_spec", {}, "unknown section 'chanel_spec'.*mean 'channel_spec'"),
-    "metadata no split": ("metadata", [1], r"metadata: found \[1\]; allowed: a mapping"),
-    "metadata not plain": ("metadata/x", {1, 2}, "metadata: .*is a set; allowed: numbers"),
+    "metadata no split": ("metadata", [1], r"metadata: found \[1\]; expected a mapping"),
+    "metadata not plain": ("metadata/x", {1, 2}, "metadata: .*is a set; expected numbers"),
     "metadata list as key": ("metadata", {(1, 2): 3}, r"metadata: the key \(1, 2\) is a list"),
     "feature no split": ("feature_spec/user", 3, "feature 'user': found 3"),
     "feature name no string": ("feature_spec/1", {"dtype": "bool"}, "feature name 1 is a int"),
-    "no dtype": ("feature_spec/user", {}, "feature 'user': dtype is missing; allowed: bool"),
+    "no dtype": ("feature_spec/user", {}, "feature 'user': dtype is missing; expected bool"),
     "unknown dtype": (
         "feature_spec/user/dtype",
         "int33",
-        "feature 'user': unknown dtype 'int33'; allowed: bool, .*did you mean 'int32'",
+        "feature 'user': unknown dtype 'int33'; expected bool, .*did you mean 'int32'",
     ),
     "unknown torch dtype": ("feature_spec/age/dtype", "torch.bfloat", "dtype 'torch.bfloat'"),
     "dtype no string": ("feature_spec/age/dtype", [1], r"unknown dtype \[1\]"),
     "unknown key": (
         "feature_spec/user/cardinalty",
         3,
-        "feature 'user': unknown key 'cardinalty'; allowed: dtype, .*mean 'cardinality'",
+        "feature 'user': unknown key 'cardinalty'; expected dtype, .*mean 'cardinality'",
     ),
     "no cardinality": (
         "feature_spec/user/cardinality",
         ABSENT,
         "feature 'user': cardinality is missing; the features of channel 'categorical'",
     ),
-    "cardinality 0": ("feature_spec/user/cardinality", 0, "cardinality is 0; allowed: a positive"),
-    "cardinality text": ("feature_spec/user/cardinality", "1e3", "cardinality is '1e3'; allowed"),
-    "cardinality bool": ("feature_spec/user/cardinality", True, "cardinality is True; allowed"),
-    "cardinality fraction": ("feature_spec/user/cardinality", 3.0, "cardinality is 3.0; allowed"),
+    "cardinality 0": ("feature_spec/user/cardinality", 0, "cardinality is 0; expected a positive"),
+    "cardinality text": ("feature_spec/user/cardinality", "1e3", "cardinality is '1e3'; expected"),
+    "cardinality bool": ("feature_spec/user/cardinality", True, "cardinality is True; expected"),
+    "cardinality fraction": ("feature_spec/user/cardinality", 3.0, "cardinality is 3.0; expected"),
     "dtype too small": (
         "feature_spec/user/cardinality",
         1000,
-        "'user': dtype int8 holds ids up to 127, cardinality 1000 .* up to 999; allowed: int16, ",
+        "'user': dtype int8 holds ids up to 127, cardinality 1000 .* up to 999; expected int16, ",
     ),
-    "no dtype is enough": ("feature_spec/user/cardinality", 2**70, "allowed: no dtype"),
+    "no dtype is enough": ("feature_spec/user/cardinality", 2**70, "expected no dtype"),
     "ids in float": ("feature_spec/age/cardinality", 3, "'age': dtype float16 with a cardinality"),
-    "hotness 0": ("feature_spec/tags/hotness", 0, "'tags': hotness is 0; allowed: a positive"),
-    "negative alpha": ("feature_spec/tags/alpha", -1, "'tags': alpha is -1; allowed: a number"),
-    "alpha nan": ("feature_spec/tags/alpha", float("nan"), "alpha is nan; allowed: a number"),
-    "dimensions number": ("feature_spec/tags/dimensions", 3, "dimensions is 3; allowed: a list"),
-    "dimensions zero": ("feature_spec/tags/dimensions", [0], "a size in dimensions is 0; allowed"),
+    "hotness 0": ("feature_spec/tags/hotness", 0, "'tags': hotness is 0; expected a positive"),
+    "negative alpha": ("feature_spec/tags/alpha", -1, "'tags': alpha is -1; expected a number"),
+    "alpha nan": ("feature_spec/tags/alpha", float("nan"), "alpha is nan; expected a number"),
+    "dimensions number": ("feature_spec/tags/dimensions", 3, "dimensions is 3; expected a list"),
+    "dimensions zero": ("feature_spec/tags/dimensions", [0], "a size in dimensions is 0; expected"),
     "dimensions differ": ("feature_spec/tags/dimensions", [2], "hotness 3 and dimensions .2. dis"),
     "split without chunks": ("source_spec/train", [], "split 'train': chunks: nothing there"),
-    "split name no string": ("source_spec/1", [], "split name 1 is a int; allowed: a string"),
-    "chunk no split": ("source_spec/train/0", "x", "'train': chunk 0: found 'x' .str.; allowed"),
+    "split name no string": ("source_spec/1", [], "split name 1 is a int; expected a string"),
+    "chunk no split": ("source_spec/train/0", "x", "'train': chunk 0: found 'x' .str.; expected"),
     "chunk lacks files": ("source_spec/train/0/files", ABSENT, "chunk 0: files is missing; needed"),
     "chunk without files": ("source_spec/train/0/files", [], "chunk 0: files: nothing there"),
     "files no list": ("source_spec/train/0/files", "a.bin", "chunk 0: files: found 'a.bin'"),
@@ -125,23 +125,23 @@ BROKEN = {
     "unknown type": (
         "source_spec/train/0/type",
         "split_binry",
-        "chunk 0: unknown type 'split_binry'; allowed: split_binary, csv, tfrecord; did you mean",
+        "chunk 0: unknown type 'split_binry'; expected split_binary, csv, tfrecord; did you mean",
     ),
     "unknown feature in chunk": (
         "source_spec/train/2/features",
         ["usr"],
-        "split 'train': chunk 2: unknown feature 'usr'; allowed: .*did you mean 'user'",
+        "split 'train': chunk 2: unknown feature 'usr'; expected .*did you mean 'user'",
     ),
     "feature no string": ("source_spec/train/2/features", [["user"]], "unknown feature .'user'."),
     "feature twice": (
         "source_spec/train/1/features",
         ["age", "height", "age"],
-        "'train': feature 'age' is in chunk 1 and again in chunk 1; allowed: exactly one",
+        "'train': feature 'age' is in chunk 1 and again in chunk 1; expected exactly one",
     ),
     "feature in no chunk": (
         "source_spec/train/1/features",
         ["age"],
-        "split 'train': feature 'height' is in no chunk; allowed: exactly one",
+        "split 'train': feature 'height' is in no chunk; expected exactly one",
     ),
     "mixed dtypes": (
         "source_spec/train/1/features",
@@ -151,17 +151,17 @@ BROKEN = {
     "file twice": (
         "source_spec/train/2/files",
         ["u0.bin", "./tags.bin"],
-        "file 'tags.bin' is in chunk 2 and again in chunk 3; allowed: a file once",
+        "file 'tags.bin' is in chunk 2 and again in chunk 3; expected a file once",
     ),
     "absolute file": ("source_spec/train/0/files", ["/x.bin"], "'/x.bin' is an absolute path"),
     "file outside": ("source_spec/train/0/files", ["a/../../x"], "'a/../../x' leaves the data set"),
-    "file no string": ("source_spec/train/0/files", [3], "chunk 0: file 3; allowed: a path"),
+    "file no string": ("source_spec/train/0/files", [3], "chunk 0: file 3; expected a path"),
     "channel no list": ("channel_spec/label", "label", "'label': features: found 'label'"),
-    "channel name": ("channel_spec/1", ["label"], "channel name 1 is a int; allowed: a string"),
+    "channel name": ("channel_spec/1", ["label"], "channel name 1 is a int; expected a string"),
     "unknown feature in channel": (
         "channel_spec/label",
         ["click"],
-        "channel_spec: channel 'label': unknown feature 'click'; allowed: the names in",
+        "channel_spec: channel 'label': unknown feature 'click'; expected the names in",
     ),
     "feature twice in channel": ("channel_spec/label", ["label"] * 2, "'label' is there twice"),
 }
@@ -184,7 +184,7 @@ def test_endless_nesting():
 
 
 def test_content_other_than_a_split():
-    with pytest.raises(ValueError, match=r"found \[\]; allowed: a mapping of"):
+    with pytest.raises(ValueError, match=r"found \[\]; expected a mapping of"):
         FeatureSpec.from_dict([], ".")
 
 

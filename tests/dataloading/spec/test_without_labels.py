@@ -206,7 +206,7 @@ def test_missing_labels_in_training_and_evaluation(stored, labels, message, glob
 def test_features_in_no_chunk(tmp_path, with_labels):
     lacking = content("no_chunk")
     del lacking["source_spec"]["test"][0]
-    with pytest.raises(ValueError, match="feature 'x' is in no chunk; allowed: exactly one"):
+    with pytest.raises(ValueError, match="feature 'x' is in no chunk; expected exactly one"):
         FeatureSpec.from_dict(lacking, tmp_path)
     # A feature that is a label and an input, too, is needed as an input.
     lacking["channel_spec"]["label"] = ["x"]

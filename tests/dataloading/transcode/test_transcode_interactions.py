@@ -171,7 +171,7 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     }
     later["channel_spec"] = {"user": ["item"], "item": ["user"], "label": ["label"]}
     capsys.readouterr()
-    message = "channel 'user' has item; .* has user; allowed: the same features"
+    message = "channel 'user' has item; .* has user; expected the same features"
     refused(capsys, message, raw(tmp_path / "other", later), f"--vocabulary={known / 'out'}")
 
 
@@ -196,10 +196,10 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
         (changed(feature_spec={"user": {"dtype": "bool"}}), "'user': dtype bool in the channel"),
         (
             changed(metadata={"test_samples_per_series": "3"}),
-            "metadata: 'test_samples_per_series' is '3'; allowed: the rows of a candidate list",
+            "metadata: 'test_samples_per_series' is '3'; expected the rows of a candidate list",
         ),
-        (changed(metadata={"test_samples_per_series": 1}), "_per_series' is 1; allowed: the rows"),
-        (changed(metadata={"test_samples_per_series": True}), "_per_series' is True; allowed"),
+        (changed(metadata={"test_samples_per_series": 1}), "_per_series' is 1; expected the rows"),
+        (changed(metadata={"test_samples_per_series": True}), "_per_series' is True; expected"),
         (
             changed(metadata={"train_samples_per_series": 3}),
             "'train_samples_per_series': rows of 'train' come in no candidate lists",

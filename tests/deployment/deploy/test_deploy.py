@@ -371,7 +371,7 @@ def test_overwriting_and_invalid_requests(trained_dlrm, tmp_path, capsys):
     arrays["categorical_features"][1, 1] = -1
     with pytest.raises(BadRequest, match="row 1"):
         scorer.score(arrays)
-    with pytest.raises(BadRequest, match="5 rows; allowed: 1 to 4"):
+    with pytest.raises(BadRequest, match="5 rows; expected 1 to 4"):
         scorer.score(
             {name: np.zeros((5, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
         )

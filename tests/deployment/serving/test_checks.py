@@ -97,7 +97,7 @@ def test_invalid_tensors(changes, message):
 
 @pytest.mark.parametrize("rows", [0, 9])
 def test_empty_and_large_batches(rows):
-    with pytest.raises(BadRequest, match=f"has {rows} rows; allowed: 1 to 8"):
+    with pytest.raises(BadRequest, match=f"has {rows} rows; expected 1 to 8"):
         check(CLICKS, request(rows))
 
 

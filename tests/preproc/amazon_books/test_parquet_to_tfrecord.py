@@ -235,7 +235,7 @@ def changed(index: int, value, row=FIRST) -> list:
             {"label": pa.float32()},
             "column 'label': rows 0 to ...: Float value 0.5",
         ),
-        (changed(0, "1"), {"label": pa.string()}, "column 'label' is string; allowed: numbers or"),
+        (changed(0, "1"), {"label": pa.string()}, "column 'label' is string; expected numbers or"),
         (changed(1, 50), {}, "column 'user_id': row 1 (counted from 0): 50; ids lie in [0, 50)"),
         (changed(2, -1), {}, "column 'item_id_trgt': row 1 (counted from 0): -1; ids lie in [0, 3"),
         (changed(1, None), {}, "column 'user_id': row 1 (counted from 0): nothing there"),
@@ -243,7 +243,7 @@ def changed(index: int, value, row=FIRST) -> list:
         (
             changed(1, 1.0),
             {"user_id": pa.float64()},
-            "column 'user_id' is double; allowed: integers",
+            "column 'user_id' is double; expected integers",
         ),
         (changed(4, None), {}, "column 'item_id_pos': row 1 (counted from 0): nothing there"),
         (
@@ -371,13 +371,13 @@ def metadata(text):
         (no_file, "test holds no file *.parquet; expected part.0.parquet and so on"),
         (no_rows, "test has no rows; a split must have some"),
         (other_columns, "part.1.parquet has the columns label, item_id_trgt, user_id, cat_id_trgt"),
-        (twice, "part.0.parquet has two columns 'cat_id_pos'; allowed: each name once"),
+        (twice, "part.0.parquet has two columns 'cat_id_pos'; expected each name once"),
         (damaged, "part.0.parquet is damaged or cut off ("),
         (
             lambda s: (s / "train/part.0.parquet").write_text("x" * 50),
             "0.parquet is not a Parquet file",
         ),
-        (metadata("{"), "metadata.json is not what it should be; allowed: {"),
+        (metadata("{"), "metadata.json is not what it should be; expected {"),
         (metadata("[]"), "metadata.json is not what it should be"),
         (metadata('{"cardinalities": 3}'), "metadata.json is not what it should be"),
         (metadata('{"cardinalities": [{"name": "a", "value": true}]}'), "is not what it should be"),
