@@ -36,9 +36,7 @@ class Rule(NamedTuple):
 _HEADER, *_LINES = (ROOT / "tests/wording_rules.tsv").read_text().splitlines()
 RULES = [Rule(*line.split("\t")) for line in _LINES]
 COMPILED = [(re.compile(rule.pattern, re.IGNORECASE), rule.replacement) for rule in RULES]
-OPENING = re.compile(
-    r"(As|How|Likewise|Of|That|The same|Those|What|Where|Whether|Which|Who|Whose)\b"
-)
+OPENING = re.compile(r"(As|How|Of|That|The same|Those|What|Where|Whether|Which|Who|Whose)\b")
 NAMES = {"asked", "begun", "found", "given", "held", "made", "of", "said", "told"}
 
 
@@ -128,4 +126,4 @@ def test_number_of_exceptions():
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.example)
 def test_rules(rule):
     assert findings(rule.example)
-    assert findings("There is no such file.") == []
+    assert findings("The file is not a list.") == []

@@ -13,7 +13,7 @@ KNOWN = {
     "": 0xEF46DB3751D8E999,
     "a": 0xD24EC4F1A98C6E5B,
     "abc": 0x44BC2CF5AD770999,
-    "Nobody inspects the spammish repetition": 0xFBCEA83C8A378BF1,  # prose: ok, published
+    "The quick brown fox jumps over the lazy dog": 0x0B242D361FDA71BC,
 }
 
 
