@@ -39,7 +39,7 @@ setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod a
 .venv/installed: requirements/base.lock runtime/setup/setup.sh
 	@bash runtime/setup/setup.sh "$(PYTHON)" "$(TENSORFLOW)"
 
-.venv/horovod: requirements/horovod.txt runtime/setup/horovod.sh runtime/cluster/horovodrun.py .venv/installed
+.venv/horovod: requirements/horovod.txt runtime/setup/horovod.sh $(wildcard runtime/setup/horovod_patches/*) runtime/cluster/horovodrun.py .venv/installed
 	@bash runtime/setup/horovod.sh
 	@touch $@
 

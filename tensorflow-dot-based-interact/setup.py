@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from setuptools import Distribution, setup
-from wheel.bdist_wheel import bdist_wheel
+from setuptools.command.bdist_wheel import bdist_wheel
 
 BUILD = Path("tensorflow_dot_based_interact/python/ops/_dot_based_interact_ops.json")
 for file in (BUILD.with_suffix(".so"), BUILD):

@@ -34,8 +34,9 @@ if [[ $tensorflow == *-cuda-* ]] && command -v nvcc >/dev/null &&
   "${CXX:-g++}" -I"${HOROVOD_NCCL_HOME:-/usr}/include" -include nccl.h -E -x c++ /dev/null &>/dev/null; then
   export HOROVOD_GPU_OPERATIONS=${HOROVOD_GPU_OPERATIONS-NCCL}
 fi
-# The name lists all dependencies of a built wheel; "stall" is a change to the source, see below.
-name=horovod-$version+stall-$tensorflow-$transport${HOROVOD_GPU_OPERATIONS:+-$HOROVOD_GPU_OPERATIONS}
+patches=$(cd runtime/setup/horovod_patches && cat ./*.patch | sha256sum | cut -c1-8)
+# The name lists all dependencies of a built wheel.
+name=horovod-$version+stall-$patches-$tensorflow-$transport${HOROVOD_GPU_OPERATIONS:+-$HOROVOD_GPU_OPERATIONS}
 cache=${XDG_CACHE_HOME:-${HOME:-$PWD/.venv}/.cache}/recommenders-at-scale
 kept=$cache/$name
 
@@ -61,7 +62,7 @@ echo "setup: building Horovod with ${transport/-/ and }${HOROVOD_GPU_OPERATIONS:
 (
   # Packages that only the build needs stay out of .venv.
   tools=$work/tools
-  pip install --target "$tools" setuptools==65.5.1 wheel==0.45.1 packaging
+  pip install --target "$tools" setuptools==80.9.0 wheel==0.45.1 packaging
   if ! command -v cmake; then
     pip install --target "$tools" cmake==3.31.6
     export HOROVOD_CMAKE=$tools/cmake/data/bin/cmake
@@ -69,17 +70,20 @@ echo "setup: building Horovod with ${transport/-/ and }${HOROVOD_GPU_OPERATIONS:
   export PYTHONPATH=$tools
   pip download --no-deps --no-build-isolation --no-binary :all: --dest "$work" "$requirement"
   tar -xzf "$work/horovod-$version.tar.gz" -C "$work"
-  # Horovod looks for missing ranks in this list, which stayed empty with Gloo: no time-out ever.
-  file=$work/horovod-$version/horovod/common/gloo/gloo_controller.cc
-  sed -i 's/global_ranks_\.reserve(size_)/global_ranks_.resize(size_)/' "$file"
-  grep 'global_ranks_\.resize(size_)' "$file"
+  for file in runtime/setup/horovod_patches/*.patch; do
+    if command -v patch; then
+      patch --strip=1 --forward --directory="$work/horovod-$version" <"$file"
+    else
+      git -C "$work/horovod-$version" apply -p1 <"$file"
+    fi
+  done
 
   if [ $transport = gloo-mpi ]; then export HOROVOD_WITH_MPI=1; else export HOROVOD_WITHOUT_MPI=1; fi
   export HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
   # For a cmake from 4 on, which refuses Gloo's files; and in place of what the outer make set.
   MAKEFLAGS=-j$(nproc)
   export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS
-  # The version becomes 0.28.1+stall, by which runtime/cluster/distributed.py knows the change above.
+  # The version becomes 0.28.1+stall, by which runtime/cluster/launcher.py recognizes missing_ranks.patch.
   export HOROVOD_LOCAL_VERSION=stall
   pip wheel --no-build-isolation --no-deps --no-cache-dir --verbose --wheel-dir "$work/wheel" \
     "$work/horovod-$version"
