@@ -141,12 +141,12 @@ def test_wheel_without_library(package):
 
 
 def stand_ins(folder) -> str:
-    """setuptools and wheel as far as setup.py looks at them before it looks for the library."""
+    """setuptools as far as setup.py looks at it before it looks for the library."""
     modules = folder.parent / "modules"
-    (modules / "wheel").mkdir(parents=True)
-    (modules / "setuptools.py").write_text("Distribution = object\nsetup = None\n")
-    (modules / "wheel/__init__.py").write_text("")
-    (modules / "wheel/bdist_wheel.py").write_text("bdist_wheel = object\n")
+    (modules / "setuptools/command").mkdir(parents=True)
+    (modules / "setuptools/__init__.py").write_text("Distribution = object\nsetup = None\n")
+    (modules / "setuptools/command/__init__.py").write_text("")
+    (modules / "setuptools/command/bdist_wheel.py").write_text("bdist_wheel = object\n")
     return str(modules)
 
 

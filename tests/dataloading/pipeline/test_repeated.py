@@ -25,6 +25,6 @@ def test_batches_in_turn(most_bytes, passes):
         )
 
     batches = itertools.islice(repeated(dataset, 3, most_bytes), 8)
-    numbers = [int(batch.inputs.numerical) for batch in batches]
+    numbers = [int(batch.inputs.numerical.numpy().item()) for batch in batches]
     assert numbers == [0, 1, 2, 0, 1, 2, 0, 1]
     assert len(passed) == passes

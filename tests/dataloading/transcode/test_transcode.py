@@ -339,7 +339,10 @@ def test_missing_list_of_fixed_size(tmp_path, capsys):
     folder = raw(
         tmp_path, parquet_spec(c={"hotness": 2}), a=pa.table({"click": [0] * 4, "c": lists})
     )
-    message = "file 'a': is not a parquet file that can be read, after row 2: .* of size=2"
+    # PyArrow before 26 cannot read such a list; later it is an empty one.
+    message = (
+        "file 'a': (is not a parquet file .*, after row 2: .* of size=2|.*found 0 values in row 4)"
+    )
     refused(capsys, message, folder, "--chunk_size=2")
 
 

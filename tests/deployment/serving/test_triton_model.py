@@ -59,6 +59,7 @@ def triton_model(monkeypatch, said):
         get_input_tensor_by_name=lambda request, name: request.get(name),
     )
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", stand_in)
+    monkeypatch.setattr(np, "__version__", "1.26.4")  # that of the server's environment
     monkeypatch.delitem(sys.modules, "deployment.serving.triton_model", raising=False)
     yield importlib.import_module("deployment.serving.triton_model")
     sys.modules.pop("deployment.serving.triton_model", None)
