@@ -33,7 +33,13 @@ class StagedRows:
 
     def _write(self) -> None:
         rows = pa.Table.from_batches(self._waiting)
-        self._writer = self._writer or pq.ParquetWriter(self._path, rows.schema)
+        self._writer = self._writer or pq.ParquetWriter(
+            self._path,
+            rows.schema,
+            compression="none",
+            use_dictionary=False,
+            write_statistics=False,
+        )
         self._writer.write_table(rows)
         self._waiting, self._num_waiting = [], 0
 
