@@ -23,8 +23,9 @@ INTRODUCTION = """# Flags
 
 Flags of `dlrm.py`, `dcnv2.py`, `sim.py` and `ncf.py`. A flag without a list of recipes exists in
 all of them. Defaults are the published settings; `--preset` may replace them
-([presets](presets.md)). Lists are written without spaces: `--bottom_mlp_dims 512,256,128`. A
-boolean flag `--amp` is switched off with `--noamp`.
+([presets](presets.md)). `--help` prints one line per flag, `--helpfull` the texts of this page.
+Lists are written without spaces: `--bottom_mlp_dims 512,256,128`. A boolean flag `--amp` is
+switched off with `--noamp`.
 """
 
 
