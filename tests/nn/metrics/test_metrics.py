@@ -207,7 +207,7 @@ def test_exact_roc_curve_against_scikit_learn(weighted):
     on_curve = np.stack(expected[:2], axis=1)
     for point in np.stack([fpr, tpr], axis=1)[::50]:
         assert np.abs(on_curve - point).sum(axis=1).min() < 1e-12
-    area = np.trapezoid(tpr, fpr) if hasattr(np, "trapezoid") else np.trapz(tpr, fpr)
+    area = ((fpr[1:] - fpr[:-1]) * (tpr[1:] + tpr[:-1])).sum() / 2
     assert area == pytest.approx(roc_auc_score(labels, logits, sample_weight=weights), abs=1e-4)
 
 
