@@ -35,20 +35,19 @@ def usage(
     for section, field in fields_of(flag_set):
         title = f"\n{str(SECTIONS[section].__doc__).rstrip('.')}:"
         lines += [] if title in lines else [title]
-        name, choices = field.name, list(rules_of(field).choices)
+        name, choices = field.name, rules_of(field).choices
         names = ", ".join((f"--{name}", *aliases_of(name, aliases)))
-        first = f"  {names:{len(_INDENT) - 4}}  {field.metadata['help']}"
+        start = f"  {names:{len(_INDENT) - 4}}  {field.metadata['help']}"
         default = _describe_default(defaults.get(name, field.default))
-        if not full:
+        if full:
+            details = [field.metadata["details"], *values_of(name, aliases)]
+            details += [f"--preset small: {small[name]}"] if name in small else []
+            lines += _wrap(start + _in_parentheses(", ".join(choices), default), "")
+            lines += [line for text in details for line in _wrap(text, _INDENT)]
+        else:
             default += "*" if default and name in small else ""
-            line = first + _in_parentheses("|".join(choices), default)
-            lines.append(line if len(line) <= WIDTH else first + _in_parentheses(default))
-            continue
-        lines += _wrap(first + _in_parentheses(", ".join(choices), default), "")
-        for text in (field.metadata["details"], *values_of(name, aliases)):
-            lines += _wrap(text, _INDENT)
-        if name in small:
-            lines += _wrap(f"--preset small: {small[name]}", _INDENT)
+            line = start + _in_parentheses("|".join(choices), default)
+            lines.append(line if len(line) <= WIDTH else start + _in_parentheses(default))
     return "\n".join(lines if full else [*lines, _FOOTNOTE])
 
 

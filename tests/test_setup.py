@@ -24,12 +24,6 @@ def make(folder, *targets, path=None, home=None):
     )
 
 
-PATCHES = (
-    "runtime/setup/horovod_patches/missing_ranks.patch",
-    "runtime/setup/horovod_patches/no_xla_ops.patch",
-)
-
-
 @pytest.fixture
 def clone(root, tmp_path):
     """Makefile and set-up scripts in a folder with a space in its name."""
@@ -43,7 +37,7 @@ def clone(root, tmp_path):
         "runtime/setup/horovod.sh",
         "runtime/cluster/horovodrun.py",
         "runtime/setup/engines.sh",
-        *PATCHES,
+        *(str(p.relative_to(root)) for p in root.glob("runtime/setup/horovod_patches/*")),
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes((root / name).read_bytes())

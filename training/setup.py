@@ -164,8 +164,6 @@ def _count_training_samples(config: Config) -> int | None:
 def _connect(config: Config) -> tuple[World, Device]:
     """Connects the ranks and sets up the device of each."""
     early = set_up_flags(config)
-    with devices.hide_start_lines():
-        import tensorflow  # noqa: F401
     rank_logs.start(config.logs.rank_logs)
     membership = elastic.current()
     world = distributed.connect(

@@ -29,8 +29,8 @@ class CollaborativeConfig:
 
     model_type: str = _collaborative(choices=("neumf", "gmf", "mlp")).flag(
         "neumf",
-        "model; neumf: both branches; gmf: the product of user and item vectors; mlp: layers over "
-        "them",
+        "type of the model; neumf: both branches; gmf: the product of user and item vectors; mlp: "
+        "layers over them",
     )
     factors: int = _collaborative(at_least=1, needs=(requires("model_type", "neumf", "gmf"),)).flag(
         64, "size of the user and item vectors of GMF"

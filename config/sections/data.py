@@ -88,7 +88,7 @@ class DataConfig:
         read_when=lambda flags: evaluates(flags) and not _evaluates_training_split(flags),
     ).flag(0, "samples per record of the other files; 0 takes the number from the feature spec")
     drop_remainder: bool = _sequential(modes=TRAIN).flag(
-        False, "drop an incomplete last training batch; one of an epoch"
+        False, "drop the last training batch of an epoch if it is incomplete"
     )
     repeat_count: int = _sequential(at_least=0, modes=TRAIN).flag(
         0, "passes over the training samples per epoch; 0 means 1"

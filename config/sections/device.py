@@ -46,7 +46,7 @@ class DeviceConfig:
         False, "compile operations with XLA where it can fuse them"
     )
     deterministic: bool = flag(
-        False, "make runs bitwise reproducible; on the same hardware; slower on a GPU"
+        False, "make runs on the same hardware bitwise reproducible; slower on a GPU"
     )
     affinity: str = Rules(
         choices=(

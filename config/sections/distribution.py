@@ -22,7 +22,7 @@ class DistributionConfig:
     )
     row_slice_threshold: int | None = Rules(at_least=1, needs=(_ALL_IDS,)).flag(
         None,
-        "elements from which tables are sharded row-wise; over all ranks; by default the largest "
+        "elements from which tables are sharded row-wise over all ranks; by default the largest "
         "tables if they do not fit the memory otherwise",
     )
     data_parallel_threshold: int | None = Rules(at_least=1, needs=(_ALL_IDS,)).flag(

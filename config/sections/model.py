@@ -61,8 +61,8 @@ class SequentialConfig:
 
     model_type: str = _sequential(choices=("sim", "dien", "din", "no_history")).flag(
         "sim",
-        "model; sim: search in the long history, DIEN over the short one; no_history: the user "
-        "and the target item alone, a baseline",
+        "type of the model; sim: search in the long history, DIEN over the short one; no_history: "
+        "the user and the target item alone, a baseline",
     )
     stage_one_mlp_dims: tuple[int, ...] = _sequential(
         at_least=1, needs=(_SIM, requires("gsu", "soft"))

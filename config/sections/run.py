@@ -28,8 +28,8 @@ class RunConfig:
 
     mode: str = Rules(choices=("train", "eval", "predict", "inference")).flag(
         "train",
-        "task; train; or with a checkpoint: eval (report its metrics), predict (write a score per "
-        "sample; labels may be absent), inference (measure throughput and latency)",
+        "task; train, or with a checkpoint eval (report its metrics), predict (write a score per "
+        "sample; labels may be absent) or inference (measure throughput and latency)",
     )
     preset: str = Rules(modes=TRAIN, choices=(AUTO, SMALL, TERABYTE)).flag(
         AUTO,

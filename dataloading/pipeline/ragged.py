@@ -17,8 +17,8 @@ class Ragged(NamedTuple):
         """From the number of ids of each sample, which add up to `len(values)`."""
         if len(values) > np.iinfo(np.int32).max:
             raise ValueError(
-                f"a batch has {len(values):,} ids of one ragged feature; expected "
-                f"{np.iinfo(np.int32).max:,}. Use a smaller batch"
+                f"a batch has {len(values):,} ids of one ragged feature; expected at "
+                f"most {np.iinfo(np.int32).max:,}. Use a smaller batch"
             )
         row_splits = np.zeros(len(lengths) + 1, np.int32)
         np.cumsum(lengths, out=row_splits[1:])

@@ -58,7 +58,7 @@ def transcode(
     """Writes the data set; its folder appears when it is whole.
 
     Args:
-        spec: the raw data; with `split` its only split is `train`.
+        spec: the raw data; if its rows are divided, it has the split `train` only.
         output: new or empty, or with `overwrite` a data set to replace.
         split: divides the rows into train, validation and test.
         spec_file: name of the YAML file in `output`.

@@ -33,6 +33,7 @@ class StagedRows:
 
     def _write(self) -> None:
         rows = pa.Table.from_batches(self._waiting)
+        # Read once, by the same run: compression costs more time than it saves.
         self._writer = self._writer or pq.ParquetWriter(
             self._path,
             rows.schema,

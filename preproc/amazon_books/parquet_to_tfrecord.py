@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from dataloading.formats.sequence_tfrecord.writer import (
-    MappingWriter,
+    SplitWriter,
     sequence_spec,
     writes_data_set,
 )
@@ -140,7 +140,7 @@ def convert(options: ConvertOptions) -> None:
 
 
 def _convert_split(
-    split: str, files: list[Path], layout: HistoryColumns, writer: MappingWriter
+    split: str, files: list[Path], layout: HistoryColumns, writer: SplitWriter
 ) -> None:
     started, num_cut = time.monotonic(), 0
     for file in files:

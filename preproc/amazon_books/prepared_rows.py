@@ -277,7 +277,7 @@ def _check_equal_steps(place: _Place, histories: dict[str, tuple[np.ndarray, np.
             bad,
             rows,
             f"the history '{name}' has {lengths[row]} items and '{other}' has "
-            f"{their_lengths[row]}; expected the histories of a row have equally many, step by "
+            f"{their_lengths[row]}; expected equally many in all histories of a row, step by "
             "step",
         )
     for other, (_, theirs) in others:

@@ -88,7 +88,7 @@ def prepare(options: MovieLensOptions) -> str:
         f"  {name.replace('_', ' ')}: {value:,}{log.ids.get(name, '')}"
         for name, value in log.counts.items()
     ]
-    lines += [f"  train: {log.num_train:,} interactions"]
+    lines.append(f"  train: {log.num_train:,} interactions")
     lines += [
         f"  {split}: {len(lists.users):,} candidate lists of {lists.rows_per_list} rows"
         for split, lists in candidates.items()

@@ -1,6 +1,5 @@
 """Device of the model: GPU or CPU, threads, XLA, precision."""
 
-import contextlib
 import functools
 import hashlib
 import os
@@ -8,7 +7,6 @@ import platform
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import config as configuration
@@ -72,8 +70,7 @@ def set_up(flags: configuration.DeviceConfig, local_rank: int = 0, local_size: i
     available_cores()
     try:
         _set_threads(flags, local_size)
-        with hide_start_lines():
-            number = _choose_gpu(flags, local_rank)
+        number = _choose_gpu(flags, local_rank)
     except RuntimeError as error:
         raise ValueError(
             f"TensorFlow was initialised before the device was chosen ({error}): "
@@ -118,44 +115,36 @@ def _choose_gpu(flags: configuration.DeviceConfig, local_rank: int) -> int | Non
     return number
 
 
-# Lines of TensorFlow on stderr that do not help a user: at its import, when it looks for a GPU
-# without a driver (CUDA error 303), and when XLA first compiles for a CPU.
-_START_LINES = (
-    b"before absl::InitializeLog() is called",
-    b"oneDNN custom operations are on",
-    b"Could not find cuda drivers",
-    b"failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)",
+# Lines of TensorFlow when XLA first compiles for a CPU; none of them helps a user.
+_XLA_START_LINES = (
     b"SetPriority unimplemented for this stream",
     b"Compiled cluster using XLA!",
+    b"before absl::InitializeLog() is called",
 )
 
 
-@contextlib.contextmanager
-def hide_start_lines() -> Iterator[None]:
-    """Hides the lines of `_START_LINES` on stderr; other lines are passed on after the block."""
+@functools.cache
+def start_xla_on_cpu() -> None:
+    """Compiles a first function with XLA and hides the lines that TensorFlow then writes to stderr.
+
+    One of them looks like an error. Other lines on stderr are passed on after the call.
+    """
+    import tensorflow as tf
+
     sys.stderr.flush()
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as captured:
         os.dup2(captured.fileno(), 2)
         try:
-            yield
+            tf.function(lambda x: x + 1, jit_compile=True)(tf.constant(1.0))
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
             captured.seek(0)
             for line in captured:
-                if not any(text in line for text in _START_LINES):
+                if not any(text in line for text in _XLA_START_LINES):
                     os.write(2, line)
-
-
-@functools.cache
-def start_xla_on_cpu() -> None:
-    """Compiles a first function with XLA, whose first lines on stderr look like errors."""
-    import tensorflow as tf
-
-    with hide_start_lines():
-        tf.function(lambda x: x + 1, jit_compile=True)(tf.constant(1.0))
 
 
 def with_memory(device: Device, world: World) -> Device:

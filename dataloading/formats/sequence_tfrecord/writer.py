@@ -82,7 +82,7 @@ def sequence_spec(
 
 
 @contextlib.contextmanager
-def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "MappingWriter"]]:
+def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "SplitWriter"]]:
     """Yields a writer for each split; the data set appears, whole, when the block ends well.
 
     Args:
@@ -91,7 +91,7 @@ def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "M
     """
     with atomic_folder(directory) as partial, contextlib.ExitStack() as stack:
         writers = {
-            split: stack.enter_context(contextlib.closing(MappingWriter(partial, spec, split)))
+            split: stack.enter_context(contextlib.closing(SplitWriter(partial, spec, split)))
             for split in spec.source_spec
         }
         yield writers
@@ -100,7 +100,7 @@ def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "M
         spec.to_yaml(partial / SPEC_FILE)
 
 
-class MappingWriter:
+class SplitWriter:
     """The files of one split; at most a prebatch of the `num_samples` samples waits in memory."""
 
     def __init__(self, directory: Path, spec: FeatureSpec, split: str):
