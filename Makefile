@@ -3,11 +3,15 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-# TensorFlow 2.15 has wheels for Python 3.9 to 3.11; the lock was made with 3.11.
-PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
+# The Python of .venv; by default the newest on the PATH that the lock is made for.
+PYTHON ?=
+# The packages of .venv; requirements/floor.lock has the oldest supported versions. By default those that it has now.
+LOCK ?= $(or $(shell cat .venv/installed 2>/dev/null),requirements/base.lock)
+# Any Python, for scripts that need no environment.
+ANY_PYTHON := $(or $(shell command -v python3 || command -v "$(PYTHON)" || compgen -c | grep -xEm 1 'python3\.[0-9]+'),python3)
 # One word, so that paths with spaces never pass through make: every recipe runs in this folder.
 PY := .venv/bin/python
-# Replaces the TensorFlow line of the lock, e.g. on a GPU: make setup TENSORFLOW='tensorflow[and-cuda]==2.15.1'
+# Replaces the TensorFlow line of the lock, e.g. on a GPU: make setup TENSORFLOW='tensorflow[and-cuda]==2.21.0'
 TENSORFLOW ?=
 # HOROVOD=no leaves Horovod out, which is built for some minutes, and with it several processes.
 HOROVOD ?= yes
@@ -19,10 +23,15 @@ TEST_WORKERS ?= 2
 CUDA ?= auto
 READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $(if $(filter no,$(ENGINES)),,.venv/engines)
 
-# A Python that is named, and is not that of the environment, makes another environment.
+# A Python or a lock that is named, and is not that of the environment, makes another environment.
 VERSION_OF := -c 'import sys; print(sys.base_prefix, *sys.version_info[:3])'
-ifneq ($(origin PYTHON),file)
 ifneq ($(wildcard .venv/bin/python),)
+ifneq ($(origin LOCK),file)
+ifneq ($(LOCK),$(shell cat .venv/installed 2>/dev/null))
+.PHONY: .venv/installed
+endif
+endif
+ifneq ($(PYTHON),)
 ifneq ($(shell "$(PYTHON)" $(VERSION_OF) 2>&1),$(shell .venv/bin/python $(VERSION_OF) 2>&1))
 .PHONY: .venv/installed
 endif
@@ -36,8 +45,8 @@ help: ## list the targets
 
 setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod and the engines (the other targets do this by themselves)
 
-.venv/installed: requirements/base.lock runtime/setup/setup.sh
-	@bash runtime/setup/setup.sh "$(PYTHON)" "$(TENSORFLOW)"
+.venv/installed: $(LOCK) setup_environment.py
+	@"$(ANY_PYTHON)" setup_environment.py --lock "$(LOCK)" $(if $(PYTHON),--python "$(PYTHON)") $(if $(TENSORFLOW),--tensorflow "$(TENSORFLOW)")
 
 .venv/horovod: requirements/horovod.txt runtime/setup/horovod.sh $(wildcard runtime/setup/horovod_patches/*) runtime/cluster/horovodrun.py .venv/installed
 	@bash runtime/setup/horovod.sh
@@ -50,7 +59,7 @@ setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod a
 engines: .venv/engines ## install Spark and NVTabular, the other engines of the Criteo preparation
 
 .venv-serve/installed: requirements/serve.lock deployment/serve/setup.sh
-	@bash deployment/serve/setup.sh "$(PYTHON)"
+	@bash deployment/serve/setup.sh "$(or $(PYTHON),$(shell command -v python3.11),python3)"
 	@touch $@
 
 serve-setup: .venv-serve/installed ## make .venv-serve with a Triton server, to serve models on this machine
@@ -65,9 +74,10 @@ ifneq ($(OP_CHOICE),$(shell cat .venv/op 2>/dev/null))
 endif
 endif
 
+# Without a compiler there is no stamp: the next make looks for one again.
 .venv/op: $(OP_SOURCES) .venv/installed
-	@bash $(OP)/install.sh "$(CUDA)"
-	@echo "$(OP_CHOICE)" >$@
+	@bash $(OP)/install.sh "$(CUDA)" "$@"
+	@[ ! -e $@ ] || echo "$(OP_CHOICE)" >$@
 
 op: ## build and install the fused dot interaction (CUDA=1 or 0: with or without GPU kernels)
 	@rm -f .venv/op
@@ -106,8 +116,8 @@ test-cluster: .venv/op .venv/horovod ## run the tests on a SLURM cluster in name
 test-all: $(READY) .venv-serve/installed ## run all tests, the long sweeps too
 	@$(PY) -m pytest tests --long
 
-.venv-docs/installed: requirements/docs.lock
-	@"$(PYTHON)" -m venv .venv-docs
+.venv-docs/installed: requirements/docs.lock | .venv/installed
+	@.venv/bin/python -m venv .venv-docs
 	@.venv-docs/bin/python -m pip install --disable-pip-version-check -qq -r requirements/docs.lock
 	@touch $@
 
@@ -165,12 +175,12 @@ bench-network: .venv/op .venv/horovod ## what a plan puts on the network: comput
 
 .venv-torch/installed: requirements/torch.txt | .venv/installed
 	@echo "setup: installing PyTorch, the benchmark's peer, into .venv-torch"
-	@rm -rf .venv-torch && "$(PYTHON)" -m venv .venv-torch
+	@rm -rf .venv-torch && .venv/bin/python -m venv .venv-torch
 	@.venv-torch/bin/python -m pip install --disable-pip-version-check -qq -r requirements/torch.txt
 	@touch $@
 
 lock: ## resolve all requirements and write their locks
-	@bash runtime/setup/lock.sh "$(PYTHON)"
+	@bash runtime/setup/lock.sh "$(ANY_PYTHON)"
 
 clean: ## remove .venv and the caches (never data/ or runs/)
 	@rm -rf .venv .venv-docs .venv-torch .venv-serve .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,5 +1,6 @@
 """`make` and its scripts, without installing anything."""
 
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import setup_environment
 
 
 def make(folder, *targets, path=None, home=None):
@@ -33,7 +38,7 @@ def clone(root, tmp_path):
         "requirements/base.lock",
         "requirements/engines.lock",
         "requirements/horovod.txt",
-        "runtime/setup/setup.sh",
+        "setup_environment.py",
         "runtime/setup/horovod.sh",
         "runtime/cluster/horovodrun.py",
         "runtime/setup/engines.sh",
@@ -46,7 +51,7 @@ def clone(root, tmp_path):
 
 
 def program(folder, name, script):
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(f"#!/bin/bash\n{script}\n")
     (folder / name).chmod(0o755)
 
@@ -94,104 +99,166 @@ def test_shell_scripts(root):
 @pytest.mark.parametrize(
     ("lock_file", "requirement_files"),
     [
-        ("requirements/base.lock", ("requirements.txt", "requirements/dev.txt")),
-        ("requirements/engines.lock", ("requirements/engines.txt",)),
+        ("base", ("requirements.txt", "requirements/dev.txt")),
+        ("floor", ("requirements/floor.txt", "requirements/dev.txt")),
+        ("docs", ("requirements/docs.txt",)),
+        ("serve", ("requirements/serve.txt",)),
     ],
 )
 def test_lock(root, lock_file, requirement_files):
-    lock = (root / lock_file).read_text().splitlines()[1:]
-    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^=\s]+", line) for line in lock), lock
-    names = _package_names(lock)
-    for file in requirement_files:
-        for line in (root / file).read_text().splitlines():
-            if line and not line.startswith("#"):
-                pin = re.sub(r"\[.*?\]", "", line.split()[0])  # without extras
-                assert re.split("[=<]", pin)[0].lower() in names
-                assert "==" not in pin or pin in lock
+    """Every name is pinned for every Python of the first line, in the version that is asked for."""
+    lock = root / f"requirements/{lock_file}.lock"
+    versions = setup_environment.supported_versions(lock)
+    pins = [Requirement(line) for line in setup_environment.lines_of(lock)]
+    assert all(re.fullmatch(r"==[^=,]+", str(pin.specifier)) for pin in pins)
+    wanted = [
+        Requirement(line.partition("#")[0].strip())
+        for file in requirement_files
+        for line in (root / file).read_text().splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
+    for version in versions:
+        marked = {"python_full_version": f"{setup_environment.dotted(version)}.1"}
+        marked["python_version"] = setup_environment.dotted(version)
+        pinned = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(marked)]
+        by_name = {canonicalize_name(pin.name): str(pin.specifier)[2:] for pin in pinned}
+        assert len(by_name) == len(pinned), "a package is pinned twice"
+        for requirement in wanted:
+            assert requirement.specifier.contains(by_name[canonicalize_name(requirement.name)])
 
 
-def test_overlap_of_the_locks(root):
-    base, added = (
-        (root / file).read_text().splitlines()[1:]
-        for file in ("requirements/base.lock", "requirements/engines.lock")
-    )
-    assert "tensorflow-cpu==2.15.1" in base
-    assert {"pyspark==3.5.9", "nvtabular==23.8.0"} <= set(added)
-    assert not _package_names(base) & _package_names(added)
+def test_tensorflow_of_the_locks(root):
+    """The package `tensorflow`, on which tf-keras depends, would bring a second TensorFlow."""
+    for name, version in (("base", "2.21.0"), ("floor", "2.15.1")):
+        lines = setup_environment.lines_of(root / f"requirements/{name}.lock")
+        assert f"tensorflow-cpu=={version}" in lines
+        assert not any(line.startswith("tensorflow==") for line in lines)
 
 
-def _package_names(lock):
-    return {line.split("==")[0].lower().replace("_", "-") for line in lock}
+@pytest.fixture
+def tools(tmp_path):
+    """Programs of make and of scripts, and nothing else, for a PATH."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    for name in ("bash", "make", "env", "rm", "cp", "cat", "grep", "touch"):
+        (folder / name).symlink_to(shutil.which(name))
+    (folder / "python3").symlink_to(sys.executable)
+    program(folder, "g++", "exit 0")
+    return folder
+
+
+def stand_in(version, has_venv=True):
+    """A Python that describes itself, and makes environments whose pip writes to `calls`."""
+    facts = json.dumps({"version": [3, version], "venv": has_venv})
+    return f"""answer() {{ [[ "$2" == *ensurepip* ]] && echo '{facts}' || echo "base {version}"; }}
+if [ "$1" = -c ]; then
+  answer "$@"
+elif [ "$2" = venv ]; then
+  echo "made with 3.{version}" >>calls
+  mkdir -p .venv/bin
+  cp "$0" .venv/bin/python
+else
+  echo "$@" >>calls
+fi"""
 
 
 @pytest.mark.parametrize(
-    ("missing", "message"),
+    ("pythons", "chosen"),
     [
-        ("python", "no python3.11 found; install it .*apt-get install python3.11"),
-        ("compiler", r"no C\+\+ compiler .* found.*apt-get install g\+\+"),
-        ("version", "Python 3.11 is needed .* is 3.8; install python3.11"),
-        ("venv", "cannot make virtual environments.*apt-get install python3.11-venv"),
+        ({"python3.13": 13, "python3.11": 11}, "3.13"),
+        ({"python3.11": 11, "python3": 12}, "3.12"),
+        ({"python3.12": None, "python3.10": 10}, "3.10"),  # pyenv has programs that only fail
+        ({"python3": 14, "python3.11": 11}, "3.11"),
     ],
 )
-def test_missing_programs(clone, tmp_path, missing, message):
-    tools = tmp_path / "tools"
-    for name in ("bash", "make", "env", "rm", "cp", "grep", "touch"):
-        location = subprocess.run(["which", name], capture_output=True, text=True, check=True)
-        tools.mkdir(exist_ok=True)
-        (tools / name).symlink_to(location.stdout.strip())
-    if missing != "python":
-        version = "3.8" if missing == "version" else "3.11"
-        ensurepip = "exit 1" if missing == "venv" else "exit 0"
-        check = f'[[ "$2" == *ensurepip* ]] && {ensurepip}; echo {version}'
-        program(tools, "python3.11", check)
-    if missing != "compiler":
-        program(tools, "g++", "exit 0")
-    done = make(clone, "setup", path=str(tools))
-    assert done.returncode != 0
+def test_choice_of_python(root, tmp_path, monkeypatch, pythons, chosen):
+    """The newest on the PATH that the lock is made for, under any name."""
+    for name, version in pythons.items():
+        program(tmp_path, name, stand_in(version) if version else "exit 127")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "absent"))
+    described = setup_environment.describe
+
+    def of_this_test(python):
+        return described(python) if python.startswith(str(tmp_path)) else None
+
+    monkeypatch.setattr(setup_environment, "describe", of_this_test)
+    python, version = setup_environment.find_python(root / "requirements/base.lock")
+    assert setup_environment.dotted(version) == chosen
+    assert Path(python).parent == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("python", "message"),
+    [
+        (
+            "absent",
+            r"no Python that fits requirements/base.lock; expected 3.13 or .* or 3.10, "
+            r"looked for absent \(not found\); install one .*PYTHON=",
+        ),
+        (stand_in(8), r"looked for \S+/python \(3.8\)"),
+        (
+            stand_in(13, has_venv=False),
+            r"no module venv or ensurepip.*apt-get install python3.13-venv",
+        ),
+    ],
+)
+def test_unusable_python(clone, tools, tmp_path, python, message):
+    if python != "absent":
+        program(tmp_path / "named", "python", python)
+        python = tmp_path / "named/python"
+    done = make(clone, "setup", f"PYTHON={python}", path=str(tools))
     messages = [line for line in done.stderr.splitlines() if line.startswith("setup: ")]
+    assert done.returncode != 0
     assert len(messages) == 1 and re.search(message, messages[0]), done.stderr
+    assert not (clone / ".venv").exists()
 
 
 def test_repeated_set_up(clone, tmp_path):
-    """A stand-in for Python counts how often an environment is made."""
-    tools = tmp_path / "tools"
-    program(
-        tools,
-        "python",
-        'if [ "$1" = -m ] && [ "$2" = venv ]; then echo made >>calls; mkdir -p .venv/bin; '
-        'printf "#!/bin/bash\\n[ \\$1 != -c ] || { echo 3.11; exit; }\\n'
-        'cp \\"\\${@: -1}\\" got.txt\\necho Collecting it" >.venv/bin/python; '
-        "chmod +x .venv/bin/python; else echo 3.11; fi",
-    )
-    flags = (f"PYTHON={tools / 'python'}", "HOROVOD=no", "ENGINES=no")
-    for expected in (1, 1):
-        done = make(clone, "setup", *flags)
+    """An environment is made once, and again for another Python, lock or TensorFlow."""
+    for version in (12, 13):
+        program(tmp_path / f"3.{version}", "python", stand_in(version))
+    flags = ("HOROVOD=no", "ENGINES=no")
+
+    def calls(*arguments):
+        (clone / "calls").unlink(missing_ok=True)
+        done = make(clone, "setup", *flags, *arguments)
         assert done.returncode == 0, done.stderr
-        assert (clone / "calls").read_text().count("made") == expected
-        assert (clone / "built").read_text().count("op") == expected
-    program(tmp_path / "other", "python", "echo 3.12")
-    other = make(clone, "setup", f"PYTHON={tmp_path / 'other/python'}", *flags[1:])
-    assert other.returncode != 0 and "Python 3.11 is needed" in other.stderr
-    assert (clone / ".venv/installed").exists(), "the environment stays"
+        return (clone / "calls").read_text() if (clone / "calls").exists() else ""
+
+    old, new = (f"PYTHON={tmp_path}/3.{version}/python" for version in (12, 13))
+    assert calls(old).startswith("made with 3.12\n-m pip install")
+    assert (clone / "built").read_text() == "op\n"
+    assert calls(old) == calls() == ""
+    assert calls(new).startswith("made with 3.13")
     os.utime(clone / "requirements/base.lock", (2**31, 2**31))
-    make(clone, "setup", *flags)
-    assert (clone / "calls").read_text().count("made") == 2
-    assert (clone / "built").read_text().count("op") == 2
-    make(clone, "-B", "setup", *flags, "TENSORFLOW=tensorflow[and-cuda]==2.15.1")
-    installed = (clone / "got.txt").read_text()
-    assert "tensorflow[and-cuda]==2.15.1" in installed
-    assert "tensorflow-cpu" not in installed
+    assert calls(new).startswith("made with 3.13")
+    os.utime(clone / "requirements/base.lock")
+    (clone / "requirements/own.lock").write_text("# Python: 3.13\nnumpy==1.0\n")
+    assert "made" in calls(new, "LOCK=requirements/own.lock")
+    assert calls(new) == "", "the lock of the environment is kept"
+    installed = calls(new, "LOCK=requirements/base.lock", "TENSORFLOW=tensorflow[and-cuda]==2.21.0")
+    assert "tensorflow[and-cuda]==2.21.0 --constraint" in installed
+    lines = (clone / ".venv/requirements.txt").read_text()
+    assert "numpy==" in lines and "tensorflow-cpu" not in lines
+
+
+def test_refused_python_keeps_the_environment(clone, tmp_path):
+    program(tmp_path / "new", "python", stand_in(13))
+    program(tmp_path / "old", "python", stand_in(8))
+    flags = ("HOROVOD=no", "ENGINES=no")
+    assert make(clone, "setup", f"PYTHON={tmp_path}/new/python", *flags).returncode == 0
+    done = make(clone, "setup", f"PYTHON={tmp_path}/old/python", *flags)
+    assert done.returncode != 0 and "no Python that fits" in done.stderr
+    assert (clone / ".venv/installed").exists()
 
 
 @pytest.mark.parametrize("fits", [True, False])
 def test_link_to_an_environment(clone, tmp_path, fits):
     """It is used where it has the packages of the lock; it is never deleted."""
-    python = tmp_path / "tools"
-    program(python, "python", "echo 3.11")
-    (tmp_path / "shared").mkdir()
-    program(tmp_path / "shared/bin", "python", f"echo 3.11; {'true' if fits else 'echo x; false'}")
+    program(tmp_path / "shared/bin", "python", f"{'true' if fits else 'echo x; false'}")
     (clone / ".venv").symlink_to(tmp_path / "shared")
-    done = make(clone, "setup", f"PYTHON={python / 'python'}", "HOROVOD=no", "ENGINES=no")
+    done = make(clone, "setup", "HOROVOD=no", "ENGINES=no")
     assert (clone / ".venv").is_symlink() and (tmp_path / "shared/bin/python").exists()
     assert (done.returncode == 0) == fits
     message = "used unchanged" if fits else "lacks packages of requirements/base.lock"
@@ -199,27 +266,44 @@ def test_link_to_an_environment(clone, tmp_path, fits):
     assert message in done.stdout + done.stderr
 
 
-def test_progress_of_the_installation(root):
+@pytest.mark.parametrize("fits", [True, False])
+def test_check_of_a_lock(tmp_path, fits):
+    lock = tmp_path / "a.lock"
+    lines = ["# Python: 3.13", f"pytest=={pytest.__version__ if fits else '1.0'}"]
+    lines += ["absent==1 ; python_full_version < '3.0'"]
+    lock.write_text("\n".join(lines))
+    command = [sys.executable, "-c", setup_environment.CHECK, lock]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode == 0) == fits and (fits or "pytest==1.0" in done.stderr)
+
+
+def test_progress_of_the_installation():
     """A line for every 20 packages, and one for a large file."""
     printed = [f"Collecting p{i}" for i in range(60)]
-    printed += ["  Downloading tensorflow_cpu-2.15.1-cp311.whl (207.3 MB)", "Collecting q"]
+    printed += ["  Downloading tensorflow_cpu-2.21.0-cp313.whl (274.3 MB)", "Collecting q"]
     printed += ["  Downloading small.whl (3.1 MB)", "Installing collected packages: p0, p1"]
-    text = (root / "runtime/setup/setup.sh").read_text()
-    (function,) = re.findall(r"^show_progress\(\) \{\n.*?^\}\n", text, re.MULTILINE | re.DOTALL)
-    done = subprocess.run(
-        ["bash", "-euc", f"{function}\nshow_progress 61"],
-        input="\n".join(printed) + "\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines() == [
+    assert list(setup_environment.progress_lines(printed, 61)) == [
         "setup: 20 of 61 packages",
         "setup: 40 of 61 packages",
         "setup: 60 of 61 packages",
-        "setup: downloading tensorflow_cpu-2.15.1-cp311.whl (207.3 MB)",
-        "setup: unpacking 61 packages",
+        "setup: downloading tensorflow_cpu-2.21.0-cp313.whl (274.3 MB)",
     ]
+
+
+@pytest.mark.parametrize("has_wheel", [True, False])
+def test_op_without_a_compiler(root, clone, tools, tmp_path, has_wheel):
+    """The set-up goes on, and says what the missing op costs; a wheel from elsewhere is kept."""
+    script = "tensorflow-dot-based-interact/install.sh"
+    shutil.copy(root / script, clone / script)
+    (clone / ".venv/bin").mkdir(parents=True)
+    program(clone / ".venv/bin", "python", "exit 0" if has_wheel else "exit 1")
+    (clone / ".venv/installed").write_text("requirements/base.lock\n")
+    (tools / "g++").unlink()
+    done = make(clone, "setup", "HOROVOD=no", "ENGINES=no", path=str(tools))
+    assert done.returncode == 0, done.stderr
+    assert ("op: no g++ found" in done.stdout) == (not has_wheel)
+    assert has_wheel or "1.15 times as long" in done.stdout
+    assert (clone / ".venv/op").exists() == has_wheel, "looked for again by the next make"
 
 
 STAND_IN = """

@@ -1,36 +1,37 @@
 #!/usr/bin/env bash
-# Resolves requirements.txt and requirements/dev.txt in a throw-away environment and writes requirements/base.lock; then
-# requirements/engines.txt on top of it, and writes what that adds to requirements/engines.lock; then, in another one,
-# requirements/serve.txt.
+# Resolves requirements and writes their locks: `make lock`.
+#
+#   requirements/base.lock    requirements.txt and requirements/dev.txt, for every Python that is supported (environment markers)
+#   requirements/floor.lock   the same with the versions of requirements/floor.txt, for Python 3.10
+#   requirements/docs.lock    requirements/docs.txt, likewise
+#   requirements/serve.lock   requirements/serve.txt, for Python 3.11
 set -euo pipefail
 python=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-pip() { "$work/venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 
 "$python" -m venv "$work/venv"
-pip install --quiet 'pip<26.3' # for the reason in runtime/setup/engines.sh
-pip install --quiet --requirement requirements.txt --requirement requirements/dev.txt
-pip freeze >"$work/packages"
-pip install --quiet --requirement requirements/engines.txt --constraint "$work/packages"
-pip freeze | grep -vxFf "$work/packages" >"$work/added"
-{
-  echo "# Every package of .venv with its version; made by \`make lock\` from requirements.txt and requirements/dev.txt."
-  cat "$work/packages"
-} >"$work/lock"
-{
-  echo "# What requirements/engines.txt adds to requirements/base.lock, every package with its version; made by \`make lock\`."
-  cat "$work/added"
-} >"$work/engines_lock"
-"$python" -m venv "$work/serve"
-"$work/serve/bin/python" -m pip --disable-pip-version-check install --quiet --requirement requirements/serve.txt
-{
-  echo "# Every package of .venv-serve with its version; made by \`make lock\` from requirements/serve.txt."
-  "$work/serve/bin/python" -m pip --disable-pip-version-check freeze
-} >"$work/serve_lock"
-mv "$work/lock" requirements/base.lock
-mv "$work/engines_lock" requirements/engines.lock
-mv "$work/serve_lock" requirements/serve.lock
-for lock in requirements/base.lock requirements/engines.lock requirements/serve.lock; do
-  echo "lock: $(grep -c == $lock) packages pinned in $lock"
-done
+"$work/venv/bin/python" -m pip install --disable-pip-version-check --quiet uv==0.9.11
+
+# resolve LOCK PYTHONS ARGUMENT...: the lock's first line names its Pythons, which setup_environment.py reads.
+resolve() {
+  local lock=$1 pythons=$2
+  shift 2
+  UV_PYTHON_DOWNLOADS=never "$work/venv/bin/uv" pip compile --quiet --no-annotate --no-header --output-file "$work/lock" \
+    --python-version "${pythons%% *}" "$@"
+  {
+    echo "# Python: $pythons"
+    echo "# Every package with its version; made by \`make lock\`."
+    grep -v "sys_platform == 'win32'" "$work/lock"
+  } >"$work/complete"
+  mv "$work/complete" "$lock"
+  rm "$work/lock"
+  echo "lock: $(grep -c == "$lock") lines in $lock"
+}
+
+# tf-keras depends on the package `tensorflow`, in place of which the environments have tensorflow-cpu.
+names=(requirements.txt requirements/dev.txt --no-emit-package tensorflow)
+resolve requirements/base.lock "3.10 3.11 3.12 3.13" --universal "${names[@]}"
+resolve requirements/floor.lock "3.10" --override requirements/floor.txt "${names[@]}"
+resolve requirements/docs.lock "3.10 3.11 3.12 3.13" --universal requirements/docs.txt
+resolve requirements/serve.lock "3.11" requirements/serve.txt

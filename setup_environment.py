@@ -1,0 +1,224 @@
+"""Makes .venv, the environment of the toolkit, from the packages of a lock.
+
+    python3 setup_environment.py
+
+`make` runs it as the first step of every target. It needs the standard library alone, and any
+Python from 3.7 on: the environment gets the newest Python that the lock is made for.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ENVIRONMENT = Path(".venv")
+BASE_LOCK = "requirements/base.lock"
+TENSORFLOW = "tensorflow-cpu=="
+# What a Python says of itself; `venv` is null if it cannot make environments.
+DESCRIBE = """
+import json, sys
+try:
+    import ensurepip, venv
+except ImportError:
+    venv = None
+print(json.dumps({"version": list(sys.version_info[:2]), "venv": bool(venv)}))
+"""
+# Prints the first package of a lock that the environment lacks.
+CHECK = """
+import importlib.metadata, sys
+from packaging.requirements import Requirement
+for line in open(sys.argv[1]):
+    if line.strip() and line[0] != "#":
+        requirement = Requirement(line.strip())
+        if requirement.marker is None or requirement.marker.evaluate():
+            if not requirement.specifier.contains(importlib.metadata.version(requirement.name)):
+                sys.exit(line)
+"""
+
+
+class SetupError(Exception):
+    """The environment cannot be made; the message says what to install or to change."""
+
+
+def describe(python):
+    """Returns the version of a Python and if it can make environments; None if it does not run."""
+    try:
+        printed = subprocess.check_output(
+            [python, "-c", DESCRIBE], stderr=subprocess.DEVNULL, universal_newlines=True
+        )
+        facts = json.loads(printed)
+        return tuple(facts["version"]), facts["venv"]
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return None
+
+
+def supported_versions(lock):
+    """Returns the Python versions of a lock's first line (`# Python: 3.10 3.11`), newest first."""
+    with open(lock) as file:
+        words = file.readline().partition("# Python:")[2].split()
+    return sorted((tuple(map(int, word.split("."))) for word in words), reverse=True)
+
+
+def dotted(version):
+    """Returns a version's text: (3, 13) is 3.13."""
+    return ".".join(map(str, version))
+
+
+def find_python(lock, named=None):
+    """Returns the path and the version of the newest Python on the PATH that the lock is made for.
+
+    Args:
+        lock: path of the lock.
+        named: the only Python to consider, as a name or a path.
+
+    Raises:
+        SetupError: there is none; the message lists what was looked for.
+    """
+    versions = supported_versions(lock)
+    names = [named] if named else ["python" + dotted(version) for version in versions]
+    names += [] if named else ["python3", "python", sys.executable]
+    usable, incomplete, seen = [], [], []
+    for name in names:
+        path = shutil.which(name)
+        described = describe(path) if path else None
+        seen.append("{} ({})".format(name, dotted(described[0]) if described else "not found"))
+        if described and described[0] in versions:
+            (usable if described[1] else incomplete).append((described[0], path))
+    if usable:
+        # max() takes the first of equal versions, which is the one found under its full name
+        version, path = max(usable, key=lambda found: found[0])
+        return path, version
+    if incomplete:
+        version, path = max(incomplete)
+        raise SetupError(
+            f"{path} cannot make virtual environments (no module venv or ensurepip); install them "
+            f"(Debian and Ubuntu: apt-get install python{dotted(version)}-venv)"
+        )
+    raise SetupError(
+        "no Python that fits {}; expected {}, looked for {}; install one (Debian and Ubuntu: "
+        "apt-get install python3 python3-venv) or name it: PYTHON=/path/to/python (make), "
+        "--python /path/to/python".format(
+            lock, " or ".join(dotted(version) for version in versions), ", ".join(seen)
+        )
+    )
+
+
+def lines_of(lock):
+    """Returns the requirements of a lock."""
+    with open(lock) as file:
+        return [line.strip() for line in file if line.strip() and not line.startswith("#")]
+
+
+def install(lock, tensorflow=None):
+    """Installs the packages of a lock, with another TensorFlow if one is given.
+
+    Without dependencies, which the lock lists completely: tf-keras depends on the package
+    `tensorflow`, in place of which the lock has `tensorflow-cpu`.
+    """
+    requirements = lines_of(lock)
+    if tensorflow:
+        requirements = [line for line in requirements if not line.startswith(TENSORFLOW)]
+    copy = ENVIRONMENT / "requirements.txt"
+    copy.write_text("\n".join(requirements) + "\n")
+    print(f"setup: installing {lock} (a minute or two, once)", flush=True)
+    _pip("--no-deps", "--requirement", str(copy), total=len(requirements))
+    if tensorflow:
+        print(f"setup: installing {tensorflow}", flush=True)
+        _pip(tensorflow, "--constraint", str(copy))
+
+
+def _pip(*arguments, **progress):
+    """Runs `pip install` and prints a line per 20 packages and per large file.
+
+    Raises:
+        SetupError: pip failed; its messages are on stderr.
+    """
+    command = [str(ENVIRONMENT / "bin/python"), "-m", "pip", "install", "--progress-bar", "off"]
+    command += ["--disable-pip-version-check", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, universal_newlines=True)
+    with process:
+        for line in progress_lines(process.stdout, progress.get("total")):
+            print(line, flush=True)
+    if process.returncode:
+        raise SetupError(
+            f"pip could not install {arguments[-1]} (its message is above); check the network or "
+            "the package index, and run the set-up again"
+        )
+
+
+def progress_lines(output, total=None):
+    """Yields the lines to print for those that pip prints."""
+    count = 0
+    for line in output:
+        words = line.split()
+        if line.startswith("Collecting "):
+            count += 1
+            if count % 20 == 0:
+                yield "setup: {}{} packages".format(count, f" of {total}" if total else "")
+        elif words[:1] == ["Downloading"] and words[-1] == "MB)" and float(words[-2][1:]) >= 10:
+            yield "setup: downloading " + " ".join(words[1:])
+
+
+def check_link(lock):
+    """Checks an environment that several clones share, which is never deleted or changed.
+
+    Raises:
+        SetupError: it lacks packages of the lock.
+    """
+    where = f".venv is a link to {os.readlink(str(ENVIRONMENT))}"
+    command = [str(ENVIRONMENT / "bin/python"), "-c", CHECK, lock]
+    if subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        raise SetupError(
+            f"{where}, which lacks packages of {lock}; bring it up to date where it is, or remove "
+            "the link and run the set-up again"
+        )
+    print(f"setup: {where}, used unchanged")
+
+
+def make_environment(lock, named=None, tensorflow=None):
+    """Makes .venv; one that is there is replaced, so that it has exactly the packages of the lock.
+
+    Args:
+        lock: path of the lock.
+        named: the Python to take; None for the newest that fits.
+        tensorflow: requirement in place of the lock's TensorFlow.
+
+    Raises:
+        SetupError: no Python fits, or packages cannot be installed.
+    """
+    if ENVIRONMENT.is_symlink():
+        check_link(lock)
+    else:
+        python, version = find_python(lock, named)
+        print(f"setup: Python {dotted(version)} ({python})", flush=True)
+        if ENVIRONMENT.exists():
+            shutil.rmtree(str(ENVIRONMENT))
+        subprocess.check_call([python, "-m", "venv", str(ENVIRONMENT)])
+        install(lock, tensorflow)
+    # The Makefile compares it with the lock that is asked for.
+    (ENVIRONMENT / "installed").write_text(lock + "\n")
+
+
+def main():
+    """Runs the set-up in the folder of this file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--python", help="Python of the environment (default: the newest that fits)"
+    )
+    parser.add_argument("--lock", default=BASE_LOCK, help="default: %(default)s")
+    parser.add_argument(
+        "--tensorflow", help="in place of the lock's, e.g. tensorflow[and-cuda]==2.21.0"
+    )
+    args = parser.parse_args()
+    os.chdir(str(Path(__file__).resolve().parent))
+    try:
+        make_environment(args.lock, args.python, args.tensorflow)
+    except (SetupError, OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"setup: {error}")
+
+
+if __name__ == "__main__":
+    main()
