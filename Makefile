@@ -38,7 +38,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup op op-wheel demo test test-ranks test-serve test-cluster test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation bench-serving bench-network clean
+.PHONY: help setup engines serve-setup cluster-setup op op-wheel demo test test-ranks test-serve test-cluster test-platforms test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation bench-serving bench-network clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -112,6 +112,12 @@ cluster-setup: ## install Debian's SLURM, OpenMPI and OpenSSH, which make test-c
 
 test-cluster: .venv/op .venv/horovod ## run the tests on a SLURM cluster in namespaces of this machine (as root, after make cluster-setup)
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/cluster
+
+test-platforms: .venv/op .venv/horovod ## check set-up, trainings and checkpoints with every other Python of this machine and with the oldest supported versions
+	@$(PY) -m tests.platforms
+
+test-floor: .venv/op ## run the tests with the oldest supported versions: Python 3.10, TensorFlow 2.15.1, NumPy 1
+	@$(PY) -m tests.platforms --only floor --tests
 
 test-all: $(READY) .venv-serve/installed ## run all tests, the long sweeps too
 	@$(PY) -m pytest tests --long

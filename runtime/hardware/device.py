@@ -1,5 +1,6 @@
 """Device of the model: GPU or CPU, threads, XLA, precision."""
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -8,6 +9,7 @@ import random
 import sys
 import tempfile
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 
 import config as configuration
 from runtime.cluster.distributed import World
@@ -169,10 +171,15 @@ def describe() -> dict[str, object]:
     import numpy as np
     import tensorflow as tf
 
+    installed = {}
+    for package in ("tf_keras", "horovod", "tensorflow_dot_based_interact"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            installed[package] = metadata.version(package)
     return {
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
         "numpy": np.__version__,
+        **installed,
         "cores": available_cores(),
         "machine": platform.machine(),
     }

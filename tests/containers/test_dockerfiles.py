@@ -10,16 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
+import setup_environment
 from tests.containers import dockerfile
 from tests.containers.dockerignore import Ignored, context
 
-FILES = ("Dockerfile", "Dockerfile_spark", "Dockerfile.cpu")
-# Packages whose newest version for Python 3.10 is an older one than that of requirements/base.lock.
-OLDER_ON_PYTHON_310 = {
-    *("contourpy", "duckdb", "fonttools", "matplotlib", "onnxruntime", "pillow"),
-    "python-dateutil",
-}
+FILES = ("Dockerfile", "Dockerfile.cuda", "Dockerfile_spark", "Dockerfile.cpu")
 
 
 @pytest.fixture(params=FILES)
@@ -61,7 +58,8 @@ def test_versions_of_images(file):
 
 
 def test_stages_of_both_choices(name, file, root):
-    for choice in file.arguments.keys() - {"CUDA_IMAGE", "PYTHON_IMAGE", "TENSORFLOW_IMAGE"}:
+    images = {"CUDA_IMAGE", "CUDA_VERSION", "PYTHON_IMAGE", "TENSORFLOW_IMAGE"}
+    for choice in file.arguments.keys() - images:
         for value in ("yes", "no"):
             chosen = dockerfile.read(root / name, {choice: value})
             for stage in chosen.stages:
@@ -127,7 +125,10 @@ def make_commands(folder: Path, *arguments: str) -> str:
 
 @pytest.mark.parametrize(
     ("name", "engines", "serving"),
-    [("Dockerfile", "no", "no"), ("Dockerfile.cpu", "no", "no"), ("Dockerfile.cpu", "yes", "yes")],
+    [
+        *(("Dockerfile", "no", "no"), ("Dockerfile.cuda", "no", "no")),
+        *(("Dockerfile.cpu", "no", "no"), ("Dockerfile.cpu", "yes", "yes")),
+    ],
 )
 def test_make_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
     """The stamps come from old layers, the code from a clone of today."""
@@ -139,7 +140,7 @@ def test_make_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
         (tmp_path / stamp).touch()
         os.utime(tmp_path / stamp, (1e9 + number, 1e9 + number))
     op = "tensorflow-dot-based-interact"
-    needed = ["Makefile", "runtime/cluster/horovodrun.py", f"{op}/setup.py"]
+    needed = ["Makefile", "setup_environment.py", "runtime/cluster/horovodrun.py", f"{op}/setup.py"]
     patterns = ("requirements*", "requirements/*", "runtime/setup/*.sh", "deployment/serve/*.sh")
     for file in (*needed, *itertools.chain.from_iterable(map(root.glob, patterns))):
         path = (root / file).relative_to(root)
@@ -147,7 +148,7 @@ def test_make_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / path, tmp_path / path)
     goals = ["demo", "setup", f"ENGINES={engines}"] + ["serve-setup"] * (serving == "yes")
-    assert "runtime/setup/setup.sh" in make_commands(tmp_path, *goals)
+    assert "setup_environment.py" in make_commands(tmp_path, *goals)
 
     last = dockerfile.read(root / name).stages[-1].instructions
     (whole,) = (i for i, step in enumerate(last) if step.keyword == "COPY" and "." in step.words())
@@ -201,17 +202,19 @@ def test_horovod_of_the_container(root, tmp_path, lacks, gloo, message):
     assert (done.returncode != 0) == bool(message) and message in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.cpu"])
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.cuda", "Dockerfile.cpu"])
 def test_programs_of_jobs(name, file):
     """Programs of the example in slurm_multinode.sh."""
     assert any(re.search(r"install .*\bnumactl\b", run) for run in lineage_runs(file))
 
 
-def test_user(file):
+def test_user(name, file):
     last = file.stages[-1].instructions
     users = [step.text for step in last if step.keyword == "USER"]
-    assert users and users[-1] == "1000"
-    assert any("useradd --uid 1000" in step.text for step in last)
+    # Ubuntu 24.04's images have a user 1000
+    user = "1001" if name == "Dockerfile.cuda" else "1000"
+    assert users and users[-1] == user
+    assert any(f"useradd --uid {user}" in step.text for step in last)
 
 
 def test_shell_syntax(file):
@@ -244,22 +247,24 @@ def test_hadolint(name, root):
 
 
 def test_python_of_the_cpu_image(root):
+    """One for which all environments of the image have a lock."""
     image = dockerfile.read(root / "Dockerfile.cpu").arguments["PYTHON_IMAGE"]
-    wanted = re.search(r'"\$version" = (3\.\d+) \]', (root / "runtime/setup/setup.sh").read_text())[
-        1
-    ]
-    assert re.fullmatch(rf"python:{re.escape(wanted)}\.\d+-slim-bookworm", image)
+    version = tuple(
+        map(int, re.fullmatch(r"python:(\d+)\.(\d+)\.\d+-slim-bookworm", image).groups())
+    )
+    for lock in ("base", "serve"):
+        assert version in setup_environment.supported_versions(root / f"requirements/{lock}.lock")
 
 
 def test_versions_of_the_locks(root):
-    here = versions(root / "requirements/base.lock")
-    spark = versions(root / "requirements/spark.lock")
+    """What is installed beside NVIDIA's TensorFlow 2.15 are the versions of `make test-floor`."""
     ngc = versions(root / "requirements/ngc.lock")
+    floor = {canonicalize_name(k): v for k, v in versions(root / "requirements/floor.lock").items()}
+    assert all(floor[canonicalize_name(name)] == version for name, version in ngc.items())
+    spark = versions(root / "requirements/spark.lock")
     engines = versions(root / "requirements/engines.lock")
-    differ = {name for name, version in ngc.items() if here.get(name, version) != version}
-    assert differ == OLDER_ON_PYTHON_310
-    differ = {name for name, version in spark.items() if {**here, **engines}[name] != version}
-    assert differ == {"python-dateutil"}
+    tried = {**floor, **{canonicalize_name(name): version for name, version in engines.items()}}
+    assert all(tried[canonicalize_name(name)] == version for name, version in spark.items())
     assert not {"tensorflow-cpu", "tensorflow", "numpy", "horovod", "keras"} & ngc.keys()
 
 
@@ -274,7 +279,12 @@ def test_requirements_of_the_gpu_container(root):
     """requirements.txt by name, but for what NVIDIA's container brings."""
     named = re.findall(r"^([\w-]+)", (root / "requirements.txt").read_text(), re.MULTILINE)
     pinned = {name.lower() for name in versions(root / "requirements/ngc.lock")}
-    assert {name.lower() for name in named} - pinned == {"tensorflow-cpu", "numpy"}
+    assert {name.lower() for name in named} - pinned == {
+        "tensorflow-cpu",
+        "tf-keras",
+        "numpy",
+        "tensorboard",
+    }
 
 
 def test_dockerignore_and_gitignore(root):
