@@ -15,13 +15,14 @@ PY := .venv/bin/python
 TENSORFLOW ?=
 # HOROVOD=no leaves Horovod out, which is built for some minutes, and with it several processes.
 HOROVOD ?= yes
-# ENGINES=no leaves Spark and NVTabular out: the Criteo preparation then has DuckDB alone.
+# ENGINES=no leaves Spark and NVTabular out: the preparations then have DuckDB alone. ENGINES_PYTHON: the Python of their environment.
 ENGINES ?= yes
+ENGINES_PYTHON ?=
 # How many tests run at a time: most of them keep one core busy, or wait.
 TEST_WORKERS ?= 2
 # CUDA=1 insists on the GPU kernels of the fused op, CUDA=0 leaves them out; auto: where nvcc is.
 CUDA ?= auto
-READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $(if $(filter no,$(ENGINES)),,.venv/engines)
+READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $(if $(filter no,$(ENGINES)),,.venv-engines/installed)
 
 # A Python or a lock that is named, and is not that of the environment, makes another environment.
 VERSION_OF := -c 'import sys; print(sys.base_prefix, *sys.version_info[:3])'
@@ -52,11 +53,10 @@ setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod a
 	@bash runtime/setup/horovod.sh
 	@touch $@
 
-.venv/engines: requirements/engines.lock runtime/setup/engines.sh .venv/installed
-	@bash runtime/setup/engines.sh
-	@touch $@
+.venv-engines/installed: requirements/engines.lock runtime/setup/engines.sh | .venv/installed
+	@ENGINES_PYTHON="$(ENGINES_PYTHON)" bash runtime/setup/engines.sh
 
-engines: .venv/engines ## install Spark and NVTabular, the other engines of the Criteo preparation
+engines: .venv-engines/installed ## make .venv-engines with Spark and NVTabular, the other engines of the preparations
 
 .venv-serve/installed: requirements/serve.lock deployment/serve/setup.sh
 	@bash deployment/serve/setup.sh "$(or $(PYTHON),$(shell command -v python3.11),python3)"
@@ -97,9 +97,13 @@ demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks
 data/demo/feature_spec.yaml: | .venv/installed .venv/op
 	$(PY) -m dataloading.synthetic --output data/demo --rows 2000000
 
+# Tests that import Spark or NVTabular; one file next to them imports TensorFlow, which is not there.
+ENGINE_TESTS = $(if $(filter no,$(ENGINES)),true,.venv-engines/bin/python -m pytest tests/preproc -m engines --ignore=tests/preproc/amazon_books/test_parquet_to_tfrecord.py)
+
 test: $(READY) ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
-	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests --ignore=tests/ranks --ignore=tests/serving --ignore=tests/cluster
+	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal $${PYTEST_ADDOPTS:-}" $(ENGINE_TESTS)
+	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal -m 'not engines' $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests --ignore=tests/ranks --ignore=tests/serving --ignore=tests/cluster
 
 test-ranks: .venv/op .venv/horovod ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/ranks
@@ -120,7 +124,8 @@ test-floor: .venv/op ## run the tests with the oldest supported versions: Python
 	@$(PY) -m tests.platforms --only floor --tests
 
 test-all: $(READY) .venv-serve/installed ## run all tests, the long sweeps too
-	@$(PY) -m pytest tests --long
+	@$(ENGINE_TESTS) --long
+	@$(PY) -m pytest tests --long -m 'not engines'
 
 .venv-docs/installed: requirements/docs.lock | .venv/installed
 	@.venv/bin/python -m venv .venv-docs
@@ -158,19 +163,19 @@ bench-records: .venv/installed ## loading split TFRecords compared with split bi
 bench-preparation: .venv/installed ## rows per second and peak memory of the Criteo preparation
 	@$(PY) -m benchmarks.preparation
 
-bench-engines: .venv/engines ## the Criteo preparation by DuckDB, Spark and NVTabular: the same files, seconds and memory
+bench-engines: .venv/installed .venv-engines/installed ## the Criteo preparation by DuckDB, Spark and NVTabular: the same files, seconds and memory
 	@$(PY) -m benchmarks.preparation_engines
 
 bench-sequence: .venv/op .venv-torch/installed ## SIM's, DIEN's and DIN's training step compared with plain PyTorch, interleaved
 	@$(PY) -m benchmarks.sequence_training
 
-bench-sequence-preparation: .venv/engines ## SIM's preparation by DuckDB and NVTabular: the same files, seconds and memory
+bench-sequence-preparation: .venv/installed .venv-engines/installed ## SIM's preparation by DuckDB and NVTabular: the same files, seconds and memory
 	@$(PY) -m benchmarks.sequence_preparation
 
 bench-ncf: .venv/op .venv-torch/installed ## NeuMF's training step compared with plain PyTorch, interleaved
 	@$(PY) -m benchmarks.ncf_training
 
-bench-interaction-preparation: .venv/engines ## NCF's preparation compared with pandas: the same rows, seconds and memory
+bench-interaction-preparation: .venv/installed .venv-engines/installed ## NCF's preparation compared with pandas: the same rows, seconds and memory
 	@$(PY) -m benchmarks.interaction_preparation
 
 bench-serving: .venv/op .venv-serve/installed ## a deployed DLRM compared with its plain SavedModel, both on a Triton server, interleaved
@@ -188,5 +193,5 @@ bench-network: .venv/op .venv/horovod ## what a plan puts on the network: comput
 lock: ## resolve all requirements and write their locks
 	@bash runtime/setup/lock.sh "$(ANY_PYTHON)"
 
-clean: ## remove .venv and the caches (never data/ or runs/)
-	@rm -rf .venv .venv-docs .venv-torch .venv-serve .pytest_cache .ruff_cache .mypy_cache .hypothesis
+clean: ## remove .venv, the other environments and the caches (never data/ or runs/)
+	@rm -rf .venv .venv-docs .venv-torch .venv-serve .venv-engines .pytest_cache .ruff_cache .mypy_cache .hypothesis

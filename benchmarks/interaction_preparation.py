@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.harness import preparations
 from benchmarks.harness.preparations import PreparationRun, median_s, run
 from benchmarks.harness.report import Page, command
+from preproc.engines import environment
 from preproc.movielens.generate_ratings import RATINGS
 
 OURS, PANDAS = "preproc.movielens (DuckDB, NumPy)", "pandas, NumPy"
@@ -27,9 +28,10 @@ def prepare(side: str, log: Path, work: Path, *flags: object) -> PreparationRun:
     output = work / "prepared"
     if side == OURS:
         command = ("preproc.movielens", "--input", log, "--output", output, *flags)
-    else:
-        command = ("benchmarks.pandas_interactions", log, output)
-    return preparations.prepare(output, *command, checksum_of=checksum)
+        return preparations.prepare(output, *command, checksum_of=checksum)
+    command = ("benchmarks.pandas_interactions", log, output)
+    python = environment.python()
+    return preparations.prepare(output, *command, checksum_of=checksum, python=python)
 
 
 def checksum(folder: Path) -> str:
@@ -54,9 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ratings", type=int, default=TARGET_RATINGS)
     parser.add_argument("--memory_limit_mib", type=int, default=1024, help="of the last run")
     args = parser.parse_args(argv)
-    packages = preparations.versions("duckdb", "pandas", "pyarrow", "numpy")
+    packages = [
+        preparations.versions("duckdb", "pyarrow", "numpy"),
+        preparations.engine_versions("pandas", "numpy"),
+    ]
     commands = [command("interaction_preparation", args)]
-    page = Page("Ratings for NCF, prepared", commands, [packages])
+    page = Page("Ratings for NCF, prepared", commands, packages)
     limit_mib = args.memory_limit_mib
     with tempfile.TemporaryDirectory(dir=args.work_dir) as folder:
         work, log = Path(folder), Path(folder, RATINGS)

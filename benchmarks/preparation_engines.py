@@ -69,9 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--rows_file", type=Path, default=real_rows, help="a single raw file, compared as well"
     )
     args = parser.parse_args(argv)
-    packages = preparations.versions("duckdb", "pyspark", "nvtabular", "pandas", "pyarrow")
+    packages = preparations.versions("duckdb", "pyarrow")
+    engines = preparations.engine_versions("pyspark", "nvtabular", "pandas", "pyarrow")
     title = "The Criteo preparation by three engines"
-    page = Page(title, [command("preparation_engines", args)], [packages])
+    page = Page(title, [command("preparation_engines", args)], [packages, engines])
     with tempfile.TemporaryDirectory(dir=args.work_dir) as folder:
         work = Path(folder)
         log = generate(work / "log", args.rows_per_day)

@@ -68,13 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--growth_reviews", type=int, default=200_000, help="and ten times it")
     parser.add_argument("--memory_limit_mib", type=int, default=512, help="of the second part")
     args = parser.parse_args(argv)
-    packages = ("duckdb", "nvtabular", "pandas", "dask", "pyarrow", "numpy")
+    packages = [
+        preparations.versions("duckdb", "pyarrow", "numpy"),
+        preparations.engine_versions("nvtabular", "pandas", "dask", "pyarrow", "numpy"),
+    ]
     title = "Reviews for sequential recommenders, prepared by two engines"
     commands = [command("sequence_preparation", args)]
-    page, limit_mib = (
-        Page(title, commands, [preparations.versions(*packages)]),
-        args.memory_limit_mib,
-    )
+    page, limit_mib = Page(title, commands, packages), args.memory_limit_mib
     with tempfile.TemporaryDirectory(dir=args.work_dir) as folder:
         work = Path(folder)
         log = generate(work / "log", args.reviews)

@@ -36,12 +36,11 @@ spark_output_path="${spark_output_path:-/data/spark/output}"
 if [ -n "${conversion_intermediate_dir:-}" ]; then
   echo "conversion_intermediate_dir is not needed: no intermediate copy of the data set is made" >&2
 fi
-if [ -z "${PYTHON:-}" ]; then
-  PYTHON="$preproc/../.venv/bin/python"
-  [ -x "$PYTHON" ] || PYTHON=python3
-fi
+# Of DuckDB; Spark has an environment of its own.
+python="${PYTHON:-$preproc/../.venv/bin/python}"
+[ -x "$python" ] || python="${PYTHON:-python3}"
 # Found from the caller's folder, to which relative paths refer.
-from_project() { PYTHONPATH="$preproc/..${PYTHONPATH:+:$PYTHONPATH}" exec "$PYTHON" "$@"; }
+from_project() { PYTHONPATH="$preproc/..${PYTHONPATH:+:$PYTHONPATH}" exec "$python" "$@"; }
 
 # Prints the settings of a complete data set; fails if its threshold differs.
 describe() { # DATA_SET THRESHOLD

@@ -7,7 +7,7 @@
 #                            of a master and NUM_WORKERS workers on this machine, stopped at the end
 #   TOTAL_CORES TOTAL_MEMORY cores, and memory in GB, of all that Spark starts (cpu_config.sh)
 #   SPARK_LOCAL_DIRS         where Spark keeps what does not fit into memory (about the size of the log)
-#   PYTHON SPARK_HOME        default: .venv of this project, and its PySpark
+#   PYTHON SPARK_HOME        default: .venv-engines of this project (else .venv), and its PySpark
 #   SPARK_SUBMIT             what is called instead of spark-submit
 set -euo pipefail
 
@@ -38,7 +38,8 @@ source "${SPARK_PROFILE:-$preproc/cpu_config.sh}"
   stop "TOTAL_MEMORY is $TOTAL_MEMORY GB, which leaves each of $executors executors $executor_mb MB; raise TOTAL_MEMORY or lower TOTAL_CORES"
 
 if [ -z "${PYTHON:-}" ]; then
-  PYTHON="$preproc/../.venv/bin/python"
+  PYTHON="$preproc/../.venv-engines/bin/python"
+  [ -x "$PYTHON" ] || PYTHON="$preproc/../.venv/bin/python"
   [ -x "$PYTHON" ] || PYTHON=python3
 fi
 export PYSPARK_PYTHON="${PYSPARK_PYTHON:-$PYTHON}" PYSPARK_DRIVER_PYTHON="$PYTHON"

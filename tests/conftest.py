@@ -1,6 +1,7 @@
 """Options and fixtures of all tests."""
 
 import dataclasses
+import importlib.util
 import os
 import shutil
 import signal
@@ -35,6 +36,11 @@ def is_long(item) -> bool:
 
 def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: not is_long(item))
+    for item in items:
+        for mark in item.iter_markers("engines"):
+            (package,) = mark.args
+            if importlib.util.find_spec(package) is None:
+                item.add_marker(pytest.mark.skip(f"needs {package}: run .venv-engines/bin/python"))
     if config.getoption("--long"):
         return
     skip = pytest.mark.skip(reason="a long sweep: run `make test-all`")

@@ -67,7 +67,7 @@ HOMES = {
         "nn/layers/fused_op.py",
         "benchmarks/dot_interaction.py",
     ),
-    "pyspark": (*SPARK, "benchmarks/harness/spark_cluster.py"),
+    "pyspark": SPARK,
     "py4j": SPARK,
     "nvtabular": NVTABULAR,
     "pandas": (*NVTABULAR, "benchmarks/pandas_interactions.py"),

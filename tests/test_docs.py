@@ -32,7 +32,7 @@ MAX_COLUMNS, MAX_LINES = 120, 250
 # What runs before, or runs, these tests.
 NOT_HERE = re.compile(r"make (setup|test|test-all)|\.venv/bin/python -m pytest .+")
 # Made by `make serve-setup`; without it what needs a server is left out.
-SERVING = ROOT / ".venv-serve"
+SERVING, ENGINES = ROOT / ".venv-serve", ROOT / ".venv-engines"
 # Containers run tests as root, on any number of cores; Open MPI needs these settings.
 MPI_HERE = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -110,9 +110,14 @@ def copy_of_the_repository(target: Path) -> Path:
         (target / ".venv" / part.name).symlink_to(part)
     if SERVING.exists():
         (target / SERVING.name).symlink_to(SERVING)
-    for stamp in ("installed", "op", "engines"):  # newer than the copies that they depend on
-        (target / ".venv" / stamp).unlink(missing_ok=True)
-        (target / ".venv" / stamp).touch()
+    (target / ".venv-engines").mkdir()
+    if ENGINES.exists():
+        for part in ENGINES.iterdir():
+            (target / ".venv-engines" / part.name).symlink_to(part)
+    # newer than the copies that they depend on
+    for stamp in (".venv/installed", ".venv/op", ".venv-engines/installed"):
+        (target / stamp).unlink(missing_ok=True)
+        (target / stamp).touch()
     return target
 
 

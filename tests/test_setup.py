@@ -102,6 +102,7 @@ def test_shell_scripts(root):
         ("base", ("requirements.txt", "requirements/dev.txt")),
         ("floor", ("requirements/floor.txt", "requirements/dev.txt")),
         ("docs", ("requirements/docs.txt",)),
+        ("engines", ("requirements/engines.txt",)),
         ("serve", ("requirements/serve.txt",)),
     ],
 )
@@ -124,6 +125,8 @@ def test_lock(root, lock_file, requirement_files):
         by_name = {canonicalize_name(pin.name): str(pin.specifier)[2:] for pin in pinned}
         assert len(by_name) == len(pinned), "a package is pinned twice"
         for requirement in wanted:
+            if requirement.marker is not None and not requirement.marker.evaluate(marked):
+                continue
             assert requirement.specifier.contains(by_name[canonicalize_name(requirement.name)])
 
 
@@ -494,27 +497,98 @@ def test_set_up_after_a_failed_build(clone, tmp_path):
     [
         (None, None),
         ("pip<26.3", "pip 26.3 cannot install NVTabular, and an older pip could not be installed"),
-        ("engines.lock", "pip could not install requirements/engines.lock .*python3.11-dev"),
+        ("--no-deps", "pip could not install requirements/engines.lock .*check the network"),
     ],
 )
-def test_engines(clone, fails_at, message):
+def test_engines(clone, tools, fails_at, message):
     """A stand-in for Python with pip; a set-up that failed is done again by the next `make`."""
-    (clone / ".venv").mkdir()
-    (clone / ".venv/installed").touch()
-    (clone / ".venv/op").touch()
+    set_up_except_engines(clone)
     refusal = f'[[ "$*" != *"{fails_at}"* ]]' if fails_at else "true"
-    program(clone / ".venv/bin", "python", f'echo "$@" >>calls; {refusal}')
+    program(tools, "python3.11", engines_python("3.11", f'echo "$@" >>calls; {refusal}'))
     for _ in range(2):
-        done = make(clone, "setup", "HOROVOD=no")
+        done = make(clone, "setup", "HOROVOD=no", path=tools)
         assert (done.returncode == 0) == (fails_at is None), done.stderr
     messages = [line for line in done.stderr.splitlines() if line.startswith("setup: ")]
     calls = (clone / "calls").read_text().splitlines()
     assert calls[0].endswith("install --quiet pip<26.3")
     if fails_at is None:
         assert (len(calls), messages) == (2, [])
-        assert calls[1].endswith(
-            "--requirement requirements/engines.lock --constraint requirements/base.lock"
-        )
+        assert calls[1].endswith("--no-deps --requirement .venv-engines/requirements.txt")
     else:
         assert calls[0] == calls[len(calls) // 2], "done again"
         assert len(messages) == 1 and re.search(f"{message}.* make setup ENGINES=no", messages[0])
+
+
+def set_up_except_engines(clone):
+    (clone / ".venv/bin").mkdir(parents=True)
+    (clone / ".venv/installed").touch()
+    (clone / ".venv/op").touch()
+
+
+def engines_python(version, pip="true"):
+    """A Python that names its version, and makes environments whose `python` runs `pip`."""
+    return f"""[ "$1" = -c ] && echo {version} && exit
+{shutil.which("mkdir")} -p "$3/bin"
+cat >"$3/bin/python" <<'END'
+#!/bin/bash
+{pip}
+END
+{shutil.which("chmod")} +x "$3/bin/python"
+echo {version} >"$3/made_with"
+"""
+
+
+@pytest.mark.parametrize(
+    ("there", "named", "version", "message"),
+    [
+        (["3.10", "3.11", "3.13"], "", "3.11", ""),
+        (["3.10", "3.13"], "", "3.10", ""),
+        (["3.13"], "", "3.13", "Spark alone; NVTabular needs Python 3.10 or 3.11: make -B engines"),
+        (["3.10", "3.11"], "python3.10", "3.10", ""),
+        (["3.11"], "python3.10", None, "ENGINES_PYTHON is 'python3.10', which does not run"),
+        (["3.9"], "", None, "need Python 3.10 to 3.13 with the module venv, found 3.9; install"),
+        ([], "", None, "need Python 3.10 to 3.13 with the module venv, found none; install"),
+    ],
+)
+def test_python_of_the_engines(clone, tools, there, named, version, message):
+    """The newest with which NVTabular runs, or else that of .venv."""
+    set_up_except_engines(clone)
+    for each in there:
+        program(tools, f"python{each}", engines_python(each))
+    if there in (["3.9"], ["3.13"]):
+        (tools / f"python{there[0]}").rename(clone / ".venv/bin/python")
+    else:
+        program(clone / ".venv/bin", "python", "exit 1")
+    (tools / "python3").unlink()  # a link
+    program(tools, "python3", "exit 1")
+    done = make(clone, "engines", f"ENGINES_PYTHON={named}", path=tools)
+    assert re.search(f"setup: .*{message}", done.stdout + done.stderr)
+    assert (done.returncode == 0) == (version is not None)
+    if version:
+        assert (clone / ".venv-engines/made_with").read_text() == f"{version}\n"
+        assert has_nvtabular(clone) == (message == "") == ("Spark alone" not in done.stdout)
+
+
+def has_nvtabular(clone):
+    """Returns whether it is among the installed packages; all others must be."""
+    lines = (clone / "requirements/engines.lock").read_text().splitlines()
+    installed = (clone / ".venv-engines/requirements.txt").read_text().splitlines()
+    left_out = [line for line in lines if line not in installed]
+    assert len(left_out) <= 1 and all(line.startswith("nvtabular==") for line in left_out)
+    return not left_out
+
+
+@pytest.mark.parametrize("missing", ["g++", "Python.h"])
+def test_engines_without_a_compiler(clone, tools, missing):
+    """NVTabular, which is built here, is left out."""
+    set_up_except_engines(clone)
+    script = engines_python("3.11")
+    if missing == "g++":
+        (tools / "g++").unlink()
+    else:
+        script = '[[ "$2" != *Python.h* ]] || exit 1\n' + script
+    program(tools, "python3.11", script)
+    done = make(clone, "engines", path=tools)
+    assert done.returncode == 0, done.stderr
+    assert "it gets Spark alone; NVTabular is built with g++ and Python's headers" in done.stdout
+    assert not has_nvtabular(clone)

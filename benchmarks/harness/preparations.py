@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +20,10 @@ import psutil
 
 from benchmarks.harness import report
 from benchmarks.harness.report import spread
+from preproc.engines import environment
 
 ROOT = Path(__file__).resolve().parents[2]
+_ARROW_VERSION = re.compile(rb"parquet-cpp-arrow version [0-9.]+")
 _SAMPLE_S = 0.5  # between two samples of the memory, each of which takes the kernel some work
 
 
@@ -36,13 +39,18 @@ class PreparationRun(NamedTuple):
     checksum: str = ""  # of the files that it left
 
 
-def run(module: str, *arguments: object, others: Sequence[int] = ()) -> PreparationRun:
+def run(
+    module: str,
+    *arguments: object,
+    others: Sequence[int] = (),
+    python: str | Path = sys.executable,
+) -> PreparationRun:
     """Runs a module, with the processes `others` working for it, and waits for it.
 
     Raises:
         RuntimeError: it fails; the message holds its output.
     """
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+    command = [str(python), "-m", module, *map(str, arguments)]
     peak_mib = 0.0
     with tempfile.TemporaryFile("w+") as log:
         start = time.perf_counter()
@@ -81,11 +89,17 @@ def tree_memory_mib(pid: int) -> float:
 
 
 def checksum(folder: Path) -> str:
-    """SHA-256 over names and contents of all files."""
+    """SHA-256 over names and contents of all files.
+
+    Parquet files count without the version of Arrow that wrote them: engines have another one.
+    """
     total = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        with open(path, "rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
+        if path.suffix == ".parquet":
+            content = hashlib.sha256(_ARROW_VERSION.sub(b"", path.read_bytes())).hexdigest()
+        else:
+            with open(path, "rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
         total.update(f"{path.relative_to(folder)} {content}\n".encode())
     return total.hexdigest()
 
@@ -94,11 +108,14 @@ def prepare(
     output: Path,
     module: str,
     *arguments: object,
-    others: Sequence[int] = (),
     checksum_of: Callable[[Path], str] = checksum,
+    **options,
 ) -> PreparationRun:
-    """Runs a preparation that writes the folder `output`, which is removed again."""
-    result = run(module, *arguments, others=others)
+    """Runs a preparation that writes the folder `output`, which is removed again.
+
+    options: of `run`.
+    """
+    result = run(module, *arguments, **options)
     digest = checksum_of(output)
     shutil.rmtree(output)
     return result._replace(checksum=digest)
@@ -175,6 +192,16 @@ def size_mb(folder: Path) -> float:
 
 def versions(*packages: str) -> str:
     return ", ".join(f"{name} {version(name)}" for name in packages)
+
+
+def engine_versions(*packages: str) -> str:
+    """`versions` in the environment of Spark and NVTabular."""
+    folder = environment.packages_folder()
+    if folder is None:
+        raise RuntimeError("no Spark and NVTabular: run `make engines`")
+    installed = {each.name: each.version for each in distributions(path=[str(folder)])}
+    listed = ", ".join(f"{name} {installed[name]}" for name in packages)
+    return f"{folder.parents[2].name}: {listed}"
 
 
 def parser_of(description: str, repeats: int) -> argparse.ArgumentParser:

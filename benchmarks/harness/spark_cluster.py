@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from preproc.engines import environment
+
 _START_S = 60  # a JVM on a busy machine
 _ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
 
@@ -35,9 +37,7 @@ def spark_cluster(
 def _start(
     stack: contextlib.ExitStack, log: Path, role: str, *arguments: object
 ) -> tuple[subprocess.Popen, Path]:
-    import pyspark
-
-    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    spark_class = environment.packages_folder() / "pyspark" / "bin" / "spark-class"
     command = [spark_class, f"org.apache.spark.deploy.{role}", "--host", "127.0.0.1", *arguments]
     with open(log, "w") as file:
         process = subprocess.Popen(

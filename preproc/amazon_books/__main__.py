@@ -7,14 +7,17 @@ import sys
 
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.prepare import prepare
+from preproc.engines import environment
 from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status; see `runtime.cli.exit_status`."""
+    """Runs a command, by default that of this process; see `runtime.cli.exit_status`."""
 
     def work() -> None:
         options = parse(argv)
+        if argv is None:
+            environment.enter(options.engine, "preproc.amazon_books")
         rows = prepare(options)
         counts = ", ".join(f"{name} {count:,} rows" for name, count in rows.items())
         print(f"{options.output_path}: {counts}")

@@ -8,14 +8,17 @@ import sys
 from preproc.criteo.arguments import parse
 from preproc.criteo.estimate import estimate
 from preproc.criteo.prepare import prepare
+from preproc.engines import environment
 from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status; see `runtime.cli.exit_status`."""
+    """Runs a command, by default that of this process; see `runtime.cli.exit_status`."""
 
     def work() -> None:
         options = parse(argv)
+        if argv is None:
+            environment.enter(options.engine, "preproc.criteo")
         if options.estimate:
             print(estimate(options).report())
         else:

@@ -123,7 +123,7 @@ def _imported():
     except ImportError as error:
         raise ValueError(
             f"--engine nvtabular needs NVTabular, which cannot be imported here ({error}); run "
-            "`make engines`, or use --engine duckdb"
+            "`make engines` with Python 3.10 or 3.11, or use --engine duckdb"
         ) from error
     finally:
         if hidden:

@@ -4,6 +4,7 @@
 #   requirements/base.lock    requirements.txt and requirements/dev.txt, for every Python that is supported (environment markers)
 #   requirements/floor.lock   the same with the versions of requirements/floor.txt, for Python 3.10
 #   requirements/docs.lock    requirements/docs.txt, likewise
+#   requirements/engines.lock requirements/engines.txt, for every Python
 #   requirements/serve.lock   requirements/serve.txt, for Python 3.11
 set -euo pipefail
 python=$1
@@ -34,4 +35,5 @@ names=(requirements.txt requirements/dev.txt --no-emit-package tensorflow)
 resolve requirements/base.lock "3.10 3.11 3.12 3.13" --universal "${names[@]}"
 resolve requirements/floor.lock "3.10" --override requirements/floor.txt "${names[@]}"
 resolve requirements/docs.lock "3.10 3.11 3.12 3.13" --universal requirements/docs.txt
+resolve requirements/engines.lock "3.10 3.11 3.12 3.13" --universal requirements/engines.txt
 resolve requirements/serve.lock "3.11" requirements/serve.txt

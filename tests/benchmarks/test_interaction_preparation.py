@@ -1,13 +1,12 @@
 """The comparison of preparations of ratings: what it measures and refuses; one real, tiny round."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
 from benchmarks import interaction_preparation
 from benchmarks.harness.preparations import PreparationRun
 from benchmarks.interaction_preparation import OURS, PANDAS, checksum, compare, main
+from preproc.engines import environment
 
 
 def stand_in(monkeypatch, seconds, peak_mib=900.0, checksums="aaaaa"):
@@ -89,9 +88,7 @@ def test_checksum(tmp_path):
         assert written(**changes) != first
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("pandas") is None, reason="no pandas: run `make engines`"
-)
+@pytest.mark.skipif(not environment.is_installed("pandas"), reason="no pandas: run `make engines`")
 def test_real_round(tmp_path, capsys):
     """Both sides agree on 6,000 ratings."""
     flags = ["--ratings", "6000", "--repeats", "1", "--work_dir", str(tmp_path)]

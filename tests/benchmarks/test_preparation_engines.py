@@ -76,6 +76,16 @@ def test_checksum(tmp_path):
     assert len(digests) == 4
 
 
+def test_checksum_of_parquet_files(tmp_path):
+    """Versions of Arrow make no difference, rows do."""
+    digests = []
+    for version, row in ((b"25.0.1", b"1"), (b"26.0.1", b"1"), (b"26.0.1", b"2")):
+        text = b"PAR1" + row + b"parquet-cpp-arrow version " + version + b"PAR1"
+        (tmp_path / "part.0.parquet").write_bytes(text)
+        digests.append(preparations.checksum(tmp_path))
+    assert digests[0] == digests[1] != digests[2]
+
+
 @contextlib.contextmanager
 def no_cluster(folder):
     yield "spark://127.0.0.1:1", []

@@ -1,12 +1,11 @@
 """The comparison of preparations of reviews: what it measures and refuses, mostly on stand-ins."""
 
-import importlib.util
-
 import pytest
 
 from benchmarks import sequence_preparation
 from benchmarks.harness.preparations import PreparationRun, size_mb
 from benchmarks.sequence_preparation import DUCKDB, NVTABULAR, compare, own_s, prepare, stages_s
+from preproc.engines import environment
 
 LOG = """staged 9,000 events; left out 0 bad lines or rows, 0.5 s
 kept 7,618 events of 156 users and 1,541 items, 1.25 s
@@ -96,7 +95,7 @@ def test_preparation(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.skipif(
-    importlib.util.find_spec("nvtabular") is None, reason="no NVTabular: run `make engines`"
+    not environment.is_installed("nvtabular"), reason="no NVTabular: run `make engines`"
 )
 def test_real_comparison(tmp_path):
     log = sequence_preparation.generate(tmp_path / "log", 2000)

@@ -204,7 +204,7 @@ def test_make_demo(image, tmp_path):
 @pytest.mark.parametrize(
     ("stage", "command"),
     [
-        ("packages-yes", ".venv/bin/python -c 'import pyspark, nvtabular'"),
+        ("engines-yes", ".venv-engines/bin/python -c 'import pyspark, nvtabular'"),
         ("serving-yes", "test -x .venv-serve/triton/backends/python/triton_python_backend_stub"),
         ("runtime-yes", "java -version"),
     ],

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import setup_environment
@@ -133,7 +134,7 @@ def make_commands(folder: Path, *arguments: str) -> str:
 def test_make_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
     """The stamps come from old layers, the code from a clone of today."""
     stamps = [".venv/installed", ".venv/horovod", ".venv/op"]
-    stamps += [".venv/engines"] if engines == "yes" else []
+    stamps += [".venv-engines/installed"] if engines == "yes" else []
     stamps += [".venv-serve/installed"] if serving == "yes" else []
     for number, stamp in enumerate(reversed(stamps)):  # .venv/installed is the newest of them
         (tmp_path / stamp).parent.mkdir(exist_ok=True)
@@ -157,7 +158,7 @@ def test_make_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
     subprocess.run(["bash", "-euc", "\n".join(touches)], cwd=tmp_path, check=True)
     output = make_commands(tmp_path, *goals)
     assert "dataloading.synthetic" in output and not re.search(r"\.sh\b|\bpip\b", output), output
-    optional = [".venv/engines", ".venv-serve/installed"]
+    optional = [".venv-engines/installed", ".venv-serve/installed"]
     assert [(tmp_path / stamp).exists() for stamp in optional] == [
         engines == "yes",
         serving == "yes",
@@ -261,11 +262,18 @@ def test_versions_of_the_locks(root):
     ngc = versions(root / "requirements/ngc.lock")
     floor = {canonicalize_name(k): v for k, v in versions(root / "requirements/floor.lock").items()}
     assert all(floor[canonicalize_name(name)] == version for name, version in ngc.items())
-    spark = versions(root / "requirements/spark.lock")
-    engines = versions(root / "requirements/engines.lock")
-    tried = {**floor, **{canonicalize_name(name): version for name, version in engines.items()}}
-    assert all(tried[canonicalize_name(name)] == version for name, version in spark.items())
     assert not {"tensorflow-cpu", "tensorflow", "numpy", "horovod", "keras"} & ngc.keys()
+
+
+def test_versions_of_the_spark_lock(root):
+    """Versions of .venv-engines for Python 3.10, that of the container."""
+    lines = setup_environment.lines_of(root / "requirements/engines.lock")
+    pins = [Requirement(line) for line in lines]
+    marked = {"python_full_version": "3.10.12"}
+    pins = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(marked)]
+    engines = {(pin.name, str(pin.specifier)) for pin in pins}
+    spark = versions(root / "requirements/spark.lock")
+    assert {(name.lower(), f"=={version}") for name, version in spark.items()} <= engines
 
 
 def test_checksums_of_the_spark_lock(root):

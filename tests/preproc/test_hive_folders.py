@@ -1,6 +1,5 @@
 """Preparations in folders named `name=value`, which several readers take for partition columns."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -21,14 +20,8 @@ from preproc.movielens.generate_ratings import generate as generate_ratings
 HIVE = "label=1/user=7/item=books/time=2014/value=abc/c0=z/c1=5/cat_0=5/num_0=3/count=9/row=2/id=1"
 
 
-def engine(name, module, *marks):
-    missing = importlib.util.find_spec(module) is None
-    skip = pytest.mark.skipif(missing, reason=f"{module} is not installed: make engines")
-    return pytest.param(name, marks=[skip, *marks])
-
-
-ENGINES = ["duckdb", engine("nvtabular", "nvtabular")]
-SPARK = engine("spark", "pyspark", pytest.mark.long)
+ENGINES = ["duckdb", pytest.param("nvtabular", marks=pytest.mark.engines("nvtabular"))]
+SPARK = pytest.param("spark", marks=[pytest.mark.engines("pyspark"), pytest.mark.long])
 
 
 def files(folder: Path) -> dict[str, bytes]:

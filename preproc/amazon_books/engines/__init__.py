@@ -5,6 +5,7 @@ from pathlib import Path
 
 from preproc.amazon_books.engines.interface import AmazonEngine
 from preproc.amazon_books.options import AmazonOptions
+from preproc.engines import environment
 
 _GPU = Path("/dev/nvidiactl")  # exists where NVIDIA's driver is loaded
 
@@ -12,8 +13,8 @@ _GPU = Path("/dev/nvidiactl")  # exists where NVIDIA's driver is loaded
 def default_engine() -> str:
     """Returns NVTabular where it is installed and has a GPU to work with, else DuckDB."""
     modules = ("nvtabular", "cudf")
-    is_there = _GPU.exists() and all(map(importlib.util.find_spec, modules))
-    return "nvtabular" if is_there else "duckdb"
+    is_there = all(map(importlib.util.find_spec, modules)) or environment.is_installed(*modules)
+    return "nvtabular" if is_there and _GPU.exists() else "duckdb"
 
 
 def open_engine(options: AmazonOptions, scratch: Path) -> AmazonEngine:

@@ -1,7 +1,6 @@
 """The NVTabular engine: its numbers against a slow reference, whole data sets against DuckDB."""
 
 import dataclasses
-import importlib.util
 import json
 import random
 import sys
@@ -18,9 +17,7 @@ from preproc.amazon_books.generate_reviews import ReviewSizes, generate
 from preproc.amazon_books.options import AmazonOptions
 from preproc.amazon_books.prepare import prepare
 
-needs_nvtabular = pytest.mark.skipif(
-    importlib.util.find_spec("nvtabular") is None, reason="no NVTabular: run `make engines`"
-)
+needs_nvtabular = pytest.mark.engines("nvtabular")
 MIB = 1 << 20
 
 SCHEMA = pa.schema([("user", pa.string()), ("item", pa.string()), ("time", pa.int64())])

@@ -1,7 +1,6 @@
 """Whole preparations against a slow one, and by hand."""
 
 import gzip
-import importlib.util
 import json
 import random
 from pathlib import Path
@@ -15,15 +14,7 @@ from preproc.amazon_books.prepared_rows import read_layout
 from tests.preproc.amazon_books import amazon_reference as reference
 
 ROOT = Path(__file__).parents[3]
-ENGINES = [
-    "duckdb",
-    pytest.param(
-        "nvtabular",
-        marks=pytest.mark.skipif(
-            importlib.util.find_spec("nvtabular") is None, reason="no NVTabular: run `make engines`"
-        ),
-    ),
-]
+ENGINES = ["duckdb", pytest.param("nvtabular", marks=pytest.mark.engines("nvtabular"))]
 
 
 def review(user, item, time, **more):

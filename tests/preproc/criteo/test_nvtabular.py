@@ -1,7 +1,6 @@
 """The NVTabular engine: each column against the slow reference, whole data sets against DuckDB."""
 
 import gzip
-import importlib.util
 import sys
 
 import numpy as np
@@ -17,9 +16,7 @@ from preproc.criteo.output.splits import Split
 from preproc.criteo.prepare import prepare
 from tests.preproc.criteo import criteo_reference as reference
 
-needs_nvtabular = pytest.mark.skipif(
-    importlib.util.find_spec("nvtabular") is None, reason="no NVTabular: run `make engines`"
-)
+needs_nvtabular = pytest.mark.engines("nvtabular")
 MIB = 1 << 20
 
 

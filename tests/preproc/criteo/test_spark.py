@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytest.importorskip("pyspark", reason="Spark is not installed: make engines")
+pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
@@ -31,8 +31,9 @@ from preproc.criteo.output.splits import split_by_day
 from preproc.criteo.raw_lines import MAX_LINE_BYTES
 from tests.preproc.criteo import criteo_reference as reference
 from tests.preproc.criteo.test_criteo_lines import GOOD, LINE_ENDS, MALFORMED
+from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
 
-QUICK_JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+pytestmark = pytest.mark.engines("pyspark")
 BLOCK_BYTES = 16 << 10  # some 200 lines
 
 

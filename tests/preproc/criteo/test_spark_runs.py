@@ -18,12 +18,14 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="Spark is not installed: make engines")
-
 from preproc.criteo.generate_logs import generate_day
+from preproc.engines import environment
 from tests.preproc.criteo import criteo_reference as reference
-from tests.preproc.criteo.test_spark import QUICK_JAVA
 
+pytestmark = pytest.mark.skipif(
+    not environment.is_installed("pyspark"), reason="no Spark: run `make engines`"
+)
+QUICK_JAVA = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PREPROC = Path(__file__).parents[3] / "preproc"
 GPUS = {"RAPIDS_JAR": __file__, "MASTER": "yarn"}
 NUM_FILLED = 6  # categorical columns
@@ -81,10 +83,9 @@ def flags_of(raw, output):
 
 
 def script(name, *arguments, **variables):
-    environment = {**os.environ, "PYTHON": sys.executable, **variables}
     return subprocess.run(
         [PREPROC / name, *map(str, arguments)],
-        env=environment,
+        env={**os.environ, "PYTHON": "", **variables},
         capture_output=True,
         text=True,
         timeout=400,
@@ -318,7 +319,7 @@ def test_signal_to_the_script(tmp_path, sent, status):
     variables = {"SPARK_SUBMIT": str(submit), "MASTER": "yarn", "TOTAL_MEMORY": "8"}
     run = subprocess.Popen(
         [PREPROC / "run_spark_cpu.sh", "in", "out", "15"],
-        env={**os.environ, "PYTHON": sys.executable, **variables},
+        env={**os.environ, "PYTHON": "", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,0 +1,141 @@
+"""Commands that start again in the environment of Spark and NVTabular, as processes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from preproc.amazon_books.generate_reviews import ReviewSizes
+from preproc.amazon_books.generate_reviews import generate as generate_reviews
+from preproc.criteo.generate_logs import generate_day
+from preproc.engines import environment
+from runtime.cli import USER_ERROR
+
+ROOT = Path(__file__).parents[2]
+needs_nvtabular = pytest.mark.skipif(
+    not environment.is_installed("nvtabular"), reason="no NVTabular: run `make engines`"
+)
+
+
+def call(module, *arguments, **variables):
+    return subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def files_of(folder):
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@needs_nvtabular
+def test_criteo(tmp_path):
+    """Arguments with spaces, outputs, exit statuses and messages are those of one process."""
+    log = tmp_path / "a log"
+    log.mkdir()
+    generate_day(log / "day_0", 500, [1])
+    flags = ["--input", log / "day_0", "--holdout_fraction", 0.2, "--memory_limit", "1GB"]
+    results = {
+        engine: call("preproc.criteo", *flags, "--output", tmp_path / engine, "--engine", engine)
+        for engine in ("duckdb", "nvtabular")
+    }
+    for done in results.values():
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(str(tmp_path))
+        assert done.stderr.splitlines()[0].startswith("[1/54] parse day_0: 500 rows, 0 malformed")
+    assert files_of(tmp_path / "nvtabular") == files_of(tmp_path / "duckdb")
+    with open(log / "day_0", "a") as file:
+        file.write("x\n")
+    done = call("preproc.criteo", *flags, "--output", tmp_path / "x", "--engine", "nvtabular")
+    assert (done.returncode, done.stdout) == (USER_ERROR, "")
+    assert done.stderr.splitlines()[-1].startswith("error: 1 malformed line: ")
+
+
+@needs_nvtabular
+def test_amazon_books(tmp_path):
+    generate_reviews(tmp_path / "raw", ReviewSizes(300, 10, 20, 3), 0, False, False)
+    for engine in ("duckdb", "nvtabular"):
+        flags = ("--amazon_dataset_path", tmp_path / "raw", "--output_path", tmp_path / engine)
+        done = call("preproc.amazon_books", *flags, "--min_events", 5, "--engine", engine)
+        assert done.returncode == 0, done.stderr
+    # Parquet files name the version of Arrow, of which each environment has its own.
+    paths = [path.relative_to(tmp_path / "duckdb") for path in (tmp_path / "duckdb").rglob("*.*")]
+    assert len(paths) == 3
+    for path in paths:
+        read = pq.read_table if path.suffix == ".parquet" else Path.read_bytes
+        assert read(tmp_path / "nvtabular" / path) == read(tmp_path / "duckdb" / path)
+
+
+class Replaced(Exception):
+    """In place of the process that os.execve would start."""
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """An environment with the package `some_engine`, and another that is in both."""
+    folder = tmp_path / ".venv-engines/lib/python3.11/site-packages"
+    for name in ("some_engine", "json"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").touch()
+    monkeypatch.setattr(environment, "ENVIRONMENT", tmp_path / ".venv-engines")
+    packages = {"here": "json", "there": "some_engine", "nowhere": "no_such_engine"}
+    monkeypatch.setattr(environment, "_PACKAGES", packages)
+    monkeypatch.delenv("PREPROC_ENGINES_ENTERED", raising=False)
+
+    def execve(path, argv, variables):
+        raise Replaced(path, argv, variables["PREPROC_ENGINES_ENTERED"])
+
+    monkeypatch.setattr(os, "execve", execve)
+    return tmp_path / ".venv-engines/bin/python"
+
+
+def test_command(fresh, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["__main__.py", "--input", "a b"])
+    with pytest.raises(Replaced) as replaced:
+        environment.enter("there", "preproc.some")
+    command = [str(fresh), "-m", "preproc.some", "--input", "a b"]
+    assert replaced.value.args == (str(fresh), command, "1")
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "here", "nowhere"])
+def test_same_process(fresh, engine):
+    """DuckDB, an engine of this environment, and one that no environment has."""
+    environment.enter(engine, "preproc.some")
+
+
+def test_no_loop(fresh, monkeypatch):
+    monkeypatch.setenv("PREPROC_ENGINES_ENTERED", "1")
+    environment.enter("there", "preproc.some")
+
+
+def test_no_environment(fresh, monkeypatch, tmp_path):
+    monkeypatch.setattr(environment, "ENVIRONMENT", tmp_path / "none")
+    environment.enter("there", "preproc.some")
+    assert not environment.is_installed("json")
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ("spark", "error: --engine spark needs PySpark, which is not installed; install it with"),
+        ("nvtabular", "error: --engine nvtabular needs NVTabular, which cannot be imported here"),
+    ],
+)
+def test_missing_engine(tmp_path, engine, message):
+    """The command names `make engines` where neither environment has the engine."""
+    generate_day(tmp_path / "day_0", 10, [1])
+    flags = ["--input", tmp_path / "day_0", "--holdout_fraction", 0.2, "--engine", engine]
+    flags += ["--output", tmp_path / "out", "--memory_limit", "2GB"]
+    # as after `enter`, which would find the environment of this clone
+    done = call("preproc.criteo", *flags, PREPROC_ENGINES_ENTERED="1")
+    assert done.returncode == USER_ERROR
+    assert done.stderr.startswith(message) and "`make engines`" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
