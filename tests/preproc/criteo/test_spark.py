@@ -461,6 +461,22 @@ def test_another_token(tmp_path):
         tasks.RunToken(tmp_path / "token", "ours").check()
 
 
+def test_packages_of_the_container(root, run_script):
+    """requirements/spark.lock has what the driver imports."""
+    done = run_script(
+        "-c",
+        "import sys; before = set(sys.modules); from importlib.metadata import *\n"
+        "import preproc.criteo.__main__, preproc.criteo.engines.spark.engine\n"
+        "owners, new = packages_distributions(), set(sys.modules) - before\n"
+        "print(*{owner for name in new for owner in owners.get(name, ())})",
+    )
+    optional = {"cloudpickle", "psutil"}  # Spark's and Arrow's, which use them if they are there
+    imported = {name.lower() for name in done.stdout.split()} - optional
+    assert {"numpy", "pyspark", "duckdb"} <= imported, done.stderr
+    lock = (root / "requirements/spark.lock").read_text().lower()
+    assert not [name for name in imported if f"\n{name}==" not in lock]
+
+
 def test_missing_pyspark(tmp_path, monkeypatch):
     for name in [n for n in sys.modules if n.startswith("preproc.criteo.engines.spark")]:
         monkeypatch.delitem(sys.modules, name)
