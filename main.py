@@ -15,6 +15,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from runtime.cluster import distributed, signals
 from runtime.cluster.elastic import LeftTraining
+from runtime.start_messages import hide_start_messages
 from training import setup
 from training.errors import DIVERGED, INTERRUPTED, STOPPED, USER_ERROR, Stopped, TrainingDiverged
 from training.guard import restart_elastically
@@ -45,8 +46,7 @@ def run(
         report_plan: returns the output of `--plan_only` from the flags and the feature spec.
     """
     argv = sys.argv if argv is None else argv
-    # Hides TensorFlow's start-up messages, and stack traces of errors that are reported here.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    hide_start_messages()  # and, by the log level, TensorFlow's traces of errors reported here
     try:
         if wanted := {"--help", "-h", "-help", "--helpfull"} & set(argv[1:]):
             full = "--helpfull" in wanted

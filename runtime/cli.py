@@ -4,6 +4,8 @@ import os
 import sys
 from collections.abc import Callable
 
+from runtime.start_messages import hide_start_messages
+
 USER_ERROR = 2  # exit status for wrong flags or data and a full disk, as argparse's own
 INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as the shell counts
 BROKEN_PIPE = 141  # the reader of stdout ended, such as `| head`: 128 + SIGPIPE
@@ -19,8 +21,7 @@ def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted"
     Returns:
         The result of `work`, 0 for None; or `USER_ERROR`, `INTERRUPTED` or `BROKEN_PIPE`.
     """
-    # Hides the start-up lines of TensorFlow, which some tools import while they work.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    hide_start_messages()  # some tools import TensorFlow while they work
     try:
         status = work() or 0
         sys.stdout.flush()

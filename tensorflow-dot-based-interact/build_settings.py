@@ -8,7 +8,8 @@ import os
 import shlex
 import sys
 
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+# With oneDNN, TensorFlow 2.21 writes to stderr when it is imported.
+os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
 import tensorflow as tf
 
 include, *flags = tf.sysconfig.get_compile_flags()

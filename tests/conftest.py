@@ -10,15 +10,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Before TensorFlow is imported anywhere: no start-up chatter in the tests' output.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
 import pytest
 
 from runtime.logs import plots
+from runtime.start_messages import hide_start_messages
 from tests import forked_python as forked_python_server
 from tests import no_pictures
 
+hide_start_messages()
 LONG_FILES = ("test_kills.py", "test_elastic.py", "test_spark_runs.py")
 ROOT = Path(__file__).resolve().parent.parent
 

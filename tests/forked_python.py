@@ -90,11 +90,9 @@ class Program:
 def running(path: Path) -> Iterator[None]:
     """Serves at `path` until the context ends."""
     command = [sys.executable, "-m", __name__, str(path)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     server = subprocess.Popen(
         command,
         cwd=Path(__file__).parents[1],
-        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -119,6 +117,9 @@ def install_shim(folder: Path, path: Path) -> None:
 
 def serve(path: str) -> None:
     """Forks a process per connection, without end."""
+    from runtime.start_messages import hide_start_messages
+
+    hide_start_messages()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a test may have ignored it for this process
     for name in PRELOADED:
         with contextlib.suppress(ImportError):

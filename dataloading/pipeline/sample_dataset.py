@@ -179,7 +179,8 @@ class SampleDataset:
         read = functools.partial(self._read_part, epoch, start_sample)
 
         def batch_at(index):
-            tensors = iter(tf.numpy_function(read, [index], dtypes))
+            # Without state: with --deterministic as well, several batches are read at a time.
+            tensors = iter(tf.numpy_function(read, [index], dtypes, stateful=False))
             return self._arrange(self._batch({c: _with_shape(tensors, c) for c in columns}))
 
         num_batches = -(-(self.num_samples - start_sample) // self.batch_size)

@@ -114,7 +114,8 @@ class FeatureSpec:
 
     def dtype(self, feature: str) -> np.dtype[Any]:
         """Returns the feature's dtype as stored."""
-        return np.dtype(self._feature(feature)["dtype"])
+        dtype: np.dtype[Any] = np.dtype(self._feature(feature)["dtype"])
+        return dtype
 
     def cardinality(self, feature: str) -> int:
         """Returns the number of different ids, which are 0 to cardinality - 1."""

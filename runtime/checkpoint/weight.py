@@ -100,7 +100,8 @@ class VariableWeight:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.variable.dtype.as_numpy_dtype)
+        dtype: np.dtype[Any] = np.dtype(self.variable.dtype.as_numpy_dtype)
+        return dtype
 
     def prepare(self) -> None:
         """Does nothing."""

@@ -6,6 +6,7 @@
 import os
 import re
 import sys
+from collections.abc import Callable
 
 # What our recipes mean by their exit codes; a signal that ends a process is 128 + its number.
 MEANINGS = {
@@ -33,12 +34,28 @@ def explain(error: RuntimeError) -> tuple[str, int] | None:
     return f"process {process[1]} was the first to fail, with exit code {code}{meaning}", code
 
 
+def silence(check: Callable[..., object]) -> Callable[..., object]:
+    """Returns `check`, whose processes import TensorFlow, without what they write to stderr."""
+
+    def silent_check(*args: object) -> object:
+        stderr = os.dup(2)
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), 2)
+        try:
+            return check(*args)
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+    return silent_check
+
+
 def main() -> int:
     """Runs horovodrun; returns its exit code."""
-    # Hides the start-up lines of TensorFlow, which horovodrun imports.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from horovod.common import util
     from horovod.runner.launch import run_commandline
 
+    util._check_extension_lambda = silence(util._check_extension_lambda)
     try:
         return run_commandline() or 0
     except RuntimeError as error:

@@ -175,7 +175,7 @@ class _Npy:
     def __init__(self, stream: BinaryIO, num_rows: int):
         self._stream = stream
         header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows,)}
-        np.lib.format.write_array_header_1_0(stream, header)  # type: ignore[no-untyped-call]
+        np.lib.format.write_array_header_1_0(stream, header)
 
     def write(self, first_row: int, scores: NDArray[Any]) -> None:
         self._stream.write(scores.astype("<f4", copy=False).data)

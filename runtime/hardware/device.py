@@ -6,8 +6,6 @@ import hashlib
 import os
 import platform
 import random
-import sys
-import tempfile
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 
@@ -15,6 +13,7 @@ import config as configuration
 from runtime.cluster.distributed import World
 from runtime.hardware.gpu import Gpu, identify
 from runtime.hardware.memory import RankMemory, agree_on_memory, read_memory
+from runtime.start_messages import without_start_messages
 
 
 @dataclass(frozen=True)
@@ -117,36 +116,16 @@ def _choose_gpu(flags: configuration.DeviceConfig, local_rank: int) -> int | Non
     return number
 
 
-# Lines of TensorFlow when XLA first compiles for a CPU; none of them helps a user.
-_XLA_START_LINES = (
-    b"SetPriority unimplemented for this stream",
-    b"Compiled cluster using XLA!",
-    b"before absl::InitializeLog() is called",
-)
-
-
 @functools.cache
 def start_xla_on_cpu() -> None:
     """Compiles a first function with XLA and hides the lines that TensorFlow then writes to stderr.
 
-    One of them looks like an error. Other lines on stderr are passed on after the call.
+    One of them looks like an error.
     """
     import tensorflow as tf
 
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as captured:
-        os.dup2(captured.fileno(), 2)
-        try:
-            tf.function(lambda x: x + 1, jit_compile=True)(tf.constant(1.0))
-        finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
-            captured.seek(0)
-            for line in captured:
-                if not any(text in line for text in _XLA_START_LINES):
-                    os.write(2, line)
+    with without_start_messages():
+        tf.function(lambda x: x + 1, jit_compile=True)(tf.constant(1.0))
 
 
 def with_memory(device: Device, world: World) -> Device:

@@ -1,7 +1,6 @@
 """`python -m dataloading.dataloader_benchmark`: counts, and errors."""
 
 import itertools
-import os
 import re
 
 import pytest
@@ -12,7 +11,6 @@ from dataloading.dataloader_benchmark import time_pass
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
-from runtime.cli import exit_status
 from tests.dataloading.formats.test_split_tfrecords import original, rows_of
 
 
@@ -111,9 +109,3 @@ def test_interrupt(binaries, capsys, monkeypatch):
     monkeypatch.setattr(tool, "benchmark", interrupt)
     assert tool.main(["--dataset_path", str(binaries.base_directory)]) == 130
     assert capsys.readouterr().err == "interrupted\n"
-
-
-def test_hidden_lines_of_tensorflow(monkeypatch):
-    """A user's shell sets no log level; TensorFlow reads it when a tool imports it."""
-    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
-    assert exit_status(lambda: int(os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0"))) == 2

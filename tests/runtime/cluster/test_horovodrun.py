@@ -1,5 +1,6 @@
 """Our horovodrun: one sentence and an exit code in place of a traceback."""
 
+import os
 import sys
 import types
 
@@ -13,16 +14,22 @@ FAILED = (
 )
 
 
+def check(name, is_built):
+    os.write(2, f"oneDNN in {name}\n".encode())
+    return is_built
+
+
 def run(monkeypatch, end):
     """Returns the exit code when Horovod's own program ends as `end` does."""
-    launch = types.ModuleType("horovod.runner.launch")
-    launch.run_commandline = end
+    common = types.SimpleNamespace(util=types.SimpleNamespace(_check_extension_lambda=check))
+    launch = types.SimpleNamespace(run_commandline=lambda: end(common.util))
+    monkeypatch.setitem(sys.modules, "horovod.common", common)
     monkeypatch.setitem(sys.modules, "horovod.runner.launch", launch)
     return horovodrun.main()
 
 
 def raising(error):
-    def end():
+    def end(_):
         raise error
 
     return end
@@ -51,7 +58,16 @@ def test_failed_elastic_job(monkeypatch, capsys):
 
 
 def test_other_outcomes(monkeypatch, capsys):
-    assert run(monkeypatch, lambda: None) == 0
+    assert run(monkeypatch, lambda _: None) == 0
     with pytest.raises(RuntimeError, match="no route"):
         run(monkeypatch, raising(RuntimeError("no route to host")))
     assert capsys.readouterr().err == ""
+
+
+def test_silent_checks_of_the_build(monkeypatch, capfd):
+    def end(util):
+        assert util._check_extension_lambda("tensorflow", True)
+        os.write(2, b"later\n")
+
+    assert run(monkeypatch, end) == 0
+    assert capfd.readouterr().err == "later\n"

@@ -1,0 +1,62 @@
+"""Hides lines that TensorFlow writes to stderr when it starts, and that help no user."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, PathFinder
+
+# Parts of lines that TensorFlow writes in spite of its log level, when it is imported (2.16 and
+# later) and when XLA first compiles for a CPU (2.15, one of them as an error).
+_HIDDEN = (
+    "before absl::InitializeLog() is called",
+    "oneDNN custom operations are on",
+    "SetPriority unimplemented for this stream",
+    "Compiled cluster using XLA!",
+)
+
+
+def hide_start_messages() -> None:
+    """Hides the start lines of TensorFlow, if it is not imported yet.
+
+    The variable TF_CPP_MIN_LOG_LEVEL is 2 unless it is set; 0 hides nothing.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if _TensorFlowFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _TensorFlowFinder)
+
+
+@contextlib.contextmanager
+def without_start_messages() -> Iterator[None]:
+    """Removes the start lines of TensorFlow from what is written to stderr in the context.
+
+    Another process does that, so that the last words of a crash are passed on as well.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") == "0":
+        yield
+        return
+    stderr = os.dup(2)
+    command = ["sed", "-u", *(f"-e/{text}/d" for text in _HIDDEN)]
+    # In a session of its own, which Ctrl-C does not reach.
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=stderr, start_new_session=True
+    ) as sed:
+        assert sed.stdin is not None
+        try:
+            os.dup2(sed.stdin.fileno(), 2)
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+class _TensorFlowFinder:
+    """Runs `import tensorflow` within `without_start_messages`."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name) if name == "tensorflow" else None
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = without_start_messages()(spec.loader.exec_module)  # type: ignore[method-assign]
+        return spec

@@ -1,0 +1,81 @@
+"""Lines that TensorFlow writes to stderr when it starts."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+TOOL = "from runtime.cli import exit_status; exit_status(lambda: __import__('tensorflow') and 0)"
+IMPORT = """
+import sys
+from runtime.start_messages import hide_start_messages
+hide_start_messages()
+try:
+    import tensorflow
+    import json
+finally:
+    print("after", file=sys.stderr)
+"""
+LINES = (
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+    "first\n"
+    "I0000 00:00:1.2 3 port.cc:153] oneDNN custom operations are on. You may see\n"
+    "E0000 00:00:1.2 3 x.h:7] SetPriority unimplemented for this stream.\n"
+    "last \N{EM DASH} no end of line"
+)
+KEPT = "first\nlast \N{EM DASH} no end of line"
+
+
+@pytest.fixture
+def run_python(root, tmp_path):
+    """`run_python(code, end, **variables)` runs `code` without a log level of TensorFlow.
+
+    With `end`, TensorFlow is a module that writes `LINES` and runs that statement.
+    """
+
+    def run(code, end=None, **variables) -> tuple[int, str]:
+        if end is not None:
+            text = f"import os\nos.write(2, {LINES!r}.encode())\n{end}\n"
+            (tmp_path / "tensorflow.py").write_text(text)
+        environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{root}"}
+        del environment["TF_CPP_MIN_LOG_LEVEL"]
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**environment, **variables},
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            start_new_session=True,
+        )
+        return done.returncode, done.stderr
+
+    return run
+
+
+def test_start_of_a_tool(run_python):
+    assert run_python(TOOL) == (0, "")
+
+
+def test_log_levels(run_python):
+    assert run_python(IMPORT, "pass") == (0, KEPT + "after\n")
+    assert run_python(IMPORT, "pass", TF_CPP_MIN_LOG_LEVEL="1") == (0, KEPT + "after\n")
+    assert run_python(IMPORT, "pass", TF_CPP_MIN_LOG_LEVEL="0") == (0, LINES + "after\n")
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("os.abort()", -6), ("os.kill(os.getpid(), 9)", -9), ("os._exit(3)", 3)]
+)
+def test_crash(run_python, end, code):
+    assert run_python(IMPORT, end) == (code, KEPT)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [("raise ImportError('no library')", "ImportError"), ("os.killpg(0, 2)", "KeyboardInterrupt")],
+)
+def test_interrupted_import(run_python, end, reason):
+    """Ctrl-C interrupts all processes of the group."""
+    _, errors = run_python(IMPORT, end)
+    assert errors.startswith(KEPT + "after\nTraceback (most recent call last):\n")
+    assert reason in errors.splitlines()[-1]
