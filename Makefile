@@ -39,9 +39,11 @@ setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod a
 .venv/installed: requirements/base.lock runtime/setup/setup.sh
 	@bash runtime/setup/setup.sh "$(PYTHON)" "$(TENSORFLOW)"
 
+# Without Horovod these targets print a warning; those that start several processes fail.
+setup test: HOROVOD_MISSING := warn
+
 .venv/horovod: requirements/horovod.txt runtime/setup/horovod.sh $(wildcard runtime/setup/horovod_patches/*) runtime/cluster/horovodrun.py .venv/installed
-	@bash runtime/setup/horovod.sh
-	@touch $@
+	@bash runtime/setup/horovod.sh $(HOROVOD_MISSING)
 
 .venv/engines: requirements/engines.lock runtime/setup/engines.sh .venv/installed
 	@bash runtime/setup/engines.sh
