@@ -49,9 +49,11 @@ setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod a
 .venv/installed: $(LOCK) setup_environment.py
 	@"$(ANY_PYTHON)" setup_environment.py --lock "$(LOCK)" $(if $(PYTHON),--python "$(PYTHON)") $(if $(TENSORFLOW),--tensorflow "$(TENSORFLOW)")
 
+# Without Horovod these targets print a warning; those that start several processes fail.
+setup test: HOROVOD_MISSING := warn
+
 .venv/horovod: requirements/horovod.txt runtime/setup/horovod.sh $(wildcard runtime/setup/horovod_patches/*) runtime/cluster/horovodrun.py .venv/installed
-	@bash runtime/setup/horovod.sh
-	@touch $@
+	@bash runtime/setup/horovod.sh $(HOROVOD_MISSING)
 
 .venv-engines/installed: requirements/engines.lock runtime/setup/engines.sh | .venv/installed
 	@ENGINES_PYTHON="$(ENGINES_PYTHON)" bash runtime/setup/engines.sh

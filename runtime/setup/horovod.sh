@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Installs Horovod into .venv; built from source once, then taken from ~/.cache. `make setup` runs it.
+# Installs Horovod into .venv; built from source once, then taken from ~/.cache. Usage: horovod.sh [warn]
+#
+# `make setup` runs it with `warn`: without Horovod it prints a warning and exits with 0. .venv/horovod is written with
+# Horovod only, so that the next `make setup` tries again.
 #
 # Gloo is always built in, MPI where mpicxx and mpirun are (Debian: libopenmpi-dev openmpi-bin).
 # With a TensorFlow for GPUs also NCCL, if nvcc and nccl.h are installed; HOROVOD_GPU_OPERATIONS=NCCL or
@@ -7,17 +10,24 @@
 set -euo pipefail
 requirement=$(grep '^horovod==' requirements/horovod.txt)
 version=${requirement#horovod==}
+if_missing=${1:-fail}
 log=.venv/horovod_build.log
 work=$(mktemp -d)
 # A path without spaces, which Horovod's build needs.
 ln -s "$PWD/.venv" "$work/venv"
 python=$work/venv/bin/python
 
+combination=
+reason="see the end of $log"
 finish() {
   local code=$?
   rm -rf "$work"
-  [ $code = 0 ] ||
-    echo "setup: Horovod could not be built, see the end of $log; fix that and run make again, or do without training on several processes: make setup HOROVOD=no" >&2
+  if [ $code = 0 ]; then touch .venv/horovod; exit 0; fi
+  {
+    echo "setup: Horovod $version could not be installed$combination: $reason"
+    echo "setup: training on several processes (horovodrun, mpirun, srun) needs it, everything else works without; fix that and run make again, or leave it out: make setup HOROVOD=no"
+  } >&2
+  if [ "$if_missing" = warn ]; then exit 0; fi
   exit $code
 }
 trap finish EXIT
@@ -34,6 +44,8 @@ if [[ $tensorflow == *-cuda-* ]] && command -v nvcc >/dev/null &&
   "${CXX:-g++}" -I"${HOROVOD_NCCL_HOME:-/usr}/include" -include nccl.h -E -x c++ /dev/null &>/dev/null; then
   export HOROVOD_GPU_OPERATIONS=${HOROVOD_GPU_OPERATIONS-NCCL}
 fi
+parts="${transport/-/ and }${HOROVOD_GPU_OPERATIONS:+ and $HOROVOD_GPU_OPERATIONS}"
+combination=" for $tensorflow with $parts"
 patches=$(cd runtime/setup/horovod_patches && cat ./*.patch | sha256sum | cut -c1-8)
 # The name lists all dependencies of a built wheel.
 name=horovod-$version+stall-$patches-$tensorflow-$transport${HOROVOD_GPU_OPERATIONS:+-$HOROVOD_GPU_OPERATIONS}
@@ -58,7 +70,11 @@ if [ -d "$kept" ]; then
   rm -rf "$kept"
 fi
 
-echo "setup: building Horovod with ${transport/-/ and }${HOROVOD_GPU_OPERATIONS:+ and $HOROVOD_GPU_OPERATIONS} (2 to 10 minutes, once; $log)"
+if ! command -v "${CXX:-g++}" >/dev/null; then
+  reason="no C++ compiler (${CXX:-g++}) found; install one (Debian: apt-get install g++)"
+  exit 1
+fi
+echo "setup: building Horovod with $parts (2 to 10 minutes, once; $log)"
 (
   # Packages that only the build needs stay out of .venv.
   tools=$work/tools

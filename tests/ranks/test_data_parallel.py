@@ -1,5 +1,6 @@
 """Tape, optimizer and broadcast on two ranks (data_parallel_worker.py), and on one process."""
 
+import gc
 import os
 import re
 import subprocess
@@ -54,6 +55,15 @@ def test_tape_of_one_process(wrap_first):
     tape.register_local_source(other)
     mine, ours = tape.get_local_and_global_gradients(loss, [own, other])
     assert [float(g) for _, g in mine] == [2.0, 3.0] and ours == []
+
+
+def test_garbage_collection_with_a_wrapped_tape():
+    variable = tf.Variable(3.0)
+    with tf.GradientTape() as tape:
+        loss = variable * variable
+    tape = dmp.DistributedGradientTape(tape)
+    gc.collect()
+    assert float(tape.gradient(loss, variable)) == 6.0
 
 
 def test_recorded_operations_of_one_process():

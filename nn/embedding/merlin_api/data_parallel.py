@@ -40,10 +40,33 @@ class DistributedGradientTape(tf.GradientTape):
     def __init__(
         self, gradtape: tf.GradientTape, *args, reduction: Reduction | None = None, **kwargs
     ):
-        own = Reduction(*args, **kwargs) if reduction is None else reduction
-        self.__dict__ = gradtape.__dict__
+        # Without that of `tf.GradientTape`: `_inner` records.
         self._inner = getattr(gradtape, "_inner", gradtape)
-        self._reduction, self._mark = own, reduction is None
+        self._reduction = Reduction(*args, **kwargs) if reduction is None else reduction
+        self._mark = reduction is None
+
+    def __enter__(self):
+        self._inner.__enter__()
+        return self
+
+    def __exit__(self, *args):
+        return self._inner.__exit__(*args)
+
+    def watch(self, tensor) -> None:
+        """Watches a tensor or variable."""
+        self._inner.watch(tensor)
+
+    def stop_recording(self):
+        """Returns a context in which nothing is recorded."""
+        return self._inner.stop_recording()
+
+    def reset(self) -> None:
+        """Discards what was recorded."""
+        self._inner.reset()
+
+    def watched_variables(self):
+        """Returns the variables that the recorded operations read."""
+        return self._inner.watched_variables()
 
     def jacobian(self, *args, **kwargs):
         """Returns that of this rank alone."""
