@@ -94,8 +94,12 @@ def unknown_zero(hvd: ModuleType, world_size: int) -> tf.Tensor:
 def _run_independently(operation: tf.Operation) -> None:
     """Exempts a stateful operation from the sequence in which functions execute those.
 
-    Otherwise each collective waits for the one before it.
+    Otherwise each collective waits for the one before it. The next call of the function waits for
+    it all the same: both use the same names. TensorFlow records that except for gradients.
     """
-    manager = getattr(tf.compat.v1.get_default_graph(), "experimental_acd_manager", None)
+    graph = tf.compat.v1.get_default_graph()
+    manager = getattr(graph, "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(operation)
+    elif hasattr(graph, "control_outputs"):
+        graph.control_outputs.append(operation)

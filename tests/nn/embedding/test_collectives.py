@@ -107,6 +107,25 @@ def test_sequence_of_inner_function_calls(monkeypatch, tmp_path):
     assert "tables.e.1.vectors" in collectives["tables.e.1.ids (use 2)"].after
 
 
+def test_sequence_of_the_gradients_of_inner_function_calls(monkeypatch, tmp_path):
+    """Two gradients, neither of which needs the other."""
+    world = TracedRank(1, 2, 1, 2)
+    set_up(monkeypatch, world)
+    layer = two_tables(world)
+    inner = tf.function(lambda ids: layer(ids)[0])
+
+    @tf.function
+    def step():
+        with tf.GradientTape(persistent=True) as tape:
+            losses = tf.reduce_sum(inner(IDS)), tf.reduce_sum(inner(IDS[::-1]))
+        return [tape.gradient(loss, layer.trainable_variables) for loss in losses]
+
+    collectives = collectives_of(step, tmp_path)
+    assert len(collectives) == 6
+    gradient = "tables.e.1.vectors.gradient"
+    assert gradient in collectives[f"{gradient} (use 2)"].after
+
+
 def check_plans(seeds, monkeypatch, folder) -> None:
     wrong = {}
     for seed in seeds:
