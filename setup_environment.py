@@ -17,7 +17,7 @@ from pathlib import Path
 ENVIRONMENT = Path(".venv")
 BASE_LOCK = "requirements/base.lock"
 TENSORFLOW = "tensorflow-cpu=="
-# What a Python says of itself; `venv` is null if it cannot make environments.
+# Prints the version of a Python and if it can make environments.
 DESCRIBE = """
 import json, sys
 try:
@@ -33,14 +33,14 @@ from packaging.requirements import Requirement
 for line in open(sys.argv[1]):
     if line.strip() and line[0] != "#":
         requirement = Requirement(line.strip())
-        if requirement.marker is None or requirement.marker.evaluate():
+        if not requirement.marker or requirement.marker.evaluate():
             if not requirement.specifier.contains(importlib.metadata.version(requirement.name)):
                 sys.exit(line)
 """
 
 
 class SetupError(Exception):
-    """The environment cannot be made; the message says what to install or to change."""
+    """The environment cannot be made; the message names what to install or to change."""
 
 
 def describe(python):
@@ -75,7 +75,7 @@ def find_python(lock, named=None):
         named: the only Python to consider, as a name or a path.
 
     Raises:
-        SetupError: there is none; the message lists what was looked for.
+        SetupError: no such Python; the message lists the candidates.
     """
     versions = supported_versions(lock)
     names = [named] if named else ["python" + dotted(version) for version in versions]
@@ -89,7 +89,7 @@ def find_python(lock, named=None):
             (usable if described[1] else incomplete).append((described[0], path))
     if usable:
         # max() takes the first of equal versions, which is the one found under its full name
-        version, path = max(usable, key=lambda found: found[0])
+        version, path = max(usable, key=lambda candidate: candidate[0])
         return path, version
     if incomplete:
         version, path = max(incomplete)
@@ -198,7 +198,7 @@ def make_environment(lock, named=None, tensorflow=None):
             shutil.rmtree(str(ENVIRONMENT))
         subprocess.check_call([python, "-m", "venv", str(ENVIRONMENT)])
         install(lock, tensorflow)
-    # The Makefile compares it with the lock that is asked for.
+    # The Makefile compares it with the requested lock.
     (ENVIRONMENT / "installed").write_text(lock + "\n")
 
 

@@ -107,7 +107,7 @@ def test_shell_scripts(root):
     ],
 )
 def test_lock(root, lock_file, requirement_files):
-    """Every name is pinned for every Python of the first line, in the version that is asked for."""
+    """Every name is pinned for every Python of the first line, in a version that fits."""
     lock = root / f"requirements/{lock_file}.lock"
     versions = setup_environment.supported_versions(lock)
     pins = [Requirement(line) for line in setup_environment.lines_of(lock)]
@@ -295,7 +295,7 @@ def test_progress_of_the_installation():
 
 @pytest.mark.parametrize("has_wheel", [True, False])
 def test_op_without_a_compiler(root, clone, tools, tmp_path, has_wheel):
-    """The set-up goes on, and says what the missing op costs; a wheel from elsewhere is kept."""
+    """The set-up succeeds and prints the cost of the missing op; a wheel from elsewhere is kept."""
     script = "tensorflow-dot-based-interact/install.sh"
     shutil.copy(root / script, clone / script)
     (clone / ".venv/bin").mkdir(parents=True)

@@ -3,7 +3,7 @@
 #
 #   requirements/base.lock    requirements.txt and requirements/dev.txt, for every Python that is supported (environment markers)
 #   requirements/floor.lock   the same with the versions of requirements/floor.txt, for Python 3.10
-#   requirements/docs.lock    requirements/docs.txt, likewise
+#   requirements/docs.lock    requirements/docs.txt, for every Python
 #   requirements/engines.lock requirements/engines.txt, for every Python
 #   requirements/serve.lock   requirements/serve.txt, for Python 3.11
 set -euo pipefail

@@ -258,7 +258,7 @@ def test_python_of_the_cpu_image(root):
 
 
 def test_versions_of_the_locks(root):
-    """What is installed beside NVIDIA's TensorFlow 2.15 are the versions of `make test-floor`."""
+    """Packages added to NVIDIA's TensorFlow 2.15 have the versions of `make test-floor`."""
     ngc = versions(root / "requirements/ngc.lock")
     floor = {canonicalize_name(k): v for k, v in versions(root / "requirements/floor.lock").items()}
     assert all(floor[canonicalize_name(name)] == version for name, version in ngc.items())

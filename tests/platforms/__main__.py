@@ -104,7 +104,7 @@ class Environment:
             name: key of `RUNS`.
             run_name: folder of the run; its checkpoints are in `checkpoint`.
             launcher: words before `python`.
-            resume: checkpoint to go on from.
+            resume: checkpoint to resume.
         """
         run, folder = RUNS[name], self.run_folder(name, run_name)
         command = [*launcher, "python", run.script, *run.flags, f"--run_dir={folder}", "--cpu"]
