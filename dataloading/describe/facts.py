@@ -102,7 +102,8 @@ class NumberFacts:
         return [f"feature '{self.feature}': {fault}" for fault in faults]
 
     def _exceeds_float32(self) -> bool:
-        return max(self.largest, -self.smallest) > np.finfo(np.float32).max
+        # As a float: NumPy 2 would compare in float32.
+        return max(self.largest, -self.smallest) > float(np.finfo(np.float32).max)
 
     def add(self, values: np.ndarray) -> None:
         """Takes in values [rows, hotness]."""

@@ -109,10 +109,11 @@ def test_faults(files, fault, tmp_path, capsys):
     assert "whole:" not in report
 
 
-def test_numerical_values_beyond_float32(tmp_path, capsys):
+@pytest.mark.parametrize("value", [-1e300, 3.4028235e38])
+def test_numerical_values_beyond_float32(tmp_path, capsys, value):
     content = {**CONTENT, "channel_spec": {"numerical": ["z"], "categorical": [], "label": []}}
     content["feature_spec"] = {**CONTENT["feature_spec"], "z": {"dtype": "float64"}}
-    code, report = described(tmp_path, capsys, content, z=np.array([1, 2, -1e300, 4]))
+    code, report = described(tmp_path, capsys, content, z=np.array([1, 2, value, 4]))
     assert code == 1 and "'z': numerical values that float32 cannot hold" in report
 
 

@@ -332,7 +332,7 @@ class RawReading:
             return int(float(text))
         with np.errstate(over="ignore"):
             stored = float(np.dtype(keys.get("dtype", "float16")).type(float(text)))
-        if not math.isfinite(stored) or abs(stored) > np.finfo(np.float32).max:
+        if not math.isfinite(stored) or abs(stored) > float(np.finfo(np.float32).max):
             raise Bad(text)
         return stored
 
@@ -378,7 +378,7 @@ class StoredReading:
         for value in values:
             if "label" in channels and value not in (0, 1):
                 raise Bad(f"{name}: {value}")
-            if "numerical" in channels and not abs(value) <= np.finfo(np.float32).max:
+            if "numerical" in channels and not abs(value) <= float(np.finfo(np.float32).max):
                 raise Bad(f"{name}: {value}")
             top = spec["feature_spec"][name].get("cardinality")
             if "categorical" in channels and not 0 <= value < top:
