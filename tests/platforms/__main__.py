@@ -140,6 +140,7 @@ class Environment:
         shutil.rmtree(models, ignore_errors=True)
         deploy = ["python", "-m", "deployment.deploy", "--checkpoint_dir", str(checkpoint)]
         deploy += ["--model_repository", str(models), "--model_name", "demo", "--monolithic"]
+        deploy += ["--dataset_path", str(rows)]
         self.run(deploy)
         predict = ["python", "-m", "deployment.predict", "--model", str(models)]
         predict += ["--input", str(rows), "--mapping", "test", "--output", str(output)]
@@ -280,7 +281,11 @@ def main() -> int:
             root = Path(name, f"platform {number}")
             copy_tree(root)
             there = Environment(root, data, Path(name, f"runs {number}"))
-            reports.append(check(here, there, python, lock, args))
+            try:
+                reports.append(check(here, there, python, lock, args))
+            except RuntimeError as error:
+                print(error, flush=True)
+                reports.append(Report({"platform": python}, [f"{python}: {error}"[:200]]))
             shutil.rmtree(root)
     print_table([report.cells for report in reports])
     failures = [text for report in reports for text in report.failures]
