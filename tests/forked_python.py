@@ -31,14 +31,14 @@ PRELOADED = (
     *("psutil", "duckdb", "tqdm"),
 )
 # Takes the place of `python` on PATH. Ranks and servers are started by programs that expect real
-# processes.
+# processes, and TensorFlow selects Keras when it is imported.
 # The path of the interpreter may have spaces, which a first line `#!` cannot have.
 SHIM = """#!/bin/sh
 '''exec' {quoted} -IS "$0" "$@"
 '''
 import os, sys
-ranks = {{"HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"}}
-if ranks & os.environ.keys() or "deployment.serve" in sys.argv:
+variables = {{"HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "TF_USE_LEGACY_KERAS"}}
+if variables & os.environ.keys() or "deployment.serve" in sys.argv:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 sys.path.append({root!r})
 from tests import forked_python
