@@ -39,7 +39,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup op op-wheel demo test test-ranks test-serve test-cluster test-platforms test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation bench-serving bench-network clean
+.PHONY: help setup engines serve-setup cluster-setup op op-wheel demo test test-ranks test-serve test-cluster test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation bench-serving bench-network clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -121,6 +121,9 @@ test-cluster: .venv/op .venv/horovod ## run the tests on a SLURM cluster in name
 
 test-platforms: .venv/op .venv/horovod ## check set-up, trainings and checkpoints with every other Python of this machine and with the oldest supported versions
 	@$(PY) -m tests.platforms
+
+test-newest: .venv/op ## the same with the newest other Python alone, on one rank
+	@$(PY) -m tests.platforms --only newest --no_ranks
 
 test-floor: .venv/op ## run the tests with the oldest supported versions: Python 3.10, TensorFlow 2.15.1, NumPy 1
 	@$(PY) -m tests.platforms --only floor --tests

@@ -66,9 +66,9 @@ def test_ci_script(root):
     assert (root / ".ci/run").stat().st_mode & stat.S_IXUSR
     commands = (root / ".ci/run").read_text().splitlines()
     assert "set -euo pipefail" in commands
-    assert commands[-7:] == [
+    assert commands[-8:] == [
         *("make cluster-setup", "make lint", "make docs", "make test-ranks"),
-        *("make test-serve", "make test-cluster", "make test"),
+        *("make test-serve", "make test-cluster", "make test-newest", "make test"),
     ]
     makefile = (root / "Makefile").read_text()
     ignored = " ".join(f"--ignore=tests/{folder}" for folder in ("ranks", "serving", "cluster"))
