@@ -311,7 +311,8 @@ def connect(
     _lost = lost
     _world = World(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     _timeout_s = float(os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS") or 0)
-    if _world.is_chief and (note := launcher.describe_missing_timeout(hvd)):
+    note = launcher.describe_missing_timeout(hvd) if _world.is_chief else None
+    if note:
         print(note, file=sys.stderr, flush=True)
     return _world
 
