@@ -8,7 +8,9 @@ import pytest
 
 TOOL = "from runtime.cli import exit_status; exit_status(lambda: __import__('tensorflow') and 0)"
 IMPORT = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by jobs of a shell
 from runtime.start_messages import hide_start_messages
 hide_start_messages()
 try:

@@ -414,15 +414,6 @@ def test_missing_python(clone):
     assert done.stderr.startswith("serve-setup: no Python found as absent-python; install it")
 
 
-def test_requirements_in_lock(root):
-    lock = (root / "requirements/serve.lock").read_text().splitlines()[1:]
-    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^=\s]+", line) for line in lock), lock
-    requirements = (root / "requirements/serve.txt").read_text().splitlines()
-    requirements = [line.split("  #")[0] for line in requirements if not line.startswith("#")]
-    assert len(requirements) == 5
-    assert {re.sub(r"\[.*\]", "", line) for line in requirements} <= set(lock)
-
-
 def test_proxy_in_environment(stand_in, tmp_path, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
