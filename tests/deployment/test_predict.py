@@ -190,7 +190,8 @@ def test_bad_parquet(tmp_path, clicks, capsys, changes, report):
         ("rows.csv", b"city;price;words\n1", "expected .* It has city;price;words"),
         ("rows.csv", b"city,city,price,words,tags,age\n1", "expected .* got 2 for city. It has"),
         ("rows.csv", b'"%s"\n1' % (b"x" * 200_000), "is not a csv file that can be read: field la"),
-        ("rows.csv", HEADER.encode("utf-16"), "expected one column"),
+        # The second message is that of csv in Python 3.10.
+        ("rows.csv", HEADER.encode("utf-16"), "(expected one column|.*line contains NUL)"),
         ("rows.csv.gz", b"city\n1", "is not a csv file that can be read"),
         ("rows.parquet", b"nothing", "is not a parquet file that can be read"),
     ],
