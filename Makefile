@@ -122,7 +122,7 @@ test-cluster: .venv/op .venv/horovod ## run the tests on a SLURM cluster in name
 test-platforms: .venv/op .venv/horovod ## check set-up, trainings and checkpoints with every other Python of this machine and with the oldest supported versions
 	@$(PY) -m tests.platforms
 
-test-newest: .venv/op ## the same with the newest other Python alone, on one rank
+test-newest: .venv/op ## test-platforms with the newest other Python alone, on one rank
 	@$(PY) -m tests.platforms --only newest --no_ranks
 
 test-floor: .venv/op ## run the tests with the oldest supported versions: Python 3.10, TensorFlow 2.15.1, NumPy 1

@@ -47,7 +47,7 @@ def describe(python):
     """Returns the version of a Python and if it can make environments; None if it does not run."""
     try:
         printed = subprocess.check_output(
-            [python, "-c", DESCRIBE], stderr=subprocess.DEVNULL, universal_newlines=True
+            [python, "-c", DESCRIBE], stderr=subprocess.DEVNULL, text=True
         )
         facts = json.loads(printed)
         return tuple(facts["version"]), facts["venv"]
@@ -84,7 +84,7 @@ def find_python(lock, named=None):
     for name in names:
         path = shutil.which(name)
         described = describe(path) if path else None
-        seen.append("{} ({})".format(name, dotted(described[0]) if described else "not found"))
+        seen.append(f"{name} ({dotted(described[0]) if described else 'not found'})")
         if described and described[0] in versions:
             (usable if described[1] else incomplete).append((described[0], path))
     if usable:
@@ -98,11 +98,9 @@ def find_python(lock, named=None):
             f"(Debian and Ubuntu: apt-get install python{dotted(version)}-venv)"
         )
     raise SetupError(
-        "no Python that fits {}; expected {}, looked for {}; install one (Debian and Ubuntu: "
-        "apt-get install python3 python3-venv) or name it: PYTHON=/path/to/python (make), "
-        "--python /path/to/python".format(
-            lock, " or ".join(dotted(version) for version in versions), ", ".join(seen)
-        )
+        f"no Python that fits {lock}; expected {' or '.join(map(dotted, versions))}, looked for "
+        f"{', '.join(seen)}; install one (Debian and Ubuntu: apt-get install python3 python3-venv) "
+        "or name it: PYTHON=/path/to/python (make), --python /path/to/python"
     )
 
 
@@ -130,7 +128,7 @@ def install(lock, tensorflow=None):
         _pip(tensorflow, "--constraint", str(copy))
 
 
-def _pip(*arguments, **progress):
+def _pip(*arguments, total=None):
     """Runs `pip install` and prints a line per 20 packages and per large file.
 
     Raises:
@@ -138,9 +136,9 @@ def _pip(*arguments, **progress):
     """
     command = [str(ENVIRONMENT / "bin/python"), "-m", "pip", "install", "--progress-bar", "off"]
     command += ["--disable-pip-version-check", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, universal_newlines=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with process:
-        for line in progress_lines(process.stdout, progress.get("total")):
+        for line in progress_lines(process.stdout, total):
             print(line, flush=True)
     if process.returncode:
         raise SetupError(
@@ -157,7 +155,7 @@ def progress_lines(output, total=None):
         if line.startswith("Collecting "):
             count += 1
             if count % 20 == 0:
-                yield "setup: {}{} packages".format(count, f" of {total}" if total else "")
+                yield f"setup: {count}{f' of {total}' if total else ''} packages"
         elif words[:1] == ["Downloading"] and words[-1] == "MB)" and float(words[-2][1:]) >= 10:
             yield "setup: downloading " + " ".join(words[1:])
 
@@ -168,7 +166,7 @@ def check_link(lock):
     Raises:
         SetupError: it lacks packages of the lock.
     """
-    where = f".venv is a link to {os.readlink(str(ENVIRONMENT))}"
+    where = f".venv is a link to {os.readlink(ENVIRONMENT)}"
     command = [str(ENVIRONMENT / "bin/python"), "-c", CHECK, lock]
     if subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         raise SetupError(
@@ -195,7 +193,7 @@ def make_environment(lock, named=None, tensorflow=None):
         python, version = find_python(lock, named)
         print(f"setup: Python {dotted(version)} ({python})", flush=True)
         if ENVIRONMENT.exists():
-            shutil.rmtree(str(ENVIRONMENT))
+            shutil.rmtree(ENVIRONMENT)
         subprocess.check_call([python, "-m", "venv", str(ENVIRONMENT)])
         install(lock, tensorflow)
     # The Makefile compares it with the requested lock.
@@ -213,7 +211,7 @@ def main():
         "--tensorflow", help="in place of the lock's, e.g. tensorflow[and-cuda]==2.21.0"
     )
     args = parser.parse_args()
-    os.chdir(str(Path(__file__).resolve().parent))
+    os.chdir(Path(__file__).resolve().parent)
     try:
         make_environment(args.lock, args.python, args.tensorflow)
     except (SetupError, OSError, subprocess.CalledProcessError) as error:

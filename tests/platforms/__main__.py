@@ -17,14 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import setup_environment
+from benchmarks.harness.report import table
 from tests import sequence_data, tastes
 from tests.training import test_golden_losses as golden
 
@@ -72,7 +73,7 @@ class Environment:
         self._folder.mkdir(parents=True)
         self._losses = {}
 
-    def run(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
+    def run(self, command: Sequence[str]) -> str:
         """Returns the output of a command.
 
         Raises:
@@ -82,7 +83,7 @@ class Environment:
         done = subprocess.run(
             list(command),
             cwd=self.root,
-            env={**os.environ, **(variables or {}), "PATH": path, "MAKEFLAGS": ""},
+            env={**os.environ, "PATH": path, "MAKEFLAGS": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -184,7 +185,9 @@ def copy_tree(folder: Path) -> None:
             shutil.copy2(ROOT / name, folder / name)
 
 
-def check(here: Environment, there: Environment, python: str, lock: str, args: Any) -> Report:
+def check(
+    here: Environment, there: Environment, python: str, lock: str, args: argparse.Namespace
+) -> Report:
     """Sets up a platform and compares it with the environment of this process."""
     cells, failures = {}, []
 
@@ -229,8 +232,7 @@ def check(here: Environment, there: Environment, python: str, lock: str, args: A
                 fell = [losses[-2] < losses[0] for losses in trained]
                 judge(program, f"{sum(fell)} of {len(fell)} recipes", all(fell))
     if args.tests:
-        summary = there.run(["make", "test", *flags]).splitlines()[-1]
-        judge("tests", summary.strip("= "), True)
+        cells["tests"] = there.run(["make", "test", *flags]).splitlines()[-1].strip("= ")
     name = f"Python {versions['python']}, TensorFlow {versions['tensorflow']}"
     return Report({"platform": name, **cells}, [f"{name}: {text}" for text in failures])
 
@@ -300,17 +302,12 @@ def main() -> int:
                 print(error, flush=True)
                 reports.append(Report({"platform": python}, [f"{python}: {error}"[:200]]))
             shutil.rmtree(root)
-    print_table([report.cells for report in reports])
+    names = list(dict.fromkeys(name for report in reports for name in report.cells))
+    rows = [[report.cells.get(name, "") for name in names] for report in reports]
+    print(*table(names, rows), sep="\n")
     failures = [text for report in reports for text in report.failures]
     print("".join(f"FAILED {text}\n" for text in failures), end="")
     return 1 if failures else 0
-
-
-def print_table(rows: Sequence[Mapping[str, str]]) -> None:
-    """Prints a Markdown table."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    for cells in (names, ["---"] * len(names), *([row.get(n, "") for n in names] for row in rows)):
-        print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -90,11 +90,16 @@ def test_two_gradients_of_one_lookup(monkeypatch, tmp_path):
     assert {"tables.e.1.vectors.gradient", "tables.e.1.vectors.gradient.2"} < set(names)
 
 
-def test_sequence_of_inner_function_calls(monkeypatch, tmp_path):
+def inner_function(monkeypatch):
+    """A layer of rank 1 of 2, and a function that another one calls for the vectors of ids."""
     world = TracedRank(1, 2, 1, 2)
     set_up(monkeypatch, world)
     layer = two_tables(world)
-    inner = tf.function(lambda ids: layer(ids)[0])
+    return layer, tf.function(lambda ids: layer(ids)[0])
+
+
+def test_sequence_of_inner_function_calls(monkeypatch, tmp_path):
+    layer, inner = inner_function(monkeypatch)
 
     @tf.function
     def step():
@@ -109,10 +114,7 @@ def test_sequence_of_inner_function_calls(monkeypatch, tmp_path):
 
 def test_sequence_of_the_gradients_of_inner_function_calls(monkeypatch, tmp_path):
     """Two gradients, neither of which needs the other."""
-    world = TracedRank(1, 2, 1, 2)
-    set_up(monkeypatch, world)
-    layer = two_tables(world)
-    inner = tf.function(lambda ids: layer(ids)[0])
+    layer, inner = inner_function(monkeypatch)
 
     @tf.function
     def step():
