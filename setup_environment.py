@@ -90,7 +90,8 @@ def find_python(lock, named=None):
     if usable:
         # max() takes the first of equal versions, which is the one found under its full name
         version, path = max(usable, key=lambda candidate: candidate[0])
-        return path, version
+        # not the link of an activated .venv, which is replaced
+        return os.path.realpath(path), version
     if incomplete:
         version, path = max(incomplete)
         raise SetupError(

@@ -249,6 +249,16 @@ def test_repeated_set_up(clone, tmp_path):
     assert "numpy==" in lines and "tensorflow-cpu" not in lines
 
 
+def test_python_of_an_activated_environment(root, tmp_path, monkeypatch):
+    """The Python below it is taken: the environment itself is about to be replaced."""
+    program(tmp_path / "base", "python3.13", stand_in(13))
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv/python3.13").symlink_to(tmp_path / "base/python3.13")
+    monkeypatch.setenv("PATH", f"{tmp_path}/venv:{os.environ['PATH']}")
+    python, _ = setup_environment.find_python(root / "requirements/base.lock")
+    assert python == str(tmp_path / "base/python3.13")
+
+
 def test_refused_python_keeps_the_environment(clone, tmp_path):
     program(tmp_path / "new", "python", stand_in(13))
     program(tmp_path / "old", "python", stand_in(8))
