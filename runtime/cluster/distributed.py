@@ -1,22 +1,23 @@
-"""The processes that train together and their collectives (Horovod).
+"""Connection of the processes that train together, and detection of those that fail.
 
-A single process is a world of size 1 and does not need Horovod.
+Their collectives are those of `distributed_embeddings.collectives`.
 """
 
 import functools
-import hashlib
-import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from distributed_embeddings.collectives import World, connected, set_current
+from distributed_embeddings.collectives.horovod_modules import horovod_tensorflow
+from distributed_embeddings.collectives.launch import launched, uses_mpi
+
 from runtime.cluster import launcher, signals
 from runtime.cluster.failure import stack_sample
-from runtime.cluster.failure.client import AbsentRanks, FailureClient, rank_names
+from runtime.cluster.failure.client import AbsentRanks, FailureClient
 from runtime.cluster.failure.monitor import FailureMonitor
-from runtime.cluster.horovod_modules import horovod_tensorflow
 from runtime.logs import rank_logs
 
 # Exit code of a process that cannot continue without others.
@@ -25,23 +26,9 @@ RANK_LOST = 4
 # Texts in TensorFlow's errors after Horovod has shut down.
 _HOROVOD_ERRORS = ("Horovod has been shut down", "gloo/transport", "HorovodInternalError")
 
-_world: "World | None" = None
 _client: FailureClient | None = None
 _lost: Callable[[str], None] | None = None
 _timeout_s = 0.0
-
-
-class CollectiveError(ValueError):
-    """An error of one or more ranks that every rank raises.
-
-    Attributes:
-        ranks: the ranks without which the others could continue; empty if they are not known, or
-            rank 0 is one of them.
-    """
-
-    def __init__(self, text: str, ranks: Sequence[int] = ()):
-        super().__init__(text)
-        self.ranks = () if 0 in ranks else tuple(ranks)
 
 
 class RankLost(Exception):
@@ -49,216 +36,24 @@ class RankLost(Exception):
 
 
 @dataclass(frozen=True)
-class World:
-    """The processes that train together; one process is a world of size 1.
-
-    A collective is called by every rank, eagerly in the same order, within a `tf.function` with the
-    same `name`s, by which Horovod pairs tensors. A compiled function executes each of its
-    collectives on every rank, whether this rank needs the result or not. Gradients end at a
-    collective: what the backward pass should do is up to the caller (`tf.custom_gradient`). With
-    size 1 the collectives are the identity.
-    """
-
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0  # among the processes of this machine; also the GPU that it uses
-    local_size: int = 1
-
-    @property
-    def is_chief(self) -> bool:
-        """True in the one process that writes logs, plots and checkpoints."""
-        return self.rank == 0
-
-    def all_to_all(self, tensor: Any, splits: Any, name: str) -> tuple[Any, Any]:
-        """Sends consecutive rows to rank 0, 1, ... and receives theirs.
-
-        Args:
-            tensor: [n, ...], float, integer or bool of 8 to 64 bits, bfloat16 too.
-            splits: int32 [size], rows for each rank; their sum is n.
-            name: letters, digits, `_`, `.` and `-`.
-
-        Returns:
-            The rows from rank 0, 1, ... in this order; int32 [size], the number of rows from each.
-        """
-        import tensorflow as tf
-
-        from runtime.cluster import compiled_collectives as compiled
-
-        name = compiled.numbered(name)
-        tensor = tf.stop_gradient(tensor)
-        splits = tf.convert_to_tensor(splits, tf.int32)
-        tf.debugging.assert_equal(
-            tf.reduce_sum(splits),
-            tf.shape(tensor)[0],
-            f"all_to_all {name!r}: the splits must add up to the number of rows",
-        )
-        if self.size == 1:
-            return tensor, splits
-        hvd = horovod_tensorflow()
-        if launcher.uses_mpi(hvd) and not hvd.nccl_built():
-            tf.debugging.assert_less(
-                tf.size(tensor, tf.int64),
-                tf.constant(2**31, tf.int64),
-                f"all_to_all {name!r}: MPI counts elements in 32 bits, which is too few; "
-                "start with Gloo (horovodrun --gloo), which can, or take smaller batches",
-            )
-        if not tf.executing_eagerly():
-            splits += compiled.unknown_zero(hvd, self.size)
-        received, received_splits = hvd.alltoall(
-            compiled.to_wire(tensor), splits, name=name, ignore_name_scope=True
-        )
-        compiled.keep(received)
-        return compiled.from_wire(received, tensor.dtype), received_splits
+class MonitoredWorld(World):
+    """Several processes whose collectives record progress, by which stalled ranks are found."""
 
     def all_reduce(self, tensors: Sequence[Any], op: str, name: str) -> list[Any]:
-        """Computes the mean, sum, minimum or maximum over the ranks, element by element.
-
-        Args:
-            tensors: the same shapes and dtypes on every rank: 8, 32 or 64 bit integers, 16 to 64
-                bit floats. They are sent together, in one message per dtype.
-            op: "mean" (floats only), "sum", "min" or "max". bfloat16 is reduced in float32, float16
-                in float16.
-            name: as in `all_to_all`.
-        """
-        import tensorflow as tf
-
-        from runtime.cluster import compiled_collectives as compiled
-
-        name = compiled.numbered(name)
-        tensors = [tf.stop_gradient(tf.convert_to_tensor(tensor)) for tensor in tensors]
-        for tensor in tensors:
-            if op == "mean" and not tensor.dtype.is_floating:
-                raise ValueError(
-                    f"all_reduce {name!r}: the mean of {tensor.dtype.name} would be cut off; "
-                    "cast it to a float, or use the sum"
-                )
-        if self.size == 1:
-            return tensors
-        hvd = horovod_tensorflow()
-        horovod_op = {"mean": hvd.Average, "sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}[op]
-        sent = [tf.cast(t, tf.float32) if t.dtype == tf.bfloat16 else t for t in tensors]
-        sent = [compiled.variable_shape(t, hvd, self.size) for t in sent]
-        reduced: list[Any] = [None] * len(sent)
-        for dtype in sorted({t.dtype.name for t in sent}):
-            indices = [i for i, t in enumerate(sent) if t.dtype.name == dtype]
-            group = hvd.grouped_allreduce(
-                [sent[i] for i in indices],
-                op=horovod_op,
-                name=f"{name}.{dtype}",
-                ignore_name_scope=True,
-            )
-            compiled.keep(group[0])
-            for i, result in zip(indices, group, strict=True):
-                result = compiled.fixed_shape(result, tensors[i].shape)
-                reduced[i] = tf.cast(result, tensors[i].dtype)
+        reduced = super().all_reduce(tensors, op, name)
         stack_sample.record_progress()  # has a meaning in eager mode only
         return reduced
 
     def all_gather(self, tensor: Any, name: str) -> Any:
-        """Returns every rank's rows [n, ...], concatenated on axis 0 in the order of ranks.
-
-        n may differ between ranks. Dtypes and name as in `all_to_all`.
-        """
-        import tensorflow as tf
-
-        from runtime.cluster import compiled_collectives as compiled
-
-        name = compiled.numbered(name)
-        tensor = tf.stop_gradient(tensor)
-        if self.size == 1:
-            return tensor
-        hvd, shape = horovod_tensorflow(), [None, *tensor.shape[1:]]
-        gather = functools.partial(hvd.allgather, name=name, ignore_name_scope=True)
-        gathered = compiled.run(gather, tensor, shape, hvd, self.size)
+        gathered = super().all_gather(tensor, name)
         stack_sample.record_progress()
         return gathered
 
-    def broadcast(self, tensors: Sequence[Any], name: str, root: int = 0) -> list[Any]:
-        """Returns the tensors of rank `root`; all ranks pass the same shapes and dtypes."""
-        import tensorflow as tf
-
-        from runtime.cluster import compiled_collectives as compiled
-
-        name = compiled.numbered(name)
-        tensors = [tf.stop_gradient(tensor) for tensor in tensors]
-        if self.size == 1:
-            return tensors
-        hvd = horovod_tensorflow()
-        options = {"root_rank": root, "ignore_name_scope": True}
-        return [
-            compiled.run(
-                functools.partial(hvd.broadcast, name=f"{name}.{i}", **options),
-                *(tensor, tensor.shape, hvd, self.size),
-            )
-            for i, tensor in enumerate(tensors)
-        ]
-
     def gather_objects(self, value: Any, name: str = "objects") -> list[Any]:
-        """Returns every rank's value in the order of ranks; not within a `tf.function`.
-
-        Sent as JSON: a tuple is returned as a list, types unknown to JSON as their `str`.
-        """
-        if self.size > 1 and _client is None:
+        if _client is None:
             # Not in `connect`: it needs a collective, and TensorFlow must not run there.
             _connect_failure_detector(self)
-        return self._gather_json(value, name)
-
-    def _gather_json(self, value: Any, name: str) -> list[Any]:
-        import numpy as np
-
-        text = _json(value)
-        if self.size == 1:
-            return [json.loads(text)]
-        # JSON contains no line break, so that one collective carries texts of any lengths.
-        sent = np.frombuffer(text.encode() + b"\n", np.uint8)
-        received = self.all_gather(sent, name).numpy().tobytes()
-        return [json.loads(line) for line in received.split(b"\n")[:-1]]
-
-    def barrier(self, name: str = "barrier") -> None:
-        """Waits for all ranks; not within a `tf.function`."""
-        if self.size > 1:
-            self.all_reduce([0], "sum", name)[0].numpy()
-
-    def check_agreement(self, facts: Mapping[str, Any]) -> None:
-        """Checks that all ranks have the same values, for example flags and data sizes.
-
-        Raises:
-            CollectiveError: with each key that differs, its values and their ranks.
-        """
-        digest = hashlib.sha256(_json(facts).encode()).hexdigest()
-        if len(set(self.gather_objects(digest, "agreement"))) == 1:
-            return
-        by_rank = self.gather_objects(facts, "agreement_facts")
-        differing = []
-        for key in sorted({key for theirs in by_rank for key in theirs}):
-            ranks_of = _ranks_by_value(
-                [_json(theirs[key]) if key in theirs else "missing" for theirs in by_rank]
-            )
-            if len(ranks_of) > 1:
-                values = ", ".join(f"{v} on {rank_names(ranks)}" for v, ranks in ranks_of.items())
-                differing.append(f"{key} is {values}")
-        raise CollectiveError(
-            f"the {self.size} processes were not given the same: {'; '.join(differing)}. Start "
-            "all of them with the same command, on the same data",
-            _minority_ranks(by_rank),
-        )
-
-    def agree(self, error: str | None) -> None:
-        """Ends all ranks with the same error if one of them has one; every rank must call it.
-
-        Raises:
-            CollectiveError: the text, with the ranks unless all have the same one.
-        """
-        errors = self.gather_objects(error, "agree")
-        ranks_of = _ranks_by_value(errors)
-        if len(ranks_of) == 1 and error is not None:
-            raise CollectiveError(error)
-        ranks_of.pop(None, None)
-        if ranks_of:
-            raise CollectiveError(
-                "; ".join(f"{rank_names(ranks)}: {text}" for text, ranks in ranks_of.items()),
-                [rank for rank, text in enumerate(errors) if text is not None],
-            )
+        return super().gather_objects(value, name)
 
 
 def connect(
@@ -284,13 +79,13 @@ def connect(
     Raises:
         RankLost, ValueError: a launcher started several processes, and they cannot be connected.
     """
-    global _world, _timeout_s, _lost
-    if _world is not None:
-        return _world
-    launched = launcher.launched()
+    global _timeout_s, _lost
+    if (world := connected()) is not None:
+        return world
+    started = launched()
     horovod = sys.modules.get("horovod.tensorflow")
     initialised = horovod is not None and horovod.is_initialized()
-    if launched is None and not initialised:
+    if started is None and not initialised:
         return World()
     hvd = horovod_tensorflow()
     if not initialised:
@@ -298,23 +93,24 @@ def connect(
             raise ValueError(f"the time to wait for a rank is 1 second at least, not {timeout_s}")
         if start_timeout_s is None:
             start_timeout_s = max(60.0, timeout_s)
-        launcher.set_defaults(timeout_s, start_timeout_s, launcher.uses_mpi(hvd), deterministic)
-        with launcher.limited(launched, start_timeout_s, lost):
+        launcher.set_defaults(timeout_s, start_timeout_s, uses_mpi(hvd), deterministic)
+        with launcher.limited(started, start_timeout_s, lost):
             try:
                 hvd.init()
             except RuntimeError as error:
                 raise RankLost(f"Horovod could not connect the processes: {error}") from error
-    if launched is not None and hvd.size() != launched.size:
-        raise ValueError(launcher.describe_split_world(hvd, launched))
+    if started is not None and hvd.size() != started.size:
+        raise ValueError(launcher.describe_split_world(hvd, started))
     if hvd.size() == 1:
         return World()
     _lost = lost
-    _world = World(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+    world = MonitoredWorld(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+    set_current(world)
     _timeout_s = float(os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS") or 0)
-    note = launcher.describe_missing_timeout(hvd) if _world.is_chief else None
+    note = launcher.describe_missing_timeout(hvd) if world.is_chief else None
     if note:
         print(note, file=sys.stderr, flush=True)
-    return _world
+    return world
 
 
 def current() -> World:
@@ -348,7 +144,8 @@ def failure_message(error: BaseException) -> str | None:
     signals.ignore_sigterm()
     absent = _client.absent_ranks() if _client is not None else None
     who = (absent or AbsentRanks([], [])).describe(_timeout_s)
-    return f"the {_world.size if _world else 'other'} processes cannot continue: {who}"
+    world = connected()
+    return f"the {world.size if world else 'other'} processes cannot continue: {who}"
 
 
 def _connect_failure_detector(world: World) -> None:
@@ -357,28 +154,7 @@ def _connect_failure_detector(world: World) -> None:
     if world.is_chief:
         # Open MPI waits for a frozen rank forever; Gloo has a time-out of its own. Not ended by an
         # exception: the main thread waits in Horovod. mpirun and srun then end the other ranks.
-        uses_mpi = launcher.uses_mpi(horovod_tensorflow())
-        end = functools.partial(os._exit, RANK_LOST) if uses_mpi else None
+        end = functools.partial(os._exit, RANK_LOST) if uses_mpi(horovod_tensorflow()) else None
         monitor = FailureMonitor(world.size, _timeout_s, end)
-    addresses = world._gather_json(monitor.address if monitor else None, "roll_call")
+    addresses = World.gather_objects(world, monitor.address if monitor else None, "roll_call")
     _client = FailureClient(world.rank, addresses[0], rank_logs.path(), _lost)
-
-
-def _ranks_by_value(values: Sequence[Any]) -> dict[Any, list[int]]:
-    ranks_of: dict[Any, list[int]] = {}
-    for rank, value in enumerate(values):
-        ranks_of.setdefault(value, []).append(rank)
-    return ranks_of
-
-
-def _minority_ranks(by_rank: Sequence[Any]) -> list[int]:
-    """Returns the ranks that differ from the majority; all of them without a majority."""
-    for common in by_rank:
-        minority = [rank for rank, theirs in enumerate(by_rank) if theirs != common]
-        if 2 * len(minority) < len(by_rank):
-            return minority
-    return list(range(len(by_rank)))
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)

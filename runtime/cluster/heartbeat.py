@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-
-from runtime.cluster.distributed import World
+from distributed_embeddings.collectives import World
 
 _INTERVAL_S = 2.0
 _MAX_CALLS = 256  # between beats: steps may become slower

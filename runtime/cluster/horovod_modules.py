@@ -1,20 +1,6 @@
-"""Imports of Horovod, which may be absent. Only one more file imports it: `horovodrun.py`."""
+"""Imports of Horovod's elastic training, which may be absent."""
 
 from collections.abc import Callable
-from types import ModuleType
-
-
-def horovod_tensorflow() -> ModuleType:
-    """Returns the module `horovod.tensorflow`; raises ValueError if it cannot be imported."""
-    try:
-        import horovod.tensorflow as hvd
-    except ImportError as error:
-        raise ValueError(
-            f"several processes need Horovod, which cannot be imported ({error}): install it with "
-            "`make setup`, or start a single process"
-        ) from None
-    assert isinstance(hvd, ModuleType)
-    return hvd
 
 
 def notify_host_changes(callback: Callable[[], None]) -> None:

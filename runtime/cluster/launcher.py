@@ -11,11 +11,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import NamedTuple
 
-# The number of processes, set by horovodrun, Open MPI, MPICH and SLURM's srun.
-# The innermost launcher comes first: mpirun within a SLURM job is seen as mpirun.
-SIZE_VARIABLES = ("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+from distributed_embeddings.collectives.launch import (
+    SIZE_VARIABLES,
+    Launched,
+    launched,
+    uses_mpi,
+)
+
 # The number of a process, and its number on its machine, by the same launchers.
 _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _LOCAL_RANK_VARIABLES = (
@@ -27,21 +30,6 @@ _ASSIGNED = (
     *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
     *("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"),
 )
-
-
-class Launched(NamedTuple):
-    """Several processes were started; `variable` is the one that states their number."""
-
-    variable: str
-    size: int
-
-
-def launched() -> Launched | None:
-    """Returns the processes of a launcher; None without one, or if it started a single process."""
-    for variable in SIZE_VARIABLES:
-        if size := int(os.environ.get(variable) or 0):
-            return Launched(variable, size) if size > 1 else None
-    return None
 
 
 def rank() -> int:
@@ -63,11 +51,6 @@ def local_rank() -> int | None:
 def is_elastic() -> bool:
     """Returns whether horovodrun may start and lose processes."""
     return os.environ.get("HOROVOD_ELASTIC") == "1"
-
-
-def uses_mpi(hvd: ModuleType) -> bool:
-    """Returns whether Horovod uses MPI: it was built in, and the launcher did not set Gloo."""
-    return bool(hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER", "mpi").lower() != "gloo")
 
 
 def set_defaults(

@@ -20,6 +20,7 @@ CUOBJDUMP = shutil.which("cuobjdump")
 def package(root, tmp_path):
     """A copy of the package's sources, in a folder with a space in its name."""
     folder = tmp_path / "a copy" / "op"
+    shutil.copytree(root / "op_build", folder.parent / "op_build")
     built = shutil.ignore_patterns(
         *("build", "dist", "_dot_based_interact_ops.*", "*.egg-info", "__pycache__")
     )
@@ -55,11 +56,29 @@ def test_name_and_content_of_wheel(root):
     assert facts["tensorflow"] == tf.__version__
 
 
+def test_artifacts(root, tmp_path):
+    """`make pkg`, the command of NVIDIA's package, without building again."""
+    for name in ("op_build", "tensorflow-dot-based-interact"):
+        shutil.copytree(root / name, tmp_path / name, symlinks=True)
+    folder = tmp_path / "tensorflow-dot-based-interact"
+    done = make(folder, "pkg")
+    assert done.returncode == 0, done.stderr
+    assert "compiling" not in done.stdout
+    (wheel,) = (folder / "artifacts").glob("*.whl")
+    assert wheel.read_bytes() == (folder / "dist" / wheel.name).read_bytes()
+
+
+def test_function_of_package():
+    from tensorflow_dot_based_interact import dot_based_interact
+
+    assert dot_based_interact is ops.dot_based_interact
+
+
 @pytest.mark.skipif(NVCC is None, reason="no nvcc here: only the CPU part was built")
 def test_default_cuda_architectures(root):
     if (root / ".venv/op").read_text().strip() != "auto":
         pytest.skip("the op was built with a choice of CUDA or CUDA_ARCHITECTURES")
-    makefile = (root / "tensorflow-dot-based-interact/Makefile").read_text()
+    makefile = (root / "op_build/op.mk").read_text()
     wanted = re.search(r"^CUDA_ARCHITECTURES \?= (.*)$", makefile, re.MULTILINE)[1].split()
     listed = subprocess.run([NVCC, "--list-gpu-arch"], capture_output=True, text=True, check=True)
     known = set(re.findall(r"compute_(\d+)", listed.stdout))
@@ -103,22 +122,33 @@ def test_error_of_failing_nvcc(package, tmp_path):
         '#!/bin/bash\ncase "$*" in --list*) echo compute_90;; --version) ;; *) exit 1;; esac\n'
     )
     nvcc.chmod(0o755)
+    (package.parent / "op_build/build_settings.py").write_text(
+        ""
+    )  # TensorFlow is not needed so far
     done = make(package, "build/cuda.o", f"NVCC={nvcc}")
     assert done.returncode != 0
     assert "could not compile the GPU kernels (above); CUDA=0 leaves them out" in done.stderr
 
 
 def test_changes_of_build_settings(package):
+    """The file is rewritten only if TensorFlow, a flag, a compiler or the Makefile changes."""
+
     def settings(*arguments):
         done = make(package, "CUDA=0", "build/settings", *arguments)
         assert done.returncode == 0, done.stderr
-        return (package / "build/settings").read_text(), (
-            package / "build/settings"
-        ).stat().st_mtime_ns
+        file = package / "build/settings"
+        return file.read_text(), file.stat().st_mtime_ns
 
+    program = package.parent / "op_build/build_settings.py"
+    program.write_text("print('tensorflow=2')")  # TensorFlow would be imported in each call
     first = settings()
+    assert first[0].startswith("tensorflow=2\n")
     assert settings() == first
     assert settings("SANITIZE=address")[0] != first[0]
+    program.write_text("print('tensorflow=3')")
+    assert settings()[0] == first[0].replace("tensorflow=2", "tensorflow=3")
+    program.write_text("print('tensorflow=2')")
+    assert settings()[0] == first[0]
     assert (
         "no-compiler: command not found"
         in make(package, "CUDA=0", "build/settings", "CXX=no-compiler").stderr

@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from distributed_embeddings.collectives import rank_names
+
 from runtime.cluster.failure.stack_sample import StackSample, sample_stack
 
 # After a failure Horovod releases every waiting rank within its cycle of some milliseconds.
@@ -59,11 +61,6 @@ class AbsentRanks(NamedTuple):
         waited = f" within {timeout_s:g} seconds (--rank_timeout_s)" if timeout_s else ""
         known = f": {shown}" if shown else ""
         return f"{rank_names(self.stalled)} did not come to a collective{waited}{known}"
-
-
-def rank_names(ranks: Sequence[int]) -> str:
-    """Returns "rank 3", or "ranks 0, 2, 5"."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 class FailureClient:

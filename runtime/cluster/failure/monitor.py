@@ -139,8 +139,9 @@ class FailureMonitor:
             return None
         if type(rank) is not int or not 0 <= rank < self._size or not isinstance(host, str):
             return None
-        send(connection, {"welcome": True})
         with self._changed:
+            # Within the lock: a client that has its answer is registered before any other event.
+            send(connection, {"welcome": True})
             self._connections[rank], self._hosts[rank] = connection, host
             self._ended.pop(rank, None)
         return rank

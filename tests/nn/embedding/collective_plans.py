@@ -4,20 +4,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import distributed_embeddings as dmp
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.keras import keras
+from distributed_embeddings.layers.lookup import read_ids
+from distributed_embeddings.testing.traced_ranks import (
+    TracedRank,
+    collectives_of,
+    differences,
+    set_up,
+)
 
 import config as configuration
-import nn.embedding as dmp
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
-from nn.embedding.lookup import read_ids
-from nn.keras import keras
 from nn.metrics.evaluator import Scorer
 from nn.metrics.predictor import predict
 from nn.optim.optimizers import create_groups
 from nn.train.accumulation import AccumulatingTrainer
 from nn.train.trainer import Trainer
-from tests.nn.embedding.traced_ranks import TracedRank, collectives_of, differences, set_up
 
 OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "adam", "lazy_adam")
 KERAS_OPTIMIZERS = (

@@ -1,11 +1,16 @@
 """Every rank executes the same collectives in compiled steps, whatever it needs itself."""
 
+import distributed_embeddings as dmp
 import pytest
 import tensorflow as tf
+from distributed_embeddings.testing.traced_ranks import (
+    TracedRank,
+    collectives_of,
+    differences,
+    set_up,
+)
 
-import nn.embedding as dmp
 from tests.nn.embedding.collective_plans import Case, Feature, faults, random_case
-from tests.nn.embedding.traced_ranks import TracedRank, collectives_of, differences, set_up
 
 pytest.importorskip("horovod", reason="Horovod is not installed")
 

@@ -3,18 +3,17 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.collectives import World
+from distributed_embeddings.exchange.gradients import expand, sum_duplicates, sum_over_ranks
+from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
+from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.planner import Table
+from distributed_embeddings.testing.fake_world import TensorWorld, run_threads
+from distributed_embeddings.testing.plans import plan_of
 
-from nn.embedding.embedding import Embedding
-from nn.embedding.exchange.gradients import expand, sum_duplicates, sum_over_ranks
-from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.planner import Table
-from nn.precision import add_to_each
 from nn.sequence import gru
-from nn.sequence.attention import ActivationUnit
+from nn.sequence.attention import ActivationUnit, add_to_each
 from nn.sequence.gru import GRU
-from runtime.cluster.distributed import World
-from tests.nn.embedding.fake_world import TensorWorld, run_threads
-from tests.nn.embedding.planner.plans import plan_of
 
 DTYPES = ("bfloat16", "float16")
 ROUNDING = {"bfloat16": 2**-8, "float16": 2**-11}  # relative, of one value

@@ -8,7 +8,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/register_types.h"
 #include "tensorflow/core/framework/tensor.h"
-#ifdef DOT_INTERACT_WITH_CUDA
+#ifdef WITH_CUDA
 #include "tensorflow/core/platform/tensor_float_32_utils.h"
 #include "xla/stream_executor/stream.h"
 #endif
@@ -142,7 +142,7 @@ Status AsStatus(int error) {
     return ResourceExhausted("DotBasedInteract: no memory for the scratch of a sample");
   }
   if (error < 0) return Internal("DotBasedInteract: the kernel refused its arguments (", error, ")");
-#ifdef DOT_INTERACT_WITH_CUDA
+#ifdef WITH_CUDA
   return Internal("DotBasedInteract: ", dot_interact_cuda_error(error));
 #else
   return Internal("DotBasedInteract: error ", error);
@@ -164,7 +164,7 @@ Status OverSamples(OpKernelContext* context, const dot_interact_shape& shape, co
   return AsStatus(error);
 }
 
-#ifdef DOT_INTERACT_WITH_CUDA
+#ifdef WITH_CUDA
 void* StreamOf(OpKernelContext* context) {
   return context->op_device_context()->stream()->platform_specific_handle().stream;
 }
@@ -197,7 +197,7 @@ class Forward : public Interaction {
         return dot_interact_cpu_forward(&shape, first, rest, head, result, begin, end);
       });
     } else {
-#ifdef DOT_INTERACT_WITH_CUDA
+#ifdef WITH_CUDA
       status = AsStatus(dot_interact_cuda_forward(&shape, first, rest, head, result, Flags(),
                                                   StreamOf(context)));
 #endif
@@ -237,7 +237,7 @@ class Backward : public Interaction {
                                          rest_gradient, head_gradient, begin, end);
       });
     } else {
-#ifdef DOT_INTERACT_WITH_CUDA
+#ifdef WITH_CUDA
       status = AsStatus(dot_interact_cuda_backward(&shape, first, rest, gradient, first_gradient,
                                                    rest_gradient, head_gradient, Flags(),
                                                    StreamOf(context)));
@@ -258,7 +258,7 @@ class Backward : public Interaction {
 REGISTER(DEVICE_CPU, Cpu, float);
 REGISTER(DEVICE_CPU, Cpu, Eigen::half);
 REGISTER(DEVICE_CPU, Cpu, Eigen::bfloat16);
-#ifdef DOT_INTERACT_WITH_CUDA
+#ifdef WITH_CUDA
 REGISTER(DEVICE_GPU, Gpu, float);
 REGISTER(DEVICE_GPU, Gpu, Eigen::half);
 REGISTER(DEVICE_GPU, Gpu, Eigen::bfloat16);

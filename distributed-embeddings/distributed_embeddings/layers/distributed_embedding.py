@@ -1,0 +1,672 @@
+"""Keras layer of embedding tables that are sharded over ranks by a plan."""
+
+import re
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from distributed_embeddings.collectives import current
+from distributed_embeddings.exchange.forward import Forward, RankTables
+from distributed_embeddings.exchange.row_means import RowMeans
+from distributed_embeddings.exchange.row_wise import RowWise
+from distributed_embeddings.exchange.table_wise import RowExchange
+from distributed_embeddings.keras import keras
+from distributed_embeddings.layers.lookup import Ids, Signature, read_ids
+from distributed_embeddings.layers.strategy import DistEmbeddingStrategy, make_plan
+from distributed_embeddings.layers.table_spec import (
+    Scaled,
+    TableSpec,
+    Untracked,
+    matrix_of,
+    read_table,
+)
+from distributed_embeddings.layers.weights import LocalShard, TableWeight, fill
+from distributed_embeddings.planner import DATA_PARALLEL, HOST, ROW_SLICED, TABLE_PARALLEL, Plan
+
+
+@keras.utils.register_keras_serializable(package="distributed_embeddings")
+class DistributedEmbedding(keras.layers.Layer):
+    """Embedding tables sharded over ranks, looked up by the samples of all ranks.
+
+    Every call is collective: all ranks call together, with batches of any size. In a `tf.function`
+    all ranks make the same calls in the same order; calls of one inner `tf.function` run in
+    sequence. On one process nothing is exchanged.
+
+    Arguments up to `gpu_embedding_size` and methods are those of `DistributedEmbedding` in NVIDIA
+    Merlin's distributed-embeddings.
+
+    Args:
+        embeddings: The tables, unbuilt layers with `input_dim` and `output_dim` in their config.
+            Keras' `Embedding` and this package's are looked up together where their width, dtype
+            and device are equal. Layers of other classes are rebuilt from their config
+            (with fewer columns where they are sliced) and called with the ids of all ranks.
+        strategy: "basic", "memory_balanced", "memory_optimized", "cost" or "auto"; see
+            `distributed_embeddings.planner.plan`.
+        column_slice_threshold: Tables with more elements are cut into column slices.
+        row_slice_threshold: Tables with at least this many elements are cut into row slices. It and
+            `data_parallel_threshold` are ignored, with a warning, without `dp_input`.
+        dp_input: Whether a call takes this rank's samples, with ids of all features in their order.
+            False: it takes all ranks' samples, rank by rank and equally many of each, with ids of
+            the features `input_ids_list[rank]` in that order.
+        input_table_map: For each feature the number of its table; None: feature i, table i.
+        data_parallel_threshold: Tables with at most this many elements are replicated.
+        gpu_embedding_size: Elements of a rank's tables that stay on its device; larger tables
+            beyond go to host memory.
+        plan: A plan (of tables in this order) instead of the strategy, the thresholds and
+            `gpu_embedding_size`.
+        exchange_dtype: Dtype of exchanged vectors, "float32", "bfloat16" or "float16"; None: that
+            of the output.
+        check_ids: Whether ids outside their table raise InvalidArgumentError; None: on CPUs. On a
+            GPU the check synchronizes; without it a row of another table, or zeros, are read.
+        world: The ranks; None: those of the process.
+
+    Raises:
+        ValueError: Arguments contradict each other, a table has no input_dim or output_dim, the
+            plan cuts a layer with code or a constraint of its own, or ids have an unsupported
+            shape.
+
+    Example:
+        layer = DistributedEmbedding([Embedding(100, 8, combiner="sum"), Embedding(50, 8)])
+        first, second = layer([tf.constant([[3, 4], [5, 5]]), tf.constant([7, 49])])
+        first.shape, second.shape  # (2, 8), (2, 8)
+    """
+
+    def __init__(
+        self,
+        embeddings: Sequence[keras.layers.Layer],
+        strategy: str = "basic",
+        column_slice_threshold: int | None = None,
+        row_slice_threshold: int | None = None,
+        dp_input: bool = True,
+        input_table_map: Sequence[int] | None = None,
+        data_parallel_threshold: int | None = None,
+        gpu_embedding_size: int | None = None,
+        *,
+        plan: Plan | None = None,
+        exchange_dtype: str | None = None,
+        check_ids: bool | None = None,
+        world=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.world = current() if world is None else world
+        self.rank, self.world_size = self.world.rank, self.world.size
+        self._exchange_name = "tables." + re.sub(r"[^A-Za-z0-9_.-]", "_", self.name)
+        self.dp_input = dp_input
+        if not dp_input and (row_slice_threshold or data_parallel_threshold):
+            warnings.warn(
+                f"{self.name}: row_slice_threshold and data_parallel_threshold are ignored with "
+                "dp_input=False: such tables need every rank's ids",
+                stacklevel=2,
+            )
+            row_slice_threshold = data_parallel_threshold = None
+        self.column_slice_threshold = column_slice_threshold
+        self.row_slice_threshold = row_slice_threshold
+        self.data_parallel_threshold = data_parallel_threshold
+        self.gpu_embedding_size = gpu_embedding_size
+        self._embeddings = Untracked(embeddings)
+        self._tables = Untracked(read_table(t, layer) for t, layer in enumerate(embeddings))
+        if exchange_dtype not in (None, "float32", "bfloat16", "float16"):
+            raise ValueError(
+                f"exchange_dtype is float32, bfloat16, float16 or None, got {exchange_dtype!r}"
+            )
+        self._exchange_dtype = exchange_dtype and tf.as_dtype(exchange_dtype)
+        self._check_ids = check_ids
+        self._config = None  # not that of a plan
+        if plan is None:
+            self._config = {
+                "strategy": strategy,
+                "input_table_map": input_table_map and [int(t) for t in input_table_map],
+                "exchange_dtype": exchange_dtype,
+            }
+            plan = make_plan(
+                self._tables,
+                self.world_size,
+                strategy,
+                input_table_map,
+                *self._thresholds(),
+                dp_input=dp_input,
+            )
+        self._check_plan(plan)
+        self.plan = plan
+        self._groups = Untracked(plan.groups(self.rank))
+        self._holders: list = []  # of each group its variable, or a layer of a class of its own
+        # Written to by every call of a graph, so that the calls run in sequence. A dependency of
+        # checkpoints and saved models, but no weight of the layer.
+        self._sequence: tf.train.Checkpoint | None = None
+        self._rank_tables: RankTables | None = None
+        self._forward: Forward | None = None  # of the last call's signatures
+        # Of model-parallel input, after the first call: this rank's signatures, and those of all.
+        self._all_signatures = Untracked()
+
+    def _thresholds(self) -> tuple[int | None, ...]:
+        return (
+            self.column_slice_threshold,
+            self.row_slice_threshold,
+            self.data_parallel_threshold,
+            self.gpu_embedding_size,
+        )
+
+    def _check_plan(self, plan: Plan) -> None:
+        """Raises ValueError for a plan that is not of these tables, or cuts what cannot be cut."""
+        mine = [(spec.table.rows, spec.table.dim) for spec in self._tables]
+        if [(t.rows, t.dim) for t in plan.tables] != mine or plan.world_size != self.world_size:
+            raise ValueError(
+                f"the plan is of {len(plan.tables)} tables on {plan.world_size} ranks, the layer "
+                f"has {len(mine)} tables on {self.world_size}: plan for the same tables and ranks"
+            )
+        if not self.dp_input and (plan.data_parallel_tables or plan.row_sliced_tables):
+            raise ValueError(
+                "the plan has data-parallel or row-sliced tables, of which every rank needs ids: "
+                "they need dp_input=True"
+            )
+        idle = [rank for rank, inputs in enumerate(plan.input_ids_list) if not inputs]
+        if idle and not self.dp_input:
+            raise ValueError(
+                f"ranks {idle} hold no table, so that model-parallel input does not give them the "
+                "batch: cut tables with a lower column_slice_threshold, start at most as many "
+                "ranks as there are slices, or use dp_input=True"
+            )
+        for t, spec in enumerate(self._tables):
+            if spec.fused:
+                continue
+            cut = "row slices" if t in plan.row_sliced_tables else ""
+            if len(plan.column_slices[t]) > 1 and spec.config.get("embeddings_constraint"):
+                cut = "column slices"
+            if cut:
+                raise ValueError(
+                    f"table {spec.table.name} is a {spec.layer_type.__name__} with code, a "
+                    f"regularizer or a constraint of its own, which does not hold for {cut}: raise "
+                    "the threshold above its size, or use the package's Embedding without them"
+                )
+
+    def build(self, input_shape=None):
+        """Creates this rank's variables and draws their initial values."""
+        for g, group in enumerate(self._groups):
+            spec = self._tables[group.shards[0].table]
+            self._check_group([self._tables[shard.table] for shard in group.shards])
+            with tf.device("CPU:0" if group.device == HOST else None):
+                if spec.fused:
+                    holder = self.add_weight(
+                        name=f"{group.kind}_{g}",
+                        shape=[group.rows, group.dim],
+                        dtype=spec.dtype,
+                        initializer="zeros",
+                        trainable=self.trainable and spec.trainable,
+                        experimental_autocast=False,  # never a float16 copy of a whole table
+                    )
+                else:
+                    holder = self._build_custom(spec, group)
+            self._holders.append(holder)
+            if group.kind != DATA_PARALLEL:
+                for variable in [holder] if spec.fused else holder.weights:
+                    variable.de_local = True  # this rank's own: neither reduced nor broadcast
+        check_ids = self._check_ids
+        if check_ids is None:
+            check_ids = not tf.config.get_visible_devices("GPU")
+        exchange = RowExchange(self.world, self._exchange_dtype, self._make_anchor())
+        self._rank_tables = RankTables(
+            plan=self.plan,
+            groups=Untracked(self._holders),
+            compiled=tuple(map(self._may_be_compiled, self._groups)),
+            exchange=exchange,
+            row_wise=Untracked(self._row_wise_exchanges(exchange)),
+            name=self._exchange_name,
+            dp_input=self.dp_input,
+            dtype=tf.as_dtype(self.compute_dtype),
+            check_ids=check_ids,
+        )
+        fused = [t for t, spec in enumerate(self._tables) if spec.fused]
+        for t, weight in zip(fused, self._weights_of(fused), strict=True):
+            fill(weight, self._tables[t].initializer)
+        super().build(input_shape)
+
+    def _may_be_compiled(self, group) -> bool:
+        configs = [self._tables[shard.table].config for shard in group.shards]
+        return all(config.get("use_custom_kernel", True) for config in configs)
+
+    def _make_anchor(self) -> tf.Variable | None:
+        """Returns the variable by which the backward pass comes to every exchange on this rank.
+
+        A table of this rank. An empty weight if the rank reads no table, or has frozen tables or
+        layers of other classes.
+        """
+        exchanged = {*self.plan.table_parallel_tables, *self.plan.row_sliced_tables}
+        if self.world_size == 1 or not exchanged:
+            return None
+        self._sequence = tf.train.Checkpoint(
+            calls=tf.Variable(tf.zeros([0]), trainable=False, name="calls")
+        )
+        is_read = self.plan.workload.features_of
+        own = [
+            holder
+            for group, holder in zip(self._groups, self._holders, strict=True)
+            if group.kind != DATA_PARALLEL and is_read[group.shards[0].table]
+        ]
+        if own and all(isinstance(holder, tf.Variable) and holder.trainable for holder in own):
+            return own[0]
+        anchor = self.add_weight(
+            name="anchor",
+            shape=[0],
+            initializer="zeros",
+            trainable=self.trainable and any(self._tables[t].trainable for t in exchanged),
+        )
+        anchor.de_local = True
+        return anchor
+
+    def _check_group(self, specs: list[TableSpec]) -> None:
+        """Raises ValueError for tables that cannot share a variable."""
+        kinds = {(spec.dtype, spec.trainable, spec.fused) for spec in specs}
+        if len(kinds) > 1 or (len(specs) > 1 and not specs[0].fused):
+            names = [spec.table.name for spec in specs]
+            raise ValueError(
+                f"the plan puts {names} into one variable, but their layers differ in dtype, "
+                "trainable or class: give them different `key`s in "
+                "`distributed_embeddings.planner.Table`"
+            )
+
+    def _build_custom(self, spec: TableSpec, group) -> keras.layers.Layer:
+        """Creates a layer of the table's own class, with the columns of this rank."""
+        config = {**spec.config, "output_dim": group.dim}
+        layer = spec.layer_type.from_config(config)
+        layer.trainable = self.trainable and spec.trainable
+        for name in ("embeddings_regularizer", "activity_regularizer"):
+            regularizer = getattr(layer, name, None)
+            if group.kind != DATA_PARALLEL and regularizer is not None:
+                # Gradients of the rank's own variables will be divided by the number of ranks.
+                setattr(layer, name, Scaled(regularizer, self.world_size))
+        if not layer.built:
+            layer.build([None, 1])
+            layer.built = True
+        return layer
+
+    def _row_wise_exchanges(self, exchange: RowExchange) -> list[RowWise]:
+        """Returns the exchanges of row-sliced tables, one for those that share variables."""
+        plan = self.plan
+        tables_of: dict[tuple, list[int]] = {}
+        for t in plan.row_sliced_tables:
+            table, is_read = plan.tables[t], bool(plan.workload.features_of[t])
+            tables_of.setdefault((table.dim, table.itemsize, table.key, is_read), []).append(t)
+        variables = {
+            group.shards[0].table: holder
+            for group, holder in zip(self._groups, self._holders, strict=True)
+            if group.kind == ROW_SLICED
+        }
+        exchanges = []
+        for tables in tables_of.values():
+            spec = self._tables[tables[0]]
+            local = [variables[t] for t in tables if t in variables]
+            # There may be more ranks than rows.
+            variable = local[0] if local else tf.zeros([0, spec.table.dim], spec.dtype)
+            exchanges.append(RowWise(exchange, plan, tables, variable))
+        return exchanges
+
+    @property
+    def strategy(self) -> DistEmbeddingStrategy:
+        """The placement of the tables, in the numbering of the original library."""
+        return DistEmbeddingStrategy.of_plan(self.plan, self._tables, self._thresholds())
+
+    @property
+    def local_embedding_layers(self) -> list[keras.layers.Layer]:
+        """Layers of this rank's table-parallel variables, one per variable, in their order.
+
+        Tables of equal width share a variable, hence a layer: table i of a layer starts at row
+        `strategy.local_weight_offsets[rank][layer][i]`. The layers share the variables with this
+        one; before it is built they have none.
+        """
+        return self._layers_of(TABLE_PARALLEL)
+
+    @property
+    def dp_layers(self) -> list[keras.layers.Layer]:
+        """Layers of the data-parallel variables; see `local_embedding_layers`."""
+        return self._layers_of(DATA_PARALLEL)
+
+    @property
+    def row_layers(self) -> list[keras.layers.Layer]:
+        """Layers of this rank's rows of row-sliced tables; see `local_embedding_layers`."""
+        return self._layers_of(ROW_SLICED)
+
+    def _layers_of(self, kind: str) -> list[keras.layers.Layer]:
+        layers = []
+        for g, group in enumerate(self._groups):
+            if group.kind != kind:
+                continue
+            holder = self._holders[g] if self._holders else None
+            if isinstance(holder, keras.layers.Layer):
+                layers.append(holder)
+                continue
+            spec = self._tables[group.shards[0].table]
+            layer = spec.layer_type.from_config(
+                {**spec.config, "input_dim": group.rows, "output_dim": group.dim}
+            )
+            if holder is not None:
+                layer.embeddings = holder
+                layer.built = True
+            layers.append(layer)
+        return layers
+
+    @property
+    def input_ids_list(self) -> tuple[tuple[int, ...], ...]:
+        """See `Plan.input_ids_list`."""
+        return self.plan.input_ids_list
+
+    def row_means(self) -> RowMeans | None:
+        """Returns the means over whole rows, None if no table is in column slices."""
+        self._must_be_built()
+        variables = [h if isinstance(h, tf.Variable) else None for h in self._holders]
+        means = RowMeans(self.world, self.plan, variables, f"{self._exchange_name}.row_means")
+        return means if means.any_slices else None
+
+    def table_weights(self) -> list[TableWeight]:
+        """Returns the whole tables, in their order, wherever rows and columns are stored."""
+        return self._weights_of(range(len(self._tables)))
+
+    def _weights_of(self, tables: Sequence[int], values=None) -> list[TableWeight]:
+        """Returns whole tables; `values` replaces the variables, group by group."""
+        self._must_be_built()
+        wanted = set(tables)
+        local: dict[int, list[LocalShard]] = {}
+        holders = self._holders if values is None else values
+        for group, holder in zip(self._groups, holders, strict=True):
+            if not wanted & {shard.table for shard in group.shards}:
+                continue
+            is_layer = isinstance(holder, keras.layers.Layer)
+            variable = matrix_of(holder, group) if is_layer else holder
+            for shard, offset in zip(group.shards, group.row_offsets, strict=True):
+                local.setdefault(shard.table, []).append(LocalShard(shard, variable, offset))
+        order = {shard: i for i, shard in enumerate(self.plan.local_shards(self.rank))}
+        shards: dict[int, list] = {}
+        for rank in range(self.world_size):
+            for shard in self.plan.local_shards(rank):
+                shards.setdefault(shard.table, []).append(shard)
+        return [
+            TableWeight(
+                spec.table.name,
+                (spec.table.rows, spec.table.dim),
+                np.dtype(spec.dtype.as_numpy_dtype),
+                self.world,
+                tuple(shards[t]),
+                # In the plan's order, by which the receiver of their rows cuts them apart.
+                tuple(sorted(local.get(t, ()), key=lambda part: order[part.shard])),
+            )
+            for t, spec in [(t, self._tables[t]) for t in tables]
+        ]
+
+    def get_weights(self, all_ranks: bool = False) -> list[np.ndarray]:
+        """Returns whole tables, on rank 0 or on all, [] on the others; collective."""
+        return self._gathered(self.table_weights(), all_ranks)
+
+    def get_col_sliced_weights(self, local_weights, all_ranks: bool = False) -> list[np.ndarray]:
+        """Returns the whole table-parallel tables; collective.
+
+        Args:
+            local_weights: Values of this rank's table-parallel variables, in the order of
+                `local_embedding_layers`.
+            all_ranks: Whether all ranks get the tables; otherwise rank 0, and the others [].
+        """
+        return self._gather_kind(TABLE_PARALLEL, local_weights, all_ranks)
+
+    def get_row_sliced_weights(self, weights) -> list[np.ndarray]:
+        """Returns the whole row-sliced tables, on all ranks; collective.
+
+        Args:
+            weights: Values of this rank's rows, in the order of `row_layers`.
+        """
+        return self._gather_kind(ROW_SLICED, weights, True)
+
+    def _gather_kind(self, kind: str, local_weights, all_ranks: bool) -> list[np.ndarray]:
+        groups = [g for g, group in enumerate(self._groups) if group.kind == kind]
+        if len(local_weights) != len(groups):
+            raise ValueError(
+                f"{self.name}: expected the values of this rank's {len(groups)} {kind} variables, "
+                f"got {len(local_weights)}"
+            )
+        values: list = [None] * len(self._groups)
+        for g, value in zip(groups, local_weights, strict=True):
+            values[g] = tf.convert_to_tensor(value)
+        return self._gathered(self._weights_of(self._tables_of(kind), values), all_ranks)
+
+    def _gathered(self, weights: list[TableWeight], all_ranks: bool) -> list[np.ndarray]:
+        wanted, arrays = all_ranks or self.world.is_chief, []
+        for weight in weights:
+            table = np.empty(weight.shape, weight.dtype) if wanted else None
+            for first, last in weight.pieces():
+                piece = weight.gather_rows(first, last, all_ranks)
+                if wanted:
+                    table[first:last] = piece
+            arrays.append(table)
+        return arrays if wanted else []
+
+    def set_col_slice_weights(self, weights) -> list[np.ndarray]:
+        """Returns this rank's parts of the table-parallel tables; it sets nothing.
+
+        Args:
+            weights: The whole table-parallel tables (`strategy.table_groups[1]`), arrays or paths
+                of .npy files.
+
+        Returns:
+            Values of this rank's variables, in the order of `local_embedding_layers`.
+        """
+        return self._parts(TABLE_PARALLEL, weights)
+
+    def set_row_slice_weights(self, weights) -> list[np.ndarray]:
+        """Returns this rank's rows of the row-sliced tables; it sets nothing.
+
+        Args:
+            weights: The whole row-sliced tables (`strategy.table_groups[2]`), arrays or paths.
+
+        Returns:
+            Values of this rank's variables, in the order of `row_layers`.
+        """
+        return self._parts(ROW_SLICED, weights)
+
+    def _parts(self, kind: str, weights) -> list[np.ndarray]:
+        tables = self._tables_of(kind)
+        if len(weights) != len(tables):
+            raise ValueError(
+                f"{self.name}: expected {len(tables)} {kind} tables, got {len(weights)}"
+            )
+        whole = {
+            t: _opened(self._tables[t].table.name, self._tables[t].shape, source)
+            for t, source in zip(tables, weights, strict=True)
+        }
+        return [
+            np.concatenate(
+                [
+                    whole[s.table][s.row_start : s.row_end, s.column_start : s.column_end]
+                    for s in group.shards
+                ]
+            )
+            for group in self._groups
+            if group.kind == kind
+        ]
+
+    def _tables_of(self, kind: str) -> tuple[int, ...]:
+        plan = self.plan
+        return plan.row_sliced_tables if kind == ROW_SLICED else plan.table_parallel_tables
+
+    def set_weights(self, weights, chunk: int = 134217728, use_lock: bool = False) -> None:
+        """Sets the tables from whole ones; each rank takes its part.
+
+        Args:
+            weights: For each table, in their order, an array [rows, dim] or the path of a .npy
+                file, of which only this rank's part is read.
+            chunk: Elements to copy at a time.
+            use_lock: Whether one rank copies after the other, to save host memory.
+
+        Raises:
+            ValueError: Another number of tables, or another shape.
+        """
+        tables = self.table_weights()
+        if len(weights) != len(tables):
+            raise ValueError(
+                f"set_weights got {len(weights)} tables, the layer {self.name} has {len(tables)}"
+            )
+        error, opened = None, []
+        try:
+            opened = [
+                _opened(weight.name, weight.shape, source)
+                for weight, source in zip(tables, weights, strict=True)
+            ]
+        except (ValueError, OSError) as caught:
+            error = caught
+        if use_lock:  # the others would wait for this rank's turn
+            self.world.agree(error and str(error))
+        elif error is not None:
+            raise error
+        for turn in range(self.world_size if use_lock else 1):
+            if not use_lock or turn == self.rank:
+                for weight, values in zip(tables, opened, strict=True):
+                    step = max(1, chunk // weight.shape[1])
+                    for first in range(0, weight.shape[0], step):
+                        part = values[first : first + step]
+                        weight.write(first, np.asarray(part, dtype=weight.dtype))
+            if use_lock:
+                self.world.barrier(f"{self._exchange_name}.set_weights")
+
+    def get_config(self):
+        """Returns the arguments; not those of a layer that was made from a `plan`."""
+        if self._config is None:
+            raise NotImplementedError(
+                f"{self.name} was made from a plan, which has no config: create it with "
+                "DistributedEmbedding(embeddings, plan=plan) and load its weights"
+            )
+        return {
+            **super().get_config(),
+            # The legacy form, which all formats of saved models can read.
+            "embeddings": [
+                keras.layers.serialize(layer, use_legacy_format=True) for layer in self._embeddings
+            ],
+            "column_slice_threshold": self.column_slice_threshold,
+            "row_slice_threshold": self.row_slice_threshold,
+            "dp_input": self.dp_input,
+            "data_parallel_threshold": self.data_parallel_threshold,
+            "gpu_embedding_size": self.gpu_embedding_size,
+            "check_ids": self._check_ids,
+            **self._config,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        embeddings = [
+            keras.layers.deserialize(layer, use_legacy_format=True)
+            for layer in config["embeddings"]
+        ]
+        return cls(**{**config, "embeddings": embeddings})
+
+    def _must_be_built(self) -> None:
+        if not self._holders and self._groups:
+            raise ValueError(
+                f"{self.name} has no weights yet: call it once, or build(None), before its weights "
+                "are read or set"
+            )
+
+    def call(self, inputs, concatenate: bool = False):
+        """Looks up a batch; all ranks together.
+
+        Args:
+            inputs: Ids of each feature (see `dp_input`): a tensor [batch] or [batch, ..., hotness],
+                a RaggedTensor or a SparseTensor [batch, None].
+            concatenate: Whether to return one tensor [batch, width of all outputs]; saves a copy.
+
+        Returns:
+            For each feature, in their order, the output of this rank's samples in the compute
+            dtype: with a combiner [batch, ..., dim], without [batch, ..., hotness, dim].
+        """
+        forward, ids = self._prepare(inputs)
+        return forward(ids, concatenate)
+
+    @tf.autograph.experimental.do_not_convert
+    def _prepare(self, inputs) -> tuple[Forward, dict[int, Ids]]:
+        """Reads the ids of a batch, and returns the lookup of their signatures."""
+        inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        features = range(len(self.plan.features))
+        if not self.dp_input:
+            features = self.plan.input_ids_list[self.rank]
+        if len(inputs) != len(features):
+            raise ValueError(
+                f"{self.name} expects ids of {len(features)} features, got {len(inputs)}"
+                + ("" if self.dp_input else f" (rank {self.rank}, model-parallel input)")
+            )
+        signatures, ids = {}, {}
+        for f, feature_ids in zip(features, inputs, strict=True):
+            spec = self._tables[self.plan.features[f].table]
+            called = f"{self.name}: feature {f} ({spec.table.name})"
+            signatures[f], ids[f] = read_ids(feature_ids, spec.combiner, called)
+        self._check_batch_sizes(features, ids)
+        if any(i.values.dtype == tf.int64 for i in ids.values()):  # they are sent together
+            ids = {f: i._replace(values=tf.cast(i.values, tf.int64)) for f, i in ids.items()}
+        if not self.dp_input:
+            signatures = self._signatures_of_all(signatures)
+        if self._sequence is not None and not tf.executing_eagerly():
+            # A `tf.function` that another one calls twice has the same names in both calls. It
+            # writes to a variable, therefore the calls and their exchanges run in sequence.
+            self._sequence.calls.assign_add(tf.zeros([0]))
+        if self._forward is None or self._forward.signatures != signatures:
+            self._forward = Forward(self._rank_tables, signatures)
+        return self._forward, ids
+
+    def _check_batch_sizes(self, features, ids) -> None:
+        sizes: dict[int | None, int] = {}
+        for f in features:
+            values, lengths = ids[f]
+            sizes.setdefault((values if lengths is None else lengths).shape[0], f)
+        sizes.pop(None, None)  # not known when the graph is traced
+        if len(sizes) > 1:
+            (one, f), (other, g) = list(sizes.items())[:2]
+            raise ValueError(
+                f"{self.name}: all features need ids of the same samples, but feature {f} has "
+                f"{one} and feature {g} has {other}"
+            )
+        for size, f in sizes.items():
+            if not self.dp_input and size % self.world_size:
+                raise ValueError(
+                    f"{self.name}: model-parallel input has equally many samples of each rank, but "
+                    f"the {size} of feature {f} are not divisible by {self.world_size} ranks: pad "
+                    "the batch"
+                )
+
+    def _signatures_of_all(self, own: dict[int, Signature]) -> dict[int, Signature]:
+        """Returns the signatures of all ranks' features; exchanged once."""
+        if self._all_signatures:
+            known, everything = self._all_signatures
+            if known == own:
+                return everything
+            if self.world_size > 1:
+                raise ValueError(
+                    f"{self.name}: the ids' shapes are other than at the first call ({known}, now "
+                    f"{own}), and with model-parallel input the ranks of the samples do not know: "
+                    "pad to one hotness, or pass ragged ids from the start"
+                )
+        if self.world_size == 1:
+            everything = own
+        else:
+            with tf.init_scope():
+                lists = self.world.gather_objects(
+                    [[f, *signature] for f, signature in own.items()],
+                    f"{self._exchange_name}.signatures",
+                )
+            everything = {}
+            for f, ragged, inner, hotness, combiner in (item for items in lists for item in items):
+                inner = None if inner is None else tuple(inner)
+                everything[f] = Signature(ragged, inner, hotness, combiner)
+        uncombined = [f for f, signature in everything.items() if signature.inner is None]
+        if uncombined and self.world_size > 1:
+            raise ValueError(
+                f"{self.name}: features {uncombined} have ragged ids and no combiner: with "
+                "model-parallel input the ranks of the samples do not know how many vectors there "
+                "are; use a combiner or dp_input=True"
+            )
+        self._all_signatures[:] = own, everything
+        return everything
+
+
+def _opened(name: str, shape: tuple[int, ...], source) -> np.ndarray:
+    """Returns a table from an array or a file."""
+    is_path = isinstance(source, (str, bytes)) or hasattr(source, "__fspath__")
+    values = np.load(source, mmap_mode="r") if is_path else source
+    if tuple(values.shape) != shape:
+        raise ValueError(f"table {name} is {list(shape)}, set_weights got {list(values.shape)}")
+    return values

@@ -1,0 +1,286 @@
+"""Ids of a batch in the forms that programs pass, and their lookup in one variable."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from distributed_embeddings.exchange import bag_gradients
+from distributed_embeddings.ops.embedding_bag import Bags, Columns, combine_fixed, splits_of
+from distributed_embeddings.planner import Lookup
+
+
+class Signature(NamedTuple):
+    """Static properties of a feature's ids; equal on every rank.
+
+    Attributes:
+        ragged: Whether samples differ in their number of ids.
+        inner: Shape of a sample's output before the table's dim; () for one vector. None for
+            ragged ids that are not combined.
+        hotness: Ids per vector (0 for ragged ids).
+        combiner: None, "sum" or "mean".
+    """
+
+    ragged: bool
+    inner: tuple[int, ...] | None
+    hotness: int
+    combiner: str | None
+
+    @property
+    def vectors(self) -> int:
+        """Vectors per sample."""
+        return math.prod(self.inner or ())
+
+    @property
+    def num_ids(self) -> int:
+        """Ids per sample, of fixed ids."""
+        return self.vectors * self.hotness
+
+
+class Ids(NamedTuple):
+    """A feature's ids of a batch.
+
+    Attributes:
+        values: int32 or int64; [batch, num_ids] where fixed, [sum of lengths] where ragged.
+        lengths: int32 [batch], ids per sample; None where fixed.
+    """
+
+    values: tf.Tensor
+    lengths: tf.Tensor | None = None
+
+    @property
+    def batch_size(self) -> tf.Tensor:
+        return tf.shape(self.values if self.lengths is None else self.lengths)[0]
+
+
+def read_ids(ids, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
+    """Brings what a program passes as a feature's ids into one form.
+
+    Args:
+        ids: A tensor [batch] or [batch, ..., hotness], a 2-D `tf.RaggedTensor`, or a 2-D
+            `tf.SparseTensor` in row order, whose columns do not matter.
+        feature: Name of the feature in errors.
+
+    Raises:
+        ValueError: Ids of another rank, [batch] with a combiner, or an unknown hotness without one.
+    """
+    if isinstance(ids, tf.SparseTensor):
+        if ids.shape.rank not in (2, None):
+            raise ValueError(f"{feature}: sparse ids must be [batch, any], got {ids.shape}")
+        rows = tf.cast(ids.indices[:, 0], tf.int32)
+        lengths = tf.math.bincount(
+            rows, minlength=tf.cast(ids.dense_shape[0], tf.int32), dtype=tf.int32
+        )
+        return _ragged(_integers(ids.values), lengths, combiner)
+    if isinstance(ids, tf.RaggedTensor):
+        if ids.shape.rank != 2 or ids.ragged_rank != 1:
+            raise ValueError(
+                f"{feature}: ragged ids must be [batch, None], nested ones are not supported; got "
+                f"{ids.shape} with ragged rank {ids.ragged_rank}"
+            )
+        return _ragged(_integers(ids.values), tf.cast(ids.row_lengths(), tf.int32), combiner)
+    ids = _integers(tf.convert_to_tensor(ids))
+    shape = ids.shape.as_list() if ids.shape.rank is not None else []
+    if not shape:
+        raise ValueError(
+            f"{feature}: ids must be [batch] or [batch, ..., hotness], got {ids.shape}"
+        )
+    if len(shape) == 1:
+        if combiner is not None:
+            raise ValueError(
+                f"{feature}: ids of shape [batch] with combiner {combiner!r}: is that one sample "
+                "or one id a sample? Give [batch, 1]"
+            )
+        return Signature(False, (), 1, None), Ids(ids[:, tf.newaxis])
+    if None in shape[1:] or 0 in shape[1:]:
+        if len(shape) > 2 or combiner is None:
+            raise ValueError(
+                f"{feature}: ids {ids.shape} need a static shape above 0 after the batch"
+                + ("" if len(shape) > 2 else ", or a combiner")
+            )
+        size = tf.shape(ids)
+        return _ragged(tf.reshape(ids, [-1]), tf.fill(size[:1], size[1]), combiner)
+    inner, hotness = (shape[1:], 1) if combiner is None else (shape[1:-1], shape[-1])
+    signature = Signature(False, tuple(inner), hotness, combiner)
+    return signature, Ids(tf.reshape(ids, [-1, signature.num_ids]) if len(shape) > 2 else ids)
+
+
+def _ragged(values, lengths, combiner: str | None) -> tuple[Signature, Ids]:
+    inner = None if combiner is None else ()
+    return Signature(True, inner, 0, combiner), Ids(values, lengths)
+
+
+def _integers(ids: tf.Tensor) -> tf.Tensor:
+    if ids.dtype in (tf.int32, tf.int64):
+        return ids
+    return tf.cast(ids, tf.int64 if ids.dtype.size > 2 else tf.int32)
+
+
+class Request(NamedTuple):
+    """Lookup of a feature in a shard, for ids of one signature."""
+
+    lookup: Lookup
+    signature: Signature
+
+    @property
+    def feature(self) -> int:
+        return self.lookup.feature
+
+    @property
+    def columns(self) -> int:
+        return self.lookup.shard.columns
+
+    @property
+    def column_start(self) -> int:
+        return self.lookup.shard.column_start
+
+    @property
+    def width(self) -> int:
+        """Elements per sample."""
+        return self.signature.vectors * self.columns
+
+
+class Requests:
+    """Lookups of a rank in the order of the exchange: by group, fixed ids before ragged ones.
+
+    Attributes:
+        pooled: Requests whose vectors form one row per sample, [batch, width].
+        uncombined: Requests with ragged ids and no combiner, whose vectors are exchanged apart.
+        num_ids: Fixed ids per sample.
+        width: Elements of the pooled vectors of a sample.
+    """
+
+    def __init__(self, requests: Sequence[Request]):
+        self.ordered = sorted(requests, key=lambda r: (r.lookup.group, r.signature.ragged))
+        self.fixed = [r for r in self.ordered if not r.signature.ragged]
+        self.ragged = [r for r in self.ordered if r.signature.ragged]
+        self.pooled = [r for r in self.ordered if r.signature.inner is not None]
+        self.uncombined = [r for r in self.ordered if r.signature.inner is None]
+        self.num_ids = sum(r.signature.num_ids for r in self.fixed)
+        self.width = sum(r.width for r in self.pooled)
+
+    def by_group(self) -> dict[int, "Requests"]:
+        """Returns the requests of each group, in the order of the groups."""
+        groups: dict[int, list[Request]] = {}
+        for r in self.ordered:
+            groups.setdefault(r.lookup.group, []).append(r)
+        return {group: Requests(requests) for group, requests in groups.items()}
+
+    def select(self, ids: Mapping[int, Ids]) -> tuple[tf.Tensor | None, list[Ids]]:
+        """Returns (fixed ids [batch, num_ids], None without any; ragged ids of each request)."""
+        fixed = [ids[r.feature].values for r in self.fixed]
+        return tf.concat(fixed, axis=1) if fixed else None, [ids[r.feature] for r in self.ragged]
+
+    def split(self, pooled: tf.Tensor) -> list[tuple[Request, tf.Tensor]]:
+        """Splits pooled vectors [batch, width] into those of each request."""
+        parts = tf.split(pooled, [r.width for r in self.pooled], axis=1)
+        return list(zip(self.pooled, parts, strict=True))
+
+
+def look_up(
+    variable,
+    requests: Requests,
+    fixed: tf.Tensor | None,
+    ragged: Sequence[Ids],
+    dtype,
+    check: bool,
+    compiled: bool = True,
+) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
+    """Looks up and combines the ids of one group, all fixed ones at once.
+
+    Args:
+        fixed, ragged: See `Requests.select`.
+        check: Whether an id outside its table raises InvalidArgumentError.
+        compiled: Whether the compiled operations may be used.
+
+    Returns:
+        (vectors of the fixed ids [batch, their width], None without any; for each ragged request
+        [batch, dim], without combiner [sum of lengths, dim]).
+    """
+    vectors = None
+    if requests.fixed:
+        bags = Bags(fixed, _columns(requests.fixed))
+        vectors = bag_gradients.look_up(variable, bags, dtype, check, compiled)
+    outputs = []
+    for request, ids in zip(requests.ragged, ragged, strict=True):
+        columns = _columns([request])
+        if request.signature.combiner is None:
+            bags = Bags(ids.values[:, tf.newaxis], columns)
+        else:
+            bags = Bags(ids.values, columns, splits_of(ids.lengths))
+        outputs.append(bag_gradients.look_up(variable, bags, dtype, check, compiled))
+    return vectors, outputs
+
+
+def _columns(requests: Sequence[Request]) -> Columns:
+    """Returns the output vectors of requests, all fixed, or a single ragged one."""
+    columns = []
+    for lookup, signature in requests:
+        column = (
+            signature.hotness or 1,
+            lookup.row_offset,
+            lookup.shard.rows,
+            signature.combiner == "mean",
+        )
+        columns += [column] * (1 if signature.ragged else signature.vectors)
+    return Columns(*zip(*columns, strict=True))
+
+
+def call_layer(
+    layer, requests: Requests, fixed: tf.Tensor | None, ragged: Sequence[Ids], dtype
+) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
+    """Calls a layer of a custom class, with the arguments and results of `look_up`."""
+    columns = requests.ordered[0].columns
+    vectors = []
+    if requests.fixed:
+        counts = [r.signature.num_ids for r in requests.fixed]
+        for r, part in zip(requests.fixed, tf.split(fixed, counts, axis=1), strict=True):
+            inner, hotness = r.signature.inner, [r.signature.hotness]
+            shape = [*inner, *(hotness if r.signature.combiner else [])]
+            output = layer(tf.reshape(part, [-1, *shape]))
+            _check_output(layer, output, (*inner, columns))
+            vectors.append(tf.cast(tf.reshape(output, [-1, r.width]), dtype))
+    outputs = []
+    for r, ids in zip(requests.ragged, ragged, strict=True):
+        output = layer(tf.RaggedTensor.from_row_lengths(ids.values, ids.lengths, validate=False))
+        if r.signature.combiner is None:
+            output = output.values
+        _check_output(layer, output, (columns,))
+        outputs.append(tf.cast(output, dtype))
+    return tf.concat(vectors, axis=1) if vectors else None, outputs
+
+
+def _check_output(layer, output, expected: tuple[int, ...]) -> None:
+    if tuple(output.shape[1:]) != expected:
+        raise ValueError(
+            f"{type(layer).__name__} {layer.name}: expected an output of shape "
+            f"{['batch', *expected]} (that of the ids, without the last dimension if the layer has "
+            f"a combiner, and output_dim), got {output.shape}"
+        )
+
+
+def look_up_pooled(
+    table, ids: tf.Tensor | Ids, combiner: str, dtype, compiled: bool = True
+) -> tf.Tensor:
+    """Looks up and combines ids of one table, a tensor or variable [rows, dim].
+
+    Args:
+        ids: [..., hotness], or ragged ones.
+        compiled: Whether the compiled operations may be used.
+
+    Returns:
+        [..., dim], of ragged ids [batch, dim].
+    """
+    rows, mean = table.shape[0], combiner == "mean"
+    if isinstance(ids, Ids):
+        bags = Bags(ids.values, Columns.single(rows, mean), splits_of(ids.lengths))
+        return bag_gradients.look_up(table, bags, dtype, compiled=compiled)
+    if ids.shape[-1] is None:
+        return tf.cast(combine_fixed(tf.gather(table, ids), combiner), dtype)
+    bags = Bags(
+        tf.reshape(ids, [-1, ids.shape[-1]]), Columns((ids.shape[-1],), (0,), (rows,), (mean,))
+    )
+    pooled = bag_gradients.look_up(table, bags, dtype, compiled=compiled)
+    shape = tf.concat([tf.shape(ids)[:-1], table.shape[1:]], axis=0)
+    return tf.ensure_shape(tf.reshape(pooled, shape), [*ids.shape[:-1], table.shape[1]])

@@ -1,0 +1,49 @@
+"""Lookup of ids in one tensor or variable."""
+
+import tensorflow as tf
+
+from distributed_embeddings.layers.lookup import look_up_pooled, read_ids
+
+
+def embedding_lookup(param, ids, combiner: str | None = None):
+    """Looks up the rows of 2-D ids, and combines those of a sample.
+
+    Args:
+        param: Table, a tensor or variable [rows, dim].
+        ids: int32 or int64 [batch, hotness], dense, ragged or sparse; columns of sparse ids do not
+            matter.
+        combiner: None, "sum" or "mean".
+
+    Returns:
+        In the dtype of `param`: [batch, dim], zeros for a sample without ids. Without combiner
+        [batch, hotness, dim], ragged for ragged ids.
+
+    Raises:
+        TypeError: `param` is not a tensor.
+        ValueError: `ids` are not 2-D, an unknown combiner, or sparse ids without one.
+    """
+    if not tf.is_tensor(param):
+        raise TypeError(f"param must be a tensor or variable, got {type(param).__name__}")
+    if ids.shape.rank != 2:
+        raise ValueError(f"ids must be 2-D, [batch, hotness]; got {ids.shape}")
+    if combiner not in (None, "sum", "mean"):
+        raise ValueError(f"combiner: expected None, 'sum' or 'mean', got {combiner!r}")
+    if not isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
+        if combiner is None:
+            return tf.gather(param, ids)
+        return look_up_pooled(param, ids, combiner, param.dtype)
+    if combiner is None and isinstance(ids, tf.SparseTensor):
+        raise ValueError("sparse ids need a combiner, 'sum' or 'mean'; or give dense or ragged ids")
+    _, read = read_ids(ids, combiner, "embedding_lookup")
+    if combiner is None:
+        return ids.with_values(tf.gather(param, read.values))
+    return look_up_pooled(param, read, combiner, param.dtype)
+
+
+def read_var_no_copy(res_var):
+    """Returns a variable's value, for reading only; gradients flow to the variable.
+
+    TensorFlow returns the variable's own memory, without a copy, unless it was gathered from or
+    written to by rows before: then it copies all of it once.
+    """
+    return res_var.read_value()

@@ -1,0 +1,23 @@
+"""Layer, strategy, tape, optimizer and broadcast, at the original library's module path."""
+
+from distributed_embeddings.data_parallel.broadcast import (
+    BroadcastGlobalVariablesCallback,
+    broadcast_variables,
+)
+from distributed_embeddings.data_parallel.gradient_tape import DistributedGradientTape
+from distributed_embeddings.data_parallel.optimizer import DistributedOptimizer
+from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
+from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.layers.strategy import DistEmbeddingStrategy
+from distributed_embeddings.ops.embedding_lookup import read_var_no_copy
+
+__all__ = [
+    "BroadcastGlobalVariablesCallback",
+    "DistEmbeddingStrategy",
+    "DistributedEmbedding",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "Embedding",
+    "broadcast_variables",
+    "read_var_no_copy",
+]

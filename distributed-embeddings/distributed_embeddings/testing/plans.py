@@ -1,0 +1,39 @@
+"""Plans from keyword arguments."""
+
+from dataclasses import fields
+
+from distributed_embeddings.planner import Limits, MemoryBudget, Plan, Workload, make_features, plan
+
+_LIMITS = {field.name for field in fields(Limits)}
+_BUDGET = {"reserved_fraction", "only_to_fit", "dense_bytes"}
+
+
+def plan_of(
+    tables,
+    world_size,
+    strategy="auto",
+    input_table_map=None,
+    hotness=None,
+    combined=None,
+    device_memory_bytes=None,
+    host_memory_bytes=None,
+    **options,
+) -> Plan:
+    """Plans tables.
+
+    Args:
+        device_memory_bytes: Device memory of a rank, including the reserve.
+        **options: Attributes of `Limits`, `MemoryBudget` and `Workload`; by default, memory also
+            shapes plans that fit without limits.
+    """
+    inputs = range(len(tables)) if input_table_map is None else input_table_map
+    limits = {name: options.pop(name) for name in _LIMITS & options.keys()}
+    budget = {name: options.pop(name) for name in _BUDGET & options.keys()}
+    if host_memory_bytes is not None:
+        host_memory_bytes = int(host_memory_bytes)
+    return plan(
+        Workload(tuple(tables), make_features(inputs, hotness, combined), world_size, **options),
+        Limits(**limits),
+        strategy,
+        MemoryBudget(device_memory_bytes, host_memory_bytes, **{"only_to_fit": False, **budget}),
+    )

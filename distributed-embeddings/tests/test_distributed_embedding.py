@@ -1,0 +1,430 @@
+import itertools
+
+import distributed_embeddings as dmp
+import numpy as np
+import pytest
+import tensorflow as tf
+from distributed_embeddings.box import Box
+from distributed_embeddings.collectives import World
+from distributed_embeddings.exchange.gradients import sum_duplicates
+from distributed_embeddings.exchange.row_means import RowMeans
+from distributed_embeddings.keras import keras
+from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
+from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.layers.weights import TableUniform, TableWeight
+from distributed_embeddings.planner import Table
+from distributed_embeddings.testing.fake_world import run_threads
+from distributed_embeddings.testing.plans import plan_of
+from distributed_embeddings.testing.tables import whole_table
+
+pytestmark = pytest.mark.usefixtures("operations")
+
+
+def tables(*shapes, combiner="sum", **options):
+    return [
+        Embedding(rows, dim, combiner=combiner, name=f"t{i}", **options)
+        for i, (rows, dim) in enumerate(shapes)
+    ]
+
+
+def built(embeddings, **options):
+    layer = DistributedEmbedding(embeddings, **options)
+    layer.build(None)
+    return layer
+
+
+def counting(layer):
+    """Sets row r of table t to 100 t + r in every column."""
+    layer.build(None)
+    layer.set_weights(
+        [
+            np.repeat(100.0 * t + np.arange(rows), dim).reshape(rows, dim).astype("f")
+            for t, (rows, dim) in enumerate(w.shape for w in layer.table_weights())
+        ]
+    )
+    return layer
+
+
+def ids(*features):
+    return tuple(tf.constant(feature, tf.int32) for feature in features)
+
+
+def test_shared_variable_of_equal_widths():
+    layer = built(tables((3, 2), (5, 4), (2, 2)))
+    assert sorted(tuple(v.shape) for v in layer.variables) == [(5, 2), (5, 4)]
+
+
+def test_one_hot_lookup_by_hand():
+    layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
+    result = layer(ids([[2], [0]], [[1], [3]]), concatenate=True)
+    np.testing.assert_array_equal(result, [[2, 2, 101, 101], [0, 0, 103, 103]])
+
+
+def test_order_of_mixed_widths():
+    layer = counting(DistributedEmbedding(tables((3, 1), (4, 2), (5, 1))))
+    result = layer(ids([[2]], [[1]], [[4]]), concatenate=True)
+    np.testing.assert_array_equal(result, [[2, 101, 101, 204]])
+
+
+@pytest.mark.parametrize("second", [[[3, 1]], [[3]]], ids=["equal hotness", "mixed hotness"])
+def test_sums_of_several_ids(second):
+    layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
+    result = layer(ids([[2, 1]], second), concatenate=True)
+    expected = sum(100 + i for i in second[0])
+    np.testing.assert_array_equal(result, [[3, 3, expected, expected]])
+
+
+def test_empty_batch():
+    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
+    empty = ids(np.zeros([0, 1]), np.zeros([0, 1]))
+    assert layer(empty, concatenate=True).shape == (0, 4)
+    assert [output.shape for output in layer(empty)] == [(0, 2), (0, 2)]
+
+
+def test_int64_ids():
+    layer = counting(DistributedEmbedding(tables((3, 2))))
+    (result,) = layer((tf.constant([[2]], tf.int64),))
+    np.testing.assert_array_equal(result, [[2, 2]])
+
+
+def test_ids_of_two_dtypes():
+    layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
+    inputs_value = (tf.constant([[2]], tf.int64), tf.constant([[1]], tf.int32))
+    np.testing.assert_array_equal(layer(inputs_value, concatenate=True), [[2, 2, 101, 101]])
+
+
+def test_wrong_number_of_features():
+    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
+    with pytest.raises(ValueError, match="expects ids of 2 features, got 1"):
+        layer(ids([[0]]))
+
+
+def uniform(name, rows, dim, seed):
+    return Embedding(rows, dim, embeddings_initializer=TableUniform(seed, name), name=name)
+
+
+def test_uniform_initial_values():
+    layer = built([uniform("a", 10_000, 4, 7), uniform("b", 100, 4, 7)])
+    first, second = layer.get_weights()
+    for values in (first, second):
+        limit = np.sqrt(1 / len(values))
+        assert np.abs(values).max() <= limit
+        assert values.std() == pytest.approx(limit / np.sqrt(3), rel=0.1)
+    assert len(np.unique(first)) > 39_000
+
+
+def test_initial_values_next_to_other_tables():
+    (alone,) = built([uniform("b", 5000, 4, 3)]).get_weights()
+    beside = built([uniform("a", 7, 4, 3), uniform("b", 5000, 4, 3)]).get_weights()
+    np.testing.assert_array_equal(alone, beside[1])
+    (other,) = built([uniform("b", 5000, 4, 4)]).get_weights()
+    assert (alone[:9] != other[:9]).all()
+
+
+@pytest.mark.parametrize(
+    "initializer",
+    ["zeros", "ones", "uniform", "glorot_uniform", "identity", lambda s, dtype: tf.ones(s) * 3],
+)
+def test_any_initializer(initializer):
+    """Initializers that draw parts of a table give the distribution of the whole table."""
+    shape = (5, 5) if initializer == "identity" else (5000, 3)
+    (got,) = built([Embedding(*shape, embeddings_initializer=initializer)]).get_weights()
+    whole = keras.initializers.get(initializer)(shape, dtype="float32")
+    assert got.mean() == pytest.approx(float(tf.reduce_mean(whole)), abs=0.01)
+    assert got.std() == pytest.approx(float(tf.math.reduce_std(whole)), rel=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_low_precision_output_from_float32_tables(dtype):
+    layer = DistributedEmbedding(tables((3, 2)), dtype=dtype)
+    (result,) = layer(ids([[0]]))
+    assert result.dtype.name == dtype.removeprefix("mixed_")
+    assert layer.variables[0].dtype == tf.float32
+
+
+def test_rows_of_gradient():
+    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
+    with tf.GradientTape() as tape:
+        output = layer(ids([[2], [2]], [[1], [3]]), concatenate=True)
+        loss = tf.reduce_sum(output * [[1.0, 2.0, 3.0, 4.0]])
+    gradient = tape.gradient(loss, layer.variables[0])
+    assert isinstance(gradient, tf.IndexedSlices)
+    summed = sum_duplicates(gradient)
+    np.testing.assert_array_equal(summed.indices, [2, 4, 6])
+    np.testing.assert_array_equal(summed.values, [[2, 4], [3, 4], [3, 4]])
+
+
+def test_frozen_tables():
+    assert built(tables((3, 2)), trainable=False).trainable_variables == []
+
+
+def test_pieces_of_tables():
+    weight = TableWeight("t", (1_000_000, 128), np.dtype("f"), World(), (), ())
+    runs = list(weight.pieces())
+    assert runs[0][0] == 0
+    assert runs[-1][1] == 1_000_000
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(runs))
+    assert all((last - first) * 512 <= 64 * 2**20 for first, last in runs)
+
+
+def test_rows_of_table_weight():
+    variable = tf.Variable(tf.zeros([6, 1]))
+    weight = whole_table("t", 3, variable, offset=2)
+    weight.write(1, np.array([[5.0], [6.0]], "f"))
+    np.testing.assert_array_equal(variable[:, 0], [0, 0, 0, 5, 6, 0])
+    np.testing.assert_array_equal(weight.gather_rows(0, 3), [[0], [5], [6]])
+    np.testing.assert_array_equal(weight.read(Box(1, 3, 0, 1)), [[5], [6]])
+
+
+def test_output_shapes_of_keras_embedding():
+    dense = tf.constant([[[1, 2], [0, 1]]])  # [1, 2, 2]
+    for combiner, shape in ((None, (1, 2, 2, 3)), ("sum", (1, 2, 3)), ("mean", (1, 2, 3))):
+        layer = DistributedEmbedding([Embedding(4, 3, combiner=combiner)])
+        assert layer([dense])[0].shape == shape
+    layer = DistributedEmbedding([keras.layers.Embedding(4, 3)])
+    assert layer([tf.constant([1, 2])])[0].shape == (2, 3)
+    assert layer(tf.constant([1, 2]))[0].shape == (2, 3)
+
+
+def test_ragged_and_sparse_ids_by_hand():
+    ragged = tf.ragged.constant([[2, 0], [], [1]])
+    sparse = tf.SparseTensor([[0, 3], [0, 9], [2, 0]], [2, 0, 1], [3, 10])
+    for ids_ in (ragged, sparse):
+        (total,) = counting(DistributedEmbedding(tables((3, 1))))([ids_])
+        np.testing.assert_array_equal(total, [[2], [0], [1]])
+        (mean,) = counting(DistributedEmbedding(tables((3, 1), combiner="mean")))([ids_])
+        np.testing.assert_array_equal(mean, [[1], [0], [1]])
+        (rows,) = counting(DistributedEmbedding(tables((3, 1), combiner=None)))([ids_])
+        assert rows.to_list() == [[[2], [0]], [], [[1]]]
+
+
+def test_two_features_of_one_table():
+    layer = counting(DistributedEmbedding(tables((3, 1), (4, 1)), input_table_map=[1, 0, 1]))
+    result = layer(ids([[3]], [[2]], [[0]]), concatenate=True)
+    np.testing.assert_array_equal(result, [[103, 2, 100]])
+
+
+class Doubling(keras.layers.Layer):
+    """A program's own embedding: twice the row."""
+
+    def __init__(self, input_dim, output_dim, **more):
+        super().__init__(**more)
+        self.input_dim, self.output_dim = input_dim, output_dim
+
+    def build(self, _):
+        self.params = self.add_weight("params", [self.input_dim, self.output_dim])
+
+    def call(self, inputs):
+        return 2 * tf.gather(self.params, inputs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+        }
+
+
+def test_layer_of_another_class():
+    layer = counting(DistributedEmbedding([Doubling(3, 2), Embedding(4, 2)]))
+    first, second = layer([tf.constant([[1, 2]]), tf.constant([3])])
+    np.testing.assert_array_equal(first, [[[2, 2], [4, 4]]])
+    np.testing.assert_array_equal(second, [[103, 103]])
+
+
+def test_regularization_loss():
+    table = Embedding(3, 2, embeddings_regularizer="l2", embeddings_initializer="ones")
+    layer = DistributedEmbedding([table])
+    layer([tf.constant([0])])
+    assert float(layer.losses[0]) == pytest.approx(6 * 0.01)
+
+
+def test_strategy_attributes():
+    layer = dmp.DistributedEmbedding(tables((3, 2), (4, 2)), input_table_map=[1, 0, 1])
+    assert layer.strategy.input_ids_list == [[1, 0, 2]]
+    assert layer.strategy.table_ids == [[0, 1]]
+    assert [config["input_dim"] for config in layer.strategy.global_configs] == [3, 4]
+
+
+def test_whole_tables_from_files(tmp_path):
+    layer = built(tables((3, 2), (4, 1)))
+    arrays = [np.arange(6, dtype="f").reshape(3, 2), np.ones([4, 1], "f")]
+    for t, array in enumerate(arrays):
+        np.save(tmp_path / f"{t}.npy", array)
+    layer.set_weights([str(tmp_path / "0.npy"), tmp_path / "1.npy"], chunk=3, use_lock=True)
+    for got, expected in zip(layer.get_weights(), arrays, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: DistributedEmbedding([keras.layers.Dense(3)]),
+            r"embeddings\[0\] .* must have input_dim and output_dim .* got None and None",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)), exchange_dtype="int8"),
+            "exchange_dtype is float32, bfloat16, float16 or None, got 'int8'",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)), plan=plan_of([Table("t", 4, 2)], 1)),
+            "the plan is of 1 tables on 1 ranks, the layer has 1 tables on 1: plan for the same",
+        ),
+        (lambda: DistributedEmbedding(tables((3, 2)), strategy="best"), "strategy is one of"),
+        (lambda: DistributedEmbedding(tables((3, 2))).get_weights(), "no weights yet: call it"),
+        (
+            lambda: built(tables((3, 2))).set_weights([]),
+            "set_weights got 0 tables, the layer .* has 1",
+        ),
+        (
+            lambda: built(tables((3, 2))).set_weights([np.zeros([3, 3])]),
+            r"table t0 is \[3, 2\], set_weights got \[3, 3\]",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)))([tf.constant([1])]),
+            r"feature 0 \(t0\): ids of shape \[batch\] with combiner 'sum'.*Give \[batch, 1\]",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)))([tf.constant(1)]),
+            r"ids must be \[batch\] or \[batch, ..., hotness\], got \(\)",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)))([tf.ragged.constant([[[1]]])]),
+            "nested ones are not supported",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)))(
+                [tf.SparseTensor([[0, 0, 0]], [1], [1, 1, 1])]
+            ),
+            r"sparse ids must be \[batch, any\]",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2), (3, 2)))(ids([[1], [2]], [[1]])),
+            "feature 0 has 2 and feature 1 has 1",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2), combiner=None))(
+                [tf.ragged.constant([[1]])], concatenate=True
+            ),
+            "the output of feature 0 is ragged; give its table a combiner",
+        ),
+    ],
+)
+def test_misuse_errors(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_id_outside_its_table(wrong):
+    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not in .0, rows of its table"):
+        layer(ids([[wrong]], [[0]]))
+
+
+def test_unknown_hotness():
+    """[batch, None] in a tf.function, with a combiner only."""
+    layer = counting(DistributedEmbedding(tables((3, 1))))
+    spec = [tf.TensorSpec([None, None], tf.int32)]
+    (result,) = tf.function(lambda x: layer([x]), input_signature=spec)(tf.constant([[1, 2]]))
+    np.testing.assert_array_equal(result, [[3]])
+    layer = DistributedEmbedding(tables((3, 1), combiner=None))
+    with pytest.raises(
+        ValueError, match="need a static shape above 0 after the batch, or a combiner"
+    ):
+        tf.function(lambda x: layer([x]), input_signature=spec)(tf.constant([[1, 2]]))
+
+
+def test_in_a_keras_model():
+    """model.fit moves the rows of the batches."""
+    layer = counting(DistributedEmbedding(tables((3, 1), (4, 1), combiner=None)))
+    features = [keras.Input([], dtype="int32") for _ in range(2)]
+    model = keras.Model(features, keras.layers.Add()(layer(features)))
+    model.compile("sgd", "mse")
+    model.fit([np.array([1, 1]), np.array([0, 2])], np.zeros(2), verbose=0, batch_size=2)
+    first, second = layer.get_weights()
+    assert first[0] == 0 and first[2] == 2 and first[1] < 1
+    assert second[1] == 101 and second[0] < 100 and second[2] < 102
+
+
+@pytest.mark.long  # 5 GiB of memory
+def test_a_table_of_more_than_2_to_the_31_elements():
+    rows, dim = 2**31 // 128 + 1000, 128
+    table = Embedding(rows, dim, embeddings_initializer="zeros", combiner="sum", dtype="float16")
+    layer = built([table, Embedding(5, dim, combiner="sum", dtype="float16")])
+    weight, other = layer.table_weights()
+    weight.write(rows - 1, np.full([1, dim], 3.0, np.float16))
+    other.write(0, np.full([5, dim], 7.0, np.float16))
+    last = tf.constant([[rows - 1]])
+    with tf.GradientTape() as tape:
+        first, second = layer([last, tf.constant([[4]])])
+        loss = tf.reduce_sum(first)
+    assert float(first[0, 0]) == 3 and float(second[0, 0]) == 7
+    (variable,) = layer.trainable_variables
+    assert variable.shape.num_elements() > 2**31
+    gradient = tape.gradient(loss, variable)
+    variable.scatter_sub(tf.IndexedSlices(gradient.values, gradient.indices))
+    np.testing.assert_array_equal(weight.gather_rows(rows - 2, rows)[:, 0], [0, 2])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: built(
+                [Embedding(3, 2), Embedding(3, 2, dtype="float16")],
+                plan=plan_of([Table("a", 3, 2), Table("b", 3, 2)], 1),
+            ),
+            "into one variable, but their layers differ in dtype",
+        ),
+        (
+            lambda: DistributedEmbedding(tables((3, 2)), world=World(0, 2), dp_input=False)(
+                [tf.constant([[1], [2], [0]])]
+            ),
+            "the 3 of feature 0 are not divisible by 2 ranks: pad the batch",
+        ),
+        (
+            lambda: DistributedEmbedding(
+                tables((3, 2)),
+                world=World(0, 2),
+                dp_input=False,
+                plan=plan_of([Table("t0", 3, 2)], 2, data_parallel_threshold=10),
+            ),
+            "of which every rank needs ids: they need dp_input=True",
+        ),
+        (
+            lambda: DistributedEmbedding(
+                tables((3, 1)), world=World(0, 2), dp_input=False, strategy="basic"
+            ),
+            r"ranks \[1\] hold no table, so that model-parallel input does not give them",
+        ),
+        (
+            lambda: DistributedEmbedding(
+                [Doubling(30, 2)], world=World(0, 2), row_slice_threshold=10
+            ),
+            "a Doubling with code, a regularizer or a constraint .* does not hold for row slices",
+        ),
+    ],
+)
+def test_plan_errors(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_bitwise_equal_row_means():
+    """A checkpoint stores the state of one holder of a row and restores it on all holders."""
+    whole = plan_of([Table("t", 500, 8)], 4, column_slice_threshold=1000)
+    assert len(whole.column_slices[0]) == 4
+
+    def means(world):
+        (group,) = whole.groups(world.rank)
+        stored = tf.Variable(tf.zeros([group.rows, group.dim]))
+        sums = np.random.default_rng(world.rank).lognormal(0, 3, 500).astype("f")
+        return RowMeans(world, whole, [stored], "means")([stored], [tf.range(500)], [sums])[
+            0
+        ].numpy()
+
+    first, *others = run_threads(4, means)
+    for other in others:
+        np.testing.assert_array_equal(first, other)

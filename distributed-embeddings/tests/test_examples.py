@@ -1,0 +1,131 @@
+"""Every example, on small data; quick_start.py is run in test_wheel.py."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+SYNTHETIC = EXAMPLES / "benchmarks/synthetic_models"
+SMALL_DLRM = [
+    "--embedding_dim",
+    "8",
+    "--bottom_mlp_dims",
+    "16,8",
+    "--top_mlp_dims",
+    "16,1",
+    "--warmup_steps",
+    "1",
+]
+
+
+def module(path: Path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def numbers(pattern: str, text: str) -> list[float]:
+    return [float(number) for number in re.findall(pattern + r":? ([\d.]+)", text)]
+
+
+def test_dlrm_on_generated_rows(run_script):
+    options = "--batch_size 256 --num_batches 200 --learning_rate 2 --table_sizes 20,10 --dp_input"
+    done = run_script(EXAMPLES / "dlrm/main.py", *SMALL_DLRM, *options.split())
+    assert done.returncode == 0, done.stderr
+    (auc,) = numbers("AUC", done.stdout)
+    assert auc > 0.7, done.stdout
+
+
+@pytest.mark.parametrize("num_missing", [0, 1])
+def test_dlrm_on_binary_files(run_script, tmp_path, num_missing):
+    rng = np.random.default_rng(0)
+    (tmp_path / "model_size.json").write_text(json.dumps({"cat_0": 9, "cat_1": 299}))
+    for split in ("train", "test"):
+        folder = tmp_path / split
+        folder.mkdir()
+        rng.integers(0, 2, 64).astype(np.bool_).tofile(folder / "label.bin")
+        rng.random([64, 13]).astype(np.float16).tofile(folder / "numerical.bin")
+        rng.integers(0, 10, 64 - num_missing).astype(np.int8).tofile(folder / "cat_0.bin")
+        rng.integers(0, 300, 64).astype(np.int16).tofile(folder / "cat_1.bin")
+    options = ["--dataset_path", tmp_path, "--batch_size", 32]
+    done = run_script(EXAMPLES / "dlrm/main.py", *SMALL_DLRM, *options)
+    if num_missing:
+        assert "expected files with equally many samples, got [63, 64]" in done.stderr
+    else:
+        assert "Evaluation completed, AUC:" in done.stdout, done.stderr
+
+
+def test_growing_vocabularies_of_raw_rows(run_script, tmp_path):
+    rows = [["1", *["3"] * 13, *["ff", "a"] * 13], ["0", *[""] * 13, *["fe", ""] * 13]] * 8
+    (tmp_path / "train.txt").write_text("\n".join("\t".join(row) for row in rows) + "\n")
+    options = ["--batch_size", "8", "--max_tokens", "4", "--embedding_dim", "4", "--epochs", "1"]
+    done = run_script(EXAMPLES / "criteo/main.py", tmp_path / "train.txt", *options)
+    assert done.returncode == 0, done.stderr
+    assert f"vocabularies: {[3] * 26}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--optimizer sgd --use_model_fit --amp",
+        "--optimizer adagrad --dp_input --mean_dynamic_hotness_ratio 0.5 --alpha 0",
+        # Adam updates all 3.8 GiB of its state in every step.
+        pytest.param("--optimizer adam", marks=pytest.mark.long),
+        pytest.param("--dp_input --embedding_api native", marks=pytest.mark.long),
+    ],
+)
+def test_synthetic_model(run_script, flags):
+    options = "--model criteo --batch_size 8 --num_steps 4 --num_data_batches 2"
+    done = run_script(SYNTHETIC / "main.py", *options.split(), *flags.split())
+    assert done.returncode == 0, done.stderr
+    assert "26 embedding tables created." in done.stderr
+    assert "Generated 26 categorical inputs for 26 embedding tables" in done.stderr
+    assert numbers("Initial loss", done.stdout)
+    assert re.search(r"^Iteration time: \d+\.\d{3} ms$", done.stdout, re.MULTILINE)
+    assert "use_model_fit" in flags or "Benchmark step [0/4]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--model colossal", "the model does not fit: the fullest of 1 ranks needs"),
+        ("--memory_gb 0.1", "the model does not fit"),
+        ("--dp_input=false --embedding_api native", "--embedding_api native needs --dp_input"),
+        ("--embedding_device /CPU:0", "--embedding_device is for --embedding_api native"),
+    ],
+)
+def test_errors_before_anything_is_allocated(run_script, flags, message):
+    done = run_script(SYNTHETIC / "main.py", *flags.split())
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "tables created" not in done.stderr
+
+
+def test_plan_of_a_synthetic_model(run_script):
+    flags = "--model jumbo --plan_only --plan_world_size 128 --optimizer adagrad"
+    done = run_script(SYNTHETIC / "main.py", *flags.split())
+    assert done.returncode == 0, done.stderr
+    assert "1022 tables, 1097 features" in done.stdout
+    assert "on 128 ranks, strategy memory_balanced" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "num_tables", "gib"),  # as published
+    [
+        ("tiny", 55, 4.2),
+        ("small", 107, 26.3),
+        ("medium", 311, 206.2),
+        ("large", 612, 773.8),
+        ("jumbo", 1022, 3109.5),
+        ("colossal", 2002, 22327.4),
+    ],
+)
+def test_published_sizes(name, num_tables, gib):
+    sizes = module(SYNTHETIC / "model_sizes.py").MODELS[name]
+    assert len(sizes.tables) == num_tables
+    assert sum(4 * rows * dim for rows, dim in sizes.tables) / 2**30 == pytest.approx(gib, abs=0.06)

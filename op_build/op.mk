@@ -1,0 +1,110 @@
+# Builds the library of a TensorFlow op; `make op` of the repository runs it and installs the wheel.
+# A Makefile that includes it sets NAME (of the sources and of the library), PACKAGE, LIBRARY_FOLDER
+# and TESTS.
+#
+#   make [PYTHON=...] [CUDA=auto|0|1] [CUDA_ARCHITECTURES="80 90"] [NVCC=...] [CXX=...]
+#   make CUDA=0 SANITIZE=address,undefined   # to be loaded with libasan and libubsan in LD_PRELOAD
+#
+# The CPU part needs g++ alone. The CUDA part is built where nvcc is found (CUDA=auto), always
+# (CUDA=1) or never (CUDA=0), by default for each of the architectures below that nvcc knows.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := library
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+CXX ?= g++
+NVCC ?= $(shell command -v nvcc)
+CUDA ?= auto
+# Volta, Turing, Ampere (A100, A10), Ada, Hopper, Blackwell (B200, RTX).
+CUDA_ARCHITECTURES ?= 70 75 80 86 89 90 100 120
+
+OP_BUILD := $(dir $(lastword $(MAKEFILE_LIST)))
+CC := $(PACKAGE)/cc
+LIBRARY := $(LIBRARY_FOLDER)/_$(NAME)_ops.so
+BUILD := $(LIBRARY:.so=.json)
+HEADERS := $(wildcard $(CC)/*.h $(CC)/*/*.h $(CC)/*/*.inc $(CC)/*/*.cuh)
+
+ifeq ($(filter auto 0 1,$(CUDA)),)
+$(error CUDA must be auto, 0 or 1, got $(CUDA))
+endif
+ifeq ($(CUDA)$(NVCC),1)
+$(error CUDA=1 asks for the CUDA part, but no nvcc is on the PATH: install the CUDA toolkit or give NVCC=/path/to/nvcc)
+endif
+WITH_CUDA := $(if $(filter 0,$(CUDA)),,$(if $(wildcard $(CC)/cuda/launch.cu),$(NVCC)))
+ifneq ($(WITH_CUDA),)
+KNOWN := $(subst compute_,,$(shell "$(NVCC)" --list-gpu-arch))
+ARCHITECTURES := $(filter $(KNOWN),$(CUDA_ARCHITECTURES))
+ifeq ($(ARCHITECTURES),)
+$(error none of CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES) is known to $(NVCC), which has $(KNOWN))
+endif
+endif
+
+SANITIZE ?=
+CXXFLAGS := -O3 -DNDEBUG -std=c++17 -fPIC -Wall -Wextra -Wno-psabi -fno-math-errno \
+  $(if $(SANITIZE),-O1 -g -UNDEBUG -fsanitize=$(SANITIZE) -fno-sanitize=vptr)
+# TensorFlow's headers are not ours to warn about: -isystem. What it deprecates is what its older versions have.
+OP_FLAGS = $(CXXFLAGS) -Wno-deprecated-declarations -isystem "$$include" $$flags $(if $(WITH_CUDA),-DWITH_CUDA)
+NVCC_FLAGS := -O3 -DNDEBUG -std=c++17 -Xcompiler -fPIC,-Wall --threads 2 -ccbin "$(lastword $(CXX))" \
+  $(foreach a,$(ARCHITECTURES),-gencode arch=compute_$(a),code=sm_$(a)) \
+  -gencode arch=compute_$(lastword $(ARCHITECTURES)),code=compute_$(lastword $(ARCHITECTURES))
+
+.PHONY: library wheel pkg test clean force
+library: $(LIBRARY) $(BUILD)
+
+# All but the sources that an object depends on: TensorFlow, flags, compilers, this file. Rewritten
+# only when that changes.
+build/settings: force
+	@mkdir -p build
+	@{ "$(PYTHON)" "$(OP_BUILD)build_settings.py" '$(ARCHITECTURES)'; echo '# $(CXXFLAGS) $(NVCC_FLAGS)'; \
+	  $(CXX) --version | sed 's/^/# /'; $(if $(WITH_CUDA),"$(NVCC)" --version | sed 's/^/# /';) \
+	  cat Makefile $(OP_BUILD)op.mk | sha256sum | sed 's/^/# /'; } > build/settings.new
+	@cmp -s build/settings.new $@ && rm build/settings.new || mv build/settings.new $@
+
+build/ops.o: $(CC)/ops/$(NAME)_ops.cc $(HEADERS) build/settings
+	@echo "op: compiling $<"; . build/settings; $(CXX) $(OP_FLAGS) -c $< -o $@
+build/kernels.o: $(CC)/kernels/$(NAME)_kernels.cc $(HEADERS) build/settings
+	@echo "op: compiling $<"; . build/settings; $(CXX) $(OP_FLAGS) -c $< -o $@
+
+# The same kernel for each instruction set; which one runs is decided when it runs.
+CPU := $(patsubst $(CC)/cpu/%.cc,build/cpu_%.o,$(wildcard $(CC)/cpu/*.cc))
+ifeq ($(shell uname -m),x86_64)
+build/cpu_kernel_avx2.o: ISA := -mavx2 -mfma -mf16c
+build/cpu_kernel_avx512.o: ISA := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c \
+  -Wno-maybe-uninitialized  # GCC 12's own intrinsics
+else
+CPU := $(filter-out %_avx2.o %_avx512.o,$(CPU))
+endif
+build/cpu_%.o: $(CC)/cpu/%.cc $(HEADERS) build/settings
+	@echo "op: compiling $<"; $(CXX) $(CXXFLAGS) $(ISA) -c $< -o $@
+
+build/cuda.o: $(CC)/cuda/launch.cu $(HEADERS) build/settings
+	@echo "op: compiling $< for $(ARCHITECTURES)"; "$(NVCC)" $(NVCC_FLAGS) -c $< -o $@ || \
+	  { echo "op: $(NVCC) could not compile the GPU kernels (above); CUDA=0 leaves them out" >&2; exit 1; }
+
+# CUDA's runtime is linked statically and its symbols are hidden: TensorFlow may have another version.
+OBJECTS := build/ops.o build/kernels.o $(CPU) $(if $(WITH_CUDA),build/cuda.o)
+LINK := $(if $(WITH_CUDA),"$(NVCC)" -cudart static -Xlinker --exclude-libs=ALL -ccbin "$(lastword $(CXX))", \
+  $(CXX) $(if $(SANITIZE),-fsanitize=$(SANITIZE)))
+$(LIBRARY): $(OBJECTS)
+	@echo "op: linking $@"
+	@. build/settings; ln -sfn "$$library" build/libtensorflow_framework.so  # a path without spaces
+	@$(LINK) -shared $^ -o $@ build/libtensorflow_framework.so
+
+# With the library's size, so that a part of it is not taken for the whole.
+$(BUILD): $(LIBRARY)
+	@. build/settings; echo "$${json/\"bytes\": 0/\"bytes\": $$(stat -c %s $<)}" > $@
+
+wheel: $(LIBRARY) $(BUILD)
+	@rm -rf dist build/lib* build/bdist.* *.egg-info
+	@"$(PYTHON)" -m pip --disable-pip-version-check wheel -qq --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+# The names of NVIDIA's Makefile.
+pkg: wheel
+	@rm -rf artifacts && cp -r dist artifacts
+test:
+	@"$(PYTHON)" -m pytest -q $(TESTS)
+
+clean:
+	@rm -rf build dist artifacts *.egg-info $(LIBRARY) $(BUILD)
