@@ -22,10 +22,10 @@ from tensorflow_dot_based_interact.python.ops import dot_based_interact_ops, ref
 
 from benchmarks.dlrm_training import __main__ as dlrm_training
 from benchmarks.dlrm_training import workload
-from benchmarks.harness import machine, report
+from benchmarks.harness import report
 from benchmarks.harness.report import Page, summary, table
 from benchmarks.harness.training import TrainingMeasurements, in_turn
-from benchmarks.harness.worker import timed_ms
+from benchmarks.harness.worker import peak_memory_mib, reset_peak_memory, timed_ms
 from nn.layers.fused_op import custom_op
 from nn.layers.interaction import DotInteraction, pairwise_dots
 
@@ -94,11 +94,11 @@ def extra_mib(side: str, dtype: str, apart: bool) -> float:
     measured.call(BOTH, samples=1)  # everything but the tensors is there now
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    machine.reset_peak_memory()
-    before = machine.peak_memory_mib()
+    reset_peak_memory()
+    before = peak_memory_mib()
     results = measured.call(BOTH)
     kept = sum(x.shape.num_elements() * x.dtype.size for x in tf.nest.flatten(results)) / 2**20
-    return machine.peak_memory_mib() - before - kept
+    return peak_memory_mib() - before - kept
 
 
 def extra_mib_of_a_process(*what) -> float:

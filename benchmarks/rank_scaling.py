@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from distributed_embeddings.planner.traffic import KINDS
 
 from benchmarks.dlrm_training import workload
 from benchmarks.dlrm_training.step_parts import parts_table
 from benchmarks.harness import report, training
 from benchmarks.harness.report import Page, listed, table
 from benchmarks.harness.training import Case, Side, TrainingMeasurements
-from nn.embedding.planner.traffic import KINDS
 
 LAUNCHERS = {"gloo": "Gloo (horovodrun)", "mpi": "MPI (mpirun)"}
 TARGET_RATIO = 0.85  # of float32
@@ -30,8 +30,8 @@ SETTINGS = {
     "bfloat16": ({"amp": True}, 2e-2),
 }
 _HAS_MPI = (
-    "from runtime.cluster import horovod_modules\n"
-    "raise SystemExit(not horovod_modules.horovod_tensorflow().mpi_built())"
+    "from distributed_embeddings.collectives.horovod_modules import horovod_tensorflow\n"
+    "raise SystemExit(not horovod_tensorflow().mpi_built())"
 )
 
 

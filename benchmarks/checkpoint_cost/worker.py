@@ -9,15 +9,19 @@ from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 import xxhash
+from distributed_embeddings.collectives import World
 
 from benchmarks.dlrm_training.ours import DLRMTraining, configure
-from benchmarks.harness import machine
-from benchmarks.harness.worker import parser_of, serve_training
+from benchmarks.harness.worker import (
+    parser_of,
+    peak_memory_mib,
+    reset_peak_memory,
+    serve_training,
+)
 from runtime.checkpoint import Folder, files
 from runtime.checkpoint.disk import Disk, aligned_copy
 from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.checkpoint.weight import BLOCK_BYTES
-from runtime.cluster.distributed import World
 from runtime.cluster.signals import StopSignal
 from training.checkpoints import describe_training, training_weights
 from training.state import Position
@@ -58,9 +62,9 @@ class SavedTraining(DLRMTraining):
         With --keep_checkpoints 2 it takes two saves until every further one deletes another.
         """
         self._steps(steps, self._no_policy)
-        machine.reset_peak_memory()
+        reset_peak_memory()
         self._steps(steps, self._no_policy)
-        self._before_mib = machine.peak_memory_mib()
+        self._before_mib = peak_memory_mib()
         for _ in range(self._num_kept):
             self._begin_save()
             self._steps(1, self._policy)
@@ -72,7 +76,7 @@ class SavedTraining(DLRMTraining):
         A save that is not on the disk after the last step is waited for: the next one would.
         """
         policy = self._policy if saving else self._no_policy
-        machine.reset_peak_memory()
+        reset_peak_memory()
         begin = time.perf_counter()
         if saving:
             self._begin_save()
@@ -81,7 +85,7 @@ class SavedTraining(DLRMTraining):
         stepped = time.perf_counter()
         policy.finish()
         end = time.perf_counter()
-        turn = {"turn_s": end - begin, "peak_mib": machine.peak_memory_mib(), "steps_s": steps_s}
+        turn = {"turn_s": end - begin, "peak_mib": peak_memory_mib(), "steps_s": steps_s}
         if saving:
             turn |= {"copy_s": copied - begin, "rest_s": end - stepped}
             turn["disk_s"] = self._saved_at - begin

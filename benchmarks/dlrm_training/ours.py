@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.collectives import World
+from distributed_embeddings.planner.traffic import KINDS, traffic
 
 import config as configuration
 from benchmarks.dlrm_training import workload
 from benchmarks.dlrm_training.step_parts import parts_ms
 from benchmarks.harness.worker import parser_of, serve_training, timed_ms
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
-from nn.embedding.planner.traffic import KINDS, traffic
 from recipes import ctr
 from runtime.cluster import distributed
-from runtime.cluster.distributed import World
 from runtime.hardware import device
 
 

@@ -22,8 +22,8 @@ PARTS = (
     ("dense weights: update", r":ResourceApply|:AssignAddVariableOp|:AssignSubVariableOp"),
     ("casts", r":(Bitc|C)ast$"),
 )
-# Those of several ranks, left out where they never ran. nn/embedding/exchange/table_wise.py names
-# them; its gather of received vectors and that of their gradients carry TensorFlow's names.
+# Those of several ranks, left out where they never ran. distributed_embeddings.exchange.table_wise
+# names them; its gather of received vectors and that of their gradients carry TensorFlow's names.
 EXCHANGE_PARTS = (
     ("exchange: ids", r"\.(ids|lengths):Horovod"),
     ("exchange: vectors", r"\.(vectors|rows|uncombined\.[\d.]+):Horovod"),

@@ -43,18 +43,6 @@ def describe_disk(path: Path) -> str:
     return f"{mount.fstype} on {Path(mount.device).name}{discard}; {', '.join(limits)}"
 
 
-def reset_peak_memory() -> None:
-    """Restarts the measurement of `peak_memory_mib`."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory_mib() -> float:
-    """The largest resident memory of this process since the last reset."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    (line,) = (line for line in status if line.startswith("VmHWM:"))
-    return int(line.split()[1]) / 1024
-
-
 def busy_cpu_s() -> float:
     """CPU seconds that all processes together have used since the start; steal included."""
     times = psutil.cpu_times()

@@ -95,12 +95,14 @@ def checksum(folder: Path) -> str:
     """
     total = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = hashlib.sha256()
         if path.suffix == ".parquet":
-            content = hashlib.sha256(_ARROW_VERSION.sub(b"", path.read_bytes())).hexdigest()
+            content.update(_ARROW_VERSION.sub(b"", path.read_bytes()))
         else:
             with open(path, "rb") as file:
-                content = hashlib.file_digest(file, "sha256").hexdigest()
-        total.update(f"{path.relative_to(folder)} {content}\n".encode())
+                while block := file.read(1 << 20):
+                    content.update(block)
+        total.update(f"{path.relative_to(folder)} {content.hexdigest()}\n".encode())
     return total.hexdigest()
 
 

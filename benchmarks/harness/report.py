@@ -29,9 +29,11 @@ def command(name: str, args: argparse.Namespace) -> str:
     """The command line of a benchmark with the values of all flags but those of paths."""
     words = [f"python -m benchmarks.{name}"]
     for flag, value in vars(args).items():
-        if value is None or isinstance(value, Path):
+        if value is None or value is False or isinstance(value, Path):
             continue
-        if isinstance(value, tuple | list):
+        if value is True:
+            words.append(f"--{flag}")
+        elif isinstance(value, tuple | list):
             separator = "," if isinstance(value, tuple) else " "
             words.append(f"--{flag} {separator.join(map(str, value))}")
         else:

@@ -82,6 +82,14 @@ def wait(results) -> None:
         result.numpy()
 
 
+def use_threads(threads: int) -> None:
+    """Sets the CPU up with this number of threads."""
+    flags = configuration.DeviceConfig(
+        cpu=True, intra_op_parallelism=threads, inter_op_parallelism=threads
+    )
+    device.set_up(flags)
+
+
 def serve_recipe(
     args: argparse.Namespace,
     rows_kind: type,
@@ -89,10 +97,7 @@ def serve_recipe(
     make: Callable[..., RecipeTraining],
 ) -> None:
     """Answers requests about trainings of `make(rows, sizes, **options)`."""
-    flags = configuration.DeviceConfig(
-        cpu=True, intra_op_parallelism=args.threads, inter_op_parallelism=args.threads
-    )
-    device.set_up(flags)
+    use_threads(args.threads)
     rows, sizes = load(args.folder, rows_kind, sizes_kind)
 
     def start(**options) -> RecipeTraining:

@@ -114,15 +114,20 @@ class TrainingMeasurements:
                         ms = workers[side].call("products_ms")
                         self.product_ms[side.name, case.name].append(ms)
             for side, worker in workers.items():
+                self.described[side.name, case.name] = worker.ask("describe")
+            self.compare_results(case, folder, workers)
+            for side, worker in workers.items():
                 if side in case.parts:
                     self._measure_parts(worker, case.name, args)
-                self.described[side.name, case.name] = worker.ask("describe")
         for side in case.parts:
             if side not in case.sides:
                 with contextlib.closing(side.start(folder, args)) as worker:
                     worker.ask("start", **case.options)
                     worker.ask("steps", count=NUM_COMPARED_STEPS)
                     self._measure_parts(worker, case.name, args)
+
+    def compare_results(self, case: Case, folder: Path, workers: Mapping[Side, Ranks]) -> None:
+        """Compares more than the first losses, after the rounds; nothing by default."""
 
     def _measure_parts(self, worker: Ranks, case: str, args: argparse.Namespace) -> None:
         count = getattr(args, "trace_steps", max(3, args.steps))

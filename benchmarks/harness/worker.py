@@ -58,12 +58,23 @@ def serve_training(version: str, make: Callable[..., Any], address: str, rank: i
         return {"result": getattr(trainings[0], method)(**arguments)}
 
     def describe() -> dict:
-        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         facts = getattr(trainings[0], "facts", dict)()
-        return {"version": version, "peak_kib": peak_kib, **facts}
+        return {"version": version, "peak_kib": peak_memory_mib() * 1024, **facts}
 
     actions = (start, steps, call, describe)
     serve({action.__name__: action for action in actions}, address, rank)
+
+
+def reset_peak_memory() -> None:
+    """Restarts the measurement of `peak_memory_mib`."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory_mib() -> float:
+    """The largest resident memory of this process since the last reset."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (line for line in status if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
 
 
 def timed_ms(call: Callable[[], object]) -> float:

@@ -7,12 +7,12 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
+from distributed_embeddings.planner import Limits, Plan, Table, Workload, make_features, plan
+from distributed_embeddings.planner.traffic import traffic
 
 import config as configuration
 from dataloading.generate_feature_spec import VARIANTS
 from dataloading.synthetic.rows import synthetic_spec
-from nn.embedding.planner import Limits, Plan, Table, Workload, make_features, plan
-from nn.embedding.planner.traffic import traffic
 from recipes import ctr
 
 BATCH_SIZE = 65536  # of all ranks together, in all that was published

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.checkpoint_cost import __main__ as checkpoint_cost
 from benchmarks.harness import machine
+from benchmarks.harness.worker import peak_memory_mib, reset_peak_memory
 
 SIZES = {"steps": 100, "threads": 2, "batch_size": 1000, "table_mib": 2048}
 
@@ -111,10 +112,10 @@ def test_invalid_arguments(options, message, capsys):
 
 def test_reset_peak_memory():
     big = np.ones(64 * 2**20, np.uint8)
-    peak_mib = machine.peak_memory_mib()
+    peak_mib = peak_memory_mib()
     del big
-    machine.reset_peak_memory()
-    assert machine.peak_memory_mib() < peak_mib - 32
+    reset_peak_memory()
+    assert peak_memory_mib() < peak_mib - 32
 
 
 def test_file_system():

@@ -183,8 +183,8 @@ def test_measured_case(tmp_path):
         ("start", {"a": 1}),
         ("steps", {"count": 5}),
         *[("steps", {"count": 2})] * 2,
+        ("describe", {}),  # before the parts, whose memory is not that of the steps
         ("call", {"method": "parts_ms", "count": 3}),
-        ("describe", {}),
         ("close", {}),
     ]
     assert training.in_turn([1, 2], 0) == [2, 1] and training.in_turn([1, 2], 1) == [1, 2]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks import interaction_preparation
+from benchmarks.harness import preparations
 from benchmarks.harness.preparations import PreparationRun
 from benchmarks.interaction_preparation import OURS, PANDAS, checksum, compare, main
 from preproc.engines import environment
@@ -24,6 +25,7 @@ def stand_in(monkeypatch, seconds, peak_mib=900.0, checksums="aaaaa"):
 
     monkeypatch.setattr(interaction_preparation, "prepare", prepare)
     monkeypatch.setattr(interaction_preparation, "run", run)
+    monkeypatch.setattr(preparations, "engine_versions", lambda *packages: "stand-ins")
     return got
 
 

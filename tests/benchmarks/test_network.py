@@ -1,6 +1,7 @@
 """The benchmark of the network: its figures, machines, ranks, page, and a small run."""
 
 import argparse
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,17 @@ def gone(pid: int) -> bool:
     except OSError:  # it may also end between its being opened and read
         return True
     return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+def test_tables_of_the_synthetic_models(root):
+    """The page and the example of distributed-embeddings have the same sizes."""
+    folder = root / "distributed-embeddings/examples/benchmarks/synthetic_models"
+    sizes = runpy.run_path(str(folder / "model_sizes.py"))["MODELS"]
+    for model in SYNTHETIC:
+        example = sizes[model.name.lower()]
+        assert model.tables == tuple((g.count, g.rows, g.dim, g.hotness) for g in example.groups)
+        assert (model.mlp, model.num_numerical) == (example.mlp, example.num_numerical)
+        assert model.pooling == example.pooling
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,7 @@ def stand_ins(monkeypatch):
 
     monkeypatch.setattr(preparation_engines, "prepare", prepare)
     monkeypatch.setattr(preparation_engines, "generate", generate)
+    monkeypatch.setattr(preparations, "engine_versions", lambda *packages: "stand-ins")
     return got
 
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from distributed_embeddings.planner.traffic import KINDS
 
 from benchmarks import rank_scaling
 from benchmarks.dlrm_training import step_parts
@@ -16,7 +17,6 @@ from benchmarks.dlrm_training import workload as dlrm_workload
 from benchmarks.harness import ranks as ranks_module
 from benchmarks.harness.ranks import Ranks
 from benchmarks.harness.training import TrainingMeasurements
-from nn.embedding.planner.traffic import KINDS
 
 # Two "ranks" that a shell launches, and what they do.
 TWO = ["sh", "-c", 'RANK=1 "$@" & RANK=0 "$@" & wait', "launch"]

@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks import sequence_preparation
+from benchmarks.harness import preparations
 from benchmarks.harness.preparations import PreparationRun, size_mb
 from benchmarks.sequence_preparation import DUCKDB, NVTABULAR, compare, own_s, prepare, stages_s
 from preproc.engines import environment
@@ -38,6 +39,7 @@ def stand_in(monkeypatch, seconds, peak_mib=100.0, checksums=None):
 
     monkeypatch.setattr(sequence_preparation, "prepare", prepare)
     monkeypatch.setattr(sequence_preparation, "generate", generate)
+    monkeypatch.setattr(preparations, "engine_versions", lambda *packages: "stand-ins")
     return got
 
 

@@ -1,7 +1,8 @@
-"""Checks the CUDA kernels of the dot interaction, and measures them where there is a GPU.
+"""Checks the CUDA kernels of the ops, and measures them where there is a GPU.
 
     python -m tests.gpu                          on a GPU: build with nvcc, check, measure
-    python -m tests.gpu --output PAGE.md         the same, and a page with the table
+    python -m tests.gpu --ops embedding_bag --output PAGE.md
+                                                 one op, and a page with its table
     python -m tests.gpu --emulate 800            on the emulator of a part, no GPU needed
     python -m tests.gpu --emulate 750 --sanitize the same under AddressSanitizer
 
@@ -11,15 +12,12 @@ The exit code is 1 if a result is wrong, 2 if the kernels could not be built.
 import argparse
 import os
 import sys
-import time
-from collections import Counter
 from pathlib import Path
 
-from tests.gpu import build, cases, check
-from tests.gpu.library import EmulatedLibrary, Library
-from tests.gpu.memory import GpuMemory, HostMemory
+from tests.gpu import build, dot_interaction
+from tests.gpu.embedding_bag import embedding_bag
 
-_MOST_FAILURES = 20  # printed in full; the others are counted
+OPS = {"dot_interaction": dot_interaction, "embedding_bag": embedding_bag}
 
 
 def parse(arguments=None) -> argparse.Namespace:
@@ -27,6 +25,7 @@ def parse(arguments=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.gpu", description=__doc__.split("\n\n")[0]
     )
+    parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS), help="default: all")
     parser.add_argument(
         "--emulate",
         type=int,
@@ -42,6 +41,8 @@ def parse(arguments=None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     if args.emulate is None and args.sanitize:
         parser.error("--sanitize is for the emulator: give --emulate ARCH too")
+    if args.output is not None and len(args.ops) > 1:
+        parser.error("--output is the page of one op: give --ops OP too")
     return args
 
 
@@ -57,7 +58,9 @@ def main(arguments=None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     if args.emulate is not None:
-        return _on_emulator(args)
+        if args.sanitize:
+            _restart_with_sanitizer()
+        return 1 if sum(OPS[op].emulate(args) for op in args.ops) else 0
     torch = _torch_with_gpu()
     if torch is None:
         print(
@@ -65,7 +68,7 @@ def _run(args: argparse.Namespace) -> int:
             "(--emulate 800 checks the kernels without one)."
         )
         return 0
-    return _on_gpu(args, torch)
+    return 1 if sum(OPS[op].run_on_gpu(args, torch, sys.argv[1:]) for op in args.ops) else 0
 
 
 def _torch_with_gpu():
@@ -74,24 +77,6 @@ def _torch_with_gpu():
     except ImportError:
         return None
     return torch if torch.cuda.is_available() else None
-
-
-def _on_emulator(args: argparse.Namespace) -> int:
-    if args.sanitize:
-        _restart_with_sanitizer()
-    started = time.monotonic()
-    variant = "sanitized" if args.sanitize else "checked"
-    library = EmulatedLibrary(build.emulated(args.emulate, variant))
-    print(f"built {library.path.name} in {time.monotonic() - started:.1f} s", flush=True)
-    memory = HostMemory(library)
-    failures = check_all(library, memory, cases.for_emulator(args.long))
-    for case in cases.for_seeds():
-        library.set_device(case.device)
-        complaints = check.same_for_every_seed(library, memory, case, range(1, args.seeds + 1))
-        for complaint in complaints:
-            print(f"WRONG {case}: {complaint}")
-        failures += bool(complaints)
-    return 1 if failures else 0
 
 
 def _restart_with_sanitizer() -> None:
@@ -108,48 +93,6 @@ def _restart_with_sanitizer() -> None:
     }
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, "-m", "tests.gpu", *sys.argv[1:]], environment)
-
-
-def _on_gpu(args: argparse.Namespace, torch) -> int:
-    from tests.gpu import timing
-
-    major, minor = torch.cuda.get_device_capability()
-    started = time.monotonic()
-    library = Library(build.for_gpu(10 * major + minor))
-    print(f"built {library.path.name} in {time.monotonic() - started:.1f} s", flush=True)
-    failures = check_all(library, GpuMemory(torch), cases.for_gpu(args.long))
-    if complaint := timing.check_large(library, torch):
-        print(f"WRONG offsets beyond 2^31: {complaint}")
-        failures += 1
-    if not args.no_timing:
-        rows = timing.measure(library, torch)
-        print(timing.table(rows), flush=True)
-        if args.output is not None:
-            machine = timing.machine(torch) | {"nvcc": build.nvcc_version()}
-            args.output.write_text(timing.page(rows, machine, sys.argv[1:]))
-    return 1 if failures else 0
-
-
-def check_all(library, memory, sweep) -> int:
-    """Checks the arguments and every case of `sweep`; prints what is wrong; returns how much."""
-    started = time.monotonic()
-    failures = 0
-    for complaint in check.check_arguments(library, memory):
-        print(f"WRONG arguments: {complaint}", flush=True)
-        failures += 1
-    kernels: Counter[str] = Counter()
-    for case, failure in check.sweep(library, memory, sweep):
-        kernels[check.kernel_of(library, case)] += 1
-        if failure:
-            failures += 1
-            if failures <= _MOST_FAILURES:
-                print(f"WRONG {case} ({check.kernel_of(library, case)}):", flush=True)
-                for complaint in failure:
-                    print(f"    {complaint}", flush=True)
-    took = ", ".join(f"{kernel}: {count}" for kernel, count in sorted(kernels.items()))
-    elapsed_s = time.monotonic() - started
-    print(f"{kernels.total()} cases, {failures} wrong, in {elapsed_s:.0f} s ({took})", flush=True)
-    return failures
 
 
 if __name__ == "__main__":

@@ -4,17 +4,23 @@ Libraries lie in `build/` under a name that holds a hash of everything they are 
 second call returns at once.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+# A folder of kernels: NAME.h is their interface, cuda/launch.cu all of their code, and NAME_EMULATE
+# makes that the emulator's.
 SOURCES = HERE.parents[1] / "tensorflow-dot-based-interact/tensorflow_dot_based_interact/cc"
+BAG_SOURCES = HERE.parents[1] / "distributed-embeddings/kernels/distributed_embeddings_kernels/cc"
 EMULATOR = HERE / "emulator"
 BUILD = HERE / "build"
 
@@ -45,7 +51,10 @@ class BuildError(Exception):
 
 
 def emulated(
-    architecture: int, variant: str = "checked", sources: Sequence[Path] | None = None
+    architecture: int,
+    variant: str = "checked",
+    sources: Sequence[Path] | None = None,
+    folder: Path | None = None,
 ) -> Path:
     """The kernels for the emulator.
 
@@ -53,6 +62,7 @@ def emulated(
       architecture: compute capability x 100, one of ARCHITECTURES.
       variant: one of VARIANTS.
       sources: other kernels than the repository's, for tests of the emulator itself.
+      folder: of kernels; default SOURCES.
 
     Raises:
       ValueError: another architecture or variant.
@@ -63,50 +73,79 @@ def emulated(
             f"the emulator is built for {ARCHITECTURES} as {VARIANTS}, "
             f"not for {architecture} as {variant!r}"
         )
-    kernels = [SOURCES / "cuda/launch.cu"] if sources is None else list(sources)
+    folder = folder or SOURCES
+    package = _name(folder)
+    kernels = [folder / "cuda/launch.cu"] if sources is None else list(sources)
     machine = sorted(EMULATOR.glob("*.cc"))
     flags = [
         *_COMMON_FLAGS,
-        *(f"-DDI_ARCH={architecture}", "-DDOT_INTERACT_EMULATE", f"-I{EMULATOR}", f"-I{SOURCES}"),
+        *(f"-DDI_ARCH={architecture}", f"-D{package.upper()}_EMULATE"),
+        *(f"-I{EMULATOR}", f"-I{folder}"),
         *(_SANITIZE if variant == "sanitized" else []),
         *(["-DDOT_INTERACT_CHECKED"] if variant == "checked" else []),
     ]
     kernel_flags = _CHECKED_KERNELS if variant == "checked" else []
+    if folder == BAG_SOURCES:
+        kernel_flags = [*kernel_flags, "-O1"]  # many kernels, few threads: the build takes longer
     compiler = os.environ.get("CXX", "g++")
     name = "emulated" if sources is None else kernels[0].stem
-    read = [*kernels, *machine, *EMULATOR.glob("*.h"), *_kernel_headers()]
-    output = _output(f"libdot_interact_{name}_{architecture}_{variant}", read, compiler, flags)
-    if output.exists():
-        output.touch()
-        return output
-    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
-        objects = []
-        for source, extra in [(s, kernel_flags) for s in kernels] + [(s, []) for s in machine]:
-            objects.append(f"{folder}/{source.stem}.o")
-            _run([compiler, *flags, *extra, "-x", "c++", "-c", str(source), "-o", objects[-1]])
-        library = f"{folder}/library.so"
-        link = _SANITIZE if variant == "sanitized" else []
-        _run([compiler, "-shared", *link, *objects, "-o", library])
-        os.replace(library, output)
+    read = [*kernels, *machine, *sorted(EMULATOR.glob("*.h")), *_kernel_headers(folder)]
+    name = f"lib{package}_{name}_{architecture}_{variant}"
+    output = _output(name, read, compiler, [*flags, *kernel_flags])
+    with _alone():
+        if output.exists():
+            output.touch()
+            return output
+        sources_flags = {source: [] for source in machine} | dict.fromkeys(kernels, kernel_flags)
+        _build(output, compiler, flags, sources_flags)
     return output
 
 
-def for_gpu(compute_capability: int) -> Path:
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Other processes, as those of parallel tests, wait for the build that they need as well."""
+    with open(BUILD / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(
+    output: Path, compiler: str, flags: Sequence[str], sources: dict[Path, Sequence[str]]
+) -> None:
+    """Compiles sources, each with its own flags too, and links them."""
+    with tempfile.TemporaryDirectory(dir=BUILD) as scratch:
+
+        def compile_source(source: Path) -> str:
+            object_file = f"{scratch}/{source.stem}.o"
+            command = [compiler, *flags, *sources[source], "-x", "c++", "-c", str(source)]
+            _run([*command, "-o", object_file])
+            return object_file
+
+        with ThreadPoolExecutor() as pool:
+            objects = list(pool.map(compile_source, sources))
+        library = f"{scratch}/library.so"
+        link = _SANITIZE if set(_SANITIZE) <= set(flags) else []
+        _run([compiler, "-shared", *link, *objects, "-o", library])
+        os.replace(library, output)
+
+
+def for_gpu(compute_capability: int, folder: Path | None = None) -> Path:
     """The kernels by nvcc alone.
 
     Args:
       compute_capability: of the card, x 10 (90 for 9.0).
+      folder: of kernels; default SOURCES.
 
     Raises:
       BuildError: no nvcc, or it refuses the code.
     """
-    nvcc = _nvcc()
-    flags = ["-std=c++17", "-O3", f"-arch=sm_{compute_capability}", f"-I{SOURCES}"]
+    nvcc = find_nvcc()
+    folder = folder or SOURCES
+    flags = ["-std=c++17", "-O3", f"-arch=sm_{compute_capability}", f"-I{folder}"]
     flags += ["-shared", "-Xcompiler=-fPIC", "--threads=0"]
-    source = SOURCES / "cuda/launch.cu"
-    output = _output(
-        f"libdot_interact_sm{compute_capability}", [source, *_kernel_headers()], nvcc, flags
-    )
+    source = folder / "cuda/launch.cu"
+    name = f"lib{_name(folder)}_sm{compute_capability}"
+    output = _output(name, [source, *_kernel_headers(folder)], nvcc, flags)
     if not output.exists():
         partial = output.with_suffix(f".{os.getpid()}.so")
         _run([nvcc, *flags, str(source), "-o", str(partial)])
@@ -116,10 +155,15 @@ def for_gpu(compute_capability: int) -> Path:
 
 def nvcc_version() -> str:
     """The release of the nvcc that `for_gpu` takes."""
-    return _run([_nvcc(), "--version"]).strip().splitlines()[-1]
+    return _run([find_nvcc(), "--version"]).strip().splitlines()[-1]
 
 
-def _nvcc() -> str:
+def find_nvcc() -> str:
+    """The path of nvcc.
+
+    Raises:
+      BuildError: it is neither on the PATH nor in CUDA_HOME.
+    """
     if compiler := shutil.which("nvcc"):
         return compiler
     installed = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin/nvcc"
@@ -140,8 +184,14 @@ def preloaded_sanitizer() -> str:
     return " ".join(os.path.realpath(path) for path in paths)
 
 
-def _kernel_headers() -> list[Path]:
-    return sorted([*SOURCES.glob("*.h"), *SOURCES.glob("cuda/*.cuh")])
+def _name(folder: Path) -> str:
+    if (header := next(folder.glob("*.h"), None)) is None:
+        raise BuildError(f"{folder} holds no interface NAME.h for cuda/launch.cu")
+    return header.stem
+
+
+def _kernel_headers(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("*.h"), *folder.glob("cuda/*.cuh")])
 
 
 def _output(name: str, read: Sequence[Path], compiler: str, flags: Sequence[str]) -> Path:

@@ -13,19 +13,27 @@ is 1 if a kernel does not compile, or with a warning.
 import argparse
 import ctypes
 import itertools
-import re
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-KERNELS = (
-    Path(__file__).resolve().parents[2]
-    / "tensorflow-dot-based-interact/tensorflow_dot_based_interact/cc/cuda"
-)
-_SOURCE = '#include "kernels.cuh"\n#include "plain.cuh"\n'
-_PREFIX = "dot_interact::device::"
+from tests.gpu import build
+from tests.gpu.ptxas import usages
+
 _DTYPES = ("half", "bf16", "float")
 _MAX_TILES = {"Forward": (2, 4, 8), "Backward": (1, 2, 4, 8)}
+
+
+class Op(NamedTuple):
+    """The kernels of an op."""
+
+    folder: Path
+    headers: tuple[str, ...]
+    namespace: str
+    names: Callable[[int], list[str]]  # of the kernels that an architecture has
 
 
 class Nvrtc:
@@ -85,7 +93,7 @@ class Nvrtc:
             raise RuntimeError(f"{name}: {self._library.nvrtcGetErrorString(result).decode()}")
 
 
-def kernels(architecture: int) -> list[str]:
+def dot_interaction_kernels(architecture: int) -> list[str]:
     """Names of the kernels that have a body at an architecture (compute capability x 10)."""
 
     def is_built(dtype: str, tensor_cores: bool) -> bool:  # as IsBuilt of tiles.cuh
@@ -94,32 +102,91 @@ def kernels(architecture: int) -> list[str]:
         return tensor_cores == (dtype == "half")
 
     tiled = [
-        f"{direction}Kernel<{_PREFIX}{dtype}, {str(tensor_cores).lower()}, {tiles}>"
+        f"{direction}Kernel<{dtype}, {str(tensor_cores).lower()}, {tiles}>"
         for direction, dtype, tensor_cores in itertools.product(_MAX_TILES, _DTYPES, (True, False))
         for tiles in _MAX_TILES[direction]
         if is_built(dtype, tensor_cores)
     ]
     plain = [
-        f"Plain{direction}Kernel<{_PREFIX}{dtype}>"
+        f"Plain{direction}Kernel<{dtype}>"
         for direction, dtype in itertools.product(("Forward", "Backward"), _DTYPES)
     ]
-    return [name.replace(f"<{_PREFIX}float", "<float") for name in tiled + plain]
+    return tiled + plain
 
 
-def _usage(log: str) -> str:
-    """Registers, stack and spills from ptxas' words, if there are any."""
-    matches = [
-        re.search(pattern, log)
-        for pattern in (
-            r"Used (\d+) registers",
-            r"(\d+) bytes stack frame",
-            r"(\d+) bytes spill stores",
-        )
+def embedding_bag_kernels(_: int) -> list[str]:
+    """Names of the kernels of launch.cu; the sort's are the toolkit's."""
+    widest = {"half": 8, "bf16": 8, "float": 4, "signed char": 16}
+    names = ["CountRunsKernel", "AddRunsKernel", "WriteRunsKernel"]
+    names += [f"ExpandKernel<{payload}>" for payload in ("BagNumber", "WeightedBag")]
+    names += [
+        f"ForwardKernel<{table}, {output}, {count}>"
+        for table, output in itertools.product(widest, _DTYPES)
+        for count in sorted({1, 4, widest[table]})
     ]
-    if not all(matches):
-        return "compiles (no report of registers)"
-    registers, stack, spills = (int(match[1]) for match in matches)
-    return f"{registers:3} registers, stack {stack}, spills {spills}"
+    kinds = ("kSgd", "kAdagrad", "kRowWiseAdagrad", "kAdam")
+    optimizers = [f"Optimizer<{t}, {kind}>" for t, kind in itertools.product(_DTYPES, kinds)]
+    sinks = [*optimizers, "RowList"]
+    sources = [f"PieceSource<{gradient}>" for gradient in _DTYPES] + ["PartialSource"]
+    for count in (1, 4):
+        names += [
+            f"ReduceKernel<{source}, {sink}, {count}>"
+            for source, sink in itertools.product(sources, sinks)
+        ]
+        names += [f"OtherRowsKernel<{dtype}, {count}>" for dtype in _DTYPES]
+    return names
+
+
+OPS = {
+    "dot_interaction": Op(
+        build.SOURCES / "cuda",
+        ("kernels.cuh", "plain.cuh"),
+        "dot_interact::device",
+        dot_interaction_kernels,
+    ),
+    "embedding_bag": Op(
+        build.BAG_SOURCES / "cuda",
+        ("forward.cuh", "reduce.cuh"),
+        "embedding_bag::device",
+        embedding_bag_kernels,
+    ),
+}
+# NVRTC has the functions of these headers, but not the headers.
+_HEADERS = {
+    "stdint.h": "using int8_t = signed char; using int32_t = int; using int64_t = long long;\n"
+    "using uint8_t = unsigned char; using uint16_t = unsigned short;\n"
+    "using uint32_t = unsigned int; using uint64_t = unsigned long long;\n"
+    "using uintptr_t = unsigned long long;\n",
+    "string.h": "",
+}
+
+
+def compile_kernel(nvrtc: Nvrtc, op: Op, architecture: int, name: str) -> tuple[int, str]:
+    """Compiles one kernel; returns the size of its code in bytes and the compiler's log.
+
+    Raises:
+      RuntimeError: it does not compile; the text is the log.
+    """
+    source = "".join(f'#include "{header}"\n' for header in op.headers)
+    source += f"using namespace {op.namespace};\n"
+    with tempfile.TemporaryDirectory() as headers:
+        for header, text in _HEADERS.items():
+            (Path(headers) / header).write_text(text)
+        folders = (op.folder, headers, nvrtc.headers)
+        options = [f"--gpu-architecture=sm_{architecture}", "--std=c++17", "--ptxas-options=-v"]
+        options += [f"--include-path={folder}" for folder in folders]
+        return nvrtc.compile(source, name, options)
+
+
+def _text_of_usage(log: str, name: str) -> str:
+    base = name.partition("<")[0]
+    for symbol, usage in usages(log).items():
+        if base in symbol:
+            return (
+                f"{usage.registers:3} registers, stack {usage.stack_bytes}, "
+                f"spills {usage.spill_bytes}"
+            )
+    return "compiles (no report of registers)"
 
 
 def main(arguments=None) -> int:
@@ -132,37 +199,41 @@ def main(arguments=None) -> int:
         "--architecture", type=int, default=70, help="compute capability x 10 (default: 70)"
     )
     parser.add_argument("--kernels", default="", help="only names that hold this text")
+    parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS), help="default: all")
     args = parser.parse_args(arguments)
     try:
         nvrtc = Nvrtc(args.packages)
     except FileNotFoundError as error:
         parser.error(f"--packages: {error}")
-    options = [
-        f"--gpu-architecture=sm_{args.architecture}",
-        *("--std=c++17", "--ptxas-options=-v"),
-        f"--include-path={KERNELS}",
-        f"--include-path={nvrtc.headers}",
-    ]
     print(f"NVRTC {nvrtc.version()}, sm_{args.architecture}")
-    names = [name for name in kernels(args.architecture) if args.kernels in name]
-    if not names:
-        parser.error(f"--kernels {args.kernels!r}: no kernel's name holds it")
     started = time.monotonic()
+    num_kernels = failures = 0
+    for op in args.ops:
+        names = [n for n in OPS[op].names(args.architecture) if args.kernels in n]
+        num_kernels += len(names)
+        failures += _compile(nvrtc, OPS[op], args.architecture, names)
+    if num_kernels == 0:
+        parser.error(f"--kernels {args.kernels!r}: no kernel's name holds it")
+    elapsed_s = time.monotonic() - started
+    print(f"{num_kernels} kernels, {failures} with errors or warnings, in {elapsed_s:.0f} s")
+    return 1 if failures else 0
+
+
+def _compile(nvrtc: Nvrtc, op: Op, architecture: int, names: list[str]) -> int:
+    """Compiles the kernels, prints a line for each, and returns the number that failed."""
     failures = 0
     for name in names:
         try:
-            size_bytes, log = nvrtc.compile(_SOURCE, _PREFIX + name, options)
+            size_bytes, log = compile_kernel(nvrtc, op, architecture, name)
         except RuntimeError as error:
             failures += 1
             print(f"{name}: ERROR\n{error}")
             continue
-        print(f"{name.replace(_PREFIX, ''):38} {_usage(log)}, {size_bytes} bytes", flush=True)
+        print(f"{name:38} {_text_of_usage(log, name)}, {size_bytes} bytes", flush=True)
         if warnings := [line for line in log.splitlines() if "warning" in line]:
             failures += 1
             print("\n".join(warnings))
-    elapsed_s = time.monotonic() - started
-    print(f"{len(names)} kernels, {failures} with errors or warnings, in {elapsed_s:.0f} s")
-    return 1 if failures else 0
+    return failures
 
 
 if __name__ == "__main__":

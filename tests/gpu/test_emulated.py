@@ -251,7 +251,8 @@ def test_number_formats(planted):
     """Conversions are NumPy's, for every half and bfloat16 and for ties."""
     functions = planted.kernels
     functions.planted_from_half.restype = functions.planted_from_bfloat16.restype = ctypes.c_float
-    functions.planted_to_half.argtypes = functions.planted_to_bfloat16.argtypes = [ctypes.c_float]
+    for to_bits in (functions.planted_to_half, functions.planted_to_bfloat16):
+        to_bits.argtypes, to_bits.restype = [ctypes.c_float], ctypes.c_uint16
     every = np.arange(65536, dtype=np.uint16)
 
     got = np.array([functions.planted_from_half(int(bits)) for bits in every], np.float32)

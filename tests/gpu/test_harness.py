@@ -11,8 +11,18 @@ import numpy as np
 import pytest
 
 from tests.gpu import __main__ as harness
-from tests.gpu import build, cases, check, reference, timing
+from tests.gpu import (
+    build,
+    cases,
+    check,
+    compile_report,
+    ptxas,
+    reference,
+    rounds,
+    timing,
+)
 from tests.gpu.cases import Case
+from tests.gpu.embedding_bag import timing as bag_timing
 from tests.gpu.library import width
 from tests.gpu.memory import GpuMemory
 
@@ -36,7 +46,7 @@ def test_note_without_gpu(root: Path):
 def test_imports(root: Path):
     """The harness imports only NumPy: a GPU machine may lack TensorFlow and the test packages."""
     program = (
-        "import sys, tests.gpu.__main__, tests.gpu.timing\n"
+        "import sys, tests.gpu.__main__, tests.gpu.timing, tests.gpu.embedding_bag.timing\n"
         "names = {name.partition('.')[0] for name in sys.modules}\n"
         "third_party = names & {'tensorflow', 'keras', 'pytest', 'nn', 'runtime', 'torch'}\n"
         "assert not third_party, third_party\n"
@@ -48,6 +58,12 @@ def test_sanitizers_without_emulator(capsys):
     with pytest.raises(SystemExit):
         harness.parse(["--sanitize"])
     assert "--sanitize is for the emulator: give --emulate ARCH too" in capsys.readouterr().err
+
+
+def test_page_of_several_ops(capsys):
+    with pytest.raises(SystemExit):
+        harness.parse(["--output", "page.md"])
+    assert "--output is the page of one op: give --ops OP too" in capsys.readouterr().err
 
 
 def test_missing_compiler(monkeypatch, capsys, tmp_path):
@@ -319,9 +335,9 @@ def test_coverage_of_sweeps(sweep):
 
 def test_table_and_page():
     """Derived figures: 6 GB in 2 ms are 3,000 GB/s."""
-    forward = timing.Measured(2.0, 0.01, 6_000_000_000, 0.9, 4.0)
+    forward = rounds.Measured(2.0, 0.01, 6_000_000_000, 0.9, 4.0)
     assert forward.gb_per_s == pytest.approx(3000)
-    backward = timing.Measured(4.0, 0.02, 9_000_000_000, 0.675, 2.5)
+    backward = rounds.Measured(4.0, 0.02, 9_000_000_000, 0.675, 2.5)
     row = timing.Row(65536, 27, 128, "float16", "f16 tensor cores", forward, backward)
     table = timing.table([row])
     lines = table.splitlines()
@@ -336,3 +352,59 @@ def test_table_and_page():
     assert "`python -m tests.gpu --output page.md`" in page
     assert "- driver: 1.2" in page
     assert "3,333 GB/s" in page  # 3,000 / 0.9
+
+
+def test_table_and_page_of_bags():
+    """One line of three measurements; the copy is what the shares refer to."""
+    lookup = rounds.Measured(2.0, 0.01, 6_000_000_000, 0.9, 4.0)
+    sgd = rounds.Measured(4.0, 0.02, 9_000_000_000, 0.675, None)
+    size = bag_timing.Size(16384, 26, 20, 128)
+    row = bag_timing.Row(size, "bfloat16", True, lookup, sgd, sgd)
+    page = bag_timing.page([row], {"device": "Some Card"}, ["--ops", "embedding_bag"])
+    assert page.startswith("# The embedding bag's CUDA kernels on Some Card\n")
+    assert "`python -m tests.gpu --ops embedding_bag`" in page
+    line = "| 16,384 x 26 x 20, 128 | bfloat16 | log-uniform | 2.000 | 1.0% | 3,000 | 90% | 4.0 |"
+    assert line in page
+    assert "| 4.000 | 2.0% | 2,250 | 68% |  |" in page
+    assert "3,333 GB/s" in page  # 3,000 / 0.9
+
+
+_REPORT = """
+ptxas info    : Compiling entry function '_ZN13embedding_bag6device15CountRunsKernelENS0_14RunsParametersE' for 'sm_90'
+ptxas info    : Function properties for _ZN13embedding_bag6device15CountRunsKernelENS0_14RunsParametersE
+    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
+ptxas info    : Used 32 registers, used 1 barriers
+"""  # noqa: E501
+
+
+def test_report_of_compiler():
+    """Registers and spills of a kernel, by its name in the source, and its cell in the table."""
+    symbols = ptxas.usages(_REPORT)
+    assert list(symbols.values()) == [ptxas.Usage(32, 8, 4)]
+    assert ptxas.readable(symbols) == ["CountRunsKernel"]
+    kernels = {
+        "ForwardKernel<float, float, 4>": ptxas.Usage(40, 0, 0),
+        "ForwardKernel<float, __half, 4>": ptxas.Usage(45, 8, 4),
+    }
+    table = compile_report.table({90: compile_report.Compiled(kernels, [], 1.0, None)})
+    assert table.splitlines()[-1] == "| lookup, float table, vectors of 4 | 2 | 45, 4 spilled |"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "family"),
+    [
+        ("ForwardKernel<signed char, __half, 16>", "lookup, int8 table, vectors of 16"),
+        (
+            "ReduceKernel<PieceSource<float>, Optimizer<__half, 2>, 4>",
+            "sums of pieces, row-wise Adagrad, vectors of 4",
+        ),
+        (
+            "ReduceKernel<PartialSource, RowList, 1>",
+            "sums of partial sums, list of rows, vectors of 1",
+        ),
+        ("OtherRowsKernel<float, 4>", "other rows, Adam, vectors of 4"),
+        ("WriteRunsKernel", "WriteRunsKernel"),
+    ],
+)
+def test_families_of_kernels(kernel, family):
+    assert compile_report.family(kernel) == family

@@ -16,4 +16,5 @@ def test_compilation_for_volta(tmp_path, run_script):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 with errors or warnings" in done.stdout
     assert "ForwardKernel<half, true" in done.stdout
+    assert "ReduceKernel<PieceSource<half>, Optimizer<half, kSgd>, 4>" in done.stdout
     assert " spills 0," in done.stdout

@@ -1,18 +1,15 @@
 """Times the kernels on a GPU, compared with PyTorch and with a plain copy of memory."""
 
-import datetime
 import functools
 import math
-import shlex
-import statistics
-import subprocess
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tests.gpu import reference
+from tests.gpu import reference, rounds
 from tests.gpu.library import DTYPES, NO_TF32, Library, Shape, width
+from tests.gpu.rounds import Measured
 
 # (batch, features, dim); DLRM's own first. Batches of wide samples are smaller to fit small cards.
 SIZES = (
@@ -23,27 +20,9 @@ SIZES = (
     (8192, 100, 128),
     (512, 128, 1024),
 )
-ROUNDS = 25
-WARM_UP_ROUNDS = 3
-ROUND_MS = 2.0  # each contender runs at least this long in a round: events are exact to 0.5 us
-COPY_BYTES = 512 << 20
 _CACHES_PASSED = 3  # buffers of a contender together, in L2 cache sizes
 _MOST_BUFFERS = 32
 _SHARE_OF_MEMORY = 0.4
-
-
-class Measured(NamedTuple):
-    """One kernel on one size."""
-
-    ms: float
-    spread: float  # interquartile range by median
-    bytes_moved: int  # each input read once, each output written once
-    copy_share: float  # of the bandwidth of a copy in the same rounds
-    torch_speedup: float  # PyTorch's time by the kernel's
-
-    @property
-    def gb_per_s(self) -> float:
-        return self.bytes_moved / self.ms / 1e6
 
 
 class Row(NamedTuple):
@@ -76,7 +55,7 @@ def measure(library: Library, torch) -> list[Row]:
     Raises:
       RuntimeError: a kernel returned an error, or results at the ends of a batch are wrong.
     """
-    copy = _copier(torch)
+    copy = rounds.copier(torch)
     rows = []
     for batch, features, dim in SIZES:
         for dtype, flags in (("float16", 0), ("bfloat16", 0), ("float32", 0), ("float32", NO_TF32)):
@@ -126,7 +105,7 @@ def _measure_size(library, torch, copy, batch, features, dim, dtype, flags) -> R
 
     ours = functools.partial(_run_forward, library, torch, shape, flags=flags)
     theirs = _torch_forward(torch, batch, features, dim)
-    forward = _compare(torch, copy, ours, theirs, buffers, batch * (x_bytes + row_bytes))
+    forward = rounds.compare(torch, copy, ours, theirs, buffers, batch * (x_bytes + row_bytes))
     ours = functools.partial(_run_backward, library, torch, shape, flags=flags)
     results = {id(b): theirs(b) for b in buffers}
 
@@ -134,7 +113,7 @@ def _measure_size(library, torch, copy, batch, features, dim, dtype, flags) -> R
         torch.autograd.grad(results[id(b)], b.together, b.upstream, retain_graph=True)
 
     moved_bytes = batch * (2 * x_bytes + row_bytes)
-    backward = _compare(torch, copy, ours, their_backward, buffers, moved_bytes)
+    backward = rounds.compare(torch, copy, ours, their_backward, buffers, moved_bytes)
     return Row(batch, features, dim, dtype, kernel, forward, backward)
 
 
@@ -188,48 +167,6 @@ def _torch_forward(torch, batch: int, features: int, dim: int) -> Callable:
     return forward
 
 
-def _copier(torch) -> Callable:
-    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda").random_()
-    target = torch.empty_like(source)
-    return lambda _: target.copy_(source)
-
-
-def _compare(torch, copy, ours, theirs, buffers: Sequence[_Buffers], bytes_moved) -> Measured:
-    """Medians of rounds in which the contenders take turns, in an order that alternates."""
-    contenders = {"ours": ours, "theirs": theirs, "copy": copy}
-    next_buffers = dict.fromkeys(contenders, 0)
-    times_ms: dict[str, list[float]] = {name: [] for name in contenders}
-
-    def run(name: str, repeats: int) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(repeats):
-            contenders[name](buffers[next_buffers[name] % len(buffers)])
-            next_buffers[name] += 1
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) / repeats
-
-    repeats = {}
-    for name in contenders:
-        for _ in range(WARM_UP_ROUNDS):
-            once_ms = run(name, 1)
-        repeats[name] = max(1, math.ceil(ROUND_MS / once_ms))
-    for turn in range(ROUNDS):
-        for name in list(contenders)[:: 1 if turn % 2 == 0 else -1]:
-            times_ms[name].append(run(name, repeats[name]))
-    ms = {name: statistics.median(times) for name, times in times_ms.items()}
-    low, _, high = statistics.quantiles(times_ms["ours"], n=4)
-    copy_bytes_per_ms = 2 * COPY_BYTES / ms["copy"]
-    return Measured(
-        ms["ours"],
-        (high - low) / ms["ours"],
-        bytes_moved,
-        bytes_moved / ms["ours"] / copy_bytes_per_ms,
-        ms["theirs"] / ms["ours"],
-    )
-
-
 def _complaint_of_some_samples(torch, b: _Buffers, dtype: str, kernel: str) -> str | None:
     """The first, the last and some samples between, against float64."""
     batch, dim = b.first.shape
@@ -258,68 +195,27 @@ def _complaint_of_some_samples(torch, b: _Buffers, dtype: str, kernel: str) -> s
 
 def table(rows: Sequence[Row]) -> str:
     """The rows in Markdown."""
-    titles = ["batch x F x D", "dtype", "kernel"]
-    titles += [f"{way} {what}" for way in ("fwd", "bwd") for what in _COLUMNS]
-    lines = [titles, ["---"] * 3 + ["---:"] * (len(titles) - 3)]
-    for row in rows:
-        line = [f"{row.batch:,} x {row.features} x {row.dim}", row.dtype, row.kernel]
-        for measured in (row.forward, row.backward):
-            line += [
-                f"{measured.ms:.3f}",
-                f"{measured.spread:.1%}",
-                f"{measured.gb_per_s:,.0f}",
-                f"{measured.copy_share:.0%}",
-                f"{measured.torch_speedup:.1f}",
-            ]
-        lines.append(line)
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-_COLUMNS = ("ms", "spread", "GB/s", "of copy", "x torch")
+    return rounds.table(
+        ["batch x F x D", "dtype", "kernel"],
+        ["fwd", "bwd"],
+        [
+            (
+                [f"{row.batch:,} x {row.features} x {row.dim}", row.dtype, row.kernel],
+                [row.forward, row.backward],
+            )
+            for row in rows
+        ],
+    )
 
 
 def page(rows: Sequence[Row], machine: dict[str, str], arguments: Sequence[str]) -> str:
     """A dated page of results for benchmarks/results."""
-    copy_gb_per_s = statistics.median(
-        m.gb_per_s / m.copy_share for row in rows for m in (row.forward, row.backward)
-    )
-    facts = "\n".join(f"- {name}: {value}" for name, value in machine.items())
-    return f"""# The dot interaction's CUDA kernels on {machine["device"]}
-
-{datetime.date.today().isoformat()}, `python -m tests.gpu {shlex.join(arguments)}`
-
-{facts}
-- a copy of {COPY_BYTES >> 20} MiB on the card: {copy_gb_per_s:,.0f} GB/s, read and written
-
-{table(rows)}
-
-Medians of {ROUNDS} rounds of at least {ROUND_MS:.0f} ms each, timed by events; spread:
-interquartile range by median. In a round our kernel, PyTorch and the copy take turns, in an order
-that alternates; buffers rotate so that together they pass the L2 cache. GB/s: each input read once,
-each output written once (x_0 is the head too). "of copy": that by the copy's. "x torch": the time
-of `torch.bmm`, the triangle by index and `torch.cat` (backward: their autograd) by ours; PyTorch
-has all features in one tensor already, and TF32 where our kernel has it.
+    measured = [m for row in rows for m in (row.forward, row.backward)]
+    title = "The dot interaction's CUDA kernels"
+    return (
+        rounds.page(title, measured, machine, arguments, table(rows))
+        + """GB/s: each input read once, each output written once (x_0 is the head too). "x torch":
+the time of `torch.bmm`, the triangle by index and `torch.cat` (backward: their autograd) by ours;
+PyTorch has all features in one tensor already, and TF32 where our kernel has it.
 """
-
-
-def machine(torch) -> dict[str, str]:
-    """Returns the properties of the machine that the numbers depend on."""
-    query = [
-        "nvidia-smi",
-        "--query-gpu=driver_version,clocks.max.sm,power.limit",
-        "--format=csv,noheader",
-    ]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, check=True)
-        driver = done.stdout.splitlines()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        driver = "unknown"
-    properties = torch.cuda.get_device_properties(0)
-    return {
-        "device": properties.name,
-        "memory": f"{properties.total_memory / 2**30:.0f} GiB",
-        "L2 cache": f"{properties.L2_cache_size / 2**20:.0f} MiB",
-        "multiprocessors": str(properties.multi_processor_count),
-        "driver, highest clock, power limit": driver,
-        "PyTorch": f"{torch.__version__}, CUDA {torch.version.cuda}",
-    }
+    )

@@ -1,0 +1,101 @@
+"""Workload of the embedding bag benchmark: sizes, ids, initial tables and output gradient.
+
+NumPy only: the environment of the PyTorch sides has nothing else.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+LEARNING_RATE = 0.01
+EPSILON = 1e-8  # of row-wise Adagrad, whose sums start at 0
+INITIAL_LIMIT = 0.003  # small compared with what a step moves, which the comparison is to show
+# The value of a side's loss is that of the first samples, so that computing it takes no time.
+LOSS_SAMPLES = 16
+OPTIMIZERS = ("sgd", "rowwise_adagrad")
+# Ids per sample of the 26 features of MLPerf's DLRM-DCNv2 (`multi_hot_sizes`).
+MLPERF_HOTNESS = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)
+
+
+@dataclass(frozen=True)
+class BagSizes:
+    """Sizes of tables and batches; `hotness` is that of each table."""
+
+    dim: int
+    hotness: tuple[int, ...]
+    batch_size: int
+    num_rows: int = 100_000  # of each table
+    num_batches: int = 4  # different ones
+
+    @property
+    def num_tables(self) -> int:
+        return len(self.hotness)
+
+    @property
+    def ids_per_batch(self) -> int:
+        return self.batch_size * sum(self.hotness)
+
+
+class BagRows(NamedTuple):
+    """ids [num_batches, ids per batch] int32: by table, then by sample."""
+
+    ids: np.ndarray
+
+
+def hotness_of(name: str, num_tables: int) -> tuple[int, ...]:
+    """Ids per sample of each table; `name` is a number or "mlperf"."""
+    return MLPERF_HOTNESS[:num_tables] if name == "mlperf" else (int(name),) * num_tables
+
+
+def make_rows(sizes: BagSizes, seed: int = 1) -> BagRows:
+    """Log-uniform ids: floor(exp(u log(rows))), u uniform in [0, 1)."""
+    shape = (sizes.num_batches, sizes.ids_per_batch)
+    uniform = np.random.default_rng(seed).random(shape, np.float32)
+    ids = np.exp(uniform * np.float32(np.log(sizes.num_rows))).astype(np.int32)
+    return BagRows(np.minimum(ids, sizes.num_rows - 1))
+
+
+def by_table(ids, sizes: BagSizes) -> Iterator:
+    """Yields [..., batch, hotness] of each table from ids [..., ids per batch]."""
+    start = 0
+    for hotness in sizes.hotness:
+        stop = start + sizes.batch_size * hotness
+        yield ids[..., start:stop].reshape(*ids.shape[:-1], sizes.batch_size, hotness)
+        start = stop
+
+
+def initial_table(sizes: BagSizes, number: int) -> np.ndarray:
+    """Returns [rows, dim] float32 of a table."""
+    random = np.random.default_rng((2, number))
+    numbers = random.random((sizes.num_rows, sizes.dim), np.float32)
+    return (numbers - np.float32(0.5)) * np.float32(2 * INITIAL_LIMIT)
+
+
+def output_gradient(sizes: BagSizes) -> np.ndarray:
+    """Returns the gradient of the outputs, [batch, tables, dim] float32, of every step."""
+    shape = (sizes.batch_size, sizes.num_tables, sizes.dim)
+    return np.random.default_rng(3).standard_normal(shape, np.float32)
+
+
+def joined_ids(ids: np.ndarray, sizes: BagSizes) -> np.ndarray:
+    """Row numbers in one table of all tables' rows; `ids` are [..., ids per batch]."""
+    tables = np.arange(sizes.num_tables, dtype=np.int32)
+    counts = sizes.batch_size * np.asarray(sizes.hotness)
+    return ids + np.repeat(tables * np.int32(sizes.num_rows), counts)
+
+
+def largest_difference(tables: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> float:
+    """Largest difference of two rows relative to the row's largest number.
+
+    Args:
+        tables: [rows, dim] each.
+        others: as many, of the same shapes.
+    """
+    worst = 0.0
+    for table, other in zip(tables, others, strict=True):
+        difference = np.abs(table - other).max(axis=1)
+        # NaN is the largest of all.
+        worst = np.maximum(worst, (difference / np.abs(table).max(axis=1)).max())
+    return float(worst)

@@ -1,0 +1,300 @@
+"""The embedding bag's CUDA kernels on the emulator."""
+
+import mmap
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.gpu import build
+from tests.gpu.compile_for_volta import embedding_bag_kernels
+from tests.gpu.embedding_bag import arguments, cases, check, reference
+from tests.gpu.embedding_bag.cases import BagCase
+from tests.gpu.embedding_bag.inputs import make_inputs
+from tests.gpu.embedding_bag.library import (
+    DTYPES,
+    OPTIMIZERS,
+    Column,
+    EmulatedBagLibrary,
+    Ids,
+    Optimizer,
+    Table,
+    Use,
+)
+from tests.gpu.library import Device
+from tests.gpu.memory import HostMemory
+from tests.gpu.ptxas import readable
+
+
+@pytest.fixture(scope="module")
+def kernels() -> tuple[EmulatedBagLibrary, HostMemory]:
+    """The repository's kernels, each access checked."""
+    library = EmulatedBagLibrary(build.emulated(800, folder=build.BAG_SOURCES))
+    return library, HostMemory(library)
+
+
+def _wrong(checks, kernels, long: bool) -> list[str]:
+    return [
+        f"{function.__name__}, {case}: {complaints}"
+        for function, sweep in checks
+        for case, complaints in check.sweep(function, *kernels, sweep(long))
+        if complaints
+    ]
+
+
+@pytest.mark.parametrize("checked", check.CHECKS, ids=["forward", "update", "gradient"])
+def test_sweep_of_bags(kernels, checked, request):
+    """Dims, layouts, dtypes, optimizers: right numbers in the right places and no fault."""
+    wrong = _wrong([checked], kernels, request.config.getoption("--long"))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_arguments_of_bags(kernels):
+    assert arguments.check_arguments(*kernels) == []
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_orders_of_threads_of_bags(kernels, optimizer):
+    """Bits do not depend on the order of threads and blocks, or on the number of blocks."""
+    case = BagCase(12, 40, cases.LONG, weighted=True, optimizer=optimizer, uses=2)
+    assert check.same_for_every_order(*kernels, case, range(1, 4)) == []
+
+
+def test_expected_numbers_by_hand(kernels):
+    """Two samples, a sum and a mean; row 6 is in both bags of the first."""
+    case = BagCase(2, 2, ((2, 3, False), (2, 3, True)), optimizer="sgd", rows_after=0)
+    inputs = make_inputs(case)
+    table = np.zeros((11, 2), np.float32)
+    table[5:] = [[1, 10], [2, 20], [3, 30], [4, 40], [5, 50], [6, 60]]
+    batch = inputs.batches[0]
+    batch.ids[:] = [0, 1, 1, 2, 2, -1, 0, 0]
+    batch.upstream[:] = [[1, 2], [4, 8], [16, 32], [64, 128]]
+    inputs = inputs._replace(table=table)
+    output = check.run_forward(*kernels, case, inputs)
+    np.testing.assert_array_equal(output, [[3, 30], [5.5, 55], [3, 30], [4, 40]])
+    rows, gradients = check.run_gradient(*kernels, case, inputs)
+    assert rows.tolist() == [5, 6, 7, 8, 9, 10]
+    np.testing.assert_array_equal(gradients, [[1, 2], [1, 2], [16, 32], [64, 128], [2, 4], [2, 4]])
+    # w = 0.75 w - 0.125 * 0.5 g
+    weights, *_ = check.run_update(*kernels, case, inputs)
+    np.testing.assert_array_equal(weights[5:7], [[0.75 - 0.0625, 7.5 - 0.125], [1.4375, 14.875]])
+    np.testing.assert_array_equal(weights[8], [3 - 4, 30 - 8])
+
+
+@pytest.mark.parametrize(
+    ("rows", "dim", "dtype"),
+    [(2**27, 24, "float16"), (2**27, 17, "float16"), (2**32 - 1, 1, "bfloat16")],
+)
+def test_table_of_many_numbers(kernels, rows, dim, dtype):
+    """Offsets beyond 2^31 numbers and 2^32 bytes; only touched rows take memory."""
+    library, memory = kernels
+    values = _sparse(rows * dim, np.uint16).reshape(rows, dim)
+    slot = _sparse(rows * dim, np.float32).reshape(rows, dim)
+    touched = np.array([0, 1, 2**26 + 3, rows - 2, rows - 1])
+    one = {"float16": 0x3C00, "bfloat16": 0x3F80}[dtype]
+    values[touched] = one
+    ids = np.repeat(touched, [1, 2, 3, 4, 100])  # the sorted pairs pass a stretch
+    gradient = np.ones((len(ids), dim), np.float32)
+    scalars = np.array([1, 0.5, 1, 0, 0, 0], np.float32)
+    columns = (Column * 1)((1, 0, rows, 0))
+    table = Table(values.ctypes.data, 0, rows, dim, DTYPES[dtype])
+    use = (Use * 1)()
+    use[0].ids = Ids(ids.ctypes.data, 8, len(ids), len(ids), 0, 0, columns, 1)
+    use[0].gradient = gradient.ctypes.data
+    output = np.zeros_like(gradient)
+    workspace = np.zeros(library.workspace(table, use, 1), np.uint8)
+    optimizer = Optimizer(OPTIMIZERS["adagrad"])
+    optimizer.slots[0] = slot.ctypes.data
+    library.set_device(Device())
+    stream = memory.stream()
+    assert library.forward(table, use[0].ids, DTYPES["float32"], output.ctypes.data, stream) == 0
+    assert (output == 1).all()
+    error = library.update(
+        *(table, use, 1, DTYPES["float32"], optimizer),
+        *(scalars.ctypes.data, workspace.ctypes.data, stream),
+    )
+    assert error == 0
+    np.testing.assert_array_equal(slot[touched, 0], [1, 4, 9, 16, 10000])
+    assert (slot[touched] == slot[touched, :1]).all()
+    # 1 - 0.5 g / |g|
+    half = {"float16": 0x3800, "bfloat16": 0x3F00}[dtype]
+    assert (values[touched] == half).all()
+    assert not values[[2, 2**26 + 2, 2**26 + 4, rows - 3]].any()
+
+
+def _sparse(count: int, dtype) -> np.ndarray:
+    """Zeros, of which only the pages that are written take memory."""
+    no_reserve = 0x4000  # MAP_NORESERVE, which Python names from 3.13 on
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve
+    mapping = mmap.mmap(-1, count * np.dtype(dtype).itemsize, flags=flags)
+    return np.frombuffer(mapping, dtype)
+
+
+def test_order_of_sums():
+    """The reference's own order: 2^24 + 1 is lost, and 1 + 1 in another stretch is not."""
+    rows = np.zeros(4, np.int64)
+    pairs = reference.Pairs(np.arange(4), rows, np.ones(4), 4)
+    upstream = np.array([[2.0**24], [1], [1], [1]])
+    assert reference.ordered_gradient([pairs], [upstream], 64).tolist() == [[2.0**24]]
+    assert reference.ordered_gradient([pairs], [upstream], 2).tolist() == [[2.0**24 + 2]]
+
+
+# ---- Long tests ---------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_bags_under_sanitizers(root: Path):
+    """AddressSanitizer and UBSan, in a process that has them from its start."""
+    command = [sys.executable, "-m", "tests.gpu", "--emulate", "800", "--sanitize"]
+    command += ["--ops", "embedding_bag"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+    assert ", 0 wrong" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_instructions_of_memory(tmp_path):
+    """Vectors move by 16 bytes where rows allow it, and no address is of an unknown kind."""
+    target = tmp_path / "kernels.ptx"
+    source = build.BAG_SOURCES / "cuda/launch.cu"
+    command = ["nvcc", "-std=c++17", "-O3", "-arch=compute_80", "-ptx", str(source), "-o", target]
+    subprocess.run(command, check=True)
+    entries = re.split(r"\n\.(?:visible|weak) \.entry ", target.read_text())[1:]
+    names = readable(entry.partition("(")[0] for entry in entries)
+    kernels = {n: e for n, e in zip(names, entries, strict=True) if "cub::" not in n}
+    assert len(kernels) == len(embedding_bag_kernels(80))
+    for name, entry in kernels.items():
+        assert not re.search(r"\s(ld|st)\.(v\d\.)?[a-z]\d+", entry), name
+        if not re.search(r"(Forward|Reduce|OtherRows)Kernel<.*, (4|8|16)>", name):
+            continue
+        assert "st.global.v" in entry, name
+        # One number: the accumulator of a row.
+        assert len(re.findall(r"st\.global\.(f32|[ub]16)", entry)) <= ("2>, 4>" in name), name
+        if re.search(r"<float, \w+, 4>|, 8>|, 16>|PieceSource<float>", name):
+            assert "ld.global.v4" in entry, name
+
+
+# (file, text that occurs once, its replacement)
+_MISTAKES = [
+    # Forward.
+    ("ids.cuh", "id[i] = position + i < end ? from[i] : -1;\n  } else",
+     "id[i] = from[i];\n  } else"),
+    ("forward.cuh", "if (row[i] >= 0) vector[i] = ", "vector[i] = "),
+    ("forward.cuh", "factor[i] = p.ids.weights[position + i]", "factor[i] = 1.0f"),
+    ("forward.cuh", "factor[i] *= p.scales[row[i]];", "factor[i] *= 1.0f;"),
+    ("forward.cuh", "sum[i] *= bag.factor;", "sum[i] *= 1.0f;"),
+    ("forward.cuh", "p.first_sample + row_sample", "row_sample + 0 * p.first_sample"),
+    ("ids.cuh", "static_cast<uint64_t>(id) < column.num_rows", "id < int64_t{column.num_rows}"),
+    ("ids.cuh", "id + column.row_offset", "id"),
+    ("vectors.cuh", "multiplier + 1)", "multiplier)"),
+    # Pairs, their order, and runs.
+    ("expand.cuh", "p.keys[to] = row < 0 ? p.no_row : ", "p.keys[to] = "),
+    ("expand.cuh", "if (p.ids.weights != nullptr) factor", "if (false) factor"),
+    ("expand.cuh", "first(middle) <= value", "first(middle) < value"),
+    ("runs.cuh", "static_cast<int64_t>(total.rows) - has_no_row", "total.rows"),
+    ("runs.cuh", "    before.pieces += p.tiles[tile].pieces;\n", ""),
+    ("runs.cuh", "    before.rows += p.tiles[tile].rows;\n", ""),
+    ("runs.cuh", "    p.tiles[tile] = before;\n", ""),
+    ("workspace.cuh", "while (table.rows >> bits", "while (table.rows >> (bits + 1)"),
+    ("workspace.cuh", "take(2 * stretches * table.dim", "take(stretches * table.dim"),
+    # Sums.
+    ("reduce.cuh", "if (item->row == no_row) return false;\n    item->number = sorted",
+     "item->number = sorted"),
+    ("reduce.cuh", "if (item->row == no_row || last + 1", "if (last + 1"),
+    ("reduce.cuh", "begins && ends ? -1", "begins ? -1"),
+    ("reduce.cuh", "    if (keys[first] == item->row && !BeginsRow(keys, first)) return false;",
+     "   "),
+    ("reduce.cuh", "2 * (stretch + i) + (stretch + i == item.begin)", "2 * (stretch + i)"),
+    ("reduce.cuh", "(bag - uses[use].first_bag) * dim", "bag * dim"),
+    ("reduce.cuh", "if (pair + i < end) payload[i] = from[i];", "payload[i] = from[i];"),
+    ("reduce.cuh", "for (int mask = 1; mask < lanes", "for (int mask = 1; mask < kWarp"),
+    ("reduce.cuh", "return ShuffleFrom(result, first);", "return result;"),
+    ("reduce.cuh", "is_whole && p.vectors <= p.lanes;", "is_whole;"),
+    ("reduce.cuh", "[i]; })] == row) continue;", "[i]; })] == row + 1) continue;"),
+    # Optimizers.
+    ("optimizers.cuh", "const float g = s.gradient_factor * gradient[i];",
+     "const float g = gradient[i];"),
+    ("optimizers.cuh", "s.kept * ToFloat(stored[i]) - step", "ToFloat(stored[i]) - step"),
+    ("optimizers.cuh", "(1.0f - s.beta2) * g * g", "(1.0f - s.beta2) * g"),
+    ("optimizers.cuh", "squares / static_cast<float>(dim)", "squares"),
+    # Launches.
+    ("launch.cu", "kSharedBytesOfColumns, p);\n      if (error != 0) return error;\n    }\n  }",
+     "kSharedBytesOfColumns, p);\n      if (error != 0) return error;\n    }\n    break;\n  }"),
+    ("launch.cu", "CanMove(kWidest, p.dim, table, output)", "CanMove(kWidest, p.dim, table)"),
+    ("launch.cu", "CanMove(4, table->dim, Rows{sums, SizeOf(sum_dtype)})", "true"),
+    ("reduce.cuh", "case kFloat16:", "case kBfloat16:"),
+    ("launch.cu", "CanMoveGradients(4, table->dim, gradient_dtype, uses, num_uses) &&\n"
+     "      CanMove(4, table->dim, Rows{table", "CanMove(4, table->dim, Rows{table"),
+    ("workspace.cuh", " + kAlignment - 1);\n  return", ");\n  return"),
+    ("launch.cu", "i == 0 ? uses[i].gradient : nullptr;", "uses[i].gradient;"),
+    ("launch.cu", "BitsOfKeys(table), &sorted, stream.get());", "BitsOfKeys(table), &sorted, 0);"),
+    # Sizes out of range.
+    ("arguments.cuh", "table->rows <= kMaxRows && ", ""),
+    ("arguments.cuh", " && table->dim <= kMaxDim;", ";"),
+    ("arguments.cuh", "if (num_ids != ids->num_ids) return false;", ""),
+    ("arguments.cuh", "column.row_offset > table.rows - column.num_rows", "false"),
+]  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("file", "right", "wrong"), _MISTAKES)
+def test_mistakes_in_bags(tmp_path, file, right, wrong):
+    source = (build.BAG_SOURCES / "cuda" / file).read_text()
+    folder = _copied(tmp_path)
+    (folder / "cuda" / file).write_text(source.replace(right, wrong))
+    assert _is_noticed(folder)
+
+
+@pytest.mark.long
+def test_unchanged_bags(tmp_path):
+    assert not _is_noticed(_copied(tmp_path))
+
+
+def test_places_of_mistakes_in_bags():
+    """Each text that the long tests change occurs exactly once."""
+    for file, right, wrong in _MISTAKES:
+        assert (build.BAG_SOURCES / "cuda" / file).read_text().count(right) == 1, (file, right)
+        assert right != wrong
+
+
+def _copied(folder: Path) -> Path:
+    sources = folder / "cc"
+    shutil.copytree(build.BAG_SOURCES / "cuda", sources / "cuda")
+    shutil.copy(build.BAG_SOURCES / "embedding_bag.h", sources)
+    return sources
+
+
+# Wrong offsets may end the process.
+_CHECK = """
+import sys
+from pathlib import Path
+from tests.gpu import build
+from tests.gpu.embedding_bag import arguments, check, test_emulated_bags
+from tests.gpu.embedding_bag.library import EmulatedBagLibrary
+from tests.gpu.memory import HostMemory
+
+build.BAG_SOURCES = Path(sys.argv[1])
+path = build.emulated(800, folder=build.BAG_SOURCES)
+print("built", flush=True)
+library = EmulatedBagLibrary(path)
+path.unlink()
+kernels = library, HostMemory(library)
+wrong = arguments.check_arguments(*kernels) or test_emulated_bags._wrong(
+    check.CHECKS, kernels, long=False
+)
+print(wrong[:3], file=sys.stderr)
+sys.exit(1 if wrong else 0)
+"""
+
+
+def _is_noticed(folder: Path) -> bool:
+    command = [sys.executable, "-c", _CHECK, str(folder)]
+    root = build.HERE.parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.stdout == "built\n", done.stderr
+    return done.returncode != 0
