@@ -35,8 +35,9 @@ ALIASES = {
     "lr": "learning_rate",
     "prefetch_train_size": "prefetch_batches",
     "results_dir": "run_dir",
-    "load_checkpoint_path": "restore_checkpoint_path",
     "benchmark_warmup_steps": "warmup_batches",
+    "affinity=single": "affinity=socket_single",
+    "affinity=single_unique": "affinity=socket_single_unique",
 }
 
 

@@ -6,9 +6,10 @@
 #   frequency_threshold      one for all columns, with others after it for single columns: 15,5:30 is 30 for cat_5
 #   FLAG...                  more flags of `python -m preproc.criteo`, like --days 0-23
 #
-#   download_dir             the raw logs day_0, day_1, ... (default /data/criteo_orig)
-#   final_output_dir         the prepared data set (default /data/preprocessed). Where it is complete with the same threshold,
-#                            nothing is done; FLAG --overwrite replaces it
+#   download_dir             the raw logs day_0, day_1, ... (default /data/dlrm/criteo where it exists, else /data/criteo_orig)
+#   final_output_dir         the prepared data set (default /data/preprocessed, and /data/dlrm/binary_dataset for logs in
+#                            /data/dlrm/criteo). Where it is complete with the same threshold, nothing is done; FLAG --overwrite
+#                            replaces it
 #   spark_output_path        what does not fit into memory, while the preparation runs (default /data/spark/output)
 #   conversion_intermediate_dir   not needed: the files are written straight to where they belong
 set -euo pipefail
@@ -30,6 +31,11 @@ esac
 [[ "$threshold" =~ ^[0-9]+(,[0-9]+:[0-9]+)*$ ]] ||
   stop "the frequency threshold is '$threshold'; write one number, like 15, and others after it, like 15,5:30 (30 for cat_5)"
 
+# The folders of NVIDIA's recipe of 2022, and those of 2023.
+if [ -z "${download_dir:-}" ] && [ -d /data/dlrm/criteo ]; then
+  download_dir=/data/dlrm/criteo
+  final_output_dir="${final_output_dir:-/data/dlrm/binary_dataset}"
+fi
 download_dir="${download_dir:-/data/criteo_orig}"
 final_output_dir="${final_output_dir:-/data/preprocessed}"
 spark_output_path="${spark_output_path:-/data/spark/output}"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prepares Criteo click logs with Spark: run_spark_cpu.sh [INPUT OUTPUT THRESHOLD [FLAG...]]
 #
-#   INPUT OUTPUT THRESHOLD   or INPUT_PATH, OUTPUT_PATH, FREQUENCY_THRESHOLD (default 15); THRESHOLD as in 15 or 15,5:30
+#   INPUT OUTPUT THRESHOLD   or INPUT_PATH, OUTPUT_PATH, FREQUENCY_THRESHOLD or FREQUENCY_LIMIT (default 15); THRESHOLD as in
+#                            15 or 15,5:30
 #   FLAG...                  more flags of `python -m preproc.criteo`, like --days 0-23
 #   MASTER                   a cluster that is there: spark://HOST:PORT, yarn, k8s://URL, local[N]. Unset: a standalone cluster
 #                            of a master and NUM_WORKERS workers on this machine, stopped at the end
@@ -19,7 +20,7 @@ stop() {
 
 input="${1:-${INPUT_PATH:-}}"
 output="${2:-${OUTPUT_PATH:-}}"
-threshold="${3:-${FREQUENCY_THRESHOLD:-15}}"
+threshold="${3:-${FREQUENCY_THRESHOLD:-${FREQUENCY_LIMIT:-15}}}"
 shift $(($# < 3 ? $# : 3))
 [ -n "$input" ] || stop "no input; give it as the first argument or as INPUT_PATH"
 [ -n "$output" ] || stop "no output; give it as the second argument or as OUTPUT_PATH"

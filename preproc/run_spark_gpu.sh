@@ -17,5 +17,6 @@ stop() {
 if [ -z "${MASTER:-}" ] && [ ! -x "${GPU_DISCOVERY_SCRIPT:-}" ]; then
   stop "GPU_DISCOVERY_SCRIPT is '${GPU_DISCOVERY_SCRIPT:-}', no script; set it to runtime/gpu_addresses.sh, or name a MASTER"
 fi
+[ "${4:-}" != DGX2 ] || set -- "${@:1:3}" "${@:5}" # the profile, in the words of NVIDIA's script
 export SPARK_PROFILE="$preproc/dgx2_config.sh"
 exec "$preproc/run_spark_cpu.sh" "$@"

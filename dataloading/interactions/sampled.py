@@ -19,7 +19,7 @@ from dataloading.interactions.keyed_permutation import (
     keys_of_epoch,
     right_shift,
 )
-from dataloading.interactions.stored import num_users_and_items, read_interactions
+from dataloading.interactions.stored import num_users_and_items, read_training_rows
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from dataloading.pipeline.shuffle import check_at_least, check_position, check_shares
 from dataloading.spec.feature_spec import FeatureSpec
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _ITEM_BITS = 32
+# Of the lowest 32 bits of a pair, the item has 31 and the last marks a stored row of label 0.
+_IS_NEGATIVE = 1 << 31
 # What is drawn with `negative_exponent`: a point on a line of this length.
 _LINE = 1 << 31
 
@@ -55,9 +57,9 @@ class SampledInteractions:
 
     Args:
         spec: with the channels `user` and `item`, one feature each.
-        split: every row of it is an interaction, e.g. `train`.
+        split: every row of it is an interaction, or a negative if it has the label 0; `train`.
         batch_size: the global batch size, `world_size` or more.
-        negative_samples: negatives for each interaction.
+        negative_samples: negatives for each interaction, 0 or more.
         negative_exponent: items are drawn in proportion to their interactions (1 for those without
             any) to the power of this: 0 draws uniformly, 1 as they occur (Mikolov et al., 2013, use
             0.75 for words). The trained logit is the log of how much likelier an item is for the
@@ -71,7 +73,7 @@ class SampledInteractions:
         failure: None: invalid rows are found here, not later.
 
     Raises:
-        ValueError: see `read_interactions`, or an argument is out of range.
+        ValueError: see `read_training_rows`, or an argument is out of range.
     """
 
     failure: str | None = None
@@ -89,9 +91,10 @@ class SampledInteractions:
         world_size: int = 1,
     ):
         check_shares(batch_size, rank, world_size)
-        check_at_least(1, negative_samples=negative_samples)
-        check_at_least(0, seed=seed, negative_exponent=negative_exponent)
-        users, items = read_interactions(spec, split)
+        check_at_least(
+            0, negative_samples=negative_samples, seed=seed, negative_exponent=negative_exponent
+        )
+        users, items, labels = read_training_rows(spec, split)
         self.split = split
         self.num_interactions = len(users)
         self.num_samples = (1 + negative_samples) * self.num_interactions
@@ -103,13 +106,17 @@ class SampledInteractions:
         self._num_points = _LINE if negative_exponent else num_items
         self._ends = None
         if negative_exponent:
-            self._ends = ends_of_shares(np.bincount(items, minlength=num_items), negative_exponent)
+            positives = items if labels is None else items[labels]
+            counts = np.bincount(positives, minlength=num_items)
+            self._ends = ends_of_shares(counts, negative_exponent)
         self._order = KeyedOrder(self.num_samples)
         self._words = key_words(seed, NUM_ORDER_KEYS + NUM_DRAW_KEYS)
         # A pair in one number is one read from memory instead of two; and TensorFlow keeps int32
         # constants on the host.
         self._pairs = users.astype(np.int64) << _ITEM_BITS
         self._pairs |= items
+        if labels is not None:
+            self._pairs[~labels] |= _IS_NEGATIVE
         self._pairs_on_device = self._ends_on_device = self._samples_at = None
 
     @property
@@ -153,12 +160,12 @@ class SampledInteractions:
         if self._ends_on_device is not None:
             drawn = tf.searchsorted(self._ends_on_device, negatives, side="right")
             negatives = tf.cast(drawn, tf.int64)
-        items = tf.where(is_positive, pairs & ((1 << _ITEM_BITS) - 1), negatives)
+        items = tf.where(is_positive, pairs & (_IS_NEGATIVE - 1), negatives)
         users = right_shift(pairs, _ITEM_BITS)
         weights = tf.where(index < draw.real, draw.weight, 0.0)
         return Batch(
             InteractionInputs(tf.cast(users, tf.int32), tf.cast(items, tf.int32)),
-            tf.cast(is_positive, tf.float32)[:, None],
+            tf.cast(is_positive & tf.equal(pairs & _IS_NEGATIVE, 0), tf.float32)[:, None],
             weights[:, None],
         )
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dataloading.formats.raw_binary import CHUNK_TYPE, BinaryChunk
+from dataloading.formats.torch_tensor import TENSOR_CHUNK_TYPE, TensorChunk
 from dataloading.interactions.candidate_rules import (
     broken_lists,
     candidate_list_length,
@@ -40,13 +41,13 @@ class CandidateArrays(NamedTuple):
 
 def check_channels(spec: FeatureSpec, split: str) -> None:
     """Raises ValueError unless the split stores one user, one item and at most one label per row,
-    as split binaries."""
+    as split binaries or files of tensors."""
     channels = (fs.USER_CHANNEL, fs.ITEM_CHANNEL)
     spec.require(
         _READER,
         channels=channels,
         splits=(split,),
-        chunk_types=(CHUNK_TYPE,),
+        chunk_types=(CHUNK_TYPE, TENSOR_CHUNK_TYPE),
         id_channels=channels,
     )
     for channel in channels:
@@ -84,11 +85,27 @@ def length_of_lists(spec: FeatureSpec, split: str) -> int | None:
 
 
 def read_interactions(spec: FeatureSpec, split: str) -> Interactions:
-    """Returns the rows of a split of positives only; labels of `train` may be there, all 1.
+    """Returns the rows of a split without candidate lists whose label, if there is one, is 1.
+
+    Raises:
+        ValueError: see `read_training_rows`.
+    """
+    users, items, labels = read_training_rows(spec, split)
+    rows = slice(None) if labels is None else labels
+    return Interactions(users[rows], items[rows])
+
+
+def read_training_rows(
+    spec: FeatureSpec, split: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Returns users and items, int32 [n], and labels, bool [n], of a split without candidate lists.
+
+    A row of label 0 is a stored negative, which only `train` may have. None stands for labels that
+    are all 1.
 
     Raises:
         ValueError: the spec or a file does not fit, the split holds candidate lists, an id is out
-            of range, or a label is not 1.
+            of range, or a label is neither 0 nor 1.
     """
     length = length_of_lists(spec, split)
     if length is not None:
@@ -97,13 +114,10 @@ def read_interactions(spec: FeatureSpec, split: str) -> Interactions:
             f"({list_length_key(split)}); expected rows that are interactions, all of them"
         )
     rows = _Rows(spec, split, with_labels=stores_labels(spec, split))
+    labels = None
     if rows.labels is not None and not rows.labels.all():
-        raise ValueError(
-            rows.location(fs.LABEL_CHANNEL, rows.labels == 0)
-            + "; every row of this split is an interaction, and negatives are drawn: leave out "
-            "the rows of label 0, and the label"
-        )
-    return Interactions(rows.users.ravel(), rows.items.ravel())
+        labels = rows.labels.ravel().astype(bool)
+    return rows.users.ravel(), rows.items.ravel(), labels
 
 
 def read_candidate_lists(spec: FeatureSpec, split: str) -> CandidateArrays:
@@ -187,7 +201,8 @@ class _Rows:
         columns = [(role, spans[spec.channel(channel)[0]]) for channel, role in roles.items()]
         used = sorted({span.chunk for _, span in columns})
         num_samples = spec.num_samples(split, used)
-        opened = {number: BinaryChunk(spec, chunks[number]) for number in used}
+        kinds = {CHUNK_TYPE: BinaryChunk, TENSOR_CHUNK_TYPE: TensorChunk}
+        opened = {number: kinds[chunks[number].type](spec, chunks[number]) for number in used}
         self._reader = ChunkReader(spec, split, columns, opened, num_samples)
         self._columns = dict(zip(roles, self._reader.columns, strict=True))
         self._samples = slice(0, num_samples)

@@ -38,9 +38,14 @@ def keys_of(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
 
 
 def draw_unseen(
-    users: np.ndarray, num_items: int, touched_keys: np.ndarray, count: int, seed
+    users: np.ndarray,
+    num_items: int,
+    touched_keys: np.ndarray,
+    count: int,
+    seed,
+    distinct: bool = True,
 ) -> np.ndarray:
-    """Draws different items for each row that its user did not touch, all equally likely.
+    """Draws items for each row that its user did not touch, all equally likely.
 
     The same arguments give the same items; rows are independent, also those of one user. Memory
     in addition to the arguments and the result: about 100 MiB.
@@ -51,12 +56,13 @@ def draw_unseen(
         touched_keys: `keys_of` all touched pairs, int64 [m], ascending and each once.
         count: items for each row.
         seed: an integer, 0 or more, or several.
+        distinct: whether the items of a row differ from each other.
 
     Returns:
         int32 [n, count], in random order.
 
     Raises:
-        TooFewUnseen: a user has fewer than `count` unseen items.
+        TooFewUnseen: a user has fewer than `count` unseen items, or none if they may repeat.
     """
     if np.any(touched_keys[1:] <= touched_keys[:-1]):
         raise ValueError("touched keys must be ascending, each once; sort them (np.unique)")
@@ -64,14 +70,19 @@ def draw_unseen(
     starts = np.searchsorted(touched_keys, bounds)
     num_touched = np.searchsorted(touched_keys, bounds + num_items) - starts
     worst = int(num_touched.argmax()) if len(users) else 0
-    if len(users) and num_items - num_touched[worst] < count:
-        raise TooFewUnseen(int(users[worst]), int(num_touched[worst]), num_items, count)
+    least = count if distinct else 1
+    if len(users) and num_items - num_touched[worst] < least:
+        raise TooFewUnseen(int(users[worst]), int(num_touched[worst]), num_items, least)
     random = np.random.default_rng(seed)
     drawn = np.empty((len(users), count), np.int32)
     rows = max(1, min(_BLOCK_ROWS, _BLOCK_NUMBERS // count))
     for start in range(0, len(users), rows):
         block = slice(start, start + rows)
-        numbers = _different_numbers(random, num_items - num_touched[block], count)
+        bounds_of_rows = num_items - num_touched[block]
+        if distinct:
+            numbers = _different_numbers(random, bounds_of_rows, count)
+        else:
+            numbers = random.integers(0, bounds_of_rows[:, None], (len(bounds_of_rows), count))
         # The row of each touched item of the block, and its number among those of the row.
         lengths = num_touched[block]
         row = np.repeat(np.arange(len(lengths)), lengths)

@@ -81,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
     add = result.add_argument
     add(
         "--input",
+        "--path",
         required=True,
         metavar="PATH",
         help="folder of the raw data with a simplified feature spec; or one .csv file with a "
@@ -89,7 +90,8 @@ def parser() -> argparse.ArgumentParser:
     default = "(default %(default)s)"
     help_text = f"its simplified feature spec, relative to --input {default}"
     add("--feature_spec_in", default=SPEC_FILE, metavar="FILE", help=help_text)
-    add("--output", required=True, metavar="DIR", help="folder of the data set; new or empty")
+    help_text = f"folder of the data set; new or empty {default}"
+    add("--output", default="/data", metavar="DIR", help=help_text)
     help_text = f"name of its feature spec {default}"
     add("--feature_spec_out", default=SPEC_FILE, metavar="FILE", help=help_text)
     help_text = f"the most rows to work on at a time {default}"

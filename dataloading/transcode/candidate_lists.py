@@ -13,7 +13,7 @@ from dataloading.interactions.candidate_rules import (
     candidate_list_length,
     list_length_key,
 )
-from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, USER_CHANNEL
+from dataloading.spec.feature_spec import LABEL_CHANNEL, USER_CHANNEL
 from dataloading.table_input.files import Block
 from dataloading.transcode.raw_spec import RawSpec
 
@@ -36,15 +36,10 @@ class CandidateListCheck:
         self._label = labels[0] if labels else None
         length = candidate_list_length(split, spec.metadata, bool(labels), spec.origin)
         self._length = length or 1
-        if length is None:
-            self._fault = "found 0 in"
-            self._label_rule = (
-                f"; the rows of '{TRAIN}' are interactions, all 1 (or without a label), because "
-                "negatives are drawn while training: leave the others out"
-            )
-        else:
-            self._fault = f"the candidate list of {length} rows that ends in"
-            self._label_rule = f" has not exactly one label of 1. Correct it, or {self._key}"
+        if length is None:  # `train`, where a row of label 0 is a stored negative
+            self._label = None
+        self._fault = f"the candidate list of {length} rows that ends in"
+        self._label_rule = f" has not exactly one label of 1. Correct it, or {self._key}"
         # Of candidate lists that have not ended.
         self._users = self._labels = pa.array([])
 

@@ -234,7 +234,7 @@ def _times(column: pa.Array, time_type: pa.DataType) -> np.ndarray:
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
     numbers = values.to_numpy(zero_copy_only=False)
-    stored = numbers.astype(_stored_type(time_type).to_pandas_dtype())
+    stored = numbers.astype(np.float64 if pa.types.is_floating(time_type) else np.int64)
     if (stored != numbers).any():  # NaN, and fractions where whole numbers are tried
         index = np.argmax(stored != numbers)
         raise BadValue(index, f"{numbers[index]:g}", _RULE)

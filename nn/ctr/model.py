@@ -1,13 +1,13 @@
 """Click-through rate models: DLRM, and DCNv2 with cross layers instead of dot products."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.layers.weights import TableUniform
 
 from nn.ctr.config import CTRConfig, embedding_tables
-from nn.embedding.embedding import Embedding
-from nn.embedding.weights import TableUniform
 from nn.embedding_model import EmbeddingModel, ModelOptions
 from nn.layers.cross import CrossNetwork
 from nn.layers.dense import MLP
@@ -21,8 +21,6 @@ class CTRModel(EmbeddingModel):
         embedding_zeros: Whether tables start at zero.
         model_parallel_input: Whether a call gets the ids of this rank's own tables, of all ranks'
             samples.
-        merlin: Options of Merlin's own `DistributedEmbedding`, which then stores the tables; None:
-            ours.
         **options: See `ModelOptions`.
     """
 
@@ -32,7 +30,6 @@ class CTRModel(EmbeddingModel):
         *,
         embedding_zeros: bool = False,
         model_parallel_input: bool = False,
-        merlin: Mapping[str, Any] | None = None,
         **options: Any,
     ):
         options = ModelOptions(**options)
@@ -49,19 +46,7 @@ class CTRModel(EmbeddingModel):
             )
             for name, rows, dim in embedding_tables(config)
         ]
-        if merlin is None:
-            self.embedding = options.distribute(tables, dp_input=not model_parallel_input)
-        else:
-            from nn.embedding.merlin_api.backend import MerlinEmbedding
-
-            self.embedding = MerlinEmbedding(
-                tables,
-                merlin,
-                dp_input=not model_parallel_input,
-                trainable=options.embedding_trainable,
-                dtype=options.dtype,
-                name="embedding",
-            )
+        self.embedding = options.distribute(tables, dp_input=not model_parallel_input)
         self.bottom_mlp = None
         if config.num_numerical:
             self.bottom_mlp = MLP(config.bottom_mlp_dims, name="bottom_mlp", **common)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 import tensorflow as tf
+from distributed_embeddings.seeds import derive_seed
 
-from runtime.hardware.device import derive_seed, start_xla_on_cpu
+from runtime.hardware.device import start_xla_on_cpu
 
 # Multipliers of a 32-bit hash, "lowbias32" of Wellons, "Hash prospecting", 2018.
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from distributed_embeddings.collectives import World
 
 from nn.metrics.classification import BinnedMetrics
 from nn.metrics.evaluator import DatasetEvaluator
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
-from runtime.cluster.distributed import World
 from runtime.cluster.failure import stack_sample
 
 

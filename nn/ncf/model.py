@@ -4,15 +4,15 @@ import math
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from distributed_embeddings.exchange.gradients import expand
+from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.seeds import derive_seed
 
-from nn.embedding.embedding import Embedding
-from nn.embedding.exchange.gradients import expand
 from nn.embedding_model import ModelOptions, StatefulDropoutModel
 from nn.keras import keras
 from nn.ncf.config import NCFConfig, embedding_tables
 from nn.ncf.tower import Tower, uniform
 from nn.train.losses import binary_cross_entropy
-from runtime.hardware.device import derive_seed
 
 TABLE_STDDEV = 0.01
 

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+from distributed_embeddings.collectives import World
+
 from nn.ncf.config import GMF, MLP, NEUMF
 from nn.ncf.model import NCFModel
 from runtime import checkpoint
-from runtime.cluster.distributed import World, run_on_all_ranks
+from runtime.cluster.distributed import run_on_all_ranks
 
 
 def start_from(

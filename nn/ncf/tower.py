@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import tensorflow as tf
+from distributed_embeddings.exchange.gradients import expand
+from distributed_embeddings.seeds import derive_seed
 
-from nn.embedding.exchange.gradients import expand
 from nn.keras import keras
 from nn.layers.dense import sum_over_batch
 from nn.ncf.dropout import ReluDropout
-from runtime.hardware.device import derive_seed
 
 # Rows whose share of a kernel's gradient is one matrix product. oneDNN takes up to twice as long
 # for one product over 131,072 rows as for 16 of 8,192.

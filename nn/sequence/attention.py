@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable
 
 import tensorflow as tf
+from distributed_embeddings.precision import precise
+from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
 from nn.layers.dense import sum_over_batch
-from nn.precision import add_to_each, precise
 from nn.sequence.mlp import INITIAL_SLOPE
-from runtime.hardware.device import derive_seed
 
 ACTIVATION_UNIT_DIM = 36  # DIN (Zhou et al., 2018), figure 2
 
@@ -66,7 +66,13 @@ def attend(
 
 
 class DotAttention(keras.layers.Layer):
-    """A history as a target sees it: softmax(<target, key_j> / sqrt(dim)) weighs key_j."""
+    """A history as a target sees it: softmax(<target, key_j> / sqrt(dim)) weighs key_j.
+
+    It has no weights: `seed` is not read.
+    """
+
+    def __init__(self, *, seed: int = 0, name: str = "attention", dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
 
     def call(self, target: tf.Tensor, keys: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Maps [batch, dim], [batch, n, dim], bool [batch, n] to [batch, dim]; 0 without a key."""
@@ -225,3 +231,13 @@ class TargetQueries(keras.layers.Layer):
         kernel = tf.convert_to_tensor(self.of_keys)
         kernel = tf.transpose(tf.reshape(kernel, [dim, heads, width]), [1, 2, 0])
         return tf.transpose(tf.matmul(query, kernel), [1, 0, 2])
+
+
+@tf.custom_gradient
+def add_to_each(fixed: tf.Tensor, rows: tf.Tensor):
+    """Adds `fixed` [batch, units] to each of a sample's rows [batch, n, units]."""
+
+    def gradient(upstream):
+        return tf.cast(tf.reduce_sum(precise(upstream), axis=1), fixed.dtype), upstream
+
+    return fixed[:, tf.newaxis, :] + rows, gradient

@@ -11,6 +11,9 @@ SEARCHES = (SOFT, HARD)
 DOT, UNIT = "dot", "unit"
 ATTENTIONS = (DOT, UNIT)
 
+PAPER, NVIDIA = "paper", "nvidia"
+VARIANT_NAMES = (PAPER, NVIDIA)
+
 
 @dataclass(frozen=True)
 class SequenceModelConfig:
@@ -32,6 +35,7 @@ class SequenceModelConfig:
         gsu: The search ("sim"): "soft" by a trained inner product, or "hard" by category.
         attention: Weights of the history ("din"): "dot" product or activation "unit".
         dropout_rate: Share of hidden units that a training step leaves out, in [0, 1).
+        variant: Layers and loss (`nn.sequence.variants`): "paper", after the papers, or "nvidia".
 
     Raises:
         ValueError: Sizes or names that do not fit together.
@@ -52,14 +56,24 @@ class SequenceModelConfig:
     gsu: str = SOFT
     attention: str = DOT
     dropout_rate: float = 0.0
+    variant: str = PAPER
 
     def __post_init__(self):
-        choices = {"model_type": MODEL_TYPES, "gsu": SEARCHES, "attention": ATTENTIONS}
+        choices = {
+            "model_type": MODEL_TYPES,
+            "gsu": SEARCHES,
+            "attention": ATTENTIONS,
+            "variant": VARIANT_NAMES,
+        }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(
                     f"{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}"
                 )
+        if (self.variant, self.model_type, self.gsu) == (NVIDIA, SIM, HARD):
+            raise ValueError(
+                "variant nvidia has soft search only, got gsu 'hard': use gsu soft or variant paper"
+            )
         self._check_features()
         self._check_sizes()
         if self.model_type == SIM and not 1 <= self.long_seq_length < self.history_length:
@@ -101,6 +115,11 @@ class SequenceModelConfig:
     def item_dim(self) -> int:
         """Elements of an item's vector: the embeddings of its features."""
         return len(self.item_features) * self.embedding_dim
+
+    @property
+    def state_dim(self) -> int:
+        """Width of the states of DIEN's block; 6 is the factor of NVIDIA's recipe."""
+        return 6 * self.embedding_dim if self.variant == NVIDIA else self.item_dim
 
     @property
     def num_positions(self) -> int:

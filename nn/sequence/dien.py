@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+from distributed_embeddings.precision import precise
+from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
-from nn.precision import precise
 from nn.sequence.attention import BilinearScores, masked_softmax
 from nn.sequence.gru import AUGRU, GRU
 from nn.sequence.mlp import Classifier
-from runtime.hardware.device import derive_seed
 
 
 class AuxiliaryOutputs(NamedTuple):
@@ -18,7 +18,7 @@ class AuxiliaryOutputs(NamedTuple):
 
     positive_logits: [batch, steps - 1], at least float32, of the history's own item.
     negative_logits: [batch, steps - 1], at least float32, of the negative item.
-    mask: bool [batch, steps - 1], where both steps are real.
+    mask: bool [batch, steps - 1], pairs that count.
     """
 
     positive_logits: tf.Tensor
@@ -35,10 +35,18 @@ class InterestEvolution(keras.layers.Layer):
         dim: Width of an item's vector, and of the states.
         aux_dims: Hidden layers of the auxiliary classifier of [h_t, e_{t+1}], sigmoid units as in
             the authors' code.
+        dropout: Not read: the auxiliary classifier has no dropout.
     """
 
     def __init__(
-        self, dim: int, aux_dims: Sequence[int], *, seed: int, name: str, dtype: str = "float32"
+        self,
+        dim: int,
+        aux_dims: Sequence[int],
+        *,
+        seed: int,
+        name: str,
+        dropout: tuple[float, int] | None = None,
+        dtype: str = "float32",
     ):
         super().__init__(name=name, dtype=dtype)
         own_seed = derive_seed(seed, name)
@@ -61,8 +69,11 @@ class InterestEvolution(keras.layers.Layer):
         attention = tf.cast(attention, self.compute_dtype)
         return self.evolution(states, attention, mask), states
 
-    def compare(self, states, history, negatives, mask) -> AuxiliaryOutputs:
-        """Returns logits of the next items, and of `negatives` [batch, steps - 1, dim]."""
+    def compare(self, states, history, negatives, mask, step=None) -> AuxiliaryOutputs:
+        """Returns logits of the next items, and of `negatives` [batch, steps - 1, dim].
+
+        `step`, that of dropout, is not read.
+        """
         num_pairs = states.shape[1] - 1
         # Cut by tf.split, whose gradient is a concatenation: that of a slice adds up zeros.
         before, _ = tf.split(states, [num_pairs, 1], axis=1)

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+from distributed_embeddings.precision import precise
+from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
 from nn.layers.dense import fused_affine, sum_over_batch
-from nn.precision import precise
-from runtime.hardware.device import derive_seed
 
 MOST_UNROLLED = 200
 

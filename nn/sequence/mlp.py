@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import tensorflow as tf
+from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
 from nn.layers.dense import Dense, fused_affine
-from runtime.hardware.device import derive_seed
 
 INITIAL_SLOPE = 0.25  # He et al., "Delving Deep into Rectifiers", 2015
 
@@ -37,13 +37,17 @@ class SigmoidDense(Dense):
 
 
 class PReLU(keras.layers.Layer):
-    """max(x, 0) + a min(x, 0) with a trained slope `a` for each unit, 0.25 at the start."""
+    """max(x, 0) + a min(x, 0) with a trained slope `a` for each unit."""
+
+    def __init__(self, initial_slope: float = INITIAL_SLOPE, **options):
+        super().__init__(**options)
+        self.initial_slope = initial_slope
 
     def build(self, input_shape):
         self.slope = self.add_weight(
             name="slope",
             shape=[int(input_shape[-1])],
-            initializer=keras.initializers.Constant(INITIAL_SLOPE),
+            initializer=keras.initializers.Constant(self.initial_slope),
             experimental_autocast=False,
         )
         super().build(input_shape)

@@ -3,16 +3,15 @@
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.layers.weights import TableUniform
+from distributed_embeddings.precision import precise
+from distributed_embeddings.seeds import derive_seed
 
-from nn.embedding.embedding import Embedding
-from nn.embedding.weights import TableUniform
 from nn.embedding_model import ModelOptions, StatefulDropoutModel
-from nn.precision import precise
-from nn.sequence.attention import ActivationUnit, DotAttention
 from nn.sequence.config import (
     DIEN,
     DIN,
-    DOT,
     HARD,
     SIM,
     SOFT,
@@ -20,11 +19,9 @@ from nn.sequence.config import (
     embedding_tables,
     hotnesses,
 )
-from nn.sequence.dien import AuxiliaryOutputs, InterestEvolution
+from nn.sequence.dien import AuxiliaryOutputs
 from nn.sequence.lookup import Vectors, arrange, history_mask, look_up
-from nn.sequence.mlp import Classifier
-from nn.sequence.search import LongHistory
-from runtime.hardware.device import derive_seed
+from nn.sequence.variants import VARIANTS
 
 
 class SequenceOutputs(NamedTuple):
@@ -52,13 +49,15 @@ class SequenceModel(StatefulDropoutModel):
     DIN: Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", 2018. DIEN: Zhou et
     al., "Deep Interest Evolution Network", 2019. SIM: Pi et al., "Search-based User Interest
     Modeling with Lifelong Sequential Behavior Data", 2020. Without batch normalisation, and with
-    tables of the user. `options` are those of `ModelOptions`.
+    tables of the user. `config.variant` chooses the layers, the order of an MLP's inputs and the
+    loss (`nn.sequence.variants`). `options` are those of `ModelOptions`.
     """
 
     def __init__(self, config: SequenceModelConfig, **options: Any):
         options = ModelOptions(**options)
         super().__init__(name="sequence_model", dtype=options.dtype)
         self.config = config
+        self.variant = layers = VARIANTS[config.variant]
         common = {"seed": options.seed, "dtype": options.dtype}
         self.embedding = options.distribute(
             [
@@ -72,21 +71,24 @@ class SequenceModel(StatefulDropoutModel):
         if config.dropout_rate:  # a rank's samples are its own, and so are the dropped units
             dropout_seed = derive_seed(options.seed, "dropout", options.world.rank)
             dropout = config.dropout_rate, dropout_seed
-        if config.model_type == DIN and config.attention == DOT:
-            self.attention = DotAttention(name="attention", dtype=options.dtype)
-        elif config.model_type == DIN:
-            self.attention = ActivationUnit(name="attention", **common)
+        if config.model_type == DIN:
+            self.attention = layers.attention[config.attention](name="attention", **common)
         if config.model_type in (SIM, DIEN):
-            self.evolution = InterestEvolution(
-                config.item_dim, config.aux_mlp_dims, name="interest_evolution", **common
+            self.evolution = layers.evolution(
+                *(config.state_dim, config.aux_mlp_dims),
+                name="interest_evolution",
+                dropout=dropout,
+                **common,
             )
         if config.model_type == SIM:
-            self.long_history = LongHistory(config.gsu, config.top_k, name="long_history", **common)
+            self.long_history = layers.long_history(
+                config.gsu, config.top_k, name="long_history", **common
+            )
             if config.gsu == SOFT:
-                self.stage_one = Classifier(
+                self.stage_one = layers.classifier(
                     config.stage_one_mlp_dims, name="stage_one_mlp", dropout=dropout, **common
                 )
-        self.stage_two = Classifier(
+        self.stage_two = layers.classifier(
             config.stage_two_mlp_dims, name="stage_two_mlp", dropout=dropout, **common
         )
         self._make_weights()
@@ -165,19 +167,18 @@ class SequenceModel(StatefulDropoutModel):
         """Returns logits from vectors; `step` is that of dropout, None without dropout."""
         config = self.config
         user, target, long, short, negatives, long_mask, short_mask = vectors
-        seen, gsu_logits, aux = [user, target], None, None
+        seen, gsu_logits, aux = {"user": user, "target": target}, None, None
+        side_by_side = self.variant.side_by_side
         if config.model_type == DIN:
-            seen.append(self.attention(target, short, short_mask))
+            seen["short"] = self.attention(target, short, short_mask)
         if config.model_type == SIM:
             interest, pooled = self.long_history(target, long, long_mask, categories)
-            seen.append(interest)
             if for_losses and pooled is not None:
-                stage_one = tf.concat([user, target, pooled], axis=1)
-                gsu_logits = precise(self.stage_one(stage_one, step))
+                gsu_logits = precise(self.stage_one(side_by_side(**seen, short=pooled), step))
+            seen["long"] = interest
         if config.model_type in (SIM, DIEN):
-            interest, states = self.evolution(target, short, short_mask)
-            seen.append(interest)
+            seen["short"], states = self.evolution(target, short, short_mask)
             if negatives is not None:
-                aux = self.evolution.compare(states, short, negatives, short_mask)
-        logits = precise(self.stage_two(tf.concat(seen, axis=1), step))
+                aux = self.evolution.compare(states, short, negatives, short_mask, step)
+        logits = precise(self.stage_two(side_by_side(**seen), step))
         return SequenceOutputs(logits, gsu_logits, aux)

@@ -5,11 +5,11 @@ gradients back, costs more than to attend over all 90 with 40 weights of zero.
 """
 
 import tensorflow as tf
+from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
 from nn.sequence.attention import NUM_HEADS, TargetQueries, attend
 from nn.sequence.config import HARD
-from runtime.hardware.device import derive_seed
 
 
 def most_recent(mask: tf.Tensor, k: int) -> tf.Tensor:

@@ -3,6 +3,7 @@
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from preproc.amazon_books.lines.metadata_lines import CATEGORY_LISTS, LAST_LIST
 from preproc.amazon_books.negatives import NEGATIVES, UNIFORM
 from preproc.arguments import MachineOptions, check_columns, flag, parse_delimiter
 
@@ -51,6 +52,13 @@ class AmazonOptions(MachineOptions):
     delimiter: str = flag(
         ",", "of CSV files: a character, or 'tab' (default ',')", TABLE_FLAGS, type=parse_delimiter
     )
+    category_list: str = flag(
+        LAST_LIST,
+        "list of category names whose last name is an item's category: last (the default), or "
+        "first, as the original takes it",
+        AMAZON_FLAGS,
+        choices=CATEGORY_LISTS,
+    )
     min_events: int = flag(
         20,
         "leave out users with fewer events",
@@ -60,6 +68,13 @@ class AmazonOptions(MachineOptions):
     )
     max_history: int = flag(
         100, "length of a history", _SAMPLES, alias="--max_sequence_length", at_least=1
+    )
+    min_training_history: int = flag(
+        1,
+        "leave out training samples with a shorter history",
+        _SAMPLES,
+        alias="--shortest_sequence_for_training",
+        at_least=1,
     )
     validation_event: bool = flag(
         False, "keep each user's event before the last for validation/", _SAMPLES

@@ -146,7 +146,7 @@ def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
     events, num_bad = _stage_reviews(options, reviews, scratch)
     items = [scratch / f"meta_{i}.parquet" for i in range(len(meta))]
     for file, target in zip(meta, items, strict=True):
-        num_bad += stage_metadata(file, target, options.on_bad_line)
+        num_bad += stage_metadata(file, target, options.on_bad_line, options.category_list)
     if not items:
         items = [scratch / "none.parquet"]
         pq.write_table(SCHEMA.empty_table(), items[0])
@@ -201,7 +201,8 @@ def _write_rows(
     block = block_rows(len(columns.item), options.max_history, memory, options.threads)
     rows = {}
     for split in splits(
-        log, options.validation_event, options.max_history, options.seed, options.negatives
+        *(log, options.validation_event, options.max_history, options.seed, options.negatives),
+        options.min_training_history,
     ):
         write_split(
             split, folder / split.name, columns, options.rows_per_file, block, options.threads
@@ -218,6 +219,8 @@ def _metadata(options: AmazonOptions, bad: int, rows: dict[str, int]) -> dict:
         "rows": rows,
         "min_events": options.min_events,
         "max_history": options.max_history,
+        "min_training_history": options.min_training_history,
+        "category_list": options.category_list,
         "negatives": options.negatives,
         "seed": options.seed,
         "bad_lines": bad,

@@ -53,6 +53,7 @@ class SampleSplit:
         max_history: the length of a history.
         seed: of the negatives.
         negatives: UNIFORM draws one of all other items, POPULARITY the item of one of all events.
+        min_training_history: events before each training sample, at least.
 
     Raises:
         ValueError: a single item occurs.
@@ -66,6 +67,7 @@ class SampleSplit:
         max_history: int,
         seed: int,
         negatives: str = UNIFORM,
+        min_training_history: int = 1,
     ):
         if log.num_items < 2:
             raise ValueError(
@@ -78,7 +80,8 @@ class SampleSplit:
         self._seed = seed
         self._negatives = negatives
         self._items = np.memmap(log.events, np.int32, "r")
-        first, stop = _events(name, log.num_events, with_validation)
+        self._min_training_history = min_training_history
+        first, stop = self._events(log.num_events)
         num_pairs = stop - first
         self._pair_starts = running_total(np.maximum(num_pairs, 0, out=num_pairs))
 
@@ -90,7 +93,7 @@ class SampleSplit:
         """Rows [start, stop), both even and not beyond num_rows; vectorised, no loop over rows."""
         pairs = np.arange(start // 2, stop // 2)
         users = np.searchsorted(self._pair_starts, pairs, side="right") - 1  # from 0
-        first, _ = _events(self.name, self._log.num_events[users], self._with_validation)
+        first, _ = self._events(self._log.num_events[users])
         events = first + pairs - self._pair_starts[users]
         places = self._log.user_starts[users] + events
         lengths = np.minimum(events, self._max_history)
@@ -139,23 +142,20 @@ class SampleSplit:
         )
         return negative
 
+    def _events(self, num_events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the first of each user's events in the split and their end, not before it."""
+        last = num_events - 1
+        if self.name == TEST:
+            return last, num_events
+        if self.name == VALIDATION:
+            return np.maximum(last - 1, 1), last
+        assert self.name == TRAIN, self.name
+        return np.broadcast_to(self._min_training_history, last.shape), last - self._with_validation
+
     def _drawn(self, keys: np.ndarray, steps: np.ndarray, positives: np.ndarray) -> np.ndarray:
         if self._negatives == POPULARITY:
             return draw_by_popularity(keys, steps, self._items)
         return draw(keys, steps, positives, self._log.num_items)
-
-
-def _events(
-    name: str, num_events: np.ndarray, with_validation: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first of each user's events in the split and their end; first >= end without."""
-    last = num_events - 1
-    if name == TEST:
-        return last, num_events
-    if name == VALIDATION:
-        return np.maximum(last - 1, 1), last
-    assert name == TRAIN, name
-    return np.broadcast_to(1, last.shape), last - with_validation
 
 
 def splits(
@@ -164,7 +164,10 @@ def splits(
     max_history: int,
     seed: int,
     negatives: str = UNIFORM,
+    min_training_history: int = 1,
 ) -> Iterator[SampleSplit]:
     """Returns all splits, training first, each made when it is needed; see `SampleSplit`."""
     for name in (TRAIN, VALIDATION, TEST) if with_validation else (TRAIN, TEST):
-        yield SampleSplit(name, log, with_validation, max_history, seed, negatives)
+        yield SampleSplit(
+            *(name, log, with_validation, max_history, seed, negatives), min_training_history
+        )

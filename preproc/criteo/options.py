@@ -17,8 +17,12 @@ class CriteoOptions(MachineOptions):
         ValueError: a value out of range, or flags that contradict each other.
     """
 
-    input: Path = flag(MISSING, "folder with *day_N files (plain or gzip), or one file")
-    output: Path | None = flag(None, "folder of the prepared data set; appears when complete")
+    input: Path = flag(
+        MISSING, "folder with *day_N files (plain or gzip), or one file", alias="--input_folder"
+    )
+    output: Path | None = flag(
+        None, "folder of the prepared data set; appears when complete", alias="--output_folder"
+    )
     frequency_threshold: int = flag(
         15,
         "categorical values seen fewer than T times become id 0 (default 15; 0 keeps all); "

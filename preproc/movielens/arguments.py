@@ -33,7 +33,8 @@ def _check_read(flags: dict, source: Source) -> None:
     elif source.form == NCF:
         unread = dict.fromkeys(_LOG_FLAGS, what)
         if "validation" not in flags:
-            unread |= dict.fromkeys(("valid_negative", "seed"), f"{what} without --validation")
+            drawn = ("valid_negative", "seed", "nvidia_negatives")
+            unread |= dict.fromkeys(drawn, f"{what} without --validation")
     for name, where in unread.items():
         if name in flags:
             raise ValueError(f"--{name} is not read {where} ({source.files[0]}); leave it out")

@@ -45,6 +45,12 @@ class MovieLensOptions(MachineOptions):
         "validation/ of the NCF paper's files as many as their test lists have)",
         at_least=1,
     )
+    nvidia_negatives: bool = flag(
+        False,
+        "draw negatives as NVIDIA's recipe does: a list may have an item twice, and any item that "
+        "its user has not in train/, the held-out ones included. Lists are easier than without; "
+        "hit rates compare with those published for that recipe",
+    )
     seed: int = flag(0, "of what is drawn at random", at_least=0)
     overwrite: bool = flag(False, "replace an existing --output at the end")
 

@@ -184,10 +184,12 @@ def _candidate_lists(
         negatives = log.stored.get(split)
         if negatives is None:
             if keys is None:
-                keys = touched_keys(folder, log.num_items, log.held_out.values())
+                others = [] if options.nvidia_negatives else log.held_out.values()
+                keys = touched_keys(folder, log.num_items, others)
             seed = [options.seed, _STREAMS[split]]
             try:
-                negatives = draw_unseen(users, log.num_items, keys, log.valid_negative, seed)
+                count, distinct = log.valid_negative, not options.nvidia_negatives
+                negatives = draw_unseen(users, log.num_items, keys, count, seed, distinct)
             except TooFewUnseen as error:
                 fewer = f"--valid_negative {error.unseen} or less, or " if error.unseen else ""
                 raise ValueError(
@@ -209,6 +211,7 @@ def _metadata(
         "seed": options.seed,
         "valid_negative": log.valid_negative,
         "stored_negatives": list(log.stored),
+        **({"nvidia_negatives": True} if options.nvidia_negatives else {}),
         **log.metadata,
         **{
             f"{split}_samples_per_series": lists.rows_per_list

@@ -175,7 +175,8 @@ class _Npy:
     def __init__(self, stream: BinaryIO, num_rows: int):
         self._stream = stream
         header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows,)}
-        np.lib.format.write_array_header_1_0(stream, header)
+        write_header: Any = np.lib.format.write_array_header_1_0  # NumPy 1 has no types for it
+        write_header(stream, header)
 
     def write(self, first_row: int, scores: NDArray[Any]) -> None:
         self._stream.write(scores.astype("<f4", copy=False).data)

@@ -109,3 +109,24 @@ def test_interrupt(binaries, capsys, monkeypatch):
     monkeypatch.setattr(tool, "benchmark", interrupt)
     assert tool.main(["--dataset_path", str(binaries.base_directory)]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_flags_of_nvidia(binaries, monkeypatch, capsys):
+    """Each batch has its pause; precision and compilation do not matter for batches."""
+    pauses, eagerly, debug = [], [], []
+    monkeypatch.setattr(tool.time, "sleep", pauses.append)
+    monkeypatch.setattr(tf.config, "run_functions_eagerly", eagerly.append)
+    monkeypatch.setattr(tf.data.experimental, "enable_debug_mode", lambda: debug.append(True))
+    flags = ["--dataset_path", str(binaries.base_directory), "--batch_size", "2"]
+    flags += ["--warmup_steps", "1", "--max_batches", "3", "--sleep", "0.25", "--amp", "--xla"]
+    assert tool.main([*flags, "--run_eagerly", "--tfdata_debug"]) == 0
+    assert (pauses, eagerly, debug) == ([0.25] * 3, [True], [True])
+    assert tool.main([*flags, "--sleep", "-1"]) == 2
+    assert "--sleep is -1.0; expected 0 or more" in capsys.readouterr().err
+
+
+def test_default_folder(binaries, monkeypatch, tmp_path):
+    """NVIDIA's default."""
+    (tmp_path / "synthetic_dataset").symlink_to(binaries.base_directory)
+    monkeypatch.chdir(tmp_path)
+    assert tool.main(["--batch_size", "2", "--warmup_steps", "0"]) == 0

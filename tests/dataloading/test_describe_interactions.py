@@ -93,6 +93,8 @@ def test_positives_alone(tmp_path, capsys):
     del content["source_spec"]["test"]
     code, report = described(tmp_path, capsys, content, test_label=np.ones(6, "u1"))
     assert code == 0 and "train: 6 rows, each an interaction, 42 bytes" in report
+    code, report = described(tmp_path, capsys, content)
+    assert code == 0 and "train: 6 rows, 3 of them stored negatives (label 0), 42" in report
 
 
 BROKEN = {
@@ -145,10 +147,6 @@ def test_broken_lists(fault, block_bytes, tmp_path, capsys, monkeypatch):
         (
             changed(source_spec={"test": CONTENT["source_spec"]["test"][:2]}),
             "'test': metadata: 'test_samples_per_series' is 2, and there is no label",
-        ),
-        (
-            changed(source_spec={"train": CONTENT["source_spec"]["test"]}, metadata={}),
-            "'train': feature 'label': 3 labels of 0; the rows there are interactions",
         ),
         (
             changed(channel_spec={"user": ["user", "item"], "item": []}),

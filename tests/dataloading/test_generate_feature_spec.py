@@ -65,3 +65,11 @@ def test_refusals(flags, message, tmp_path, capsys):
     assert main([f"--dst={path}", "--cardinalities=5"]) == 2
     assert "exists; remove it or choose another file" in capsys.readouterr().err
     assert path.read_text() == "mine"
+
+
+def test_repeated_command(tmp_path, capsys):
+    """A command run twice, as in NVIDIA's document; a spec of other sizes is left as it is."""
+    command = [f"--dst={tmp_path / 'spec.yaml'}", "--variant=criteo_t15_synthetic"]
+    assert main(command) == main(command) == 0
+    assert f"already there: {tmp_path / 'spec.yaml'}" in capsys.readouterr().out
+    assert main([command[0], "--variant=criteo_t3_synthetic"]) == 2

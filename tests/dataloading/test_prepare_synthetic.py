@@ -138,3 +138,23 @@ def test_no_rows_and_ctrl_c(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(prepare_synthetic_dataset, "write_dataset", interrupt)
     assert prepare(tmp_path, spec) == 130
+
+
+def test_features_of_the_flags(tmp_path, capsys):
+    """The flags of NVIDIA's tool, without a feature spec."""
+    folder = tmp_path / "made"
+    flags = ["--num_numerical_features=2", "--synthetic_dataset_table_sizes=7,300"]
+    flags += ["--synthetic_dataset_num_entries=130", "--synthetic_dataset_batch_size=50"]
+    flags += ["--synthetic_dataset_valid_batches=1", f"--synthetic_dataset_dir={folder}"]
+    assert prepare_synthetic_dataset.main(flags) == 0
+    assert "train: 130 rows" in capsys.readouterr().out
+    spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
+    assert spec.cardinalities("categorical") == [7, 300]
+    assert len(spec.channel("numerical")) == 2
+    assert (spec.num_samples("train"), spec.num_samples("test")) == (130, 50)
+
+
+@pytest.mark.parametrize("flag", ["--num_numerical_features=2", "--synthetic_dataset_table_sizes="])
+def test_features_given_twice(tmp_path, capsys, flag):
+    assert prepare(tmp_path, {"feature_spec": FEATURES, "channel_spec": CHANNELS}, flag) == 2
+    assert "the spec has features; give one of them" in capsys.readouterr().err

@@ -1,7 +1,8 @@
 """Metadata lines: objects with asin and, as a rule, categories.
 
 asin is non-empty text; categories is a list of lists of names, each list a path. The last name of
-the last list is the item's category; an item without such a name has no category. Lines are JSON,
+the last list (or of the first one) is the item's category; an item without such a name has no
+category. Lines are JSON,
 or Python literals as in the files of 2014: {'asin': '1', 'price': None, ...}.
 """
 
@@ -23,16 +24,21 @@ from preproc.raw_files import gzip_errors, opened
 
 ITEM, CATEGORIES = "asin", "categories"
 SCHEMA = pa.schema([("item", pa.string()), ("item_0", pa.string())])
+LAST_LIST, FIRST_LIST = "last", "first"
+CATEGORY_LISTS = (LAST_LIST, FIRST_LIST)
 _BATCH_ROWS = 1 << 16
 
 
-def stage_metadata(file: Path, target: Path, on_bad_line: str) -> int:
+def stage_metadata(
+    file: Path, target: Path, on_bad_line: str, category_list: str = LAST_LIST
+) -> int:
     """Writes the good lines of a file as a Parquet file; returns the number of bad lines.
 
     Args:
         file: plain or gzip; empty lines mean nothing.
         target: a new file (item, item_0: the category).
         on_bad_line: "error" or "skip".
+        category_list: the list of names that has the category, "last" or "first".
 
     Raises:
         ValueError: a bad line, with `on_bad_line` "error"; or damaged gzip data.
@@ -42,7 +48,7 @@ def stage_metadata(file: Path, target: Path, on_bad_line: str) -> int:
         for number, line in enumerate(lines, 1):
             try:
                 if text := line_text(line, number):
-                    rows.append(parse(text))
+                    rows.append(parse(text, category_list))
             except ValueError as error:
                 if on_bad_line == "error":
                     raise bad_line(file, number, error) from error
@@ -59,10 +65,10 @@ def _table(rows: list[tuple[str, str | None]]) -> pa.Table:
     return pa.table([items, categories], schema=SCHEMA)
 
 
-def parse(line: str) -> tuple[str, str | None]:
+def parse(line: str, category_list: str = LAST_LIST) -> tuple[str, str | None]:
     """Returns item and category of a line (None without one); raises ValueError with its fault."""
     fields = _object(line)
-    return text_field(fields, ITEM), _last_name(fields) or None
+    return text_field(fields, ITEM), _last_name(fields, category_list) or None
 
 
 def _object(line: str) -> dict:
@@ -80,7 +86,7 @@ def _object(line: str) -> dict:
     return value
 
 
-def _last_name(fields: dict) -> str | None:
+def _last_name(fields: dict, category_list: str) -> str | None:
     lists = fields.get(CATEGORIES)
     if lists is None:
         return None
@@ -91,7 +97,8 @@ def _last_name(fields: dict) -> str | None:
         raise ValueError(
             f"{CATEGORIES} is {shown(fields, CATEGORIES)}; it must be a list of lists of names"
         )
-    if not lists or not lists[-1]:
+    names = lists[-1 if category_list == LAST_LIST else 0] if lists else ()
+    if not names:
         return None
-    check_text(CATEGORIES, lists[-1][-1])
-    return lists[-1][-1]
+    check_text(CATEGORIES, names[-1])
+    return names[-1]

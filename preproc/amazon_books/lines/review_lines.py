@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from dataloading.table_input.duckdb_files import quoted, read_ndjson, read_parquet
+from dataloading.table_input.duckdb_files import quoted, read_ndjson_objects, read_parquet
 from preproc.amazon_books.lines.line_files import bad_line, line_text, shown, text_field
 from preproc.engines.duckdb_session import PreparationSession
 
@@ -34,19 +34,21 @@ def stage_reviews(
         ValueError: a bad line, with `on_bad_line` "error"; or a line of more than 16 MiB.
     """
     path, first_line = piece
-    # As JSON: converted by DuckDB, numbers would pass for text and fractions for integers.
+    # As whole objects: with `read_ndjson` of DuckDB 1, a line that is cut off damages the next one.
+    # Fields as JSON: converted by DuckDB, numbers would pass for text and fractions for integers.
     options = (
-        "auto_detect=false, records=true, compression='uncompressed', ignore_errors=true, "
-        f"columns={{{USER}: 'JSON', {ITEM}: 'JSON', {TIME}: 'JSON'}}, "
-        f"maximum_object_size={_MAX_LINE_BYTES}"
+        f"compression='uncompressed', ignore_errors=true, maximum_object_size={_MAX_LINE_BYTES}"
     )
+    fields = f"json_extract(json, ['$.{USER}', '$.{ITEM}', '$.{TIME}'])"
+    columns = f"fields[1] AS {USER}, fields[2] AS {ITEM}, fields[3] AS {TIME}"
     lines = target.with_suffix(".lines")
     time = f"TRY_CAST(nullif(regexp_extract({TIME}::VARCHAR, '^-?[0-9]+$'), '') AS BIGINT)"
     try:
         session.connection.execute(
             f"COPY (SELECT {USER} ->> '$' AS user, {ITEM} ->> '$' AS item, "
             f"CASE WHEN {_is_text(USER)} AND {_is_text(ITEM)} THEN {time} END AS time "
-            f"FROM {read_ndjson(path, options)}) TO {quoted(lines)} (FORMAT parquet)"
+            f"FROM (SELECT {columns} FROM (SELECT {fields} AS fields "
+            f"FROM {read_ndjson_objects(path, options)}))) TO {quoted(lines)} (FORMAT parquet)"
         )
     except duckdb.InvalidInputException as error:
         raise ValueError(f"{file}: a line is longer than {_MAX_LINE_BYTES >> 20} MiB") from error

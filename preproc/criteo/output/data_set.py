@@ -23,7 +23,6 @@ from preproc.criteo.output.staging import SPEC_FILE
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 
 LABEL = "label"
-NUMERICALS = tuple(f"num_{i}" for i in range(NUM_NUMERICAL))
 CATEGORICALS = tuple(f"cat_{i}" for i in range(NUM_CATEGORICAL))
 BINS = tuple(f"bin_{i}" for i in range(NUM_NUMERICAL))  # the numerical features as categorical ones
 VOCABULARY_FOLDER = "vocabulary"
@@ -63,13 +62,15 @@ def feature_spec(
     metadata: dict,
     *,
     with_labels: bool,
+    num_numerical: int = NUM_NUMERICAL,
 ) -> FeatureSpec:
     """The data set's feature spec. The same input and options give the same on every engine.
 
     cardinalities: of the categorical features, in their channel's order.
     """
+    numericals = [f"num_{i}" for i in range(num_numerical)]
     features = {LABEL: {"dtype": LABEL_DTYPE.name}}
-    features |= {name: {"dtype": NUMERICAL_DTYPE.name} for name in NUMERICALS}
+    features |= {name: {"dtype": NUMERICAL_DTYPE.name} for name in numericals}
     features |= {
         name: {
             "dtype": smallest_id_dtype(cardinalities[name]).name,
@@ -80,10 +81,11 @@ def feature_spec(
     content = {
         "feature_spec": features,
         "source_spec": {
-            split.name: _chunks(split.name, cardinalities, with_labels) for split in splits
+            split.name: _chunks(split.name, numericals, cardinalities, with_labels)
+            for split in splits
         },
         "channel_spec": {
-            NUMERICAL_CHANNEL: list(NUMERICALS),
+            NUMERICAL_CHANNEL: numericals,
             CATEGORICAL_CHANNEL: list(cardinalities),
             LABEL_CHANNEL: [LABEL],
         },
@@ -92,13 +94,15 @@ def feature_spec(
     return FeatureSpec.from_dict(content, folder, origin=str(folder / SPEC_FILE))
 
 
-def _chunks(split: str, categoricals: Iterable[str], with_labels: bool) -> list[dict]:
+def _chunks(
+    split: str, numericals: list[str], categoricals: Iterable[str], with_labels: bool
+) -> list[dict]:
     def chunk(features, name):
         return {"type": "split_binary", "features": features, "files": [f"{split}/{name}.bin"]}
 
     return [
         *([chunk([LABEL], LABEL)] if with_labels else []),
-        chunk(list(NUMERICALS), "numerical"),
+        chunk(numericals, "numerical"),
         *(chunk([name], name) for name in categoricals),
     ]
 

@@ -75,6 +75,13 @@ def test_lists(tmp_path):
     assert labels.tolist() == [[True, False, False], [False, False, True]]
 
 
+def test_stored_labels_of_0(tmp_path):
+    spec = data_set(tmp_path, TRAIN | {"label": [1, 1, 0, 1]})
+    users, items = read_interactions(spec, "train")
+    assert users.tolist() == [TRAIN["user"][i] for i in (0, 1, 3)]
+    assert items.tolist() == [TRAIN["item"][i] for i in (0, 1, 3)]
+
+
 def test_pairs_without_labels(tmp_path):
     spec = data_set(tmp_path)
     (tmp_path / "test/label_0.bin").unlink()
@@ -158,8 +165,6 @@ def test_bad_length_of_lists(tmp_path, metadata, message):
 
 
 def test_bad_interactions(tmp_path):
-    with pytest.raises(ValueError, match=r"'label': found 0 in row 2 \(row 2 of file .*negatives"):
-        read_interactions(data_set(tmp_path, TRAIN | {"label": [1, 1, 0, 1]}), "train")
     with pytest.raises(ValueError, match="'item': found 9 in row 1 "):
         read_interactions(data_set(tmp_path, TRAIN | {"item": [4, 9, 3, 1]}), "train")
     with pytest.raises(ValueError, match="found 9 in row 1 .*labels are 0 or 1"):

@@ -276,7 +276,7 @@ def test_golden_draws():
     ("settings", "message"),
     [
         ({"batch_size": 0}, "batch_size is 0; expected 1 or more"),
-        ({"negative_samples": 0}, "negative_samples is 0; expected 1 or more"),
+        ({"negative_samples": -1}, "negative_samples is -1; expected 0 or more"),
         ({"seed": -1}, "seed is -1; expected 0 or more"),
         ({"world_size": 0}, "world_size is 0; expected 1 or more"),
         ({"world_size": 65}, "batch_size 64 .* each of 65 ranks .* choose 65 or more"),
@@ -323,3 +323,16 @@ def test_negatives_by_popularity(exponent, tmp_path):
     assert seen.sum() == 2 * 1000 * len(items)
     chi_square = ((seen - expected) ** 2 / expected).sum()
     assert chi_square < 25.7  # 5 degrees of freedom, one in ten thousand
+
+
+def test_stored_negatives(tmp_path):
+    """Rows of label 0 of `train`, with and without drawn negatives."""
+    users, items, labels = [0, 0, 1, 2], [3, 4, 5, 0], [1, 0, 1, 0]
+    columns = {"user": users, "item": items, "label": labels}
+    spec = write_interactions(tmp_path, 3, 6, {"train": columns})
+    rows = rows_of(SampledInteractions(spec, "train", 4, negative_samples=0))
+    expected = sorted(zip(users, items, labels, strict=True))
+    assert sorted(map(tuple, rows.tolist())) == expected
+    rows = rows_of(SampledInteractions(spec, "train", 4, negative_samples=2, negative_exponent=1))
+    assert len(rows) == 12 and rows[:, 2].sum() == 2
+    assert [1, 5, 1] in rows.tolist() and [0, 4, 1] not in rows.tolist()

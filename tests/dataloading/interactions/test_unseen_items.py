@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dataloading.interactions import unseen_items
-from dataloading.interactions.unseen_items import draw_unseen, draw_unseen_in_use
+from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen, draw_unseen_in_use
 
 
 def keys_of(touched, num_items):
@@ -119,3 +119,12 @@ def test_large_numbers():
 def test_errors(count, keys, message):
     with pytest.raises(ValueError, match=message):
         draw_unseen(np.array([0, 1]), 5, np.array(keys, np.int64), count, 0)
+
+
+def test_repeated_items():
+    """A user who touched 2 of 4 items: the others are equally likely."""
+    drawn = draw_unseen(np.zeros(50, np.int32), 4, np.array([1, 2]), 40, 0, distinct=False)
+    assert set(drawn.ravel()) == {0, 3}
+    assert abs((drawn == 0).mean() - 0.5) < 0.05
+    with pytest.raises(TooFewUnseen, match="so 0 are unseen"):
+        draw_unseen(np.zeros(1, np.int32), 2, np.array([0, 1]), 1, 0, distinct=False)

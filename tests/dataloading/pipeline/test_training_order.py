@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from distributed_embeddings.collectives import World
 
 from config import parse
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.transcribe import main as transcribe
 from recipes import ctr, sequential
-from runtime.cluster.distributed import World
 from sim import DEFAULTS as SIM_DEFAULTS
 from tests import sequence_data
 

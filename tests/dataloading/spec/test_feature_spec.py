@@ -125,7 +125,7 @@ BROKEN = {
     "unknown type": (
         "source_spec/train/0/type",
         "split_binry",
-        "chunk 0: unknown type 'split_binry'; expected split_binary, csv, tfrecord; did you mean",
+        "chunk 0: unknown type 'split_binry'; expected split_binary, torch_tensor, csv, tfrecord",
     ),
     "unknown feature in chunk": (
         "source_spec/train/2/features",
@@ -245,7 +245,9 @@ channel_spec:
         spec.require("NCF", channels=("numeric_inputs",), id_channels=("numeric_inputs",))
     for file in ("train_0_0.csv", "train_0_1.csv", "train_1.csv"):
         (tmp_path / file).touch()
-    with pytest.raises(ValueError, match=r"rows can be counted in split_binary chunks only"):
+    with pytest.raises(
+        ValueError, match=r"rows can be counted in split_binary and torch_tensor chunks only"
+    ):
         spec.num_samples("train")
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from distributed_embeddings.testing.fake_world import run_threads
 
 from nn.metrics.calibration import Calibration
 from nn.metrics.classification import BinnedMetrics, ExactMetrics
 from nn.metrics.evaluator import ClickEvaluator
-from tests.nn.embedding.fake_world import run_threads
 from tests.nn.metrics.test_evaluator import first_numerical, generated
 
 

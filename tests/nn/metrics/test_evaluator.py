@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.testing.fake_world import run_threads
 
 from dataloading.pipeline.batch import Batch, Inputs
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
 from nn.metrics import evaluator as evaluator_module
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.evaluator import ClickEvaluator
-from tests.nn.embedding.fake_world import run_threads
 
 SPEC = synthetic_spec([10], num_numerical=2)
 

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.testing.fake_world import run_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nn.metrics.classification import BinnedMetrics, ExactMetrics, NonFiniteScores
-from tests.nn.embedding.fake_world import run_threads
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 4])
 KINDS = pytest.mark.parametrize(

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.testing.fake_world import run_threads
 
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.predictor import predict
-from tests.nn.embedding.fake_world import run_threads
 
 SPEC = synthetic_spec([10], num_numerical=2)
 

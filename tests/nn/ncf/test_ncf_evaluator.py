@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.testing.fake_world import run_threads
 
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from dataloading.pipeline.shuffle import share_of_rank
 from nn.metrics.classification import NonFiniteScores
 from nn.ncf.evaluator import HitRateEvaluator
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
-from tests.nn.embedding.fake_world import run_threads
 
 
 def slow_rank(items, labels, scores):

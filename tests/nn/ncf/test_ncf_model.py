@@ -5,10 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.collectives import World
+from distributed_embeddings.exchange.gradients import sum_over_ranks
+from distributed_embeddings.planner import Table
+from distributed_embeddings.testing.fake_world import TensorWorld, run_threads
+from distributed_embeddings.testing.plans import plan_of
 
 from dataloading.pipeline.batch import Batch, InteractionInputs
-from nn.embedding.exchange.gradients import sum_over_ranks
-from nn.embedding.planner import Table
 from nn.embedding_model import dense_bytes
 from nn.ncf import tower
 from nn.ncf.config import (
@@ -22,9 +25,6 @@ from nn.ncf.dropout import ReluDropout
 from nn.ncf.model import NCFModel, ncf_loss
 from nn.ncf.tower import product_over_batch
 from nn.optim.optimizers import OptimizerGroup, create
-from runtime.cluster.distributed import World
-from tests.nn.embedding.fake_world import TensorWorld, run_threads
-from tests.nn.embedding.planner.plans import plan_of
 
 
 def a_config(model_type, **changes):

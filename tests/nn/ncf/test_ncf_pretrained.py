@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from distributed_embeddings.collectives import CollectiveError
+from distributed_embeddings.testing.fake_world import run_threads
 
 from nn.ncf.config import GMF, MLP, NEUMF, NCFConfig
 from nn.ncf.model import NCFModel
 from nn.ncf.pretrained import start_from
-from runtime.cluster.distributed import CollectiveError
-from tests.nn.embedding.fake_world import run_threads
 from tests.runtime.checkpoint.array_weights import save
 
 

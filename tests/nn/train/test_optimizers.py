@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.exchange.gradients import sum_duplicates
 
 from config import OptimizerConfig
-from nn.embedding.exchange.gradients import sum_duplicates
 from nn.optim import optimizers
 
 LR = tf.constant(0.5)

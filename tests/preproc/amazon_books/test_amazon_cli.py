@@ -193,7 +193,8 @@ def test_killed_run(log, tmp_path, capsys):
         run.send_signal(signal.SIGKILL)
     assert run.returncode == -signal.SIGKILL
     assert not output.exists()
-    left = [*tmp_path.glob(".out.*/"), *(tmp_path / "temp").iterdir()]
+    outputs = [path for path in tmp_path.glob(".out.*") if path.is_dir()]
+    left = [*outputs, *(tmp_path / "temp").iterdir()]
     assert len(left) == 2
     log.write_text(small)
     prepare.prepare(parse(["--input_format", "csv", *flags]))

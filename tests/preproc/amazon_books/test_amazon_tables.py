@@ -164,7 +164,7 @@ def test_repeated_file(tmp_path):
 
 
 def ns(*moment):
-    date = datetime.datetime(*moment, tzinfo=datetime.UTC)
+    date = datetime.datetime(*moment, tzinfo=datetime.timezone.utc)
     return int(date.timestamp()) * 10**9
 
 

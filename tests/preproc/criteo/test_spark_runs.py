@@ -429,6 +429,9 @@ def test_command_line_on_gpus(stand_in, tmp_path):
             "PySpark is not installed for /bin/false; install it with `make engines`",
         ),
         ("run_spark_gpu.sh i o 1", {}, "RAPIDS_JAR is '', no file"),
+        ("run_spark.sh DGX2 i o 1", {}, "RAPIDS_JAR is '', no file"),
+        ("run_spark.sh CPU i", {}, "no output; give it as the second argument"),
+        ("run_spark.sh GPU i o", {}, "usage: run_spark.sh <CPU|DGX2> INPUT OUTPUT"),
         (
             "run_spark_gpu.sh i o 1",
             {"RAPIDS_JAR": __file__},

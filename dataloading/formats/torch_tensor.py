@@ -1,0 +1,45 @@
+"""Chunks whose files hold one tensor each, as NVIDIA's NCF recipe stores them."""
+
+import bisect
+
+import numpy as np
+
+from dataloading.spec.feature_spec import Chunk, FeatureSpec
+
+TENSOR_CHUNK_TYPE = "torch_tensor"
+
+
+class TensorChunk:
+    """The files of a chunk; a single one is mapped into memory. See `OpenChunk`.
+
+    Values have the dtype of the files, whatever the spec states, because `torch.save` stores it.
+
+    Raises:
+        ValueError: a file is not readable (`FeatureSpec.read_tensors`), files differ in their
+            dtypes, or ids are not integers.
+    """
+
+    ragged = False
+
+    def __init__(self, spec: FeatureSpec, chunk: Chunk):
+        parts = spec.read_tensors(chunk)
+        dtypes = {str(part.dtype) for part in parts}
+        ids = [name for name in chunk.features if "cardinality" in spec.feature_spec[name]]
+        self.dtype = parts[0].dtype
+        if len(dtypes) > 1 or (ids and self.dtype.kind not in "iu"):
+            raise ValueError(
+                f"{spec.origin}: {', '.join(chunk.files)}: expected tensors of one dtype, of "
+                f"integers for ids ({', '.join(ids) or 'none here'}), got {', '.join(dtypes)}"
+            )
+        if self.dtype.kind == "b":  # checked as bytes, like those of split binaries
+            self.dtype = np.dtype("u1")
+        self._files = chunk.files
+        self._starts = np.cumsum([0, *map(len, parts)]).tolist()
+        self._values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def read(self, samples: slice | np.ndarray) -> np.ndarray:
+        return np.array(self._values[samples]).view(self.dtype)
+
+    def locate(self, sample: int) -> tuple[str, int]:
+        part = bisect.bisect_right(self._starts, sample) - 1
+        return self._files[part], sample - self._starts[part]

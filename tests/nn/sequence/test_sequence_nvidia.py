@@ -1,0 +1,292 @@
+"""Formulas of `--variant nvidia` against NumPy and Keras, on equal weights."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from nn.keras import keras
+from nn.optim.optimizers import create
+from nn.sequence import nvidia
+from nn.sequence.dien import AuxiliaryOutputs
+from nn.sequence.loss import auxiliary_loss_over_steps, sequence_loss
+from nn.sequence.model import SequenceModel
+from tests.nn.sequence.nvidia_reference import NvidiaReference, sigmoid, softmax
+from tests.nn.sequence.sequence_reference import log_loss
+from tests.nn.sequence.sequence_rows import a_config, a_model, reference_of, rows
+
+LENGTHS = (9, 3, 5, 0, 1, 7)
+KINDS = ("sim", "dien", "din", "din unit")
+NVIDIA = {"variant": "nvidia"}
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(0, 0.7, shape)
+
+
+def with_weights(layer, *inputs, seed=3):
+    """Calls the layer, and again with random weights; returns (output, weights by short name)."""
+    layer(*inputs)
+    weights = {}
+    for i, variable in enumerate(layer.weights):
+        variable.assign(normal(*variable.shape, seed=seed + i))
+        weights[variable.name.split(":")[0].replace("/", ".")] = np.array(variable)
+    return layer(*inputs), weights
+
+
+def vectors(tables, features, ids):
+    parts = [tables[name][np.array(entry)] for name, entry in zip(features, ids, strict=True)]
+    return np.concatenate(parts, axis=-1)
+
+
+def expected_of(model, inputs):
+    """The reference's values for each sample of a batch."""
+    config = model.config
+    block = "interest_evolution."
+    weights = {
+        name.replace("auxiliary_mlp", block + "auxiliary_mlp"): value
+        for name, value in reference_of(model).weights.items()
+    }
+    names = config.user_features + config.item_features
+    tables = dict(zip(names, model.embedding.get_weights(), strict=True))
+    reference = NvidiaReference(config, weights)
+    columns = (
+        vectors(tables, config.user_features, inputs.user)[:, 0],
+        vectors(tables, config.item_features, inputs.target)[:, 0],
+        vectors(tables, config.item_features, inputs.positive),
+        vectors(tables, config.item_features, inputs.negative),
+        np.array(inputs.positive[0]) != 0,
+    )
+    return [reference.score(*sample) for sample in zip(*columns, strict=True)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_of_nvidia(kind):
+    """Logits and each term of the loss, of samples with every amount of padding."""
+    model, batch = a_model(kind, changes=NVIDIA), rows(LENGTHS)
+    total, parts = sequence_loss(model, batch)
+    expected = expected_of(model, batch.inputs)
+    logits = model.forward(batch.inputs, training=False).logits[:, 0]
+    np.testing.assert_allclose(logits, [values["logit"] for values in expected], rtol=1e-9)
+    labels = np.array(batch.labels)[:, 0]
+
+    def mean_loss(name):
+        pairs = zip(labels, expected, strict=True)
+        return np.mean([log_loss(label, values[name]) for label, values in pairs])
+
+    classification = mean_loss("logit")
+    if kind == "sim":
+        classification = 0.5 * (mean_loss("gsu") + classification)
+    np.testing.assert_allclose(parts["classification_loss"], classification, rtol=1e-9)
+    if "din" in kind:
+        assert set(parts) == {"classification_loss"}
+        np.testing.assert_allclose(total, classification, rtol=1e-9)
+        return
+    assert set(parts) == {"classification_loss", "dien_aux_loss"}
+    aux = np.mean([values["aux"] for values in expected])
+    np.testing.assert_allclose(parts["dien_aux_loss"], aux, rtol=1e-5)  # 1e-6 within its logs
+    np.testing.assert_allclose(total, classification + parts["dien_aux_loss"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_nvidia(kind):
+    """Every weight's gradient, by central differences along a random direction."""
+    model, batch = a_model(kind, changes=NVIDIA), rows(LENGTHS)
+    with tf.GradientTape() as tape:
+        total, _ = sequence_loss(model, batch)
+    variables = model.dense_variables
+    for variable, gradient in zip(variables, tape.gradient(total, variables), strict=True):
+        step = 1e-6 * normal(*variable.shape, seed=5)
+        losses = []
+        for sign in (1, -2):
+            variable.assign_add(sign * step)
+            losses.append(float(sequence_loss(model, batch)[0]))
+        variable.assign_add(step)
+        expected = (losses[0] - losses[1]) / 2
+        got = np.sum(np.array(gradient) * step)
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-13, err_msg=variable.name)
+
+
+def test_gru_of_keras():
+    """Keras's default GRU without a mask: reset after the product, padding is a step."""
+    x = tf.constant(normal(3, 6, 4).astype("f"))
+    states, weights = with_weights(nvidia.ResetAfterGRU(5, seed=1, name="gru"), x)
+    peer = keras.layers.GRU(5, return_sequences=True)
+    peer.build(x.shape)
+    peer.set_weights([weights[f"gru.{n}"] for n in ("kernel", "recurrent_kernel", "bias")])
+    np.testing.assert_allclose(states, peer(x), atol=2e-6)
+
+
+@pytest.mark.parametrize("a", [0.0, 1.0])
+def test_augru_gate(a):
+    """Attention 1 takes the candidate alone; attention 0 leaves an ordinary GRU step."""
+    x = tf.constant(normal(2, 1, 3))
+    layer = nvidia.ComplementAUGRU(4, seed=1, name="augru", dtype="float64")
+    state, weights = with_weights(layer, x, tf.fill([2, 1], tf.constant(a, tf.float64)))
+    padded = np.concatenate([np.array(x)[:, 0], np.zeros([2, 4])], axis=1)
+    gates = sigmoid(padded @ weights["augru.gate_kernel"] + weights["augru.gate_bias"])
+    candidate = padded @ weights["augru.candidate_kernel"] + weights["augru.candidate_bias"]
+    expected = (1 - (1 - a) * gates[:, 4:]) * np.tanh(candidate)
+    np.testing.assert_allclose(state, expected, rtol=1e-12)
+
+
+def test_augru_start():
+    layer = nvidia.ComplementAUGRU(30, seed=1, name="augru")
+    layer(tf.zeros([1, 2, 50]), tf.zeros([1, 2]))
+    np.testing.assert_array_equal(layer.gate_bias, np.ones(60))
+    np.testing.assert_array_equal(layer.candidate_bias, np.zeros(30))
+    for kernel, columns in ((layer.gate_kernel, 60), (layer.candidate_kernel, 30)):
+        limit = np.sqrt(6 / (80 + columns))
+        assert 0.97 * limit < np.abs(kernel).max() <= limit
+
+
+def test_dot_attention_without_division():
+    target, keys = normal(2, 4), normal(2, 3, 4, seed=1)
+    layer = nvidia.PlainDotAttention(seed=0, name="attention", dtype="float64")
+    result = layer(*map(tf.constant, (target, keys)), tf.constant([[True] * 3, [False] * 3]))
+    np.testing.assert_allclose(result[0], softmax(keys[0] @ target[0]) @ keys[0], rtol=1e-12)
+    np.testing.assert_array_equal(result[1], np.zeros(4))
+
+
+def test_attention_unit():
+    """[t, k, t - k, t * k] -> 80 sigmoid -> 40 sigmoid -> 1."""
+    target, keys = normal(2, 4), normal(2, 3, 4, seed=1)
+    layer = nvidia.UnitScores(seed=1, name="unit", dtype="float64")
+    scores, weights = with_weights(layer, tf.constant(target), tf.constant(keys))
+    w = {name.removeprefix("unit."): value for name, value in weights.items()}
+    assert [w[f"mlp.dense_{i}.kernel"].shape for i in range(3)] == [(16, 80), (80, 40), (40, 1)]
+    for i in range(2):
+        for j in range(3):
+            t, k = target[i], keys[i, j]
+            x = np.concatenate([t, k, t - k, t * k])
+            for layer_number in range(2):
+                name = f"mlp.dense_{layer_number}"
+                x = sigmoid(x @ w[f"{name}.kernel"] + w[f"{name}.bias"])
+            expected = x @ w["mlp.dense_2.kernel"] + w["mlp.dense_2.bias"]
+            np.testing.assert_allclose(scores[i, j], expected[0], rtol=1e-10)
+
+
+def test_search_by_hand():
+    """Two of three items are selected; their mean is their sum / 3; padding selects nothing."""
+    keys = np.array([[[0.0, 0], [1, 0], [0, 1], [2, 1]]] * 2)
+    target = np.array([[1.0, 0.5]] * 2)
+    mask = np.array([[False, True, True, True], [False] * 4])
+    layer = nvidia.DotSearch("soft", 2, seed=0, name="search", dtype="float64")
+    assert layer.weights == []
+    output, pooled = layer(*map(tf.constant, (target, keys, mask)), None)
+    np.testing.assert_allclose(pooled[0], softmax(np.array([1, 0.5, 2.5])) @ keys[0, 1:])
+    weights = softmax(np.array([1, 2.5]))
+    np.testing.assert_allclose(output[0], [*(weights @ keys[0, [1, 3]]), 3 / 3, 1 / 3])
+    np.testing.assert_array_equal(output[1], np.zeros(4))
+    np.testing.assert_array_equal(pooled[1], np.zeros(2))
+
+
+def test_search_leaves_underflow_out():
+    """An item whose softmax is 0 is not selected: top 2, count 1."""
+    keys = tf.constant([[[1.0], [1000.0]]])
+    layer = nvidia.DotSearch("soft", 2, seed=0, name="search")
+    output, _ = layer(tf.constant([[1.0]]), keys, tf.constant([[True, True]]), None)
+    np.testing.assert_allclose(output, [[1000.0, 500.0]])
+
+
+def test_auxiliary_loss_over_padded_steps():
+    """(1/2) sum of samples (1/3) sum of steps; the second sample has one real pair."""
+    positive, negative = normal(2, 3), normal(2, 3, seed=1)
+    mask = np.array([[True] * 3, [False, False, True]])
+    aux = AuxiliaryOutputs(*map(tf.constant, (positive, negative, mask)))
+    losses = -np.log(sigmoid(positive)) - np.log(1 - sigmoid(negative))
+    loss = auxiliary_loss_over_steps(aux, tf.ones([2, 1], tf.float64))
+    np.testing.assert_allclose(loss, np.sum(losses * mask) / 6, rtol=1e-12)
+    huge = AuxiliaryOutputs(tf.constant([[-90.0]]), tf.constant([[90.0]]), tf.constant([[True]]))
+    assert np.isfinite(auxiliary_loss_over_steps(huge, tf.ones([1, 1])))
+
+
+def test_width_of_dien():
+    """States have 6 * embedding_dim units, not an item's width."""
+    model = a_model("dien", changes=NVIDIA)
+    shapes = {w.name: w.shape for w in model.weights_to_save() if "kernel" in w.name}
+    assert shapes["dense/interest_evolution.gru.recurrent_kernel"] == (18, 54)
+    assert a_config("dien").state_dim == 6 and a_config("dien", **NVIDIA).state_dim == 18
+
+
+def test_classifier_start():
+    """PReLU slopes 0.1, kernels Glorot uniform, biases zero."""
+    layer = nvidia.ScoringMLP((40, 30), seed=1, name="mlp")
+    layer(tf.zeros([1, 50]))
+    assert len(layer.weights) == 8
+    for variable in layer.weights:
+        name, values = variable.name, np.array(variable)
+        if "slope" in name:
+            np.testing.assert_array_equal(values, np.full(values.shape, np.float32(0.1)))
+        elif "bias" in name:
+            np.testing.assert_array_equal(values, np.zeros(values.shape))
+        else:
+            limit = np.sqrt(6 / sum(values.shape))
+            assert 0.8 * limit < np.abs(values).max() <= limit
+            assert abs(values.std() / (limit / np.sqrt(3)) - 1) < 0.15
+
+
+def test_dropout_once():
+    """Dropout acts on the last hidden layer only, and on no layer in an evaluation."""
+    layer = nvidia.ScoringMLP((4, 1000), seed=1, name="mlp", dropout=(0.25, 9))
+    x, step = tf.ones([1, 3]), tf.constant(1, tf.int64)
+    whole = layer(x)
+    hidden = x
+    for part in layer.hidden:
+        hidden = part(hidden)
+    dropped = layer.dropout(hidden, step)
+    assert 0.2 < np.mean(np.array(dropped) == 0) < 0.3
+    np.testing.assert_allclose(layer(x, step), layer.last(dropped))
+    np.testing.assert_array_equal(layer(x), whole)
+
+
+@pytest.mark.parametrize("kind", ["adam", "lazy_adam", "sgd"])
+def test_weight_decay_without_the_rate(kind):
+    """w -= 0.1 w in all rows, whatever the rate; else w -= rate 0.1 w."""
+    for independent, share in ((True, 0.9), (False, 0.999)):
+        dense, table = tf.Variable([1.0]), tf.Variable([[1.0], [1.0]])
+        optimizer = create(kind, [dense, table], 0.1, independent_decay=independent)
+        zero = tf.IndexedSlices(tf.constant([[0.0]]), tf.constant([1]), tf.constant([2, 1]))
+        optimizer.apply([tf.constant([0.0]), zero], tf.constant(0.01))
+        np.testing.assert_allclose(dense, [share], rtol=1e-6)
+        others = share if independent or kind == "adam" else 1.0
+        np.testing.assert_allclose(table, [[others], [share]], rtol=1e-6)
+
+
+def test_stable_names():
+    """The names of weights in checkpoints are fixed, and unique."""
+    names = [w.name for w in SequenceModel(a_config("sim", **NVIDIA), seed=1).weights_to_save()]
+    assert len(set(names)) == len(names)
+    of_dense = sorted({name.split("/")[1].rsplit(".", 1)[0] for name in names if "dense/" in name})
+    assert of_dense == [
+        *(f"auxiliary_mlp.dense_{i}" for i in range(3)),
+        *(f"interest_evolution.attention.mlp.dense_{i}" for i in range(3)),
+        "interest_evolution.augru",
+        "interest_evolution.gru",
+        "interest_evolution.target_dense",
+        "interest_evolution.target_prelu",
+        *("stage_one_mlp.dense_0", "stage_one_mlp.dense_1", "stage_one_mlp.prelu_0"),
+        *(f"stage_two_mlp.dense_{i}" for i in range(3)),
+        *(f"stage_two_mlp.prelu_{i}" for i in range(2)),
+    ]
+
+
+def test_low_precision():
+    """bfloat16 is near float32, forward and backward, in a compiled graph too."""
+    batch, gradients = rows(LENGTHS), []
+    for dtype in ("float32", "mixed_bfloat16"):
+        model = a_model("sim", dtype, changes=NVIDIA)
+
+        @tf.function
+        def step(model=model):
+            with tf.GradientTape() as tape:
+                total, _ = sequence_loss(model, batch)
+            return total, tape.gradient(total, model.dense_variables)
+
+        total, of_weights = step()
+        gradients.append(np.concatenate([[total], *(np.ravel(g) for g in of_weights)]))
+    assert np.linalg.norm(gradients[0] - gradients[1]) < 0.05 * np.linalg.norm(gradients[0])
+
+
+def test_hard_search_is_refused():
+    with pytest.raises(ValueError, match="variant nvidia has soft search only, got gsu 'hard'"):
+        a_config("sim hard", **NVIDIA)
