@@ -5,10 +5,11 @@ by name (`parse(argv, "dcnv2", defaults={"optimizer": "adam"})`) and never repea
 Below `main.py` no module sees absl: modules take the values that they need from the `Config`.
 """
 
-from config.command_line import parse
+from config.command_line import flag_names, parse
 from config.config import Config, flag_types
-from config.help import usage
+from config.help import usage, usage_xml
 from config.sections.checkpoint import CheckpointConfig
+from config.sections.data import is_drawn_from_flags
 from config.sections.device import DeviceConfig, read_loss_scale
 from config.sections.logs import LogConfig
 from config.sections.model import canonical_value, parse_embedding_dims
@@ -24,9 +25,12 @@ __all__ = [
     "OptimizerConfig",
     "RunConfig",
     "canonical_value",
+    "flag_names",
     "flag_types",
+    "is_drawn_from_flags",
     "parse",
     "parse_embedding_dims",
     "read_loss_scale",
     "usage",
+    "usage_xml",
 ]

@@ -9,7 +9,8 @@ from typing import Any
 from absl import flags
 
 from config.config import Config, fields_of, flag_types
-from config.flag import COLLABORATIVE, rules_of
+from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL, rules_of
+from config.sections.original import DOT_INTERACTIONS
 from config.sections.run import AUTO
 
 _SCALARS: dict[type, Callable[..., Any]] = {
@@ -42,7 +43,10 @@ def parse(
             argument, or flags that contradict each other.
     """
     flag_set, aliases = flags_of or recipe, aliases or {}
-    absl_flags = _define_flags(flag_set, defaults or {}, aliases)
+    argv = [argv[0], *map(_underscored, argv[1:])]
+    absl_flags = define_flags(flag_set, defaults or {}, aliases)
+    if flag_set in COLLABORATIVE:
+        argv = _spell_out(argv, set(absl_flags), aliases)
     try:
         rest = absl_flags(_join_spaced_lists(argv, flag_set))
     except flags.Error as error:
@@ -69,15 +73,22 @@ def parse(
     explicit = {name for name in names if absl_flags[name].present}
     if values["preset"] == AUTO:  # decides nothing, so that a resumed training keeps its preset
         explicit -= {"preset"}
-    if flag_set in COLLABORATIVE:
-        explicit |= _expand_flags(values, explicit)
+    explicit |= _expand(flag_set, values, explicit)
     config = Config(recipe, frozenset(explicit), flags_of=flags_of).with_values(values)
-    resumes = config.checkpoint.resume and config.run.mode == "train"
+    starts = config.checkpoint.resume or config.checkpoint.load_checkpoint_path
+    resumes = starts and config.run.mode == "train"
     config.check(complete=not (resumes or config.checkpoint.restore_checkpoint_path))
     return config
 
 
-def _define_flags(
+def flag_names(flag_set: str, aliases: Mapping[str, str]) -> set[str]:
+    """Returns every name that a recipe's command line may have after its dashes."""
+    names = {field.name for _, field in fields_of(flag_set)}
+    names |= {alias for alias in aliases if "=" not in alias}
+    return names | {f"no{name}" for name in names}
+
+
+def define_flags(
     flag_set: str, defaults: Mapping[str, Any], aliases: Mapping[str, str]
 ) -> flags.FlagValues:
     """Defines a recipe's flags, with its own defaults and aliases, in a new absl `FlagValues`."""
@@ -102,6 +113,26 @@ def _define_flags(
     return absl_flags
 
 
+def _spell_out(argv: Sequence[str], names: set[str], aliases: Mapping[str, str]) -> list[str]:
+    """Returns the command line with the short forms of argparse in full.
+
+    These are values attached to a flag of one letter (`-e30`), and unambiguous beginnings of names
+    (`--learn 0.1`).
+    """
+    result = list(argv[:1])
+    for argument in argv[1:]:
+        dashes, name, value = re.findall(r"^(-{0,2})([^=]*)(.*)", argument, re.DOTALL)[0]
+        is_negation = name.startswith("no") and name[2:] in names
+        if name and dashes and name not in names and not is_negation:
+            matches = sorted(known for known in names if known.startswith(name))
+            if dashes == "-" and name[0] in aliases:
+                argument = f"-{name[0]}={argument[2:]}"
+            elif dashes == "--" and len({aliases.get(known, known) for known in matches}) == 1:
+                argument = f"--{matches[0]}{value}"
+        result.append(argument)
+    return result
+
+
 def _check_spellings(absl_flags: flags.FlagValues, aliases: Mapping[str, str]) -> None:
     """Raises ValueError if a command line has a flag under two of its names."""
     for name in set(aliases.values()) & set(absl_flags):
@@ -110,6 +141,15 @@ def _check_spellings(absl_flags: flags.FlagValues, aliases: Mapping[str, str]) -
             used.append(name)
         if len(used) > 1:
             raise ValueError(f"--{used[0]} and --{used[1]} are aliases: pass only one of them")
+
+
+def _expand(flag_set: str, values: dict[str, Any], explicit: set[str]) -> set[str]:
+    """Sets flags that others of a recipe stand for; returns the flags that the user so sets."""
+    if flag_set in COLLABORATIVE:
+        return _expand_flags(values, explicit)
+    if flag_set in RANKING:
+        return _expand_ranking_flags(values, explicit)
+    return _expand_load(values, explicit) if flag_set in SEQUENTIAL else set()
 
 
 def _expand_flags(values: dict[str, Any], explicit: set[str]) -> set[str]:
@@ -128,7 +168,10 @@ def _expand_flags(values: dict[str, Any], explicit: set[str]) -> set[str]:
     name = "save_checkpoint_path" if trains else "restore_checkpoint_path"
     by_default = "checkpoint_dir" not in explicit
     is_overridden = name in explicit or values["resume"] not in (None, "auto")
-    if not folder or (by_default and is_overridden):
+    # Modes that save nothing load --load_checkpoint_path, and a default folder only if it exists.
+    exists = not by_default or os.path.isdir(folder or "")
+    is_unused = not trains and (name in explicit or not exists)
+    if not folder or is_unused or (by_default and is_overridden):
         values["checkpoint_dir"] = None
         return expanded
     if name in explicit:
@@ -136,6 +179,62 @@ def _expand_flags(values: dict[str, Any], explicit: set[str]) -> set[str]:
     best = os.path.join(folder, "best")
     values[name] = best if not trains and os.path.isdir(best) else folder
     return expanded if by_default else {*expanded, name}
+
+
+def _expand_ranking_flags(values: dict[str, Any], explicit: set[str]) -> set[str]:
+    """Sets the flags that flags of NVIDIA's releases stand for; returns their names."""
+    expanded = set()
+    if (word := values["dot_interaction"]) is not None:
+        if "interaction" in explicit:
+            raise ValueError(
+                "--dot_interaction and --interaction are aliases: pass only one of them"
+            )
+        values["interaction"] = DOT_INTERACTIONS[word]
+        expanded.add("interaction")
+    if (by_sample := values["data_parallel_input"]) is not None:
+        if "model_parallel_input" in explicit and values["model_parallel_input"] == by_sample:
+            raise ValueError(
+                "--data_parallel_input and --model_parallel_input are opposites: pass only one of "
+                "them"
+            )
+        values["model_parallel_input"] = not by_sample
+        expanded.add("model_parallel_input")
+    if values["fp16"] and values["mode"] != "deploy":
+        values["amp"] = True
+        expanded.add("amp")
+    output, is_new = values["saved_model_output_path"], not values["resume"]
+    if output and is_new and values["mode"] == "train" and not values["save_checkpoint_path"]:
+        # The SavedModel is made from a checkpoint, which `main` then removes.
+        values["save_checkpoint_path"] = f"{output.rstrip('/')}.checkpoint"
+    return expanded
+
+
+def _underscored(argument: str) -> str:
+    """Returns an argument with underscores in the name of its flag: `--batch_size=64`."""
+    match = re.match(r"--?[A-Za-z][\w-]*", argument)
+    if match is None:
+        return argument
+    dashes = len(argument) - len(argument.lstrip("-"))
+    name = argument[dashes : match.end()].replace("-", "_")
+    return argument[:dashes] + name + argument[match.end() :]
+
+
+def _expand_load(values: dict[str, Any], explicit: set[str]) -> set[str]:
+    """Sets the flag that `--load_checkpoint_path` stands for outside training.
+
+    Returns:
+        The flags that the command line sets by it.
+    """
+    path = values["load_checkpoint_path"] = values["load_checkpoint_path"] or None
+    if path is None or values["mode"] == "train":
+        return set()
+    if "restore_checkpoint_path" in explicit:
+        raise ValueError(
+            "--load_checkpoint_path and --restore_checkpoint_path are aliases here: pass only one "
+            "of them"
+        )
+    values["restore_checkpoint_path"] = path
+    return {"restore_checkpoint_path"}
 
 
 def _join_spaced_lists(argv: Sequence[str], flag_set: str) -> list[str]:

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from config.flag import RECIPES, rules_of
-from config.sections import checkpoint, collaborative, distribution, evaluation, optimizer, run
+from config.sections import (
+    checkpoint,
+    collaborative,
+    distribution,
+    evaluation,
+    optimizer,
+    original,
+    run,
+)
 from config.sections.checkpoint import CheckpointConfig
 from config.sections.collaborative import CollaborativeConfig
 from config.sections.data import DataConfig, SyntheticConfig, check_dataset_path
@@ -18,12 +26,13 @@ from config.sections.evaluation import EvaluationConfig
 from config.sections.logs import LogConfig
 from config.sections.model import ModelConfig, SequentialConfig
 from config.sections.optimizer import OptimizerConfig
+from config.sections.original import OriginalConfig
 from config.sections.run import TERABYTE, RunConfig
 
 # Rules across flags: each raises ValueError for values that contradict each other.
 RULES = (
     *(*run.RULES, *evaluation.RULES, *checkpoint.RULES, *distribution.RULES),
-    *(*collaborative.RULES, *optimizer.RULES),
+    *(*collaborative.RULES, *optimizer.RULES, *original.RULES),
 )
 
 
@@ -55,6 +64,7 @@ class Config:
     device: DeviceConfig = field(default_factory=DeviceConfig)
     distribution: DistributionConfig = field(default_factory=DistributionConfig)
     synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
+    original: OriginalConfig = field(default_factory=OriginalConfig)
 
     @property
     def flag_set(self) -> str:
@@ -107,12 +117,18 @@ class Config:
             check_rule(self)
 
     def unused(self) -> list[str]:
-        """Returns the explicit flags that this `--mode` does not read, sorted."""
-        return sorted(
-            flag.name
-            for _, flag in fields_of(self.flag_set)
-            if flag.name in self.explicit and not rules_of(flag).is_read(self)
-        )
+        """Returns the explicit flags without effect, sorted, with the condition of each.
+
+        Flags that this `--mode` does not read have no condition.
+        """
+        unused = []
+        for _, flag in fields_of(self.flag_set):
+            rules = rules_of(flag)
+            if flag.name in self.explicit and not rules.is_read(self):
+                unused.append(flag.name)
+            elif flag.name in self.explicit and (need := rules.unmet(self)):
+                unused.append(f"{flag.name} (read {need.text})")
+        return sorted(unused)
 
 
 # Sections by name, in the order of `--help`.

@@ -87,6 +87,8 @@ class Rules:
         read_when: further condition for it to be read. A flag of the training command that another
             mode does not read is permitted, so that `--restore_checkpoint_path CHECKPOINT --mode
             eval` can be appended to the command that trained.
+        used_with: conditions without which the flag has no effect, as in the original recipes; the
+            log has a note.
         needs: conditions without which it is an error to pass the flag.
         spaced: whether the items of a list may also be separate arguments: `--layers 64 32`.
     """
@@ -102,6 +104,7 @@ class Rules:
     recipes: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     read_when: Predicate | None = None
+    used_with: tuple[Need, ...] = ()
     needs: tuple[Need, ...] = ()
     spaced: bool = False
 
@@ -141,6 +144,10 @@ class Rules:
         """Returns whether the flag is read in the flags' --mode."""
         is_mode = not self.modes or flags.value("mode") in self.modes
         return is_mode and (self.read_when is None or self.read_when(flags))
+
+    def unmet(self, flags: Values) -> Need | None:
+        """Returns the first condition without which the flag has no effect."""
+        return next((need for need in self.used_with if not need.holds(flags)), None)
 
 
 flag = Rules().flag  # a flag without rules

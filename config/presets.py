@@ -22,7 +22,7 @@ _TERABYTE_FROM = {
 }
 
 # Learning rates of the small preset by optimizer.
-_RANKING_RATES = {"adam": 0.002, "adagrad": 0.02, "sgd": 0.5}
+_RANKING_RATES = {"adam": 0.002, "lazy_adam": 0.002, "adagrad": 0.02, "sgd": 0.5}
 _SEQUENTIAL = {"epochs": 3, "learning_rate": 0.02, "dropout_rate": 0.5}
 _COLLABORATIVE = {
     "negative_samples": 8,

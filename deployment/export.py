@@ -61,6 +61,32 @@ def export(flags: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
+def write_saved_model(
+    checkpoint: str, output: str, dataset_path: str | None, half_precision: bool
+) -> None:
+    """Writes a checkpoint as a SavedModel, which replaces an earlier one at `output`.
+
+    Args:
+        checkpoint, dataset_path: as of `open_checkpoint`.
+        output: the folder of the SavedModel.
+        half_precision: compute the dense part in float16.
+
+    Raises:
+        ValueError: the checkpoint cannot be read, or `output` has other content.
+    """
+    from deployment.artifacts import saved_models
+    from deployment.model.served_model import POLICIES, DenseModel, serving_spec_of
+    from deployment.model.trained_model import open_checkpoint
+
+    replaces = Path(output, "saved_model.pb").is_file()
+    if not replaces:
+        check_replaceable(Path(output))
+    trained = open_checkpoint(checkpoint, dataset_path)
+    dense = DenseModel(trained, POLICIES["fp16" if half_precision else "fp32"])
+    with atomic_folder(output, overwrite=replaces) as folder:
+        saved_models.write_monolithic(dense, serving_spec_of(trained), trained, folder)
+
+
 def _write_onnx(dense, serving_spec, trained, folder: Path, quantize: str) -> str:
     """Writes the ONNX model; returns the result of its check."""
     from deployment.artifacts.onnx_model import (

@@ -7,21 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distributed_embeddings.collectives import World
+
 from config import Config
 from dataloading.interactions.candidate_rules import list_length_key
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.recipe import METRICS, Goal, Recipe
 from runtime import checkpoint
-from runtime.cluster.distributed import World, run_on_all_ranks
+from runtime.cluster.distributed import run_on_all_ranks
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
 from runtime.logs.run_logger import LogNames
 
 if TYPE_CHECKING:
+    from distributed_embeddings.planner import Plan
+
     from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.sampled import SampledInteractions
-    from nn.embedding.planner import Plan
     from nn.ncf.config import NCFConfig
 
 # Seed of negatives that are drawn for an evaluation: equal in all runs, so that models can be
@@ -32,18 +35,23 @@ EVALUATION_SEED = 0
 SHAPE_FLAGS = ("model_type", "factors", "layers")
 
 
-def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) -> Recipe:
+def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Device) -> Recipe:
     """Composes the model, its data, loss, optimizers and evaluator."""
+    from dataloading.interactions.drawn_pairs import DrawnPairs
     from nn.ncf.evaluator import HitRateEvaluator
     from nn.ncf.model import NCFModel, ncf_loss
 
     flags = config.collaborative
     _check_local_rank(flags.local_rank, world)
     config = config.replace(amp=device.policy != "float32")  # if it was left to the device
+    batch_sizes = flags.batch_sizes if config.run.mode == "inference" else ()
+    if batch_sizes:
+        spec = _drawn_spec(config, world)
+    assert spec is not None
     shape = model_config(config, spec)
     plan = make_plan(config, spec, world.size, device.memory)
     model = NCFModel(shape, plan=plan, **from_flags.model_arguments(config, device, world))
-    train, valid = open_data(config, spec, world)
+    train, valid = (None, None) if batch_sizes else open_data(config, spec, world)
     evaluator, names = None, [f"{metric}@{flags.topk}" for metric in ("hr", "ndcg")]
     if valid and config.run.mode != "predict":
         evaluator = HitRateEvaluator(model, valid, flags.topk, world)
@@ -74,8 +82,45 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         keeps_best=flags.checkpoint_dir is not None,
         make_batch=train.samples if train else None,
         num_parts=flags.grads_accumulated,
+        export=_export_weights if flags.checkpoint_dir and flags.model_type == "neumf" else None,
+        sweep=[
+            DrawnPairs(shape.num_users, shape.num_items, size, config.run.seed or 0)
+            for size in batch_sizes
+        ],
         pretrained=_pretrained(config, model, world),
     )
+
+
+def _drawn_spec(config: Config, world: World) -> fs.FeatureSpec:
+    """Returns the feature spec of users and items that are drawn for `--batch_sizes`."""
+    if world.size > 1:
+        raise ValueError(
+            f"--batch_sizes measures one process, got {world.size}: start it without horovodrun"
+        )
+    flags = config.collaborative
+    counts = {"user": "n_users", "item": "n_items"}
+    cardinalities = {"user": flags.n_users, "item": flags.n_items}
+    if path := config.checkpoint.restore_checkpoint_path:
+        for name, entry in checkpoint.describe(checkpoint.resolve(path)).weights.items():
+            kind = name.rpartition("_")[2]
+            if name.startswith("sparse/") and counts.get(kind, name) not in config.explicit:
+                cardinalities[kind] = entry.shape[0]
+    content = {
+        "feature_spec": {
+            kind: {"dtype": "int32", "cardinality": cardinalities[kind]} for kind in counts
+        },
+        "source_spec": {},
+        "channel_spec": {fs.USER_CHANNEL: ["user"], fs.ITEM_CHANNEL: ["item"]},
+    }
+    return fs.FeatureSpec.from_dict(content, ".", origin="drawn users and items")
+
+
+def _export_weights(folder: Path) -> str:
+    """Writes the best checkpoint, or the newest one, as the file of NVIDIA's recipe."""
+    path = checkpoint.resolve(checkpoint.best_of(folder))
+    file = folder / checkpoint.NEUMF_FILE
+    checkpoint.export_neumf(path, file)
+    return f"weights of {path.resolve().name} as a state_dict of PyTorch: {file}"
 
 
 def _check_local_rank(local_rank: int | None, world: World) -> None:
@@ -99,6 +144,7 @@ def _log_names(metric: str) -> LogNames:
             "evaluation_s": "validation_epoch_time",
         },
         summary={
+            "loss": "train_loss",
             "log_loss": "validation_loss",
             f"best_{metric}": "best_accuracy",
             "time_to_best_s": "time_to_best_model",

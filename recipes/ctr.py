@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from distributed_embeddings.collectives import World
 
 from config import Config, canonical_value, parse_embedding_dims
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.recipe import Dataset, Goal, Recipe
-from runtime.cluster.distributed import World
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
+from runtime.logs.run_logger import LogNames
 
 if TYPE_CHECKING:
+    from distributed_embeddings.planner import Plan
+
     from nn.ctr.config import CTRConfig
-    from nn.embedding.planner import Plan
 
 # Generated samples over which the best reachable AUC is computed; its standard error is below 3e-4.
 BEST_AUC_SAMPLES = 4_000_000
@@ -31,6 +34,22 @@ SHAPE_FLAGS = (
     *("num_cross_layers", "cross_layer_projection_dim"),
 )
 
+_LATENCIES = ("mean_inference_latency", *(f"p{p}_inference_latency" for p in (90, 95, 99)))
+# Units of the values that summaries have under NVIDIA's names, by mode.
+_ORIGINAL_UNITS: dict[str, dict[str, str | None]] = {
+    "train": {"train_loss": None, "validation_loss": None, "mean_step_time_ms": "ms"},
+    "eval": {"test_loss": None},
+    "predict": {},
+    "inference": {
+        "test_loss": None,
+        "mean_inference_throughput": "samples/s",
+        **dict.fromkeys(_LATENCIES, "s"),
+    },
+}
+
+# Names of flags in the release of October 2022.
+ALIASES = {"use_merlin_de_embeddings": "use_mde_embeddings"}
+
 
 def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Device) -> Recipe:
     """Composes the ranking model, its data, loss, optimizers and evaluator."""
@@ -40,18 +59,18 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     from nn.train.losses import click_loss
 
     spec = spec_of_data(config, spec)
-    use_merlin = _uses_merlin(config.distribution.embedding_backend)
+    if config.original.saved_model_input_path:
+        return _saved_model_recipe(config, spec, world)
     interaction, note = config.model.interaction, None
     if interaction != "cross":
         interaction, note = choose_dot(interaction, device.kind)
     by_model = config.distribution.model_parallel_input
-    plan = None if use_merlin else make_plan(config, spec, world.size, device.memory)
+    plan = make_plan(config, spec, world.size, device.memory)
     model = CTRModel(
         model_config(config, spec, interaction),
         embedding_zeros=config.model.embedding_zeros_initializer,
         plan=plan,
         model_parallel_input=by_model,
-        merlin=_merlin_options(config) if use_merlin else None,
         **from_flags.model_arguments(config, device, world),
     )
     features = model.embedding.input_ids_list[world.rank] if by_model else None
@@ -73,17 +92,70 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
             **from_flags.data_facts(train, valid),
             "tables": len(spec.channel(fs.CATEGORICAL_CHANNEL)),
             "interaction": interaction,
-            **({"embedding_backend": "merlin"} if use_merlin else {}),
             "parameters": model.num_parameters,
         },
         notes=(
             note or "",
-            plan.memory_note if plan else "",
+            plan.memory_note,
             from_flags.note_test_split(config.run.mode, spec, valid, _VALIDATION_SPLIT),
         ),
         best_auc=best_auc(config, spec, valid),
         goal=Goal(threshold=config.evaluation.auc_threshold),
+        log_names=_log_names(config),
     )
+
+
+def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> Recipe:
+    """Composes a SavedModel and the data that it is evaluated on."""
+    from nn.ctr.saved_model import SavedRankingModel
+    from nn.metrics.evaluator import ClickEvaluator
+    from nn.train.losses import click_loss
+
+    assert config.original.saved_model_input_path is not None
+    hotness = spec.hotnesses(fs.CATEGORICAL_CHANNEL)
+    model: Any = SavedRankingModel(config.original.saved_model_input_path, hotness)
+    train, valid = open_data(config, spec, world)
+    evaluator = None
+    if valid and config.run.mode != "predict":
+        evaluator = ClickEvaluator(model, valid, config.evaluation.auc_thresholds, world)
+    return Recipe(
+        model=model,
+        train=train,
+        valid=valid,
+        loss=click_loss,
+        groups=(),
+        evaluator=evaluator,
+        model_flags={},
+        facts={**from_flags.data_facts(train, valid), "parameters": model.num_parameters},
+        best_auc=best_auc(config, spec, valid),
+        log_names=_log_names(config),
+    )
+
+
+def _log_names(config: Config) -> LogNames:
+    """Returns the values that NVIDIA's logs have in addition to ours."""
+    run = config.run
+
+    def also(summary: Mapping[str, Any], history: Mapping[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        throughput, losses = summary.get("throughput"), history.get("train_loss", ())
+        if run.mode == "train":
+            values |= {"train_loss": losses[-1][1]} if losses else {}
+            if evaluations := history.get("validation_loss"):
+                values["validation_loss"] = min(loss for _, loss in evaluations)
+            if throughput:
+                values["mean_step_time_ms"] = 1e3 * run.batch_size / throughput
+        elif "log_loss" in summary:
+            values["test_loss"] = summary["log_loss"]
+        if run.mode == "inference":
+            values["mean_inference_throughput"] = throughput
+            values["mean_inference_latency"] = summary["latency_mean"] / 1e3
+            for percentile in ("p90", "p95", "p99"):
+                seconds = summary[f"latency_{percentile}"] / 1e3
+                values[f"{percentile}_inference_latency"] = seconds
+        return values
+
+    return LogNames(also=also, also_units=_ORIGINAL_UNITS[run.mode])
 
 
 def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None = None) -> CTRConfig:
@@ -93,6 +165,14 @@ def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None =
     if interaction is None:
         interaction = "cross" if config.model.interaction == "cross" else "dot_tensorflow"
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
+    if config.original.dummy_model:
+        num_numerical = sum(spec.hotnesses(fs.NUMERICAL_CHANNEL))
+        if not num_numerical:
+            raise ValueError(
+                "--dummy_model reads numerical features, and the data set has none: leave the flag "
+                "out"
+            )
+        return CTRConfig((), (), (), num_numerical, bottom_mlp_dims=(1,), top_mlp_dims=(1,))
     return CTRConfig(
         feature_names=features,
         cardinalities=tuple(spec.cardinalities(fs.CATEGORICAL_CHANNEL)),
@@ -104,40 +184,6 @@ def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None =
         num_cross_layers=config.model.num_cross_layers,
         cross_layer_projection_dim=config.model.cross_layer_projection_dim,
     )
-
-
-def _uses_merlin(backend: str) -> bool:
-    """Returns whether Merlin's distributed-embeddings stores the tables."""
-    if backend == "native":
-        return False
-    from nn.embedding.merlin_api.backend import is_available
-
-    return backend == "merlin" or is_available()
-
-
-def _merlin_options(config: Config) -> dict[str, Any]:
-    """Returns the arguments of Merlin's layer, which has no counterpart of some flags."""
-    flags = config.distribution
-    for name in ("exchange_dtype", "plan_device_memory_gb", "plan_host_memory_gb"):
-        if name in config.explicit:
-            raise ValueError(
-                f"--{name} is not known to Merlin's distributed-embeddings: leave it out, or use "
-                "--embedding_backend native"
-            )
-    if config.optimizer.sparse_optimizer == "rowwise_adagrad" and flags.column_slice_threshold:
-        raise ValueError(
-            "--embedding_optimizer rowwise_adagrad needs means over whole rows, which Merlin's "
-            "column slices (--column_slice_threshold) do not give: use another optimizer, or "
-            "--embedding_backend native"
-        )
-    offloading_gb = flags.cpu_offloading_threshold_gb
-    return {
-        "strategy": flags.dist_strategy,
-        "column_slice_threshold": flags.column_slice_threshold,
-        "row_slice_threshold": flags.row_slice_threshold,
-        "data_parallel_threshold": flags.data_parallel_threshold,
-        "gpu_embedding_size": None if offloading_gb is None else round(offloading_gb * 1e9 / 4),
-    }
 
 
 def spec_of_data(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
@@ -178,7 +224,7 @@ def make_plan(
     shape = model_config(config, spec)
     use = from_flags.TableUse(
         embedding_tables(shape),
-        hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL),
+        hotness=spec.hotnesses(fs.CATEGORICAL_CHANNEL) if shape.feature_names else (),
         has_wide_ids=any(spec.dtype(name).itemsize > 4 for name in shape.feature_names),
         dense_bytes=_dense_step_bytes(shape, config.run.batch_size / world_size),
     )

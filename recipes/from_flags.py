@@ -9,19 +9,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from config import Config
+from distributed_embeddings.collectives import World
+
+from config import Config, is_drawn_from_flags
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.recipe import Dataset
-from runtime.cluster.distributed import World
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
 
 if TYPE_CHECKING:
-    from nn.embedding.planner import MemoryBudget, Plan
+    from distributed_embeddings.planner import MemoryBudget, Plan
 
 ASSUMED_DEVICE_MEMORY_GB = 80  # of --plan_only: NVIDIA's A100 and H100 of that size
 
+# Folder in --dataset_path into which NVIDIA's preparation of 2022 writes the data set.
+_NVIDIA_FOLDER = "binary_dataset"
 # Raw data of the public data sets, and what prepares them.
 _RAW_DATA = {
     "day_*": "preproc.criteo",
@@ -38,7 +41,7 @@ def load_feature_spec(config: Config) -> FeatureSpec | None:
     Raises:
         ValueError: the file does not exist, or it breaks a rule.
     """
-    if not config.data.dataset_path:
+    if not config.data.dataset_path or is_drawn_from_flags(config):
         return None
     folder = Path(config.data.dataset_path)
     if folder.is_file():
@@ -47,6 +50,8 @@ def load_feature_spec(config: Config) -> FeatureSpec | None:
             f"folder, {folder.parent}"
         )
     file = folder / config.data.feature_spec
+    if not file.exists() and (folder / _NVIDIA_FOLDER / file.name).exists():
+        file = folder / _NVIDIA_FOLDER / file.name
     if folder.is_dir() and not file.exists() and (tool := _preparation_of(folder)):
         raise ValueError(
             f"--dataset_path {folder}: expected a prepared data set with {file.name}, got raw "
@@ -115,7 +120,7 @@ class TableUse:
 
 
 def plan_tables(config: Config, use: TableUse, world_size: int, memory: RankMemory | None) -> Plan:
-    """Plans the tables (`nn.embedding.planner.plan`) as the flags specify.
+    """Plans the tables (`distributed_embeddings.planner.plan`) as the flags specify.
 
     Args:
         config: the flags.
@@ -126,7 +131,14 @@ def plan_tables(config: Config, use: TableUse, world_size: int, memory: RankMemo
     Raises:
         ValueError: the tables fit nowhere; the message names flags that help.
     """
-    from nn.embedding.planner import Limits, PlanError, Table, Workload, make_features, plan
+    from distributed_embeddings.planner import (
+        Limits,
+        PlanError,
+        Table,
+        Workload,
+        make_features,
+        plan,
+    )
 
     flags, run = config.distribution, config.run
     budget = _memory_budget(config, memory, use.dense_bytes)
@@ -163,8 +175,8 @@ def _memory_budget(config: Config, memory: RankMemory | None, dense_bytes: float
 
     Flags override what was measured. `--plan_only`, which has no device, assumes one.
     """
-    from nn.embedding.planner import MemoryBudget
-    from nn.embedding.planner.types import RESERVED_FRACTION
+    from distributed_embeddings.planner import MemoryBudget
+    from distributed_embeddings.planner.types import RESERVED_FRACTION
 
     flags = config.distribution
     device_memory_gb = flags.plan_device_memory_gb
@@ -183,7 +195,7 @@ def _memory_budget(config: Config, memory: RankMemory | None, dense_bytes: float
 
 def describe_plan(config: Config, plan: Plan, dense_bytes: int) -> str:
     """Returns the output of `--plan_only`; ranks sum gradients of `dense_bytes` in each step."""
-    from nn.embedding.planner import report
+    from distributed_embeddings.planner import report
 
     ranks_per_machine = config.distribution.plan_ranks_per_machine
     return report(plan, ranks_per_machine=ranks_per_machine, dense_bytes=dense_bytes)

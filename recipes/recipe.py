@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runtime.logs.run_logger import LogNames
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    from distributed_embeddings.collectives import World
 
     from dataloading.interactions.candidates import CandidateDataset
+    from dataloading.interactions.drawn_pairs import DrawnPairs
     from dataloading.interactions.sampled import SampledInteractions
     from dataloading.pipeline.sample_dataset import SampleDataset
     from nn.embedding_model import EmbeddingModel
     from nn.metrics.evaluator import DatasetEvaluator, HeldOutAndTrainEvaluator
     from nn.optim.optimizers import OptimizerGroup
     from nn.train.trainer import Trainer
-    from runtime.cluster.distributed import World
 
     # `loss(model, batch)` -> (loss, its terms by name): float32 scalars.
     Loss = Callable[[Any, Any], tuple[tf.Tensor, Mapping[str, tf.Tensor]]]
@@ -78,10 +80,15 @@ class Recipe:
         log_names: names of values in the log.
         metrics: losses and metrics that are evaluated.
         loss_terms: terms of the loss to report, in addition to the loss itself.
+        saves_epochs: whether a checkpoint is saved after every epoch.
         keeps_best: whether the best checkpoint is kept without `--keep_best`.
         best_auc: returns the best AUC that any model can reach on `valid`; None if unknown.
         make_batch: makes a batch of an element of `train`, in the graph; None: the element is it.
         num_parts: parts of a batch whose gradients are accumulated.
+        export: writes the best or newest checkpoint of the folder in another format when a training
+            ends, on rank 0, and returns a description; None without any.
+        sweep: data sets of one batch each, of different sizes, that `--mode inference` measures in
+            place of `valid`.
         pretrained: sets the weights of a new training from other models, as a collective, and
             returns a description of them; None without any.
     """
@@ -99,10 +106,13 @@ class Recipe:
     log_names: LogNames = LogNames()
     metrics: Sequence[str] = METRICS
     loss_terms: Sequence[str] = ()
+    saves_epochs: bool = False
     keeps_best: bool = False
     best_auc: Callable[[], float | None] = lambda: None
     make_batch: Callable[[Any], Any] | None = None
     num_parts: int = 1
+    export: Callable[[Path], str] | None = None
+    sweep: Sequence[DrawnPairs] = ()
     pretrained: Callable[[], str] | None = None
 
     def make_trainer(self, loss_scale: float | str, world: World) -> Trainer:

@@ -7,19 +7,21 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from config import Config
+from distributed_embeddings.collectives import World
+
+from config import Config, OptimizerConfig
 from dataloading.formats.sequence_tfrecord.channels import num_ids, sequence_channels
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.recipe import METRICS, Evaluator, Goal, Recipe
-from runtime.cluster.distributed import World
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
 from runtime.logs.run_logger import LogNames
 
 if TYPE_CHECKING:
+    from distributed_embeddings.planner import Plan
+
     from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
-    from nn.embedding.planner import Plan
     from nn.sequence.config import SequenceModelConfig
 
 # Bytes that forward and backward pass of DIEN's block keep per number of a sample's history: 0.41
@@ -29,19 +31,20 @@ STATE_BYTES = 134
 # Flags that a checkpoint stores so that the model can be built again.
 SHAPE_FLAGS = (
     *("model_type", "stage_one_mlp_dims", "stage_two_mlp_dims", "aux_mlp_dims"),
-    *("long_seq_length", "gsu", "gsu_top_k", "din_attention"),
+    *("long_seq_length", "gsu", "gsu_top_k", "din_attention", "variant"),
 )
 
 
 def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) -> Recipe:
     """Composes the sequential model, its data, losses, optimizers and evaluator."""
     from nn.metrics.evaluator import ClickEvaluator, HeldOutAndTrainEvaluator
-    from nn.sequence.config import embedding_tables
+    from nn.sequence.config import NVIDIA, embedding_tables
     from nn.sequence.loss import sequence_loss
     from nn.sequence.model import SequenceModel
 
     shape = model_config(config, spec)
     plan = make_plan(config, spec, world.size, device.memory)
+    optimizer, is_nvidia = optimizer_config(config), shape.variant == NVIDIA
     model = SequenceModel(shape, plan=plan, **from_flags.model_arguments(config, device, world))
     train, valid, evaluated_train = open_data(config, spec, world)
     evaluator: Evaluator | None = None
@@ -58,7 +61,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         train=train,
         valid=valid,
         loss=sequence_loss,
-        groups=model.optimizer_groups(config.optimizer),
+        groups=model.optimizer_groups(optimizer, independent_decay=is_nvidia),
         evaluator=evaluator,
         model_flags={"embedding_dim": config.model.embedding_dim, **own_flags},
         facts={
@@ -76,6 +79,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
             ),
         ),
         loss_terms=_loss_terms(shape),
+        saves_epochs=True,
         log_names=_log_names(config.run.mode, valid.split if valid else None),
         metrics=(*METRICS, "train_auc", "train_loss"),
         goal=Goal(threshold=config.evaluation.auc_threshold),
@@ -106,7 +110,7 @@ def _memory_notes(
         yield f"decoded training rows would take {gib:.1f} GiB: each epoch decodes them again"
     steps = shape.history_length - shape.short_start
     samples = -(-config.run.batch_size // world.size)
-    gib = samples * steps * shape.item_dim * STATE_BYTES / 2**30
+    gib = samples * steps * shape.state_dim * STATE_BYTES / 2**30
     if shape.model_type in ("sim", "dien") and gib >= 1:
         yield (
             f"the recurrences over {steps} steps keep about {gib:.0f} GiB for the backward pass in "
@@ -116,6 +120,8 @@ def _memory_notes(
 
 def _loss_terms(shape: SequenceModelConfig) -> list[str]:
     """Returns the names of the terms of the model's loss (`nn.sequence.loss`)."""
+    if shape.variant == "nvidia":  # its log has the terms of a sum only
+        return ["classification_loss", "dien_aux_loss"] if shape.num_negatives else []
     names = ["classification_loss"]
     if shape.num_negatives:
         names.append("dien_aux_loss")
@@ -171,7 +177,17 @@ def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceModelConfig:
         gsu=sequence.gsu,
         attention=sequence.din_attention,
         dropout_rate=max(0.0, sequence.dropout_rate),
+        variant=sequence.variant,
     )
+
+
+def optimizer_config(config: Config) -> OptimizerConfig:
+    """Returns the flags of the optimizers; Adam of `--variant nvidia` moves all rows of tables."""
+    flags = config.optimizer
+    is_dense = config.sequence.variant == "nvidia" and flags.optimizer == "adam"
+    if is_dense and flags.embedding_optimizer == "auto":
+        return dataclasses.replace(flags, embedding_optimizer="adam")
+    return flags
 
 
 def report_plan(config: Config, spec: fs.FeatureSpec) -> str:
@@ -196,6 +212,7 @@ def make_plan(
     from nn.sequence.config import embedding_tables, hotnesses
 
     shape = model_config(config, spec)
+    config = dataclasses.replace(config, optimizer=optimizer_config(config))
     use = from_flags.TableUse(
         embedding_tables(shape),
         hotness=hotnesses(shape),

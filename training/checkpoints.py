@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from distributed_embeddings.collectives import World
+
 from config import Config
 from recipes.recipe import Recipe
 from runtime import checkpoint
 from runtime.checkpoint.resume import Start
-from runtime.cluster.distributed import World
 from runtime.hardware import device as devices
 from training.state import RunContext
 
@@ -27,7 +28,6 @@ def describe_training(config: Config, recipe: Recipe, spec_hash: str | None) -> 
         "feature_spec": spec_hash,
         "training_rows": recipe.train.num_samples if recipe.train else None,
         "versions": devices.describe(),
-        **({"no_resume": why} if (why := recipe.model.state_not_saved(recipe.groups)) else {}),
     }
 
 
@@ -41,8 +41,6 @@ def check_same_data(
         path: the checkpoint.
     """
     current = describe_training(config, recipe, spec_hash)
-    if why := saved.get("no_resume") or current.get("no_resume"):
-        raise ValueError(f"checkpoint {path} cannot be resumed: {why}")
     for name in ("feature_spec", "training_rows"):
         if saved[name] != current[name]:
             raise ValueError(
@@ -60,8 +58,7 @@ def restore(start: Start, recipe: Recipe, world: World) -> None:
         if start.resumes:
             checkpoint.restore(start.path, training_weights(recipe), world, everything=True)
         elif checkpoint.is_original(start.path):
-            tables = [w for w in model.weights_to_save() if w.name.startswith("sparse/")]
-            checkpoint.restore_original(start.path, tables, world)
+            checkpoint.restore_original(start.path, model.weights_to_save(), world)
         else:
             checkpoint.restore(start.path, model.weights_to_save(), world)
 
@@ -80,10 +77,9 @@ def describe_start(
             text += f"; other than before: {flags}"
         yield text
     elif checkpoint.is_original(path):
-        yield (
-            f"weights of {path} (NVIDIA's layout: its tables; the MLPs and the interaction are "
-            "initialized)"
-        )
+        is_whole = "dense" in saved.description["original_layout"]
+        rest = "" if is_whole else ": its tables; the MLPs and the interaction are initialized"
+        yield f"weights of {path} (NVIDIA's layout{rest})"
     else:
         yield f"weights of {path}"
     current, versions = devices.describe(), saved.description.get("versions", {})

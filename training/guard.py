@@ -4,11 +4,13 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from distributed_embeddings.collectives import CollectiveError
+
 from config import Config
 from runtime.checkpoint import NonFiniteWeight
 from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.cluster import distributed, elastic, signals
-from runtime.cluster.distributed import CollectiveError, RankLost
+from runtime.cluster.distributed import RankLost
 from runtime.cluster.elastic import LeftTraining
 from training.errors import STOPPED, USER_ERROR, Stopped, TrainingDiverged
 from training.state import RunContext

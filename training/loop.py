@@ -121,7 +121,8 @@ class TrainingLoop:
                     self.evaluate()
                 self.end_epoch()
                 at_end = position.step == self.total_steps or self._is_decided()
-                if checkpoints.due(position.step, at_end or self._is_best_to_keep()):
+                ends_epoch = self.recipe.saves_epochs and self._epoch_has_ended()
+                if checkpoints.due(position.step, at_end or ends_epoch or self._is_best_to_keep()):
                     self.save()
                 if self._is_over():
                     break
@@ -238,8 +239,13 @@ class TrainingLoop:
                 f"{best.step}: {f'checkpoint {path}' if path else 'its checkpoint was not kept'}"
             )
         throughput = self.timer.mean_throughput()
+        losses = position.history["train_loss"] if self.log.names.speeds else []
+        end = {"loss": losses[-1][1]} if losses else {}
+        if self.log.names.speeds:  # these logs have it without a threshold, too
+            end[goal.reached_name] = self._elapsed_s()
         return {
             **position.metrics,
+            **end,
             **position.best_values(goal),
             "steps": position.step,
             **(self.timer.end_epoch() if self.evaluation.benchmark else {}),

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from runtime.cluster import elastic
-from runtime.cluster.distributed import CollectiveError
+from distributed_embeddings.collectives import CollectiveError
+
 from runtime.files import predictions
 from training.checkpoints import describe_training
 from training.guard import handle_failures
@@ -23,20 +23,24 @@ MIN_MEASURED_BATCHES = 100
 def train(run: RunContext) -> Summary:
     """Trains the model, with evaluations and checkpoints on the way."""
     description = describe_training(run.config, run.recipe, run.spec_hash)
-    if reason := description.get("no_resume"):
-        if elastic.current().is_elastic:
-            raise ValueError(f"--elastic: this training cannot be resumed: {reason}")
-        run.log.message(f"note: checkpoints of this training cannot be resumed: {reason}")
     with handle_failures(run) as checkpoints:
         loop = TrainingLoop(run, checkpoints, description)
         loop.run()
-    return loop.summary()
+    summary = loop.summary()
+    if run.recipe.export is not None and run.start.folder is not None and run.world.is_chief:
+        try:
+            run.log.message(run.recipe.export(run.start.folder.root))
+        except (ValueError, OSError) as error:
+            run.log.message(f"note: the weights were not exported: {error}")
+    return summary
 
 
 def evaluate(run: RunContext) -> Summary:
-    """Measures the metrics of the restored model over every sample."""
+    """Measures the metrics of the restored model, or of random weights, over every sample."""
     from runtime.logs.timer import Speeds
 
+    if not run.config.checkpoint.restore_checkpoint_path:
+        run.log.message("note: the weights are random, without --restore_checkpoint_path")
     start, speeds = time.perf_counter(), Speeds()
     metrics = _measure(run)
     assert run.recipe.valid is not None
@@ -77,15 +81,50 @@ def benchmark_inference(run: RunContext) -> Summary:
     A measurement is one batch in memory to its scores in memory. At least 100 batches are measured
     after the warm-up, or `--max_steps`, or `--benchmark_steps`; fewer batches are used repeatedly.
     """
+    start = time.perf_counter()
+    flags = run.config.evaluation
+    if run.recipe.sweep:
+        summary = _sweep_batch_sizes(run)
+    else:
+        assert run.recipe.valid is not None
+        summary = _time_batches(run, run.recipe.valid)
+    summary["elapsed_s"] = time.perf_counter() - start
+    saved_model = run.config.original.saved_model_input_path
+    if not run.config.checkpoint.restore_checkpoint_path and not saved_model:
+        run.log.message(
+            "note: the model is untrained, without --restore_checkpoint_path: speed only"
+        )
+        return summary
+    return summary if flags.benchmark or run.recipe.sweep else {**summary, **_measure(run)}
+
+
+def _sweep_batch_sizes(run: RunContext) -> Summary:
+    """Returns throughput (samples/s) and latencies (seconds) of each batch size."""
+    summary: Summary = {}
+    for dataset in run.recipe.sweep:
+        statistics, size = _time_batches(run, dataset), dataset.batch_size
+        summary[f"batch_{size}_mean_throughput"] = statistics["throughput"]
+        for name in ("mean", "p90", "p95", "p99"):
+            summary[f"batch_{size}_{name}_latency"] = statistics[f"latency_{name}"] / 1e3
+        mean, p99 = (statistics[f"latency_{name}"] for name in ("mean", "p99"))
+        run.log.message(
+            f"batch size {size}: {statistics['throughput']:,.0f} samples/s, latency {mean:.3f} ms "
+            f"(p99 {p99:.3f} ms)"
+        )
+    return summary
+
+
+def _time_batches(run: RunContext, dataset: Any) -> dict[str, float]:
+    """Returns `LatencyTimer.statistics` of the batches of a data set."""
     from dataloading.pipeline.repeated import repeated
     from nn.metrics.evaluator import Scorer
     from runtime.logs.timer import LatencyTimer, StepTimer
 
-    start = time.perf_counter()
-    flags, dataset = run.config.evaluation, run.recipe.valid
-    assert dataset is not None
+    flags = run.config.evaluation
     warmup = flags.warmup_batches
     measured = flags.benchmark_steps if flags.benchmark else run.config.run.max_steps
+    if flags.benchmark and not measured:
+        measured = max(1, dataset.num_batches - warmup)
     if measured == -1:
         measured = max(MIN_MEASURED_BATCHES, dataset.num_batches - warmup)
     # A short last batch has another latency: it is left out if there are full batches.
@@ -103,13 +142,7 @@ def benchmark_inference(run: RunContext) -> Summary:
             step = number + 1 - warmup  # measured so far
             if step > 0 and step % run.config.logs.print_freq == 0:
                 run.log.log(step, {"throughput": laps.lap()})
-    summary = {**timer.statistics(), "elapsed_s": time.perf_counter() - start}
-    if not run.config.checkpoint.restore_checkpoint_path:
-        run.log.message(
-            "note: the model is untrained, without --restore_checkpoint_path: speed only"
-        )
-        return summary
-    return summary if flags.benchmark else {**summary, **_measure(run)}
+    return timer.statistics()
 
 
 MODES: Mapping[str, Callable[[RunContext], Summary]] = {

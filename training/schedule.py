@@ -8,9 +8,10 @@ from runtime.logs.run_logger import RunLogger
 def count_steps(config: Config, num_batches: int) -> int:
     """Returns the steps of the whole training, or of its benchmark with `--benchmark`."""
     run, evaluation = config.run, config.evaluation
-    if evaluation.benchmark:
-        return evaluation.warmup_batches + evaluation.benchmark_steps
     steps = run.epochs * num_batches
+    if evaluation.benchmark:
+        measured = evaluation.benchmark_steps or max(1, steps - evaluation.warmup_batches)
+        return evaluation.warmup_batches + measured
     return steps if run.max_steps == -1 else min(steps, run.max_steps)
 
 

@@ -7,8 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from distributed_embeddings.collectives import World
+from distributed_embeddings.collectives.launch import launched
+
 from config import Config, presets
 from config.flag import RANKING
+from config.sections import original
 from dataloading.formats.row_count import count_training_samples
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from recipes.from_flags import load_feature_spec
@@ -16,7 +20,7 @@ from recipes.recipe import Recipe
 from runtime.checkpoint import Index, describe, resolve
 from runtime.checkpoint.resume import Start, find, set_up_flags
 from runtime.cluster import distributed, elastic, launcher
-from runtime.cluster.distributed import World, run_on_all_ranks
+from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files import predictions
 from runtime.hardware import affinity, gpu
 from runtime.hardware import device as devices
@@ -62,7 +66,7 @@ def check_paths(config: Config) -> None:
         from dataloading.formats.raw_binary import RawBinaryDataset
 
         RawBinaryDataset(spec, TRAIN, run.batch_size)
-    if run.mode == "predict" and run.predictions_path and launcher.launched() is None:
+    if run.mode == "predict" and run.predictions_path and launched() is None:
         predictions.check_writable(run.predictions_path)
 
 
@@ -128,7 +132,7 @@ def finish(run: RunContext, summary: dict[str, Any]) -> None:
             evaluator = recipe.evaluator if recipe.goal.metric in summary else None
             run_folder.draw_plots(run.run_dir, run.log, history, evaluator, summary)
     finally:
-        run.log.summary(summary)
+        run.log.summary(summary, run.position.history)
 
 
 def with_preset(config: Config, saved: Index | None = None, resumes: bool = False) -> Config:
@@ -141,7 +145,9 @@ def with_preset(config: Config, saved: Index | None = None, resumes: bool = Fals
         return replace(config, preset_note="").replace()
     pinned = set(config.explicit)
     if saved is not None:
-        pinned |= set(saved.description.get("model_flags", ("embedding_dim",)))
+        is_whole = "dense" in saved.description.get("original_layout", {})
+        shape = ("embedding_dim", *(("bottom_mlp_dims", "top_mlp_dims") if is_whole else ()))
+        pinned |= set(saved.description.get("model_flags", shape))
     if config.data.dataset_type == "synthetic":
         pinned.add("batch_size")  # the number of samples depends on it
     return presets.apply(config, lambda: _count_training_samples(config), pinned)
@@ -152,7 +158,8 @@ def _count_training_samples(config: Config) -> int | None:
     if config.data.dataset_type == "synthetic":
         return config.synthetic.synthetic_dataset_train_batches * config.run.batch_size
     spec = load_feature_spec(config)
-    assert spec is not None
+    if spec is None:  # --batch_sizes reads no data set
+        return None
     try:
         return count_training_samples(spec, config.data.dataset_type == "split_tfrecords")
     except ValueError:
@@ -281,12 +288,20 @@ def _describe(
     ranks = {"ranks": run.world.size} if run.world.size > 1 else {}
     facts = "  ".join(f"{name} {value}" for name, value in {**run.recipe.facts, **ranks}.items())
     yield f"{config.run.mode} on {device.kind} in {device.compute_dtype}  {facts}"
+    load = config.checkpoint.load_checkpoint_path
+    if load and config.run.mode == "train" and run.start.path is None:
+        yield f"note: --load_checkpoint_path {load} has no checkpoint: a new training starts"
     if unused := config.unused():
         flags = ", ".join(f"--{name}" for name in unused)
         yield f"note: not used in this run (--mode {config.run.mode}): {flags}"
-    if "loss_scale" in config.explicit and device.compute_dtype != "float16":
+    if "loss_scale" in config.explicit and device.compute_dtype == "bfloat16":
         yield "note: --loss_scale is not used, bfloat16 has the range of float32"
-    for note in filter(None, (binding_note, *run.recipe.notes)):
+    from distributed_embeddings.ops import kernels
+
+    reason = kernels.reason_for_fallback()
+    lookup_note = reason and f"TensorFlow's own operations look embeddings up, for {reason}"
+    notes = (binding_note, lookup_note, run.start.note, *original.notes(config))
+    for note in filter(None, (*notes, *run.recipe.notes)):
         yield f"note: {note}"
     if restart_note:
         yield f"{restart_note}; ranks now: {run.world.size}"

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from distributed_embeddings.collectives import World
+
 from config import Config
 from recipes.recipe import Goal, Recipe
 from runtime.checkpoint.resume import Start
-from runtime.cluster.distributed import World
 from runtime.hardware.device import Device
 from runtime.logs.run_logger import RunLogger
 

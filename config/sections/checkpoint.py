@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import SEQUENTIAL, TRAIN, Need, Rules, Values, excludes
+from config.flag import COLLABORATIVE, SEQUENTIAL, TRAIN, Need, Rules, Values, excludes
 
 _MODEL = excludes("plan_only")
 _SAVES = Need(
@@ -22,6 +22,11 @@ class CheckpointConfig:
     )
     restore_checkpoint_path: str | None = Rules(needs=(_MODEL,)).flag(
         None, "checkpoint to load; of a folder of checkpoints the newest is loaded"
+    )
+    load_checkpoint_path: str | None = Rules(recipes=SEQUENTIAL, needs=(_MODEL,)).flag(
+        None,
+        "checkpoint to continue from, as in NVIDIA's recipe; in training as --resume, or without a "
+        "checkpoint there a new training; in other modes as --restore_checkpoint_path",
     )
     resume: str | None = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
         None,
@@ -53,11 +58,11 @@ class CheckpointConfig:
 
 def _check_trained_model(flags: Values) -> None:
     mode = flags.value("mode")
-    if mode == "train" or flags.value("plan_only"):
-        return
-    # The speed of a sequential model can be measured without one.
-    measures_speed = mode == "inference" and flags.flag_set in SEQUENTIAL
-    if not flags.value("restore_checkpoint_path") and not measures_speed:
+    if mode not in ("eval", "predict") or flags.value("plan_only"):
+        return  # the speed can be measured without one
+    if mode == "eval" and flags.flag_set in COLLABORATIVE:
+        return  # random weights, as in the original recipe
+    if not flags.value("restore_checkpoint_path") and not flags.value("saved_model_input_path"):
         raise ValueError(
             f"--mode {mode} needs a trained model: pass its folder with "
             "--restore_checkpoint_path (train one with --save_checkpoint_path)"
@@ -66,7 +71,16 @@ def _check_trained_model(flags: Values) -> None:
 
 def _check_resume(flags: Values) -> None:
     resume = flags.value("resume")
-    if not resume or flags.value("mode") != "train":
+    if flags.value("mode") != "train":
+        return
+    if flags.flag_set in SEQUENTIAL and flags.value("load_checkpoint_path"):
+        for name in ("resume", "restore_checkpoint_path"):
+            if flags.value(name):
+                raise ValueError(
+                    f"--load_checkpoint_path and --{name} both name the start of the training: "
+                    "pass only one of them"
+                )
+    if not resume:
         return
     if flags.value("restore_checkpoint_path"):
         raise ValueError(

@@ -3,11 +3,12 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import COLLABORATIVE, TRAIN, Rules, Values, requires
+from config.flag import COLLABORATIVE, TRAIN, Need, Rules, Values, requires
 from config.sections.evaluation import evaluates
 
 _HAS_MLP = requires("model_type", "neumf", "mlp")
 _NEUMF = requires("model_type", "neumf")
+_SWEEPS = Need("with --batch_sizes", lambda flags: bool(flags.value("batch_sizes")))
 
 
 def _check_layers(layers: tuple[int, ...]) -> None:
@@ -44,8 +45,8 @@ class CollaborativeConfig:
     dropout: float = _training(at_least=0, below=1, needs=(_HAS_MLP,)).flag(
         0.5, "dropout rate after each layer; 0: no dropout"
     )
-    negative_samples: int = _training(at_least=1).flag(
-        4, "negative items drawn per interaction, again in each epoch"
+    negative_samples: int = _training(at_least=0).flag(
+        4, "negative items drawn per interaction, again in each epoch; 0: none"
     )
     negative_exponent: float = _training(at_least=0).flag(
         0.0,
@@ -79,13 +80,27 @@ class CollaborativeConfig:
     alpha: float = _training(
         at_least=0, at_most=1, needs=(requires("pretrained_gmf"), requires("pretrained_mlp"))
     ).flag(0.5, "weight of the pretrained GMF's output; that of the MLP's is 1 - alpha")
-    checkpoint_dir: str | None = _collaborative().flag(
+    checkpoint_dir: str | None = _collaborative(
+        read_when=lambda flags: bool(flags.value("checkpoint_dir"))
+    ).flag(
         None,
-        "folder of checkpoints to write, or to read; training saves there and keeps the best one "
-        "(--keep_best), other modes load the best one",
+        "folder of checkpoints to write, or to read; training saves there, keeps the best one "
+        "(--keep_best) and writes its weights as model.pth, which PyTorch reads; other modes load "
+        "the best one, unless --restore_checkpoint_path names another",
     )
     opt_level: str | None = _collaborative(choices=("O0", "O2")).flag(
         None, "precision; O2 (--amp) or O0 (--noamp); by default O2 on a GPU and O0 on a CPU"
+    )
+    batch_sizes: tuple[int, ...] = _collaborative(at_least=1, modes=("inference",)).flag(
+        (),
+        "batch sizes that --mode inference measures one after the other; the users and items are "
+        "drawn at random, no data set is read",
+    )
+    n_users: int = _collaborative(at_least=1, needs=(_SWEEPS,), modes=("inference",)).flag(
+        138493, "users of the model that --batch_sizes measures; by default those of a checkpoint"
+    )
+    n_items: int = _collaborative(at_least=1, needs=(_SWEEPS,), modes=("inference",)).flag(
+        26744, "items of the model that --batch_sizes measures; by default those of a checkpoint"
     )
     local_rank: int | None = _collaborative(at_least=0).flag(
         None,

@@ -20,16 +20,16 @@ _SYNTHETIC = requires("dataset_type", "synthetic")
 _DRAWN = (_SYNTHETIC, excludes("synthetic_dataset_use_feature_spec"))
 
 
-def _is_drawn_from_flags(flags: Values) -> bool:
+def is_drawn_from_flags(flags: Values) -> bool:
     """Returns whether the samples are synthetic and their features are those of the flags."""
     return all(need.holds(flags) for need in _DRAWN)
 
 
 _HAS_FEATURE_SPEC = Need(
     "with --dataset_type tf_raw, split_tfrecords or --synthetic_dataset_use_feature_spec",
-    lambda flags: not _is_drawn_from_flags(flags),
+    lambda flags: not is_drawn_from_flags(flags),
 )
-_drawn = functools.partial(Rules, recipes=RANKING, needs=_DRAWN)
+_drawn = functools.partial(Rules, recipes=RANKING, used_with=_DRAWN)
 _sequential = functools.partial(Rules, recipes=SEQUENTIAL)
 
 
@@ -41,10 +41,10 @@ def _evaluates_training_split(flags: Values) -> bool:
 class DataConfig:
     """Data set and input pipeline."""
 
-    dataset_path: str | None = Rules(needs=(_HAS_FEATURE_SPEC,)).flag(
+    dataset_path: str | None = Rules(used_with=(_HAS_FEATURE_SPEC,)).flag(
         None, "folder of the data set, which holds the feature spec"
     )
-    feature_spec: str = Rules(needs=(_HAS_FEATURE_SPEC,)).flag(
+    feature_spec: str = Rules(used_with=(_HAS_FEATURE_SPEC,)).flag(
         "feature_spec.yaml", "file name of the feature spec in --dataset_path"
     )
     dataset_type: str = Rules(
@@ -56,19 +56,19 @@ class DataConfig:
         "by a known teacher",
     )
     eval_mapping: str = Rules(
-        choices=("auto", "train", "validation", "test"), read_when=evaluates, needs=(_STORED,)
+        choices=("auto", "train", "validation", "test"), read_when=evaluates, used_with=(_STORED,)
     ).flag(
         "auto",
         "split to evaluate on; auto is validation (else test) during training and test (else "
         "validation) in the other modes",
     )
-    shuffle: bool = Rules(recipes=RANKING + SEQUENTIAL, modes=TRAIN, needs=(_STORED,)).flag(
+    shuffle: bool = Rules(recipes=RANKING + SEQUENTIAL, modes=TRAIN, used_with=(_STORED,)).flag(
         True,
         "shuffle the training samples; the order differs in each epoch and is a function of "
         "--seed; --noshuffle reads them in file order",
     )
     shuffle_window_rows: int = Rules(
-        at_least=1, multiple_of=8192, recipes=RANKING, modes=TRAIN, needs=(requires("shuffle"),)
+        at_least=1, multiple_of=8192, recipes=RANKING, modes=TRAIN, used_with=(requires("shuffle"),)
     ).flag(524_288, "samples that --shuffle permutes at a time; a multiple of 8192")
     prefetch_batches: int = Rules(at_least=0, recipes=RANKING + SEQUENTIAL).flag(
         2, "batches read ahead of the training step"
@@ -103,10 +103,10 @@ class SyntheticConfig:
     """Synthetic data set (--dataset_type synthetic)."""
 
     synthetic_dataset_train_batches: int = Rules(
-        at_least=1, recipes=RANKING, modes=TRAIN, needs=(_SYNTHETIC,)
+        at_least=1, recipes=RANKING, modes=TRAIN, used_with=(_SYNTHETIC,)
     ).flag(64008, "training batches of the synthetic data set")
     synthetic_dataset_valid_batches: int = Rules(
-        at_least=1, recipes=RANKING, needs=(_SYNTHETIC,)
+        at_least=1, recipes=RANKING, used_with=(_SYNTHETIC,)
     ).flag(1350, "validation batches of the synthetic data set")
     synthetic_dataset_cardinalities: tuple[int, ...] = _drawn(at_least=1).flag(
         (1000,) * 26, "rows of each table of the synthetic data set"
@@ -120,14 +120,15 @@ class SyntheticConfig:
     synthetic_dataset_num_numerical_features: int = _drawn(at_least=0).flag(
         13, "numerical features of the synthetic data set"
     )
-    synthetic_dataset_use_feature_spec: bool = Rules(recipes=RANKING, needs=(_SYNTHETIC,)).flag(
+    synthetic_dataset_use_feature_spec: bool = Rules(recipes=RANKING, used_with=(_SYNTHETIC,)).flag(
         False, "take the features from --dataset_path; the file is --feature_spec"
     )
 
 
 def check_dataset_path(flags: Values) -> None:
     """Raises ValueError if samples must be read and no folder is named."""
-    if _is_drawn_from_flags(flags) or flags.value("dataset_path"):
+    sweeps = flags.value("mode") == "inference" and flags.value("batch_sizes")
+    if is_drawn_from_flags(flags) or flags.value("dataset_path") or sweeps:
         return
     alternative = ""
     if flags.flag_set in RANKING:

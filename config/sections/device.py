@@ -35,14 +35,14 @@ class DeviceConfig:
     )
     loss_scale: str = Rules(
         check=read_loss_scale,
-        needs=(Need("with --amp", lambda flags: flags.value("amp") is not False),),
+        used_with=(Need("with --amp", lambda flags: flags.value("amp") is not False),),
     ).flag(
         "65536",
         "loss scale of float16 training, or dynamic; a number is at least 1; dynamic starts at "
         "32768, halves at a non-finite gradient and doubles after 2,000 steps without one",
     )
     cpu: bool = flag(False, "do not use GPUs")
-    xla: bool = Rules(needs=(excludes("run_eagerly"),)).flag(
+    xla: bool = Rules(used_with=(excludes("run_eagerly"),)).flag(
         False, "compile operations with XLA where it can fuse them"
     )
     deterministic: bool = flag(

@@ -49,13 +49,6 @@ class DistributionConfig:
         "each rank reads the ids of its own tables; it does so for the whole global batch, which "
         "saves the exchange of ids (excludes row-wise sharded and replicated tables)",
     )
-    embedding_backend: str = Rules(
-        choices=("native", "merlin", "auto"), recipes=RANKING, needs=(_MODEL,)
-    ).flag(
-        "native",
-        "embedding implementation; merlin: NVIDIA Merlin's distributed-embeddings; auto: merlin "
-        "if it is installed",
-    )
     plan_only: bool = flag(
         False,
         "print the sharding plan and exit; the plan names the rank that stores each shard of each "

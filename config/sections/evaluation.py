@@ -10,7 +10,6 @@ from config.flag import (
     TRAIN_OR_INFERENCE,
     Rules,
     Values,
-    requires,
 )
 
 
@@ -26,8 +25,9 @@ def is_full_run(flags: Values) -> bool:
 
 
 def _computes_auc(flags: Values) -> bool:
-    has_model = flags.value("mode") != "inference" or flags.value("restore_checkpoint_path")
-    return evaluates(flags) and is_full_run(flags) and bool(has_model)
+    has_model = flags.value("restore_checkpoint_path") or flags.value("saved_model_input_path")
+    measures_only = flags.value("mode") == "inference" and not has_model
+    return evaluates(flags) and is_full_run(flags) and not measures_only
 
 
 def _measures(flags: Values) -> bool:
@@ -71,8 +71,8 @@ class EvaluationConfig:
         "evaluation; the samples are read repeatedly if there are fewer",
     )
     benchmark_steps: int = Rules(
-        at_least=1, recipes=SEQUENTIAL, needs=(requires("benchmark"),)
-    ).flag(200, "steps to measure")
+        at_least=0, recipes=SEQUENTIAL, read_when=lambda flags: bool(flags.value("benchmark"))
+    ).flag(200, "steps to measure; 0: those of --epochs")
 
 
 def _check_benchmark(flags: Values) -> None:

@@ -15,7 +15,7 @@ class LogConfig:
     print_freq: int = Rules(at_least=1, modes=TRAIN_OR_INFERENCE).flag(
         1000, "steps between log lines; the first ones are at 10, 20, 50, 100, ... steps"
     )
-    log_filename: str = Rules(needs=(excludes("log_path"),)).flag(
+    log_filename: str = Rules(used_with=(excludes("log_path"),)).flag(
         "log.json", "file name of the DLLogger log in --run_dir"
     )
     log_path: str | None = flag(None, "path of the DLLogger log; replaces --log_filename")
@@ -29,8 +29,8 @@ class LogConfig:
         None, "step at which the profiler starts"
     )
     profiler_steps: int = Rules(
-        modes=TRAIN, at_least=1, needs=(requires("profiler_start_step"),)
+        modes=TRAIN, at_least=1, used_with=(requires("profiler_start_step"),)
     ).flag(10, "steps that the profiler records")
     profiled_rank: int = Rules(
-        modes=TRAIN, at_least=0, needs=(requires("profiler_start_step"),)
+        modes=TRAIN, at_least=0, used_with=(requires("profiler_start_step"),)
     ).flag(0, "rank that is profiled")

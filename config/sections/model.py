@@ -4,10 +4,22 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from config.flag import RANKING, SEQUENTIAL, TRAIN, Rules, requires
+from config.flag import RANKING, SEQUENTIAL, TRAIN, Rules, Values, requires
 
 _CROSS = requires("interaction", "cross")
 _SIM = requires("model_type", "sim")
+
+
+def _searches(flags: Values) -> bool:
+    return bool(flags.value("model_type") == "sim")
+
+
+def _searches_softly(flags: Values) -> bool:
+    return _searches(flags) and flags.value("gsu") == "soft"
+
+
+def _evolves(flags: Values) -> bool:
+    return flags.value("model_type") in ("sim", "dien")
 
 
 def _check_top_mlp_dims(dims: tuple[int, ...]) -> None:
@@ -43,8 +55,10 @@ class ModelConfig:
     top_mlp_dims: tuple[int, ...] = _ranking(at_least=1, check=_check_top_mlp_dims).flag(
         (1024, 1024, 512, 256, 1), "layer sizes of the MLP over the interactions"
     )
-    num_cross_layers: int = _ranking(at_least=1, needs=(_CROSS,)).flag(3, "number of cross layers")
-    cross_layer_projection_dim: int = _ranking(at_least=1, needs=(_CROSS,)).flag(
+    num_cross_layers: int = _ranking(at_least=1, used_with=(_CROSS,)).flag(
+        3, "number of cross layers"
+    )
+    cross_layer_projection_dim: int = _ranking(at_least=1, used_with=(_CROSS,)).flag(
         512, "rank of the weight matrices of the cross layers"
     )
     embedding_trainable: bool = Rules(modes=TRAIN).flag(
@@ -64,16 +78,22 @@ class SequentialConfig:
         "type of the model; sim: search in the long history, DIEN over the short one; no_history: "
         "the user and the target item alone, a baseline",
     )
-    stage_one_mlp_dims: tuple[int, ...] = _sequential(
-        at_least=1, needs=(_SIM, requires("gsu", "soft"))
-    ).flag((200,), "hidden layers of the MLP over the search result (sim)")
+    variant: str = _sequential(choices=("paper", "nvidia")).flag(
+        "paper",
+        "formulas of layers, loss and weight decay; paper: after the papers, with the exceptions "
+        "that docs/explanation/differences.md lists; nvidia: those of NVIDIA's SIM recipe, and "
+        "--optimizer adam moves all rows of the tables",
+    )
+    stage_one_mlp_dims: tuple[int, ...] = _sequential(at_least=1, read_when=_searches_softly).flag(
+        (200,), "hidden layers of the MLP over the search result (sim)"
+    )
     stage_two_mlp_dims: tuple[int, ...] = _sequential(at_least=1).flag(
         (200, 80), "hidden layers of the MLP that computes the score"
     )
-    aux_mlp_dims: tuple[int, ...] = _sequential(
-        at_least=1, modes=TRAIN, needs=(requires("model_type", "sim", "dien"),)
-    ).flag((100, 50), "hidden layers of the MLP of DIEN's auxiliary loss (sim, dien)")
-    long_seq_length: int = _sequential(at_least=1, needs=(_SIM,)).flag(
+    aux_mlp_dims: tuple[int, ...] = _sequential(at_least=1, modes=TRAIN, read_when=_evolves).flag(
+        (100, 50), "hidden layers of the MLP of DIEN's auxiliary loss (sim, dien)"
+    )
+    long_seq_length: int = _sequential(at_least=1, read_when=_searches).flag(
         90, "history items that are searched (sim); the later ones form the short history"
     )
     gsu: str = _sequential(choices=("soft", "hard"), needs=(_SIM,)).flag(

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import TRAIN, Need, Rules, Values, requires
+from config.flag import SEQUENTIAL, TRAIN, Need, Rules, Values, requires
 
 
 def _uses(flags: Values, kind: str) -> bool:
@@ -29,19 +29,21 @@ _training = functools.partial(Rules, modes=TRAIN)
 class OptimizerConfig:
     """Optimizers and learning rate schedule."""
 
-    optimizer: str = _training(choices=("sgd", "adagrad", "adam")).flag(
-        "sgd", "optimizer of the dense weights"
+    optimizer: str = _training(choices=("sgd", "adagrad", "adam", "lazy_adam")).flag(
+        "sgd",
+        "optimizer of the dense weights; lazy_adam: Adam, whose tables move in the rows of the "
+        "batch only",
     )
     embedding_optimizer: str = _training(
         choices=("auto", "sgd", "adagrad", "rowwise_adagrad", "adam", "lazy_adam"),
-        needs=(requires("embedding_trainable"),),
+        used_with=(requires("embedding_trainable"),),
     ).flag(
         "auto",
         "optimizer of the embedding tables; auto matches --optimizer: sgd, adagrad or lazy_adam",
     )
     learning_rate: float = _training(at_least=0).flag(24.0, "learning rate after the warm-up")
     embedding_learning_rate: float | None = _training(
-        at_least=0, needs=(requires("embedding_trainable"),)
+        at_least=0, used_with=(requires("embedding_trainable"),)
     ).flag(None, "learning rate of the embedding tables; by default --learning_rate")
     warmup_steps: int = _training(at_least=0).flag(8000, "steps of linear learning rate warm-up")
     decay_start_step: int = _training(at_least=0).flag(
@@ -51,21 +53,22 @@ class OptimizerConfig:
         24000, "length of the decay in steps; 0: no decay"
     )
     decay_power: float = _training(above=0).flag(2.0, "exponent of the polynomial decay")
-    beta1: float = _training(at_least=0, below=1, needs=(_ADAM,)).flag(
+    beta1: float = _training(at_least=0, below=1, used_with=(_ADAM,)).flag(
         0.9, "decay rate of Adam's first moment"
     )
-    beta2: float = _training(at_least=0, below=1, needs=(_ADAM,)).flag(
+    beta2: float = _training(at_least=0, below=1, used_with=(_ADAM,)).flag(
         0.999, "decay rate of Adam's second moment"
     )
-    epsilon: float = _training(at_least=0, needs=(_ADAM_OR_ADAGRAD,)).flag(
+    epsilon: float = _training(at_least=0, used_with=(_ADAM_OR_ADAGRAD,)).flag(
         1e-7, "constant added to the denominator of Adam and Adagrad"
     )
     weight_decay: float = _training(at_least=0).flag(
         0.0,
         "decoupled weight decay coefficient (AdamW); of tables only the rows of the batch decay, "
-        "all rows with --embedding_optimizer adam",
+        "all rows with --embedding_optimizer adam; with --variant nvidia all rows, and not "
+        "multiplied by the learning rate",
     )
-    adagrad_initial_accumulator: float = _training(at_least=0, needs=(_ADAGRAD,)).flag(
+    adagrad_initial_accumulator: float = _training(at_least=0, used_with=(_ADAGRAD,)).flag(
         0.1, "initial value of Adagrad's sum of squared gradients"
     )
 
@@ -74,11 +77,18 @@ class OptimizerConfig:
         """The tables' optimizer, with `auto` resolved."""
         if self.embedding_optimizer != "auto":
             return self.embedding_optimizer
-        return {"sgd": "sgd", "adagrad": "adagrad", "adam": "lazy_adam"}[self.optimizer]
+        return {"adam": "lazy_adam"}.get(self.optimizer, self.optimizer)
 
 
 def _check_weight_decay(flags: Values) -> None:
     decay = flags.value("weight_decay")
+    if flags.flag_set in SEQUENTIAL and flags.value("variant") == "nvidia":
+        if decay >= 1:
+            raise ValueError(
+                "--weight_decay of --variant nvidia must be below 1, because it is not multiplied "
+                f"by the learning rate; got {decay:g}"
+            )
+        return
     rate = max(flags.value("learning_rate"), flags.value("embedding_learning_rate") or 0)
     if rate * decay >= 1 and not flags.awaits_preset("learning_rate"):
         raise ValueError(

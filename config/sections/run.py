@@ -26,10 +26,11 @@ def _trains_in_batches(flags: Values) -> bool:
 class RunConfig:
     """Mode, batch sizes and length of the run."""
 
-    mode: str = Rules(choices=("train", "eval", "predict", "inference")).flag(
+    mode: str = Rules(choices=("train", "eval", "predict", "inference", "deploy")).flag(
         "train",
         "task; train, or with a checkpoint eval (report its metrics), predict (write a score per "
-        "sample; labels may be absent) or inference (measure throughput and latency)",
+        "sample; labels may be absent), inference (measure throughput and latency; also without a "
+        "checkpoint) or deploy (write a SavedModel, --saved_model_output_path)",
     )
     preset: str = Rules(modes=TRAIN, choices=(AUTO, SMALL, TERABYTE)).flag(
         AUTO,

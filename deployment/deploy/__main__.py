@@ -7,6 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from deployment import nvidia_flags
 from deployment.artifacts.table_files import QUANTIZATIONS
 from deployment.deploy.deploy_options import HPS, LOCAL, PRECISIONS, TENSORFLOW, DeployOptions
 from deployment.option_checks import distinct_integers
@@ -20,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     SIGTERM."""
 
     def work() -> None:
-        options = DeployOptions(**vars(_parser().parse_args(argv)))
+        options = DeployOptions(**vars(_parser().parse_args(nvidia_flags.DEPLOY.translate(argv))))
         # TensorFlow takes seconds to import: flags are checked first.
         from deployment.deploy.deployer import deploy
 

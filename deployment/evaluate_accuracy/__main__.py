@@ -8,6 +8,7 @@ Samples are streamed to the server with several requests in flight.
 import argparse
 import sys
 
+from deployment import nvidia_flags
 from deployment.option_checks import check_ranges
 from runtime.cli import exit_status
 
@@ -23,6 +24,10 @@ def _check(options: argparse.Namespace) -> None:
             "out"
         )
     options.tolerance = 1e-6 if options.tolerance is None else options.tolerance
+    if options.max_steps is not None:
+        if options.max_rows is not None or options.max_steps < 1:
+            raise ValueError("--max_steps: expected 1 or more, and no --max_rows")
+        options.max_rows = options.max_steps * options.batch_size
     options.url = options.url or "127.0.0.1:8001"
     options.in_flight = options.in_flight or 4
 
@@ -50,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch_size", type=int, default=1024, help="rows of a request (default: 1024)")
     add("--in_flight", type=int, help="requests in flight (default: 4)")
     add("--max_rows", type=int, help="number of first rows (default: all)")
+    help_text = "batches instead of --max_rows, as NVIDIA's tool counts"
+    add("--max_steps", type=int, help=help_text)
     add("--trained", action="store_true", help="compare with the checkpoint in TensorFlow")
     add("--tolerance", type=float, help="largest difference of a metric (default: 1e-6)")
     return parser
@@ -58,9 +65,9 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0, 1 if served and trained model differ, 2 after
     an error, 130 after Ctrl-C."""
-    flags = _parser().parse_args(argv)
 
     def work() -> int:
+        flags = _parser().parse_args(nvidia_flags.ACCURACY.translate(argv))
         _check(flags)
         # TensorFlow takes seconds to import: flags are checked first.
         from deployment.evaluate_accuracy.evaluation import evaluate

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deployment import nvidia_flags
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.client.closed_loop import ClosedLoop
@@ -222,8 +223,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0, 2 after an error, 130 after Ctrl-C."""
-    flags = _parser().parse_args(argv)
-    return exit_status(lambda: evaluate(flags))
+    return exit_status(lambda: evaluate(_parser().parse_args(nvidia_flags.LATENCY.translate(argv))))
 
 
 if __name__ == "__main__":

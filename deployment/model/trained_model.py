@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from distributed_embeddings.collectives import World
+
 from config import Config
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.ncf import config as ncf_config
@@ -11,7 +13,6 @@ from recipes import collaborative, ctr, sequential
 from recipes.from_flags import load_feature_spec
 from runtime import checkpoint
 from runtime.checkpoint.flags import recorded_flags
-from runtime.cluster.distributed import World
 
 DLRM, DCNV2, SIM, NCF = "dlrm", "dcnv2", "sim", "ncf"
 
@@ -67,6 +68,8 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
     if dataset_path:
         changes["dataset_path"] = dataset_path
     config = recorded_flags(index.description, where, **changes)
+    if config.original.dummy_model:
+        raise ValueError(f"{where} is of a training with --dummy_model, which cannot be served")
     raw = _raw_spec(config, where, is_explicit=bool(dataset_path))
     spec = ctr.spec_of_data(config, raw) if config.recipe in (DLRM, DCNV2) else raw
     shape = _COMPOSED_BY[config.recipe].model_config(config, spec)

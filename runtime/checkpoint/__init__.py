@@ -4,12 +4,22 @@ Files are named by table, rows and columns, and not by rank (docs/how_to/resume.
 each rank writes its part and reads what it needs, block by block.
 """
 
+from distributed_embeddings.box import Box
+
 from runtime.checkpoint.files import DamagedCheckpoint, Index
 from runtime.checkpoint.folder import Folder, best_of, resolve, suggest_previous
-from runtime.checkpoint.reader import describe, is_original, restore, restore_original
-from runtime.checkpoint.weight import Box, NonFiniteWeight, VariableWeight, Weight, matrix_of
+from runtime.checkpoint.nvidia.neumf import FILE as NEUMF_FILE
+from runtime.checkpoint.reader import (
+    describe,
+    export_neumf,
+    is_original,
+    restore,
+    restore_original,
+)
+from runtime.checkpoint.weight import NonFiniteWeight, VariableWeight, Weight, matrix_of
 
 __all__ = [
+    "NEUMF_FILE",
     "Box",
     "DamagedCheckpoint",
     "Folder",
@@ -19,6 +29,7 @@ __all__ = [
     "Weight",
     "best_of",
     "describe",
+    "export_neumf",
     "is_original",
     "matrix_of",
     "resolve",

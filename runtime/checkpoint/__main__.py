@@ -1,9 +1,13 @@
-"""Inspects, verifies and exports checkpoints, without TensorFlow.
+"""Inspects, verifies and exports checkpoints; only --format nvidia needs TensorFlow.
 
     python -m runtime.checkpoint inspect PATH             content
     python -m runtime.checkpoint verify PATH              checksums of all bytes
     python -m runtime.checkpoint export PATH --output DIR [--weights sparse/]
                                                           whole arrays as .npy
+    python -m runtime.checkpoint export PATH --output model.pth --format torch
+                                                          NeuMF as PyTorch's state_dict
+    python -m runtime.checkpoint export PATH --output DIR --format nvidia
+                                                          DLRM and DCNv2 for NVIDIA's recipe
 
 PATH is a checkpoint, or a folder of checkpoints, whose newest one is used.
 """
@@ -15,6 +19,8 @@ from pathlib import Path
 
 from runtime.checkpoint import files, reader
 from runtime.checkpoint.folder import Folder, resolve, suggest_previous
+from runtime.checkpoint.nvidia.neumf import FILE
+from runtime.checkpoint.reader import export_neumf
 from runtime.checkpoint.weight import matrix_of
 from runtime.files.atomic import atomic_file
 
@@ -37,20 +43,31 @@ def main(argv: list[str] | None = None) -> int:
         command.add_argument("path", metavar="PATH", help="a checkpoint, or a folder of them")
     parsers["inspect"].add_argument("--json", action="store_true", help="everything, as JSON")
     add = parsers["export"].add_argument
-    add("--output", required=True, help="folder to write to")
+    add("--output", required=True, help="folder to write to; of --format torch the file")
+    text = "npy: whole arrays; torch: the state_dict of NVIDIA's NCF recipe, only of a NeuMF; "
+    text += "nvidia: a checkpoint of its DLRM or DCNv2 (needs TensorFlow)"
+    add("--format", choices=("npy", "torch", "nvidia"), default="npy", help=text)
     add("--weights", default="", help="only weights with this prefix: sparse/ for the tables")
     options = parser.parse_args(argv)
     try:
         path = resolve(options.path, "PATH")
         if reader.is_original(path):
             raise ValueError(f"{path} has the layout of NVIDIA's recipe: its arrays are .npy files")
+        if path.is_file():
+            raise ValueError(f"{path} is a file of PyTorch, which torch.load reads")
         if options.command == "inspect":
             inspect(path, options.json)
         elif options.command == "verify":
             return verify(path)
         else:
             with suggest_previous(path, "PATH"):
-                export(path, Path(options.output), options.weights)
+                if options.format == "torch":
+                    export_torch(path, Path(options.output))
+                elif options.format == "nvidia":
+                    names = reader.export_nvidia(path, Path(options.output))
+                    print(f"{options.output}  {', '.join(names)}")
+                else:
+                    export(path, Path(options.output), options.weights)
     except files.DamagedCheckpoint as error:
         print(f"damaged: {error}", file=sys.stderr)
         return 1
@@ -120,6 +137,12 @@ def export(path: Path, output: Path, prefix: str) -> None:
             for rows in reader.rows_of(path, entry):
                 stream.write(rows.data)
         print(f"{file}  {entry.dtype.name}  {list(entry.shape)}")
+
+
+def export_torch(path: Path, output: Path) -> None:
+    """Writes the weights of a NeuMF as the state_dict of NVIDIA's NCF recipe."""
+    names = export_neumf(path, output / FILE if output.is_dir() else output)
+    print(f"{output}  {', '.join(names)}")
 
 
 if __name__ == "__main__":

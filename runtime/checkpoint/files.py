@@ -11,10 +11,11 @@ from urllib.parse import quote
 
 import numpy as np
 import xxhash
+from distributed_embeddings.box import Box
 from numpy.typing import NDArray
 
 from runtime.checkpoint.disk import ALIGNMENT, padded
-from runtime.checkpoint.weight import BLOCK_BYTES, Box, matrix_of
+from runtime.checkpoint.weight import BLOCK_BYTES, matrix_of
 
 FORMAT = 2
 INDEX = "checkpoint.json"

@@ -19,6 +19,7 @@ _SAME_TRAINING = {
 # Flags of this machine or call, which a resumed training does not take from the checkpoint.
 _OWN = {
     *("mode", "resume", "restore_checkpoint_path", "save_checkpoint_path", "predictions_path"),
+    "load_checkpoint_path",
     *("run_dir", "log_path", "tensorboard_dir", "profiler_start_step", "profiler_steps"),
     *("profiled_rank", "run_eagerly", "tfdata_debug", "cpu", "inter_op_parallelism"),
     *("intra_op_parallelism", "prefetch_batches", "warmup_batches", "rank_timeout_s"),
@@ -27,7 +28,11 @@ _OWN = {
     *("num_parallel_calls", "prefetch_test_size", "disable_cache"),
     *("prebatch_train_size", "prebatch_test_size", "checkpoint_dir", "local_rank", "opt_level"),
     *("pretrained_gmf", "pretrained_mlp", "alpha"),
+    *("saved_model_output_path", "saved_model_input_path", "save_input_signature"),
 }
+
+# Flags of earlier versions, which have no counterpart.
+_REMOVED = {"embedding_backend"}
 
 
 def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
@@ -77,15 +82,38 @@ def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -
 
 
 def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
-    """Returns the flags with the width of the tables of a checkpoint in NVIDIA's layout."""
+    """Returns the flags with the shape of the model of a checkpoint in NVIDIA's layout.
+
+    Raises:
+        ValueError: a flag of the command line differs, or the checkpoint has tables alone and the
+            model is not trained.
+    """
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
-    dims = description["original_layout"].get("embedding_dim")
-    if dims is None:
-        return config.replace()
-    dims = dims if isinstance(dims, list) else [dims]
-    text = str(dims[0]) if len(set(dims)) == 1 else ",".join(map(str, dims))
-    _must_agree(config, "embedding_dim", text, where)
-    return config.replace(embedding_dim=text)
+    layout = description["original_layout"]
+    shape = layout.get("dense", {})
+    if not shape and config.run.mode != "train":
+        raise ValueError(
+            f"{where} has tables and no MLPs (dense/config.json), as the recipe of NVIDIA writes "
+            "with them: train from it first, with --restore_checkpoint_path"
+        )
+    adopted: dict[str, Any] = {}
+    dims = layout.get("embedding_dim")
+    if dims is not None:
+        dims = dims if isinstance(dims, list) else [dims]
+        equal = len(set(dims)) == 1
+        adopted["embedding_dim"] = str(dims[0]) if equal else ",".join(map(str, dims))
+    for name in ("bottom_mlp_dims", "top_mlp_dims"):
+        if name in shape:
+            adopted[name] = tuple(int(dim) for dim in shape[name])
+    if shape.get("interaction") == "cross":
+        adopted["interaction"] = "cross"
+        for name in ("num_cross_layers", "cross_layer_projection_dim"):
+            adopted[name] = int(shape[name])
+    elif shape and config.model.interaction == "cross":
+        adopted["interaction"] = "dot"
+    for name, value in adopted.items():
+        _must_agree(config, name, value, where)
+    return config.replace(**adopted)
 
 
 def resume_flags(
@@ -99,6 +127,11 @@ def resume_flags(
     Raises:
         ValueError: a flag differs that must not, or the checkpoint is of another version.
     """
+    if "weights_only" in description:
+        raise ValueError(
+            f"{where} holds weights and no state of a training: start a new training from them "
+            "with --restore_checkpoint_path"
+        )
     remembered, flags = _flags_of(description, where)
     flags = {"preset": TERABYTE, **flags}  # of checkpoints without the flag
     if description.get("recipe") != config.recipe:
@@ -126,13 +159,14 @@ def resume_flags(
 def _flags_of(description: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if "original_layout" in description:
         raise ValueError(
-            f"{where} has the layout of NVIDIA's recipe, of which the tables can be read and not "
-            "the MLPs: train from it first, with --restore_checkpoint_path"
+            f"{where} has the layout of NVIDIA's recipe: train from it first, with "
+            "--restore_checkpoint_path and --save_checkpoint_path"
         )
     remembered, flags = description.get("model_flags"), description.get("flags")
     if not isinstance(remembered, dict) or not isinstance(flags, dict):
         raise ValueError(f"{where} does not specify its model (model_flags)")
-    return {name: canonical_value(name, value) for name, value in remembered.items()}, flags
+    remembered = {name: canonical_value(name, value) for name, value in remembered.items()}
+    return remembered, {name: value for name, value in flags.items() if name not in _REMOVED}
 
 
 def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str, Any]:

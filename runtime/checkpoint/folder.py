@@ -1,6 +1,7 @@
 """The folder of a training's checkpoints."""
 
 import contextlib
+import itertools
 import os
 import re
 import secrets
@@ -12,9 +13,12 @@ from typing import NamedTuple
 
 from runtime.checkpoint.files import INDEX, DamagedCheckpoint, read_index
 from runtime.checkpoint.lock import WAIT_S, Lock
+from runtime.checkpoint.nvidia.neumf import FILE as NEUMF_FILE
 from runtime.files.atomic import make_durable_folder, sync
+from runtime.files.torch_file import is_torch_file
 
 _NAME = re.compile(r"(\d{5,})-step-(\d+)")
+_EARLIER = "earlier-"
 _UNFINISHED, _DELETED = ".writing-", ".deleting-"
 
 # The link to the checkpoint that evaluated best.
@@ -134,6 +138,16 @@ class Folder:
         paths = [saved.path for saved in self.list()]
         self._abandoned = set(paths[paths.index(path) + 1 :]) if path in paths else set()
 
+    def set_aside(self) -> Path:
+        """Moves all checkpoints, the link to the best one and model.pth to a new folder in it."""
+        paths = (self.root / f"{_EARLIER}{number}" for number in itertools.count(1))
+        target = next(path for path in paths if not path.exists())
+        target.mkdir()
+        for name in [*(saved.path.name for saved in self.list()), BEST, NEUMF_FILE]:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(self.root / name, target / name)
+        return target
+
     def set_best(self, step: int | None) -> None:
         """Points the link `best` to the checkpoint of this step; removes it without such a one."""
         best = [s for s in self.list() if s.step == step and s.path not in self._abandoned]
@@ -171,11 +185,21 @@ def best_of(path: str | os.PathLike[str]) -> Path:
 
 
 def resolve(path: str | os.PathLike[str], flag: str = "--restore_checkpoint_path") -> Path:
-    """Returns a checkpoint from its path, or the newest one of a folder; ValueError without one."""
+    """Returns a checkpoint from its path, or the newest one of a folder; ValueError without one.
+
+    A checkpoint is also a file of PyTorch's weights, NCF's `model.pth`.
+    """
     folder = Path(path)
+    if is_torch_file(folder):
+        return folder
+    if folder.is_file():
+        raise ValueError(
+            f"{flag} {path}: expected a folder of checkpoints, or a file that torch.save wrote, "
+            "got another file"
+        )
     if not folder.is_dir():
         raise ValueError(f"{flag} {path}: the folder does not exist")
-    if (folder / INDEX).exists() or (folder / "sparse" / "config.json").exists():
+    if is_checkpoint(folder):
         return folder
     newest = Folder(folder).newest()
     if newest is None:
@@ -184,6 +208,11 @@ def resolve(path: str | os.PathLike[str], flag: str = "--restore_checkpoint_path
             "folders like 00001-step-100"
         )
     return newest.path
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Returns whether a folder is a checkpoint, ours or in the layout of NVIDIA's recipe."""
+    return (folder / INDEX).exists() or (folder / "sparse" / "config.json").exists()
 
 
 @contextlib.contextmanager

@@ -5,12 +5,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from distributed_embeddings.collectives import CollectiveError, World
+
 from config import CheckpointConfig
 from runtime.checkpoint.folder import Folder
 from runtime.checkpoint.saver import Outcome, Saver
 from runtime.checkpoint.weight import NonFiniteWeight, Weight
 from runtime.cluster import elastic
-from runtime.cluster.distributed import CollectiveError, World
 from runtime.cluster.heartbeat import Heartbeat
 from runtime.cluster.signals import StopSignal
 from runtime.logs.run_logger import RunLogger

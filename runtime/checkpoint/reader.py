@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from distributed_embeddings.box import Box
+from distributed_embeddings.collectives import World
 from numpy.typing import NDArray
 
 from runtime.checkpoint.files import (
@@ -18,17 +20,19 @@ from runtime.checkpoint.files import (
     read_index,
     rows_of_block,
 )
-from runtime.checkpoint.weight import Box, Weight, matrix_of
-from runtime.cluster.distributed import World
+from runtime.checkpoint.nvidia import ctr, neumf
+from runtime.checkpoint.nvidia.ctr import CONFIG, has_dense_weights, read_dense_weights
+from runtime.checkpoint.weight import Weight, matrix_of
 from runtime.cluster.heartbeat import StragglerBarrier
 
 
 def describe(path: str | os.PathLike[str]) -> Index:
-    """Reads the index of a checkpoint; one in the original's layout has no weights."""
+    """Reads the index of a checkpoint, or of NCF's `model.pth`; one in the original's layout has
+    no weights."""
     path = Path(path)
     if is_original(path):
         return Index({"original_layout": original_config(path)}, {}, {})
-    return read_index(path)
+    return neumf.read_neumf(path) if path.is_file() else read_index(path)
 
 
 def restore(
@@ -50,7 +54,7 @@ def restore(
     """
     path = Path(path)
     with StragglerBarrier(world, "checkpoint.restore") as barrier:
-        entries = read_index(path).weights
+        entries = describe(path).weights
         _check_model(path, entries, weights, everything)
         for weight in weights:
             for local in weight.held():
@@ -98,6 +102,9 @@ def _list(names: Sequence[str], limit: int = 6) -> str:
 
 def _parts_of(path: Path, entry: WeightEntry, wanted: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
     """Yields (position, values) of all of a box of a weight, block by block, checked."""
+    if isinstance(entry, neumf.TensorEntry):
+        yield from entry.blocks(wanted)
+        return
     for piece in entry.pieces:
         if piece.box.overlap(wanted) is None:
             continue
@@ -122,6 +129,20 @@ def rows_of(path: Path, entry: WeightEntry) -> Iterator[NDArray[Any]]:
         for box, part in _parts_of(path, entry, run):
             _cut(values, run, box)[:] = part
         yield values
+
+
+def export_neumf(path: Path, output: Path) -> list[str]:
+    """Writes the weights of a NeuMF's checkpoint as `model.pth`; see `neumf.write_neumf`."""
+    entries = read_index(path).weights
+    values = {name: rows_of(path, entry) for name, entry in entries.items()}
+    return neumf.write_neumf(output, entries, values)
+
+
+def export_nvidia(path: Path, output: Path) -> list[str]:
+    """Writes a checkpoint of DLRM or DCNv2 in NVIDIA's layout; see `ctr.write`."""
+    index = read_index(path)
+    values = {name: rows_of(path, entry) for name, entry in index.weights.items()}
+    return ctr.write(output, index, values)
 
 
 def verify(path: str | os.PathLike[str]) -> Iterator[tuple[str, str | None]]:
@@ -156,8 +177,17 @@ def is_original(path: Path) -> bool:
 
 
 def original_config(path: Path) -> dict[str, Any]:
-    """Reads `sparse/config.json` of such a folder: cardinalities and dims of its tables."""
-    file = path / "sparse" / "config.json"
+    """Reads `sparse/config.json` of such a folder: cardinalities and dims of its tables.
+
+    Under "dense" it has `dense/config.json`, the shape of the model, where that exists.
+    """
+    config = _original_json(path / "sparse" / "config.json")
+    if has_dense_weights(path):
+        config["dense"] = _original_json(path / CONFIG)
+    return config
+
+
+def _original_json(file: Path) -> dict[str, Any]:
     try:
         config: dict[str, Any] = json.loads(file.read_text())
         config["categorical_cardinalities"] = list(map(int, config["categorical_cardinalities"]))
@@ -170,17 +200,19 @@ def original_config(path: Path) -> dict[str, Any]:
 
 
 def restore_original(
-    path: str | os.PathLike[str], tables: Sequence[Weight], world: World = World()
+    path: str | os.PathLike[str], weights: Sequence[Weight], world: World = World()
 ) -> None:
-    """Reads the tables of NVIDIA's layout, `sparse/feature_{i}.npy` for table number i.
+    """Reads the weights of NVIDIA's layout: `sparse/feature_{i}.npy` is table number i.
 
     All ranks call it together. The layout has no checksums: only sizes are checked, and that values
-    are finite.
+    are finite. A folder without `dense/` leaves the dense weights as they are.
 
     Raises:
         ValueError: another number of tables, another shape or dtype, a value that is not finite.
     """
     path = Path(path)
+    tables = [weight for weight in weights if weight.name.startswith("sparse/")]
+    dense = {weight.name: weight for weight in weights if weight.name.startswith("dense/")}
     with StragglerBarrier(world, "checkpoint.restore") as barrier:
         rows = original_config(path)["categorical_cardinalities"]
         ours = [weight.shape[0] for weight in tables]
@@ -196,6 +228,11 @@ def restore_original(
             except (OSError, ValueError) as error:
                 text = getattr(error, "strerror", None) or error
                 raise ValueError(f"checkpoint file {file} cannot be used: {text}") from None
+        if has_dense_weights(path):
+            shapes = {name: tuple(weight.shape) for name, weight in dense.items()}
+            for name, values in read_dense_weights(path, shapes):
+                box = matrix_of(values.shape)
+                dense[name].write(0, values.reshape(box.rows, box.columns))
 
 
 def _restore_original_table(file: Path, weight: Weight, barrier: StragglerBarrier) -> None:

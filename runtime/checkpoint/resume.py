@@ -4,13 +4,15 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
+from distributed_embeddings.collectives import World
+
 from config import Config
 from runtime.checkpoint.files import Index
 from runtime.checkpoint.flags import adopt_flags, adopt_original, resume_flags
-from runtime.checkpoint.folder import Folder, resolve, suggest_previous
+from runtime.checkpoint.folder import Folder, is_checkpoint, resolve, suggest_previous
 from runtime.checkpoint.lock import RESUME_WAIT_S, WAIT_S
 from runtime.checkpoint.reader import describe, is_original
-from runtime.cluster.distributed import World, run_on_all_ranks
+from runtime.cluster.distributed import run_on_all_ranks
 
 
 class Start(NamedTuple):
@@ -23,9 +25,11 @@ class Start(NamedTuple):
     path: Path | None  # checkpoint to start from; None for a start from scratch
     resumes: bool  # the training of that checkpoint
     is_newest: bool  # whether `path` is the newest checkpoint in `folder`
+    note: str = ""  # on checkpoints of an earlier training
 
     @property
     def flag(self) -> str:
+        """Flag that names another checkpoint to start from."""
         return "--resume" if self.resumes else "--restore_checkpoint_path"
 
     def release(self) -> None:
@@ -46,8 +50,7 @@ class Start(NamedTuple):
         if self.resumes:
             adopted, changed = resume_flags(config, saved.description, f"checkpoint {self.path}")
             return adopted, saved, changed
-        trains_original = is_original(self.path) and config.run.mode == "train"
-        adopt = adopt_original if trains_original else adopt_flags
+        adopt = adopt_original if is_original(self.path) else adopt_flags
         return adopt(config, saved.description), saved, []
 
 
@@ -77,13 +80,13 @@ def find(config: Config, world: World) -> Start:
     start = run_on_all_ranks(
         world, lambda: _find_on_chief(config, world) if world.is_chief else nothing
     )
-    names = [start.folder and str(start.folder.root), start.path and str(start.path), *start[2:]]
+    names = [start.folder and str(start.folder.root), start.path and str(start.path), *start[2:4]]
     root, path, resumes, is_newest = world.gather_objects(names, "checkpoint.start")[0]
     folder = start.folder or (Folder(root) if root else None)
     if folder is not None and world.size > 1:
         token = world.gather_objects(folder.lock.token, "checkpoint.mark")[0]
         run_on_all_ranks(world, lambda: _check_shared(folder, token))
-    return Start(folder, Path(path) if path else None, resumes, is_newest)
+    return Start(folder, Path(path) if path else None, resumes, is_newest, start.note)
 
 
 def _find_on_chief(config: Config, world: World) -> Start:
@@ -92,16 +95,20 @@ def _find_on_chief(config: Config, world: World) -> Start:
     if config.checkpoint.restore_checkpoint_path:
         path = resolve(config.checkpoint.restore_checkpoint_path)
     elif resume and resume != "auto":
-        path = resolve(resume, "--resume")
+        path = None if _is_new(config) else resolve(resume, "--resume")
     resumes_path = path if resume else None
-    if config.run.mode != "train" or not (root or resume):
+    saves = root or config.checkpoint.resume
+    if config.run.mode != "train" or not saves:
         return Start(None, path, resumes_path is not None, False)
     if root is None:
         assert path is not None
         root = str(path.resolve().parent)  # saves where it resumes from
     folder = Folder(root)
     folder.acquire(_lock_wait_s(config, world))
-    newest = folder.newest()
+    newest, note = folder.newest(), ""
+    if newest is not None and not resume and config.collaborative.checkpoint_dir:
+        note = f"checkpoints of an earlier training were moved to {folder.set_aside()}"
+        newest = None
     if resume == "auto":
         path = resumes_path = newest.path if newest else None
     elif newest is not None:
@@ -113,11 +120,21 @@ def _find_on_chief(config: Config, world: World) -> Start:
             )
         folder.abandon_newer_than(resumes_path.resolve())
     is_newest = newest is not None and path is not None and newest.path == path.resolve()
-    return Start(folder, path, resumes_path is not None, is_newest)
+    return Start(folder, path, resumes_path is not None, is_newest, note)
 
 
 def _resume_flag(config: Config) -> str | None:
-    return config.checkpoint.resume if config.run.mode == "train" else None
+    flags = config.checkpoint
+    return (flags.resume or flags.load_checkpoint_path) if config.run.mode == "train" else None
+
+
+def _is_new(config: Config) -> bool:
+    """Returns whether `--load_checkpoint_path` names a place without a checkpoint."""
+    path = config.checkpoint.load_checkpoint_path
+    if not path:
+        return False
+    folder = Path(path)
+    return not folder.is_dir() or not (is_checkpoint(folder) or Folder(folder).newest())
 
 
 def _lock_wait_s(config: Config, world: World) -> float:

@@ -9,12 +9,13 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from distributed_embeddings.collectives import World
+
 from runtime.checkpoint import files
 from runtime.checkpoint.files import Index, Piece, WeightEntry
 from runtime.checkpoint.folder import BEST, Folder
 from runtime.checkpoint.weight import Weight, matrix_of
 from runtime.checkpoint.writer import Writer
-from runtime.cluster.distributed import World
 from runtime.cluster.heartbeat import StragglerBarrier
 from runtime.files.atomic import sync
 

@@ -1,10 +1,11 @@
 """Content of a checkpoint: named arrays, split into boxes of rows and columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from distributed_embeddings.box import Box
 from numpy.typing import NDArray
 
 # Read, checked and written at a time: small compared with a table, large compared with the cost of
@@ -14,39 +15,6 @@ BLOCK_BYTES = 4 * 2**20
 
 class NonFiniteWeight(Exception):
     """A weight to be saved contains NaN or infinity; the text is its name."""
-
-
-class Box(NamedTuple):
-    """Rows row..row_end-1 and columns column..column_end-1 of a weight seen as a matrix."""
-
-    row: int
-    row_end: int
-    column: int
-    column_end: int
-
-    @property
-    def rows(self) -> int:
-        return self.row_end - self.row
-
-    @property
-    def columns(self) -> int:
-        return self.column_end - self.column
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self.rows * self.columns
-
-    def overlap(self, other: "Box") -> "Box | None":
-        """Returns the intersection; None if it is empty."""
-        row, row_end = max(self.row, other.row), min(self.row_end, other.row_end)
-        column, end = max(self.column, other.column), min(self.column_end, other.column_end)
-        return Box(row, row_end, column, end) if row < row_end and column < end else None
-
-    def blocks(self, rows_each: int) -> Iterator["Box"]:
-        """Yields the box in runs of at most `rows_each` rows."""
-        for row in range(self.row, self.row_end, rows_each):
-            yield self._replace(row=row, row_end=min(row + rows_each, self.row_end))
 
 
 class Weight(Protocol):

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from distributed_embeddings.box import Box
 from numpy.typing import NDArray
 
 from runtime.checkpoint import files
 from runtime.checkpoint.disk import ALIGNMENT, Disk, aligned_copy
 from runtime.checkpoint.files import Piece
-from runtime.checkpoint.weight import BLOCK_BYTES, Box, Weight
+from runtime.checkpoint.weight import BLOCK_BYTES, Weight
 from runtime.files.atomic import sync
 
 

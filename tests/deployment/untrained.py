@@ -40,6 +40,7 @@ RANKING = {
 SEQUENCE = {
     "sim": {"model_type": "sim"},
     "sim_of_hard_search": {"model_type": "sim", "gsu": "hard"},
+    "sim_of_nvidia": {"model_type": "sim", "variant": "nvidia"},
     "sim_without_user": {"model_type": "sim", "user_features": (), "user_cardinalities": ()},
     "dien": {"model_type": "dien"},
     "din": {"model_type": "din"},

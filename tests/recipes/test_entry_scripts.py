@@ -11,7 +11,7 @@ import dlrm
 import main as entry
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
-from training import schedule
+from training import errors, schedule
 
 TINY = [
     "--preset=terabyte",
@@ -235,7 +235,7 @@ def test_early_divergence(tiny, tmp_path, capsys):
     logged = [x["step"] for x in lines(tmp_path / "log.json") if "loss" in x.get("data", {})]
     assert logged == [[2, 10], [4, 20], [5, 24]]
     capsys.readouterr()
-    assert in_process(tmp_path, *flags, "--learning_rate=1e30")[0] == entry.DIVERGED
+    assert in_process(tmp_path, *flags, "--learning_rate=1e30")[0] == errors.DIVERGED
     assert "between step 0, the last one reported, and 10)" in capsys.readouterr().err
 
 
@@ -372,7 +372,7 @@ def test_divergence_in_last_step(tiny, tmp_path, capsys):
             *(tmp_path / "run", f"--dataset_path={tiny}", *TINY, "--learning_rate=inf"),
             *("--max_steps=1", *flags),
         )
-        assert code == entry.DIVERGED
+        assert code == errors.DIVERGED
         assert "no checkpoint was saved" in capsys.readouterr().err
         assert not list(model.glob("*-step-*"))
         assert any("diverged" in str(line) for line in lines(tmp_path / "run/log.json"))
@@ -459,7 +459,7 @@ def test_divergence(tiny, tmp_path, capsys):
         "--noshuffle",  # in another order the logged losses happen to stay finite
         f"--save_checkpoint_path={model}",
     )
-    assert code == entry.DIVERGED
+    assert code == errors.DIVERGED
     captured = capsys.readouterr()
     error = captured.err
     assert "diverged" not in captured.out, "a terminal shows it once"

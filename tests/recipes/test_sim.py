@@ -18,6 +18,7 @@ from nn.train.trainer import Trainer
 from tests import sequence_data
 from tests.recipes.test_entry_scripts import in_process, lines
 from tests.tables import arrays_of
+from training import errors
 
 TINY = (
     "--preset=terabyte",
@@ -296,7 +297,7 @@ def test_resume_of_interrupted_evaluation(rows, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr("nn.metrics.evaluator.HeldOutAndTrainEvaluator.evaluate", stopping)
-        run(rows, tmp_path / "run", *flags, code=entry.STOPPED)
+        run(rows, tmp_path / "run", *flags, code=errors.STOPPED)
     run(rows, tmp_path / "run", *flags)
     ends = [data for step, data in data_lines(tmp_path / "run") if step in ([0], [1])]
     assert len(ends) == 2 and all("test_auc" in data for data in ends)

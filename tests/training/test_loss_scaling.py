@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import tensorflow as tf
+from distributed_embeddings.testing.fake_world import TensorWorld, run_threads
 
 from nn.optim import optimizers
 from nn.optim.schedule import WarmupPolynomialDecay
@@ -11,7 +12,6 @@ from nn.train.accumulation import AccumulatingTrainer
 from nn.train.loss_scale import LossScale
 from nn.train.trainer import Trainer
 from runtime import checkpoint
-from tests.nn.embedding.fake_world import TensorWorld, run_threads
 from tests.recipes.test_entry_scripts import TINY, in_process, lines, tiny
 from tests.tables import arrays_of
 

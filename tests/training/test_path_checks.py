@@ -6,7 +6,10 @@ import shutil
 
 import pytest
 
+import config as configuration
 import main as entry
+from dataloading.spec.feature_spec import FeatureSpec
+from recipes.from_flags import load_feature_spec
 from tests.recipes.test_entry_scripts import TINY, in_process, tiny
 
 __all__ = ["tiny"]  # a fixture
@@ -67,6 +70,13 @@ def test_wrong_paths_without_tensorflow(tiny, tmp_path, run_script):
         assert code == entry.USER_ERROR and not imported, flags
         assert message in stderr, flags
         assert stderr.count("\n") == 1, stderr
+
+
+def test_data_set_in_folder_of_nvidia(tiny, tmp_path):
+    """NVIDIA's preparation of 2022 writes to binary_dataset; its commands name the folder above."""
+    (tmp_path / "binary_dataset").symlink_to(tiny)
+    config = configuration.parse(["dlrm.py", f"--dataset_path={tmp_path}"], "dlrm")
+    assert load_feature_spec(config) == FeatureSpec.from_yaml(tiny / "feature_spec.yaml")
 
 
 def test_unwritable_predictions_without_tensorflow(tiny, tmp_path, run_script):

@@ -16,6 +16,7 @@ from runtime import checkpoint
 from runtime.checkpoint import writer
 from tests.recipes.test_entry_scripts import TINY, in_process, lines, tiny
 from tests.tables import arrays_of
+from training import errors
 
 __all__ = ["tiny"]
 
@@ -139,7 +140,7 @@ def test_divergence_during_save(tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(writer, "_sync_file", lambda file: (time.sleep(0.02), original(file)))
     flags = (f"--dataset_path={tiny}", *TINY, "--learning_rate=1e25", "--warmup_steps=0")
     flags += (f"--save_checkpoint_path={tmp_path / 'model'}", "--checkpoint_every=1")
-    assert in_process(tmp_path / "run", *flags, "--epochs=9")[0] == entry.DIVERGED
+    assert in_process(tmp_path / "run", *flags, "--epochs=9")[0] == errors.DIVERGED
     (kept,) = checkpoint.Folder(tmp_path / "model").list()
     assert kept.step == 1
     assert f"the last checkpoint is {kept.path}" in capsys.readouterr().err
@@ -205,7 +206,7 @@ def test_stop_signal(tiny, undisturbed, tmp_path, monkeypatch, capsys, number, s
     monkeypatch.setattr(Trainer, "train_step", train_step)
     flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}", "--resume=auto")
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
-    assert in_process(tmp_path / "run", *flags)[0] == entry.STOPPED == 75
+    assert in_process(tmp_path / "run", *flags)[0] == errors.STOPPED == 75
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
     message = (
         f"stopped by {number.name} at step {step} of 12; the last checkpoint is {tmp_path}/model"
@@ -338,7 +339,7 @@ def test_start_from_original_tables(tiny, tmp_path, capsys):
     for i, table in enumerate(tables):
         np.testing.assert_array_equal(arrays[f"sparse/cat_{i}"], table.astype("f"))
     assert in_process(tmp_path / "run", *flags, "--mode=eval")[0] == entry.USER_ERROR
-    assert "of which the tables can be read and not the MLPs" in capsys.readouterr().err
+    assert "has tables and no MLPs (dense/config.json)" in capsys.readouterr().err
 
 
 def test_deterministic_training(tiny, tmp_path, run_script):

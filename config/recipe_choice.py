@@ -1,0 +1,41 @@
+"""Choice of the recipe by a command line that does not start with its script."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from config.command_line import flag_names
+from config.flag import RECIPES
+
+_FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
+
+
+def recipe_of(
+    argv: Sequence[str], aliases_of: Callable[[str], Mapping[str, str]]
+) -> tuple[str, list[str]]:
+    """Returns the recipe that a command line of `main.py` starts, and the line without `--model`.
+
+    Args:
+        argv: The command line, program name first.
+        aliases_of: Returns the aliases of a recipe's flags.
+
+    Raises:
+        ValueError: `--model` names no recipe.
+    """
+    line, names, rest = iter(argv[1:]), list[str](), list(argv[:1])
+    for argument in line:
+        flag, equals, value = argument.partition("=")
+        if flag in ("--model", "-model"):
+            names.append(value if equals else next(line, ""))
+        else:
+            rest.append(argument)
+    if names:
+        if names[-1] not in RECIPES:
+            raise ValueError(f"--model: expected one of {', '.join(RECIPES)}, got {names[-1]!r}")
+        return names[-1], rest
+
+    passed = {m[1].replace("-", "_") for m in map(_FLAG.match, rest[1:]) if m}
+
+    def count(recipe: str) -> int:
+        return len(passed & flag_names(recipe, aliases_of(recipe)))
+
+    return max(RECIPES, key=count), rest

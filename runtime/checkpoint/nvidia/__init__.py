@@ -1,0 +1,1 @@
+"""Weights of NVIDIA's recipes."""

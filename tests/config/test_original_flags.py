@@ -1,0 +1,278 @@
+"""Command lines of NVIDIA's DLRM and DCNv2: names, spellings, and flags without effect."""
+
+import re
+import xml.etree.ElementTree as xml
+
+import pytest
+
+import dcnv2
+import dlrm
+import main as entry
+import ncf
+import sim
+from config import flag_names, parse
+from config.recipe_choice import recipe_of
+from config.sections import original
+
+RECIPES = {
+    "dlrm": ({}, dlrm.ALIASES),
+    "dcnv2": (dcnv2.DEFAULTS, dcnv2.ALIASES),
+    "sim": (sim.DEFAULTS, sim.ALIASES),
+    "ncf": (ncf.DEFAULTS, ncf.ALIASES),
+}
+
+
+def read(*flags, recipe="dlrm"):
+    return parse(
+        ["x", "--dataset_path=data", "--preset=terabyte", *flags], recipe, *RECIPES[recipe]
+    )
+
+
+def parsed_message(recipe, argument):
+    try:
+        parse(["x", argument], recipe, *RECIPES[recipe])
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_hyphens(recipe):
+    """A flag and its spelling with hyphens are the same, as is the error of a wrong value."""
+    names = flag_names(recipe, RECIPES[recipe][1])
+    names = sorted(n for n in names if "_" in n and n.removeprefix("no") not in names - {n})
+    assert len(names) > 50
+    for name in names:
+        hyphens = parsed_message(recipe, f"--{name.replace('_', '-')}=x-y_z")
+        assert "Unknown command line flag" not in hyphens, name
+        assert hyphens == parsed_message(recipe, f"--{name}=x-y_z"), name
+    config = read("--batch-size=8", "-valid-batch_size", "4", "--run-dir=a-b", recipe=recipe)
+    assert (config.run.batch_size, config.run.valid_batch_size) == (8, 4)
+    assert config.logs.run_dir == "a-b"
+    assert parsed_message(recipe, "--batch-sice=8").startswith(
+        "Unknown command line flag 'batch_sice'. Did you mean: batch_size"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--beta1=0.8"], "beta1 (read with --optimizer or --embedding_optimizer adam)"),
+        (["--beta2=0.8"], "beta2 (read with --optimizer or --embedding_optimizer adam)"),
+        (["--num_cross_layers=2"], "num_cross_layers (read with --interaction cross)"),
+        (
+            ["--cross_layer_projection_dim=2"],
+            "cross_layer_projection_dim (read with --interaction cross)",
+        ),
+        (["--loss_scale=1024"], "loss_scale (read with --amp)"),
+        (["--profiled_rank=1"], "profiled_rank (read with --profiler_start_step)"),
+        (
+            ["--dataset_type=synthetic"],
+            "dataset_path (read with --dataset_type tf_raw, split_tfrecords or "
+            "--synthetic_dataset_use_feature_spec)",
+        ),
+        (
+            ["--synthetic_dataset_hotness=2"],
+            "synthetic_dataset_hotness (read with --dataset_type synthetic)",
+        ),
+        (
+            ["--synthetic_dataset_use_feature_spec"],
+            "synthetic_dataset_use_feature_spec (read with --dataset_type synthetic)",
+        ),
+        (["--xla", "--run_eagerly"], "xla (read without --run_eagerly)"),
+        (["--log_path=a", "--log_filename=b"], "log_filename (read without --log_path)"),
+    ],
+)
+def test_flags_without_effect(flags, reason):
+    assert read(*flags).unused() == [reason]
+
+
+def test_flags_with_effect():
+    adam = ("--optimizer=adam", "--beta1=0.8", "--interaction=cross", "--num_cross_layers=2")
+    assert read(*adam, "--amp", "--loss_scale=8").unused() == []
+
+
+@pytest.mark.parametrize("recipe", ["dlrm", "dcnv2"])
+def test_flags_of_earlier_releases(recipe):
+    assert not read(recipe=recipe).distribution.model_parallel_input
+    assert not read("--data_parallel_input", recipe=recipe).distribution.model_parallel_input
+    by_table = read("--nodata_parallel_input", recipe=recipe)
+    assert by_table.distribution.model_parallel_input
+    assert "model_parallel_input" in by_table.explicit
+    for word, ours in (("custom_cuda", "dot"), ("tensorflow", "dot_tensorflow"), ("dummy", "dot")):
+        assert read(f"--dot_interaction={word}", recipe=recipe).model.interaction == ours
+    assert read("--fp16", recipe=recipe).device.amp
+    assert list(original.notes(read("--use_mde_embeddings", "--use_mde_embeddings"))) == []
+    assert list(original.notes(read("--use_merlin_de_embeddings", recipe=recipe))) == []
+    (note,) = original.notes(read("--nouse_mde_embeddings", recipe=recipe))
+    assert note.startswith("--nouse_mde_embeddings has no effect")
+    (note,) = original.notes(read("--dot_interaction=dummy", recipe=recipe))
+    assert note.startswith("--dot_interaction dummy has no effect")
+    (note,) = original.notes(read("--concat_embedding", recipe=recipe))
+    assert note.startswith("--concat_embedding has no effect")
+
+
+def test_saved_model_flags():
+    saved = read("--saved_model_output_path=there/")
+    assert saved.checkpoint.save_checkpoint_path == "there.checkpoint"
+    assert "save_checkpoint_path" not in saved.explicit
+    own = read("--saved_model_output_path=there", "--save_checkpoint_path=own")
+    assert own.checkpoint.save_checkpoint_path == "own"
+    deployed = ("--mode=deploy", "--restore_checkpoint_path=a", "--saved_model_output_path=b")
+    config = read(*deployed, "--fp16", "--save_input_signature")
+    assert config.checkpoint.save_checkpoint_path is None and not config.device.amp
+    for mode in ("eval", "inference"):
+        assert read(f"--mode={mode}", "--saved_model_input_path=b").unused() == ["preset"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--mode=deploy"], "--restore_checkpoint_path is missing"),
+        (
+            ["--mode=deploy", "--restore_checkpoint_path=a"],
+            "--saved_model_output_path is missing",
+        ),
+        (["--saved_model_input_path=a"], "a SavedModel cannot be trained"),
+        (
+            ["--mode=eval", "--saved_model_input_path=a", "--restore_checkpoint_path=b"],
+            "both name a model",
+        ),
+        (["--dummy_model", "--saved_model_output_path=a"], "--dummy_model reads no ids"),
+        (["--data_parallel_input", "--model_parallel_input"], "are opposites"),
+        (["--dot_interaction=tensorflow", "--interaction=dot"], "are aliases"),
+        (["--dot_interaction=cuda"], "dot_interaction=cuda: value should be one of .*custom_cuda"),
+    ],
+)
+def test_invalid_flags(flags, message):
+    with pytest.raises(ValueError, match=message):
+        read(*flags)
+    if "--mode=deploy" in flags:
+        with pytest.raises(ValueError, match="deployment.export"):
+            read(*flags, recipe="sim")
+
+
+@pytest.mark.parametrize(
+    ("line", "recipe"),
+    [
+        ("--dataset_path D --amp --xla", "dlrm"),
+        ("--dataset_path D --interaction cross --num_cross_layers 3", "dlrm"),
+        ("--dataset_dir D --mode train --model_type sim --embedding_dim 16 --amp", "sim"),
+        ("--dataset-dir D --global_batch_size 4 --nodrop_remainder", "sim"),
+        ("--data D --epochs 5", "ncf"),
+        ("--data D --mode test --checkpoint-path model.pth", "ncf"),
+        ("--model dcnv2 --dataset_path D", "dcnv2"),
+        ("--dataset_path D --model=sim", "sim"),
+        ("--dataset_path D --model ncf -e 3", "ncf"),
+        ("", "dlrm"),
+    ],
+)
+def test_recipe_of_main(line, recipe):
+    aliases = {script.__name__: script.ALIASES for script in (dlrm, dcnv2, sim, ncf)}
+    chosen, rest = recipe_of(["main.py", *line.split()], aliases.__getitem__)
+    assert chosen == recipe
+    assert rest == ["main.py", *re.sub(r"--model[ =]\w+", "", line).split()]
+
+
+@pytest.mark.parametrize("name", ["tiny", ""])
+def test_unknown_model(name, capsys):
+    assert entry.main(["main.py", "--model", name]) == entry.USER_ERROR
+    expected = f"main: error: --model: expected one of dlrm, dcnv2, sim, ncf, got '{name}'\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_main_starts_the_recipe(recipe, capsys):
+    """The error of a recipe begins with its name."""
+    flags = ("--dataset_path=/no such folder", "--plan_only")
+    assert entry.main(["main.py", "--model", recipe, *flags]) == entry.USER_ERROR
+    assert capsys.readouterr().err.startswith(f"{recipe}: error: ")
+
+
+def test_help(capsys):
+    assert entry.main(["main.py", "--helpshort"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("python main.py --model dlrm|dcnv2|sim|ncf; flags of dlrm:\n")
+    assert "--use_mde_embeddings, --use_merlin_de_embeddings" in text
+    assert entry.main(["main.py", "--helpxml", "--model", "sim"]) == 0
+    page = xml.fromstring(capsys.readouterr().out)
+    names = {flag.findtext("name") for flag in page.iter("flag")}
+    assert {"model_type", "dataset_dir", "lr"} <= names
+
+
+# Flags of the release of June 2023 and their defaults.
+PUBLISHED = {
+    "mode": "train",
+    "run_eagerly": False,
+    "tfdata_debug": False,
+    "seed": None,
+    "embedding_zeros_initializer": False,
+    "embedding_trainable": True,
+    "amp": False,
+    "use_mde_embeddings": True,
+    "concat_embedding": False,
+    "data_parallel_threshold": None,
+    "cpu": False,
+    "xla": False,
+    "loss_scale": "65536",
+    "inter_op_parallelism": None,
+    "intra_op_parallelism": None,
+    "save_checkpoint_path": None,
+    "epochs": 1,
+    "max_steps": -1,
+    "restore_checkpoint_path": None,
+    "evals_per_epoch": 1,
+    "profiler_start_step": None,
+    "dataset_path": None,
+    "feature_spec": "feature_spec.yaml",
+    "dataset_type": "tf_raw",
+    "synthetic_dataset_use_feature_spec": False,
+    "synthetic_dataset_train_batches": 64008,
+    "synthetic_dataset_valid_batches": 1350,
+    "synthetic_dataset_cardinalities": (1000,) * 26,
+    "synthetic_dataset_num_numerical_features": 13,
+    "batch_size": 65536,
+    "valid_batch_size": 65536,
+    "top_mlp_dims": (1024, 1024, 512, 256, 1),
+    "bottom_mlp_dims": (512, 256, 128),
+    "embedding_dim": "128",
+    "optimizer": "sgd",
+    "learning_rate": 24,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "warmup_steps": 8000,
+    "decay_start_step": 48000,
+    "decay_steps": 24000,
+    "num_cross_layers": 3,
+    "cross_layer_projection_dim": 512,
+    "print_freq": 1000,  # as its README has it
+}
+# Flags whose defaults differ, see docs/explanation/differences.md: values that the original takes.
+OTHER_DEFAULTS = {
+    "dist_strategy": "memory_balanced",
+    "column_slice_threshold": "5000000000",
+    "row_slice_threshold": "10000000000",
+    "cpu_offloading_threshold_gb": "75",
+    "auc_thresholds": "8000",
+    "profiled_rank": "1",
+    "log_path": "dlrm_tf_log.json",
+    "data_parallel_input": "true",
+    "interaction": "dot_custom_cuda",
+    "synthetic_dataset_hotness": ",".join(["20"] * 26),
+}
+DCNV2 = {"optimizer": "adam", "interaction": "cross", "learning_rate": 1e-4, "warmup_steps": 100}
+
+
+@pytest.mark.parametrize("recipe", ["dlrm", "dcnv2"])
+def test_published_flags(recipe):
+    values = parse(["x", "--dataset_path=a"], recipe, *RECIPES[recipe]).flat()
+    expected = PUBLISHED | {"dataset_path": "a"} | (DCNV2 if recipe == "dcnv2" else {})
+    assert {name: values[name] for name in expected} == expected
+    changed = [f"--{name}={value}" for name, value in OTHER_DEFAULTS.items()]
+    config = read(*changed, recipe=recipe)
+    assert config.explicit >= set(OTHER_DEFAULTS)
+    assert all(not unused.startswith("interaction") for unused in config.unused())
+    switches = [name for name, value in PUBLISHED.items() if isinstance(value, bool)]
+    on = read(*(f"--{name}=1" for name in switches), recipe=recipe).flat()
+    off = read(*(f"--no{name}" for name in switches), recipe=recipe).flat()
+    assert len(switches) > 8 and all(on[name] and not off[name] for name in switches)

@@ -1,0 +1,108 @@
+"""Command lines of NVIDIA's deployment tools."""
+
+import shlex
+
+import pytest
+
+from deployment import nvidia_flags
+from deployment.deploy import __main__ as deploy
+from deployment.deploy.deploy_options import DeployOptions
+from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
+from deployment.evaluate_latency import __main__ as evaluate_latency
+
+
+def parsed(tool, names, text):
+    return vars(tool._parser().parse_args(names.translate(shlex.split(text))))
+
+
+def test_deployment_with_tensorflow(capsys):
+    options = parsed(
+        deploy,
+        nvidia_flags.DEPLOY,
+        "--checkpoint-dir checkpoint --model-repository-path models --num_gpus 1 --fused_embedding "
+        "--model-name dlrm --model-precision fp16 --dense-format trt --sparse-format tf-savedmodel "
+        "--memory-threshold-gb 60 --max-batch-size=4096 --engine-count-per-device 2",
+    )
+    checked = DeployOptions(**options)
+    assert (checked.backend, checked.precision, checked.gpus) == ("tensorflow", "fp16", (0,))
+    assert (checked.device_memory_gb, checked.max_batch_size) == (60.0, 4096)
+    assert (checked.model_name, checked.instances) == ("dlrm", 2)
+    notes = capsys.readouterr().err
+    assert "note: --fused_embedding has no effect: tables of one width" in notes
+    assert "note: --dense_format has no effect: " in notes
+
+
+def test_deployment_with_hps():
+    options = parsed(
+        deploy,
+        nvidia_flags.DEPLOY,
+        "--checkpoint-dir c --model-repository-path m --num_gpus 3 --sparse-format hps "
+        "--hps_gpucacheper 0.1 --no-dynamic_batching --overwrite",
+    )
+    assert (options["backend"], options["gpus"]) == ("hps", (0, 1, 2))
+    assert options["gpu_cache_share"] == 0.1
+    assert options["dynamic_batching"] is False
+    assert options["overwrite"] is True
+
+
+def test_latency(capsys):
+    options = parsed(
+        evaluate_latency,
+        nvidia_flags.LATENCY,
+        "--sparse-format tf-savedmodel --model-name dlrm --dataset_path data --fused-embedding "
+        "--measurement-request-count 50 --measurement-interval 5000 --batch-sizes 256 512 "
+        "--concurrency 1 2 --result-path results --server-url http://127.0.0.1:8000 -v",
+    )
+    assert (options["batch_sizes"], options["concurrency"]) == ((256, 512), (1, 2))
+    assert (options["requests"], options["seconds"]) == (50, 5.0)
+    assert (options["url"], str(options["output"])) == ("127.0.0.1:8001", "results")
+    assert "note: -v has no effect" in capsys.readouterr().err
+
+
+def test_accuracy():
+    options = parsed(
+        evaluate_accuracy,
+        nvidia_flags.ACCURACY,
+        "--max_steps 3 --checkpoint_dir c --dataset_path data --fused_embedding --model_name dlrm "
+        "--test_on_train --batch_size 16384 --server-url grpc://host:8001",
+    )
+    assert (options["max_steps"], options["eval_mapping"]) == (3, "train")
+    assert options["url"] == "host:8001"
+
+
+def test_limit_of_steps():
+    def checked(*flags):
+        options = evaluate_accuracy._parser().parse_args(["--checkpoint_dir=c", *flags])
+        evaluate_accuracy._check(options)
+        return options
+
+    assert checked("--max_steps=3", "--batch_size=100").max_rows == 300
+    for wrong in (["--max_steps=0"], ["--max_steps=3", "--max_rows=4"]):
+        with pytest.raises(ValueError, match="--max_steps: expected 1 or more, and no --max_rows"):
+            checked(*wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--num_gpus 0", "--num_gpus: expected a number, 1 or more, got '0'"),
+        ("--sparse-format onnx", "--sparse_format: expected one of tf-savedmodel, hps, got"),
+    ],
+)
+def test_invalid_values(arguments, message, capsys):
+    assert deploy.main(["--checkpoint-dir=c", *arguments.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_invalid_url(capsys):
+    assert evaluate_latency.main(["--server-url", "somewhere"]) == 2
+    assert "expected a URL like http://127.0.0.1:8000, got 'somewhere'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tool", [deploy, evaluate_latency, evaluate_accuracy])
+def test_help(tool, capsys):
+    for flag in ("-h", "--help"):
+        with pytest.raises(SystemExit) as ended:
+            tool.main([flag])
+        assert ended.value.code == 0
+        assert "usage: " in capsys.readouterr().out

@@ -1,0 +1,291 @@
+"""Command lines and files of NVIDIA's NCF recipe."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import inference
+import main as entry
+import ncf
+from config import parse
+from dataloading.describe import __main__ as describe
+from dataloading.formats.torch_tensor import TensorChunk
+from dataloading.spec.feature_spec import FeatureSpec
+from runtime.checkpoint import __main__ as checkpoint_tool
+from runtime.files.torch_file import read_tensors
+from tests import tastes, torch_files
+from tests.recipes.test_entry_scripts import in_process, lines
+from tests.recipes.test_ncf import TINY, run
+from tests.tables import arrays_of
+from tests.torch_files import Tensor
+
+SHORT = (*(flag for flag in TINY if not flag.startswith("-e=")), "-e2")
+TORCH_PYTHON = Path(".venv-torch/bin/python")
+# The model of NVIDIA's recipe in PyTorch, with the weights of a file, and its logits.
+TORCH_LOGITS = """
+import sys
+import numpy as np
+import torch
+
+weights = torch.load(sys.argv[1], weights_only=True)
+users, items = (torch.from_numpy(np.fromfile(file, np.int32)).long() for file in sys.argv[2:4])
+of_user = lambda kind, ids: weights[f"{kind}_embed.weight"][ids]
+x = torch.cat([of_user("mlp_user", users), of_user("mlp_item", items)], dim=1)
+for layer in range(2):
+    x = torch.relu(x @ weights[f"mlp.{layer}.weight"].T + weights[f"mlp.{layer}.bias"])
+x = torch.cat([of_user("mf_user", users) * of_user("mf_item", items), x], dim=1)
+np.save(sys.argv[4], torch.sigmoid(x @ weights["final.weight"].T + weights["final.bias"]).numpy())
+"""
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("interactions") / "rows"
+    tastes.write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(rows, tmp_path_factory):
+    """Returns (folder of checkpoints, summary) of a NeuMF."""
+    folder = tmp_path_factory.mktemp("trained")
+    summary = run(rows, folder / "run", *SHORT, f"--checkpoint_dir={folder / 'model'}")
+    return folder / "model", summary
+
+
+def read(*flags):
+    return parse(["ncf.py", "--data=d", *flags], "ncf", ncf.DEFAULTS, ncf.ALIASES)
+
+
+def test_attached_values():
+    config = read("-e30", "-b1048576", "-f8", "-n0", "-l0.01", "-k5", "-s3", "-t.9", "-b1", ".5")
+    assert (config.run.epochs, config.run.batch_size, config.run.seed) == (30, 1048576, 3)
+    flags = config.collaborative
+    assert (flags.factors, flags.negative_samples, flags.topk, flags.threshold) == (8, 0, 5, 0.9)
+    assert (config.optimizer.learning_rate, config.optimizer.beta1) == (0.01, 0.5)
+
+
+def test_abbreviations():
+    config = read("--learn", "0.1", "--valid_neg=7", "--feature_spec_f=x.yaml", "--lay", "64", "32")
+    assert config.optimizer.learning_rate == 0.1
+    assert config.collaborative.valid_negative == 7
+    assert config.data.feature_spec == "x.yaml"
+    assert config.collaborative.layers == (64, 32)
+    for flag in ("--check=x", "--nothing=x"):
+        with pytest.raises(ValueError, match="Unknown command line flag"):
+            read(flag)
+
+
+def test_no_negatives(rows, tmp_path):
+    assert run(rows, tmp_path, *SHORT[:-1], "-n", "0", "-e1")["steps"] == 2
+
+
+def test_random_weights(rows, tmp_path, capsys):
+    summary = run(rows, tmp_path, *TINY, "--mode", "test")
+    assert 0 < summary["hr@3"] < 0.6
+    assert "note: the weights are random" in capsys.readouterr().out
+
+
+def test_model_file(rows, trained, tmp_path, capsys):
+    """The commands of the seed: training, then a test of its model.pth."""
+    folder, summary = trained
+    tested = run(rows, tmp_path, "--mode", "test", f"--checkpoint-path={folder}/model.pth", "-k=3")
+    assert tested["hr@3"] == summary["best_accuracy"]
+    again = ("--mode=test", f"--checkpoint_dir={tmp_path}/none", "-k=3")
+    again += (f"--load_checkpoint_path={folder}/model.pth",)
+    assert run(rows, tmp_path, *again)["hr@3"] == summary["best_accuracy"]
+    assert "not used in this run (--mode eval): --checkpoint_dir" in capsys.readouterr().out
+
+
+def test_exported_model_file(trained, tmp_path, capsys):
+    command = ["export", f"{trained[0]}/best", "--format", "torch", "--output"]
+    assert checkpoint_tool.main([*command, f"{tmp_path}/a.pth"]) == 0
+    written = (tmp_path / "a.pth", trained[0] / "model.pth")
+    one, other = (read_tensors(file) for file in written)
+    assert list(one) == list(other) and "mf_user_embed.weight" in one
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    assert checkpoint_tool.main(["inspect", f"{trained[0]}/model.pth"]) == 2
+    assert "is a file of PyTorch" in capsys.readouterr().err
+
+
+def test_other_state_dict(rows, tmp_path, capsys):
+    torch_files.save(tmp_path / "x.pth", {"mlp.0.weight": Tensor(np.zeros((2, 2), np.float32))})
+    flags = ("--mode=test", f"--load_checkpoint_path={tmp_path}/x.pth")
+    run(rows, tmp_path, *flags, code=entry.USER_ERROR)
+    assert "expected the state_dict of NeuMF; it lacks final.bias" in capsys.readouterr().err
+
+
+def test_training_from_a_model_file(rows, trained, tmp_path, capsys):
+    model = f"--load_checkpoint_path={trained[0]}/model.pth"
+    shape = ("-f=", "--layers=", "-e=", "-l=")
+    flags = (*(flag for flag in TINY if not flag.startswith(shape)), "-e1", "-l=0")
+    run(rows, tmp_path / "run", *flags, model, f"--checkpoint_dir={tmp_path / 'model'}")
+    one, other = arrays_of(trained[0] / "best"), arrays_of(tmp_path / "model")
+    names = [name for name in one if name.startswith(("dense/", "sparse/"))]
+    assert len(names) == 11
+    for name in names:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    resume = f"--resume={trained[0]}/model.pth"
+    run(rows, tmp_path / "r", *flags, resume, code=entry.USER_ERROR)
+    assert "holds weights and no state of a training" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not TORCH_PYTHON.exists(), reason="no .venv-torch: `make bench-ncf` makes it")
+def test_scores_in_pytorch(rows, trained, tmp_path):
+    model, scores = trained[0] / "model.pth", tmp_path / "scores.npy"
+    files = [rows / f"test/{name}_0.bin" for name in ("user", "item")]
+    command = [TORCH_PYTHON, "-c", TORCH_LOGITS, model, *files, scores]
+    subprocess.run(command, check=True)
+    flags = ("--mode=predict", f"--predictions_path={tmp_path / 'ours.npy'}")
+    run(rows, tmp_path / "run", *flags, f"--load_checkpoint_path={model}")
+    np.testing.assert_allclose(
+        np.load(tmp_path / "ours.npy"), np.load(scores).ravel(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_second_training(rows, tmp_path, capsys):
+    """A later training in the same folder, as in the seed; the first one's model is kept."""
+    model = tmp_path / "model"
+    for _ in range(2):
+        run(rows, tmp_path / "run", *SHORT[:-1], "-e1", f"--checkpoint_dir={model}")
+    assert f"earlier training were moved to {model}/earlier-1" in capsys.readouterr().out
+    first, second = ((folder / "model.pth").read_bytes() for folder in (model / "earlier-1", model))
+    assert first == second, "of the same seed"
+    for folder in (model, model / "earlier-1"):
+        assert (folder / "best/checkpoint.json").exists()
+
+
+def test_inference_sweep(trained, tmp_path):
+    flags = ("--batch_sizes", "1,3,64", "--num_batches=5", "--dropout", "0.5", "--fp16")
+    shape = ("--n_users", "70", "--n_items", "9", "-f8", "--layers", "16", "16", "8")
+    code, summary = in_process(tmp_path / "a", *flags, *shape, recipe=inference)
+    assert code == 0
+    for size in (1, 3, 64):
+        mean = summary[f"batch_{size}_mean_latency"]
+        assert 0 < mean < 1, "seconds"
+        assert summary[f"batch_{size}_mean_throughput"] == pytest.approx(size / mean)
+        percentiles = [summary[f"batch_{size}_p{p}_latency"] for p in (90, 95, 99)]
+        assert percentiles == sorted(percentiles)
+    parameters = lines(tmp_path / "a/log.json")[0]["data"]
+    assert parameters["amp"] and parameters["n_users"] == 70
+    load = ("--batch_size=2", "--num_batches=5", "--opt_level=O0")
+    load += (f"--load_checkpoint_path={trained[0]}/model.pth",)
+    code, summary = in_process(tmp_path / "b", *load, recipe=inference)
+    assert code == 0 and set(summary) > {"batch_2_p99_latency"}
+    code, _ = in_process(tmp_path / "c", *load, "--n_users=3", recipe=inference)
+    assert code == entry.USER_ERROR
+
+
+# Of the recipe's template of a feature spec; cardinalities and the list's length are of `tastes`.
+FEATURE_SPEC = """
+feature_spec:
+  user:
+    dtype: torch.int64
+    cardinality: 60
+  item:
+    dtype: torch.int64
+    cardinality: 40
+  label:
+    dtype: torch.float32
+
+metadata:
+  test_samples_per_series: 13
+
+source_spec:
+  train:
+    - type: torch_tensor
+      features:
+        - user
+        - item
+      files:
+        - train_data_0.pt
+    - type: torch_tensor
+      features:
+        - label
+      files:
+        - train_data_1.pt
+  test:
+    - type: torch_tensor
+      features:
+        - user
+        - item
+      files:
+        - test_data_0.pt
+    - type: torch_tensor
+      features:
+        - label
+      files:
+        - test_data_1.pt
+
+channel_spec:
+  user_ch:
+    - user
+  item_ch:
+    - item
+  label_ch:
+    - label
+"""
+
+
+def write_tensors(folder, rows):
+    """Writes the data set of split binaries `rows` as the original stores it."""
+    folder.mkdir()
+    for split in ("train", "test"):
+        ids = [np.fromfile(rows / f"{split}/{name}_0.bin", np.int32) for name in ("user", "item")]
+        ids = np.stack(ids, axis=1).astype(np.int64)
+        labels = np.ones((len(ids), 1), np.float32)
+        if split == "test":
+            labels[:, 0] = np.fromfile(rows / "test/label_0.bin", np.uint8)
+        torch_files.save(folder / f"{split}_data_0.pt", Tensor(ids))
+        torch_files.save(folder / f"{split}_data_1.pt", Tensor(labels))
+    (folder / "feature_spec.yaml").write_text(FEATURE_SPEC)
+
+
+def test_several_tensor_files(tmp_path):
+    """Files one after the other, of booleans too, by slice and by number."""
+    for name, values in {"a": [[1, 0]], "b": [[0, 1], [1, 1]]}.items():
+        torch_files.save(tmp_path / f"{name}.pt", Tensor(np.array(values, bool)))
+    chunk = {"type": "torch_tensor", "features": ["x", "y"], "files": ["a.pt", "b.pt"]}
+    content = {
+        "feature_spec": {"x": {"dtype": "bool"}, "y": {"dtype": "bool"}},
+        "source_spec": {"train": [chunk]},
+        "channel_spec": {"label": ["x", "y"]},
+    }
+    spec = FeatureSpec.from_dict(content, tmp_path)
+    stored = TensorChunk(spec, spec.source_spec["train"][0])
+    assert spec.num_samples("train") == 3 and stored.dtype == np.uint8
+    assert stored.read(slice(0, 2)).tolist() == [[1, 0], [0, 1]]
+    assert stored.read(np.array([0, 2])).tolist() == [[1, 0], [1, 1]]
+    assert stored.locate(2) == ("b.pt", 1)
+
+
+def test_tensor_files(rows, trained, tmp_path, capsys):
+    """Weights trained on tensors and on split binaries of the same samples are equal."""
+    write_tensors(tmp_path / "data", rows)
+    run(tmp_path / "data", tmp_path / "run", *SHORT, f"--checkpoint_dir={tmp_path / 'model'}")
+    one, other = arrays_of(trained[0]), arrays_of(tmp_path / "model")
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    assert describe.main([str(tmp_path / "data")]) == 0
+    assert "those of type torch_tensor were not checked" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "message"),
+    [
+        ("train_data_0.pt", np.full((480, 2), 40), "feature 'item': found 40 in row 0"),
+        ("train_data_0.pt", np.zeros((480, 3), int), r"expected a tensor \[rows, 2\], got"),
+        ("train_data_0.pt", np.zeros((480, 2)), "of integers for ids .user, item.*float64"),
+        ("test_data_1.pt", np.full((780, 1), 0.5, "f4"), "feature 'label': found 0.5 in row 0"),
+        ("test_data_1.pt", np.zeros((779, 1), "f4"), "chunk 0 .* has 780 rows and chunk 1"),
+    ],
+)
+def test_invalid_tensor_files(file, values, message, rows, tmp_path, capsys):
+    write_tensors(tmp_path / "data", rows)
+    torch_files.save(tmp_path / "data" / file, Tensor(values))
+    run(tmp_path / "data", tmp_path / "run", *TINY, code=entry.USER_ERROR)
+    assert re.search(message, error := capsys.readouterr().err), error
