@@ -6,47 +6,26 @@
 #
 # Ubuntu's packages have no versions here: a release keeps only the newest of each, and they are all from the container's.
 # hadolint global ignore=DL3008
-# Stages whose names hold a build argument: they have no tag, and WORKDIR comes from the first.
-# hadolint global ignore=DL3006,DL3045
+# WORKDIR comes from the first stage.
+# hadolint global ignore=DL3045
 ARG TENSORFLOW_IMAGE=nvcr.io/nvidia/tensorflow:24.05-tf2-py3
-# no: without NVIDIA Merlin's distributed-embeddings (--embedding_backend merlin); our own tables need nothing of it.
-ARG MERLIN=yes
 
 FROM ${TENSORFLOW_IMAGE} AS container
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 WORKDIR /workspace/recommenders
 
-FROM container AS sources
-RUN apt-get update \
- && apt-get install --yes --no-install-recommends git rsync \
- && rm -rf /var/lib/apt/lists/*
-
-FROM sources AS merlin-no
-RUN mkdir /wheels
-
-FROM sources AS merlin-yes
-# The commit that the original recipe was made with. Its own file builds it for compute capability 6.0 to 9.0, without a GPU.
-ARG DISTRIBUTED_EMBEDDINGS_COMMIT=c635ed84
-RUN git clone https://github.com/NVIDIA-Merlin/distributed-embeddings.git /tmp/merlin \
- && git -C /tmp/merlin checkout "${DISTRIBUTED_EMBEDDINGS_COMMIT}" \
- && git -C /tmp/merlin submodule update --init --recursive \
- && make -C /tmp/merlin pip_pkg \
- && mkdir -p /wheels/merlin \
- && cp /tmp/merlin/artifacts/*.whl /wheels/merlin/ \
- && rm -rf /tmp/merlin
-
-FROM merlin-${MERLIN} AS merlin
-
 FROM container AS packages
 COPY requirements/ngc.lock requirements/
 COPY runtime/setup/ngc_packages.sh runtime/setup/
+COPY distributed-embeddings distributed-embeddings
 RUN --mount=type=cache,target=/root/.cache bash runtime/setup/ngc_packages.sh python3
 
 # The fused operator for every architecture that the container's nvcc knows of those in its Makefile; no GPU is needed.
 FROM packages AS native
 ARG CUDA_ARCHITECTURES="70 75 80 86 89 90 100 120"
+COPY op_build op_build
 COPY tensorflow-dot-based-interact tensorflow-dot-based-interact
-RUN CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES}" XDG_CACHE_HOME=/wheels bash tensorflow-dot-based-interact/install.sh 1
+RUN CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES}" XDG_CACHE_HOME=/wheels bash op_build/install.sh 1
 
 FROM container
 LABEL org.opencontainers.image.title="Recommenders at scale, NVIDIA GPUs" \
@@ -61,8 +40,7 @@ RUN useradd --uid 1000 --create-home recommender \
 COPY --from=packages /workspace/recommenders/.venv .venv
 # These wheels and nothing else, also where the container has a package of theirs: pip would leave it, and NVIDIA's containers
 # name versions in PIP_CONSTRAINT.
-RUN --mount=type=bind,from=merlin,source=/wheels,target=/wheels/git \
-    --mount=type=bind,from=native,source=/wheels,target=/wheels/op \
+RUN --mount=type=bind,from=native,source=/wheels,target=/wheels/op \
     PIP_CONSTRAINT='' \
     find /wheels -name '*.whl' \
       -exec .venv/bin/python -m pip install --no-cache-dir --no-index --no-deps --force-reinstall {} +

@@ -39,7 +39,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup op op-wheel demo test test-ranks test-serve test-cluster test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-interaction-preparation bench-serving bench-network clean
+.PHONY: help setup engines serve-setup cluster-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-interaction-preparation bench-serving bench-network clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -66,8 +66,8 @@ engines: .venv-engines/installed ## make .venv-engines with Spark and NVTabular,
 
 serve-setup: .venv-serve/installed ## make .venv-serve with a Triton server, to serve models on this machine
 
-OP := tensorflow-dot-based-interact
-OP_SOURCES := $(wildcard $(addprefix $(OP)/,Makefile *.sh *.py *.toml */*.py */*/*.py */*/*/*.py */cc/*.h */cc/*/*.*))
+OPS := tensorflow-dot-based-interact distributed-embeddings/kernels
+OP_SOURCES := $(wildcard op_build/* $(foreach op,$(OPS),$(addprefix $(op)/,Makefile *.py *.toml */*.py */*/*.py */*/*/*.py */cc/*.h */cc/*/*.*)))
 # The requested kernels; `auto` keeps those that are installed.
 OP_CHOICE := $(CUDA) $(CUDA_ARCHITECTURES)
 ifneq ($(origin CUDA) $(origin CUDA_ARCHITECTURES),file undefined)
@@ -78,15 +78,20 @@ endif
 
 # Without a compiler there is no stamp: the next make looks for one again.
 .venv/op: $(OP_SOURCES) .venv/installed
-	@bash $(OP)/install.sh "$(CUDA)" "$@"
+	@bash op_build/install.sh "$(CUDA)" "$@"
 	@[ ! -e $@ ] || echo "$(OP_CHOICE)" >$@
 
-op: ## build and install the fused dot interaction (CUDA=1 or 0: with or without GPU kernels)
+op: ## build and install the fused dot interaction and embedding lookup (CUDA=1 or 0: with or without GPU kernels)
 	@rm -f .venv/op
 	@$(MAKE) --no-print-directory .venv/op
 
-op-wheel: .venv/op ## show the wheel of the fused dot interaction
-	@ls $(OP)/dist/*.whl 2>/dev/null || { $(MAKE) --no-print-directory op; ls $(OP)/dist/*.whl; }
+op-wheel: .venv/op ## show the wheels of the fused ops
+	@ls $(addsuffix /dist/*.whl,$(OPS)) 2>/dev/null || { $(MAKE) --no-print-directory op; ls $(addsuffix /dist/*.whl,$(OPS)); }
+
+EMBEDDINGS := distributed-embeddings
+
+embeddings-wheel: .venv/installed ## build the wheel of the package distributed-embeddings
+	@$(MAKE) --no-print-directory -C $(EMBEDDINGS) pip_pkg PYTHON="$(CURDIR)/.venv/bin/python"
 
 demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
 	@rm -rf runs/demo/checkpoint
@@ -105,7 +110,7 @@ ENGINE_TESTS = $(if $(filter no,$(ENGINES)),true,.venv-engines/bin/python -m pyt
 test: $(READY) ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal $${PYTEST_ADDOPTS:-}" $(ENGINE_TESTS)
-	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal -m 'not engines' $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests --ignore=tests/ranks --ignore=tests/serving --ignore=tests/cluster
+	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist worksteal -m 'not engines' $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests distributed-embeddings/tests --ignore=tests/ranks --ignore=tests/serving --ignore=tests/cluster
 
 test-ranks: .venv/op .venv/horovod ## run the tests on several processes: N ranks equal one rank, Gloo and MPI
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/ranks
@@ -130,7 +135,7 @@ test-floor: .venv/op ## run the tests with the oldest supported versions: Python
 
 test-all: $(READY) .venv-serve/installed ## run all tests, the long sweeps too
 	@$(ENGINE_TESTS) --long
-	@$(PY) -m pytest tests --long -m 'not engines'
+	@$(PY) -m pytest tests distributed-embeddings/tests --long -m 'not engines'
 
 .venv-docs/installed: requirements/docs.lock | .venv/installed
 	@.venv/bin/python -m venv .venv-docs
@@ -179,6 +184,9 @@ bench-sequence-preparation: .venv/installed .venv-engines/installed ## SIM's pre
 
 bench-ncf: .venv/op .venv-torch/installed ## NeuMF's training step compared with plain PyTorch, interleaved
 	@$(PY) -m benchmarks.ncf_training
+
+bench-embedding: .venv/op .venv-torch/installed ## embedding bags compared with fbgemm, PyTorch and the memory bandwidth, interleaved
+	@$(PY) -m benchmarks.embedding_bag
 
 bench-interaction-preparation: .venv/installed .venv-engines/installed ## NCF's preparation compared with pandas: the same rows, seconds and memory
 	@$(PY) -m benchmarks.interaction_preparation

@@ -17,11 +17,16 @@ DEFAULTS = {
     "learning_rate": 0.0001,
     "warmup_steps": 100,
 }
+ALIASES = ctr.ALIASES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    return entry.run("dcnv2", ctr.build, __doc__, DEFAULTS, argv, report_plan=ctr.report_plan)
+    return entry.run(
+        *("dcnv2", ctr.build, __doc__, DEFAULTS, argv),
+        aliases=ALIASES,
+        report_plan=ctr.report_plan,
+    )
 
 
 if __name__ == "__main__":

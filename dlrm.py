@@ -10,10 +10,14 @@ from collections.abc import Sequence
 import main as entry
 from recipes import ctr
 
+ALIASES = ctr.ALIASES
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    return entry.run("dlrm", ctr.build, __doc__, argv=argv, report_plan=ctr.report_plan)
+    return entry.run(
+        "dlrm", ctr.build, __doc__, argv=argv, aliases=ALIASES, report_plan=ctr.report_plan
+    )
 
 
 if __name__ == "__main__":

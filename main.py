@@ -1,23 +1,27 @@
 """Command line of every recipe: parse, set up, run a mode, map errors to exit codes.
 
-A recipe such as `dlrm.py` calls `run`. `python main.py` is `dlrm.py`.
+A recipe such as `dlrm.py` calls `run`. `python main.py --model NAME` is `NAME.py`; without
+`--model` it is the recipe that has most of the flags, and `dlrm.py` if several have as many.
 """
 
-import os
-import runpy
+import importlib
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import config as configuration
 from config import Config
+from config.flag import RECIPES
+from config.recipe_choice import recipe_of
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
-from runtime.cluster import distributed, signals
-from runtime.cluster.elastic import LeftTraining
+from runtime.cluster import launcher
 from runtime.start_messages import hide_start_messages
 from training import setup
-from training.errors import DIVERGED, INTERRUPTED, STOPPED, USER_ERROR, Stopped, TrainingDiverged
+from training.errors import USER_ERROR
+from training.failures import report_failure
 from training.guard import restart_elastically
 from training.modes import MODES
 
@@ -48,7 +52,10 @@ def run(
     argv = sys.argv if argv is None else argv
     hide_start_messages()  # and, by the log level, TensorFlow's traces of errors reported here
     try:
-        if wanted := {"--help", "-h", "-help", "--helpfull"} & set(argv[1:]):
+        if "--helpxml" in argv[1:]:
+            print(configuration.usage_xml(flags_of or recipe, defaults, aliases), flush=True)
+            return 0
+        if wanted := {"--help", "-h", "-help", "--helpshort", "--helpfull"} & set(argv[1:]):
             full = "--helpfull" in wanted
             text = configuration.usage(flags_of or recipe, defaults, aliases, full)
             print(doc.strip() + "\n" + text, flush=True)
@@ -60,51 +67,47 @@ def run(
             config = setup.with_preset(config)
             print(f"{config.preset_note}\n{report_plan(config, load_feature_spec(config))}")
             return 0
+        if config.run.mode == "deploy":
+            _write_saved_model(config, config.checkpoint.restore_checkpoint_path)
+            return 0
         setup.check_paths(config)
         with restart_elastically(config), setup.open_run(config, build, defaults) as context:
             summary = MODES[context.config.run.mode](context)
             setup.finish(context, summary)
+            config, folder = context.config, context.start.folder
+        if config.run.mode == "train" and folder is not None:
+            _write_saved_model(config, folder.root)
         return 0
     except (Exception, KeyboardInterrupt) as error:
         return report_failure(recipe, error)
 
 
-def report_failure(recipe: str, error: BaseException) -> int:
-    """Prints the error that ended a run, once for all ranks; returns the exit code.
+def _write_saved_model(config: Config, checkpoint: str | Path | None) -> None:
+    """Writes `--saved_model_output_path`, on the first rank."""
+    original = config.original
+    if not original.saved_model_output_path or checkpoint is None or launcher.rank() != 0:
+        return
+    from deployment.export import write_saved_model
 
-    A defect of the program is raised again.
-    """
-    text, code, is_printed = f"error: {error}", USER_ERROR, True
-    match error:
-        case distributed.CollectiveError():
-            world = distributed.current()
-            if world.size > 1:
-                signals.ignore_sigterm()
-            is_printed = world.is_chief
-        case BrokenPipeError():  # later output has no reader either
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            text = "error: stdout was closed by its reader (a pipe, such as `| head`); with "
-            text += "--rank_logs a run continues without it"
-        case ValueError() | OSError():
-            pass
-        case TrainingDiverged():
-            text, code = f"training diverged: {error}", DIVERGED
-            is_printed = distributed.current().is_chief
-        case LeftTraining():
-            text, code = str(error), error.exit_code
-        case Stopped():
-            text, code, is_printed = str(error), STOPPED, distributed.current().is_chief
-        case KeyboardInterrupt():
-            text, code = "interrupted", INTERRUPTED
-        case _:
-            reason = distributed.failure_message(error)
-            if reason is None:
-                raise error
-            text, code = f"error: {reason}", distributed.RANK_LOST
-    if is_printed:
-        print(f"{recipe}: {text}", file=sys.stderr)
-    return code
+    output, dataset_path = original.saved_model_output_path, config.data.dataset_path
+    write_saved_model(str(checkpoint), output, dataset_path, half_precision=original.fp16)
+    if config.run.mode == "train" and "save_checkpoint_path" not in config.explicit:
+        shutil.rmtree(checkpoint)  # see `config.command_line`: it was for the SavedModel only
+    print(f"deployed to: {output}", flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the recipe that the command line names; returns the exit code."""
+    argv = list(sys.argv if argv is None else argv)
+    try:
+        recipe, rest = recipe_of(argv, lambda name: importlib.import_module(name).ALIASES)
+    except ValueError as error:
+        print(f"main: error: {error}", file=sys.stderr)
+        return USER_ERROR
+    if {"--help", "-h", "-help", "--helpshort"} & set(rest):
+        print(f"python main.py --model {'|'.join(RECIPES)}; flags of {recipe}:\n")
+    return int(importlib.import_module(recipe).main(rest))
 
 
 if __name__ == "__main__":
-    runpy.run_module("dlrm", run_name="__main__")
+    sys.exit(main())

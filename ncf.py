@@ -42,7 +42,7 @@ ALIASES = {
     "b2": "beta2",
     "eps": "epsilon",
     "load_checkpoint_path": "restore_checkpoint_path",
-    "checkpoint-path": "restore_checkpoint_path",
+    "checkpoint_path": "restore_checkpoint_path",
     "mode=test": "mode=eval",
 }
 # Folder for all data in NVIDIA's container; checkpoints go there if it exists.

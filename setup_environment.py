@@ -26,12 +26,17 @@ except ImportError:
     venv = None
 print(json.dumps({"version": list(sys.version_info[:2]), "venv": bool(venv)}))
 """
-# Prints the first package of a lock that the environment lacks.
+# Prints the first package of a lock that the environment lacks, or has from another folder.
 CHECK = """
-import importlib.metadata, sys
+import importlib.metadata, json, pathlib, sys
 from packaging.requirements import Requirement
 for line in open(sys.argv[1]):
-    if line.strip() and line[0] != "#":
+    if line.startswith("-e "):
+        folder = pathlib.Path(line[3:].strip()).resolve()
+        source = importlib.metadata.distribution(folder.name).read_text("direct_url.json")
+        if json.loads(source or "{}").get("url") != folder.as_uri():
+            sys.exit(line)
+    elif line.strip() and line[0] != "#":
         requirement = Requirement(line.strip())
         if not requirement.marker or requirement.marker.evaluate():
             if not requirement.specifier.contains(importlib.metadata.version(requirement.name)):
@@ -106,7 +111,7 @@ def find_python(lock, named=None):
 
 
 def lines_of(lock):
-    """Returns the requirements of a lock."""
+    """Returns the requirements of a lock; `-e` precedes a folder of this repository."""
     with open(lock) as file:
         return [line.strip() for line in file if line.strip() and not line.startswith("#")]
 

@@ -57,6 +57,8 @@ expect cont CONT container_image
 expect srun_flags SRUN_FLAGS srun_flag srunflags
 expect max_restarts MAX_RESTARTS
 cmd=${cmd:-} cont=${cont:-} mounts=${mounts:-} srun_flags=${srun_flags:-} max_restarts=${max_restarts:-50}
+# `--xla\` before a line with `--embedding_dim`, as NVIDIA's example has it, are two words.
+cmd=${cmd//\\$'\n'--/ --}
 [ -n "${SLURM_JOB_ID:-}" ] || fail "start it with sbatch: cmd='python dlrm.py ...' sbatch -N 2 ... slurm_multinode.sh"
 [[ $cmd =~ [^[:space:]] ]] || fail "the variable cmd is empty; it is the command of each task: cmd='python dlrm.py ...' sbatch ... (with --export=NONE it does not arrive)"
 bash -n -c "$cmd" || fail "bash cannot read cmd, see above; cmd is: $cmd"

@@ -32,7 +32,9 @@ class Pass(NamedTuple):
     elapsed_s: float
 
 
-def time_pass(loader: SampleDataset, epoch: int, warmup_steps: int, max_batches: int) -> Pass:
+def time_pass(
+    loader: SampleDataset, epoch: int, warmup_steps: int, max_batches: int, sleep_s: float = 0.0
+) -> Pass:
     """Times one pass; batches are handed to Python and dropped.
 
     Raises:
@@ -60,6 +62,7 @@ def time_pass(loader: SampleDataset, epoch: int, warmup_steps: int, max_batches:
                 ids += parts[0].shape.num_elements()
                 tensors += parts
             size_bytes += sum(t.shape.num_elements() * t.dtype.size for t in tensors)
+            time.sleep(sleep_s)
         elapsed_s = time.perf_counter() - start
     except tf.errors.OpError as error:
         if loader.failure is None:
@@ -79,6 +82,14 @@ def benchmark(options: argparse.Namespace) -> str:
             raise ValueError(f"--{name} is {getattr(options, name)}; expected 1 or more")
     if options.warmup_steps < 0:
         raise ValueError(f"--warmup_steps is {options.warmup_steps}; expected 0 or more")
+    if options.sleep < 0:
+        raise ValueError(f"--sleep is {options.sleep}; expected 0 or more")
+    if options.run_eagerly or options.tfdata_debug:
+        import tensorflow as tf
+
+        tf.config.run_functions_eagerly(options.run_eagerly)
+        if options.tfdata_debug:
+            tf.data.experimental.enable_debug_mode()
     spec = FeatureSpec.from_yaml(Path(options.dataset_path) / options.feature_spec)
     kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
     order = "shuffled" if options.shuffle else "file order"
@@ -94,7 +105,8 @@ def benchmark(options: argparse.Namespace) -> str:
     passes = []
     for epoch in range(options.repeats):
         loader = kinds[options.dataset_type](spec, TRAIN, options.batch_size, **loader_options)
-        passes.append(time_pass(loader, epoch, options.warmup_steps, options.max_batches))
+        numbers = (options.warmup_steps, options.max_batches, options.sleep)
+        passes.append(time_pass(loader, epoch, *numbers))
     lines = [
         f"{options.dataset_type}, {passes[0].samples:,} samples of {passes[0].ids:,} ids, batch "
         f"{options.batch_size:,}, {order}, {len(passes)} passes"
@@ -117,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("--dataset_path", required=True, help="folder of the data set")
+    add("--dataset_path", default="synthetic_dataset", help="folder of the data set")
     kinds = ("tf_raw", "split_tfrecords", "synthetic")
     help_text = "its format; synthetic generates rows of its feature spec"
     add("--dataset_type", default="tf_raw", choices=kinds, help=help_text)
@@ -127,6 +139,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--warmup_steps", type=int, default=5, help="batches of a pass before those")
     add("--repeats", type=int, default=1, help="passes")
     help_text = "read stored samples in file order, not shuffled as in training"
+    add(
+        "--sleep",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="pause in each batch, as of a step",
+    )
+    add("--run_eagerly", action="store_true", help="run without compiled functions")
+    add("--tfdata_debug", action="store_true", help="run the pipeline in tf.data's debug mode")
+    for flag in ("--amp", "--xla"):
+        add(flag, action="store_true", help="no effect: batches do not depend on it")
     add("--noshuffle", dest="shuffle", action="store_false", help=help_text)
     return parser
 

@@ -148,8 +148,8 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--feature_spec_in", required=True, metavar="FILE", help="simplified feature spec")
-    add("--output", required=True, metavar="DIR", help="folder to make")
+    add("--feature_spec_in", default=SPEC_FILE, metavar="FILE", help="simplified feature spec")
+    add("--output", default="/data", metavar="DIR", help="folder to make")
     add("--size", type=int, default=1000, metavar="ROWS", help="rows of each split")
     help_text = "ids to draw for features whose cardinality is auto"
     add("--auto_cardinality", type=int, default=1000, metavar="N", help=help_text)

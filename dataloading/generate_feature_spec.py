@@ -10,6 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.synthetic.dataset import comma_separated
 from dataloading.synthetic.rows import DEFAULT_ALPHA, DEFAULT_NUM_NUMERICAL, synthetic_spec
 from runtime.cli import exit_status
@@ -63,10 +65,20 @@ def write(flags: argparse.Namespace) -> str:
         spec = synthetic_spec(flags.cardinalities, hotness, alpha, count)
     path = Path(flags.dst)
     if path.exists():
+        if _holds(path, spec):
+            return f"already there: {path}"
         raise ValueError(f"--dst {path} exists; remove it or choose another file")
     path.parent.mkdir(parents=True, exist_ok=True)
     spec.to_yaml(path)
     return f"written: {path}"
+
+
+def _holds(path: Path, spec: FeatureSpec) -> bool:
+    """Returns whether a file is this spec."""
+    try:
+        return FeatureSpec.from_yaml(path) == spec
+    except (ValueError, OSError):
+        return False
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,7 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     integers, numbers = comma_separated(int), comma_separated(float)
-    add("--dst", required=True, metavar="FILE", help="YAML file to write")
+    help_text = f"YAML file to write (default {SPEC_FILE})"
+    add("--dst", default=SPEC_FILE, metavar="FILE", help=help_text)
     add("--variant", choices=tuple(VARIANTS), help="Criteo's sizes")
     help_text = f"numerical features (default {DEFAULT_NUM_NUMERICAL})"
     add("--num_numerical", type=int, metavar="N", help=help_text)

@@ -4,8 +4,9 @@
         --synthetic_dataset_dir data/generated --synthetic_dataset_train_batches 100 \
         --synthetic_dataset_valid_batches 10 --synthetic_dataset_batch_size 8192
 
-A spec without `source_spec` (absent or null) gets `train`, `validation` and `test` in our usual
-layout. Ids follow the features' `alpha`, labels come from a teacher
+Without --feature_spec, --num_numerical_features and --synthetic_dataset_table_sizes are the
+features. A spec without `source_spec` (absent or null) gets `train`, `validation` and `test` in our
+usual layout. Ids follow the features' `alpha`, labels come from a teacher
 (`dataloading/synthetic/teacher.py`).
 """
 
@@ -16,9 +17,13 @@ from pathlib import Path
 from dataloading.spec import yaml_io
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
-from dataloading.synthetic.dataset import write_dataset
-from dataloading.synthetic.rows import SPLITS
+from dataloading.synthetic.dataset import comma_separated, write_dataset
+from dataloading.synthetic.rows import DEFAULT_NUM_NUMERICAL, SPLITS, synthetic_spec
 from runtime.cli import exit_status
+
+# Flags that describe the features, and their defaults as in NVIDIA's tool.
+_FEATURE_FLAGS = ("num_numerical_features", "synthetic_dataset_table_sizes")
+_TABLE_SIZES = (100_000,) * 26
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,9 +44,7 @@ def run(flags: argparse.Namespace) -> str:
         numbers[name] = number = getattr(flags, f"synthetic_dataset_{name}")
         if number < 1:
             raise ValueError(f"--synthetic_dataset_{name} is {number}; expected 1 or more")
-    path = Path(flags.feature_spec)
-    content = {"source_spec": None, **yaml_io.read_mapping(path)}
-    spec = FeatureSpec.from_dict(content, path.parent, origin=str(path))
+    spec = _features(flags)
     channels = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL)
     spec.require("the generator", channels=channels, chunk_types=("split_binary",))
     if not any(map(spec.channel, channels)):
@@ -53,6 +56,13 @@ def run(flags: argparse.Namespace) -> str:
         name: numbers["batch_size"] * numbers["train_batches" if name == TRAIN else "valid_batches"]
         for name in spec.source_spec or SPLITS
     }
+    if flags.synthetic_dataset_num_entries is not None:
+        if flags.synthetic_dataset_num_entries < 1:
+            raise ValueError(
+                f"--synthetic_dataset_num_entries is {flags.synthetic_dataset_num_entries}; "
+                "expected 1 or more"
+            )
+        num_rows[TRAIN] = flags.synthetic_dataset_num_entries
     layout = spec if spec.source_spec else None
     written = write_dataset(flags.synthetic_dataset_dir, spec, num_rows, flags.seed, layout)
     lines = []
@@ -60,6 +70,24 @@ def run(flags: argparse.Namespace) -> str:
         facts = written.metadata[split]
         lines.append(f"{split}: {facts['rows']:,} rows, click rate {facts['click_rate']:.4f}")
     return "\n".join([*lines, f"written: {Path(flags.synthetic_dataset_dir) / SPEC_FILE}"])
+
+
+def _features(flags: argparse.Namespace) -> FeatureSpec:
+    """Returns the spec of --feature_spec, or that of the flags in its place."""
+    own = [name for name in _FEATURE_FLAGS if getattr(flags, name) is not None]
+    if flags.feature_spec is None:
+        sizes = flags.synthetic_dataset_table_sizes
+        count = flags.num_numerical_features
+        spec = synthetic_spec(
+            _TABLE_SIZES if sizes is None else sizes,
+            num_numerical=DEFAULT_NUM_NUMERICAL if count is None else count,
+        )
+        return FeatureSpec.from_dict({**spec.to_dict(), "source_spec": None}, ".", "the flags")
+    if own:
+        raise ValueError(f"--feature_spec and --{own[0]}: the spec has features; give one of them")
+    path = Path(flags.feature_spec)
+    content = {"source_spec": None, **yaml_io.read_mapping(path)}
+    return FeatureSpec.from_dict(content, path.parent, origin=str(path))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,13 +98,22 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--feature_spec", required=True, metavar="FILE", help="YAML file of the features")
-    add("--synthetic_dataset_dir", required=True, metavar="DIR", help="folder to make")
-    prefix, number = "--synthetic_dataset", {"type": int, "metavar": "N"}
+    add("--feature_spec", metavar="FILE", help="YAML file of the features")
+    number = {"type": int, "metavar": "N"}
+    help_text = f"without --feature_spec: numerical features ({DEFAULT_NUM_NUMERICAL})"
+    add("--num_numerical_features", help=help_text, **number)
+    help_text = "without --feature_spec: ids of each categorical feature (26 x 100,000)"
+    sizes = {"type": comma_separated(int), "metavar": "N,N,..."}
+    add("--synthetic_dataset_table_sizes", help=help_text, **sizes)
+    folder = "/tmp/dlrm_synthetic_data"
+    add("--synthetic_dataset_dir", default=folder, metavar="DIR", help="folder to make")
+    prefix = "--synthetic_dataset"
+    help_text = "rows of the split 'train', in place of batches"
+    add(f"{prefix}_num_entries", help=help_text, **number)
     add(f"{prefix}_train_batches", default=1024, help="batches of the split 'train'", **number)
     add(f"{prefix}_valid_batches", default=64, help="batches of each other split", **number)
     add(f"{prefix}_batch_size", default=32_768, help="rows of a batch", **number)
-    add("--seed", type=int, default=0, help="of the teacher and the rows")
+    add("--seed", type=int, default=12345, help="of the teacher and the rows")
     return parser
 
 

@@ -38,6 +38,7 @@ from runtime.cli import exit_status
 from runtime.files.atomic import atomic_folder, write_errors_name
 
 _DEFAULT_PREBATCH = 65_536
+_DEFAULT_SOURCE = "synthetic_dataset"  # of NVIDIA's tool
 # Keys of the metadata of dataloading.transcode with facts per split.
 _BY_MAPPING = ("rows", "click_rate", "unknown_share")
 
@@ -238,13 +239,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     default = "(default: %(default)s)"
-    add("--src_dataset_path", required=True, help="folder of the data set to read")
+    add("--src_dataset_path", default=_DEFAULT_SOURCE, help=f"folder of the data set {default}")
     kinds = ("tf_raw", "synthetic", "split_tfrecords")
     help_text = f"its format {default}; synthetic generates rows of its feature spec"
     add("--src_dataset_type", default="tf_raw", choices=kinds, help=help_text)
     add("--src_feature_spec", default=SPEC_FILE, help="file name in --src_dataset_path")
     help_text = "rows in memory at a time, and of a batch that --max_batches_* count"
     add("--src_batch_size", type=int, default=65_536, help=help_text)
+    help_text = "no effect: generated rows always follow the feature spec"
+    add("--src_synthetic_dataset_use_feature_spec", action="store_true", help=help_text)
     add("--src_seed", type=int, help="of generated rows (default: 0)")
     add("--dst_dataset_path", required=True, help="folder to make; must not hold files")
     kinds, help_text = ("split_tfrecords", "tf_raw"), f"its format {default}"

@@ -5,21 +5,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
+from distributed_embeddings.collectives import World
+from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
+from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.planner import Plan
 
-from nn.embedding.embedding import Embedding
-from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.planner import Plan
 from nn.keras import keras
 from nn.optim.optimizers import OptimizerGroup, create_groups
 from runtime.checkpoint import VariableWeight, Weight
-from runtime.cluster.distributed import World
 
 
 class EmbeddingModel(keras.Model):
     """Base of the models: `embedding`, a layer of distributed tables, and dense layers around it.
 
-    A subclass sets `embedding` (`DistributedEmbedding` or `MerlinEmbedding`) and creates all
-    weights in its constructor.
+    A subclass sets `embedding`, a `DistributedEmbedding`, and creates all weights in its
+    constructor.
     """
 
     @property
@@ -43,10 +43,10 @@ class EmbeddingModel(keras.Model):
         """Numbers in all weights, of whole tables."""
         return sum(math.prod(weight.shape) for weight in self.weights_to_save())
 
-    def optimizer_groups(self, options) -> list[OptimizerGroup]:
+    def optimizer_groups(self, options, independent_decay: bool = False) -> list[OptimizerGroup]:
         """Creates the optimizers of `dense_variables` and of `table_variables`."""
-        row_means = self.embedding.row_means()
-        return create_groups(options, self.dense_variables, self.table_variables, row_means)
+        variables = self.dense_variables, self.table_variables
+        return create_groups(options, *variables, self.embedding.row_means(), independent_decay)
 
     def name_of(self, variable: tf.Variable) -> str:
         """Returns the name of a dense variable in checkpoints."""
@@ -63,7 +63,7 @@ class EmbeddingModel(keras.Model):
         for place, optimizer in (("dense", dense), ("sparse", tables)):
             for name, scalar in optimizer.scalars.items():
                 weights.append(VariableWeight(f"{place}.scalars/{name}", scalar))
-        if not self.embedding.trainable or self.state_not_saved(groups):
+        if not self.embedding.trainable:
             return weights
         whole_tables = self.embedding.table_weights()
         for kind, slots in tables.state.items():
@@ -75,11 +75,6 @@ class EmbeddingModel(keras.Model):
                 name = f"sparse.{kind}/{table.name}"
                 weights.append(table.state(name, of_variable, kind in tables.by_row))
         return weights
-
-    def state_not_saved(self, groups: Sequence[OptimizerGroup]) -> str | None:
-        """Returns why a training cannot resume from `optimizer_weights`; None if it can."""
-        has_state = groups[1].optimizer.state and self.embedding.trainable
-        return self.embedding.optimizer_state_error if has_state else None
 
 
 class StatefulDropoutModel(EmbeddingModel):

@@ -1,10 +1,5 @@
-"""Selects Keras 2: a part of TensorFlow up to 2.15, the package `tf_keras` from 2.16 on."""
+"""Keras 2, by the name under which the models import it."""
 
-import tensorflow as tf
-
-if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16):
-    from tensorflow import keras
-else:
-    import tf_keras as keras
+from distributed_embeddings.keras import keras
 
 __all__ = ["keras"]

@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_addoption(parser):
-    parser.addoption("--long", action="store_true", help="also run the tests marked `long`")
     parser.addoption("--write_golden", action="store_true", help="write tests/golden again")
 
 
@@ -33,19 +32,13 @@ def is_long(item) -> bool:
     return runs_a_page or item.path.name in LONG_FILES
 
 
-def pytest_collection_modifyitems(config, items):
+def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not is_long(item))
     for item in items:
         for mark in item.iter_markers("engines"):
             (package,) = mark.args
             if importlib.util.find_spec(package) is None:
                 item.add_marker(pytest.mark.skip(f"needs {package}: run .venv-engines/bin/python"))
-    if config.getoption("--long"):
-        return
-    skip = pytest.mark.skip(reason="a long sweep: run `make test-all`")
-    for item in items:
-        if "long" in item.keywords:
-            item.add_marker(skip)
 
 
 @pytest.fixture(scope="session")
@@ -118,6 +111,14 @@ def forked_python(tmp_path_factory):
     """Socket of the server that runs programs (tests/forked_python.py)."""
     path = tmp_path_factory.mktemp("python") / "socket"
     with forked_python_server.running(path):
+        yield path
+
+
+@pytest.fixture(scope="session")
+def forked_python_with_keras_2(tmp_path_factory):
+    """`forked_python` with TF_USE_LEGACY_KERAS=1."""
+    path = tmp_path_factory.mktemp("python") / "socket"
+    with forked_python_server.running(path, TF_USE_LEGACY_KERAS="1"):
         yield path
 
 

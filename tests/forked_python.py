@@ -30,15 +30,13 @@ PRELOADED = (
     *("tensorflow", "tensorflow.keras.layers", "horovod.tensorflow", "pyarrow.parquet", "yaml"),
     *("psutil", "duckdb", "tqdm"),
 )
-# Takes the place of `python` on PATH. Ranks and servers are started by programs that expect real
-# processes, and TensorFlow selects Keras when it is imported.
-# The path of the interpreter may have spaces, which a first line `#!` cannot have.
+# Takes the place of `python` on PATH. Not for servers: a signal would end this
+# process alone. Nor for programs with another Keras: TensorFlow selects it when it is imported.
 SHIM = """#!/bin/sh
 '''exec' {quoted} -IS "$0" "$@"
 '''
 import os, sys
-variables = {{"HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "TF_USE_LEGACY_KERAS"}}
-if variables & os.environ.keys() or "deployment.serve" in sys.argv:
+if os.environ.get("TF_USE_LEGACY_KERAS") != {keras!r} or "deployment.serve" in sys.argv:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 sys.path.append({root!r})
 from tests import forked_python
@@ -87,12 +85,13 @@ class Program:
 
 
 @contextlib.contextmanager
-def running(path: Path) -> Iterator[None]:
-    """Serves at `path` until the context ends."""
+def running(path: Path, **variables: str) -> Iterator[None]:
+    """Serves at `path` until the context ends, with more environment variables."""
     command = [sys.executable, "-m", __name__, str(path)]
     server = subprocess.Popen(
         command,
         cwd=Path(__file__).parents[1],
+        env={**os.environ, **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -104,12 +103,22 @@ def running(path: Path) -> Iterator[None]:
         server.communicate()
 
 
-def install_shim(folder: Path, path: Path) -> None:
-    """Writes `folder / "python"`, which runs programs by the server at `path`."""
+def install_shim(folder: Path, path: Path, keras: str | None = None) -> None:
+    """Writes `folder / "python"`, which runs programs by the server at `path`.
+
+    Args:
+        folder: is created.
+        path: of the server's socket.
+        keras: value of TF_USE_LEGACY_KERAS in the server's environment.
+    """
     root = str(Path(__file__).resolve().parents[1])
     folder.mkdir()
     text = SHIM.format(
-        python=sys.executable, quoted=shlex.quote(sys.executable), root=root, socket=str(path)
+        python=sys.executable,
+        quoted=shlex.quote(sys.executable),
+        root=root,
+        socket=str(path),
+        keras=keras,
     )
     (folder / "python").write_text(text)
     (folder / "python").chmod(0o755)

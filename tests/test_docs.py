@@ -20,17 +20,18 @@ from typing import NamedTuple
 
 import pytest
 
-from docs import flag_reference
+from docs import flag_reference, parity
 from tests.forked_python import install_shim
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SITE_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*SITE_PAGES, ROOT / "distributed-embeddings/README.md"]
 RESULTS = [ROOT / "benchmarks/README.md", *sorted((ROOT / "benchmarks/results").glob("*.md"))]
 NAVIGATION = re.compile(r"^ +- ([\w/]+\.md)$", re.MULTILINE)
 # Lines of programs' output, in text blocks, may be longer.
 MAX_COLUMNS, MAX_LINES = 120, 250
 # What runs before, or runs, these tests.
-NOT_HERE = re.compile(r"make (setup|test|test-all)|\.venv/bin/python -m pytest .+")
+NOT_HERE = re.compile(r"make (setup|test|test-all)|pip install .+|\.venv/bin/python -m pytest .+")
 # Made by `make serve-setup`; without it what needs a server is left out.
 SERVING, ENGINES = ROOT / ".venv-serve", ROOT / ".venv-engines"
 # Containers run tests as root, on any number of cores; Open MPI needs these settings.
@@ -161,7 +162,7 @@ PARTS = sorted(
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.page.name)
-def test_commands_of_a_page(part, tmp_path, request, outputs_of_parts, forked_python):
+def test_commands_of_a_page(part, tmp_path, request, outputs_of_parts):
     """The blocks of a page run one after the other, as a reader would run them."""
     long = request.config.getoption("--long")
     if not any(runs_here(block.script) and (long or not block.is_long) for block in part.blocks):
@@ -171,7 +172,10 @@ def test_commands_of_a_page(part, tmp_path, request, outputs_of_parts, forked_py
     if part.blocks[0] != blocks(part.page)[0]:
         (home / "data").mkdir(exist_ok=True)  # by the blocks before
     before = outputs(home)
-    run_blocks(part.page, part.blocks, home, long, forked_python)
+    keras_2 = any("export TF_USE_LEGACY_KERAS=1" in block.script for block in part.blocks)
+    server = request.getfixturevalue("forked_python" + ("_with_keras_2" if keras_2 else ""))
+    install_shim(home.with_name("shims"), server, "1" if keras_2 else None)
+    run_blocks(part.page, part.blocks, home, long)
     created = outputs(home) - before
     (outputs_of_parts / f"{PARTS.index(part)}.json").write_text(json.dumps(sorted(created)))
     assert all(path.startswith(("data/", "runs/")) for path in created), created
@@ -195,9 +199,10 @@ def save_programs(page: Path, home: Path) -> None:
 def test_pages_in_one_clone(tmp_path, forked_python):
     """The pages run in the order of the site."""
     home = copy_of_the_repository(tmp_path / "a clone")
+    install_shim(home.with_name("shims"), forked_python)
     for page in pages_of_site():
         save_programs(page, home)
-        run_blocks(page, blocks(page), home, False, forked_python)
+        run_blocks(page, blocks(page), home, False)
 
 
 @pytest.fixture(scope="module")
@@ -218,13 +223,9 @@ def outputs(home: Path) -> set[str]:
     return {name for name in names if not unique.fullmatch(name)}
 
 
-def run_blocks(
-    page: Path, blocks: list[Block], home: Path, with_long: bool, python_server: Path
-) -> None:
-    """Runs blocks of a page in a clone."""
+def run_blocks(page: Path, blocks: list[Block], home: Path, with_long: bool) -> None:
+    """Runs blocks of a page in a clone, with the `python` in the folder `shims` next to it."""
     shims = home.with_name("shims")
-    if not shims.exists():
-        install_shim(shims, python_server)
     for script, is_long in blocks:
         if not runs_here(script) or (is_long and not with_long):
             continue
@@ -304,7 +305,7 @@ def pages_of_site() -> list[Path]:
 
 
 def test_navigation():
-    assert sorted(pages_of_site()) == sorted(PAGES)
+    assert sorted(pages_of_site()) == sorted(SITE_PAGES)
 
 
 def anchors(page: Path) -> set[str]:
@@ -331,12 +332,31 @@ def test_size_of_a_page(page):
     text = re.sub(r"^```text\n.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert [line for line in text.splitlines() if len(line) > MAX_COLUMNS] == []
     limit = 150 if page.name == "README.md" else MAX_LINES
-    assert page == flag_reference.PAGE or page.read_text().count("\n") <= limit
+    is_generated = page in (flag_reference.PAGE, parity.PAGE)
+    assert is_generated or page.read_text().count("\n") <= limit
 
 
 def test_generated_flags():
     page = flag_reference.PAGE
     assert page.read_text() == flag_reference.text(), "run python -m docs.flag_reference"
+
+
+def test_generated_parity():
+    assert parity.PAGE.read_text() == parity.text(), "run python -m docs.parity"
+
+
+def test_tests_of_parity():
+    """Items that work name tests which exist; others that differ have a reason."""
+    items = parity.read_items()
+    assert [item.number for item in items] == sorted({item.number for item in items})
+    for item in items:
+        assert item.status in parity.STATUSES
+        assert bool(item.evidence) == (item.status != "open"), item
+        references = re.findall(r"([\w/.-]+\.py)(?:::(\w+))?", item.evidence)
+        assert references or item.status != "works", item
+        for path, name in references if item.status == "works" else ():
+            assert not name or f"def {name}(" in (ROOT / path).read_text(), item
+            assert (ROOT / path).is_file(), item
 
 
 @pytest.mark.skipif(not (ROOT / ".venv-docs/installed").exists(), reason="run make docs")

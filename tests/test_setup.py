@@ -46,7 +46,7 @@ def clone(root, tmp_path):
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes((root / name).read_bytes())
-    program(folder / "tensorflow-dot-based-interact", "install.sh", "echo op >>built")
+    program(folder / "op_build", "install.sh", "echo op >>built")
     return folder
 
 
@@ -72,7 +72,7 @@ def test_ci_script(root):
     ]
     makefile = (root / "Makefile").read_text()
     ignored = " ".join(f"--ignore=tests/{folder}" for folder in ("ranks", "serving", "cluster"))
-    assert f"pytest tests {ignored}\n" in makefile
+    assert f"pytest tests distributed-embeddings/tests {ignored}\n" in makefile
     assert "pytest tests/ranks\n" in makefile
     assert "pytest tests/serving\n" in makefile
     assert "pytest tests/cluster\n" in makefile
@@ -110,13 +110,15 @@ def test_lock(root, lock_file, requirement_files):
     """Every name is pinned for every Python of the first line, in a version that fits."""
     lock = root / f"requirements/{lock_file}.lock"
     versions = setup_environment.supported_versions(lock)
-    pins = [Requirement(line) for line in setup_environment.lines_of(lock)]
+    lines = setup_environment.lines_of(lock)
+    folders = [line for line in lines if line.startswith("-e")]
+    pins = [Requirement(line) for line in lines if line not in folders]
     assert all(re.fullmatch(r"==[^=,]+", str(pin.specifier)) for pin in pins)
     wanted = [
         Requirement(line.partition("#")[0].strip())
         for file in requirement_files
         for line in (root / file).read_text().splitlines()
-        if line.strip() and not line.startswith("#")
+        if line.strip() and not line.startswith("#") and line not in folders
     ]
     for version in versions:
         marked = {"python_full_version": f"{setup_environment.dotted(version)}.1"}
@@ -293,6 +295,26 @@ def test_check_of_a_lock(tmp_path, fits):
     assert (done.returncode == 0) == fits and (fits or "pytest==1.0" in done.stderr)
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_check_of_a_folder_of_this_repository(tmp_path, fits):
+    """An environment of another clone has that clone's package."""
+    information = tmp_path / "site/own-1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    folder = tmp_path / ("clone" if fits else "another") / "own"
+    (information / "direct_url.json").write_text(f'{{"url": "{folder.as_uri()}"}}')
+    (tmp_path / "clone").mkdir()
+    (tmp_path / "clone/a.lock").write_text("-e ./own\n")
+    done = subprocess.run(
+        [sys.executable, "-c", setup_environment.CHECK, "a.lock"],
+        cwd=tmp_path / "clone",
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode == 0) == fits and (fits or "-e ./own" in done.stderr)
+
+
 def test_progress_of_the_installation():
     """A line for every 20 packages, and one for a large file."""
     printed = [f"Collecting p{i}" for i in range(60)]
@@ -309,7 +331,7 @@ def test_progress_of_the_installation():
 @pytest.mark.parametrize("has_wheel", [True, False])
 def test_op_without_a_compiler(root, clone, tools, tmp_path, has_wheel):
     """The set-up succeeds and prints the cost of the missing op; a wheel from elsewhere is kept."""
-    script = "tensorflow-dot-based-interact/install.sh"
+    script = "op_build/install.sh"
     shutil.copy(root / script, clone / script)
     (clone / ".venv/bin").mkdir(parents=True)
     program(clone / ".venv/bin", "python", "exit 0" if has_wheel else "exit 1")

@@ -237,6 +237,7 @@ def test_different_numbers_of_gpus(cluster):
         pytest.param("cd / && pwd", "/\n", id="two commands"),
         pytest.param("echo 1\necho 2", "1\n2\n", id="two lines"),
         pytest.param("echo \\\n  -u  x", "-u x\n", id="one on two lines"),
+        pytest.param("echo --xla\\\n--embedding_dim 512", "--xla --embedding_dim 512\n", id="seed"),
         pytest.param("numactl -i all -- python -u x.py", "numactl ran python -u\n", id="numactl"),
     ],
 )

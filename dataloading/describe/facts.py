@@ -214,11 +214,7 @@ def interactions_of(spec: FeatureSpec, split: str, rows: dict[int, int], faults:
         (label,) = spec.channel(LABEL_CHANNEL)
         num_negatives = np.count_nonzero(_column(spec, split, label, rows[0]) == 0)
         if num_negatives:
-            faults.append(
-                f"split '{split}': feature '{label}': {num_negatives:,} labels of 0; the rows "
-                "there are interactions, and negatives are drawn while training"
-            )
-            return ""
+            return f", {num_negatives:,} of them stored negatives (label 0)"
     return ", each an interaction"
 
 

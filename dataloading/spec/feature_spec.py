@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dataloading.spec import rules, yaml_io
 from dataloading.spec.rules import Chunk as Chunk
+from runtime.files.torch_file import read_matrix
 
 NUMERICAL_CHANNEL = "numerical"
 CATEGORICAL_CHANNEL = "categorical"
@@ -231,8 +233,8 @@ class FeatureSpec:
             )
 
     def validate_files(self, split: str | None = None, chunks: Sequence[int] | None = None) -> None:
-        """Raises ValueError unless every file of a split is there, and its split_binary files
-        hold whole samples, the same number in each chunk.
+        """Raises ValueError unless every file of a split is there, and its split_binary and
+        torch_tensor files hold whole samples, the same number in each chunk.
 
         Args:
             split: name of the split; None: all.
@@ -242,18 +244,19 @@ class FeatureSpec:
             self._count_samples(name, chunks)
 
     def num_samples(self, split: str, chunks: Sequence[int] | None = None) -> int:
-        """Returns the samples of a split, from the sizes of split_binary files, which are checked
-        as in `validate_files`."""
+        """Returns the samples of a split, from its split_binary and torch_tensor files, which are
+        checked as in `validate_files`."""
         counts = self._count_samples(split, chunks)
         if not counts:
+            kind = self.source_spec[split][0].type
             raise ValueError(
-                f"{self.origin}: source_spec: split '{split}': rows can be counted in "
-                f"split_binary chunks only, here all are {self.source_spec[split][0].type}"
+                f"{self.origin}: source_spec: split '{split}': rows can be counted in split_binary "
+                f"and torch_tensor chunks only, here all are {kind}"
             )
         return next(iter(counts.values()))
 
     def _count_samples(self, split: str, chunks: Sequence[int] | None) -> dict[int, int]:
-        """Checks files as `validate_files`, and returns the samples of each split_binary chunk."""
+        """Checks files as `validate_files`, and returns the samples of each chunk with a size."""
         self._check_split(split, "requested")
         stored = self.source_spec[split]
         counts = {}
@@ -261,6 +264,8 @@ class FeatureSpec:
             size_bytes = self._size_bytes(split, index)
             if stored[index].type == "split_binary":
                 counts[index] = size_bytes // self.sample_bytes(stored[index])
+            elif stored[index].type == "torch_tensor":
+                counts[index] = sum(len(values) for values in self.read_tensors(stored[index]))
         for index, count in counts.items():
             first = next(iter(counts))
             if count != counts[first]:
@@ -275,6 +280,15 @@ class FeatureSpec:
     def sample_bytes(self, chunk: Chunk) -> int:
         """Returns the bytes of one sample of a split_binary chunk."""
         return sum(self.hotness(name) * self.dtype(name).itemsize for name in chunk.features)
+
+    def read_tensors(self, chunk: Chunk) -> list[NDArray[Any]]:
+        """Returns the tensors [samples, values] in the files of a torch_tensor chunk, read-only.
+
+        Raises:
+            ValueError: a file is not one of `torch.save`, or its tensor has another width.
+        """
+        width = sum(self.hotness(name) for name in chunk.features)
+        return [read_matrix(self.base_directory / file, width) for file in chunk.files]
 
     def _check_split(self, split: str, who: str) -> None:
         if split not in self.source_spec:

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-CHUNK_TYPES = ("split_binary", "csv", "tfrecord")
+CHUNK_TYPES = ("split_binary", "torch_tensor", "csv", "tfrecord")
 SECTIONS = ("feature_spec", "source_spec", "channel_spec", "metadata")
 FEATURE_KEYS = ("dtype", "cardinality", "hotness", "alpha", "dimensions")
+# Names of channels in NVIDIA's NCF recipe, and ours.
+CHANNEL_ALIASES = {"user_ch": "user", "item_ch": "item", "label_ch": "label"}
 CHUNK_KEYS = ("type", "features", "files")
 MAX_HOTNESS = 1 << 20  # more is a slip, and would ask for the memory
 # PyTorch's short names; accepted after `torch.` only.
@@ -238,9 +240,15 @@ def _check_each_once(chunks: tuple[Chunk, ...], needed: Iterable[str], where: st
 
 
 def channels_section(raw: Any, features: Features, origin: str) -> dict[str, tuple[str, ...]]:
-    """Returns `channel_spec`: channel -> feature names, each once; a channel may be empty."""
+    """Returns `channel_spec`: channel -> feature names, each once; a channel may be empty.
+
+    Channels of NVIDIA's NCF recipe get our names.
+    """
     where = f"{origin}: channel_spec"
     _check_mapping(raw, where, "channel name: [feature, ...]")
+    for alias, channel in CHANNEL_ALIASES.items():
+        if alias in raw and channel in raw:
+            raise ValueError(f"{where}: '{alias}' and '{channel}' are one channel; remove one")
     for channel, names in raw.items():
         _check_name(channel, where, "channel")
         here = f"{where}: channel '{channel}'"
@@ -249,7 +257,7 @@ def channels_section(raw: Any, features: Features, origin: str) -> dict[str, tup
             _check_known_feature(name, features, here)
             if name in names[:index]:
                 raise ValueError(f"{here}: feature '{name}' is there twice; expected once")
-    return {channel: tuple(names) for channel, names in raw.items()}
+    return {CHANNEL_ALIASES.get(channel, channel): tuple(names) for channel, names in raw.items()}
 
 
 def plain_value(value: Any, where: str, depth: int = 0) -> Any:

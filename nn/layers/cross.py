@@ -1,10 +1,10 @@
 """DCNv2 cross network."""
 
 import tensorflow as tf
+from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
 from nn.layers.dense import Dense
-from runtime.hardware.device import derive_seed
 
 
 class CrossNetwork(keras.layers.Layer):

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
-from runtime.hardware.device import derive_seed
 
 
 def sum_over_batch(rows: tf.Tensor) -> tf.Tensor:

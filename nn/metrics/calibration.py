@@ -3,8 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-
-from runtime.cluster.distributed import World
+from distributed_embeddings.collectives import World
 
 # Bins of the predicted probability, of equal width: 240 kB, whatever the number of samples.
 NUM_BINS = 10_000

@@ -10,9 +10,9 @@ metrics.roc_curve()     # collective: (fpr, tpr), at most 1,000 points
 from typing import NamedTuple
 
 import numpy as np
+from distributed_embeddings.collectives import World
 
 from nn.metrics.calibration import Calibration
-from runtime.cluster.distributed import World
 
 # Batches are kept this long before their values are fetched, so that an accelerator is waited for
 # once in 16 batches (16 x 65,536 samples x 12 bytes = 12 MiB are pending).

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from distributed_embeddings.collectives import World
 
 from nn.metrics.calibration import Calibration
 from nn.metrics.classification import make_metrics
-from runtime.cluster.distributed import World
 from runtime.cluster.failure import stack_sample
 from runtime.logs import plots
 

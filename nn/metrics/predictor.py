@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.collectives import World
 
 from nn.metrics.classification import NonFiniteScores
-from runtime.cluster.distributed import World
 
 
 def predict(model, dataset, world: World | None = None) -> Iterator[np.ndarray]:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+from distributed_embeddings.exchange.bag_gradients import BagGradient
+from distributed_embeddings.exchange.gradients import Gradient, sum_duplicates
 
-from nn.embedding.exchange.gradients import sum_duplicates
 from nn.optim.schedule import WarmupPolynomialDecay
-
-Gradient = tf.Tensor | tf.IndexedSlices
 
 
 class Optimizer(tf.Module):
@@ -35,6 +34,7 @@ class Optimizer(tf.Module):
         self.by_row: set[str] = set()
         self.scalars: dict[str, tf.Variable] = {}
         self.weight_decay = 0.0
+        self.independent_decay = False
 
     def slots(self, kind: str, initial: float = 0.0, by_row: bool = False) -> list[tf.Variable]:
         """Creates one state variable per variable: of its shape, or [rows] with `by_row`."""
@@ -60,20 +60,25 @@ class Optimizer(tf.Module):
 
         Args:
             gradients: tensors of the variables' shapes, `tf.IndexedSlices` with rows to change
-                (duplicates are summed), or None for a variable that the loss did not depend on.
+                (duplicates are summed), `BagGradient`, or None for a variable that the loss did not
+                depend on.
         """
         self.begin_step()
         pairs = zip(self.variables_to_move, gradients, strict=True)
         for i, (variable, gradient) in enumerate(pairs):
             if gradient is None:
                 continue
+            if isinstance(gradient, BagGradient):
+                if not self._decays_all_rows and self.apply_bags(i, gradient, learning_rate):
+                    continue
+                gradient = gradient.summed()
             if self.weight_decay:
                 self.decay(variable, gradient, learning_rate)
             if isinstance(gradient, tf.IndexedSlices):
                 self.apply_sparse(i, variable, gradient, learning_rate)
             elif variable.shape.num_elements():
                 self.apply_dense(i, variable, gradient, learning_rate)
-            else:  # the anchor of `nn.embedding.exchange.table_wise.RowExchange`
+            else:  # the anchor of `distributed_embeddings.exchange.table_wise.RowExchange`
                 variable.assign_sub(gradient)
         self.end_step(learning_rate)
 
@@ -85,12 +90,28 @@ class Optimizer(tf.Module):
 
     def decay(self, variable, gradient, learning_rate) -> None:
         """Takes the weight decay from a variable, of a table from the rows with a gradient."""
-        kept = 1.0 - learning_rate * self.weight_decay
-        if isinstance(gradient, tf.IndexedSlices):
+        kept = self.kept(learning_rate)
+        if isinstance(gradient, tf.IndexedSlices) and not self._decays_all_rows:
             rows, _ = tf.unique(gradient.indices)
             variable.scatter_update(tf.IndexedSlices(tf.gather(variable, rows) * kept, rows))
         else:
             variable.assign(variable * kept)
+
+    def apply_bags(self, i: int, gradient: BagGradient, learning_rate) -> bool:
+        """Sums gradients by row and moves variable number i in one pass, weight decay included.
+
+        Returns:
+            False if nothing was done: the optimizer needs the sums by themselves.
+        """
+        return False
+
+    def kept(self, learning_rate) -> tf.Tensor:
+        """Returns the share of a weight that the weight decay leaves."""
+        return 1.0 - (1.0 if self.independent_decay else learning_rate) * self.weight_decay
+
+    @property
+    def _decays_all_rows(self) -> bool:
+        return self.independent_decay and self.weight_decay > 0
 
     def apply_dense(self, i, variable, gradient, learning_rate) -> None:
         """Moves variable number i along a dense gradient."""
@@ -111,6 +132,10 @@ class SGD(Optimizer):
 
     def apply_sparse(self, i, variable, gradient, learning_rate):
         variable.scatter_sub(tf.IndexedSlices(learning_rate * gradient.values, gradient.indices))
+
+    def apply_bags(self, i, gradient, learning_rate):
+        gradient.update("sgd", [], learning_rate, self.kept(learning_rate), 0.0, 0.0, 0.0)
+        return True
 
 
 class Adagrad(Optimizer):
@@ -138,6 +163,11 @@ class Adagrad(Optimizer):
         step = learning_rate * g / (tf.sqrt(total) + self.epsilon)
         variable.scatter_sub(tf.IndexedSlices(step, rows))
 
+    def apply_bags(self, i, gradient, learning_rate):
+        scalars = (learning_rate, self.kept(learning_rate), self.epsilon, 0.0, 0.0)
+        gradient.update("adagrad", [self.accumulators[i]], *scalars)
+        return True
+
 
 class RowWiseAdagrad(Optimizer):
     """Adagrad with one accumulator per row.
@@ -149,7 +179,7 @@ class RowWiseAdagrad(Optimizer):
 
     Args:
         row_means: means over whole rows where columns of one table are stored by several ranks,
-            `nn.embedding.exchange.row_means.RowMeans`; None: no table is cut.
+            `distributed_embeddings.exchange.row_means.RowMeans`; None: no table is cut.
     """
 
     def __init__(
@@ -175,6 +205,13 @@ class RowWiseAdagrad(Optimizer):
         else:
             order = tf.argsort(rows)
             self._waiting.append((i, tf.gather(rows, order), tf.gather(g, order)))
+
+    def apply_bags(self, i, gradient, learning_rate):
+        if self._row_means is not None:
+            return False
+        scalars = (learning_rate, self.kept(learning_rate), self.epsilon, 0.0, 0.0)
+        gradient.update("rowwise_adagrad", [self.accumulators[i]], *scalars)
+        return True
 
     def begin_step(self):
         self._waiting = []
@@ -208,6 +245,8 @@ class Adam(Optimizer):
     so that a step costs a pass over the table. `LazyAdam` leaves them alone.
     """
 
+    kind = "adam"
+
     def __init__(self, variables, beta1=0.9, beta2=0.999, epsilon=1e-7):
         super().__init__(variables)
         self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
@@ -218,7 +257,7 @@ class Adam(Optimizer):
 
     def decay(self, variable, gradient, learning_rate):
         """Decays every row, as every row moves."""
-        variable.assign(variable * (1.0 - learning_rate * self.weight_decay))
+        variable.assign(variable * self.kept(learning_rate))
 
     def begin_step(self):
         self.beta1_power.assign(self.beta1_power * self.beta1)
@@ -254,10 +293,20 @@ class Adam(Optimizer):
             self.corrected(learning_rate) * first / (tf.sqrt(second) + self.epsilon)
         )
 
+    def apply_bags(self, i, gradient, learning_rate):
+        scalars = (
+            self.corrected(learning_rate),
+            self.kept(learning_rate),
+            *(self.epsilon, self.beta1, self.beta2),
+        )
+        gradient.update(self.kind, [self.first[i], self.second[i]], *scalars)
+        return True
+
 
 class LazyAdam(Adam):
     """Adam that leaves rows alone which do not occur in the batch; t counts all steps."""
 
+    kind = "lazy_adam"
     decay = Optimizer.decay
 
     def apply_sparse(self, i, variable, gradient, learning_rate):
@@ -282,9 +331,22 @@ KINDS = {
 
 
 def create(
-    name: str, variables: Sequence[tf.Variable], weight_decay: float = 0.0, **options
+    name: str,
+    variables: Sequence[tf.Variable],
+    weight_decay: float = 0.0,
+    *,
+    independent_decay: bool = False,
+    **options,
 ) -> Optimizer:
-    """Creates the optimizer of a flag's name, a key of `KINDS`; `options` are those of its class.
+    """Creates the optimizer of a flag's name, a key of `KINDS`.
+
+    Args:
+        name: The flag's name.
+        variables: Variables to move.
+        weight_decay: Share of a weight that each step takes off, times the learning rate.
+        independent_decay: Whether the decay is not multiplied by the learning rate, and takes all
+            rows of a table.
+        options: Those of the optimizer's class.
 
     Raises:
         ValueError: the name is unknown.
@@ -293,6 +355,7 @@ def create(
         raise ValueError(f"unknown optimizer {name!r}: choose one of {', '.join(KINDS)}")
     optimizer = KINDS[name](variables, **options)
     optimizer.weight_decay = weight_decay
+    optimizer.independent_decay = independent_decay
     return optimizer
 
 
@@ -304,7 +367,11 @@ class OptimizerGroup(NamedTuple):
 
 
 def create_groups(
-    options, dense: Sequence[tf.Variable], tables: Sequence[tf.Variable], row_means=None
+    options,
+    dense: Sequence[tf.Variable],
+    tables: Sequence[tf.Variable],
+    row_means=None,
+    independent_decay: bool = False,
 ) -> list[OptimizerGroup]:
     """Creates the optimizers of the dense variables and of the tables, with their learning rates.
 
@@ -312,6 +379,7 @@ def create_groups(
         options: `config.OptimizerConfig`.
         dense, tables: variables with dense and with sparse gradients.
         row_means: see `RowWiseAdagrad`.
+        independent_decay: see `create`.
     """
     adagrad = {
         "initial_accumulator": options.adagrad_initial_accumulator,
@@ -329,7 +397,11 @@ def create_groups(
         table_rate = options.learning_rate
     return [
         OptimizerGroup(
-            create(name, variables, options.weight_decay, **options_of.get(name, {})),
+            create(
+                *(name, variables, options.weight_decay),
+                independent_decay=independent_decay,
+                **options_of.get(name, {}),
+            ),
             WarmupPolynomialDecay(
                 rate,
                 options.warmup_steps,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from distributed_embeddings.exchange.bag_gradients import BagGradient
 
 from nn.optim.optimizers import Gradient
 from nn.train.trainer import Trainer
@@ -66,7 +67,8 @@ def accumulate(
     def run_part(number: tf.Tensor) -> tuple[list[tf.Tensor], list[Gradient | None]]:
         start, stop = first_sample(number), first_sample(number + 1)
         part = tf.nest.map_structure(lambda whole: whole[start:stop], batch)
-        return differentiate(part, (stop - start) / num_samples)
+        losses, gradients = differentiate(part, (stop - start) / num_samples)
+        return losses, [g.summed() if isinstance(g, BagGradient) else g for g in gradients]
 
     losses, gradients = run_part(tf.constant(0))
     sparse = [i for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]

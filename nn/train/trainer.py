@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from distributed_embeddings.collectives import World
+from distributed_embeddings.exchange.bag_gradients import BagGradient, record_lookups
+from distributed_embeddings.exchange.gradients import scale_gradient, sum_over_ranks
 
-from nn.embedding.exchange.gradients import scale_gradient, sum_over_ranks
 from nn.optim.optimizers import Gradient, OptimizerGroup
 from nn.train.loss_scale import LossScale
-from runtime.cluster.distributed import World
 
 
 class TrainingProgress(NamedTuple):
@@ -94,7 +95,10 @@ class Trainer:
             scale: factor on the gradients.
             share: factor on losses and gradients; None is 1.
         """
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+        with (
+            tf.GradientTape(watch_accessed_variables=False) as tape,
+            record_lookups(tape, self._variables) as lookups,
+        ):
             tape.watch(self._variables)
             loss, terms = self.loss(self.model, batch)
             losses = [loss, *(terms[name] for name in self._loss_terms)]
@@ -105,7 +109,7 @@ class Trainer:
             scaled = losses[0]
             if not isinstance(factor, float) or factor != 1.0:
                 scaled *= tf.cast(factor, scaled.dtype)
-        return losses, tape.gradient(scaled, self._variables)
+        return losses, lookups.gradient(scaled, self._variables)
 
     def _record(self, loss: tf.Tensor, *terms: tf.Tensor) -> None:
         bad = tf.logical_not(tf.math.is_finite(loss))
@@ -186,5 +190,7 @@ def non_finite_variable(groups: Sequence[OptimizerGroup]) -> str | None:
 
 
 def _is_finite(gradient: Gradient) -> tf.Tensor:
+    if isinstance(gradient, BagGradient):
+        return gradient.is_finite()
     values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
     return tf.reduce_all(tf.math.is_finite(values))

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.cluster.distributed import World
+from distributed_embeddings.collectives import World
+
 from runtime.hardware.gpu import Gpu
 
 DISABLED = "disabled"

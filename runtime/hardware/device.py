@@ -2,15 +2,15 @@
 
 import contextlib
 import functools
-import hashlib
 import os
 import platform
 import random
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 
+from distributed_embeddings.collectives import World
+
 import config as configuration
-from runtime.cluster.distributed import World
 from runtime.hardware.gpu import Gpu, identify
 from runtime.hardware.memory import RankMemory, agree_on_memory, read_memory
 from runtime.start_messages import without_start_messages
@@ -137,12 +137,6 @@ def with_memory(device: Device, world: World) -> Device:
 def choose_seed(seed: int | None) -> int:
     """Returns `seed`, or one from the system's entropy."""
     return random.SystemRandom().randrange(2**31) if seed is None else seed
-
-
-def derive_seed(seed: int, *names: object) -> int:
-    """Returns a seed in [0, 2^31) for one named use: no two uses share random numbers."""
-    text = "/".join(str(part) for part in (seed, *names))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") & 0x7FFFFFFF
 
 
 def describe() -> dict[str, object]:

@@ -8,7 +8,7 @@ import socket
 import uuid
 from typing import NamedTuple
 
-from runtime.cluster.distributed import World
+from distributed_embeddings.collectives import World
 
 
 class Gpu(NamedTuple):

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.cluster.distributed import World
+from distributed_embeddings.collectives import World
+
 from runtime.hardware.gpu import Gpu
 
 # Hierarchies of control groups, by their names in /proc/self/cgroup ("" is version 2): folder,

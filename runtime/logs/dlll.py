@@ -7,6 +7,8 @@ A DLLL line is `DLLL ` and one JSON object:
     DLLL {"timestamp": ..., "datetime": ..., "elapsedtime": ...,
           "type": "METADATA", "metric": "throughput", "metadata": {"unit": "samples/s"}}
 
+dllogger also prints `DLL 2023-11-14 22:13:20.123456 - (0, 1000) loss : 0.4512 `, see `stdout_line`.
+
 "step" is "PARAMETER" in the first line, [] in the last one (the summary), [epoch, step] or step
 between them, and "MESSAGE" where `data` is {"message": text}.
 """
@@ -50,6 +52,27 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted(jsonable(entry) for entry in value)
     return str(value)
+
+
+def stdout_line(
+    step: tuple[int, ...],
+    data: Mapping[str, Any],
+    formats: Mapping[str, tuple[str | None, str | None]],
+) -> str:
+    """Returns the line that dllogger's StdOutBackend prints for the values of a step.
+
+    Args:
+        step: (epoch, step), (epoch,), or () for the summary.
+        data: the values by name.
+        formats: unit and format of values, as in the METADATA lines; either may be None.
+    """
+    words = []
+    for name, value in jsonable(data).items():
+        unit, form = formats.get(name, (None, None))
+        if form is not None and isinstance(value, int | float):
+            value = f"{value:{form}}"
+        words.append(f"{name} : {value} {unit or ''}")
+    return f"DLL {datetime.now()} - {step} {' '.join(words)}"
 
 
 class DlllWriter:

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import tensorflow as tf
+from distributed_embeddings.collectives import World
 
 from config import LogConfig
-from runtime.cluster.distributed import World
 
 
 class Profiler:

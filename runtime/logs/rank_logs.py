@@ -21,6 +21,8 @@ import sys
 import time
 from pathlib import Path
 
+from distributed_embeddings.collectives.launch import launched
+
 from runtime.cluster import launcher
 from runtime.files.atomic import FileLock
 
@@ -143,14 +145,14 @@ def _flush() -> None:
 
 
 def _header(name: str) -> str:
-    launched = launcher.launched()
+    started = launched()
     variables = (
         f"{variable}={shlex.quote(value)}"
         for variable, value in sorted(os.environ.items())
         if variable.startswith(_LOGGED_VARIABLES)
     )
     lines = (
-        f"{_date()}: {name} of {launched.size if launched else 1} (local rank "
+        f"{_date()}: {name} of {started.size if started else 1} (local rank "
         f"{launcher.local_rank() or 0}) on {socket.gethostname()}, pid {os.getpid()}, "
         f"{len(os.sched_getaffinity(0))} cores",
         shlex.join([sys.executable, *sys.argv]),

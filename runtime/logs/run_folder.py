@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from distributed_embeddings.collectives import World
+
 from config import Config
-from runtime.cluster.distributed import World
 from runtime.hardware import device
 from runtime.logs import plots
 from runtime.logs.run_logger import LogNames, RunLogger
@@ -78,6 +79,8 @@ def open_log(
         log.metadata(f"latency_{name}", unit="ms")
     for name in ("elapsed_s", "epoch_s", "time_to_auc_threshold_s"):
         log.metadata(name, unit="s")
+    for name, unit in names.also_units.items():
+        log.metadata(name, unit=unit, format=None if unit else ".5f")
     if names.speeds:
         for name in ("evaluation_s", "time_to_threshold_s", "time_to_best_s"):
             log.metadata(name, unit="s")

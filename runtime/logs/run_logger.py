@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.logs.dlll import DlllWriter, plain
+from runtime.logs.dlll import DlllWriter, plain, stdout_line
 
 # Larger values are unreadable with a fixed number of decimals: the loss of a diverged training.
 _LARGE = 1e6
@@ -26,6 +26,9 @@ class LogNames(NamedTuple):
     epoch_lines: bool = False  # the end of an epoch has a line, whose step is the epoch alone
     # These lines contain the throughput of training and evaluation, the summary maximum and mean.
     speeds: bool = False
+    # Further values of the summary, from its values and the learning curve, and their units.
+    also: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
+    also_units: Mapping[str, str | None] = {}
 
 
 class RunLogger:
@@ -127,10 +130,16 @@ class RunLogger:
         data = self._write((epoch,), f"epoch {epoch} done", data, self.names.epoch)
         self._write_scalars(step, data)
 
-    def summary(self, data: Mapping[str, Any]) -> None:
-        """Writes the run's result as last line of the file; messages then go to stdout only."""
+    def summary(self, data: Mapping[str, Any], history: Mapping[str, Any] | None = None) -> None:
+        """Writes the run's result as last line of the file; messages then go to stdout only.
+
+        Args:
+            data: the result.
+            history: the learning curve, for the values that `LogNames.also` adds to the file.
+        """
         self._close_bar()
-        self._write((), "summary", data, self.names.summary)
+        also = self.names.also(data, history or {})
+        self._write((), "summary", data, self.names.summary, also)
         self._summary_written = True
 
     def message(self, text: str) -> None:
@@ -191,8 +200,13 @@ class RunLogger:
         label: str,
         data: Mapping[str, Any],
         names: Mapping[str, str],
+        also: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Writes a line to the file, to stdout and to the progress bar; returns renamed data."""
+        """Writes a line to the file, to stdout and to the progress bar; returns renamed data.
+
+        The file has the values of `also`, too. Results of an epoch or of the run are also printed
+        as dllogger prints them; those of steps are not, which would double the output.
+        """
         if self._summary_written:
             raise ValueError(
                 "RunLogger: the summary is the last line of a log, and it was already written"
@@ -202,8 +216,11 @@ class RunLogger:
         if self._bar is not None:
             self._bar.set_postfix(self._latest, refresh=False)
         renamed = {names.get(name, name): value for name, value in data.items()}
+        complete = {**renamed, **(also or {})}
         if self._file:
-            self._file.log(step, renamed)
+            self._file.log(step, complete)
+        if isinstance(step, tuple) and len(step) < 2:
+            self._print(stdout_line(step, complete, self._formats))
         self._print(f"{label}  {self._readable(renamed)}")
         return renamed
 

@@ -31,6 +31,8 @@ paste <(name <"$work/lock") "$work/lock" | awk 'NR == FNR { there[$1]; next } !(
 echo "setup: installing $(grep -c == "$work/missing") packages that the container lacks into .venv"
 .venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --requirement "$work/missing" ||
   stop "pip could not install the packages of requirements/ngc.lock (its message is above)"
+.venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e ./distributed-embeddings ||
+  stop "pip could not install distributed-embeddings (its message is above)"
 versions .venv/bin/python | comm -23 "$work/there" - >"$work/changed"
 [ ! -s "$work/changed" ] || stop "packages of the container would be replaced: $(tr '\n' ' ' <"$work/changed")"
 touch .venv/installed .venv/horovod

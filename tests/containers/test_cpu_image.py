@@ -157,7 +157,14 @@ def test_packages(image, tmp_path, root):
         for line in output.splitlines()
         if "==" in line
     }
-    own = {"horovod", "tensorflow-dot-based-interact", "pip", "setuptools", "wheel"}
+    own = {
+        "horovod",
+        "tensorflow-dot-based-interact",
+        "distributed-embeddings-kernels",
+        "pip",
+        "setuptools",
+        "wheel",
+    }
     assert (
         status == 0
         and names.items() <= installed.items()

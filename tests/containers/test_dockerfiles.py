@@ -140,8 +140,11 @@ def test_make_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
         (tmp_path / stamp).parent.mkdir(exist_ok=True)
         (tmp_path / stamp).touch()
         os.utime(tmp_path / stamp, (1e9 + number, 1e9 + number))
-    op = "tensorflow-dot-based-interact"
-    needed = ["Makefile", "setup_environment.py", "runtime/cluster/horovodrun.py", f"{op}/setup.py"]
+    needed = ["Makefile", "setup_environment.py", "runtime/cluster/horovodrun.py"]
+    needed += [
+        f"{op}/setup.py"
+        for op in ("tensorflow-dot-based-interact", "distributed-embeddings/kernels")
+    ]
     patterns = ("requirements*", "requirements/*", "runtime/setup/*.sh", "deployment/serve/*.sh")
     for file in (*needed, *itertools.chain.from_iterable(map(root.glob, patterns))):
         path = (root / file).relative_to(root)
@@ -285,7 +288,7 @@ def test_checksums_of_the_spark_lock(root):
 
 def test_requirements_of_the_gpu_container(root):
     """requirements.txt by name, but for what NVIDIA's container brings."""
-    named = re.findall(r"^([\w-]+)", (root / "requirements.txt").read_text(), re.MULTILINE)
+    named = re.findall(r"^(\w[\w-]*)", (root / "requirements.txt").read_text(), re.MULTILINE)
     pinned = {name.lower() for name in versions(root / "requirements/ngc.lock")}
     assert {name.lower() for name in named} - pinned == {
         "tensorflow-cpu",

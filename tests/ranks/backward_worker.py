@@ -7,12 +7,12 @@ import itertools
 
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.collectives import World
+from distributed_embeddings.exchange.gradients import sum_over_ranks
+from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
+from distributed_embeddings.layers.embedding import Embedding
 
-from nn.embedding.embedding import Embedding
-from nn.embedding.exchange.gradients import sum_over_ranks
-from nn.embedding.layer import DistributedEmbedding
 from nn.optim import optimizers
-from runtime.cluster.distributed import World
 
 RAGGED = [[1, 0], [], [1], [0, 1, 1], [0], [1]]
 PAIRS = [[0, 1], [1, 1], [1, 0], [0, 0], [1, 0], [0, 1]]

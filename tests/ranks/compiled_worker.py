@@ -3,11 +3,10 @@
 Part of checks_worker.py.
 """
 
+import distributed_embeddings as dmp
 import numpy as np
 import tensorflow as tf
-
-import nn.embedding as dmp
-from nn.embedding.exchange.gradients import sum_over_ranks
+from distributed_embeddings.exchange.gradients import sum_over_ranks
 
 STEPS = 20
 

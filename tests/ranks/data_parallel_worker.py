@@ -11,19 +11,21 @@ import sys
 import tempfile
 import types
 
+import distributed_embeddings as dmp
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.collectives import World
+from distributed_embeddings.collectives.horovod_modules import horovod_tensorflow
+from distributed_embeddings.data_parallel.reduction import _poisoned
 
-import nn.embedding as dmp
-from nn.embedding.merlin_api.reduction import _poisoned
 from nn.keras import keras
 from nn.optim import optimizers
 from nn.optim.schedule import WarmupPolynomialDecay
 from nn.train.trainer import Trainer
-from runtime.cluster import distributed, horovod_modules
+from runtime.cluster import distributed
 
 DIM, ROWS, LOCAL_BATCH, STEPS = 4, 6, 3, 3
-ONE_RANK = distributed.World()
+ONE_RANK = World()
 
 
 class Model(keras.Model):
@@ -214,7 +216,7 @@ def check_eager_and_minimize(world):
 
 
 def check_options(world):
-    hvd = horovod_modules.horovod_tensorflow()
+    hvd = horovod_tensorflow()
     make = OPTIMIZERS["adam"]
     expected = train_one_rank(make())
     same(train_loop(world, make(), sparse_as_dense=True), expected)
@@ -246,7 +248,7 @@ def check_gradients(world):
     """By hand: rank r's loss is (r + 1) times the sum of what it looks at."""
     r, n = world.rank, world.size
     mean = (n + 1) / 2
-    hvd = horovod_modules.horovod_tensorflow()
+    hvd = horovod_tensorflow()
     copy, own, seen = tf.Variable(1.0), tf.Variable(1.0), tf.Variable(1.0)
     own.de_local = True
     table, half = tf.Variable(tf.zeros([3, 2])), tf.Variable(tf.zeros([2], tf.bfloat16))
@@ -334,6 +336,24 @@ def check_unreduced(world):
     raises(
         "backward_passes_per_step=2", dmp.DistributedOptimizer, plain, backward_passes_per_step=2
     )
+
+
+def check_horovods_tape(world):
+    """apply_gradients takes what Horovod's own tape has averaged, eager and in a graph."""
+    hvd = horovod_tensorflow()
+    for name, compiled in itertools.product(("sgd", "legacy_sgd"), (False, True)):
+        optimizer = dmp.DistributedOptimizer(OPTIMIZERS[name]())
+        variable = tf.Variable([1.0])
+
+        def step(reduces, optimizer=optimizer, variable=variable):
+            with tf.GradientTape() as tape:
+                loss = (world.rank + 1.0) * variable
+            tape = hvd.DistributedGradientTape(tape) if reduces else tape
+            optimizer.apply_gradients(zip(tape.gradient(loss, [variable]), [variable], strict=True))
+
+        raises("were not averaged", tf.function(step) if compiled else step, False)
+        (tf.function(step) if compiled else step)(True)
+        same([variable], [[1.0 - 0.3 * 1.5]])
 
 
 def with_state(optimizer):
@@ -516,6 +536,7 @@ def check_saved_model(world):
 
 CASES = {
     "gradients": check_gradients,
+    "horovods_tape": check_horovods_tape,
     "eager_and_minimize": check_eager_and_minimize,
     "options": check_options,
     "unreduced": check_unreduced,

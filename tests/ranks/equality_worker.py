@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
+from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.layers.weights import TableUniform
 
 import config as configuration
 from dataloading.pipeline.batch import Batch
 from dataloading.pipeline.shuffle import share_of_rank
-from nn.embedding.embedding import Embedding
-from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.weights import TableUniform
 from nn.layers.dense import MLP
 from nn.optim.optimizers import create_groups
 from nn.train.losses import binary_cross_entropy

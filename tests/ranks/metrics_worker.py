@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.collectives import World
 
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec
 from nn.metrics.classification import BinnedMetrics, ExactMetrics, NonFiniteScores
 from nn.metrics.evaluator import ClickEvaluator
-from runtime.cluster.distributed import World
 
 NUM_ROWS = 20_000
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.layers.weights import LocalShard, TableWeight
+from distributed_embeddings.planner import Shard
 
-from nn.embedding.planner import Shard
-from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
 from runtime.checkpoint import writer
 from runtime.cluster import distributed

@@ -6,11 +6,11 @@ import re
 import subprocess
 import sys
 
+import distributed_embeddings as dmp
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import nn.embedding as dmp
 from nn.keras import keras
 from tests.ranks import data_parallel_worker
 from tests.ranks.conftest import gloo_command

@@ -14,16 +14,25 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.collectives import World
+from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
+from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.planner import Plan, Table
+from distributed_embeddings.planner.traffic import (
+    COPIES,
+    DENSE,
+    GRADIENTS,
+    IDS,
+    VECTORS,
+    BatchSizes,
+    traffic,
+)
+from distributed_embeddings.testing.plans import plan_of
 
 import config as configuration
-from nn.embedding.embedding import Embedding
-from nn.embedding.layer import DistributedEmbedding
-from nn.embedding.planner import Plan, Table
-from nn.embedding.planner.traffic import COPIES, DENSE, GRADIENTS, IDS, VECTORS, BatchSizes, traffic
 from nn.optim.optimizers import create_groups
 from nn.train.trainer import Trainer
 from runtime.cluster import distributed
-from tests.nn.embedding.planner.plans import plan_of
 
 TABLES = ((50, 8), (7, 8), (30, 4), (21, 8), (11, 16))
 INPUT_TABLE_MAP = (0, 1, 2, 3, 4, 0)  # two features share the first table
@@ -88,7 +97,7 @@ SCENARIOS = {
 _counted = defaultdict(lambda: [0.0, 0.0])  # {kind: [bytes sent, bytes received]}
 
 
-class CountingWorld(distributed.World):
+class CountingWorld(World):
     """The ranks, and how many bytes of each kind went to others and came from them."""
 
     def _count(self, kind: str, sent: float, received: float) -> None:

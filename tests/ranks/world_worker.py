@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 
 import numpy as np
+from distributed_embeddings.collectives import CollectiveError
 
 from runtime.cluster import distributed
 from runtime.cluster.failure import client
@@ -210,7 +211,7 @@ def check_agree(world):
     ]:
         try:
             world.agree(errors[world.rank])
-        except distributed.CollectiveError as error:
+        except CollectiveError as error:
             assert str(error).startswith(expected), (str(error), all_ranks)
         else:
             raise AssertionError(f"no error of {errors}")

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+from distributed_embeddings.collectives import CollectiveError, World
+from distributed_embeddings.testing.fake_world import FakeWorld, run_threads
 
 from runtime.checkpoint import Box, Folder, NonFiniteWeight, matrix_of
 from runtime.checkpoint.saver import Outcome, Saver
-from runtime.cluster.distributed import CollectiveError, World
-from tests.nn.embedding.fake_world import FakeWorld, run_threads
 
 
 class ArrayWeight:

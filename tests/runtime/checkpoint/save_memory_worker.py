@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.collectives import World
+from distributed_embeddings.layers.weights import LocalShard, TableWeight
+from distributed_embeddings.planner import Shard
 
-from nn.embedding.planner import Shard
-from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
-from runtime.cluster.distributed import World
 
 ROWS, COLUMNS, CHUNK = 3 * 2**20, 128, 2**16
 

@@ -9,21 +9,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from distributed_embeddings.box import Box
+from distributed_embeddings.collectives import CollectiveError, World
+from distributed_embeddings.layers.weights import LocalShard, TableWeight
+from distributed_embeddings.planner import DATA_PARALLEL, Shard
+from distributed_embeddings.testing.fake_world import run_threads
+from distributed_embeddings.testing.tables import whole_table
 
 from config import parse
-from nn.embedding.planner import DATA_PARALLEL, Shard
-from nn.embedding.weights import LocalShard, TableWeight
 from runtime import checkpoint
 from runtime.checkpoint import Folder, VariableWeight, files, weight, writer
 from runtime.checkpoint.resume import find
 from runtime.checkpoint.saver import Saver
-from runtime.checkpoint.weight import Box, matrix_of
+from runtime.checkpoint.weight import matrix_of
 from runtime.checkpoint.writer import Writer
-from runtime.cluster.distributed import CollectiveError, World
 from runtime.cluster.heartbeat import Heartbeat, StragglerBarrier
-from tests.nn.embedding.fake_world import run_threads
 from tests.runtime.checkpoint.array_weights import save
-from tests.tables import whole_table
 
 
 def some_weights(fill=0.0, rows=5):

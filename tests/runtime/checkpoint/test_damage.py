@@ -385,7 +385,11 @@ def test_inspect_as_json(saved, capsys):
     ("path", "more", "message"),
     [
         ("nowhere", (), "nowhere: the folder does not exist"),
-        ("all/00002-step-2/checkpoint.json", (), "the folder does not exist"),
+        (
+            "all/00002-step-2/checkpoint.json",
+            (),
+            "or a file that torch.save wrote, got another file",
+        ),
         ("empty", (), "empty neither is nor contains a checkpoint"),
         ("all/00002-step-2/sparse", (), "neither is nor contains a checkpoint"),
         ("original", (), "has the layout of NVIDIA's recipe"),

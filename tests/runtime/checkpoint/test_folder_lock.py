@@ -9,11 +9,11 @@ import threading
 import time
 
 import pytest
+from distributed_embeddings.collectives import World
 
 from config import parse
 from runtime.checkpoint import Folder, lock
 from runtime.checkpoint.resume import find
-from runtime.cluster.distributed import World
 
 
 def test_second_training(tmp_path, monkeypatch, capsys):

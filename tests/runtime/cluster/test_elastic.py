@@ -12,11 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+from distributed_embeddings.collectives import CollectiveError, World
+from distributed_embeddings.collectives import world as world_module
+from distributed_embeddings.collectives.world import _minority_ranks
 
 import main
 from config import parse
 from runtime.cluster import distributed, elastic, launcher
-from runtime.cluster.distributed import CollectiveError
 from training.errors import Stopped
 
 VARIABLES = (
@@ -245,7 +247,7 @@ def test_ends_of_a_run(monkeypatch, capsys, rank, end, outcome):
 
     monkeypatch.setattr(main.setup, "open_run", execute)
     monkeypatch.setattr(elastic, "ElasticMembership", Members)
-    monkeypatch.setattr(distributed, "_world", distributed.World(rank, 3))
+    monkeypatch.setattr(world_module, "_world", World(rank, 3))
     argv = ["dlrm.py", "--dataset_path", "x", "--elastic", "--resume", "auto"]
     argv += ["--save_checkpoint_path", "y"]
     if isinstance(outcome, str):
@@ -306,8 +308,8 @@ def test_ranks_of_an_error(monkeypatch):
     """The others can continue without these ranks; not without rank 0, which speaks for all."""
 
     def errors(*texts):
-        world = distributed.World(0, len(texts))
-        monkeypatch.setattr(distributed.World, "gather_objects", lambda *_: list(texts))
+        world = World(0, len(texts))
+        monkeypatch.setattr(World, "gather_objects", lambda *_: list(texts))
         with pytest.raises(CollectiveError) as caught:
             world.agree(texts[0])
         return caught.value.ranks
@@ -319,13 +321,13 @@ def test_ranks_of_an_error(monkeypatch):
 
     facts = [{"rows": 5}, {"rows": 4}, {"rows": 5}]
     answers = iter([["a", "b", "a"], facts])
-    monkeypatch.setattr(distributed.World, "gather_objects", lambda *_: next(answers))
+    monkeypatch.setattr(World, "gather_objects", lambda *_: next(answers))
     with pytest.raises(CollectiveError, match="rows is 5 on ranks 0, 2, 4 on rank 1") as c:
-        distributed.World(0, 3).check_agreement(facts[0])
+        World(0, 3).check_agreement(facts[0])
     assert c.value.ranks == (1,)
-    assert distributed._minority_ranks(["a", "b", "b"]) == [0], "so that all end: it speaks for all"
-    assert distributed._minority_ranks(["a", "b"]) == [0, 1]
-    assert distributed._minority_ranks(["a", "b", "c", "c"]) == [0, 1, 2, 3]
+    assert _minority_ranks(["a", "b", "b"]) == [0], "so that all end: it speaks for all"
+    assert _minority_ranks(["a", "b"]) == [0, 1]
+    assert _minority_ranks(["a", "b", "c", "c"]) == [0, 1, 2, 3]
 
 
 def test_start_timeout(monkeypatch):

@@ -156,8 +156,15 @@ def test_connections_of_strangers(monkeypatch):
     )
 
 
-def test_second_connection_of_a_rank():
+def test_second_connection_of_a_rank(monkeypatch):
     """The first one, which was not answered in time, ends after the second is established."""
+    send = monitor.send
+
+    def then_slow(connection, message):
+        send(connection, message)
+        time.sleep(0.1 if "welcome" in message else 0.0)
+
+    monkeypatch.setattr(monitor, "send", then_slow)
     server = FailureMonitor(2)
     other, first = connect(server, COMPUTES, READS)
     second = FailureClient(1, server.address, sample=lambda: READS)

@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 import pytest
+from distributed_embeddings.collectives import World
 
-from runtime.cluster.distributed import World
 from runtime.hardware import affinity
 from runtime.hardware.affinity import Core, bind, choose, socket_of, sockets_of_processes, topology
 from runtime.hardware.gpu import Gpu

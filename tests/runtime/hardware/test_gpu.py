@@ -3,13 +3,13 @@ import socket
 import uuid
 
 import pytest
+from distributed_embeddings.collectives import CollectiveError
+from distributed_embeddings.testing.fake_world import run_threads
 
 import main
-from runtime.cluster.distributed import CollectiveError
 from runtime.hardware import device, gpu
 from runtime.hardware.device import Device
 from runtime.hardware.gpu import Gpu, check_not_shared, identify
-from tests.nn.embedding.fake_world import run_threads
 
 IDENTITY = uuid.UUID("12345678-9abc-def0-1122-334455667788")
 

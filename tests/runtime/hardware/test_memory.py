@@ -1,10 +1,10 @@
 """Memory of a rank, read from files of procfs and of control groups in a folder."""
 
 import pytest
+from distributed_embeddings.testing.fake_world import run_threads
 
 from runtime.hardware.gpu import Gpu
 from runtime.hardware.memory import RankMemory, agree_on_memory, available_bytes, read_memory
-from tests.nn.embedding.fake_world import run_threads
 
 VERSION_1 = "4:memory:/jobs/one\n1:cpu:/other\n0::/\n"
 VERSION_2 = "0::/jobs/one\n"

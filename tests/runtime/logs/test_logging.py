@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,13 @@ def _lines(path):
         assert line.startswith("DLLL {")
         lines.append(json.loads(line[5:], parse_constant=lambda name: pytest.fail(name)))
     return lines
+
+
+def readable_lines(capsys):
+    """Lines of stdout that are not dllogger's; stderr must be empty."""
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return [line for line in captured.out.splitlines() if not line.startswith("DLL ")]
 
 
 def test_lines_of_the_file(tmp_path):
@@ -119,7 +127,7 @@ def test_split_of_a_metric(tmp_path, capsys):
             log.metadata(metric, split="test")
         log.log(1, {"loss": 0.5, "auc": 0.7, "log_loss": 0.4, "elapsed_s": 2, "best_auc": 0.7})
         log.summary({"log_loss": 0.4, "auc": 0.7})
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    assert readable_lines(capsys)[1:] == [
         "step 1  loss 0.5  test auc 0.7  log_loss 0.4  elapsed_s 2  test best_auc 0.7",
         "summary  test_loss 0.4  test auc 0.7",
     ]
@@ -137,8 +145,7 @@ def test_readable_lines_on_stdout(tmp_path, capsys):
         log.log(1000, {"auc": np.float64(0.7), "rows": 89137319, "bad": math.nan})
         log.message("hello")
         log.summary({"auc": 0.7})
-    captured = capsys.readouterr()
-    assert captured.out.splitlines() == [
+    assert readable_lines(capsys) == [
         f"log: {tmp_path / 'log'}, DLLL lines",
         "parameters: batch_size=64",
         "epoch 0 step 1000/4096  loss 0.4512  lr 24  throughput 1.235M samples/s",
@@ -146,7 +153,6 @@ def test_readable_lines_on_stdout(tmp_path, capsys):
         "hello",
         "summary  auc 0.70000",
     ]
-    assert captured.err == ""
 
 
 @pytest.mark.parametrize(
@@ -280,7 +286,8 @@ def test_progress_bar_on_a_terminal(capsys, monkeypatch):
         log.progress(10)
         log.summary({"auc": 0.5})
     captured = capsys.readouterr()
-    assert captured.out.splitlines() == ["step 5/10  loss 1", "summary  auc 0.5"]
+    out = [line for line in captured.out.splitlines() if not line.startswith("DLL ")]
+    assert out == ["step 5/10  loss 1", "summary  auc 0.5"]
     assert "5/10" in captured.err and captured.err.endswith("\r")
 
 
@@ -299,3 +306,29 @@ def test_killed_run(tmp_path):
 def test_lazy_imports():
     code = "import sys, runtime.logs.run_logger; assert not {'tensorflow', 'tqdm'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_lines_of_dllogger_on_stdout(tmp_path, capsys):
+    """Lines of epochs and of the summary as StdOutBackend prints them; none of steps."""
+    names = LogNames(
+        epoch={"epoch_s": "time"},
+        also=lambda summary, history: {"test_loss": summary["log_loss"], **history},
+    )
+    with RunLogger(tmp_path / "log", {}, names=names) as log:
+        log.metadata("auc", format=".5f")
+        log.metadata("rate", unit="rows/s")
+        log.log(1, {"auc": 0.5}, epoch=0)
+        log.end_epoch(0, 2, {"epoch_s": 2.5, "rate": 3})
+        log.summary({"auc": np.float32(0.7), "log_loss": math.nan}, {"train_loss": 0.25})
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("DLL ")]
+    pattern = r"DLL \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} - (.*)"
+    assert [re.fullmatch(pattern, line)[1] for line in lines] == [
+        "(0,) time : 2.5  rate : 3 rows/s",
+        "() auc : 0.70000  log_loss : None  test_loss : None  train_loss : 0.25 ",
+    ]
+    assert _lines(tmp_path / "log")[-1]["data"] == {
+        "auc": 0.7,
+        "log_loss": None,
+        "test_loss": None,
+        "train_loss": 0.25,
+    }
