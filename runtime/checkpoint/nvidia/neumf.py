@@ -128,7 +128,8 @@ def write_neumf(
         )
 
     def whole(name: str) -> NDArray[Any]:
-        return np.concatenate(list(values[name])).reshape(entries[name].shape)
+        array: NDArray[Any] = np.concatenate(list(values[name]))
+        return array.reshape(entries[name].shape)
 
     arrays = {}
     for i in range(len(kernels)):
