@@ -1,11 +1,13 @@
 """Option of the tests in tests/ and in distributed-embeddings/tests/."""
 
 import os
+import re
 
 import pytest
 
-# Variables of `make test PYTHON=...` would reach the `make` that tests start.
-for _name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL"):
+# The variables of `make test PYTHON=...` would reach the `make` that tests start.
+_variables = re.findall(r"(\w+)=", os.environ.get("MAKEFLAGS", ""))
+for _name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", *_variables):
     os.environ.pop(_name, None)
 
 

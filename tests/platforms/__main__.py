@@ -177,12 +177,15 @@ def compare_trainings(here: Environment, there: Environment, name: str) -> tuple
 
 
 def copy_tree(folder: Path) -> None:
-    """Copies the files that git tracks or would add."""
+    """Copies the files that git tracks or would add, into a repository of their own."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.check_output(listed, cwd=ROOT, text=True).split("\0"):
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
+    author = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "copy"]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
 
 
 def check(
