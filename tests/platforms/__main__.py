@@ -31,6 +31,7 @@ from tests.training import test_golden_losses as golden
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOOR_LOCK = "requirements/floor.lock"
+LOG = ROOT / "runs/platforms.log"  # of a command that failed
 BEST_DEMO_AUC = 0.82018  # of the generated clicks
 DEMO_AUC_TOLERANCE = 0.006
 # Relative difference of losses between versions of TensorFlow, whose kernels round differently.
@@ -77,7 +78,7 @@ class Environment:
         """Returns the output of a command.
 
         Raises:
-            RuntimeError: it failed; the message ends with its output.
+            RuntimeError: it failed; the message ends with the end of its output, `LOG` has all.
         """
         path = f"{self.root / '.venv/bin'}:{os.environ['PATH']}"
         done = subprocess.run(
@@ -90,7 +91,10 @@ class Environment:
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}")
+            LOG.parent.mkdir(exist_ok=True)
+            LOG.write_text(done.stdout)
+            end = done.stdout[-4000:]
+            raise RuntimeError(f"{' '.join(command)} failed, its output is in {LOG}:\n{end}")
         return done.stdout
 
     def versions(self) -> dict[str, str]:
