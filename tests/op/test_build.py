@@ -57,14 +57,16 @@ def test_name_and_content_of_wheel(root):
 
 
 def test_artifacts(root, tmp_path):
-    """`make pkg`, the command of NVIDIA's package, without building again."""
+    """`make pkg`, the command of NVIDIA's package; it does not build again what is there."""
     for name in ("op_build", "tensorflow-dot-based-interact"):
         shutil.copytree(root / name, tmp_path / name, symlinks=True)
     folder = tmp_path / "tensorflow-dot-based-interact"
     choice = (root / ".venv/op").read_text().split()
     done = make(folder, "pkg", *(f"CUDA={value}" for value in choice[:1]))
     assert done.returncode == 0, done.stderr
-    assert "compiling" not in done.stdout
+    # The wheel of the environment may come from ~/.cache.
+    is_built = any((root / "tensorflow-dot-based-interact").rglob("_*_ops.so"))
+    assert not is_built or "compiling" not in done.stdout
     (wheel,) = (folder / "artifacts").glob("*.whl")
     assert wheel.read_bytes() == (folder / "dist" / wheel.name).read_bytes()
 
