@@ -51,7 +51,7 @@ _MANY_INTERACTIONS_RATES = {
 
 # MLPerf Training's DLRM-DCNv2: hyperparameters of its reference, and their values at a batch size
 # of 65,536 (`rcp_checker` of the package mlperf-logging).
-_MLPERF = {
+MLPERF_SETTINGS = {
     "embedding_dim": "128",
     "bottom_mlp_dims": (512, 256, 128),
     "top_mlp_dims": (1024, 1024, 512, 256, 1),
@@ -187,7 +187,7 @@ def describe_small(flag_set: str) -> dict[str, str]:
 
 def _choose_mlperf(values: _Selection, draws_samples: bool) -> None:
     """Sets the flags of MLPerf's DLRM-DCNv2; synthetic samples have the features of its data."""
-    values.set(**_MLPERF)
+    values.set(**MLPERF_SETTINGS)
     values.set(valid_batch_size=values["batch_size"])
     if values["evals_per_epoch"]:
         values.set(auc_threshold=MLPERF_TARGET_AUC)
