@@ -74,6 +74,7 @@ HOMES = {
         "runtime/cluster/horovod_modules.py",
         "runtime/cluster/horovodrun.py",
     ),
+    "mlperf_logging": ("runtime/logs/mlperf.py",),
     "hypothesis": ("distributed-embeddings/distributed_embeddings/testing/random_plans.py",),
     "tensorflow_dot_based_interact": (
         "nn/layers/fused_op.py",
