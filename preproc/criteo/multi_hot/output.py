@@ -14,7 +14,7 @@ from dataloading.formats.split_tfrecords.folder_format import LENGTH_FILE, Forma
 from dataloading.formats.split_tfrecords.writer import RecordFile
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec, smallest_id_dtype
-from preproc.criteo.multi_hot.source import Column, Source, Split, open_source
+from preproc.criteo.multi_hot.source import MappedColumn, SourceData, SplitColumns, open_source
 from preproc.criteo.multi_hot.tables import Tables
 from runtime.files.atomic import sync, write_errors_name
 
@@ -23,7 +23,7 @@ _BLOCK_BYTES, _PART_BYTES = 32 << 20, 1 << 30
 _LABEL, _NUMERICAL = "label", "numerical"
 
 
-class Part(NamedTuple):
+class OutputPart(NamedTuple):
     """Samples `start` to `stop` of a column of a split; of all columns for a day of .npz files.
 
     column: "label", "numerical", or the position of a categorical feature; None: all.
@@ -39,8 +39,8 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Job:
-    """What all processes need to know; paths and numbers only.
+class OutputJob:
+    """Paths and numbers that all processes share.
 
     Attributes:
         input: Folder of the source.
@@ -64,16 +64,16 @@ class Job:
     days: int
 
 
-class Writer:
+class PartWriter:
     """Writes the parts of a job."""
 
-    def __init__(self, job: Job):
+    def __init__(self, job: OutputJob):
         self._job = job
         self.source = open_source(job.input)
         extends = self.source.hotness != list(job.hotness)
         self._tables = Tables(job.tables, job.cardinalities, job.hotness) if extends else None
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[OutputPart]:
         """Returns all parts, large ones first; creates the folders and files that they need."""
         if self._job.format == "npz":
             return _day_parts(self.source, self._job.days)
@@ -85,7 +85,7 @@ class Writer:
                 parts += self._column_parts(split, column, len(columns))
         return sorted(parts, key=lambda part: -(part.stop - part.start) * self._width(part.column))
 
-    def _column_parts(self, split: str, column: str | int, rows: int) -> Iterator[Part]:
+    def _column_parts(self, split: str, column: str | int, rows: int) -> Iterator[OutputPart]:
         is_binary = self._job.format == "tf_raw"
         name = f"cat_{column}" if isinstance(column, int) else column
         row_bytes = self._width(column) * self._dtype(column).itemsize
@@ -105,9 +105,9 @@ class Writer:
         for number, start in enumerate(range(0, rows, per_part)):
             file = f"{name}.bin" if is_binary else f"{name}/data_{number}.tfrecords"
             stop = min(rows, start + per_part)
-            yield Part(split, column, start, stop, f"{split}/{file}", start * row_bytes)
+            yield OutputPart(split, column, start, stop, f"{split}/{file}", start * row_bytes)
 
-    def write(self, part: Part) -> None:
+    def write(self, part: OutputPart) -> None:
         """Writes a part; its bytes are on the disk afterwards."""
         path = self._job.data / part.file
         with write_errors_name(path):
@@ -123,14 +123,14 @@ class Writer:
                 self._write_records(path, part)
                 sync(path)
 
-    def _write_records(self, path: Path, part: Part) -> None:
+    def _write_records(self, path: Path, part: OutputPart) -> None:
         size, format = self._job.prebatch_size, self.format_of(part.column)
         with RecordFile(path, format) as file:
             for start in range(part.start, part.stop, size):
                 stop = min(part.stop, start + size)
                 file.write(self._read(part.split, part.column, start, stop))
 
-    def _write_day(self, path: Path, part: Part) -> None:
+    def _write_day(self, path: Path, part: OutputPart) -> None:
         """Writes the three files of a day."""
         split, prefix = self._days_of(part.split), path.name.split("_sparse")[0]
         rows = part.stop - part.start
@@ -154,19 +154,19 @@ class Writer:
             sync(values_file)
         sync(path)
 
-    def _days_of(self, split: str) -> Split:
+    def _days_of(self, split: str) -> SplitColumns:
         """Returns a split; the last day's is the validation split followed by the test split."""
         splits = self.source.splits
         if split == fs.TRAIN:
             return splits[split]
         first, second = splits[fs.VALIDATION], splits[fs.TEST]
-        return Split(
+        return SplitColumns(
             [a + b for a, b in zip(first.categorical, second.categorical, strict=True)],
             [a + b for a, b in zip(first.numerical, second.numerical, strict=True)],
             first.label + second.label,
         )
 
-    def _blocks(self, part: Part) -> Iterator[np.ndarray]:
+    def _blocks(self, part: OutputPart) -> Iterator[np.ndarray]:
         row_bytes = self._width(part.column) * 8
         for start, stop in _ranges(part.start, part.stop, row_bytes):
             yield self._read(part.split, part.column, start, stop)
@@ -184,7 +184,7 @@ class Writer:
             raise ValueError(f"--input {self._job.input}: split {split}: labels must be 0 or 1")
         return labels.astype(dtype)
 
-    def _ids(self, column: Column, feature: int, start: int, stop: int) -> np.ndarray:
+    def _ids(self, column: MappedColumn, feature: int, start: int, stop: int) -> np.ndarray:
         ids = column.read(start, stop).astype(np.int64)
         cardinality = self._job.cardinalities[feature]
         if self._job.takes_modulo:
@@ -225,7 +225,7 @@ class Writer:
             hotness=width if is_multi_hot else None,
         )
 
-    def finish(self, parts: list[Part], metadata: dict) -> list[Path]:
+    def finish(self, parts: list[OutputPart], metadata: dict) -> list[Path]:
         """Writes what describes the parts; returns all files, relative to the data set."""
         if self._job.format == "npz":
             stems = [part.file.removesuffix("_sparse_multi_hot.npz") for part in parts]
@@ -239,7 +239,7 @@ class Writer:
         spec.to_yaml(self._job.data / "feature_spec.yaml")
         return [Path(file) for file in sorted(files | {"feature_spec.yaml"})]
 
-    def _write_formats(self, parts: list[Part]) -> set[str]:
+    def _write_formats(self, parts: list[OutputPart]) -> set[str]:
         written = set()
         for part in parts:
             folder = (self._job.data / part.file).parent
@@ -249,7 +249,7 @@ class Writer:
             written |= {f"{Path(part.file).parent}/format.json", f"{part.split}/{LENGTH_FILE}"}
         return written
 
-    def _feature_spec(self, parts: list[Part], metadata: dict) -> FeatureSpec:
+    def _feature_spec(self, parts: list[OutputPart], metadata: dict) -> FeatureSpec:
         source, job = self.source, self._job
         features = {"label": {"dtype": self._dtype(_LABEL).name}}
         if source.numerical:
@@ -283,7 +283,7 @@ class Writer:
         return FeatureSpec(features, sources, channels, metadata, base_directory=job.data)
 
 
-def _day_parts(source: Source, days: int) -> list[Part]:
+def _day_parts(source: SourceData, days: int) -> list[OutputPart]:
     rows = {split: len(columns) for split, columns in source.splits.items()}
     if set(rows) != {fs.TRAIN, fs.VALIDATION, fs.TEST}:
         raise ValueError(
@@ -300,7 +300,7 @@ def _day_parts(source: Source, days: int) -> list[Part]:
     bounds = np.linspace(0, rows[fs.TRAIN], days).astype(int).tolist()
     ends = [(fs.TRAIN, *span) for span in itertools.pairwise(bounds)] + [(fs.TEST, 0, last)]
     return [
-        Part(split, None, start, stop, f"day_{day}_sparse_multi_hot.npz")
+        OutputPart(split, None, start, stop, f"day_{day}_sparse_multi_hot.npz")
         for day, (split, start, stop) in enumerate(ends)
     ]
 

@@ -8,13 +8,13 @@ from concurrent.futures.process import BrokenProcessPool
 
 from config.criteo_multi_hot import CARDINALITIES, HOTNESS
 from preproc.criteo.multi_hot.options import MultiHotOptions
-from preproc.criteo.multi_hot.output import Job, Part, Writer
-from preproc.criteo.multi_hot.source import Source, open_source
+from preproc.criteo.multi_hot.output import OutputJob, OutputPart, PartWriter
+from preproc.criteo.multi_hot.source import SourceData, open_source
 from preproc.criteo.multi_hot.tables import draw_table, table_file
 from preproc.criteo.output.staging import Staging, check_output, stage_key
 from runtime.start_messages import hide_start_messages
 
-_writer: Writer | None = None  # of this process
+_writer: PartWriter | None = None  # of this process
 
 
 def prepare(options: MultiHotOptions) -> str:
@@ -35,7 +35,7 @@ def prepare(options: MultiHotOptions) -> str:
     with Staging(options.output) as staging:
         tables = staging.folder / "tables"
         tables.mkdir(exist_ok=True)
-        job = Job(
+        job = OutputJob(
             input=options.input.absolute(),
             data=staging.data,
             tables=tables,
@@ -50,7 +50,7 @@ def prepare(options: MultiHotOptions) -> str:
             _draw_tables(staging, job, options.distribution)
         facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in source.files]
         key = stage_key(options.distribution, *(str(value) for value in vars(job).values()), facts)
-        writer = Writer(job)
+        writer = PartWriter(job)
         parts = writer.parts()
         _write_parts(staging, job, parts, key, options.processes)
         metadata = {
@@ -70,7 +70,7 @@ def prepare(options: MultiHotOptions) -> str:
     )
 
 
-def _shape(options: MultiHotOptions, source: Source) -> tuple[list[int], list[int]]:
+def _shape(options: MultiHotOptions, source: SourceData) -> tuple[list[int], list[int]]:
     """Returns cardinality and hotness of each feature."""
     count = len(source.categorical)
     hotness = options.numbers("hotness", count)
@@ -96,7 +96,7 @@ def _shape(options: MultiHotOptions, source: Source) -> tuple[list[int], list[in
     return values["cardinalities"], values["hotness"]
 
 
-def _draw_tables(staging: Staging, job: Job, distribution: str) -> None:
+def _draw_tables(staging: Staging, job: OutputJob, distribution: str) -> None:
     """Draws the tables in the order of the features: one random stream, as in the reference."""
     state, key = None, stage_key(distribution)
     for feature, (rows, ids) in enumerate(zip(job.cardinalities, job.hotness, strict=True)):
@@ -106,7 +106,9 @@ def _draw_tables(staging: Staging, job: Job, distribution: str) -> None:
         state, _ = staging.run(f"table {feature}", key, lambda a=arguments: draw_table(*a))
 
 
-def _write_parts(staging: Staging, job: Job, parts: list[Part], key: str, processes: int) -> None:
+def _write_parts(
+    staging: Staging, job: OutputJob, parts: list[OutputPart], key: str, processes: int
+) -> None:
     """Writes the parts that earlier runs have not finished."""
     keys = {part: stage_key(key, *part) for part in parts}
     left = [part for part in parts if not staging.is_finished(_name(part), keys[part])]
@@ -116,14 +118,14 @@ def _write_parts(staging: Staging, job: Job, parts: list[Part], key: str, proces
         staging.run(_name(part), keys[part], dict)
 
 
-def _name(part: Part) -> str:
+def _name(part: OutputPart) -> str:
     return f"{part.file} {part.start}"
 
 
-def _written(job: Job, parts: list[Part], processes: int) -> Iterator[Part]:
+def _written(job: OutputJob, parts: list[OutputPart], processes: int) -> Iterator[OutputPart]:
     """Yields the parts when they are written."""
     if processes == 1 or len(parts) < 2:
-        writer = Writer(job)
+        writer = PartWriter(job)
         for part in parts:
             writer.write(part)
             yield part
@@ -137,19 +139,19 @@ def _written(job: Job, parts: list[Part], processes: int) -> Iterator[Part]:
             yield futures[future]
     except BrokenProcessPool:
         raise OSError(
-            "a process of the preparation was killed, perhaps because the memory is full: run the "
+            "a process of the preparation was killed, as happens when the memory is full: run the "
             "command again to resume, with fewer --processes"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _open(job: Job) -> None:
+def _open(job: OutputJob) -> None:
     global _writer
     hide_start_messages()  # of TensorFlow, which writes records
-    _writer = Writer(job)
+    _writer = PartWriter(job)
 
 
-def _write(part: Part) -> None:
+def _write(part: OutputPart) -> None:
     assert _writer is not None
     _writer.write(part)

@@ -9,6 +9,7 @@
 
 import re
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from dataloading.spec.output_folder import SPEC_FILE
 _DAY = re.compile(r"day_(\d+)_sparse(_multi_hot\.npz|\.npy)$")
 
 
-class Piece(NamedTuple):
+class RowRange(NamedTuple):
     """Rows `start` to `stop` of an array [rows, columns] on the disk."""
 
     array: np.ndarray
@@ -30,10 +31,10 @@ class Piece(NamedTuple):
     stop: int
 
 
-class Column:
+class MappedColumn:
     """Values [samples, width] of one split, in pieces that are mapped into memory."""
 
-    def __init__(self, pieces: list[Piece], columns: slice = slice(None)):
+    def __init__(self, pieces: list[RowRange], columns: slice = slice(None)):
         self._pieces, self._columns = pieces, columns
         self._ends = np.cumsum([piece.stop - piece.start for piece in pieces])
         self.dtype = pieces[0].array.dtype
@@ -42,9 +43,9 @@ class Column:
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def __add__(self, other: "Column") -> "Column":
+    def __add__(self, other: "MappedColumn") -> "MappedColumn":
         """Returns the samples of this column followed by those of another of the same files."""
-        return Column([*self._pieces, *other._pieces], self._columns)
+        return MappedColumn([*self._pieces, *other._pieces], self._columns)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Returns the samples `start` to `stop`, [stop - start, width]."""
@@ -59,7 +60,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitColumns:
     """Columns of a split.
 
     categorical: One per feature: [samples, 1], or [samples, hotness] of a multi-hot source.
@@ -67,16 +68,16 @@ class Split:
     label: [samples, 1].
     """
 
-    categorical: list[Column]
-    numerical: list[Column]
-    label: Column
+    categorical: list[MappedColumn]
+    numerical: list[MappedColumn]
+    label: MappedColumn
 
     def __len__(self) -> int:
         return len(self.label)
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceData:
     """A data set on the disk.
 
     Attributes:
@@ -88,7 +89,7 @@ class Source:
         files: All files, for messages and fingerprints.
     """
 
-    splits: dict[str, Split]
+    splits: dict[str, SplitColumns]
     categorical: list[str]
     numerical: list[str]
     cardinalities: list[int] | None
@@ -96,7 +97,7 @@ class Source:
     files: list[Path]
 
 
-def open_source(folder: Path) -> Source:
+def open_source(folder: Path) -> SourceData:
     """Opens a data set; its files are mapped into memory.
 
     Raises:
@@ -117,7 +118,7 @@ def open_source(folder: Path) -> Source:
     return _open_days(folder, days)
 
 
-def _open_prepared(folder: Path) -> Source:
+def _open_prepared(folder: Path) -> SourceData:
     spec = FeatureSpec.from_yaml(folder / SPEC_FILE)
     spec.validate_files()
     channels = (fs.CATEGORICAL_CHANNEL, fs.NUMERICAL_CHANNEL, fs.LABEL_CHANNEL)
@@ -144,24 +145,24 @@ def _open_prepared(folder: Path) -> Source:
             row = spec.sample_bytes(chunk) // dtype.itemsize
             used = [path for path in paths if path.stat().st_size]
             arrays = [np.memmap(path, dtype, "r").reshape(-1, row) for path in used]
-            pieces = [Piece(a, 0, len(a)) for a in arrays or [np.empty([0, row], dtype)]]
+            pieces = [RowRange(a, 0, len(a)) for a in arrays or [np.empty([0, row], dtype)]]
             first = 0
             for name in chunk.features:
-                columns[name] = Column(pieces, slice(first, first + spec.hotness(name)))
+                columns[name] = MappedColumn(pieces, slice(first, first + spec.hotness(name)))
                 first += spec.hotness(name)
             files += paths
         if missing := [name for name in label if name not in columns]:
             raise ValueError(f"{spec.origin}: {split}: expected the label {missing[0]}, got none")
-        splits[split] = Split(
+        splits[split] = SplitColumns(
             [columns[name] for name in categorical],
             [columns[name] for name in numerical],
             columns[label[0]],
         )
     cardinalities = [spec.cardinality(name) for name in categorical]
-    return Source(splits, categorical, numerical, cardinalities, [1] * len(categorical), files)
+    return SourceData(splits, categorical, numerical, cardinalities, [1] * len(categorical), files)
 
 
-def _open_days(folder: Path, days: dict[int, list[Path]]) -> Source:
+def _open_days(folder: Path, days: dict[int, list[Path]]) -> SourceData:
     numbers = sorted(days)
     if len(numbers) < 2 or any(len(paths) > 1 for paths in days.values()):
         raise ValueError(
@@ -184,25 +185,27 @@ def _open_days(folder: Path, days: dict[int, list[Path]]) -> Source:
                 "labels or of the other days"
             )
     hotness = [array.shape[1] for array in sparse[0]]
-
-    def column(arrays: list[np.ndarray], split: str) -> Column:
-        half = -(-len(arrays[-1]) // 2)
-        if split == fs.TRAIN:
-            return Column([Piece(array, 0, len(array)) for array in arrays[:-1]])
-        bounds = (0, half) if split == fs.VALIDATION else (half, len(arrays[-1]))
-        return Column([Piece(arrays[-1], *bounds)])
-
     splits = {
-        split: Split(
-            [column([day[f] for day in sparse], split) for f in range(len(hotness))],
-            [column(dense, split)],
-            column(labels, split),
+        split: SplitColumns(
+            [_of_split(days, split) for days in zip(*sparse, strict=True)],
+            [_of_split(dense, split)],
+            _of_split(labels, split),
         )
         for split in (fs.TRAIN, fs.VALIDATION, fs.TEST)
     }
     categorical = [f"cat_{feature}" for feature in range(len(hotness))]
     numerical = [f"num_{feature}" for feature in range(dense[0].shape[1])]
-    return Source(splits, categorical, numerical, None, hotness, files)
+    return SourceData(splits, categorical, numerical, None, hotness, files)
+
+
+def _of_split(days: Sequence[np.ndarray], split: str) -> MappedColumn:
+    """Returns the samples of a split from the arrays of all days."""
+    last = days[-1]
+    half = -(-len(last) // 2)
+    if split == fs.TRAIN:
+        return MappedColumn([RowRange(array, 0, len(array)) for array in days[:-1]])
+    bounds = (0, half) if split == fs.VALIDATION else (half, len(last))
+    return MappedColumn([RowRange(last, *bounds)])
 
 
 def _ids_of_day(path: Path) -> list[np.ndarray]:

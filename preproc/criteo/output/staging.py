@@ -96,7 +96,7 @@ class Staging:
         return len(self._stages)
 
     def is_finished(self, name: str, key: str) -> bool:
-        """Whether a stage was finished with this key."""
+        """Returns True if a stage was finished with this key."""
         return self._stages.get(name, {}).get("key") == key
 
     def run(self, name: str, key: str, work: Callable[[], dict]) -> tuple[dict, bool]:

@@ -46,7 +46,7 @@ def ids_of(folder, split, feature):
 
 
 def reference_tables(distribution):
-    """Those of MLPerf's reference, in memory at once."""
+    """Yields the tables of MLPerf's reference."""
     random = np.random.RandomState(0)
     for rows, hotness in zip(CARDINALITIES, HOTNESS, strict=True):
         if distribution == "uniform":
@@ -148,7 +148,7 @@ def test_files_of_the_reference(tmp_path):
 
 def test_interrupted_run(one_hot, tmp_path, monkeypatch, capsys):
     assert run(one_hot, tmp_path / "whole") == 0
-    write, written = prepare.Writer.write, []
+    write, written = prepare.PartWriter.write, []
 
     def fail_at_fourth(self, part):
         if len(written) == 3:
@@ -156,12 +156,12 @@ def test_interrupted_run(one_hot, tmp_path, monkeypatch, capsys):
         written.append(part)
         write(self, part)
 
-    monkeypatch.setattr(prepare.Writer, "write", fail_at_fourth)
+    monkeypatch.setattr(prepare.PartWriter, "write", fail_at_fourth)
     assert run(one_hot, tmp_path / "m") == 2
     assert not (tmp_path / "m").exists()
     drawn = []
     monkeypatch.setattr(prepare, "draw_table", lambda *arguments: drawn.append(arguments))
-    monkeypatch.setattr(prepare.Writer, "write", write)
+    monkeypatch.setattr(prepare.PartWriter, "write", write)
     capsys.readouterr()
     assert run(one_hot, tmp_path / "m") == 0
     assert "3 of 15 parts are finished" in capsys.readouterr().out
