@@ -40,7 +40,7 @@ def read_config(path: Path) -> dict[str, Any]:
     dense = {name: weight for name, weight in read_dense_weights(path).items() if ".bias" in name}
     dims = {mlp: [len(bias) for name, bias in dense.items() if f"/{mlp}." in name] for mlp in _MLPS}
     if not dims["top_mlp"]:
-        raise ValueError(f"{path}: expected weights top_mlp_layer_*_part0.npy, there are none")
+        raise ValueError(f"{path}: expected weights top_mlp_layer_*_part0.npy, found no such file")
     return {
         "categorical_cardinalities": [rows for rows, _ in shapes],
         "embedding_dim": [columns for _, columns in shapes],
