@@ -77,7 +77,9 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     train, valid = open_data(config, spec, world, features)
     evaluator = None
     if valid and config.run.mode != "predict":
-        evaluator = ClickEvaluator(model, valid, config.evaluation.auc_thresholds, world)
+        groups = _group_column(config, spec)
+        thresholds = config.evaluation.auc_thresholds
+        evaluator = ClickEvaluator(model, valid, thresholds, world, groups)
     return Recipe(
         model=model,
         train=train,
@@ -117,7 +119,9 @@ def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> R
     train, valid = open_data(config, spec, world)
     evaluator = None
     if valid and config.run.mode != "predict":
-        evaluator = ClickEvaluator(model, valid, config.evaluation.auc_thresholds, world)
+        groups = _group_column(config, spec)
+        thresholds = config.evaluation.auc_thresholds
+        evaluator = ClickEvaluator(model, valid, thresholds, world, groups)
     return Recipe(
         model=model,
         train=train,
@@ -130,6 +134,22 @@ def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> R
         best_auc=best_auc(config, spec, valid),
         log_names=_log_names(config),
     )
+
+
+def _group_column(config: Config, spec: fs.FeatureSpec) -> Callable[[Any], Any] | None:
+    """Returns the function that selects the ids of `--gauc_column` from the inputs of a batch."""
+    name = config.evaluation.gauc_column
+    if name is None:
+        return None
+    features = spec.channel(fs.CATEGORICAL_CHANNEL)
+    hotness = dict(zip(features, spec.hotnesses(fs.CATEGORICAL_CHANNEL), strict=True))
+    if config.distribution.model_parallel_input:
+        raise ValueError(
+            "--gauc_column needs the ids of each sample on its rank, and --nodata_parallel_input "
+            "distributes them by table: leave one of them out"
+        )
+    single = [feature for feature in features if hotness[feature] == 1]
+    return from_flags.group_column(name, {"categorical": features}, single, spec.origin)
 
 
 def _log_names(config: Config) -> LogNames:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,35 @@ def model_arguments(config: Config, device: Device, world: World) -> dict[str, A
         "exchange_dtype": None if exchange_dtype == "auto" else exchange_dtype,
         "embedding_trainable": config.model.embedding_trainable,
     }
+
+
+def group_column(
+    name: str, channels: Mapping[str, Sequence[str]], allowed: Sequence[str], origin: str
+) -> Callable[[Any], Any]:
+    """Returns the function that selects the ids of `--gauc_column` from the inputs of a batch.
+
+    Args:
+        name: The feature.
+        channels: For each field of the inputs its features, in the order of the inputs.
+        allowed: Features with one id per sample.
+        origin: File of the feature spec, for the message.
+
+    Raises:
+        ValueError: The feature has no id per sample.
+    """
+    if name not in allowed:
+        some = ", ".join(allowed[:8]) + (", ..." if len(allowed) > 8 else "")
+        raise ValueError(
+            f"--gauc_column {name}: expected a feature of {origin} with one id per sample: "
+            f"{some or 'it has none'}"
+        )
+    field = next(field for field, features in channels.items() if name in features)
+    index = list(channels[field]).index(name)
+
+    def select(inputs: Any) -> Any:
+        return getattr(inputs, field)[index]
+
+    return select
 
 
 def data_facts(train: Dataset | None, valid: Dataset | None) -> dict[str, int | str]:

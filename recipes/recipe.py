@@ -31,7 +31,10 @@ Dataset: TypeAlias = "SampleDataset | SampledInteractions | CandidateDataset"
 Evaluator: TypeAlias = "DatasetEvaluator | HeldOutAndTrainEvaluator"
 
 # Losses and metrics of a model that predicts clicks.
-METRICS = ("auc", "best_auc", "best_reachable_auc", "log_loss")
+METRICS = (
+    *("auc", "best_auc", "best_reachable_auc", "log_loss"),
+    *("normalized_entropy", "pr_auc", "calibration", "gauc"),
+)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from distributed_embeddings.collectives import World
@@ -49,11 +49,11 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     train, valid, evaluated_train = open_data(config, spec, world)
     evaluator: Evaluator | None = None
     if valid is not None and config.run.mode != "predict":
-        evaluator = ClickEvaluator(model, valid, config.evaluation.auc_thresholds, world)
+        groups = _group_column(config, spec)
+        thresholds = config.evaluation.auc_thresholds
+        evaluator = ClickEvaluator(model, valid, thresholds, world, groups)
         if evaluated_train is not None:
-            training = ClickEvaluator(
-                model, evaluated_train, config.evaluation.auc_thresholds, world
-            )
+            training = ClickEvaluator(model, evaluated_train, thresholds, world)
             evaluator = HeldOutAndTrainEvaluator(evaluator, training)
     own_flags = {name: getattr(config.sequence, name) for name in SHAPE_FLAGS}
     return Recipe(
@@ -84,6 +84,16 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         metrics=(*METRICS, "train_auc", "train_loss"),
         goal=Goal(threshold=config.evaluation.auc_threshold),
     )
+
+
+def _group_column(config: Config, spec: fs.FeatureSpec) -> Callable[[Any], Any] | None:
+    """Returns the function that selects the ids of `--gauc_column` from the inputs of a batch."""
+    if config.evaluation.gauc_column is None:
+        return None
+    channels = sequence_channels(spec, with_labels=True, with_negatives=False)
+    groups = {"user": channels.user, "target": channels.target}
+    features = [*channels.user, *channels.target]
+    return from_flags.group_column(config.evaluation.gauc_column, groups, features, spec.origin)
 
 
 def _needs_negatives(config: Config) -> bool:

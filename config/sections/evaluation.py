@@ -59,6 +59,15 @@ class EvaluationConfig:
         modes=("train", "eval", "inference"),
         read_when=_computes_auc,
     ).flag(None, "bins of an approximate AUC; memory is constant; by default the AUC is exact")
+    gauc_column: str | None = Rules(
+        recipes=RANKING + SEQUENTIAL,
+        modes=("train", "eval", "inference"),
+        read_when=_computes_auc,
+    ).flag(
+        None,
+        "categorical feature with one id per sample, such as the user; logs gauc, the mean AUC of "
+        "the samples of each of its ids",
+    )
     evaluate_training_rows: bool = _training(recipes=SEQUENTIAL, read_when=evaluates).flag(
         True, "also evaluate on the training samples; logs train_auc and train_loss"
     )

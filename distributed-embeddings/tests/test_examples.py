@@ -33,6 +33,16 @@ def numbers(pattern: str, text: str) -> list[float]:
     return [float(number) for number in re.findall(pattern + r":? ([\d.]+)", text)]
 
 
+def test_lookup_benchmark(run_script):
+    options = "--voc 100 --emb 8 --batch 16 --max_hotness 4 --iterations 2"
+    done = run_script(EXAMPLES / "benchmarks/benchmark.py", *options.split())
+    assert done.returncode == 0, done.stderr
+    (difference,) = re.findall(r"largest difference of the two: (\S+)", done.stdout)
+    assert float(difference) < 1e-5
+    for name in ("ragged", "ragged grad", "ragged SGD", "sparse", "sparse grad", "sparse SGD"):
+        assert numbers(f"{name} time", done.stdout)[0] > 0
+
+
 def test_dlrm_on_generated_rows(run_script):
     options = "--batch_size 256 --num_batches 200 --learning_rate 2 --table_sizes 20,10 --dp_input"
     done = run_script(EXAMPLES / "dlrm/main.py", *SMALL_DLRM, *options.split())

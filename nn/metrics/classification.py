@@ -1,4 +1,4 @@
-"""Log loss and ROC AUC over a whole evaluation: exact by sorting, or binned in constant memory.
+"""Metrics of clicks over a whole evaluation: exact by sorting, or binned in constant memory.
 
 metrics = make_metrics(auc_thresholds=None, world=world)
 for batch in batches:
@@ -7,6 +7,7 @@ metrics.result()        # collective: Scores(auc, log_loss, ...) of the samples 
 metrics.roc_curve()     # collective: (fpr, tpr), at most 1,000 points
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,13 @@ class Scores(NamedTuple):
 
     auc: area under the ROC curve; NaN if all labels are equal, as `note` states.
     log_loss: mean binary cross entropy in nats.
+    normalized_entropy: log loss divided by the entropy of the share of positives, the log loss of
+        the best constant prediction (He et al., "Practical Lessons from Predicting Clicks on Ads at
+        Facebook", 2014); NaN if all labels are equal.
+    pr_auc: area under the precision-recall curve as a sum of steps, which is the average precision:
+        mean over positives of the precision at their score; NaN without positives.
+    calibration: sum of the predicted probabilities over the number of positives; NaN without
+        positives.
     auc_error_bound: |auc - exact auc| is at most this; 0 for the exact accumulator.
     num_rows: number of samples without padding.
     note: remarks on the metrics, or empty.
@@ -33,6 +41,9 @@ class Scores(NamedTuple):
 
     auc: float
     log_loss: float
+    normalized_entropy: float
+    pr_auc: float
+    calibration: float
     auc_error_bound: float
     num_rows: int
     note: str
@@ -43,7 +54,7 @@ class NonFiniteScores(ValueError):
 
 
 class _Metrics:
-    """Checks and log loss; a subclass keeps in `_store` what its AUC needs.
+    """Checks and sums; a subclass keeps in `_store` what its areas under curves need.
 
     `update` is local. `result` and `roc_curve` are called by all ranks and return the same on all
     of them. A rank may have no samples.
@@ -55,6 +66,7 @@ class _Metrics:
     def __init__(self, world: World = World()):
         self._world = world
         self._loss_sum = 0.0
+        self._probability_sum = 0.0
         self._counts = np.zeros(2, np.int64)  # negatives, positives
         self._pending: list[tuple] = []
         self._error: ValueError | None = None
@@ -88,15 +100,26 @@ class _Metrics:
             ValueError: no samples, or a bad batch on any rank (NonFiniteScores if NaN is all that
                 is bad).
         """
-        loss_sum, counts = self._sums()
+        loss_sum, probability_sum, counts = self._sums()
         negatives, positives = counts
-        auc, bound, note = float("nan"), 0.0, ""
+        num_rows, log_loss = sum(counts), loss_sum / sum(counts)
+        auc, bound, note, entropy = math.nan, 0.0, "", math.nan
         if negatives and positives:
             auc, bound = self._auc(counts)
+            entropy = -sum(n / num_rows * math.log(n / num_rows) for n in counts)
         else:
             label = int(positives > 0)
-            note = f"AUC is undefined, it needs both classes: all {sum(counts)} labels are {label}"
-        return Scores(auc, loss_sum / sum(counts), bound, sum(counts), note)
+            note = f"AUC is undefined, it needs both classes: all {num_rows} labels are {label}"
+        return Scores(
+            auc=auc,
+            log_loss=log_loss,
+            normalized_entropy=log_loss / entropy,
+            pr_auc=self._average_precision(positives) if positives else math.nan,
+            calibration=probability_sum / positives if positives else math.nan,
+            auc_error_bound=bound,
+            num_rows=num_rows,
+            note=note,
+        )
 
     def roc_curve(self, max_points: int = 1000) -> tuple[np.ndarray, np.ndarray]:
         """Returns points evenly along the curve, from (0, 0) to (1, 1); collective.
@@ -109,7 +132,7 @@ class _Metrics:
         """
         if max_points < 4:
             raise ValueError(f"roc_curve: max_points must be at least 4, received {max_points}")
-        _, counts = self._sums()
+        *_, counts = self._sums()
         curve = self._rates(max_points, np.maximum(counts, 1))
         fpr, tpr = (
             rate if count else np.full_like(rate, np.nan)
@@ -128,13 +151,16 @@ class _Metrics:
                 raise
             self._error = self._error or error
 
-    def _sums(self) -> tuple[float, list[int]]:
-        """Returns the sum of losses and (negatives, positives) of all ranks; collective."""
+    def _sums(self) -> tuple[float, float, list[int]]:
+        """Returns sums of losses and probabilities, and (negatives, positives), of all ranks;
+        collective.
+        """
         self._fetch()
         own = {
             "error": self._error and str(self._error),
             "non_finite": isinstance(self._error, NonFiniteScores),
             "loss": self._loss_sum,
+            "probability": self._probability_sum,
             "counts": self._counts.tolist(),
         }
         ranks = self._world.gather_objects(own, "metrics.sums")
@@ -145,7 +171,10 @@ class _Metrics:
                 "metrics: there is nothing to evaluate: no sample of non-zero weight was added. "
                 "Check that the evaluated split has samples."
             )
-        return sum(rank["loss"] for rank in ranks), counts
+        losses, probabilities = (
+            sum(rank[name] for rank in ranks) for name in ("loss", "probability")
+        )
+        return losses, probabilities, counts
 
     def _over_ranks(self, values: np.ndarray, name: str) -> np.ndarray:
         """Returns the sum over ranks; TensorFlow is not needed in a world of one."""
@@ -188,8 +217,10 @@ class _Metrics:
         losses = np.maximum(np.where(positives, -z, z), 0) + np.log1p(exp_neg_abs)
         self._loss_sum += float(losses.sum())
         self._counts += np.bincount(positives, minlength=2)
+        probabilities = _sigmoid(z, exp_neg_abs)
+        self._probability_sum += float(probabilities.sum())
         if self.calibration is not None:
-            self.calibration.add(positives, _sigmoid(z, exp_neg_abs))
+            self.calibration.add(positives, probabilities)
         self._store(positives, logits, exp_neg_abs)
 
 
@@ -217,9 +248,10 @@ class ExactMetrics(_Metrics):
     Every rank sorts its scores and gets those of the rarer class of all ranks, which are looked up
     in its own scores of the other class. Pairs are counted in integers: the result is exact to the
     last rounding and depends neither on the order of the samples nor on the number of ranks.
+    The precision is counted at the scores of the positives of all ranks.
 
-    Memory: 4 bytes per sample of this rank, 8 while they are joined, and 8 per sample of the rarer
-    class of all ranks.
+    Memory: 4 bytes per sample of this rank, 8 while they are joined, 8 per sample of the rarer
+    class of all ranks, and 40 per distinct score of their positives.
     """
 
     def __init__(self, world: World = World()):
@@ -258,6 +290,14 @@ class ExactMetrics(_Metrics):
         wins = lower if rarer else 2 * num_pairs - lower
         return wins / (2 * num_pairs), 0.0
 
+    def _average_precision(self, positives):
+        gathered = self._gather(self._sorted(1), "metrics.positives")
+        thresholds, ties = np.unique(gathered, return_counts=True)
+        negatives = self._sorted(0)
+        above = len(negatives) - np.searchsorted(negatives, thresholds)
+        false_positives = self._over_ranks(above, "metrics.false_positives")
+        return _average_precision(ties[::-1], false_positives[::-1])
+
     def _rates(self, max_points, counts):
         half = (max_points - 2) // 2
         picked = []
@@ -275,13 +315,25 @@ def _evenly_spaced(values: np.ndarray, count: int) -> np.ndarray:
     return values[np.linspace(0, len(values) - 1, min(count, len(values))).astype(np.int64)]
 
 
+def _average_precision(positives: np.ndarray, false_positives: np.ndarray) -> float:
+    """Returns the mean precision over positives.
+
+    Args:
+        positives: Their number at each threshold, from the highest one; int64 or float64 [n].
+        false_positives: Negatives at or above each threshold, as many.
+    """
+    true_positives = np.cumsum(positives)
+    precision = true_positives / np.maximum(true_positives + false_positives, 1)
+    return float(positives @ precision / true_positives[-1])
+
+
 class BinnedMetrics(_Metrics):
     """AUC from a histogram of sigmoid(logit) with equal bins, in constant memory (16 bytes a bin).
 
     The area is that of trapezoids between the ROC points at the bins' edges: a positive and a
     negative in one bin count half. So |auc - exact| <= 1/2 sum_b P_b N_b / (P N), which is returned
     as auc_error_bound; it falls as 1 / num_bins, and slower where the probabilities crowd into few
-    bins. The log loss is exact.
+    bins. Scores of one bin are equal in the average precision, too; all other metrics are exact.
     """
 
     def __init__(self, num_bins: int, world: World = World()):
@@ -306,6 +358,10 @@ class BinnedMetrics(_Metrics):
         ties = float(positives @ negatives / pairs)
         negatives_below = np.cumsum(negatives) - negatives
         return float(positives @ negatives_below / pairs) + ties / 2, ties / 2
+
+    def _average_precision(self, positives):
+        falling = self._over_ranks(self._histogram, "metrics.bins")[:, ::-1]
+        return _average_precision(falling[1], np.cumsum(falling[0]))
 
     def _rates(self, max_points, counts):
         falling = self._over_ranks(self._histogram, "metrics.bins")[:, ::-1]

@@ -9,15 +9,23 @@ from distributed_embeddings.collectives import World
 
 from nn.metrics.calibration import Calibration
 from nn.metrics.classification import make_metrics
+from nn.metrics.group_auc import GroupAuc
 from runtime.cluster.failure import stack_sample
 from runtime.logs import plots
 
 
 class Scorer:
-    """Forward pass of `model(inputs) -> logits [batch, 1]` as compiled functions."""
+    """Forward pass of `model(inputs) -> logits [batch, 1]` as compiled functions.
 
-    def __init__(self, model: Any):
+    Args:
+        model: See above.
+        group_of: Returns the integer column of the inputs, [batch] or [batch, 1], by which samples
+            are grouped; None: samples have no groups.
+    """
+
+    def __init__(self, model: Any, group_of: Callable[[Any], tf.Tensor] | None = None):
         self.model = model
+        self._group_of = group_of
 
     @tf.function(reduce_retracing=True, autograph=False)
     def score(self, inputs) -> tf.Tensor:
@@ -25,14 +33,16 @@ class Scorer:
         return self.model(inputs)
 
     @tf.function(reduce_retracing=True, autograph=False)
-    def score_next(self, iterator) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns (labels, logits, weights) of the next batch, each [batch, 1] float32.
+    def score_next(self, iterator) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """Returns (labels, logits, weights, groups) of the next batch: [batch, 1] float32, groups
+        as in the inputs, or None.
 
         Samples weigh 1, padding 0: a batch's own weights are made for means over ranks.
         """
         batch = iterator.get_next()
         weights = tf.cast(batch.weights > 0, tf.float32)
-        return batch.labels, self.model(batch.inputs), weights
+        groups = self._group_of(batch.inputs) if self._group_of else None
+        return batch.labels, self.model(batch.inputs), weights, groups
 
 
 class DatasetEvaluator:
@@ -43,14 +53,21 @@ class DatasetEvaluator:
         dataset: `split`, `num_batches`, equal on all ranks, and `dataset() -> tf.data.Dataset` of
             batches.
         world: The ranks that share the samples; None: one process.
+        group_of: See `Scorer`.
 
     Attributes:
         note: Remarks on the metrics of the last evaluation, such as why an AUC is NaN.
     """
 
-    def __init__(self, model, dataset, world: World | None = None):
+    def __init__(
+        self,
+        model,
+        dataset,
+        world: World | None = None,
+        group_of: Callable[[Any], tf.Tensor] | None = None,
+    ):
         self.dataset = dataset
-        self._scorer = Scorer(model)
+        self._scorer = Scorer(model, group_of)
         self._world = world or World()
         self.note = ""
 
@@ -83,46 +100,64 @@ class DatasetEvaluator:
 
 
 class ClickEvaluator(DatasetEvaluator):
-    """Log loss and ROC AUC of a click model; every sample of all ranks counts once.
+    """Metrics of a click model; every sample of all ranks counts once.
 
     Args:
         model, dataset, world: See `DatasetEvaluator`.
-        auc_thresholds: None for the exact AUC, otherwise the number of bins.
+        auc_thresholds: None for the exact areas under curves, otherwise the number of bins.
+        group_of: See `Scorer`; the mean AUC of these groups is computed, too.
 
     Attributes:
         calibration: Calibration of the last evaluation, over all ranks.
     """
 
     def __init__(
-        self, model, dataset, auc_thresholds: int | None = None, world: World | None = None
+        self,
+        model,
+        dataset,
+        auc_thresholds: int | None = None,
+        world: World | None = None,
+        group_of: Callable[[Any], tf.Tensor] | None = None,
     ):
-        super().__init__(model, dataset, world)
+        super().__init__(model, dataset, world, group_of)
         self._auc_thresholds = auc_thresholds
+        self._has_groups = group_of is not None
         self._curve = None
         self.calibration = Calibration()
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
-        """Yields "auc", "log_loss" and, with bins, "auc_error_bound"; see the base class."""
+        """Yields the metrics of `Scores`, of them "auc_error_bound" only with bins, and "gauc" of
+        samples with groups; see the base class.
+        """
         self._curve = None
         metrics = make_metrics(self._auc_thresholds, self._world)
         metrics.calibration = Calibration()
+        group_auc = GroupAuc(self._world)
         iterator = iter(self.dataset.dataset())
         for _ in range(self.num_batches):
             if stopped():
                 return
-            metrics.update(*self._scorer.score_next(iterator))
+            labels, logits, weights, groups = self._scorer.score_next(iterator)
+            metrics.update(labels, logits, weights)
+            if groups is not None:
+                group_auc.add(groups, labels, logits, weights)
             stack_sample.record_progress()
         scores = metrics.result()
+        gauc = group_auc.result() if self._has_groups else None
         self.calibration = metrics.calibration.over(self._world)
         self._curve = metrics.roc_curve()  # now: it is collective, and the chief draws alone
         self.note = scores.note
-        yield "auc", scores.auc
-        yield "log_loss", scores.log_loss
+        for name in ("auc", "log_loss", "normalized_entropy", "pr_auc", "calibration"):
+            yield name, getattr(scores, name)
+        if gauc is not None:
+            yield "gauc", gauc
         if self._auc_thresholds is not None:
             yield "auc_error_bound", scores.auc_error_bound
 
     def draw(self, folder: Path, metrics: dict[str, float]) -> list[Path]:
-        """Draws ROC curve, calibration and scores of the last evaluation; see the base class."""
+        """Draws ROC and precision-recall curve, calibration and scores of the last evaluation; see
+        the base class.
+        """
         if self._curve is None:
             return []
         fpr, tpr = self._curve
@@ -132,7 +167,7 @@ class ClickEvaluator(DatasetEvaluator):
             "evaluation",
             path,
             split=self.split,
-            roc={"fpr": fpr, "tpr": tpr, "auc": metrics["auc"]},
+            curves={"fpr": fpr, "tpr": tpr, "auc": metrics["auc"], "pr_auc": metrics["pr_auc"]},
             reliability=self.calibration.reliability()._asdict(),
             histogram={"largest": largest, "shares": shares},
         )

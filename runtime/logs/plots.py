@@ -1,4 +1,4 @@
-"""Plots of a run as PNG: learning curve, and ROC curve with calibration and scores.
+"""Plots of a run as PNG: learning curve, and curves of an evaluation with calibration and scores.
 
 matplotlib is imported when a plot is drawn, and without pyplot, whose state is global. Runs draw in
 a separate process (`draw`).
@@ -145,27 +145,31 @@ def loss_limit(points: Points) -> float | None:
 
 def evaluation(
     path: str | Path,
-    roc: Mapping[str, Any],
+    curves: Mapping[str, Any],
     reliability: Mapping[str, Sequence[float]],
     histogram: Mapping[str, Any],
     split: str,
 ) -> None:
-    """Plots the ROC curve, the calibration and the distribution of scores, side by side.
+    """Plots ROC curve, precision-recall curve, calibration and distribution of scores.
 
     Args:
         path: the PNG.
-        roc: `fpr` and `tpr` of nn.metrics.classification, and `auc`. If the AUC is NaN (one class
-            only), a text replaces the curve.
+        curves: `fpr` and `tpr` of nn.metrics.classification, `auc` and `pr_auc`. If the AUC is NaN
+            (one class only), a text replaces both curves.
         reliability: the fields of `nn.metrics.calibration.Reliability`.
         histogram: `largest` and `shares` of `nn.metrics.calibration.Calibration.histogram`.
         split: name of the evaluated split.
     """
-    figure = _figure(14, 4.6)
+    figure = _figure(18, 4.6)
     figure.suptitle(f"{split} split")
-    axes = figure.subplots(1, 3)
-    _draw_roc(axes[0], **roc)
-    _draw_reliability(axes[1], **reliability)
-    _draw_histogram(axes[2], **histogram)
+    axes = figure.subplots(1, 4)
+    fpr, tpr = curves["fpr"], curves["tpr"]
+    positives, rows = reliability["observed"], reliability["mass"]
+    rate = sum(o * m for o, m in zip(positives, rows, strict=True)) / sum(rows)
+    _draw_roc(axes[0], fpr, tpr, curves["auc"])
+    _draw_precision(axes[1], fpr, tpr, curves["pr_auc"], rate)
+    _draw_reliability(axes[2], **reliability)
+    _draw_histogram(axes[3], **histogram)
     _write(figure, Path(path))
 
 
@@ -178,6 +182,26 @@ def _draw_roc(axes: Any, fpr: Sequence[float], tpr: Sequence[float], auc: float)
         axes.fill_between(fpr, tpr, color=_VALIDATION, alpha=0.08, linewidth=0)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
     _label(axes, "ROC", "false positive rate", "true positive rate", loc="lower right")
+
+
+def _draw_precision(
+    axes: Any, fpr: Sequence[float], tpr: Sequence[float], pr_auc: float, rate: float
+) -> None:
+    """Plots precision against recall; `rate` is the share of positives."""
+    label = f"chance, precision {rate:.4f}"
+    axes.axhline(rate, color=_QUIET, ls="--", linewidth=1, label=label)
+    if 0 < rate < 1:
+        points = [
+            (t, rate * t / (rate * t + (1 - rate) * f))
+            for f, t in zip(fpr, tpr, strict=True)
+            if t > 0
+        ]
+        label = f"model, area {pr_auc:.5f}"
+        axes.plot(*zip(*points, strict=True), color=_VALIDATION, linewidth=1.8, label=label)
+    else:
+        axes.text(0.5, 0.6, "no curve: labels of one class only", ha="center", color=_BEST)
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+    _label(axes, "Precision and recall", "recall", "precision", loc="upper right")
 
 
 def _draw_reliability(

@@ -57,7 +57,7 @@ def test_name_and_content_of_wheel(root):
 
 
 def test_artifacts(root, tmp_path):
-    """`make pkg`, the command of NVIDIA's package; a complete build is left as it is."""
+    """`make pkg`, the command of NVIDIA's package; keeps compiled kernels."""
     for name in ("op_build", "tensorflow-dot-based-interact"):
         shutil.copytree(root / name, tmp_path / name, symlinks=True)
     folder = tmp_path / "tensorflow-dot-based-interact"

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 
+import numpy as np
 import pytest
 
 import dcnv2
@@ -11,6 +12,7 @@ import dlrm
 import main as entry
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
+from nn.metrics.group_auc import GroupAuc
 from training import errors, schedule
 
 TINY = [
@@ -472,6 +474,38 @@ def test_exact_and_binned_auc(tiny, tmp_path):
     _, exact = in_process(tmp_path, f"--dataset_path={tiny}", *TINY)
     _, binned = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, "--auc_thresholds=8000")
     assert abs(exact["auc"] - binned["auc"]) <= binned["auc_error_bound"] + 1e-9
+
+
+def test_gauc(tiny, tmp_path):
+    model = tmp_path / "model"
+    data = f"--dataset_path={tiny}"
+    in_process(tmp_path / "train", data, *TINY, f"--save_checkpoint_path={model}")
+    restored = (data, f"--restore_checkpoint_path={model}", "--eval_mapping=train")
+    flags = ("--mode=eval", "--gauc_column=cat_1")
+    _, metrics = in_process(tmp_path / "eval", *restored, *flags)
+    scores = tmp_path / "scores.npy"
+    flags = ("--mode=predict", f"--predictions_path={scores}")
+    in_process(tmp_path / "predict", *restored, *flags)
+    spec = FeatureSpec.from_yaml(tiny / "feature_spec.yaml")
+    (batch,) = RawBinaryDataset(spec, "train", 1000).dataset()
+    groups, labels = batch.inputs.categorical[1], batch.labels
+    gauc = GroupAuc()
+    gauc.add(groups, labels, np.load(scores), np.ones(1000))
+    assert metrics["gauc"] == pytest.approx(gauc.result(), abs=1e-6)
+    assert abs(metrics["gauc"] - metrics["auc"]) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--gauc_column=num_0",), "expected a feature of .* one id per sample: cat_0, cat_1"),
+        (("--gauc_column=cat_0", "--nodata_parallel_input"), "ids of each sample on its rank"),
+    ],
+)
+def test_bad_gauc_column(tiny, tmp_path, capsys, flags, message):
+    code, _ = in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags)
+    assert code == errors.USER_ERROR
+    assert re.search(message, " ".join(capsys.readouterr().err.split()))
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,9 @@ def test_train_and_evaluate(model, rows, tmp_path):
 def test_eval_predict_and_inference(rows, trained, tmp_path):
     save, summary, _ = trained
     load = f"--load_checkpoint_path={save}"
-    on_train = run(rows, tmp_path / "b", load, "--mode=eval", "--eval_mapping=train")
+    flags = ("--mode=eval", "--eval_mapping=train", "--gauc_column=user_id")
+    on_train = run(rows, tmp_path / "b", load, *flags)
+    assert 0.4 < on_train["gauc"] < 1
     assert on_train["train_auc"] == pytest.approx(summary["train_auc"], abs=1e-6)
     measured = run(rows, tmp_path / "inference", load, "--mode=inference", "--max_steps=3")
     assert measured["test_auc"] == pytest.approx(summary["test_auc"], abs=1e-6)

@@ -49,21 +49,21 @@ def rows(*batches):
 @pytest.fixture
 def drawn(monkeypatch):
     """The curves that were drawn instead of a PNG: (path, fpr, tpr, auc)."""
-    curves = []
+    drawn = []
 
-    def draw(kind, path, split, roc, reliability, histogram):
+    def draw(kind, path, split, curves, reliability, histogram):
         assert (kind, split) == ("evaluation", "test")
         assert sum(reliability["mass"]) > 0 and histogram["shares"].sum() in (1, 2)
-        curves.append((path, roc["fpr"], roc["tpr"], roc["auc"]))
+        drawn.append((path, curves["fpr"], curves["tpr"], curves["auc"]))
 
     monkeypatch.setattr(evaluator_module.plots, "draw", draw)
-    return curves
+    return drawn
 
 
 def test_equal_weight_of_real_rows():
     dataset = rows(([0.0, 2.0], [0, 1], [1, 1]), ([0.0, 9.0], [1, 0], [1.5, 0.0]))
     scores = dict(ClickEvaluator(first_numerical, dataset).evaluate())
-    assert list(scores) == ["auc", "log_loss"]
+    assert list(scores) == ["auc", "log_loss", "normalized_entropy", "pr_auc", "calibration"]
     assert scores["auc"] == 1.5 / 2  # 2 > 0, 0 = 0
     expected = (2 * math.log(2) + math.log(1 + math.exp(-2))) / 3
     assert scores["log_loss"] == pytest.approx(expected, rel=1e-6)

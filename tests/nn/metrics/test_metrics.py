@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 from sklearn.metrics import roc_curve as sklearn_roc_curve
 
 from nn.metrics.classification import BinnedMetrics, ExactMetrics, make_metrics
@@ -69,6 +69,21 @@ def test_exact_metrics_against_scikit_learn(decimals, positive_fraction):
     expected = log_loss(labels, _sigmoid(logits), sample_weight=weights)
     assert scores.log_loss == pytest.approx(expected, rel=1e-12)
     assert scores.num_rows == np.count_nonzero(weights)
+    expected = average_precision_score(labels, logits, sample_weight=weights)
+    assert scores.pr_auc == pytest.approx(expected, abs=1e-12)
+    rate = np.average(labels.astype(np.float64), weights=weights)
+    entropy = -rate * np.log(rate) - (1 - rate) * np.log(1 - rate)
+    assert scores.normalized_entropy == pytest.approx(scores.log_loss / entropy, rel=1e-12)
+    expected = weights @ _sigmoid(logits) / (weights @ labels)
+    assert scores.calibration == pytest.approx(expected, rel=1e-12)
+
+
+def test_constant_prediction():
+    labels, logits = np.array([1, 0, 0, 0]), np.full(4, -math.log(3))  # probability 1/4
+    scores = _accumulate(ExactMetrics(), labels, logits).result()
+    assert scores.normalized_entropy == pytest.approx(1, rel=1e-7)
+    assert scores.calibration == pytest.approx(1, rel=1e-7)
+    assert scores.pr_auc == 1 / 4
 
 
 @pytest.mark.parametrize("num_bins", [2, 10, 1000, 8000])
@@ -80,6 +95,9 @@ def test_binned_metrics_against_scikit_learn(num_bins, decimals):
     assert abs(scores.auc - expected) <= scores.auc_error_bound + 1e-12
     if decimals is None:
         assert scores.auc_error_bound < 1.5 / num_bins
+    bins = np.minimum((_sigmoid(logits) * num_bins).astype(int), num_bins - 1)
+    expected = average_precision_score(labels, bins, sample_weight=weights)
+    assert scores.pr_auc == pytest.approx(expected, abs=1e-12)
     expected = log_loss(labels, _sigmoid(logits), sample_weight=weights)
     assert scores.log_loss == pytest.approx(expected, rel=1e-12)
 

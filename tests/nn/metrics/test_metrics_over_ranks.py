@@ -84,8 +84,9 @@ def test_bitwise_exact_auc(size, decimals, positive_fraction, uneven):
     results = scores_of_ranks(size, ExactMetrics, ranks, batch_size=999)
     assert_same_everywhere(results)
     assert results[0].auc == expected.auc
-    assert results[0].log_loss == pytest.approx(expected.log_loss, rel=1e-13)
-    assert results[0][2:] == expected[2:]
+    assert results[0].pr_auc == expected.pr_auc
+    assert list(results[0][1:5]) == pytest.approx(list(expected[1:5]), rel=1e-12)
+    assert results[0][5:] == expected[5:]
 
 
 @SIZES
@@ -96,7 +97,7 @@ def test_weighted_auc(size, decimals):
     results = scores_of_ranks(size, ExactMetrics, spread(rows, size), batch_size=999)
     assert_same_everywhere(results)
     assert results[0].auc == pytest.approx(expected.auc, abs=1e-13)
-    assert results[0].log_loss == pytest.approx(expected.log_loss, rel=1e-13)
+    assert list(results[0][1:5]) == pytest.approx(list(expected[1:5]), rel=1e-12)
     assert results[0].num_rows == expected.num_rows
 
 
@@ -113,7 +114,7 @@ def test_binned_scores(size, weighted):
     assert_same_everywhere(results)
     assert results[0].auc == pytest.approx(expected.auc, abs=1e-14)
     assert results[0].auc_error_bound == pytest.approx(expected.auc_error_bound, rel=1e-12)
-    assert results[0].log_loss == pytest.approx(expected.log_loss, rel=1e-13)
+    assert list(results[0][1:5]) == pytest.approx(list(expected[1:5]), rel=1e-12)
     assert results[0].num_rows == expected.num_rows
 
 
@@ -146,8 +147,9 @@ def test_random_rows_against_one_accumulator(rows, copies, size):
     expected = one_accumulator(ExactMetrics, ranks).result()
     assert_same_everywhere(results)
     assert repr(results[0].auc) == repr(expected.auc)
-    assert results[0].log_loss == pytest.approx(expected.log_loss, rel=1e-13)
-    assert results[0][2:] == expected[2:]
+    assert repr(results[0].pr_auc) == repr(expected.pr_auc)
+    np.testing.assert_allclose(results[0][1:5], expected[1:5], rtol=1e-12)
+    assert results[0][5:] == expected[5:]
 
 
 @KINDS

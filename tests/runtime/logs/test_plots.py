@@ -102,7 +102,7 @@ def test_title_of_the_evaluated_split(monkeypatch):
 def of_an_evaluation(fpr=(0, 0.5, 1), tpr=(0, 0.7, 1), auc=0.75):
     return {
         "split": "test",
-        "roc": {"fpr": fpr, "tpr": tpr, "auc": auc},
+        "curves": {"fpr": fpr, "tpr": tpr, "auc": auc, "pr_auc": 0.3},
         "reliability": {"predicted": [0.1, 0.4], "observed": [0.2, 0.3], "mass": [30.0, 10.0]},
         "histogram": {"largest": 0.5, "shares": [[0.5, 0.5], [0.0, 1.0]]},
     }
@@ -112,7 +112,8 @@ def of_an_evaluation(fpr=(0, 0.5, 1), tpr=(0, 0.7, 1), auc=0.75):
 def test_evaluation(tmp_path, auc):
     content = of_an_evaluation(auc=auc)
     if auc != auc:
-        content["roc"] |= {"fpr": [np.nan] * 3, "tpr": [0, 0.5, 1]}
+        content["curves"] |= {"fpr": [np.nan] * 3, "tpr": [0, 0.5, 1]}
+        content["reliability"]["observed"] = [1.0, 1.0]
         content["histogram"]["shares"] = [[0.0, 0.0], [0.5, 0.5]]
     evaluation(str(tmp_path / "roc.png"), **content)
     height, width = _size(tmp_path / "roc.png")
