@@ -132,8 +132,8 @@ def test_feature_spec_of_csv_files(sim, tmp_path):
         *(("train_data_0_0.csv", "train_data_0_1.csv"), ("train_data_1.csv",))
     ]
     assert spec.feature_spec["item_id"]["cardinality"] == 856
-    assert list(spec.channel_spec) == [
-        *("numeric_inputs", "categorical_user_inputs", "categorical_item_inputs", "label_ch")
+    assert list(spec.channel_spec) == [  # label_ch is a name of label
+        *("numeric_inputs", "categorical_user_inputs", "categorical_item_inputs", "label")
     ]
 
 
