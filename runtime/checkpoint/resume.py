@@ -106,21 +106,36 @@ def _find_on_chief(config: Config, world: World) -> Start:
     folder = Folder(root)
     folder.acquire(_lock_wait_s(config, world))
     newest, note = folder.newest(), ""
-    if newest is not None and not resume and config.collaborative.checkpoint_dir:
-        note = f"checkpoints of an earlier training were moved to {folder.set_aside()}"
-        newest = None
+    if newest is not None and not resume and (_is_replaced(config) or _is_finished(newest.path)):
+        earlier, newest = folder.set_aside(), None
+        note = f"checkpoints of an earlier training were moved to {earlier}"
+        if path is not None and folder.root in path.resolve().parents:
+            path = earlier / path.resolve().relative_to(folder.root)
     if resume == "auto":
         path = resumes_path = newest.path if newest else None
     elif newest is not None:
         if resumes_path is None or resumes_path.resolve().parent != folder.root:
             folder.release()
             raise ValueError(
-                f"--save_checkpoint_path {root} holds checkpoints of an earlier training "
-                f"({newest.path.name}): resume it with --resume auto, or give another folder"
+                f"--save_checkpoint_path {root} holds checkpoints of a training that has not "
+                f"ended ({newest.path.name}): resume it with --resume auto, or give another folder"
             )
         folder.abandon_newer_than(resumes_path.resolve())
     is_newest = newest is not None and path is not None and newest.path == path.resolve()
     return Start(folder, path, resumes_path is not None, is_newest, note)
+
+
+def _is_replaced(config: Config) -> bool:
+    """Returns whether a new training may follow one that has not ended, as in NVIDIA's NCF."""
+    return config.collaborative.checkpoint_dir is not None
+
+
+def _is_finished(path: Path) -> bool:
+    """Returns whether a checkpoint is of the end of its training; earlier versions store none."""
+    try:
+        return bool(describe(path).state.get("finished"))
+    except ValueError:  # damaged
+        return False
 
 
 def _resume_flag(config: Config) -> str | None:
