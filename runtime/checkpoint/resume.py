@@ -107,10 +107,7 @@ def _find_on_chief(config: Config, world: World) -> Start:
     folder.acquire(_lock_wait_s(config, world))
     newest, note = folder.newest(), ""
     if newest is not None and not resume and (_is_replaced(config) or _is_finished(newest.path)):
-        earlier, newest = folder.set_aside(), None
-        note = f"checkpoints of an earlier training were moved to {earlier}"
-        if path is not None and folder.root in path.resolve().parents:
-            path = earlier / path.resolve().relative_to(folder.root)
+        path, note, newest = *_set_aside(folder, path), None
     if resume == "auto":
         path = resumes_path = newest.path if newest else None
     elif newest is not None:
@@ -123,6 +120,14 @@ def _find_on_chief(config: Config, world: World) -> Start:
         folder.abandon_newer_than(resumes_path.resolve())
     is_newest = newest is not None and path is not None and newest.path == path.resolve()
     return Start(folder, path, resumes_path is not None, is_newest, note)
+
+
+def _set_aside(folder: Folder, path: Path | None) -> tuple[Path | None, str]:
+    """Moves the checkpoints of a folder; returns the new place of one, if it moved, and a note."""
+    earlier = folder.set_aside()
+    if path is not None and folder.root in path.resolve().parents:
+        path = earlier / path.resolve().relative_to(folder.root)
+    return path, f"checkpoints of an earlier training were moved to {earlier}"
 
 
 def _is_replaced(config: Config) -> bool:

@@ -19,7 +19,7 @@ def test_commands_of_a_document(document):
 
 
 def test_extraction():
-    """Of a document with fences, and of one in which they are lost."""
+    """A document with fences, and one in which they are lost."""
     fenced = (
         "Run:\n```bash\n# build\n$ ./build.sh \\\n  --all\n\ncd build\n```\n```\na: 1\nb: 2\n```\n"
     )
