@@ -91,11 +91,7 @@ def find(config: Config, world: World) -> Start:
 
 def _find_on_chief(config: Config, world: World) -> Start:
     resume, root = _resume_flag(config), config.checkpoint.save_checkpoint_path
-    path = None
-    if config.checkpoint.restore_checkpoint_path:
-        path = resolve(config.checkpoint.restore_checkpoint_path)
-    elif resume and resume != "auto":
-        path = None if _is_new(config) else resolve(resume, "--resume")
+    path = _named_start(config)
     resumes_path = path if resume else None
     saves = root or config.checkpoint.resume
     if config.run.mode != "train" or not saves:
@@ -120,6 +116,16 @@ def _find_on_chief(config: Config, world: World) -> Start:
         folder.abandon_newer_than(resumes_path.resolve())
     is_newest = newest is not None and path is not None and newest.path == path.resolve()
     return Start(folder, path, resumes_path is not None, is_newest, note)
+
+
+def _named_start(config: Config) -> Path | None:
+    """Returns the checkpoint that a flag names."""
+    resume = _resume_flag(config)
+    if config.checkpoint.restore_checkpoint_path:
+        return resolve(config.checkpoint.restore_checkpoint_path)
+    if not resume or resume == "auto" or _is_new(config):
+        return None
+    return resolve(resume, "--resume")
 
 
 def _set_aside(folder: Folder, path: Path | None) -> tuple[Path | None, str]:
