@@ -207,6 +207,10 @@ def _run(arguments: list[str], folder: str, environment: dict, streams: Sequence
 
 def _execute(arguments: list[str]) -> None:
     first, *rest = arguments
+    if first == "-u":
+        os.environ["PYTHONUNBUFFERED"] = "1"
+        sys.stdout.reconfigure(line_buffering=True)
+        first, *rest = arguments = rest
     if first == "-m":
         name, *rest = rest
         sys.argv = [name, *rest]

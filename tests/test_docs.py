@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from docs import flag_reference, parity
+from docs import flag_reference, original_commands, parity
 from tests.forked_python import install_shim
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -332,7 +332,7 @@ def test_size_of_a_page(page):
     text = re.sub(r"^```text\n.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert [line for line in text.splitlines() if len(line) > MAX_COLUMNS] == []
     limit = 150 if page.name == "README.md" else MAX_LINES
-    is_generated = page in (flag_reference.PAGE, parity.PAGE)
+    is_generated = page in (flag_reference.PAGE, original_commands.PAGE, parity.PAGE)
     assert is_generated or page.read_text().count("\n") <= limit
 
 
@@ -343,6 +343,11 @@ def test_generated_flags():
 
 def test_generated_parity():
     assert parity.PAGE.read_text() == parity.text(), "run python -m docs.parity"
+
+
+def test_generated_commands():
+    page = original_commands.PAGE
+    assert page.read_text() == original_commands.text(), "run python -m docs.original_commands"
 
 
 def test_tests_of_parity():

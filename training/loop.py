@@ -236,7 +236,8 @@ class TrainingLoop:
             position.trainer = self.trainer.state()
             self._check_losses(position.trainer["first_bad_step"], position.step)
             position.elapsed_s = self._elapsed_s()
-            state = position.to_json(self.goal)
+            finished = position.step >= self.total_steps or self._is_decided()
+            state = {**position.to_json(self.goal), "finished": finished}
             self.checkpoints.save(
                 position.step, self.weights, self.description, state, self._is_best_to_keep()
             )

@@ -142,7 +142,7 @@ def _time_batches(run: RunContext, dataset: Any) -> dict[str, float]:
             advance()
             step = number + 1 - warmup  # measured so far
             if step > 0 and step % run.config.logs.print_freq == 0:
-                run.log.log(step, {"throughput": laps.lap()})
+                run.log.log(step, {"throughput": laps.lap()}, epoch=0)
     return timer.statistics()
 
 

@@ -133,7 +133,8 @@ class Position:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any], goal: Goal) -> Position:
-        """Reads what `to_json` wrote."""
+        """Reads what `to_json` wrote, with or without the mark of a training's end."""
+        state = {name: value for name, value in state.items() if name != "finished"}
         values = state.get("best", {})
         best = None
         if goal.best_name in values:

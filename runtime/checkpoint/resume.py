@@ -92,11 +92,7 @@ def find(config: Config, world: World) -> Start:
 
 def _find_on_chief(config: Config, world: World) -> Start:
     resume, root = _resume_flag(config), config.checkpoint.save_checkpoint_path
-    path = None
-    if config.checkpoint.restore_checkpoint_path:
-        path = resolve(config.checkpoint.restore_checkpoint_path)
-    elif resume and resume != "auto":
-        path = None if _is_new(config) else resolve(resume, "--resume")
+    path = _named_start(config)
     resumes_path = path if resume else None
     saves = root or config.checkpoint.resume
     if config.run.mode != "train" or not saves:
@@ -107,21 +103,51 @@ def _find_on_chief(config: Config, world: World) -> Start:
     folder = Folder(root)
     folder.acquire(_lock_wait_s(config, world))
     newest, note = folder.newest(), ""
-    if newest is not None and not resume and config.collaborative.checkpoint_dir:
-        note = f"checkpoints of an earlier training were moved to {folder.set_aside()}"
-        newest = None
+    if newest is not None and not resume and (_is_replaced(config) or _is_finished(newest.path)):
+        path, note, newest = *_set_aside(folder, path), None
     if resume == "auto":
         path = resumes_path = newest.path if newest else None
     elif newest is not None:
         if resumes_path is None or resumes_path.resolve().parent != folder.root:
             folder.release()
             raise ValueError(
-                f"--save_checkpoint_path {root} holds checkpoints of an earlier training "
-                f"({newest.path.name}): resume it with --resume auto, or give another folder"
+                f"--save_checkpoint_path {root} holds checkpoints of a training that has not "
+                f"ended ({newest.path.name}): resume it with --resume auto, or give another folder"
             )
         folder.abandon_newer_than(resumes_path.resolve())
     is_newest = newest is not None and path is not None and newest.path == path.resolve()
     return Start(folder, path, resumes_path is not None, is_newest, note)
+
+
+def _named_start(config: Config) -> Path | None:
+    """Returns the checkpoint that a flag names."""
+    resume = _resume_flag(config)
+    if config.checkpoint.restore_checkpoint_path:
+        return resolve(config.checkpoint.restore_checkpoint_path)
+    if not resume or resume == "auto" or _is_new(config):
+        return None
+    return resolve(resume, "--resume")
+
+
+def _set_aside(folder: Folder, path: Path | None) -> tuple[Path | None, str]:
+    """Moves the checkpoints of a folder; returns the new place of one, if it moved, and a note."""
+    earlier = folder.set_aside()
+    if path is not None and folder.root in path.resolve().parents:
+        path = earlier / path.resolve().relative_to(folder.root)
+    return path, f"checkpoints of an earlier training were moved to {earlier}"
+
+
+def _is_replaced(config: Config) -> bool:
+    """Returns whether a new training may follow one that has not ended, as in NVIDIA's NCF."""
+    return config.collaborative.checkpoint_dir is not None
+
+
+def _is_finished(path: Path) -> bool:
+    """Returns whether a checkpoint is of the end of its training; earlier versions store none."""
+    try:
+        return bool(describe(path).state.get("finished"))
+    except ValueError:  # damaged
+        return False
 
 
 def _resume_flag(config: Config) -> str | None:

@@ -254,7 +254,7 @@ def test_measured_batches(tiny, tmp_path, monkeypatch):
     code, _ = in_process(tmp_path, data, restore, *flags, "--print_freq=2")
     assert code == 0 and len(passes) == 2
     logged = [line.get("step") for line in lines(tmp_path / "log.json")]
-    assert [step for step in logged if isinstance(step, int)] == [2, 4]
+    assert [step for step in logged if isinstance(step, list) and step] == [[0, 2], [0, 4]]
 
 
 def test_progress_bars(tiny, tmp_path, capsys, monkeypatch):
@@ -408,8 +408,34 @@ def test_link_as_save_path(tiny, tmp_path, capsys):
     assert in_process(tmp_path / "run", *flags)[0] == 0
     assert (tmp_path / "link").is_symlink()
     assert [p.name for p in (tmp_path / "kept/model").glob("*-step-*")] == ["00001-step-4"]
+    assert in_process(tmp_path / "run", *flags)[0] == 0
+    assert f"were moved to {tmp_path / 'kept/model/earlier-1'}" in capsys.readouterr().out
+
+
+def test_second_training(tiny, tmp_path, capsys):
+    """Follows in the same folder if the first one has ended, also from its weights."""
+    model = tmp_path / "model"
+    flags = (f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={model}")
+    assert in_process(tmp_path / "run", *flags)[0] == 0
+    assert in_process(tmp_path / "run", *flags, f"--restore_checkpoint_path={model}")[0] == 0
+    output = capsys.readouterr().out
+    assert f"checkpoints of an earlier training were moved to {model}/earlier-1" in output
+    assert f"weights of {model}/earlier-1/00001-step-4" in output
+    for folder in (model, model / "earlier-1"):
+        assert [path.name for path in folder.glob("*-step-*")] == ["00001-step-4"]
+    assert in_process(tmp_path / "run", *flags, "--resume=auto")[0] == 0
+    assert "nothing is left to do" in capsys.readouterr().out
+
+
+def test_second_training_after_an_interrupted_one(tiny, tmp_path, capsys, monkeypatch):
+    model = tmp_path / "model"
+    flags = (f"--dataset_path={tiny}", *TINY, f"--save_checkpoint_path={model}")
+    assert in_process(tmp_path / "run", *flags)[0] == 0
+    (index,) = model.glob("*-step-*/checkpoint.json")
+    index.write_text(index.read_text().replace('"finished": true', '"finished": false'))
     assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
-    assert "holds checkpoints of an earlier training (00001-step-4)" in capsys.readouterr().err
+    message = "holds checkpoints of a training that has not ended (00001-step-4)"
+    assert message in capsys.readouterr().err
 
 
 def test_unwritable_run_dir(tmp_path, monkeypatch):

@@ -43,6 +43,17 @@ def samples(rows, seed):
         yield (int(category[0] % 2), user, target, category[0], *sides)
 
 
+def example(names, sample):
+    """Returns a sample as a record."""
+    lists = [value if isinstance(value, list) else [value] for value in sample]
+    feature = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        for name, values in zip(names, lists, strict=True)
+    }
+    message = tf.train.Example(features=tf.train.Features(feature=feature))
+    return message.SerializeToString()
+
+
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     """TFRecords and the feature spec of the document: cardinality N, metadata empty."""
@@ -63,13 +74,7 @@ def records(tmp_path_factory):
         sources[split] = [chunk]
         with tf.io.TFRecordWriter(str(folder / f"{split}.tfrecord")) as writer:
             for sample in samples(rows, seed):
-                lists = [value if isinstance(value, list) else [value] for value in sample]
-                feature = {
-                    name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-                    for name, values in zip(names, lists, strict=True)
-                }
-                example = tf.train.Example(features=tf.train.Features(feature=feature))
-                writer.write(example.SerializeToString())
+                writer.write(example(names, sample))
     spec = {
         "channel_spec": {
             "label": ["label"],
