@@ -194,6 +194,18 @@ class Client(contextlib.AbstractContextManager):
         request = service_pb2.ModelConfigRequest(name=self._model)
         return self._call(self._server.ModelConfig, request).config
 
+    def load(self) -> None:
+        """Lets the server load the model, or load it again, from its repository.
+
+        Raises:
+            ServerLost: no server answers at the URL, or not in time.
+            RequestRefused: the server refuses, for example because it polls its repository.
+        """
+        self._call(
+            self._server.RepositoryModelLoad,
+            service_pb2.RepositoryModelLoadRequest(model_name=self._model),
+        )
+
     def wait_until_ready(self, patience_s: float) -> None:
         """Waits for the server and the model; raises ServerLost after `patience_s`."""
         deadline = time.monotonic() + patience_s

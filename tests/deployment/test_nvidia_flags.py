@@ -21,15 +21,17 @@ def test_deployment_with_tensorflow(capsys):
         nvidia_flags.DEPLOY,
         "--checkpoint-dir checkpoint --model-repository-path models --num_gpus 1 --fused_embedding "
         "--model-name dlrm --model-precision fp16 --dense-format trt --sparse-format tf-savedmodel "
-        "--memory-threshold-gb 60 --max-batch-size=4096 --engine-count-per-device 2",
+        "--memory-threshold-gb 60 --max-batch-size=4096 --engine-count-per-device 2 --verbose",
     )
     checked = DeployOptions(**options)
-    assert (checked.backend, checked.precision, checked.gpus) == ("tensorflow", "fp16", (0,))
+    assert (checked.backend, checked.precision, checked.gpus) == ("tensorflow", "fp16", None)
     assert (checked.device_memory_gb, checked.max_batch_size) == (60.0, 4096)
     assert (checked.model_name, checked.instances) == ("dlrm", 2)
-    notes = capsys.readouterr().err
-    assert "note: --fused_embedding has no effect: tables of one width" in notes
-    assert "note: --dense_format has no effect: " in notes
+    assert (checked.dense_format, checked.trt_optimal_batch_size) == ("trt", 1024)
+    assert capsys.readouterr().err.splitlines() == [
+        "note: --fused_embedding has no effect: tables of one width are always looked up together",
+        "note: --verbose has no effect: everything is printed",
+    ]
 
 
 def test_deployment_with_hps():
@@ -37,12 +39,80 @@ def test_deployment_with_hps():
         deploy,
         nvidia_flags.DEPLOY,
         "--checkpoint-dir c --model-repository-path m --num_gpus 3 --sparse-format hps "
-        "--hps_gpucacheper 0.1 --no-dynamic_batching --overwrite",
+        "--hps_gpucacheper 0.1 --no-dynamic_batching --overwrite --fused_embedding",
     )
     assert (options["backend"], options["gpus"]) == ("hps", (0, 1, 2))
     assert options["gpu_cache_share"] == 0.1
     assert options["dynamic_batching"] is False
     assert options["overwrite"] is True
+    assert DeployOptions(**options).fused_embedding is True
+
+
+REQUIRED = "--checkpoint-dir c --model-repository-path m --model-name dlrm "
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (
+            "--sparse-format tf-savedmodel",
+            {
+                "tensors": "nvidia",
+                "dense_format": "tf-savedmodel",
+                "device_memory_gb": 70.0,
+                "max_batch_size": 32768,
+                "part_names": {"sparse": "sparse", "dense": "dense"},
+                "model_version": 1,
+                "trt_optimal_batch_size": None,
+            },
+        ),
+        (
+            "--sparse-format hps --dense-format trt --max-batch-size 512 --memory-threshold-gb 60",
+            {
+                "tensors": "nvidia",
+                "device_memory_gb": None,
+                "gpu_cache_share": 0.25,
+                "gpus": (0,),
+                "trt_optimal_batch_size": 512,
+                "fused_embedding": None,
+            },
+        ),
+        (
+            "--sparse-format tf-savedmodel --dense-format onnx --sparse-model-name a "
+            "--dense-model-name b --model-version 7 --cpu --trt-optimal-batch-size 9",
+            {
+                "part_names": {"sparse": "a", "dense": "b"},
+                "model_version": 7,
+                "cpu": True,
+                "device_memory_gb": None,
+                "trt_optimal_batch_size": None,
+            },
+        ),
+        (
+            "--sparse-format tf-savedmodel --dense-format trt --trt-optimal-batch-size 9 "
+            "--tensors native --device_memory_gb 3",
+            {"trt_optimal_batch_size": 9, "tensors": "native", "device_memory_gb": 3.0},
+        ),
+        (
+            "--sparse-format tf-savedmodel --dense-format trt --monolithic",
+            {"monolithic": True, "part_names": {}, "dense_format": None},
+        ),
+        (
+            "--load-model --load-model-timeout-s 5 --server-url grpc://127.0.0.1:8001",
+            {
+                "load_model": True,
+                "load_model_timeout_s": 5.0,
+                "server_url": "127.0.0.1:8001",
+                "tensors": "native",
+                "backend": "local",
+                "max_batch_size": 2048,
+            },
+        ),
+    ],
+)
+def test_defaults_of_the_original_deployment(flags, expected):
+    checked = DeployOptions(**parsed(deploy, nvidia_flags.DEPLOY, REQUIRED + flags))
+    assert {name: getattr(checked, name) for name in expected} == expected
 
 
 def test_latency(capsys):
