@@ -78,7 +78,7 @@ def test_test_target(root):
 
 
 def test_artifacts(root, tmp_path):
-    """`make pkg`, the command of NVIDIA's package; it does not build again what is there."""
+    """`make pkg`, the command of NVIDIA's package; a library that exists is not built again."""
     for name in ("op_build", "tensorflow-dot-based-interact"):
         shutil.copytree(root / name, tmp_path / name, symlinks=True)
     folder = tmp_path / "tensorflow-dot-based-interact"
