@@ -150,9 +150,7 @@ def _unread_by_deployment(flags: Flags) -> dict[str, str]:
     return unread
 
 
-_VERSION = "the newest version answers"
-_PERF_ANALYZER = "perf_analyzer is run with fixed numbers of requests"
-_SPEC = "the checkpoint names its data set and how it is stored"
+_SERVED = "the server describes the tensors of its model"
 
 DEPLOY = FlagNames(
     same={
@@ -170,36 +168,63 @@ DEPLOY = FlagNames(
     ignored={"--verbose": "everything is printed"},
     complete=_complete_deployment,
 )
+# Defaults of the original measurement, which requires --sparse_format.
+_ORIGINAL_LATENCY = {
+    "--batch_sizes": ["256,512,1024,2048,4096,8192,16384,32768"],
+    "--measurement_request_count": ["20"],
+    "--measurement_interval": ["1000"],
+    "--evaluation_mode": ["offline"],
+    "--offline_mode": ["system"],
+    "--num_benchmark_samples": ["262144"],
+}
+
+
+def _complete_latency(flags: Flags) -> Flags:
+    complete = _ORIGINAL_LATENCY | flags if "--sparse_format" in flags else dict(flags)
+    mode = complete.pop("--evaluation_mode", ["offline"])
+    if mode not in (["offline"], ["online"]):
+        raise ValueError(f"--evaluation_mode: expected offline or online, got {' '.join(mode)!r}")
+    if mode == ["online"]:
+        complete["--offline_mode"] = ["none"]
+    return complete
+
+
 LATENCY = FlagNames(
-    same={"--result_path": "--output", "--measurement_request_count": "--requests"},
+    same={
+        "--measurement_request_count": "--requests",
+        "--offline_mode": "--shared_memory",
+        "--timeout": "--timeout_s",
+    },
     converted={"--server_url": _grpc, "--measurement_interval": _milliseconds},
     ignored={
-        "--model_version": _VERSION,
-        "--measurement_mode": _PERF_ANALYZER,
-        "--evaluation_mode": _PERF_ANALYZER,
-        "--offline_mode": _PERF_ANALYZER,
-        "--output_shared_memory_size": _PERF_ANALYZER,
+        "--measurement_mode": "a measurement has both --requests and --seconds at least",
         "--warmup": "--warmup_seconds of requests precede each measurement",
-        "--timeout": "each measurement ends after --seconds",
         "-v": "everything is printed",
-        "--sparse_format": "it is read from the served model",
-        "--fused_embedding": "it is read from the served model",
-        "--feature_spec": _SPEC,
-        "--dataset_type": _SPEC,
-        "--num_benchmark_samples": "rows are sent again if there are too few",
+        "--verbose": "everything is printed",
+        "--sparse_format": _SERVED,
     },
     lists=("--batch_sizes", "--concurrency"),
+    complete=_complete_latency,
 )
+# Defaults of the original evaluation, which requires --sparse_input_format. One request after the
+# other is in flight there.
+_ORIGINAL_ACCURACY = {
+    "--batch_size": ["32768"],
+    "--print_freq": ["10"],
+    "--log_path": ["dlrm_tf_log.json"],
+    "--in_flight": ["1"],
+}
+
+
+def _complete_accuracy(flags: Flags) -> Flags:
+    return _ORIGINAL_ACCURACY | flags if "--sparse_input_format" in flags else flags
+
+
 ACCURACY = FlagNames(
     converted={"--server_url": _grpc, "--test_on_train": lambda _: ["--eval_mapping", "train"]},
     ignored={
-        "--dataset_type": _SPEC,
-        "--feature_spec": _SPEC,
-        "--auc_thresholds": "the AUC is exact",
-        "--print_freq": "results are printed at the end",
-        "--log_path": "results are printed",
         "--verbose": "everything is printed",
-        "--fused_embedding": "it is read from the served model",
-        "--sparse_input_format": "it is read from the served model",
+        "--sparse_input_format": _SERVED,
     },
+    complete=_complete_accuracy,
 )

@@ -26,14 +26,15 @@ class TrainedModel(NamedTuple):
 
     Attributes:
         path: checkpoint.
-        index: its description, and the location of each weight.
+        index: its description, and the location of each weight; None for samples without a
+            checkpoint (`data_set.data_without_checkpoint`).
         config: flags of the training, with `--mode eval`.
         spec: feature spec of the data set.
         shape: `CTRConfig`, `SequenceModelConfig` or `NCFConfig`.
     """
 
     path: Path
-    index: checkpoint.Index
+    index: checkpoint.Index | None
     config: Config
     spec: FeatureSpec
     shape: Any

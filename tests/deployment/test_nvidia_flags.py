@@ -121,12 +121,60 @@ def test_latency(capsys):
         nvidia_flags.LATENCY,
         "--sparse-format tf-savedmodel --model-name dlrm --dataset_path data --fused-embedding "
         "--measurement-request-count 50 --measurement-interval 5000 --batch-sizes 256 512 "
-        "--concurrency 1 2 --result-path results --server-url http://127.0.0.1:8000 -v",
+        "--concurrency 1 2 --result-path results.csv --server-url http://127.0.0.1:8000 -v "
+        "--measurement-mode count_windows --warmup",
     )
+    assert options["model_name"] == "dlrm"
     assert (options["batch_sizes"], options["concurrency"]) == ((256, 512), (1, 2))
     assert (options["requests"], options["seconds"]) == (50, 5.0)
-    assert (options["url"], str(options["output"])) == ("127.0.0.1:8001", "results")
-    assert "note: -v has no effect" in capsys.readouterr().err
+    assert (options["url"], str(options["result_path"])) == ("127.0.0.1:8001", "results.csv")
+    assert options["fused_embedding"] is True
+    notes = capsys.readouterr().err.splitlines()
+    flags = ("--sparse_format", "-v", "--measurement_mode", "--warmup")
+    assert len(notes) == 4
+    assert all(any(n.startswith(f"note: {f} has no effect: ") for n in notes) for f in flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (
+            "--sparse-format hps",
+            {
+                "batch_sizes": tuple(2**n for n in range(8, 16)),
+                "concurrency": (1,),
+                "requests": 20,
+                "seconds": 1.0,
+                "shared_memory": "system",
+                "output_shared_memory_size": 524288,
+                "num_benchmark_samples": 2**18,
+                "url": "127.0.0.1:8001",
+                "timeout_s": None,
+                "model_version": None,
+                "dataset_type": "tf_raw",
+                "feature_spec": "feature_spec.yaml",
+            },
+        ),
+        (
+            "--sparse-format hps --evaluation-mode online --offline-mode cuda --timeout 60 "
+            "--model-version 2 --num-benchmark-samples 9 --dataset_type split_tfrecords "
+            "--feature_spec f.yaml --output-shared-memory-size 4",
+            {
+                "shared_memory": "none",
+                "timeout_s": 60.0,
+                "model_version": "2",
+                "num_benchmark_samples": 9,
+                "dataset_type": "split_tfrecords",
+                "feature_spec": "f.yaml",
+                "output_shared_memory_size": 4,
+            },
+        ),
+        ("--offline-mode cuda", {"shared_memory": "cuda", "batch_sizes": (1, 64, 2048)}),
+    ],
+)
+def test_defaults_of_the_original_measurement(flags, expected):
+    options = parsed(evaluate_latency, nvidia_flags.LATENCY, f"--model-name dlrm {flags}")
+    assert {name: options[name] for name in expected} == expected
 
 
 def test_accuracy():
@@ -138,6 +186,20 @@ def test_accuracy():
     )
     assert (options["max_steps"], options["eval_mapping"]) == (3, "train")
     assert options["url"] == "host:8001"
+    assert (options["log_path"], options["print_freq"]) == (None, None)
+
+
+def test_defaults_of_the_original_evaluation(capsys):
+    text = "--dataset_path data --model_name dlrm --sparse_input_format hps --verbose"
+    options = parsed(evaluate_accuracy, nvidia_flags.ACCURACY, text)
+    assert (options["batch_size"], options["in_flight"], options["print_freq"]) == (32768, 1, 10)
+    assert str(options["log_path"]) == "dlrm_tf_log.json"
+    assert "note: --verbose has no effect: " in capsys.readouterr().err
+    text += " --auc_thresholds 100 --print_freq 5 --log_path log --dataset_type split_tfrecords"
+    options = parsed(evaluate_accuracy, nvidia_flags.ACCURACY, f"{text} --feature_spec f.yaml")
+    assert (options["auc_thresholds"], options["print_freq"]) == (100, 5)
+    assert (str(options["log_path"]), options["feature_spec"]) == ("log", "f.yaml")
+    assert options["dataset_type"] == "split_tfrecords"
 
 
 def test_limit_of_steps():
