@@ -1,7 +1,9 @@
-"""Presets: values of flags that are computed from the number of training samples.
+"""Presets: values of flags for a data set or a benchmark.
 
 The defaults of the flags are the published settings for large data sets (`--preset terabyte`). With
-them, smaller data sets would have batches larger than the data set, or end within the warm-up.
+them, smaller data sets would have batches larger than the data set, or end within the warm-up:
+`--preset small` is computed from the number of training samples. `--preset mlperf` is the setting
+of a benchmark, whatever the data set.
 """
 
 import dataclasses
@@ -9,9 +11,11 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from config import criteo_multi_hot
 from config.config import Config
 from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL
-from config.sections.run import AUTO, SMALL, TERABYTE
+from config.sections.data import is_drawn_from_flags
+from config.sections.run import AUTO, MLPERF, SMALL, TERABYTE
 
 # Number of training samples from which on `auto` is `terabyte`.
 _TERABYTE_FROM = {
@@ -45,9 +49,31 @@ _MANY_INTERACTIONS_RATES = {
     "weight_decay": 0.3,
 }
 
+# MLPerf Training's DLRM-DCNv2: hyperparameters of its reference, and their values at a batch size
+# of 65,536 (`rcp_checker` of the package mlperf-logging).
+MLPERF_SETTINGS = {
+    "embedding_dim": "128",
+    "bottom_mlp_dims": (512, 256, 128),
+    "top_mlp_dims": (1024, 1024, 512, 256, 1),
+    "num_cross_layers": 3,
+    "cross_layer_projection_dim": 512,
+    "optimizer": "adagrad",
+    "learning_rate": 0.004,
+    "epsilon": 1e-8,
+    "adagrad_initial_accumulator": 0.0,
+    "weight_decay": 0.0,
+    "warmup_steps": 0,
+    "decay_start_step": 0,
+    "decay_steps": 0,
+    "batch_size": 65_536,
+    "epochs": 1,
+    "evals_per_epoch": 20,
+}
+MLPERF_TARGET_AUC = 0.80275
+
 
 class Choice(NamedTuple):
-    """Preset chosen for a data set: `small` or `terabyte`, the flags it sets, and the reason."""
+    """Preset chosen for a data set, the flags it sets, and the reason."""
 
     preset: str
     values: dict[str, Any]
@@ -77,7 +103,7 @@ def apply(config: Config, count: Callable[[], int | None], pinned: Collection[st
 
     `count`, which returns the number of training samples, is called only if it decides.
     """
-    num_samples = None if config.run.preset == TERABYTE else count()
+    num_samples = None if config.run.preset in (TERABYTE, MLPERF) else count()
     choice = choose(config, num_samples, pinned)
     config = dataclasses.replace(config, preset_note=str(choice))
     return config.replace(preset=choice.preset, **choice.values)
@@ -93,8 +119,12 @@ def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> 
         pinned: names of flags that keep their value: those of the command line, or of a checkpoint.
     """
     preset, limit = config.run.preset, _TERABYTE_FROM[config.flag_set]
+    values = _Selection(config, pinned)
     if preset == TERABYTE:
         return Choice(TERABYTE, {}, "as requested")
+    if preset == MLPERF:
+        _choose_mlperf(values, is_drawn_from_flags(config))
+        return Choice(MLPERF, values.chosen, "as requested")
     if num_samples is None:
         return Choice(TERABYTE, {}, "the number of training samples is unknown")
     reason = f"{num_samples:,} training samples"
@@ -102,7 +132,6 @@ def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> 
         reason += f", {'fewer than' if num_samples < limit else 'at least'} {limit:,}"
         if num_samples >= limit:
             return Choice(TERABYTE, {}, reason)
-    values = _Selection(config, pinned)
     if config.flag_set in RANKING:
         _choose_ranking(num_samples, values)
     elif config.flag_set in SEQUENTIAL:
@@ -154,6 +183,20 @@ def describe_small(flag_set: str) -> dict[str, str]:
             for name, value in (_FEW_INTERACTIONS | _FEW_INTERACTIONS_RATES).items()
         },
     }
+
+
+def _choose_mlperf(values: _Selection, draws_samples: bool) -> None:
+    """Sets the flags of MLPerf's DLRM-DCNv2; synthetic samples have the features of its data."""
+    values.set(**MLPERF_SETTINGS)
+    values.set(valid_batch_size=values["batch_size"])
+    if values["evals_per_epoch"]:
+        values.set(auc_threshold=MLPERF_TARGET_AUC)
+    if draws_samples and "synthetic_dataset_cardinalities" not in values.pinned:
+        values.set(
+            synthetic_dataset_cardinalities=criteo_multi_hot.CARDINALITIES,
+            synthetic_dataset_hotness=criteo_multi_hot.HOTNESS,
+            synthetic_dataset_num_numerical_features=13,
+        )
 
 
 def _choose_ranking(num_samples: int, values: _Selection) -> None:

@@ -34,12 +34,15 @@ ALLOWED = {
     "dataloading/pipeline": {"dataloading.spec"},
     "dataloading/formats": {"dataloading.spec", "dataloading.pipeline", "runtime.files"},
     "preproc": {
+        "config.criteo_multi_hot",
         "dataloading.formats.sequence_tfrecord.writer",
+        "dataloading.formats.split_tfrecords",
         "dataloading.interactions.unseen_items",
         "dataloading.spec",
         "dataloading.table_input",
         "runtime.cli",
         "runtime.files",
+        "runtime.start_messages",
     },
     "preprocessing": {"preproc"},
     "runtime": {"config", EMBEDDINGS},
@@ -74,6 +77,7 @@ HOMES = {
         "runtime/cluster/horovod_modules.py",
         "runtime/cluster/horovodrun.py",
     ),
+    "mlperf_logging": ("runtime/logs/mlperf.py",),
     "hypothesis": ("distributed-embeddings/distributed_embeddings/testing/random_plans.py",),
     "tensorflow_dot_based_interact": (
         "nn/layers/fused_op.py",

@@ -12,6 +12,7 @@ from runtime.cluster.distributed import run_on_all_ranks
 from runtime.cluster.failure import stack_sample
 from training.checkpoints import training_weights
 from training.errors import TrainingDiverged
+from training.mlperf import MLPerfHook
 from training.schedule import evaluation_batches, loss_is_due, note_schedule, samples_of_batch
 from training.state import RunContext
 
@@ -26,10 +27,15 @@ class TrainingLoop:
         run: a run with `--mode train`, whose weights and optimizers are restored.
         checkpoints: decides when to save, and when to stop because of a signal.
         description: description of the training for its checkpoints.
+        mlperf: logs the training for MLPerf.
     """
 
     def __init__(
-        self, run: RunContext, checkpoints: CheckpointPolicy, description: Mapping[str, Any]
+        self,
+        run: RunContext,
+        checkpoints: CheckpointPolicy,
+        description: Mapping[str, Any],
+        mlperf: MLPerfHook,
     ):
         from runtime.logs.profiler import Profiler
         from runtime.logs.timer import Speeds, StepTimer
@@ -40,7 +46,7 @@ class TrainingLoop:
         self.evaluation = run.config.evaluation
         self.world, self.folder = run.world, run.start.folder
         self.position, self.total_steps = run.position, run.total_steps
-        self.checkpoints, self.description = checkpoints, description
+        self.checkpoints, self.description, self.mlperf = checkpoints, description, mlperf
 
         self.trainer = self.recipe.make_trainer(run.device.loss_scale, run.world)
         if self.position.trainer:
@@ -93,9 +99,7 @@ class TrainingLoop:
         from nn.train.trainer import non_finite_variable
 
         position, data, checkpoints = self.position, self.data, self.checkpoints
-        if self._evaluation_is_due():  # the previous run was stopped before it evaluated
-            self.evaluate()
-            self.end_epoch()
+        self._start()
         while not self._is_over():
             if self._epoch_has_ended():
                 position.epoch, position.row = position.epoch + 1, 0
@@ -132,8 +136,24 @@ class TrainingLoop:
             raise NonFiniteWeight(name)
         if checkpoints.due(position.step, last=True):  # stopped, or nothing was left to do
             self.save()
-        steps_are_done = position.step >= self.total_steps and not self._evaluation_is_due()
-        checkpoints.finish(is_complete=steps_are_done or self._is_decided())
+        self._finish()
+
+    def _start(self) -> None:
+        """Logs the start, and makes the evaluation before which the previous run was stopped."""
+        if self._is_over() and not self._evaluation_is_due():
+            return
+        self.mlperf.start()
+        if self._evaluation_is_due():
+            self.evaluate()
+            self.end_epoch()
+
+    def _finish(self) -> None:
+        """Ends the checkpoints, and the logs of a training that is complete."""
+        steps_are_done = self.position.step >= self.total_steps and not self._evaluation_is_due()
+        is_complete = steps_are_done or self._is_decided()
+        self.checkpoints.finish(is_complete=is_complete)
+        if is_complete:
+            self.mlperf.stop(self.position.has_reached(self.goal))
 
     def report(self) -> None:
         """Synchronizes with the device and logs the running loss."""
@@ -158,6 +178,7 @@ class TrainingLoop:
     def evaluate(self) -> None:
         """Evaluates the model, logs the metrics and updates the best evaluation."""
         self.report()
+        self.mlperf.start_evaluation()
         metrics = self._measure()
         if not metrics:  # interrupted, because a signal requests to stop
             return
@@ -167,6 +188,9 @@ class TrainingLoop:
         if note := self._evaluator().note:
             self.log.message(note)
         position.add_evaluation(self.goal, metrics, elapsed_s)
+        self.mlperf.end_evaluation(metrics[self.goal.metric])
+        if not self._is_over():
+            self.mlperf.start_block()
 
     def _measure(self) -> dict[str, float]:
         """Returns the metrics of an evaluation; none if a stop is requested during it."""

@@ -8,6 +8,7 @@ from typing import Any
 from distributed_embeddings.collectives import CollectiveError
 
 from runtime.files import predictions
+from training import mlperf
 from training.checkpoints import describe_training
 from training.guard import handle_failures
 from training.loop import TrainingLoop
@@ -24,7 +25,7 @@ def train(run: RunContext) -> Summary:
     """Trains the model, with evaluations and checkpoints on the way."""
     description = describe_training(run.config, run.recipe, run.spec_hash)
     with handle_failures(run) as checkpoints:
-        loop = TrainingLoop(run, checkpoints, description)
+        loop = TrainingLoop(run, checkpoints, description, mlperf.open_hook(run))
         loop.run()
     summary = loop.summary()
     if run.recipe.export is not None and run.start.folder is not None and run.world.is_chief:

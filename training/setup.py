@@ -37,6 +37,7 @@ Build = Callable[[Config, FeatureSpec | None, World, Device], Recipe]
 # Flags that may differ between processes: they name what is on each machine.
 _LOCAL_FLAGS = {
     *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path", "rank_logs"),
+    "mlperf_log",
     *("inter_op_parallelism", "intra_op_parallelism", "num_parallel_calls"),
 }
 

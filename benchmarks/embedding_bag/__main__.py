@@ -20,6 +20,7 @@ from benchmarks.harness import report, training, workload_files
 from benchmarks.harness.ranks import Ranks
 from benchmarks.harness.report import Page, summary, table
 from benchmarks.harness.training import Case, Side, TrainingMeasurements
+from config.criteo_multi_hot import HOTNESS
 
 OURS = Side("ours", "embedding_bag.ours", is_torch=False)
 PLAIN = OURS._replace(name="ours, plain path", flags=("--plain",))
@@ -31,7 +32,7 @@ TABLE_TOLERANCE = 1e-3
 TARGET_RATIO = 1.5  # to fbgemm
 TARGET_MEMORY = 1.0  # of fbgemm's
 TARGET_SHARE = 0.5  # of the bandwidth of random rows
-NUM_TABLES = 26
+NUM_TABLES = len(HOTNESS)
 
 
 class BagMeasurements(TrainingMeasurements):
@@ -114,15 +115,18 @@ def _read_tables(path: Path, sizes: workload.BagSizes):
             yield rows.reshape(sizes.num_rows, sizes.dim)
 
 
+def hotness_of(name: str) -> tuple[int, ...]:
+    """Ids per sample of each table; `name` is a number or "mlperf"."""
+    return HOTNESS if name == "mlperf" else (int(name),) * NUM_TABLES
+
+
 def settings_of(args: argparse.Namespace) -> dict[str, tuple[str, workload.BagSizes]]:
     """Optimizer and sizes of each case, by its name."""
     result = {}
     product = itertools.product(args.optimizers, args.hotness, args.dims, args.batch_sizes)
     for optimizer, hotness, dim, batch_size in product:
         name = f"{optimizer}, hotness {hotness}, dim {dim}, batch {batch_size:,}"
-        sizes = workload.BagSizes(
-            dim, workload.hotness_of(hotness, NUM_TABLES), batch_size, args.rows
-        )
+        sizes = workload.BagSizes(dim, hotness_of(hotness), batch_size, args.rows)
         result[name] = (optimizer, sizes)
     return result
 

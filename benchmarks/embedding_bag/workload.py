@@ -15,8 +15,6 @@ INITIAL_LIMIT = 0.003  # small compared with what a step moves, which the compar
 # The value of a side's loss is that of the first samples, so that computing it takes no time.
 LOSS_SAMPLES = 16
 OPTIMIZERS = ("sgd", "rowwise_adagrad")
-# Ids per sample of the 26 features of MLPerf's DLRM-DCNv2 (`multi_hot_sizes`).
-MLPERF_HOTNESS = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,6 @@ class BagRows(NamedTuple):
     """ids [num_batches, ids per batch] int32: by table, then by sample."""
 
     ids: np.ndarray
-
-
-def hotness_of(name: str, num_tables: int) -> tuple[int, ...]:
-    """Ids per sample of each table; `name` is a number or "mlperf"."""
-    return MLPERF_HOTNESS[:num_tables] if name == "mlperf" else (int(name),) * num_tables
 
 
 def make_rows(sizes: BagSizes, seed: int = 1) -> BagRows:

@@ -106,7 +106,9 @@ def _check_evaluations(flags: Values) -> None:
     """Raises ValueError for flags that act on evaluations of a training that has none."""
     if flags.value("mode") != "train" or flags.value("evals_per_epoch"):
         return
-    names = [n for n in ("auc_threshold", "early_stopping", "keep_best") if flags.value(n)]
+    names = [
+        n for n in ("auc_threshold", "early_stopping", "keep_best", "mlperf_log") if flags.value(n)
+    ]
     names += ["threshold"] if "threshold" in flags.explicit else []
     if names:
         raise ValueError(

@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 
-from config.flag import TRAIN, TRAIN_OR_INFERENCE, Rules, excludes, flag, requires
+from config.flag import RANKING, TRAIN, TRAIN_OR_INFERENCE, Rules, excludes, flag, requires
+
+
+def _check_organization(name: str) -> None:
+    if not name:
+        raise ValueError("--mlperf_organization must not be empty, got ''")
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,16 @@ class LogConfig:
         "folder of per-rank log files; they hold stdout, stderr and crash traces, which also go "
         "to the terminal",
     )
+    mlperf_log: str | None = Rules(
+        modes=TRAIN, recipes=RANKING, needs=(requires("interaction", "cross"),)
+    ).flag(
+        None,
+        "file of MLPerf's log lines; those of DLRM-DCNv2, which the compliance checker of "
+        "mlperf-logging reads; rank 0 writes them",
+    )
+    mlperf_organization: str = Rules(
+        modes=TRAIN, recipes=RANKING, needs=(requires("mlperf_log"),), check=_check_organization
+    ).flag("unnamed", "organization in --mlperf_log")
     tensorboard_dir: str | None = flag(None, "folder of TensorBoard summaries; by default none")
     profiler_start_step: int | None = Rules(modes=TRAIN, at_least=0).flag(
         None, "step at which the profiler starts"

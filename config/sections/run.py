@@ -13,7 +13,7 @@ from config.flag import (
 from config.sections.evaluation import evaluates, is_full_run
 
 # Values of --preset.
-AUTO, SMALL, TERABYTE = "auto", "small", "terabyte"
+AUTO, SMALL, TERABYTE, MLPERF = "auto", "small", "terabyte", "mlperf"
 
 
 def _trains_in_batches(flags: Values) -> bool:
@@ -32,11 +32,12 @@ class RunConfig:
         "sample; labels may be absent), inference (measure throughput and latency; also without a "
         "checkpoint) or deploy (write a SavedModel, --saved_model_output_path)",
     )
-    preset: str = Rules(modes=TRAIN, choices=(AUTO, SMALL, TERABYTE)).flag(
+    preset: str = Rules(modes=TRAIN, choices=(AUTO, SMALL, TERABYTE, MLPERF)).flag(
         AUTO,
         "values of flags that are not passed; terabyte: the defaults shown here, those of the "
         "published recipes; small: for smaller data sets, computed from the number of training "
-        "samples; auto: chosen by that number",
+        "samples; auto: small or terabyte, chosen by that number; mlperf (dcnv2.py): MLPerf "
+        "Training's DLRM-DCNv2, with its target AUC",
     )
     batch_size: int = Rules(at_least=1, read_when=_trains_in_batches).flag(
         65536, "global batch size of training"
@@ -68,4 +69,12 @@ def _check_predictions_path(flags: Values) -> None:
         )
 
 
-RULES = (_check_predictions_path,)
+def _check_preset(flags: Values) -> None:
+    if flags.value("preset") == MLPERF and flags.value("interaction") != "cross":
+        raise ValueError(
+            "--preset mlperf has the settings of a model with cross layers, MLPerf's DLRM-DCNv2: "
+            "run dcnv2.py, or pass another --preset"
+        )
+
+
+RULES = (_check_predictions_path, _check_preset)

@@ -25,6 +25,7 @@ _OWN = {
     *("intra_op_parallelism", "prefetch_batches", "warmup_batches", "rank_timeout_s"),
     *("plan_only", "plan_world_size", "plan_ranks_per_machine", "affinity"),
     *("log_filename", "benchmark", "benchmark_steps", "rank_logs"),
+    *("mlperf_log", "mlperf_organization"),
     *("num_parallel_calls", "prefetch_test_size", "disable_cache"),
     *("prebatch_train_size", "prebatch_test_size", "checkpoint_dir", "local_rank", "opt_level"),
     *("pretrained_gmf", "pretrained_mlp", "alpha"),

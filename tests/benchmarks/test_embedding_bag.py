@@ -21,9 +21,9 @@ NAMES = [
 
 
 def test_hotness():
-    assert workload.hotness_of("20", 3) == (20, 20, 20)
-    assert len(workload.hotness_of("mlperf", 26)) == 26
-    assert sum(workload.MLPERF_HOTNESS) == 214
+    assert embedding_bag.hotness_of("20") == (20,) * 26
+    assert len(embedding_bag.hotness_of("mlperf")) == 26
+    assert sum(embedding_bag.hotness_of("mlperf")) == 214
 
 
 def test_ids():

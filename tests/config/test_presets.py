@@ -100,6 +100,61 @@ def test_auto(recipe, limit):
     assert choose(recipe, 1, "--preset=terabyte").values == {}
 
 
+# MLPerf Training's reference of DLRM-DCNv2, and its constraints (compliance_checker of
+# mlperf-logging).
+MLPERF = {
+    **{name: TERABYTE_RANKING[name] for name in list(TERABYTE_RANKING)[:6]},
+    "interaction": "cross",
+    "optimizer": "adagrad",
+    "embedding_optimizer": "auto",
+    "learning_rate": 0.004,
+    "epsilon": 1e-8,
+    "adagrad_initial_accumulator": 0.0,
+    "weight_decay": 0.0,
+    "warmup_steps": 0,
+    "decay_start_step": 0,
+    "decay_steps": 0,
+    "valid_batch_size": 65536,
+    "epochs": 1,
+    "evals_per_epoch": 20,
+    "auc_threshold": 0.80275,
+}
+
+
+@pytest.mark.parametrize("num_samples", [1_000, 4_195_197_692])
+def test_mlperf_values(num_samples):
+    config = applied("dcnv2", num_samples, "--preset=mlperf")
+    flat = config.flat()
+    assert {name: flat[name] for name in MLPERF} == MLPERF
+    assert config.optimizer.sparse_optimizer == "adagrad"
+    assert config.preset_note.startswith("preset mlperf (as requested): embedding_dim 128, ")
+    assert "synthetic" not in config.preset_note
+
+
+def test_mlperf_synthetic_data():
+    """Generated samples have the tables and the hotness of multi-hot Criteo 1TB."""
+    flags = ("--preset=mlperf", "--dataset_type=synthetic")
+    synthetic = applied("dcnv2", None, *flags).synthetic
+    rows = synthetic.synthetic_dataset_cardinalities
+    assert (len(rows), sum(rows), rows[10], rows[-1]) == (26, 204_184_588, 3_067_956, 36)
+    hotness = synthetic.synthetic_dataset_hotness
+    assert (len(hotness), sum(hotness), hotness[20]) == (26, 214, 100)
+    assert synthetic.synthetic_dataset_num_numerical_features == 13
+    own = applied("dcnv2", None, *flags, "--synthetic_dataset_cardinalities=10,20").synthetic
+    assert own.synthetic_dataset_cardinalities == (10, 20)
+    assert own.synthetic_dataset_hotness == (1,)
+
+
+def test_mlperf_with_other_flags():
+    flat = applied("dcnv2", 1_000, "--preset=mlperf", "--batch_size=32", "--epsilon=0.1").flat()
+    assert (flat["batch_size"], flat["valid_batch_size"], flat["epsilon"]) == (32, 32, 0.1)
+    unevaluated = applied("dcnv2", 1_000, "--preset=mlperf", "--evals_per_epoch=0").evaluation
+    assert unevaluated.auc_threshold is None
+    for recipe in ("dlrm", "sim", "ncf"):
+        with pytest.raises(ValueError, match=r"--preset mlperf .* cross layers.*: run dcnv2\.py"):
+            parsed(recipe, "--preset=mlperf")
+
+
 def test_note():
     note = applied("dlrm", 8_000, "--learning_rate=0.01").preset_note
     assert note.startswith("preset small (8,000 training samples, fewer than 524,288,000): ")
@@ -219,6 +274,21 @@ def test_synthetic_data(tmp_path):
     assert code == 0 and result["steps"] == 6
     values = lines(tmp_path / "log.json")[0]["data"]
     assert (values["preset"], values["batch_size"], values["embedding_dim"]) == ("small", 100, "16")
+
+
+def test_mlperf_training(tmp_path):
+    """Stops at an evaluation within the epoch whose AUC is the target."""
+    flags = ["--preset=mlperf", "--dataset_type=synthetic", "--seed=1", "--batch_size=256"]
+    flags += ["--synthetic_dataset_train_batches=200", "--synthetic_dataset_valid_batches=8"]
+    flags += ["--synthetic_dataset_cardinalities=50,20,10,200", "--synthetic_dataset_hotness=3"]
+    flags += ["--embedding_dim=8", "--bottom_mlp_dims=16,8", "--top_mlp_dims=16,1"]
+    flags += ["--cross_layer_projection_dim=8", "--auc_threshold=0.6"]
+    code, result = in_process(tmp_path, *flags, recipe=dcnv2)
+    assert code == 0
+    assert result["auc"] >= 0.6 and result["time_to_auc_threshold_s"] > 0
+    assert result["steps"] < 200 and result["steps"] % 10 == 0
+    values = lines(tmp_path / "log.json")[0]["data"]
+    assert (values["preset"], values["learning_rate"]) == ("mlperf", 0.004)
 
 
 def message(run_dir):

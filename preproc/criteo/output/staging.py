@@ -95,6 +95,10 @@ class Staging:
         """Number of stages that earlier runs finished, with any options."""
         return len(self._stages)
 
+    def is_finished(self, name: str, key: str) -> bool:
+        """Returns True if a stage was finished with this key."""
+        return self._stages.get(name, {}).get("key") == key
+
     def run(self, name: str, key: str, work: Callable[[], dict]) -> tuple[dict, bool]:
         """Returns the stage's result (JSON values), and whether it is new.
 

@@ -1,0 +1,90 @@
+"""Settings of the multi-hot preparation."""
+
+import os
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+
+from preproc.arguments import check_limits, flag
+from preproc.criteo.multi_hot.tables import DISTRIBUTIONS
+
+FORMATS = ("tf_raw", "split_tfrecords", "npz")
+
+
+@dataclass(frozen=True)
+class MultiHotOptions:
+    """One run; `python -m preproc.criteo.multi_hot --help` describes each field.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
+
+    input: Path = flag(
+        MISSING,
+        "prepared data set with one id per feature, or folder of the day_N_*.npy or "
+        "day_N_sparse_multi_hot.npz files of MLPerf's reference",
+        alias="--in_memory_binary_criteo_path",
+    )
+    output: Path = flag(
+        MISSING, "folder of the multi-hot data set; appears when complete", alias="--output_path"
+    )
+    format: str = flag(
+        "tf_raw",
+        "split binaries, split TFRecords, or the .npz and .npy files of MLPerf's reference "
+        "(default tf_raw)",
+        choices=FORMATS,
+    )
+    hotness: str | None = flag(
+        None,
+        "ids per sample of each feature, or one number for all (default: those of MLPerf)",
+        alias="--multi_hot_sizes",
+        type=str,
+    )
+    cardinalities: str | None = flag(
+        None,
+        "rows of each table; ids are taken modulo these (default: those of the data set; for .npy "
+        "files those of MLPerf)",
+        alias="--num_embeddings_per_feature",
+        type=str,
+    )
+    distribution: str = flag(
+        "uniform",
+        "distribution of the added ids (default uniform)",
+        alias="--multi_hot_distribution_type",
+        choices=DISTRIBUTIONS,
+    )
+    processes: int = flag(
+        len(os.sched_getaffinity(0)), "processes (default: the available cores)", at_least=1
+    )
+    prebatch_size: int = flag(65_536, "samples of a record of split TFRecords", at_least=1)
+    days: int = flag(24, "days into which --format npz divides the samples", at_least=2)
+    overwrite: bool = flag(False, "replace an earlier data set in --output")
+    copy_labels_and_dense: bool = flag(
+        False, "no effect: labels and numerical features are always part of the data set"
+    )
+
+    def __post_init__(self):
+        check_limits(self)
+        for name, format in (("prebatch_size", "split_tfrecords"), ("days", "npz")):
+            default = type(self).__dataclass_fields__[name].default
+            if getattr(self, name) != default and self.format != format:
+                raise ValueError(f"--{name} is only read with --format {format}")
+
+    def numbers(self, name: str, count: int) -> list[int] | None:
+        """Returns the values of a flag, one for each of `count` features.
+
+        Raises:
+            ValueError: Another number of values, or values below 1.
+        """
+        text = getattr(self, name)
+        if text is None:
+            return None
+        parts = text.split(",")
+        if not all(part.strip().isdigit() and int(part) for part in parts):
+            raise ValueError(f"--{name} {text}: expected whole numbers from 1, with commas")
+        values = [int(part) for part in parts]
+        if len(values) not in (1, count):
+            raise ValueError(
+                f"--{name} has {len(values)} values; expected one for each of the {count} "
+                "categorical features, or one for all"
+            )
+        return values * (count // len(values))

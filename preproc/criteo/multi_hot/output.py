@@ -1,0 +1,317 @@
+"""Writes parts of a multi-hot data set; each part can be written by any process, and again."""
+
+import itertools
+import os
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dataloading.formats.split_tfrecords.folder_format import LENGTH_FILE, Format
+from dataloading.formats.split_tfrecords.writer import RecordFile
+from dataloading.spec import feature_spec as fs
+from dataloading.spec.feature_spec import FeatureSpec, smallest_id_dtype
+from preproc.criteo.multi_hot.source import MappedColumn, SourceData, SplitColumns, open_source
+from preproc.criteo.multi_hot.tables import Tables
+from runtime.files.atomic import sync, write_errors_name
+
+# Bytes of ids in memory at a time, and of a part.
+_BLOCK_BYTES, _PART_BYTES = 32 << 20, 1 << 30
+_LABEL, _NUMERICAL = "label", "numerical"
+
+
+class OutputPart(NamedTuple):
+    """Samples `start` to `stop` of a column of a split; of all columns for a day of .npz files.
+
+    column: "label", "numerical", or the position of a categorical feature; None: all.
+    file: relative to the data set; it has this part only, or holds it from `offset` on.
+    """
+
+    split: str
+    column: str | int | None
+    start: int
+    stop: int
+    file: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class OutputJob:
+    """Paths and numbers that all processes share.
+
+    Attributes:
+        input: Folder of the source.
+        data: Folder that is written.
+        tables: Folder of the tables.
+        format: See `MultiHotOptions`.
+        cardinalities, hotness: Of the categorical features that are written.
+        takes_modulo: Whether ids beyond the cardinality are allowed, and taken modulo it.
+        prebatch_size: Samples of a record.
+        days: Days of --format npz.
+    """
+
+    input: Path
+    data: Path
+    tables: Path
+    format: str
+    cardinalities: tuple[int, ...]
+    hotness: tuple[int, ...]
+    takes_modulo: bool
+    prebatch_size: int
+    days: int
+
+
+class PartWriter:
+    """Writes the parts of a job."""
+
+    def __init__(self, job: OutputJob):
+        self._job = job
+        self.source = open_source(job.input)
+        extends = self.source.hotness != list(job.hotness)
+        self._tables = Tables(job.tables, job.cardinalities, job.hotness) if extends else None
+
+    def parts(self) -> list[OutputPart]:
+        """Returns all parts, large ones first; creates the folders and files that they need."""
+        if self._job.format == "npz":
+            return _day_parts(self.source, self._job.days)
+        parts = []
+        for split, columns in self.source.splits.items():
+            for column in (_LABEL, _NUMERICAL, *range(len(self.source.categorical))):
+                if column == _NUMERICAL and not self.source.numerical:
+                    continue
+                parts += self._column_parts(split, column, len(columns))
+        return sorted(parts, key=lambda part: -(part.stop - part.start) * self._width(part.column))
+
+    def _column_parts(self, split: str, column: str | int, rows: int) -> Iterator[OutputPart]:
+        is_binary = self._job.format == "tf_raw"
+        name = f"cat_{column}" if isinstance(column, int) else column
+        row_bytes = self._width(column) * self._dtype(column).itemsize
+        per_part = max(1, _PART_BYTES // row_bytes)
+        if is_binary:
+            path = self._job.data / split / f"{name}.bin"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with write_errors_name(path), path.open("ab") as file:
+                file.truncate(rows * row_bytes)
+                if rows:
+                    os.posix_fallocate(file.fileno(), 0, rows * row_bytes)
+        else:
+            name = f"categorical_{column}" if isinstance(column, int) else column
+            (self._job.data / split / name).mkdir(parents=True, exist_ok=True)
+            size = self._job.prebatch_size
+            per_part = max(size, per_part // size * size)
+        for number, start in enumerate(range(0, rows, per_part)):
+            file = f"{name}.bin" if is_binary else f"{name}/data_{number}.tfrecords"
+            stop = min(rows, start + per_part)
+            yield OutputPart(split, column, start, stop, f"{split}/{file}", start * row_bytes)
+
+    def write(self, part: OutputPart) -> None:
+        """Writes a part; its bytes are on the disk afterwards."""
+        path = self._job.data / part.file
+        with write_errors_name(path):
+            if part.column is None:
+                self._write_day(path, part)
+            elif self._job.format == "tf_raw":
+                with path.open("r+b") as file:
+                    file.seek(part.offset)
+                    for block in self._blocks(part):
+                        file.write(block.tobytes())
+                sync(path)
+            else:
+                self._write_records(path, part)
+                sync(path)
+
+    def _write_records(self, path: Path, part: OutputPart) -> None:
+        size, format = self._job.prebatch_size, self.format_of(part.column)
+        with RecordFile(path, format) as file:
+            for start in range(part.start, part.stop, size):
+                stop = min(part.stop, start + size)
+                file.write(self._read(part.split, part.column, start, stop))
+
+    def _write_day(self, path: Path, part: OutputPart) -> None:
+        """Writes the three files of a day."""
+        split, prefix = self._days_of(part.split), path.name.split("_sparse")[0]
+        rows = part.stop - part.start
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+            for feature in range(len(self.source.categorical)):
+                width = self._width(feature)
+                with archive.open(f"{feature}.npy", "w", force_zip64=True) as member:
+                    _write_header(member, np.dtype(np.int32), (rows, width))
+                    for start, stop in _ranges(part.start, part.stop, 4 * width):
+                        block = self._ids(split.categorical[feature], feature, start, stop)
+                        member.write(block.astype(np.int32).tobytes())
+        columns = {"dense": (split.numerical, np.float32), "labels": ([split.label], np.int32)}
+        for name, (values, dtype) in columns.items():
+            width = sum(column.width for column in values)
+            values_file = path.parent / f"{prefix}_{name}.npy"
+            with values_file.open("wb") as file:
+                _write_header(file, np.dtype(dtype), (rows, width))
+                for start, stop in _ranges(part.start, part.stop, 4 * width):
+                    block = [column.read(start, stop).astype(dtype) for column in values]
+                    file.write(np.concatenate(block, axis=1).tobytes())
+            sync(values_file)
+        sync(path)
+
+    def _days_of(self, split: str) -> SplitColumns:
+        """Returns a split; the last day's is the validation split followed by the test split."""
+        splits = self.source.splits
+        if split == fs.TRAIN:
+            return splits[split]
+        first, second = splits[fs.VALIDATION], splits[fs.TEST]
+        return SplitColumns(
+            [a + b for a, b in zip(first.categorical, second.categorical, strict=True)],
+            [a + b for a, b in zip(first.numerical, second.numerical, strict=True)],
+            first.label + second.label,
+        )
+
+    def _blocks(self, part: OutputPart) -> Iterator[np.ndarray]:
+        row_bytes = self._width(part.column) * 8
+        for start, stop in _ranges(part.start, part.stop, row_bytes):
+            yield self._read(part.split, part.column, start, stop)
+
+    def _read(self, split: str, column: str | int, start: int, stop: int) -> np.ndarray:
+        """Returns samples of a column in the stored dtype."""
+        columns, dtype = self.source.splits[split], self._dtype(column)
+        if isinstance(column, int):
+            return self._ids(columns.categorical[column], column, start, stop).astype(dtype)
+        if column == _NUMERICAL:
+            values = [part.read(start, stop) for part in columns.numerical]
+            return np.concatenate(values, axis=1, dtype=dtype)
+        labels = columns.label.read(start, stop)
+        if not ((labels == 0) | (labels == 1)).all():
+            raise ValueError(f"--input {self._job.input}: split {split}: labels must be 0 or 1")
+        return labels.astype(dtype)
+
+    def _ids(self, column: MappedColumn, feature: int, start: int, stop: int) -> np.ndarray:
+        ids = column.read(start, stop).astype(np.int64)
+        cardinality = self._job.cardinalities[feature]
+        if self._job.takes_modulo:
+            ids = ids % cardinality
+        if ids.size and not 0 <= ids.min() <= ids.max() < cardinality:
+            raise ValueError(
+                f"--input {self._job.input}: feature {self.source.categorical[feature]}: expected "
+                f"ids from 0 to {cardinality - 1}, got {ids.min()} to {ids.max()}"
+            )
+        return ids if self._tables is None else self._tables.extend(feature, ids[:, 0])
+
+    def _width(self, column: str | int) -> int:
+        if isinstance(column, int):
+            return self._job.hotness[column]
+        return len(self.source.numerical) if column == _NUMERICAL else 1
+
+    def _dtype(self, column: str | int) -> np.dtype:
+        is_binary = self._job.format == "tf_raw"
+        if isinstance(column, int):
+            cardinality = self._job.cardinalities[column]
+            return smallest_id_dtype(cardinality) if is_binary else np.dtype(np.int32)
+        if column == _LABEL:
+            return np.dtype(bool if is_binary else np.int8)
+        split = next(iter(self.source.splits.values()))
+        return np.result_type(*(part.dtype for part in split.numerical))
+
+    def format_of(self, column: str | int) -> Format:
+        """Returns the `format.json` of a column of split TFRecords."""
+        width = self._width(column)
+        is_multi_hot = isinstance(column, int) and width > 1
+        return Format(
+            format="tfrecords",
+            dtype=self._dtype(column).name,
+            multihot=is_multi_hot,
+            feature_name="data",
+            num_features=1 if is_multi_hot else width,
+            prebatch=self._job.prebatch_size,
+            hotness=width if is_multi_hot else None,
+        )
+
+    def finish(self, parts: list[OutputPart], metadata: dict) -> list[Path]:
+        """Writes what describes the parts; returns all files, relative to the data set."""
+        if self._job.format == "npz":
+            stems = [part.file.removesuffix("_sparse_multi_hot.npz") for part in parts]
+            names = ("sparse_multi_hot.npz", "dense.npy", "labels.npy")
+            return [Path(f"{stem}_{name}") for stem in stems for name in names]
+        files = {part.file for part in parts}
+        if self._job.format == "split_tfrecords":
+            files |= self._write_formats(parts)
+        spec = self._feature_spec(parts, metadata)
+        spec.validate_files()
+        spec.to_yaml(self._job.data / "feature_spec.yaml")
+        return [Path(file) for file in sorted(files | {"feature_spec.yaml"})]
+
+    def _write_formats(self, parts: list[OutputPart]) -> set[str]:
+        written = set()
+        for part in parts:
+            folder = (self._job.data / part.file).parent
+            self.format_of(part.column).write(folder)
+            records = -(-len(self.source.splits[part.split]) // self._job.prebatch_size)
+            (folder.parent / LENGTH_FILE).write_text(str(records))
+            written |= {f"{Path(part.file).parent}/format.json", f"{part.split}/{LENGTH_FILE}"}
+        return written
+
+    def _feature_spec(self, parts: list[OutputPart], metadata: dict) -> FeatureSpec:
+        source, job = self.source, self._job
+        features = {"label": {"dtype": self._dtype(_LABEL).name}}
+        if source.numerical:
+            dtype = self._dtype(_NUMERICAL).name
+            features |= {name: {"dtype": dtype} for name in source.numerical}
+        names = {_LABEL: ["label"], _NUMERICAL: source.numerical}
+        for feature, name in enumerate(source.categorical):
+            names[feature] = [name]
+            features[name] = {
+                "dtype": self._dtype(feature).name,
+                "cardinality": job.cardinalities[feature],
+                "hotness": job.hotness[feature],
+            }
+        kind = "split_binary" if job.format == "tf_raw" else "tfrecord"
+        chunks = {split: {} for split in source.splits}
+        for part in sorted(parts, key=lambda part: part.start):
+            files = chunks[part.split].setdefault(part.column, [])
+            files += [part.file] if part.file not in files else []
+        sources = {
+            split: [
+                {"type": kind, "features": names[column], "files": files}
+                for column, files in by_column.items()
+            ]
+            for split, by_column in chunks.items()
+        }
+        channels = {
+            fs.NUMERICAL_CHANNEL: source.numerical,
+            fs.CATEGORICAL_CHANNEL: source.categorical,
+            fs.LABEL_CHANNEL: ["label"],
+        }
+        return FeatureSpec(features, sources, channels, metadata, base_directory=job.data)
+
+
+def _day_parts(source: SourceData, days: int) -> list[OutputPart]:
+    rows = {split: len(columns) for split, columns in source.splits.items()}
+    if set(rows) != {fs.TRAIN, fs.VALIDATION, fs.TEST}:
+        raise ValueError(
+            "--format npz: expected the splits train, validation and test, of which the last two "
+            f"are the halves of the last day; got {', '.join(rows)}"
+        )
+    last = rows[fs.VALIDATION] + rows[fs.TEST]
+    if rows[fs.VALIDATION] != -(-last // 2):
+        raise ValueError(
+            "--format npz: the reference validates on the first half of the last day: expected "
+            f"{-(-last // 2)} of {last} held-out samples in the validation split, got "
+            f"{rows[fs.VALIDATION]}"
+        )
+    bounds = np.linspace(0, rows[fs.TRAIN], days).astype(int).tolist()
+    ends = [(fs.TRAIN, *span) for span in itertools.pairwise(bounds)] + [(fs.TEST, 0, last)]
+    return [
+        OutputPart(split, None, start, stop, f"day_{day}_sparse_multi_hot.npz")
+        for day, (split, start, stop) in enumerate(ends)
+    ]
+
+
+def _ranges(start: int, stop: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+    rows = max(1, _BLOCK_BYTES // max(1, row_bytes))
+    for first in range(start, stop, rows):
+        yield first, min(stop, first + rows)
+
+
+def _write_header(file, dtype: np.dtype, shape: tuple[int, int]) -> None:
+    descr = np.lib.format.dtype_to_descr(dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)

@@ -1,0 +1,157 @@
+"""The multi-hot preparation: tables, then the parts of the data set, on several processes."""
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+
+from config.criteo_multi_hot import CARDINALITIES, HOTNESS
+from preproc.criteo.multi_hot.options import MultiHotOptions
+from preproc.criteo.multi_hot.output import OutputJob, OutputPart, PartWriter
+from preproc.criteo.multi_hot.source import SourceData, open_source
+from preproc.criteo.multi_hot.tables import draw_table, table_file
+from preproc.criteo.output.staging import Staging, check_output, stage_key
+from runtime.start_messages import hide_start_messages
+
+_writer: PartWriter | None = None  # of this process
+
+
+def prepare(options: MultiHotOptions) -> str:
+    """Extends the ids of a data set; returns a summary.
+
+    A run that was interrupted is continued by another one with the same flags: finished tables and
+    parts are kept in `OUTPUT.partial`.
+
+    Raises:
+        ValueError: The data set or a flag does not fit.
+        OSError: A file cannot be read or written, or a process was killed.
+    """
+    began = time.perf_counter()
+    source = open_source(options.input)
+    cardinalities, hotness = _shape(options, source)
+    check_output(options.output, options.input, options.overwrite)
+    options.output.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with Staging(options.output) as staging:
+        tables = staging.folder / "tables"
+        tables.mkdir(exist_ok=True)
+        job = OutputJob(
+            input=options.input.absolute(),
+            data=staging.data,
+            tables=tables,
+            format=options.format,
+            cardinalities=tuple(cardinalities),
+            hotness=tuple(hotness),
+            takes_modulo=options.cardinalities is not None or source.cardinalities is None,
+            prebatch_size=options.prebatch_size,
+            days=options.days,
+        )
+        if source.hotness != hotness:
+            _draw_tables(staging, job, options.distribution)
+        facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in source.files]
+        key = stage_key(options.distribution, *(str(value) for value in vars(job).values()), facts)
+        writer = PartWriter(job)
+        parts = writer.parts()
+        _write_parts(staging, job, parts, key, options.processes)
+        metadata = {
+            "preproc.criteo.multi_hot": {
+                "distribution": options.distribution,
+                "hotness": list(hotness),
+            }
+        }
+        staging.publish(writer.finish(parts, metadata))
+    seconds = time.perf_counter() - began
+    rows = {name: len(split) for name, split in source.splits.items()}
+    total = sum(rows.values())
+    lines = [f"{name}: {count:,} samples" for name, count in rows.items()]
+    speed = f"{total:,} samples in {seconds:.1f} s, {total / seconds:,.0f} samples/s"
+    return "\n".join(
+        [*lines, f"{sum(hotness)} ids per sample", speed, f"written: {options.output}"]
+    )
+
+
+def _shape(options: MultiHotOptions, source: SourceData) -> tuple[list[int], list[int]]:
+    """Returns cardinality and hotness of each feature."""
+    count = len(source.categorical)
+    hotness = options.numbers("hotness", count)
+    if max(source.hotness, default=1) > 1:
+        if hotness not in (None, source.hotness) or options.distribution != "uniform":
+            raise ValueError(
+                f"--input {options.input} is multi-hot, its ids are not extended: leave --hotness "
+                "and --distribution out"
+            )
+        hotness = source.hotness
+    cardinalities = options.numbers("cardinalities", count) or source.cardinalities
+    defaults = {"hotness": HOTNESS, "cardinalities": CARDINALITIES}
+    values = {"hotness": hotness, "cardinalities": cardinalities}
+    for name, default in defaults.items():
+        if values[name] is None and count != len(default):
+            raise ValueError(
+                f"--{name} is missing: its default is for the {len(default)} categorical features "
+                f"of Criteo, and {options.input} has {count}"
+            )
+        values[name] = values[name] or list(default)
+    if max(values["cardinalities"], default=0) > 2**31:
+        raise ValueError("--cardinalities: ids are stored as int32, expected at most 2147483648")
+    return values["cardinalities"], values["hotness"]
+
+
+def _draw_tables(staging: Staging, job: OutputJob, distribution: str) -> None:
+    """Draws the tables in the order of the features: one random stream, as in the reference."""
+    state, key = None, stage_key(distribution)
+    for feature, (rows, ids) in enumerate(zip(job.cardinalities, job.hotness, strict=True)):
+        key = stage_key(key, rows, ids)
+        path = table_file(job.tables, feature)
+        arguments = (path, rows, ids - 1, distribution, state)
+        state, _ = staging.run(f"table {feature}", key, lambda a=arguments: draw_table(*a))
+
+
+def _write_parts(
+    staging: Staging, job: OutputJob, parts: list[OutputPart], key: str, processes: int
+) -> None:
+    """Writes the parts that earlier runs have not finished."""
+    keys = {part: stage_key(key, *part) for part in parts}
+    left = [part for part in parts if not staging.is_finished(_name(part), keys[part])]
+    if len(left) < len(parts):
+        print(f"{len(parts) - len(left)} of {len(parts)} parts are finished", flush=True)
+    for part in _written(job, left, processes):
+        staging.run(_name(part), keys[part], dict)
+
+
+def _name(part: OutputPart) -> str:
+    return f"{part.file} {part.start}"
+
+
+def _written(job: OutputJob, parts: list[OutputPart], processes: int) -> Iterator[OutputPart]:
+    """Yields the parts when they are written."""
+    if processes == 1 or len(parts) < 2:
+        writer = PartWriter(job)
+        for part in parts:
+            writer.write(part)
+            yield part
+        return
+    context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
+    pool = ProcessPoolExecutor(min(processes, len(parts)), context, _open, (job,))
+    try:
+        futures = {pool.submit(_write, part): part for part in parts}
+        for future in as_completed(futures):
+            future.result()
+            yield futures[future]
+    except BrokenProcessPool:
+        raise OSError(
+            "a process of the preparation was killed, as happens when the memory is full: run the "
+            "command again to resume, with fewer --processes"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _open(job: OutputJob) -> None:
+    global _writer
+    hide_start_messages()  # of TensorFlow, which writes records
+    _writer = PartWriter(job)
+
+
+def _write(part: OutputPart) -> None:
+    assert _writer is not None
+    _writer.write(part)

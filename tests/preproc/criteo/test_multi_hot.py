@@ -1,0 +1,217 @@
+"""`python -m preproc.criteo.multi_hot` against NumPy, in all formats, interrupted and by two
+processes."""
+
+import filecmp
+import json
+
+import numpy as np
+import pytest
+
+import dcnv2
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.spec.feature_spec import FeatureSpec
+from preproc.criteo.multi_hot import __main__ as multi_hot
+from preproc.criteo.multi_hot import prepare, tables
+from tests.recipes.test_entry_scripts import in_process
+
+CARDINALITIES, HOTNESS = [10, 2000, 50], [2, 5, 1]
+SPLITS = {"train": 3000, "validation": 501, "test": 500}
+
+
+@pytest.fixture(scope="module")
+def one_hot(tmp_path_factory, run_script):
+    """A prepared data set of three features with one id each."""
+    folder = tmp_path_factory.mktemp("one_hot") / "data"
+    done = run_script(
+        *("-m", "dataloading.synthetic", "--output", folder, "--rows", SPLITS["train"]),
+        *("--validation_rows", SPLITS["validation"], "--test_rows", SPLITS["test"]),
+        *("--cardinalities", ",".join(map(str, CARDINALITIES)), "--num_numerical", 2),
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def run(source, output, *flags):
+    """Runs the command in this process; returns its exit status."""
+    flags = ("--hotness=2,5,1", *flags) if not any("hotness" in flag for flag in flags) else flags
+    return multi_hot.main([f"--input={source}", f"--output={output}", "--processes=1", *flags])
+
+
+def ids_of(folder, split, feature):
+    spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
+    name = f"cat_{feature}"
+    values = np.fromfile(folder / split / f"{name}.bin", spec.dtype(name))
+    return values.reshape(-1, spec.hotness(name))
+
+
+def reference_tables(distribution):
+    """Yields the tables of MLPerf's reference."""
+    random = np.random.RandomState(0)
+    for rows, hotness in zip(CARDINALITIES, HOTNESS, strict=True):
+        if distribution == "uniform":
+            yield random.randint(0, rows, size=(rows, hotness - 1))
+        else:
+            drawn = random.pareto(a=0.25, size=(rows, hotness - 1))
+            inside = drawn < 2**31
+            yield np.where(inside, np.where(inside, drawn, 0).astype(np.int64), -(2**31)) % rows
+
+
+@pytest.mark.parametrize("distribution", tables.DISTRIBUTIONS)
+def test_tables(tmp_path, distribution):
+    state = None
+    for feature, expected in enumerate(reference_tables(distribution)):
+        path = tmp_path / str(feature)
+        shape = (CARDINALITIES[feature], HOTNESS[feature] - 1)
+        state = tables.draw_table(path, *shape, distribution, state, drawn_ids=7)
+        state = json.loads(json.dumps(state))  # as it is kept between runs
+        assert np.array_equal(np.fromfile(path, np.int32).reshape(shape), expected)
+
+
+@pytest.mark.parametrize("distribution", tables.DISTRIBUTIONS)
+def test_extended_ids(one_hot, tmp_path, distribution):
+    assert run(one_hot, tmp_path / "m", f"--distribution={distribution}") == 0
+    for feature, table in enumerate(reference_tables(distribution)):
+        for split, rows in SPLITS.items():
+            ids = ids_of(one_hot, split, feature)[:, 0]
+            expected = np.concatenate([ids[:, None], table[ids]], axis=1)
+            assert expected.shape == (rows, HOTNESS[feature])
+            assert np.array_equal(ids_of(tmp_path / "m", split, feature), expected)
+    for split in SPLITS:
+        for name in ("label.bin", "numerical.bin"):
+            assert filecmp.cmp(one_hot / split / name, tmp_path / "m" / split / name, False)
+    assert not (tmp_path / "m.partial").exists()
+
+
+def test_sorted_reads_of_a_large_table(one_hot, tmp_path, monkeypatch):
+    assert run(one_hot, tmp_path / "a") == 0
+    monkeypatch.setattr(tables.os, "sysconf", lambda name: 1)
+    assert run(one_hot, tmp_path / "b") == 0
+    assert np.array_equal(*(ids_of(tmp_path / name, "train", 1) for name in "ab"))
+
+
+def test_formats(one_hot, tmp_path):
+    """Records and days hold the ids of the split binaries; days are read again."""
+    assert run(one_hot, tmp_path / "raw") == 0
+    flags = ("--format=split_tfrecords", "--prebatch_size=1000")
+    assert run(one_hot, tmp_path / "records", *flags) == 0
+    assert run(one_hot, tmp_path / "days", "--format=npz", "--days=4") == 0
+    raw, records = (
+        FeatureSpec.from_yaml(tmp_path / name / "feature_spec.yaml") for name in ("raw", "records")
+    )
+    expected = list(RawBinaryDataset(raw, "train", 700).dataset())
+    actual = list(SplitTFRecordsDataset(records, "train", 700).dataset())
+    assert len(expected) == len(actual) == 5
+    for first, second in zip(expected, actual, strict=True):
+        assert np.array_equal(first.labels, second.labels)
+        assert np.array_equal(first.inputs.numerical, second.inputs.numerical)
+        for ids in zip(first.inputs.categorical, second.inputs.categorical, strict=True):
+            assert np.array_equal(*ids)
+    days = [np.load(tmp_path / f"days/day_{day}_sparse_multi_hot.npz") for day in range(4)]
+    for feature in range(3):
+        ids = np.concatenate([day[str(feature)] for day in days[:-1]])
+        assert ids.dtype == np.int32
+        assert np.array_equal(ids, ids_of(tmp_path / "raw", "train", feature))
+        ids = [ids_of(tmp_path / "raw", split, feature) for split in ("validation", "test")]
+        assert np.array_equal(days[-1][str(feature)], np.concatenate(ids))
+    dense, labels = (np.load(tmp_path / f"days/day_3_{part}.npy") for part in ("dense", "labels"))
+    assert (dense.dtype, dense.shape) == (np.float32, (1001, 2))
+    assert (labels.dtype, labels.shape) == (np.int32, (1001, 1))
+    flags = ("--cardinalities=10,2000,50", "--hotness=2,5,1")
+    assert run(tmp_path / "days", tmp_path / "again", *flags) == 0
+    for split in SPLITS:
+        for name in ("label", "cat_0", "cat_1", "cat_2"):
+            files = (tmp_path / folder / split / f"{name}.bin" for folder in ("raw", "again"))
+            assert filecmp.cmp(*files, False)
+
+
+def test_files_of_the_reference(tmp_path):
+    """`day_N_sparse.npy` with ids beyond the tables, as NumPy writes it, is extended and trains."""
+    rng, source = np.random.default_rng(0), tmp_path / "reference"
+    source.mkdir()
+    for day in range(3):
+        rows = 400 + day
+        ids = rng.integers(0, 10_000, [rows, 3], np.int32)
+        np.save(source / f"day_{day}_sparse.npy", ids)
+        np.save(source / f"day_{day}_dense.npy", rng.random([rows, 2], np.float32))
+        np.save(source / f"day_{day}_labels.npy", rng.integers(0, 2, [rows, 1], np.int32))
+    assert run(source, tmp_path / "m", "--num_embeddings_per_feature=10,2000,50") == 0
+    ids = np.concatenate([np.load(source / f"day_{day}_sparse.npy") for day in range(2)])
+    assert np.array_equal(ids_of(tmp_path / "m", "train", 1)[:, 0], ids[:, 1] % 2000)
+    assert len(ids_of(tmp_path / "m", "validation", 0)) == 201
+    flags = ("--batch_size=256", "--embedding_dim=4", "--bottom_mlp_dims=8,4")
+    flags = (*flags, "--top_mlp_dims=8,1", "--num_cross_layers=1", "--epochs=1")
+    flags = (*flags, "--cross_layer_projection_dim=4", f"--dataset_path={tmp_path / 'm'}")
+    code, metrics = in_process(tmp_path / "run", *flags, recipe=dcnv2)
+    assert code == 0 and metrics["steps"] == 4
+
+
+def test_interrupted_run(one_hot, tmp_path, monkeypatch, capsys):
+    assert run(one_hot, tmp_path / "whole") == 0
+    write, written = prepare.PartWriter.write, []
+
+    def fail_at_fourth(self, part):
+        if len(written) == 3:
+            raise OSError("the disk is full")
+        written.append(part)
+        write(self, part)
+
+    monkeypatch.setattr(prepare.PartWriter, "write", fail_at_fourth)
+    assert run(one_hot, tmp_path / "m") == 2
+    assert not (tmp_path / "m").exists()
+    drawn = []
+    monkeypatch.setattr(prepare, "draw_table", lambda *arguments: drawn.append(arguments))
+    monkeypatch.setattr(prepare.PartWriter, "write", write)
+    capsys.readouterr()
+    assert run(one_hot, tmp_path / "m") == 0
+    assert "3 of 15 parts are finished" in capsys.readouterr().out
+    assert not drawn
+    for path in (tmp_path / "whole").rglob("*"):
+        other = tmp_path / "m" / path.relative_to(tmp_path / "whole")
+        assert path.is_dir() or filecmp.cmp(path, other, False)
+
+
+def test_two_processes(one_hot, tmp_path):
+    assert run(one_hot, tmp_path / "one") == 0
+    assert run(one_hot, tmp_path / "two", "--processes=2") == 0
+    for path in (tmp_path / "one").rglob("*.bin"):
+        assert filecmp.cmp(path, tmp_path / "two" / path.relative_to(tmp_path / "one"), False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--hotness=2,5"], "--hotness has 2 values; expected one for each of the 3"),
+        (["--hotness=2,0,1"], "expected whole numbers from 1"),
+        (["--days=3"], "--days is only read with --format npz"),
+        (["--format=npz", "--days=1"], "--days must be 2 or more"),
+        (["--cardinalities=3000000000", "--hotness=1"], "expected at most 2147483648"),
+    ],
+)
+def test_invalid_flags(one_hot, tmp_path, capsys, flags, message):
+    assert run(one_hot, tmp_path / "m", *flags) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "m.partial").exists()
+
+
+def test_missing_default(one_hot, tmp_path, capsys):
+    arguments = [f"--input={one_hot}", f"--output={tmp_path / 'm'}"]
+    assert multi_hot.main(arguments) == 2
+    assert "--hotness is missing: its default is for the 26" in capsys.readouterr().err
+
+
+def test_invalid_sources(one_hot, tmp_path, capsys):
+    assert run(tmp_path, tmp_path / "m") == 2
+    assert "found neither" in capsys.readouterr().err
+    assert run(one_hot, tmp_path / "multi_hot") == 0
+    assert run(tmp_path / "multi_hot", tmp_path / "m") == 2
+    assert "'cat_0' has 2 ids per sample" in capsys.readouterr().err
+    np.save(tmp_path / "day_0_sparse.npy", np.zeros([3, 2], np.int32))
+    np.save(tmp_path / "day_1_sparse.npy", np.zeros([3, 2], np.int32))
+    assert run(tmp_path, tmp_path / "m") == 2
+    assert "day_0_dense.npy: the file of this day is missing" in capsys.readouterr().err
+    for day in range(2):
+        np.save(tmp_path / f"day_{day}_dense.npy", np.zeros([3, 2], np.float32))
+        np.save(tmp_path / f"day_{day}_labels.npy", np.zeros([3 + day, 1], np.int32))
+    assert run(tmp_path, tmp_path / "m") == 2
+    assert "day_1_sparse.npy: samples, features or hotness differ" in capsys.readouterr().err
