@@ -52,15 +52,20 @@ class Commands:
         row = self.rows[number]
         assert row.treatment != "not here"
         self.used.add(number)
-        text = row.replacement or row.text
+        parts = [(row.replacement or row.text, False)]  # text, whether it is replaced
         for replacement in self._replacements:
-            text = text.replace(replacement.printed, "\0" + replacement.here + "\0")
-        parts = text.split("\0")  # names in braces are of the replacements only
-        if row.replacement:
-            return self._filled("".join(parts))
-        return "".join(
-            self._filled(part) if number % 2 else part for number, part in enumerate(parts)
-        )
+            parts = [part for old in parts for part in self._split(*old, replacement)]
+        if row.replacement:  # names in braces are those of the table
+            return self._filled("".join(text for text, _ in parts))
+        return "".join(self._filled(text) if is_new else text for text, is_new in parts)
+
+    def _split(self, text, is_new, replacement):
+        if is_new:
+            return [(text, True)]
+        pieces = [(piece, False) for piece in text.split(replacement.printed)]
+        joined = [(replacement.here, True)] * (2 * len(pieces) - 1)
+        joined[::2] = pieces
+        return joined
 
     def _filled(self, text):
         for name, value in self.variables.items():
