@@ -19,7 +19,7 @@ from preproc.criteo.multi_hot.tables import Tables
 from runtime.files.atomic import sync, write_errors_name
 
 # Bytes of ids in memory at a time, and of a part.
-_BLOCK_BYTES, _PART_BYTES = 32 << 20, 1 << 30
+_BLOCK_BYTES, _PART_BYTES = 8 << 20, 1 << 30
 _LABEL, _NUMERICAL = "label", "numerical"
 
 

@@ -10,7 +10,7 @@
 import re
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,29 +23,59 @@ from dataloading.spec.output_folder import SPEC_FILE
 _DAY = re.compile(r"day_(\d+)_sparse(_multi_hot\.npz|\.npy)$")
 
 
-class RowRange(NamedTuple):
-    """Rows `start` to `stop` of an array [rows, columns] on the disk."""
+@dataclass(frozen=True)
+class StoredArray:
+    """An array [rows, columns] in a file, some of its columns."""
 
-    array: np.ndarray
+    path: Path
+    dtype: np.dtype
+    offset: int  # of the array in the file, in bytes
+    shape: tuple[int, int]
+    columns: slice
+
+    @classmethod
+    def of(cls, array: np.memmap) -> "StoredArray":
+        """Returns the place of a whole mapped file or .npy file."""
+        return cls(Path(array.filename), array.dtype, array.offset, array.shape, slice(None))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def width(self) -> int:
+        return len(range(*self.columns.indices(self.shape[1])))
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Returns rows `start` to `stop`; read rows do not stay in the memory of the process."""
+        if start == stop:
+            return np.empty([0, self.width], self.dtype)
+        array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+        return np.array(array[start:stop, self.columns])
+
+
+class RowRange(NamedTuple):
+    """Rows `start` to `stop` of an array."""
+
+    array: StoredArray
     start: int
     stop: int
 
 
 class MappedColumn:
-    """Values [samples, width] of one split, in pieces that are mapped into memory."""
+    """Values [samples, width] of one split, in pieces."""
 
-    def __init__(self, pieces: list[RowRange], columns: slice = slice(None)):
-        self._pieces, self._columns = pieces, columns
+    def __init__(self, pieces: list[RowRange]):
+        self._pieces = pieces
         self._ends = np.cumsum([piece.stop - piece.start for piece in pieces])
         self.dtype = pieces[0].array.dtype
-        self.width = pieces[0].array[:0, columns].shape[1]
+        self.width = pieces[0].array.width
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     def __add__(self, other: "MappedColumn") -> "MappedColumn":
         """Returns the samples of this column followed by those of another of the same files."""
-        return MappedColumn([*self._pieces, *other._pieces], self._columns)
+        return MappedColumn([*self._pieces, *other._pieces])
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Returns the samples `start` to `stop`, [stop - start, width]."""
@@ -54,8 +84,8 @@ class MappedColumn:
             first = end - (piece.stop - piece.start)
             low, high = max(start, first), min(stop, end)
             if low < high:
-                rows = slice(piece.start + low - first, piece.start + high - first)
-                parts.append(piece.array[rows, self._columns])
+                moved = piece.start - first
+                parts.append(piece.array.read(low + moved, high + moved))
         return np.concatenate(parts) if parts else np.empty([0, self.width], self.dtype)
 
 
@@ -98,7 +128,7 @@ class SourceData:
 
 
 def open_source(folder: Path) -> SourceData:
-    """Opens a data set; its files are mapped into memory.
+    """Opens a data set; nothing is loaded.
 
     Raises:
         ValueError: The folder has no data set, or its files contradict each other.
@@ -143,13 +173,17 @@ def _open_prepared(folder: Path) -> SourceData:
             paths = [spec.base_directory / file for file in chunk.files]
             dtype = spec.dtype(chunk.features[0])
             row = spec.sample_bytes(chunk) // dtype.itemsize
-            used = [path for path in paths if path.stat().st_size]
-            arrays = [np.memmap(path, dtype, "r").reshape(-1, row) for path in used]
-            pieces = [RowRange(a, 0, len(a)) for a in arrays or [np.empty([0, row], dtype)]]
+            sizes = [path.stat().st_size // (row * dtype.itemsize) for path in paths]
             first = 0
             for name in chunk.features:
-                columns[name] = MappedColumn(pieces, slice(first, first + spec.hotness(name)))
-                first += spec.hotness(name)
+                own = slice(first, first + spec.hotness(name))
+                columns[name] = MappedColumn(
+                    [
+                        RowRange(StoredArray(path, dtype, 0, (rows, row), own), 0, rows)
+                        for path, rows in zip(paths, sizes, strict=True)
+                    ]
+                )
+                first = own.stop
             files += paths
         if missing := [name for name in label if name not in columns]:
             raise ValueError(f"{spec.origin}: {split}: expected the label {missing[0]}, got none")
@@ -178,13 +212,13 @@ def _open_days(folder: Path, days: dict[int, list[Path]]) -> SourceData:
         for arrays, file in zip((dense, labels), others, strict=True):
             arrays.append(_array(file))
         rows = {len(a) for a in (*sparse[-1], dense[-1], labels[-1])}
-        widths = [array.shape[1] for array in (*sparse[-1], dense[-1], labels[-1])]
-        if len(rows) > 1 or widths != [a.shape[1] for a in (*sparse[0], dense[0], labels[0])]:
+        widths = [array.width for array in (*sparse[-1], dense[-1], labels[-1])]
+        if len(rows) > 1 or widths != [a.width for a in (*sparse[0], dense[0], labels[0])]:
             raise ValueError(
                 f"{path}: samples, features or hotness differ from those of its dense features, "
                 "labels or of the other days"
             )
-    hotness = [array.shape[1] for array in sparse[0]]
+    hotness = [array.width for array in sparse[0]]
     splits = {
         split: SplitColumns(
             [_of_split(days, split) for days in zip(*sparse, strict=True)],
@@ -194,11 +228,11 @@ def _open_days(folder: Path, days: dict[int, list[Path]]) -> SourceData:
         for split in (fs.TRAIN, fs.VALIDATION, fs.TEST)
     }
     categorical = [f"cat_{feature}" for feature in range(len(hotness))]
-    numerical = [f"num_{feature}" for feature in range(dense[0].shape[1])]
+    numerical = [f"num_{feature}" for feature in range(dense[0].width)]
     return SourceData(splits, categorical, numerical, None, hotness, files)
 
 
-def _of_split(days: Sequence[np.ndarray], split: str) -> MappedColumn:
+def _of_split(days: Sequence[StoredArray], split: str) -> MappedColumn:
     """Returns the samples of a split from the arrays of all days."""
     last = days[-1]
     half = -(-len(last) // 2)
@@ -208,27 +242,31 @@ def _of_split(days: Sequence[np.ndarray], split: str) -> MappedColumn:
     return MappedColumn([RowRange(last, *bounds)])
 
 
-def _ids_of_day(path: Path) -> list[np.ndarray]:
+def _ids_of_day(path: Path) -> list[StoredArray]:
     if path.suffix == ".npz":
-        return _mapped_members(path)
+        return _members(path)
     ids = _array(path)
-    return [ids[:, feature : feature + 1] for feature in range(ids.shape[1])]
+    columns = (slice(feature, feature + 1) for feature in range(ids.shape[1]))
+    return [replace(ids, columns=column) for column in columns]
 
 
-def _array(path: Path) -> np.ndarray:
+def _array(path: Path) -> StoredArray:
     try:
         array = np.load(path, mmap_mode="r")
     except FileNotFoundError:
         raise ValueError(f"{path}: the file of this day is missing") from None
     except ValueError as error:
         raise ValueError(f"{path}: expected an array of NumPy: {error}") from None
-    if array.ndim != 2:
-        raise ValueError(f"{path}: expected [samples, columns], got shape {array.shape}")
-    return array
+    if array.ndim != 2 or not array.flags.c_contiguous:
+        raise ValueError(
+            f"{path}: expected [samples, columns] in C order, got shape {array.shape}"
+            + (" in Fortran order" if array.ndim == 2 else "")
+        )
+    return StoredArray.of(array)
 
 
-def _mapped_members(path: Path) -> list[np.ndarray]:
-    """Maps the arrays "0", "1", ... of an uncompressed .npz file into memory."""
+def _members(path: Path) -> list[StoredArray]:
+    """Returns the arrays "0", "1", ... of an uncompressed .npz file."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
@@ -242,10 +280,10 @@ def _mapped_members(path: Path) -> list[np.ndarray]:
             f"{path}: expected uncompressed arrays 0, 1, ... as numpy.savez writes them, got "
             f"{', '.join(sorted(members))}"
         )
-    return [_mapped(path, members[name]) for name in names]
+    return [_member(path, members[name]) for name in names]
 
 
-def _mapped(path: Path, info: zipfile.ZipInfo) -> np.ndarray:
+def _member(path: Path, info: zipfile.ZipInfo) -> StoredArray:
     with path.open("rb") as file:
         file.seek(info.header_offset + 26)
         lengths = np.frombuffer(file.read(4), "<u2")  # of the name and of the extra field
@@ -258,6 +296,4 @@ def _mapped(path: Path, info: zipfile.ZipInfo) -> np.ndarray:
                 f"{path}: {info.filename}: expected int32 [samples, hotness] in C order, got "
                 f"{dtype} {list(shape)}"
             )
-        if not shape[0]:
-            return np.empty(shape, dtype)
-        return np.memmap(path, dtype, "r", file.tell(), shape)
+        return StoredArray(path, dtype, file.tell(), shape, slice(None))

@@ -15,8 +15,8 @@ import numpy as np
 DISTRIBUTIONS = ("uniform", "pareto")
 _PARETO_SHAPE = 0.25
 _SEED = 0
-# Ids that are drawn at once: 512 MiB of int64 or float64 are in memory.
-_DRAWN_IDS = 1 << 26
+# Ids that are drawn at once: 64 MiB of int64 or float64 are in memory.
+_DRAWN_IDS = 1 << 23
 _INT32_MIN = -(2**31)
 
 
