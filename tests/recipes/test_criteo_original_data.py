@@ -90,12 +90,16 @@ def steps_of(lines):
 
 
 @pytest.mark.parametrize("recipe", [dlrm, dcnv2, main])
-def test_training_and_evaluation(criteo, tmp_path, recipe):
+def test_training_and_evaluation(criteo, tmp_path, recipe, run_script):
     """The commands of the documents: the folder above the data set, --amp, --xla, then eval."""
     flags = [*SMALL, f"--dataset_path={criteo.parent}/", "--epochs=4", "--amp"]
     flags += ["--optimizer=adam", "--learning_rate=0.02", "--warmup_steps=1"]
     model = f"{tmp_path}/checkpoint"
-    lines = run(recipe, tmp_path / "train", *flags, "--xla", f"--save_checkpoint_path={model}")
+    saved = [f"--save_checkpoint_path={model}", f"--run_dir={tmp_path / 'train'}"]
+    # In a process of its own: --xla sets a variable of its process.
+    done = run_script(f"{recipe.__name__}.py", *flags, "--xla", *saved)
+    assert done.returncode == 0, done.stderr
+    lines = lines_of(tmp_path / "train")
     numbers = [step[-1] for step in steps_of(lines)]
     assert numbers == list(range(1, 33))  # four epochs of ceil(1000 / 128) steps
     trained = lines[-1]["data"]
