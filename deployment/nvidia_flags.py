@@ -236,3 +236,4 @@ SERVE = FlagNames(  # those of tritonserver
         "--backend_config": "this server has the Python backend only",
     }
 )
+CLIENT = FlagNames(converted={"--server_url": _grpc})

@@ -191,8 +191,29 @@ def test_evaluation_of_the_latency(server, variables, sparse_format, tmp_path, c
     assert "note: --sparse_format has no effect: the server describes" in notes
 
 
+def test_tensors_of_the_server(server, variables, sparse_format, capsys):
+    """`python -m deployment.client` prints what the original's clients send."""
+    assert run("python -m deployment.client --model_name dlrm", variables) == 0
+    kinds = {
+        "tf-savedmodel": [
+            "  input   categorical_features  INT32 [6]",
+            "  input   numerical_features  FP32 [3]",
+            "  output  DENSE_OUTPUT  FP32 [1]",
+        ],
+        "hps": [
+            "  input   EMB_KEY  INT64 [-1]",
+            "  input   EMB_N_KEY  INT32 [-1]",
+            "  input   numerical_features  FP32 [-1]",
+            "  output  DENSE_OUTPUT  FP32 [-1]",
+        ],
+    }
+    name, *tensors = capsys.readouterr().out.splitlines()
+    assert name == "dlrm: ensemble, up to 32,768 rows"
+    assert sorted(tensors) == kinds[sparse_format]
+
+
 def test_files_of_the_server(variables, sparse_format, tmp_path, capsys):
-    """The server of the guides needs other backends than ours, which says so."""
+    """Our server lacks the backends of the guides, and reports it."""
     assert run(DEPLOY[sparse_format], variables) == 0
     _, *flags = words(SERVE[sparse_format], variables)
     for flag in flags:
@@ -210,7 +231,7 @@ def test_files_of_the_server(variables, sparse_format, tmp_path, capsys):
 
 @pytest.mark.long
 def test_commands_of_a_shell(server, variables, sparse_format, root, tmp_path):
-    """The same by bash, with launchers."""
+    """Deploys and evaluates by bash, with launchers."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "numactl").write_text('#!/bin/sh\nshift\nexec "$@"\n')

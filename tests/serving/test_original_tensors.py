@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from deployment.client import __main__ as client_tool
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.deploy import __main__ as deploy
@@ -44,6 +45,24 @@ def test_answer_of_the_original(original, served):
     expected = served["dlrm"].expected
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-6)
     np.testing.assert_allclose(1 / (1 + np.exp(-logits)), expected[:, 0], rtol=0, atol=1e-6)
+
+
+def test_models_of_a_server(original, capsys):
+    assert client_tool.main(["--server-url", f"grpc://{original.url}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == [
+        "dense: python, up to 32,768 rows",
+        "dlrm: ensemble, up to 32,768 rows",
+        "sparse: python, up to 32,768 rows",
+    ]
+    at = lines.index("dlrm: ensemble, up to 32,768 rows")
+    assert sorted(lines[at + 1 : at + 4]) == [
+        "  input   categorical_features  INT32 [6]",
+        "  input   numerical_features  FP32 [3]",
+        "  output  DENSE_OUTPUT  FP32 [1]",
+    ]
+    assert client_tool.main([f"--url={original.url}", "--model_name=none"]) == 2
+    assert "served are dense, dlrm, sparse" in capsys.readouterr().err
 
 
 def test_accuracy_of_the_original_command(original, served, tmp_path, monkeypatch, capsys):
