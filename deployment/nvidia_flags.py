@@ -228,3 +228,12 @@ ACCURACY = FlagNames(
     },
     complete=_complete_accuracy,
 )
+_NO_GPU = "the models run on the CPU"
+SERVE = FlagNames(  # those of tritonserver
+    ignored={
+        "--pinned_memory_pool_byte_size": _NO_GPU,
+        "--cuda_memory_pool_byte_size": _NO_GPU,
+        "--backend_config": "this server has the Python backend only",
+    }
+)
+CLIENT = FlagNames(converted={"--server_url": _grpc})

@@ -206,6 +206,11 @@ class Client(contextlib.AbstractContextManager):
         request = service_pb2.ModelConfigRequest(name=self._model, version=self._version)
         return self._call(self._server.ModelConfig, request).config
 
+    def ready_models(self) -> list[str]:
+        """Returns the names of the models that the server has ready."""
+        request = service_pb2.RepositoryIndexRequest(ready=True)
+        return _names(self._call(self._server.RepositoryIndex, request))
+
     def load(self) -> None:
         """Lets the server load the model, or load it again, from its repository.
 
@@ -269,8 +274,12 @@ class Client(contextlib.AbstractContextManager):
             index = self._server.RepositoryIndex(request, timeout=self._timeout_s)
         except grpc.RpcError as error:
             return f"; the list of models is not available ({error.details()})"
-        names = sorted({model.name for model in index.models})
+        names = _names(index)
         return f"; served are {', '.join(names) or 'none'}: name one with --model_name"
+
+
+def _names(index: service_pb2.RepositoryIndexResponse) -> list[str]:
+    return sorted({model.name for model in index.models})
 
 
 def _is_lost(error: grpc.RpcError) -> bool:

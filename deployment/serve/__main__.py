@@ -13,6 +13,7 @@ from pathlib import Path
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from deployment import nvidia_flags
 from deployment.option_checks import check_ranges, check_writable
 from deployment.serve.environment import server_program
 from deployment.serve.server import ADDRESS, Ports, ServerFailed, StartStopped, running
@@ -130,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 after a signal, `ENDED_BY_ITSELF`, or 2."""
-    flags = _parser().parse_args(argv)
+    flags = _parser().parse_args(nvidia_flags.SERVE.translate(argv))
     return exit_status(lambda: serve(flags))
 
 
