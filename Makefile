@@ -39,7 +39,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-interaction-preparation bench-serving bench-network clean
+.PHONY: help setup engines serve-setup cluster-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-interaction-preparation bench-serving bench-network clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -124,6 +124,9 @@ cluster-setup: ## install Debian's SLURM, OpenMPI and OpenSSH, which make test-c
 test-cluster: .venv/op .venv/horovod ## run the tests on a SLURM cluster in namespaces of this machine (as root, after make cluster-setup)
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/cluster
 
+test-reference: .venv/op .venv-torch/installed ## compare logits and losses of DCNv2 and DLRM with the models of TorchRec, on a CPU
+	@$(PY) -m pytest tests/reference
+
 test-platforms: .venv/op .venv/horovod ## check set-up, trainings and checkpoints with every other Python of this machine and with the oldest supported versions
 	@$(PY) -m tests.platforms
 
@@ -188,6 +191,9 @@ bench-ncf: .venv/op .venv-torch/installed ## NeuMF's training step compared with
 bench-embedding: .venv/op .venv-torch/installed ## embedding bags compared with fbgemm, PyTorch and the memory bandwidth, interleaved
 	@$(PY) -m benchmarks.embedding_bag
 
+bench-mlperf: .venv/op .venv-torch/installed ## DLRM-DCNv2's training step compared with TorchRec's, fbgemm's tables and Adagrad, interleaved
+	@$(PY) -m benchmarks.mlperf_training
+
 bench-interaction-preparation: .venv/installed .venv-engines/installed ## NCF's preparation compared with pandas: the same rows, seconds and memory
 	@$(PY) -m benchmarks.interaction_preparation
 
@@ -197,10 +203,11 @@ bench-serving: .venv/op .venv-serve/installed ## a deployed DLRM compared with i
 bench-network: .venv/op .venv/horovod ## what a plan puts on the network: computed for published models, measured on slowed links
 	@$(PY) -m benchmarks.network
 
-.venv-torch/installed: requirements/torch.txt | .venv/installed
-	@echo "setup: installing PyTorch, the benchmark's peer, into .venv-torch"
+.venv-torch/installed: requirements/torch.txt requirements/torchrec.txt | .venv/installed
+	@echo "setup: installing PyTorch and TorchRec, for comparisons, into .venv-torch"
 	@rm -rf .venv-torch && .venv/bin/python -m venv .venv-torch
 	@.venv-torch/bin/python -m pip install --disable-pip-version-check -qq -r requirements/torch.txt
+	@.venv-torch/bin/python -m pip install --disable-pip-version-check -qq --no-deps -r requirements/torchrec.txt
 	@touch $@
 
 lock: ## resolve all requirements and write their locks

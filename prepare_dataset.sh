@@ -7,10 +7,13 @@
 #   RAW_DIR         default /data
 #   OUTPUT_DIR      default RAW_DIR/cache/NAME; nothing is done where it is complete
 #
-# Criteo's preparation is preproc/prepare_dataset.sh.
+# prepare_dataset.sh <CPU|DGX2|local> THRESHOLD [FLAG...] prepares Criteo: it is preproc/prepare_dataset.sh.
 set -euo pipefail
 
 project="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+case "${1:-}" in
+CPU | DGX2 | local) exec "$project/preproc/prepare_dataset.sh" "$@" ;;
+esac
 name="${1:-ml-20m}"
 raw="${2:-/data}"
 output="${3:-$raw/cache/$name}"

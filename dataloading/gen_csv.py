@@ -9,9 +9,12 @@ import argparse
 import contextlib
 import csv
 import io
+import itertools
+import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +49,31 @@ def generate(flags: argparse.Namespace) -> str:
     spec = RawSpec.from_yaml(flags.feature_spec_in)
     generated = _spec_of_rows(spec, flags.auto_cardinality)
     rows = {name: SyntheticSamples(generated, name, flags.seed) for name in spec.sources}
-    with atomic_folder(Path(flags.output)) as folder:
+    output = Path(flags.output)
+    chunks = itertools.chain.from_iterable(spec.sources.values())
+    files = [SPEC_FILE, *(file for chunk in chunks for file in chunk.files)]
+    with _complete_files(output, files) if output.is_dir() else atomic_folder(output) as folder:
         for split, chunks in spec.sources.items():
             _write_split(folder, chunks, rows[split], flags.size)
         shutil.copyfile(flags.feature_spec_in, folder / SPEC_FILE)
     return f"written: {flags.output}, {flags.size:,} rows each of {', '.join(spec.sources)}"
+
+
+@contextlib.contextmanager
+def _complete_files(directory: Path, files: Iterable[str]) -> Iterator[Path]:
+    """Yields a new folder whose files appear in `directory`, a folder like the volume `/data`.
+
+    Raises:
+        ValueError: one of the files exists.
+    """
+    for file in files:
+        if (directory / file).exists():
+            raise ValueError(f"{directory / file} exists; remove it or choose another --output")
+    with tempfile.TemporaryDirectory(prefix=".gen_csv-", dir=directory) as folder:
+        yield Path(folder)
+        for file in files:
+            (directory / file).parent.mkdir(parents=True, exist_ok=True)
+            os.rename(Path(folder, file), directory / file)
 
 
 def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
@@ -149,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--feature_spec_in", default=SPEC_FILE, metavar="FILE", help="simplified feature spec")
-    add("--output", default="/data", metavar="DIR", help="folder to make")
+    add("--output", default="/data", metavar="DIR", help="folder of the files")
     add("--size", type=int, default=1000, metavar="ROWS", help="rows of each split")
     help_text = "ids to draw for features whose cardinality is auto"
     add("--auto_cardinality", type=int, default=1000, metavar="N", help=help_text)

@@ -38,7 +38,7 @@ from runtime.cli import exit_status
 from runtime.files.atomic import atomic_folder, write_errors_name
 
 _DEFAULT_PREBATCH = 65_536
-_DEFAULT_SOURCE = "synthetic_dataset"  # of NVIDIA's tool
+_DEFAULT_PATH = "synthetic_dataset"  # of NVIDIA's tool
 # Keys of the metadata of dataloading.transcode with facts per split.
 _BY_MAPPING = ("rows", "click_rate", "unknown_share")
 
@@ -239,7 +239,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     default = "(default: %(default)s)"
-    add("--src_dataset_path", default=_DEFAULT_SOURCE, help=f"folder of the data set {default}")
+    add("--src_dataset_path", default=_DEFAULT_PATH, help=f"folder of the data set {default}")
     kinds = ("tf_raw", "synthetic", "split_tfrecords")
     help_text = f"its format {default}; synthetic generates rows of its feature spec"
     add("--src_dataset_type", default="tf_raw", choices=kinds, help=help_text)
@@ -249,7 +249,8 @@ def _parser() -> argparse.ArgumentParser:
     help_text = "no effect: generated rows always follow the feature spec"
     add("--src_synthetic_dataset_use_feature_spec", action="store_true", help=help_text)
     add("--src_seed", type=int, help="of generated rows (default: 0)")
-    add("--dst_dataset_path", required=True, help="folder to make; must not hold files")
+    help_text = f"folder to make; must not hold files {default}"
+    add("--dst_dataset_path", default=_DEFAULT_PATH, help=help_text)
     kinds, help_text = ("split_tfrecords", "tf_raw"), f"its format {default}"
     add("--dst_dataset_type", default="split_tfrecords", choices=kinds, help=help_text)
     add("--dst_feature_spec", default=SPEC_FILE, help="file name in --dst_dataset_path")

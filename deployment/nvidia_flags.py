@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Arguments = list[str]
+Flags = dict[str, list[str]]  # of a command line, with their values
 
 
 @dataclass(frozen=True)
@@ -17,19 +18,23 @@ class FlagNames:
         converted: Its flag -> a function from the values to the arguments here.
         ignored: Its flag -> why it has no effect here, for a note. Its values are dropped.
         lists: Flags of this command whose values may be separated by spaces, too.
+        complete: Adds the defaults of the original command to a command line of it, and drops flags
+            that it does not read.
     """
 
     same: Mapping[str, str] = field(default_factory=dict)
     converted: Mapping[str, Callable[[Sequence[str]], Arguments]] = field(default_factory=dict)
     ignored: Mapping[str, str] = field(default_factory=dict)
     lists: tuple[str, ...] = ()
+    complete: Callable[[Flags], Flags] = dict
 
     def translate(self, argv: Sequence[str] | None) -> Arguments:
         """Returns a command line in the flags of this command; notes go to stderr."""
+        flags = self.complete(dict(_flags(sys.argv[1:] if argv is None else argv)))
         arguments = []
-        for name, values in _flags(sys.argv[1:] if argv is None else argv):
+        for name, values in flags.items():
             if name in self.ignored:
-                print(f"note: {name} has no effect: {self.ignored[name]}", file=sys.stderr)
+                _note(name, self.ignored[name])
             elif name in self.converted:
                 arguments += self.converted[name](values)
             elif name in self.lists and values:
@@ -37,6 +42,10 @@ class FlagNames:
             else:
                 arguments += [self.same.get(name, name), *values]
         return arguments
+
+
+def _note(flag: str, reason: str) -> None:
+    print(f"note: {flag} has no effect: {reason}", file=sys.stderr)
 
 
 def _flags(argv: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -83,10 +92,65 @@ def _milliseconds(values: Sequence[str]) -> Arguments:
     return ["--seconds", *(str(float(value) / 1000) for value in values)]
 
 
-_NAMES = "models are named after --model_name"
-_VERSION = "a deployment writes version 1"
-_PERF_ANALYZER = "perf_analyzer is run with fixed numbers of requests"
-_SPEC = "the checkpoint names its data set and how it is stored"
+# Defaults of the original deployment. Its command lines have --sparse-format, which is required
+# there and which ours do not have.
+_ORIGINAL_DEPLOYMENT = {
+    "--tensors": "nvidia",
+    "--sparse_model_name": "sparse",
+    "--dense_model_name": "dense",
+    "--dense_format": "tf-savedmodel",
+    "--max_batch_size": "32768",
+    "--trt_optimal_batch_size": "1024",
+    "--memory_threshold_gb": "70",
+    "--num_gpus": "1",
+    "--hps_gpucacheper": "0.25",
+}
+
+
+def _complete_deployment(flags: Flags) -> Flags:
+    if "--sparse_format" not in flags:
+        return flags
+    defaults = {
+        name: [value]
+        for name, value in _ORIGINAL_DEPLOYMENT.items()
+        if name not in flags and DEPLOY.same.get(name) not in flags
+    }
+    complete = flags | defaults
+    for name, reason in _unread_by_deployment(complete).items():
+        if name in flags and flags[name] != [_ORIGINAL_DEPLOYMENT.get(name)]:
+            _note(name, reason)
+        complete.pop(name, None)
+    optimal, largest = (
+        complete.get(name, [""])[0] for name in ("--trt_optimal_batch_size", "--max_batch_size")
+    )
+    if "--trt_optimal_batch_size" not in flags and optimal and largest.isdigit():
+        complete["--trt_optimal_batch_size"] = [str(min(int(optimal), int(largest)))]
+    return complete
+
+
+def _unread_by_deployment(flags: Flags) -> dict[str, str]:
+    """Returns flags of the original that this deployment does not read, with the reason."""
+    is_hps = flags["--sparse_format"] == ["hps"]
+    unread = {}
+    if is_hps:
+        alone = "it is for --sparse_format tf-savedmodel"
+        unread |= dict.fromkeys(("--memory_threshold_gb", "--cpu"), alone)
+    else:
+        unread["--hps_gpucacheper"] = "it is for --sparse_format hps"
+        unread["--num_gpus"] = "a SavedModel is on GPU 0"
+        if "--cpu" in flags:
+            unread["--memory_threshold_gb"] = "with --cpu no table is on a GPU"
+    if not is_hps or flags["--tensors"] != ["nvidia"]:
+        unread["--fused_embedding"] = "tables of one width are always looked up together"
+    if "--monolithic" in flags:
+        parts = ("--sparse_model_name", "--dense_model_name", "--dense_format")
+        unread |= dict.fromkeys(parts, "--monolithic is one SavedModel")
+    if "--monolithic" in flags or flags["--dense_format"] != ["trt"]:
+        unread["--trt_optimal_batch_size"] = "it is for --dense_format trt"
+    return unread
+
+
+_SERVED = "the server describes the tensors of its model"
 
 DEPLOY = FlagNames(
     same={
@@ -96,51 +160,71 @@ DEPLOY = FlagNames(
         "--engine_count_per_device": "--instances",
         "--hps_gpucacheper": "--gpu_cache_share",
     },
-    converted={"--sparse_format": _backend, "--num_gpus": _gpus},
-    ignored={
-        "--sparse_model_name": _NAMES,
-        "--dense_model_name": _NAMES,
-        "--model_version": _VERSION,
-        "--dense_format": "it follows from --backend: TensorRT on a GPU, ONNX on a CPU",
-        "--trt_optimal_batch_size": "plans are tuned for --max_batch_size",
-        "--fused_embedding": "tables of one width are always looked up together",
-        "--server_url": "the models are files; start or reload the server afterwards",
-        "--load_model": "the models are files; start or reload the server afterwards",
-        "--load_model_timeout_s": "the models are files; start or reload the server afterwards",
-        "--verbose": "everything is printed",
-        "--cpu": "the export runs on the CPU",
+    converted={
+        "--sparse_format": _backend,
+        "--num_gpus": _gpus,
+        "--server_url": lambda values: ["--server_url", *_grpc(values)[1:]],
     },
+    ignored={"--verbose": "everything is printed"},
+    complete=_complete_deployment,
 )
+# Defaults of the original measurement, which requires --sparse_format.
+_ORIGINAL_LATENCY = {
+    "--batch_sizes": ["256,512,1024,2048,4096,8192,16384,32768"],
+    "--measurement_request_count": ["20"],
+    "--measurement_interval": ["1000"],
+    "--evaluation_mode": ["offline"],
+    "--offline_mode": ["system"],
+    "--num_benchmark_samples": ["262144"],
+}
+
+
+def _complete_latency(flags: Flags) -> Flags:
+    complete = _ORIGINAL_LATENCY | flags if "--sparse_format" in flags else dict(flags)
+    mode = complete.pop("--evaluation_mode", ["offline"])
+    if mode not in (["offline"], ["online"]):
+        raise ValueError(f"--evaluation_mode: expected offline or online, got {' '.join(mode)!r}")
+    if mode == ["online"]:
+        complete["--offline_mode"] = ["none"]
+    return complete
+
+
 LATENCY = FlagNames(
-    same={"--result_path": "--output", "--measurement_request_count": "--requests"},
+    same={
+        "--measurement_request_count": "--requests",
+        "--offline_mode": "--shared_memory",
+        "--timeout": "--timeout_s",
+    },
     converted={"--server_url": _grpc, "--measurement_interval": _milliseconds},
     ignored={
-        "--model_version": _VERSION,
-        "--measurement_mode": _PERF_ANALYZER,
-        "--evaluation_mode": _PERF_ANALYZER,
-        "--offline_mode": _PERF_ANALYZER,
-        "--output_shared_memory_size": _PERF_ANALYZER,
+        "--measurement_mode": "a measurement has both --requests and --seconds at least",
         "--warmup": "--warmup_seconds of requests precede each measurement",
-        "--timeout": "each measurement ends after --seconds",
         "-v": "everything is printed",
-        "--sparse_format": "it is read from the served model",
-        "--fused_embedding": "it is read from the served model",
-        "--feature_spec": _SPEC,
-        "--dataset_type": _SPEC,
-        "--num_benchmark_samples": "rows are sent again if there are too few",
+        "--verbose": "everything is printed",
+        "--sparse_format": _SERVED,
     },
     lists=("--batch_sizes", "--concurrency"),
+    complete=_complete_latency,
 )
+# Defaults of the original evaluation, which requires --sparse_input_format. One request after the
+# other is in flight there.
+_ORIGINAL_ACCURACY = {
+    "--batch_size": ["32768"],
+    "--print_freq": ["10"],
+    "--log_path": ["dlrm_tf_log.json"],
+    "--in_flight": ["1"],
+}
+
+
+def _complete_accuracy(flags: Flags) -> Flags:
+    return _ORIGINAL_ACCURACY | flags if "--sparse_input_format" in flags else flags
+
+
 ACCURACY = FlagNames(
     converted={"--server_url": _grpc, "--test_on_train": lambda _: ["--eval_mapping", "train"]},
     ignored={
-        "--dataset_type": _SPEC,
-        "--feature_spec": _SPEC,
-        "--auc_thresholds": "the AUC is exact",
-        "--print_freq": "results are printed at the end",
-        "--log_path": "results are printed",
         "--verbose": "everything is printed",
-        "--fused_embedding": "it is read from the served model",
-        "--sparse_input_format": "it is read from the served model",
+        "--sparse_input_format": _SERVED,
     },
+    complete=_complete_accuracy,
 )

@@ -10,7 +10,8 @@
 #   final_output_dir         the prepared data set (default /data/preprocessed, and /data/dlrm/binary_dataset for logs in
 #                            /data/dlrm/criteo). Where it is complete with the same threshold, nothing is done; FLAG --overwrite
 #                            replaces it
-#   spark_output_path        what does not fit into memory, while the preparation runs (default /data/spark/output)
+#   spark_output_path        what does not fit into memory, while the preparation runs (default /data/spark/output, and
+#                            /data/dlrm/spark/output for logs in /data/dlrm/criteo)
 #   conversion_intermediate_dir   not needed: the files are written straight to where they belong
 set -euo pipefail
 
@@ -35,6 +36,7 @@ esac
 if [ -z "${download_dir:-}" ] && [ -d /data/dlrm/criteo ]; then
   download_dir=/data/dlrm/criteo
   final_output_dir="${final_output_dir:-/data/dlrm/binary_dataset}"
+  spark_output_path="${spark_output_path:-/data/dlrm/spark/output}"
 fi
 download_dir="${download_dir:-/data/criteo_orig}"
 final_output_dir="${final_output_dir:-/data/preprocessed}"

@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
 # Prepares Criteo click logs with Spark: run_spark_cpu.sh [INPUT OUTPUT THRESHOLD [FLAG...]]
 #
-#   INPUT OUTPUT THRESHOLD   or INPUT_PATH, OUTPUT_PATH, FREQUENCY_THRESHOLD or FREQUENCY_LIMIT (default 15); THRESHOLD as in
-#                            15 or 15,5:30
+#   INPUT OUTPUT             or INPUT_PATH, OUTPUT_PATH: the raw logs and the prepared data set; by default the folders of
+#                            NVIDIA's recipes, /data/dlrm/criteo and /data/dlrm/binary_dataset, or without the first
+#                            /data/criteo_orig and /data/preprocessed
+#   THRESHOLD                or FREQUENCY_THRESHOLD (default 15): one for all columns, or 15,5:30 for 30 in column cat_5
+#   FREQUENCY_LIMIT          the threshold with fields of a line as columns: 15,14:30 is 30 for cat_0
+#   USE_FREQUENCY_LIMIT      0: no threshold; 1: FREQUENCY_LIMIT; any other number: this threshold
 #   FLAG...                  more flags of `python -m preproc.criteo`, like --days 0-23
 #   MASTER                   a cluster that is there: spark://HOST:PORT, yarn, k8s://URL, local[N]. Unset: a standalone cluster
 #                            of a master and NUM_WORKERS workers on this machine, stopped at the end
 #   TOTAL_CORES TOTAL_MEMORY cores, and memory in GB, of all that Spark starts (cpu_config.sh)
+#   NUM_EXECUTORS, NUM_EXECUTOR_CORES, EXECUTOR_MEMORY, DRIVER_MEMORY   their parts, memory in GB (default: of the totals)
 #   SPARK_LOCAL_DIRS         where Spark keeps what does not fit into memory (about the size of the log)
 #   PYTHON SPARK_HOME        default: .venv-engines of this project (else .venv), and its PySpark
 #   SPARK_SUBMIT             what is called instead of spark-submit
@@ -18,12 +23,19 @@ stop() {
   exit 2
 }
 
-input="${1:-${INPUT_PATH:-}}"
-output="${2:-${OUTPUT_PATH:-}}"
-threshold="${3:-${FREQUENCY_THRESHOLD:-${FREQUENCY_LIMIT:-15}}}"
+input=/data/criteo_orig output=/data/preprocessed
+[ ! -d /data/dlrm/criteo ] || input=/data/dlrm/criteo output=/data/dlrm/binary_dataset
+input="${1:-${INPUT_PATH:-$input}}"
+output="${2:-${OUTPUT_PATH:-$output}}"
+threshold=(--frequency_threshold "${3:-${FREQUENCY_THRESHOLD:-15}}")
+if [ -z "${3:-}${FREQUENCY_THRESHOLD:-}" ]; then
+  case "${USE_FREQUENCY_LIMIT:-1}" in
+  0) threshold=(--frequency_threshold 0) ;;
+  1) [ -z "${FREQUENCY_LIMIT:-}" ] || threshold=(--frequency_limit "$FREQUENCY_LIMIT") ;;
+  *) threshold=(--frequency_threshold "$USE_FREQUENCY_LIMIT") ;;
+  esac
+fi
 shift $(($# < 3 ? $# : 3))
-[ -n "$input" ] || stop "no input; give it as the first argument or as INPUT_PATH"
-[ -n "$output" ] || stop "no output; give it as the second argument or as OUTPUT_PATH"
 
 check_counts() { # NAME...: for the profiles, before they calculate
   for name in "$@"; do
@@ -33,6 +45,12 @@ check_counts() { # NAME...: for the profiles, before they calculate
 }
 # shellcheck source=cpu_config.sh
 source "${SPARK_PROFILE:-$preproc/cpu_config.sh}"
+for name in EXECUTOR_MEMORY DRIVER_MEMORY; do
+  [ -z "${!name:-}" ] || check_counts "$name"
+done
+[ -z "${DRIVER_MEMORY:-}" ] || driver_mb=$((DRIVER_MEMORY * 1024))
+[ -z "${EXECUTOR_MEMORY:-}" ] || executor_mb=$((EXECUTOR_MEMORY * 1024))
+spark_settings+=(--conf "spark.executor.memory=${executor_mb}m")
 ((TOTAL_CORES >= EXECUTOR_CORES * NUM_WORKERS)) ||
   stop "TOTAL_CORES is $TOTAL_CORES, too few for $NUM_WORKERS workers with executors of $EXECUTOR_CORES cores; raise TOTAL_CORES or lower EXECUTOR_CORES or NUM_WORKERS"
 ((executor_mb >= 512)) ||
@@ -103,6 +121,6 @@ yarn | k8s://*) # which count executors, not cores, and reserve no memory outsid
 esac
 set -m # a process group of its own
 "${SPARK_SUBMIT:-$SPARK_HOME/bin/spark-submit}" --master "$MASTER" --driver-memory "${driver_mb}m" "${spark_settings[@]}" \
-  "$preproc/criteo/spark_job.py" --input "$input" --output "$output" --frequency_threshold "$threshold" "$@" </dev/null &
+  "$preproc/criteo/spark_job.py" --input "$input" --output "$output" "${threshold[@]}" "$@" </dev/null &
 set +m
 wait "$!"

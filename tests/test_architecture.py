@@ -18,6 +18,7 @@ ALLOWED = {
     "sim.py": {"main", "recipes"},
     "ncf.py": {"main", "recipes"},
     "convert.py": {"preproc.movielens"},
+    "gen_csv.py": {"dataloading.gen_csv"},
     "transcode.py": {"dataloading.transcode"},
     "inference.py": {"main", "ncf", "recipes"},
     "main.py": RECIPES | {"deployment.export"},

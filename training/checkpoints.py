@@ -57,8 +57,6 @@ def restore(start: Start, recipe: Recipe, world: World) -> None:
     with checkpoint.suggest_previous(start.path, start.flag):
         if start.resumes:
             checkpoint.restore(start.path, training_weights(recipe), world, everything=True)
-        elif checkpoint.is_original(start.path):
-            checkpoint.restore_original(start.path, model.weights_to_save(), world)
         else:
             checkpoint.restore(start.path, model.weights_to_save(), world)
 

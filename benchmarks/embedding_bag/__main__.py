@@ -5,7 +5,6 @@ Rows per second are compared with the memory bandwidth of the machine.
 
 import argparse
 import itertools
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -260,12 +259,6 @@ def _judge(page: Page, measurements: BagMeasurements, optimizers: Sequence[str])
         page.judge(text, TARGET_SHARE, worst >= TARGET_SHARE)
 
 
-def has_fbgemm(python: Path) -> bool:
-    """Returns whether an environment has fbgemm, without importing it."""
-    code = "import importlib.util, sys; sys.exit(not importlib.util.find_spec('fbgemm_gpu'))"
-    return subprocess.run([str(python), "-c", code], check=False).returncode == 0
-
-
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = training.parser_of(__doc__)
     listed = report.listed
@@ -289,11 +282,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     args = training.parse(parser, argv, "bench-embedding")
     if unknown := set(args.optimizers) - set(workload.OPTIMIZERS):
         parser.error(f"--optimizers: expected {workload.OPTIMIZERS}, got {', '.join(unknown)}")
-    if not has_fbgemm(args.torch_python):
-        parser.error(
-            f"--torch_python {args.torch_python} has no fbgemm-gpu-cpu: `make bench-embedding` "
-            "installs it from requirements/torch.txt"
-        )
+    training.require_package(parser, args, "fbgemm_gpu", "bench-embedding")
     if args.quick:
         args.hotness, args.dims, args.batch_sizes = ("mlperf",), (16,), (64,)
         args.rows, args.rounds, args.steps, args.floor_mib = 500, 2, 1, 8

@@ -7,6 +7,7 @@ ratios are taken within a round.
 
 import argparse
 import contextlib
+import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -284,3 +285,20 @@ def parse(
             "environment from requirements/torch.txt"
         )
     return args
+
+
+def has_package(python: Path, package: str) -> bool:
+    """Returns whether an environment has a package, without importing it."""
+    code = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec('{package}'))"
+    return python.exists() and not subprocess.call([str(python), "-c", code])
+
+
+def require_package(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, package: str, make_target: str
+) -> None:
+    """Ends the program if the environment of PyTorch lacks a package."""
+    if not has_package(args.torch_python, package):
+        parser.error(
+            f"--torch_python {args.torch_python} has no {package}: `make {make_target}` installs "
+            "it from requirements/torch*.txt"
+        )

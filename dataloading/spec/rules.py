@@ -91,11 +91,16 @@ def features_section(raw: Any, origin: str) -> Features:
 
 def _feature(raw: Any, where: str) -> dict[str, Any]:
     _check_mapping(raw, where, "{dtype: ..., ...}", may_be_empty=True)
-    for key in raw:
-        _check_known(key, FEATURE_KEYS, where, "key")
+    own = {key: value for key, value in raw.items() if key not in FEATURE_KEYS}
+    for key in own:
+        if hint := suggestion(key, FEATURE_KEYS):  # a slip, not a key of the user's own
+            raise ValueError(
+                f"{where}: unknown key {key!r}; expected {', '.join(FEATURE_KEYS)}{hint}"
+            )
     if "dtype" not in raw:
         raise ValueError(f"{where}: dtype is missing; expected {', '.join(DTYPES)}")
-    feature: dict[str, Any] = {"dtype": _dtype(raw["dtype"], where)}
+    feature: dict[str, Any] = plain_value(own, where)
+    feature["dtype"] = _dtype(raw["dtype"], where)
     if "cardinality" in raw:
         feature["cardinality"] = _positive_int(raw["cardinality"], where, "cardinality")
         _check_dtype_holds(feature["dtype"], feature["cardinality"], where)

@@ -82,10 +82,11 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--input",
         "--path",
-        required=True,
+        default=".",
         metavar="PATH",
         help="folder of the raw data with a simplified feature spec; or one .csv file with a "
-        "header (.csv.gz compressed), .tsv or .parquet file, whose columns are inferred",
+        "header (.csv.gz compressed), .tsv or .parquet file, whose columns are inferred (default: "
+        "the working folder)",
     )
     default = "(default %(default)s)"
     help_text = f"its simplified feature spec, relative to --input {default}"

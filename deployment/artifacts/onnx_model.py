@@ -15,7 +15,8 @@ from deployment.model.served_model import DenseModel
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
 from deployment.serving.dense import open_session
-from deployment.serving.interface import EMBEDDINGS, SCORES
+from deployment.serving.interface import EMBEDDINGS, LOGITS
+from deployment.serving.scorer import sigmoid
 from runtime.files.atomic import write_errors_name
 
 OPSET = 17  # the newest that TensorRT 8.6 and OpenVINO 2023 read completely
@@ -34,7 +35,7 @@ _ALIGNMENT = 4096
 
 
 def dense_to_onnx(dense: DenseModel, file: Path) -> None:
-    """Converts a dense part in float32; the inputs keep their names, the output is `scores`.
+    """Converts a dense part in float32; inputs and output keep their names.
 
     Raises:
         ValueError: ONNX lacks an operation of TensorFlow.
@@ -45,7 +46,7 @@ def dense_to_onnx(dense: DenseModel, file: Path) -> None:
 
     signature = dense.score.input_signature
     serve = tf.function(
-        lambda *tensors: {SCORES: dense.score(*tensors)}, signature, autograph=False
+        lambda *tensors: {dense.output: dense.score(*tensors)}, signature, autograph=False
     )
     logging.disable(logging.WARNING)  # of TensorFlow and the converter
     try:
@@ -86,8 +87,10 @@ def check_against_tensorflow(
         inputs = {name: arrays[name] for name in serving_spec.dense_inputs}
         if serving_spec.width:
             inputs = {EMBEDDINGS: embeddings(tables, serving_spec, arrays), **inputs}
-        (scores,) = session.run([SCORES], inputs)
+        (scores,) = session.run([dense.output], inputs)
         expected = dense.score(*inputs.values()).numpy().astype(np.float64)
+        if dense.output == LOGITS:
+            scores, expected = sigmoid(scores), sigmoid(expected).astype(np.float64)
         difference, slope = np.abs(scores - expected), expected * (1 - expected)
         allowed = tolerance * slope + _SIGMOID_TOLERANCE
         if not (difference <= allowed).all():  # false for NaN

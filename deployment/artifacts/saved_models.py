@@ -15,9 +15,10 @@ from deployment.artifacts.table_files import INT8, NONE, STORED_AS, served_block
 from deployment.model.served_model import DenseModel
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
+from deployment.serving import hps_keys
 from deployment.serving.interface import (
     EMBEDDINGS,
-    SCORES,
+    Interface,
     ServedLookup,
     ServedTensor,
     feature_at,
@@ -64,7 +65,7 @@ def write_monolithic(
     on_device: Collection[str] = (),
     quantize: str = NONE,
 ) -> None:
-    """Writes all of a model as one: the tensors of a request -> `scores`.
+    """Writes all of a model as one: the tensors of a request -> `dense.output`.
 
     See `write_sparse`; a numerical value that is not finite is an error, too.
     """
@@ -81,9 +82,59 @@ def write_monolithic(
             tf.reshape(tensor, [-1, *spec.shape[1:]])  # of requests with flat tensors
             for tensor, spec in zip(inputs, signature, strict=True)
         ]
-        return {SCORES: dense.score(*shaped)}
+        return {dense.output: dense.score(*shaped)}
 
     _save(whole, serve, _signature(serving_spec.inputs), folder, whole.tables.placed)
+
+
+def write_dense(dense: DenseModel, folder: Path) -> None:
+    """Writes the dense part alone: its inputs, flat per row -> `dense.output`."""
+    signature = dense.score.input_signature
+
+    def serve(*tensors):
+        shaped = [
+            tf.reshape(tensor, [-1, *spec.shape[1:]])
+            for tensor, spec in zip(tensors, signature, strict=True)
+        ]
+        return {dense.output: dense.score(*shaped)}
+
+    flat = [
+        tf.TensorSpec([None, int(np.prod(spec.shape[1:]))], spec.dtype, spec.name)
+        for spec in signature
+    ]
+    _save(dense, serve, flat, folder, {})
+
+
+def write_dense_after_hps(dense: DenseModel, interface: Interface, folder: Path) -> None:
+    """Writes the dense part with HPS's output in place of `embeddings`, and flat other inputs.
+
+    The inputs have one dimension; see `deployment.triton.hps.backend.after_hps`.
+    """
+    dims = {table.name: table.dim for table in interface.tables}
+    _, *others = dense.score.input_signature
+
+    def serve(output, *flat):
+        batch = tf.size(output) // hps_keys.values_per_row(interface)
+        vectors, start = {}, 0
+        for lookup in hps_keys.lookups_by_table(interface):
+            values = lookup.count * dims[lookup.table]
+            part = output[batch * start : batch * (start + values)]
+            start += values
+            if lookup.combiner == "sum":
+                part = tf.reshape(part, [-1, lookup.count, dims[lookup.table]])
+                vectors[lookup] = tf.reduce_sum(part, axis=1)
+            else:
+                vectors[lookup] = tf.reshape(part, [-1, values])
+        embeddings = tf.concat([vectors[lookup] for lookup in interface.lookups], axis=1)
+        shaped = [
+            tf.reshape(tensor, [-1, *spec.shape[1:]])
+            for tensor, spec in zip(flat, others, strict=True)
+        ]
+        return {dense.output: dense.score(embeddings, *shaped)}
+
+    inputs = [tf.TensorSpec([None], tf.float32, hps_keys.VECTORS)]
+    inputs += [tf.TensorSpec([None], spec.dtype, spec.name) for spec in others]
+    _save(dense, serve, inputs, folder, {})
 
 
 class _VariableTables(tf.Module):

@@ -16,8 +16,10 @@ import numpy as np
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 from tritonclient.utils import np_to_triton_dtype
 
+from deployment.client.served_tensors import NATIVE, ServedTensors
 from deployment.option_checks import check_ranges
-from deployment.serving.interface import SCORES
+from deployment.serving.interface import LOGITS, SCORES
+from deployment.serving.scorer import sigmoid
 
 _RETRY_INTERVAL_S = 0.1
 
@@ -65,9 +67,13 @@ class Client(contextlib.AbstractContextManager):
         timeout_s: limit per request.
         patience_s: time to wait for a lost server; its requests are sent again, which is safe: the
             same request has the same scores.
+        version: version of the model; empty: the server's choice, the newest.
+        tensors: tensors of the model, to which requests are converted.
 
     Attributes:
         resent: number of requests that were sent again.
+        latencies_s: seconds from sending to receiving, of each answer of `scores`. With several
+            requests in flight they include the time in which the server computes earlier ones.
 
     Raises:
         ValueError: in_flight is below 1, or the url is invalid.
@@ -81,6 +87,8 @@ class Client(contextlib.AbstractContextManager):
         in_flight: int = 4,
         timeout_s: float = 60.0,
         patience_s: float = 0.0,
+        version: str = "",
+        tensors: ServedTensors = NATIVE,
     ):
         check_ranges({"in_flight": in_flight}, {"in_flight": 1})
         if not _URL.fullmatch(url):
@@ -89,7 +97,9 @@ class Client(contextlib.AbstractContextManager):
             )
         self._url, self._model = url, model_name
         self._in_flight, self._timeout_s, self._patience_s = in_flight, timeout_s, patience_s
+        self._version, self.tensors = version, tensors
         self.resent = 0
+        self.latencies_s: list[float] = []
         # A proxy (http_proxy in the environment) does not reach a server on this machine.
         use_proxy = ("grpc.enable_http_proxy", int(not _LOOPBACK.fullmatch(url)))
         self._channel = grpc.insecure_channel(url, (*_CHANNEL, use_proxy))
@@ -106,10 +116,12 @@ class Client(contextlib.AbstractContextManager):
         """Returns a request message of tensors [batch, ...]; the answer repeats its name.
 
         Raises:
-            ValueError: Triton does not support a dtype.
+            ValueError: Triton does not support a dtype, or an id does not fit the model's.
         """
-        message = service_pb2.ModelInferRequest(model_name=self._model, id=name)
-        for tensor, array in arrays.items():
+        message = service_pb2.ModelInferRequest(
+            model_name=self._model, model_version=self._version, id=name
+        )
+        for tensor, array in self.tensors.request(arrays).items():
             datatype = np_to_triton_dtype(array.dtype)
             if datatype is None:
                 raise ValueError(f"request {name}: {tensor} is {array.dtype}, unknown to Triton")
@@ -134,7 +146,7 @@ class Client(contextlib.AbstractContextManager):
         deadline = None
         while True:
             try:
-                return _checked(message, answer.result())
+                return _checked(message, answer.result(), self.tensors.num_rows(message))
             except grpc.FutureCancelledError:
                 raise ServerLost("the connection was closed") from None
             except grpc.RpcError as error:
@@ -171,14 +183,14 @@ class Client(contextlib.AbstractContextManager):
         try:
             for number, arrays in enumerate(requests):
                 message = self.prepare(arrays, str(number))
-                pending.append((message, first_row, self.send(message)))
-                first_row += _num_rows(message)
+                pending.append((message, first_row, time.perf_counter(), self.send(message)))
+                first_row += self.tensors.num_rows(message)
                 if len(pending) == self._in_flight:
                     yield self._finish(*pending.popleft())
             while pending:
                 yield self._finish(*pending.popleft())
         finally:
-            for _, _, answer in pending:
+            for *_, answer in pending:
                 answer.cancel()
 
     def statistics(self) -> service_pb2.ModelStatistics:
@@ -186,13 +198,25 @@ class Client(contextlib.AbstractContextManager):
 
         `inference_count` is the number of scored rows, `execution_count` of the batches that ran.
         """
-        request = service_pb2.ModelStatisticsRequest(name=self._model)
+        request = service_pb2.ModelStatisticsRequest(name=self._model, version=self._version)
         return self._call(self._server.ModelStatistics, request).model_stats[0]
 
     def config(self) -> model_config_pb2.ModelConfig:
         """Returns the model's configuration, as completed by the server."""
-        request = service_pb2.ModelConfigRequest(name=self._model)
+        request = service_pb2.ModelConfigRequest(name=self._model, version=self._version)
         return self._call(self._server.ModelConfig, request).config
+
+    def load(self) -> None:
+        """Lets the server load the model, or load it again, from its repository.
+
+        Raises:
+            ServerLost: no server answers at the URL, or not in time.
+            RequestRefused: the server refuses, for example because it polls its repository.
+        """
+        self._call(
+            self._server.RepositoryModelLoad,
+            service_pb2.RepositoryModelLoadRequest(model_name=self._model),
+        )
 
     def wait_until_ready(self, patience_s: float) -> None:
         """Waits for the server and the model; raises ServerLost after `patience_s`."""
@@ -213,11 +237,15 @@ class Client(contextlib.AbstractContextManager):
                 )
             time.sleep(_RETRY_INTERVAL_S)
 
-    def _finish(self, message: service_pb2.ModelInferRequest, first_row: int, answer) -> np.ndarray:
+    def _finish(
+        self, message: service_pb2.ModelInferRequest, first_row: int, sent: float, answer
+    ) -> np.ndarray:
         try:
-            return self.receive(message, answer)
+            scores = self.receive(message, answer)
+            self.latencies_s.append(time.perf_counter() - sent)
+            return scores
         except (RequestRefused, ServerLost, WrongAnswer) as error:
-            last_row = first_row + _num_rows(message) - 1
+            last_row = first_row + self.tensors.num_rows(message) - 1
             rows = f"rows {first_row:,} to {last_row:,}"
             if last_row < first_row:
                 rows = "without rows"
@@ -245,24 +273,22 @@ class Client(contextlib.AbstractContextManager):
         return f"; served are {', '.join(names) or 'none'}: name one with --model_name"
 
 
-def _num_rows(message: service_pb2.ModelInferRequest) -> int:
-    return message.inputs[0].shape[0] if message.inputs else 0
-
-
 def _is_lost(error: grpc.RpcError) -> bool:
     """Returns whether an error is due to the server, not to the request."""
     details = error.details() or ""
     return error.code() in _LOST or any(text in details for text in _LOST_MESSAGES)
 
 
-def _checked(message, reply) -> np.ndarray:
-    """Returns the scores of an answer, float32 [batch, 1], after a check of id, shape and dtype."""
+def _checked(message, reply, rows: int) -> np.ndarray:
+    """Returns the scores of an answer, float32 [rows, 1], after a check of id, shape and dtype."""
     if reply.id != message.id:
         raise WrongAnswer(f"the answer to request {message.id} is of request {reply.id}")
-    rows = message.inputs[0].shape[0]
     for output, content in zip(reply.outputs, reply.raw_output_contents, strict=True):
         if output.name == SCORES and output.datatype == "FP32" and [*output.shape] == [rows, 1]:
             return np.frombuffer(content, np.float32).reshape(rows, 1)
+        is_float = output.datatype == "FP32"
+        if output.name == LOGITS and is_float and [*output.shape] in ([rows, 1], [rows]):
+            return sigmoid(np.frombuffer(content, np.float32)).reshape(rows, 1)
     outputs = ", ".join(f"{o.name} {o.datatype} {[*o.shape]}" for o in reply.outputs)
     raise WrongAnswer(
         f"the answer to request {message.id} has {outputs}, not {SCORES} FP32 {[rows, 1]}"

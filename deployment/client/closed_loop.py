@@ -6,6 +6,7 @@ the latencies are not the server's. perf_analyzer has no such limit.
 
 import contextlib
 import itertools
+import math
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ _MAX_PREPARED = 64  # requests that are sent in turn
 class ClosedLoop(contextlib.AbstractContextManager):
     """Prepared requests of one size to one model, by `concurrency` threads with a connection each.
 
-    `rows` has at least `batch_size` rows per tensor.
+    `rows` has at least `batch_size` rows per tensor. `client_options` are those of `Client`.
     """
 
     def __init__(
@@ -31,8 +32,9 @@ class ClosedLoop(contextlib.AbstractContextManager):
         rows: Mapping[str, np.ndarray],
         batch_size: int,
         concurrency: int,
+        **client_options,
     ):
-        self._clients = [Client(url, model_name) for _ in range(concurrency)]
+        self._clients = [Client(url, model_name, **client_options) for _ in range(concurrency)]
         num_rows = len(next(iter(rows.values())))
         self._messages = []
         for number in range(min(num_rows // batch_size, _MAX_PREPARED)):
@@ -44,18 +46,20 @@ class ClosedLoop(contextlib.AbstractContextManager):
         for client in self._clients:
             client.close()
 
-    def run(self, seconds: float, min_requests: int = 1) -> Timing:
-        """Sends requests for a time, and at least a number of them; raises ValueError without an
-        answer."""
+    def run(self, seconds: float, min_requests: int = 1, timeout_s: float | None = None) -> Timing:
+        """Sends requests for a time, and at least a number of them before `timeout_s`.
+
+        Raises ValueError without an answer.
+        """
         latencies, errors = [], []  # whose append is safe among threads
         numbers = itertools.count()
         started = time.perf_counter()
-        until = started + seconds
+        until, deadline = started + seconds, started + (timeout_s or math.inf)
 
         def work(client: Client) -> None:
             for number in numbers:
                 sent = time.perf_counter()
-                if sent > until and number >= min_requests:
+                if sent > deadline or (sent > until and number >= min_requests):
                     return
                 try:
                     client.ask(self._messages[number % len(self._messages)])

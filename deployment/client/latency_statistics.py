@@ -17,6 +17,8 @@ class Measurement(NamedTuple):
     `batching` is "dynamic" if the server batches requests that wait, else "static"; `batch_size`
     rows per request; `concurrency` requests in flight; `repeat` the round, from 1; `requests` the
     number of answered ones, whose latencies, as the client measures them, and rows are measured.
+    The last four are means of a request in the server: its time in the queue, and of reading
+    inputs, computing and writing outputs.
     """
 
     model: str
@@ -35,6 +37,10 @@ class Measurement(NamedTuple):
     p95_ms: float
     p99_ms: float
     rows_per_execution: float
+    queue_ms: float = 0.0
+    compute_input_ms: float = 0.0
+    compute_infer_ms: float = 0.0
+    compute_output_ms: float = 0.0
 
 
 class Timing(NamedTuple):
@@ -54,6 +60,13 @@ def timing(latencies_s: Sequence[float], errors: int, elapsed_s: float) -> Timin
     return Timing(len(in_ms), errors, elapsed_s, float(in_ms.mean()), tuple(percentiles.tolist()))
 
 
+_ORIGINAL_COLUMNS = (
+    *("Batch", "Concurrency", "Inferences/Second", "Client Send", "Network+Server Send/Recv"),
+    *("Server Queue", "Server Compute Input", "Server Compute Infer", "Server Compute Output"),
+    *("Client Recv", "p50 latency", "p90 latency", "p95 latency", "p99 latency", "avg latency"),
+)
+
+
 def write_csv(path: Path, measurements: Iterable[Measurement]) -> None:
     """Writes the CSV file and creates its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,6 +75,24 @@ def write_csv(path: Path, measurements: Iterable[Measurement]) -> None:
         writer.writerow(Measurement._fields)
         for measurement in measurements:
             writer.writerow([f"{v:.4f}" if isinstance(v, float) else v for v in measurement])
+
+
+def write_original_csv(path: Path, measurements: Iterable[Measurement]) -> None:
+    """Writes a CSV file with the columns of NVIDIA's tool, times in microseconds.
+
+    These are those of perf_analyzer. The time that neither the queue nor the computation takes is
+    in "Network+Server Send/Recv"; a gRPC client does not measure sending and receiving alone.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(_ORIGINAL_COLUMNS)
+        for m in measurements:
+            server = [m.queue_ms, m.compute_input_ms, m.compute_infer_ms, m.compute_output_ms]
+            other = max(0.0, m.mean_ms - sum(server))
+            percentiles = (m.p50_ms, m.p90_ms, m.p95_ms, m.p99_ms, m.mean_ms)
+            times = [round(1e3 * ms) for ms in (0.0, other, *server, 0.0, *percentiles)]
+            writer.writerow([m.batch_size, m.concurrency, f"{m.rows_per_s:.6g}", *times])
 
 
 def medians(measurements: Iterable[Measurement]) -> list[Measurement]:

@@ -10,15 +10,38 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from deployment.client.latency_statistics import Timing, timing
+from deployment.client.served_tensors import NATIVE, ServedTensors
 from deployment.serve.environment import ENVIRONMENT, variables
 
 PROGRAM = ENVIRONMENT / "bin/perf_analyzer"
 
+NO_SHARED_MEMORY, SYSTEM, CUDA = "none", "system", "cuda"
+
 _MAX_COPIES = 2**23  # of rows: seconds
+
+
+class PerfAnalyzerOptions(NamedTuple):
+    """Options of all measurements.
+
+    Attributes:
+        tensors: tensors of the model.
+        version: version of the model; empty: the newest.
+        shared_memory: memory through which tensors pass, on the server's machine: `SYSTEM`, `CUDA`
+            or `NO_SHARED_MEMORY`.
+        output_shared_memory_size: bytes of that memory for an answer.
+        timeout_s: limit of a measurement; None: no limit.
+    """
+
+    tensors: ServedTensors = NATIVE
+    version: str = ""
+    shared_memory: str = NO_SHARED_MEMORY
+    output_shared_memory_size: int = 524_288
+    timeout_s: float | None = None
 
 
 def works() -> bool:
@@ -41,6 +64,7 @@ def measure(
     batch_size: int,
     concurrency: int,
     requests: int,
+    options: PerfAnalyzerOptions,
 ) -> Timing:
     """Measures a number of requests of `batch_size` rows, of which `concurrency` are in flight.
 
@@ -51,10 +75,7 @@ def measure(
     """
     num_rows = max(batch_size, _MAX_COPIES // (batch_size * concurrency))
     num_rows = min(num_rows, len(next(iter(rows.values()))))
-    steps = [
-        {name: {"b64": base64.b64encode(v[n].tobytes()).decode()} for name, v in rows.items()}
-        for n in range(num_rows)
-    ]
+    steps, shapes = _steps(options.tensors, rows, num_rows, batch_size)
     with tempfile.TemporaryDirectory() as folder:
         data, profile = Path(folder, "data.json"), Path(folder, "profile.json")
         data.write_text(json.dumps({"data": steps}))
@@ -62,13 +83,25 @@ def measure(
             "-m": model_name,
             "-u": url,
             "-i": "grpc",
-            "-b": batch_size,
+            "-b": 1 if shapes else batch_size,
             "--input-data": data,
             "--concurrency-range": concurrency,
             "--request-count": requests,
             "--profile-export-file": profile,
         }
-        done = _run([str(part) for flag in flags.items() for part in flag], None)
+        flags |= {"-x": options.version} if options.version else {}
+        if options.shared_memory != NO_SHARED_MEMORY:
+            flags["--shared-memory"] = options.shared_memory
+            flags["--output-shared-memory-size"] = options.output_shared_memory_size
+        arguments = [str(part) for flag in flags.items() for part in flag]
+        arguments += [part for shape in shapes for part in ("--shape", shape)]
+        try:
+            done = _run(arguments, options.timeout_s)
+        except subprocess.TimeoutExpired:
+            raise ValueError(
+                f"--timeout_s {options.timeout_s:g}: perf_analyzer did not end before: choose a "
+                "longer time, or fewer --requests"
+            ) from None
         if done.returncode or not profile.exists():
             message = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]
             raise ValueError(f"perf_analyzer could not measure {model_name}: {' '.join(message)}")
@@ -78,6 +111,28 @@ def measure(
     times = [(r["timestamp"], r["response_timestamps"][-1]) for r in experiment["requests"]]
     elapsed_ns = max(end for _, end in times) - min(start for start, _ in times)
     return timing([(end - start) / 1e9 for start, end in times], 0, elapsed_ns / 1e9)
+
+
+def _steps(
+    tensors: ServedTensors, rows: Mapping[str, np.ndarray], num_rows: int, batch_size: int
+) -> tuple[list[dict], list[str]]:
+    """Returns requests as perf_analyzer reads them, and shapes of their tensors.
+
+    A request has one row, of which perf_analyzer sends `batch_size` in a message. Those of keys are
+    whole, and have shapes: the order of their values depends on the number of rows.
+    """
+    size = 1 if tensors.keys is None else batch_size
+    requests = [
+        tensors.request({name: array[n : n + size] for name, array in rows.items()})
+        for n in range(0, num_rows - size + 1, size)
+    ]
+    steps = [
+        {name: {"b64": base64.b64encode(array.tobytes()).decode()} for name, array in each.items()}
+        for each in requests
+    ]
+    if tensors.keys is None:
+        return steps, []
+    return steps, [f"{name}:{array.shape[1]}" for name, array in requests[0].items()]
 
 
 def _run(arguments: list[str], timeout_s: float | None) -> subprocess.CompletedProcess:

@@ -5,13 +5,23 @@ python -m deployment.deploy --checkpoint_dir runs/demo/checkpoint --model_reposi
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from deployment import nvidia_flags
 from deployment.artifacts.table_files import QUANTIZATIONS
-from deployment.deploy.deploy_options import HPS, LOCAL, PRECISIONS, TENSORFLOW, DeployOptions
+from deployment.deploy.deploy_options import (
+    HPS,
+    LOCAL,
+    NATIVE,
+    NVIDIA,
+    PRECISIONS,
+    TENSORFLOW,
+    DeployOptions,
+)
 from deployment.option_checks import distinct_integers
 from deployment.serving.interface import UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO
+from deployment.triton.tensorrt import ONNX, SAVED_MODEL, TRT
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm
 
@@ -46,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--model_repository", required=True, type=Path, help="Triton's folder of models")
     add("--dataset_path", help="data set of the training (default: its path in the training)")
     add("--model_name", help="(default: the recipe's name)")
+    add("--model_version", type=int, help="version folder of the model (default 1)")
     add(
         "--backend",
         choices=(LOCAL, TENSORFLOW, HPS),
@@ -53,7 +64,15 @@ def _parser() -> argparse.ArgumentParser:
         "and tables that all instances share (default); tensorflow, SavedModels of the tables and "
         "TensorRT on a GPU; hps, Merlin's hierarchical parameter server and TensorRT",
     )
+    add(
+        "--tensors",
+        choices=(NATIVE, NVIDIA),
+        help="tensors of requests and answers: native, int64 ids and scores (default); nvidia, "
+        "those of NVIDIA's deployment of DLRM and DCNv2, which its clients send: int32 ids, or "
+        "keys with hps, and logits as DENSE_OUTPUT",
+    )
     add("--monolithic", action="store_true", help="one model in place of an ensemble (not hps)")
+    add("--cpu", action="store_true", help="all models run on the CPU (tensorflow)")
     add(
         "--precision",
         choices=PRECISIONS,
@@ -97,7 +116,30 @@ def _parser() -> argparse.ArgumentParser:
     add("--gpu_cache_share", type=float, help="share of rows on a GPU (default 0.5; hps)")
     add("--served_path", help="--model_repository as the server of HPS sees it")
     add("--overwrite", action="store_true", help="replace models that this tool wrote")
+    _add_flags_of_parts(add)
     return parser
+
+
+def _add_flags_of_parts(add: Callable) -> None:
+    """Adds flags of an ensemble's parts and of a running server."""
+    part = "name of the part of an ensemble (default: NAME_"
+    add("--sparse_model_name", help=f"{part}sparse)")
+    add("--dense_model_name", help=f"{part}dense)")
+    add(
+        "--dense_format",
+        choices=(TRT, ONNX, SAVED_MODEL),
+        help="dense part of an ensemble (tensorflow, hps): trt, TensorRT (default); onnx, "
+        "onnxruntime in fp32 (default with --cpu); tf-savedmodel, TensorFlow",
+    )
+    add("--trt_optimal_batch_size", type=int, help="of TensorRT (default: --max_batch_size)")
+    add(
+        "--fused_embedding",
+        action="store_true",
+        help="store all tables as one, whose rows are the keys of requests (hps, --tensors nvidia)",
+    )
+    add("--load_model", action="store_true", help="let a running server load the models afterwards")
+    add("--server_url", help="host:port of that server's gRPC (default 127.0.0.1:8001)")
+    add("--load_model_timeout_s", type=float, help="limit of the loading (default 120)")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """Models of a repository for each kind of server."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from deployment.deploy.deploy_options import HPS, LOCAL, TENSORFLOW
+from deployment.deploy.deploy_options import HPS, LOCAL, NVIDIA, TENSORFLOW, DeployOptions
 from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
 from deployment.serving.interface import CHECKS, DENSE, SCORER, SPARSE, answered
 from deployment.triton import gpu_models, python_models
 from deployment.triton.config import CONFIG_FILE, ensemble_config, write_config
 from deployment.triton.hps import backend as hps
+from deployment.triton.hps import keys_of_clients
 
 
 def _local(role: str) -> ModelBuilder:
@@ -36,11 +37,30 @@ MONOLITHIC = {
 }
 
 
-def names_of(name: str, models: Sequence[ModelBuilder]) -> dict[str, ModelBuilder]:
-    """Returns the builders by model name; a single model has the name of the deployment."""
+def models_of(options: DeployOptions) -> tuple[ModelBuilder, ...]:
+    """Returns the models of a deployment, in the order of their calls.
+
+    With the tensors of NVIDIA's deployment no Python model checks requests on a GPU server: the
+    SavedModel of the tables refuses ids that it does not have.
+    """
+    if options.backend == HPS and options.tensors == NVIDIA:
+        return keys_of_clients.model_builders()
+    models = (MONOLITHIC if options.monolithic else ENSEMBLES)[options.backend]
+    if options.backend == TENSORFLOW and options.tensors == NVIDIA:
+        return models[1:]
+    return models
+
+
+def names_of(
+    name: str, models: Sequence[ModelBuilder], part_names: Mapping[str, str] | None = None
+) -> dict[str, ModelBuilder]:
+    """Returns the builders by model name; a single model has the name of the deployment.
+
+    `part_names` has other names of parts by role.
+    """
     if len(models) == 1:
         return {name: models[0]}
-    return {f"{name}_{model.name}": model for model in models}
+    return {(part_names or {}).get(m.name, f"{name}_{m.name}"): m for m in models}
 
 
 def write_ensemble(context: DeploymentContext, models: Sequence[ModelBuilder], folder: Path) -> str:
@@ -49,9 +69,14 @@ def write_ensemble(context: DeploymentContext, models: Sequence[ModelBuilder], f
     Tensors of later models come from the latest model that answers a tensor of that name, also if
     the request has a tensor of the same name, such as the answers of checks.
     """
+    named = names_of(context.name, models, context.options.part_names)
+    description = f"ensemble of {', '.join(named)}"
+    if context.options.backend == HPS and context.options.tensors == NVIDIA:
+        write_config(keys_of_clients.ensemble(context, *named), folder / CONFIG_FILE)
+        return description
     names = {tensor.name: tensor.name for tensor in context.interface.inputs}
     steps = []
-    for name, model in names_of(context.name, models).items():
+    for name, model in named.items():
         inputs = {tensor.name: names[tensor.name] for tensor in model.receives(context.interface)}
         outputs = {}
         for tensor in model.answers(context.interface):
@@ -67,4 +92,4 @@ def write_ensemble(context: DeploymentContext, models: Sequence[ModelBuilder], f
         context.batching.max_batch_size,
     )
     write_config(config, folder / CONFIG_FILE)
-    return f"ensemble of {', '.join(name for name, _, _ in steps)}"
+    return description

@@ -2,15 +2,22 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from deployment.artifacts.onnx_model import check_against_tensorflow, dense_to_onnx
 from deployment.artifacts.quantization_check import auc_change, score_by
 from deployment.artifacts.table_files import NONE, described
-from deployment.deploy.backends import ENSEMBLES, MONOLITHIC, names_of, write_ensemble
-from deployment.deploy.deploy_options import HPS, DeployOptions
+from deployment.client.client import Client, RequestRefused, ServerLost
+from deployment.deploy.backends import models_of, names_of, write_ensemble
+from deployment.deploy.deploy_options import HPS, NVIDIA, DeployOptions
 from deployment.deploy.model_builder import DeploymentContext
-from deployment.model.served_model import POLICIES, DenseModel, serving_spec_of
+from deployment.model.served_model import (
+    POLICIES,
+    DenseModel,
+    original_tensors,
+    serving_spec_of,
+)
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel, open_checkpoint
 from deployment.serving.dense import DenseRunner
@@ -35,14 +42,22 @@ def deploy(options: DeployOptions) -> str:
     trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
     serving_spec = serving_spec_of(trained)
     check_options(serving_spec, options)
+    if options.tensors == NVIDIA:
+        serving_spec = original_tensors(serving_spec, trained.recipe)
     name = options.model_name or trained.recipe
-    builders = (MONOLITHIC if options.monolithic else ENSEMBLES)[options.backend]
-    models = names_of(name, builders)
+    builders = models_of(options)
+    models = names_of(name, builders, options.part_names)
+    if name in options.part_names.values():
+        raise ValueError(
+            f"--sparse_model_name and --dense_model_name: expected other names than {name}, that "
+            "of the ensemble"
+        )
     names = list(dict.fromkeys([*models, name]))  # clients request the last one
     repository = Path(os.path.abspath(options.model_repository))
     read_ps_json(repository)  # before gigabytes are written
     descriptions = {}
-    with staged_models(repository, names, options.overwrite) as staging:
+    version = options.model_version
+    with staged_models(repository, names, options.overwrite, version) as staging:
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
             context, checks = _prepare(options, name, trained, serving_spec, Path(scratch))
             for model in names:
@@ -53,9 +68,13 @@ def deploy(options: DeployOptions) -> str:
                 else:
                     descriptions[model] = write_ensemble(context, builders, folder)
                 write_marker(folder, _origin(options, trained), names)
+        (staging / name / str(VERSION)).rename(staging / name / str(version))
         sizes = {model: _size_bytes(staging / model) for model in names}
         raise_if_interrupted()
     update_ps_json(repository)  # also if another backend's model replaced one of HPS
+    if options.load_model:
+        _load(options, names)
+        checks.append(f"{options.server_url} has loaded {', '.join(names)}")
     width = max(map(len, names))
     lines = [
         f"  {model:<{width}}  {sizes[model] / 1e6:10,.2f} MB  {descriptions[model]}"
@@ -91,15 +110,16 @@ def _prepare(
 ) -> tuple[DeploymentContext, list[str]]:
     """Returns the inputs of all models, and a line per comparison with the trained model."""
     quantize, checks = options.quantize_tables, []
-    trained_dense = served_dense = DenseModel(trained)
+    trained_dense = served_dense = DenseModel(trained, output=serving_spec.output)
     onnx = None
-    if not options.is_one_saved_model:
+    if not options.has_dense_saved_model:
         onnx = scratch / "dense.onnx"
         dense_to_onnx(trained_dense, onnx)
         agreement = check_against_tensorflow(trained_dense, serving_spec, trained, onnx)
         checks.append(f"the dense part in ONNX: {agreement}")
     elif options.precision != "fp32":
-        served_dense = DenseModel(trained, POLICIES[options.precision])
+        policy = POLICIES[options.precision]
+        served_dense = DenseModel(trained, policy, serving_spec.output)
     interface = Interface(
         **serving_spec._asdict() | {"tables": described(serving_spec.tables, quantize)},
         recipe=trained.recipe,
@@ -142,9 +162,23 @@ def _served_scores(context: DeploymentContext, folder: Path):
             return None, "as served"
         # A TensorRT plan in half precision runs on the serving machine only.
         return None, "with the tables as served and the dense part in fp32"
-    if options.is_one_saved_model:
+    if options.has_dense_saved_model:
         return score_by(context.dense, context.serving_spec), "as served"
     return DenseRunner(folder, context.interface, all_cores(), to_stderr).run, "as served"
+
+
+def _load(options: DeployOptions, names: Sequence[str]) -> None:
+    """Lets a running server load the models, parts before the ensemble."""
+    for name in names:
+        timeout_s = options.load_model_timeout_s
+        with Client(options.server_url, name, timeout_s=timeout_s) as client:
+            try:
+                client.load()
+            except (RequestRefused, ServerLost) as error:
+                raise type(error)(
+                    f"--load_model: {error}. The models are in the repository; a server that loads "
+                    "them on request needs --model-control-mode=explicit"
+                ) from None
 
 
 def _origin(options: DeployOptions, trained: TrainedModel) -> dict:

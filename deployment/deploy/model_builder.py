@@ -9,7 +9,7 @@ from deployment.model.served_model import DenseModel
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import TrainedModel
 from deployment.serving.interface import Interface, ServedTensor, answered, received
-from deployment.triton.config import GPU, Batching, Instances
+from deployment.triton.config import CPU, GPU, Batching, Instances
 
 
 class DeploymentContext(NamedTuple):
@@ -30,7 +30,9 @@ class DeploymentContext(NamedTuple):
 
     @property
     def on_gpus(self) -> Instances:
-        """Copies of a model on GPUs."""
+        """Copies of a model on GPUs, with `--cpu` on the CPU."""
+        if self.options.cpu:
+            return Instances(CPU, self.options.instances)
         return Instances(GPU, self.options.instances, self.options.gpus or (0,))
 
     @property

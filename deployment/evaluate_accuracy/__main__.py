@@ -7,6 +7,7 @@ Samples are streamed to the server with several requests in flight.
 
 import argparse
 import sys
+from pathlib import Path
 
 from deployment import nvidia_flags
 from deployment.option_checks import check_ranges
@@ -15,7 +16,7 @@ from runtime.cli import exit_status
 
 def _check(options: argparse.Namespace) -> None:
     minimum = {"batch_size": 1, "in_flight": 1, "max_rows": 1, "tolerance": 0, "wait_s": 0}
-    check_ranges(vars(options), minimum)
+    check_ranges(vars(options), minimum | {"auc_thresholds": 2, "print_freq": 1})
     if options.tolerance is not None and not options.trained:
         raise ValueError("--tolerance is for the comparison with --trained: give both or neither")
     if options.model and (options.url or options.model_name or options.in_flight or options.wait_s):
@@ -28,8 +29,27 @@ def _check(options: argparse.Namespace) -> None:
         if options.max_rows is not None or options.max_steps < 1:
             raise ValueError("--max_steps: expected 1 or more, and no --max_rows")
         options.max_rows = options.max_steps * options.batch_size
+    if options.checkpoint_dir is None:
+        _check_data_set(options)
+    elif options.feature_spec or options.dataset_type:
+        raise ValueError(
+            "--feature_spec and --dataset_type: the checkpoint names its data set and how it is "
+            "stored; leave them out, or --checkpoint_dir"
+        )
     options.url = options.url or "127.0.0.1:8001"
     options.in_flight = options.in_flight or 4
+
+
+def _check_data_set(options: argparse.Namespace) -> None:
+    """Checks the flags of an evaluation without a checkpoint."""
+    if not options.dataset_path:
+        raise ValueError("--checkpoint_dir or --dataset_path: expected one of them, got neither")
+    if options.trained or options.model:
+        raise ValueError("--trained and --model need the --checkpoint_dir of the model")
+    if not options.model_name:
+        raise ValueError(
+            "--model_name: expected the name of the served model, without a checkpoint"
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -39,8 +59,15 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--checkpoint_dir", required=True, help="deployed checkpoint, whose data set is read")
-    add("--dataset_path", help="folder of the data set (default: its path in the training)")
+    add("--checkpoint_dir", help="deployed checkpoint, whose data set is read")
+    path_help = "folder of the data set (default: its path in the training); of DLRM and DCNv2 also"
+    add("--dataset_path", help=f"{path_help} without --checkpoint_dir")
+    add("--feature_spec", help="its specification, without a checkpoint (feature_spec.yaml)")
+    add(
+        "--dataset_type",
+        choices=("tf_raw", "synthetic", "split_tfrecords"),
+        help="its format, without a checkpoint (tf_raw)",
+    )
     add("--url", help="host:port of the server's gRPC (default: 127.0.0.1:8001)")
     add("--model_name", help="name of the served model (default: the recipe)")
     add("--wait_s", type=float, default=0.0, help="seconds to wait for server and model")
@@ -57,6 +84,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--max_rows", type=int, help="number of first rows (default: all)")
     help_text = "batches instead of --max_rows, as NVIDIA's tool counts"
     add("--max_steps", type=int, help=help_text)
+    add("--auc_thresholds", type=int, help="bins of an approximate AUC (default: the exact AUC)")
+    add("--print_freq", type=int, help="requests between lines of progress (default: none)")
+    add("--log_path", type=Path, help="DLLL file of the results under NVIDIA's names")
+    fused = "all tables are one; only for a model of HPS that NVIDIA's tools deployed"
+    add("--fused_embedding", action="store_true", help=fused)
     add("--trained", action="store_true", help="compare with the checkpoint in TensorFlow")
     add("--tolerance", type=float, help="largest difference of a metric (default: 1e-6)")
     return parser

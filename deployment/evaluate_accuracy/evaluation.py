@@ -6,35 +6,47 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
+from deployment.client.served_tensors import ServedTensors, served_tensors
+from deployment.model.data_set import data_without_checkpoint
+from deployment.model.served_model import serving_spec_of
+from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import (
     TrainedModel,
     evaluation_rows,
     open_checkpoint,
     restored_recipe,
 )
-from nn.metrics.classification import ExactMetrics
+from nn.metrics.classification import make_metrics
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from recipes.from_flags import evaluation_split
+from runtime.logs.dlll import DlllWriter, stdout_line
 
 # A score of 1 in float32 stands for anything above 1 - 2^-25, whose log loss is finite.
 _SMALLEST = 2.0**-25
+
+_WARMUP_REQUESTS = 10  # of NVIDIA's tool
 
 DIFFERENT = 1  # exit status if served and trained model differ by more than --tolerance
 
 
 class EvaluationResult(NamedTuple):
-    """Scores float32 [rows] of a number of requests, their metrics and time."""
+    """Scores float32 [rows] of a number of requests, their metrics and time.
+
+    `latencies_s` are the seconds of each request, `rows` of the first one.
+    """
 
     metrics: dict[str, float]
     scores: np.ndarray
     requests: int
     elapsed_s: float
+    latencies_s: Sequence[float]
 
 
 class ScoreMetrics:
@@ -46,18 +58,25 @@ class ScoreMetrics:
     Args:
         list_length: rows per candidate list; None for independent samples.
         k: k of HR@k and NDCG@k, for candidate lists.
+        auc_thresholds: number of bins of an approximate AUC; None: the exact AUC.
     """
 
-    def __init__(self, list_length: int | None = None, k: int = 10):
-        self._length, self._k = list_length, k
-        self._order = ExactMetrics()  # used for the AUC, which depends on the order alone
+    def __init__(
+        self, list_length: int | None = None, k: int = 10, auc_thresholds: int | None = None
+    ):
+        self._length, self._k, self._is_exact = list_length, k, auc_thresholds is None
+        self._order = make_metrics(auc_thresholds)  # used for the AUC alone
         self._losses, self._rows = 0.0, 0
         self._ranks = np.zeros(list_length or 0, np.int64)
 
     def update(self, labels: np.ndarray, scores: np.ndarray, items: np.ndarray | None) -> None:
         """Adds labels, 0 or 1, scores float32 in [0, 1], and items of whole candidate lists, [rows]
         each."""
-        self._order.update(labels, scores)
+        if self._is_exact:  # depends on the order alone
+            self._order.update(labels, scores)
+        else:
+            with np.errstate(divide="ignore"):  # bins are those of probabilities
+                self._order.update(labels, np.log(scores) - np.log1p(-scores))
         right = np.where(labels > 0, scores, 1 - scores.astype(np.float64))
         self._losses -= float(np.log(np.maximum(right, _SMALLEST)).sum())
         self._rows += len(labels)
@@ -80,13 +99,14 @@ class ScoreMetrics:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Evaluates a served model, and prints the result; returns the exit status."""
-    trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
+    trained = _described(options)
     split = split_of(trained, options.eval_mapping)
     rows = evaluation_rows(trained, options.batch_size, split or "auto")
     requests = labelled_requests(trained, rows, options.max_rows)
     name = options.model_name or trained.recipe
-    with _scorer(options, name) as score:
-        served = measure(requests, score, _metrics(trained, rows))
+    metrics = _metrics(trained, rows, options.auc_thresholds)
+    with _scorer(options, name, serving_spec_of(trained)) as (score, latencies_s):
+        served = measure(requests, score, metrics, latencies_s, options.print_freq)
     where = options.model or f"{name} at {options.url}"
     print(
         f"{where}, {f'rows of {split}' if split else 'synthetic rows'}: "
@@ -95,6 +115,8 @@ def evaluate(options: argparse.Namespace) -> int:
         "with the reading of rows"
     )
     print(f"served      {_readable(served.metrics)}")
+    if options.log_path:
+        log_original(served, options.batch_size, options.log_path)
     if not options.trained:
         return 0
     own = measure_trained(trained, rows, options)
@@ -117,6 +139,37 @@ def evaluate(options: argparse.Namespace) -> int:
     return DIFFERENT if over else 0
 
 
+def log_original(result: EvaluationResult, batch_size: int, path: Path) -> None:
+    """Logs a result under the names of NVIDIA's tool: prints it, and writes a DLLL file.
+
+    As there, the first requests are not measured, if there are more.
+    """
+    latencies_s = result.latencies_s[_WARMUP_REQUESTS:] or result.latencies_s
+    mean = float(np.mean(latencies_s))
+    data = {
+        "mean_inference_throughput": batch_size / mean,
+        "mean_inference_latency": mean,
+        "auc": result.metrics.get("auc"),
+        "test_loss": result.metrics["log_loss"],
+    }
+    writer = DlllWriter(path, append=False)
+    writer.log([], data)
+    writer.close()
+    print(stdout_line((), data, {}))
+    print("DONE")
+
+
+def _described(options: argparse.Namespace) -> TrainedModel:
+    """Returns the model of the checkpoint, or that of the data set without weights."""
+    if options.checkpoint_dir is not None:
+        return open_checkpoint(options.checkpoint_dir, options.dataset_path)
+    return data_without_checkpoint(
+        options.dataset_path,
+        options.feature_spec or "feature_spec.yaml",
+        options.dataset_type or "tf_raw",
+    )
+
+
 def split_of(trained: TrainedModel, wanted: str) -> str | None:
     """Returns the split of `--eval_mapping`; None for synthetic samples, which have no splits."""
     if trained.config.data.dataset_type != "synthetic":
@@ -129,16 +182,30 @@ def split_of(trained: TrainedModel, wanted: str) -> str | None:
     return None
 
 
-def measure(requests: Iterable[LabelledRequest], score, metrics: ScoreMetrics) -> EvaluationResult:
-    """Scores requests, in order, by a function from tensors of requests to their scores."""
+def measure(
+    requests: Iterable[LabelledRequest],
+    score,
+    metrics: ScoreMetrics,
+    latencies_s: Sequence[float] = (),
+    print_freq: int | None = None,
+) -> EvaluationResult:
+    """Scores requests, in order, by a function from tensors of requests to their scores.
+
+    The function appends the seconds of each request to `latencies_s`. Every `print_freq` requests
+    a line is printed.
+    """
     scores: list[np.ndarray] = []
     started = time.perf_counter()
     requests, sent = itertools.tee(requests)  # which are read ahead of their answers
     for request, answer in zip(requests, score(r.arrays for r in sent), strict=False):
         scores.append(answer[:, 0])
         metrics.update(request.labels, scores[-1], request.items)
+        if print_freq and len(scores) % print_freq == 0:
+            latest = 1e3 * float(np.mean(latencies_s[-print_freq:]))
+            print(f"requests {len(scores):,}  latency {latest:.3f} ms", flush=True)
     elapsed_s = time.perf_counter() - started
-    return EvaluationResult(metrics.result(), np.concatenate(scores), len(scores), elapsed_s)
+    every = np.concatenate(scores)
+    return EvaluationResult(metrics.result(), every, len(scores), elapsed_s, latencies_s)
 
 
 def measure_trained(trained: TrainedModel, rows, options: argparse.Namespace) -> EvaluationResult:
@@ -154,37 +221,50 @@ def measure_trained(trained: TrainedModel, rows, options: argparse.Namespace) ->
             yield scores[: len(next(iter(arrays.values()))), None]
 
     requests = labelled_requests(trained, rows, options.max_rows)
-    return measure(requests, score, _metrics(trained, rows))
+    return measure(requests, score, _metrics(trained, rows, options.auc_thresholds))
 
 
-def _metrics(trained: TrainedModel, rows) -> ScoreMetrics:
+def _metrics(trained: TrainedModel, rows, auc_thresholds: int | None) -> ScoreMetrics:
     length = getattr(rows, "list_length", None)
-    return ScoreMetrics(length, trained.config.collaborative.topk if length else 0)
+    return ScoreMetrics(length, trained.config.collaborative.topk if length else 0, auc_thresholds)
 
 
 @contextlib.contextmanager
-def _scorer(options: argparse.Namespace, name: str):
-    """Yields a function from requests to scores, by a deployed model's folder or a server."""
+def _scorer(options: argparse.Namespace, name: str, serving_spec: ServingSpec):
+    """Yields a function from requests to scores, by a deployed model's folder or a server, and the
+    list of seconds that it fills."""
     if options.model:
         from deployment.serving.scorer import RequestScorer
         from deployment.triton.model_folders import find_model
 
         model = find_model(options.model)
         scorer = RequestScorer(model.folder, dense_folder=model.dense_folder)
-        yield lambda requests: map(scorer.score, requests)
+        tensors = ServedTensors({t.name: np.dtype(t.dtype).type for t in scorer.interface.inputs})
+        latencies_s: list[float] = []
+
+        def score(requests):
+            for arrays in requests:
+                started = time.perf_counter()
+                scores = scorer.score(tensors.request(arrays))
+                latencies_s.append(time.perf_counter() - started)
+                yield scores
+
+        yield score, latencies_s
         return
     from deployment.client.client import Client
 
     with Client(options.url, name, in_flight=options.in_flight) as client:
         if options.wait_s:
             client.wait_until_ready(options.wait_s)
-        allowed = client.config().max_batch_size
+        config = client.config()
+        client.tensors = served_tensors(config, serving_spec, options.fused_embedding)
+        allowed = config.max_batch_size
         if 0 < allowed < options.batch_size:
             raise ValueError(
                 f"--batch_size is {options.batch_size:,}, {name} at {options.url} takes "
                 f"{allowed:,} rows at most: choose that or fewer"
             )
-        yield client.scores
+        yield client.scores, client.latencies_s
 
 
 def _readable(metrics: Mapping[str, float], form: str = ".9f") -> str:

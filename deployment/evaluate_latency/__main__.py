@@ -20,8 +20,22 @@ from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.client.closed_loop import ClosedLoop
 from deployment.client.drawn_requests import drawn_request
-from deployment.client.latency_statistics import Measurement, medians, table, write_csv
+from deployment.client.latency_statistics import (
+    Measurement,
+    medians,
+    table,
+    write_csv,
+    write_original_csv,
+)
+from deployment.client.perf_analyzer import (
+    CUDA,
+    NO_SHARED_MEMORY,
+    SYSTEM,
+    PerfAnalyzerOptions,
+)
+from deployment.client.served_tensors import served_tensors
 from deployment.evaluate_latency.plot import draw
+from deployment.model.serving_spec import ServingSpec
 from deployment.option_checks import check_ranges, check_writable, distinct_integers
 from deployment.triton.model_folders import entry_interface
 from runtime.cli import exit_status
@@ -36,6 +50,9 @@ _MINIMUM = {
     "seconds": 1e-6,
     "warmup_seconds": 0,
     "wait_s": 0,
+    "timeout_s": 1e-6,
+    "num_benchmark_samples": 1,
+    "output_shared_memory_size": 1,
 }
 _MAX_ROWS = 65_536  # of all requests, unless a single one has more
 _MAX_CONCURRENCY = 1024  # each request in flight has its own thread and connection
@@ -54,13 +71,15 @@ def evaluate(options: argparse.Namespace) -> None:
             "--model_name: expected a name, or different ones like a,b, got " + options.model_name
         )
     csv, png = _files(options.output)
+    if options.result_path:
+        _check_result_path(options.result_path)
     client = _client(options.client)
-    rows = _rows(options, models[0], largest)
+    rows, serving_spec = _rows(options, models[0], largest)
     deadline = time.monotonic() + options.wait_s
     for model in models if options.wait_s else ():
         with Client(options.url, model) as connection:
             connection.wait_until_ready(max(0.0, deadline - time.monotonic()))
-    served = [_MeasuredModel(options.url, model, largest) for model in models]
+    served = [_MeasuredModel(options, model, serving_spec) for model in models]
     print(f"measuring {', '.join(models)} at {options.url}; --client {client}", flush=True)
     rounds = range(1, options.repeats + 1)
     settings = itertools.product(rounds, options.batch_sizes, options.concurrency, served)
@@ -72,16 +91,21 @@ def evaluate(options: argparse.Namespace) -> None:
     print(table(merged))
     write_csv(csv, measurements)
     draw(png, merged)
+    if options.result_path:
+        write_original_csv(options.result_path, merged)
+        print(f"wrote {options.result_path}")
     print(f"wrote {csv} and {png}")
 
 
 class _MeasuredModel:
     """A model with its configuration on the server."""
 
-    def __init__(self, url: str, model: str, largest: int):
-        self._url, self._name = url, model
-        with Client(url, model) as client:
+    def __init__(self, options: argparse.Namespace, model: str, serving_spec: ServingSpec | None):
+        url, largest = options.url, max(options.batch_sizes)
+        self._url, self._name, self._version = url, model, options.model_version or ""
+        with Client(url, model, version=self._version) as client:
             config = client.config()
+            self._tensors = served_tensors(config, serving_spec, options.fused_embedding)
             # An ensemble runs nothing; its last step does.
             steps = config.ensemble_scheduling.step
             self._runs = steps[-1].model_name if steps else model
@@ -104,19 +128,33 @@ class _MeasuredModel:
         repeat: int,
     ) -> Measurement:
         request = self._url, self._name, rows, batch_size, concurrency
-        with ClosedLoop(*request) as loop, Client(self._url, self._runs) as runs:
-            warm = loop.run(options.warmup_seconds)
-            before = runs.statistics()
+        same = {"tensors": self._tensors, "version": self._version}
+        with (
+            ClosedLoop(*request, **same) as loop,
+            Client(self._url, self._runs) as runs,
+            Client(self._url, self._name, **same) as whole,
+        ):
+            warm = loop.run(options.warmup_seconds, timeout_s=options.timeout_s)
+            before, whole_before = runs.statistics(), whole.statistics()
             if client == AUTO:
                 quick = perf_analyzer.is_quick(batch_size, concurrency)
                 client = PERF_ANALYZER if quick else OWN
             if client == PERF_ANALYZER:
                 # It takes a number of requests, not of seconds: that of the warm-up rate.
                 number = round(options.seconds * warm.requests / warm.elapsed_s)
-                timed = perf_analyzer.measure(*request, max(options.requests, number))
+                timed = perf_analyzer.measure(
+                    *request,
+                    max(options.requests, number),
+                    PerfAnalyzerOptions(
+                        **same,
+                        shared_memory=options.shared_memory,
+                        output_shared_memory_size=options.output_shared_memory_size,
+                        timeout_s=options.timeout_s,
+                    ),
+                )
             else:
-                timed = loop.run(options.seconds, options.requests)
-            after = runs.statistics()
+                timed = loop.run(options.seconds, options.requests, options.timeout_s)
+            after, whole_after = runs.statistics(), whole.statistics()
         num_rows = after.inference_count - before.inference_count
         return Measurement(
             self._name,
@@ -132,7 +170,16 @@ class _MeasuredModel:
             timed.mean_ms,
             *timed.percentiles_ms,
             num_rows / max(1, after.execution_count - before.execution_count),
+            *_server_times_ms(whole_before, whole_after),
         )
+
+
+def _server_times_ms(before, after) -> list[float]:
+    """Returns the mean times of a request in the server: queue, input, computation, output."""
+    before, after = before.inference_stats, after.inference_stats
+    requests = max(1, after.success.count - before.success.count)
+    parts = ("queue", "compute_input", "compute_infer", "compute_output")
+    return [(getattr(after, p).ns - getattr(before, p).ns) / 1e6 / requests for p in parts]
 
 
 def _client(name: str) -> str:
@@ -147,36 +194,52 @@ def _client(name: str) -> str:
     return OWN
 
 
-def _rows(options: argparse.Namespace, model: str, largest: int) -> Mapping[str, np.ndarray]:
-    """Returns rows of the data set, or random ids in the ranges of the model's interface.
+def _rows(
+    options: argparse.Namespace, model: str, largest: int
+) -> tuple[Mapping[str, np.ndarray], ServingSpec | None]:
+    """Returns rows of the data set and its specification, or random ids in the ranges of the
+    model's interface, and None.
 
     Uniform ids are the worst case for caches: rows of a data set, in which few ids are frequent,
     are looked up faster.
     """
-    num_rows = max(largest, min(_MAX_ROWS, 16 * largest))
-    if options.checkpoint_dir:
-        return _rows_of_data_set(options.checkpoint_dir, options.dataset_path, num_rows)
-    if options.dataset_path:
-        raise ValueError("--dataset_path is of a --checkpoint_dir, which is not given")
+    num_rows = max(largest, min(options.num_benchmark_samples or _MAX_ROWS, 16 * largest))
+    if options.checkpoint_dir or options.dataset_path:
+        return _rows_of_data_set(options, num_rows)
     if not options.model_repository:
         raise ValueError(
             "a server does not report the allowed ids: give --model_repository, or "
-            "--checkpoint_dir for rows of the data set"
+            "--checkpoint_dir or --dataset_path for rows of the data set"
         )
     interface = entry_interface(options.model_repository, model)
-    return drawn_request(interface, num_rows, np.random.default_rng(0))
+    return drawn_request(interface, num_rows, np.random.default_rng(0)), None
 
 
-def _rows_of_data_set(checkpoint_dir: str, dataset_path: str | None, num_rows: int):
-    """Returns the first evaluation rows of the model, repeated if there are fewer."""
+def _rows_of_data_set(options: argparse.Namespace, num_rows: int):
+    """Returns the first evaluation rows of the model, repeated if there are fewer, and their
+    specification."""
     from deployment.client.evaluation_requests import labelled_requests
+    from deployment.model.data_set import data_without_checkpoint
+    from deployment.model.served_model import serving_spec_of
     from deployment.model.trained_model import evaluation_rows, open_checkpoint
 
-    trained = open_checkpoint(checkpoint_dir, dataset_path)
+    if options.checkpoint_dir:
+        trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
+    else:
+        trained = data_without_checkpoint(
+            options.dataset_path, options.feature_spec, options.dataset_type
+        )
     rows = evaluation_rows(trained, min(num_rows, _MAX_ROWS))
     parts = [request.arrays for request in labelled_requests(trained, rows, num_rows)]
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return {k: np.take(v, np.arange(num_rows), axis=0, mode="wrap") for k, v in whole.items()}
+    repeated = {k: np.take(v, np.arange(num_rows), axis=0, mode="wrap") for k, v in whole.items()}
+    return repeated, serving_spec_of(trained)
+
+
+def _check_result_path(path: Path) -> None:
+    if path.suffix != ".csv":
+        raise ValueError(f"--result_path: expected a CSV file like results.csv, got {path}")
+    check_writable(path, "--result_path")
 
 
 def _files(output: Path) -> tuple[Path, Path]:
@@ -202,13 +265,25 @@ def _parser() -> argparse.ArgumentParser:
     add("--wait_s", type=float, default=0.0, help="seconds to wait for server and models")
     add("--model_repository", help="served repository, whose interface limits random ids")
     add("--checkpoint_dir", help="deployed checkpoint, whose data set is sent instead")
-    add("--dataset_path", help="folder of that data set, if it has moved")
+    add("--dataset_path", help="folder of that data set; of DLRM and DCNv2 also without checkpoint")
+    add("--feature_spec", default="feature_spec.yaml", help="its specification without checkpoint")
+    add(
+        "--dataset_type",
+        default="tf_raw",
+        choices=("tf_raw", "synthetic", "split_tfrecords"),
+        help="its format without checkpoint",
+    )
+    add("--num_benchmark_samples", type=int, help=f"rows of all requests (None: {_MAX_ROWS:,})")
+    fused = "all tables are one; only for a model of HPS that NVIDIA's tools deployed"
+    add("--fused_embedding", action="store_true", help=fused)
+    add("--model_version", help="version of the model (None: the newest)")
     sizes = {"type": distinct_integers, "metavar": "N,..."}
     add("--batch_sizes", **sizes, default="1,64,2048", help="rows per request")
     add("--concurrency", **sizes, default="1", help=f"requests in flight, to {_MAX_CONCURRENCY:,}")
     add("--seconds", type=float, default=3.0, help="of a measurement, after its warm-up")
     add("--warmup_seconds", type=float, default=1.0, help="of each measurement")
     add("--requests", type=int, default=100, help="of a measurement at least")
+    add("--timeout_s", type=float, help="limit of a measurement")
     add("--repeats", type=int, default=1, help="rounds; the table and the plot have medians")
     add(
         "--client",
@@ -217,13 +292,26 @@ def _parser() -> argparse.ArgumentParser:
         help="client; auto: perf_analyzer if it starts and prepares requests within seconds (batch "
         "size^2 x concurrency up to 8 million), else our own client",
     )
+    add(
+        "--shared_memory",
+        default=NO_SHARED_MEMORY,
+        choices=(NO_SHARED_MEMORY, SYSTEM, CUDA),
+        help="pass tensors through memory that perf_analyzer and the server share",
+    )
+    size = "bytes of that memory for an answer"
+    add("--output_shared_memory_size", type=int, default=524_288, help=size)
+    add("--result_path", type=Path, help="CSV file with the columns of NVIDIA's tool, too")
     add("--output", type=Path, default=Path("runs/latency"), help="path of both files, less suffix")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0, 2 after an error, 130 after Ctrl-C."""
-    return exit_status(lambda: evaluate(_parser().parse_args(nvidia_flags.LATENCY.translate(argv))))
+
+    def work() -> None:
+        evaluate(_parser().parse_args(nvidia_flags.LATENCY.translate(argv)))
+
+    return exit_status(work)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 import numpy as np
 
 from deployment.model.trained_model import TrainedModel, table_name
-from runtime.checkpoint import DamagedCheckpoint
+from runtime.checkpoint import DamagedCheckpoint, matrix_of
+from runtime.checkpoint.nvidia.folders import TableEntry
 
 
 class CheckpointRows:
@@ -17,6 +18,9 @@ class CheckpointRows:
         entry = trained.index.weights[table_name(table)]
         self.rows, self.dim = entry.shape
         self._dtype = entry.dtype
+        if isinstance(entry, TableEntry):
+            self._pieces = [(matrix_of(entry.shape), np.load(entry.file, mmap_mode="r"))]
+            return
         self._pieces = []
         for piece in entry.pieces:
             file, box = trained.path / piece.file, piece.box

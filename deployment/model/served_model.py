@@ -9,7 +9,7 @@ from dataloading.pipeline.batch import Inputs, InteractionInputs, SequenceInputs
 from deployment.model import ctr, ncf, sequence
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import DCNV2, DLRM, NCF, SIM, TrainedModel
-from deployment.serving.interface import EMBEDDINGS
+from deployment.serving.interface import EMBEDDINGS, LOGITS, SCORES
 from runtime import checkpoint
 
 # Keras dtype policies of the dense part by `--precision`; weights stay float32.
@@ -34,6 +34,31 @@ def serving_spec_of(trained: TrainedModel) -> ServingSpec:
     return _FAMILIES[trained.recipe].serving_spec(trained)
 
 
+def original_tensors(serving_spec: ServingSpec, recipe: str) -> ServingSpec:
+    """Returns the specification with the tensors of NVIDIA's deployment of DLRM and DCNv2: ids are
+    int32, and the answer is `LOGITS`.
+
+    Raises:
+        ValueError: NVIDIA's recipe has no deployment, or a cardinality exceeds int32.
+    """
+    if recipe not in (DLRM, DCNV2):
+        raise ValueError(
+            f"--tensors nvidia: NVIDIA's deployments are of {DLRM} and {DCNV2}, the checkpoint is "
+            f"of {recipe}: use --tensors native"
+        )
+    largest = max((rows for _, rows, _ in serving_spec.tables), default=0)
+    if largest > 2**31:
+        raise ValueError(
+            f"--tensors nvidia: its ids are int32, and a table has {largest:,} rows: use --tensors "
+            "native"
+        )
+    inputs = [
+        tensor._replace(dtype="int32") if tensor.name == ctr.CATEGORICAL else tensor
+        for tensor in serving_spec.inputs
+    ]
+    return serving_spec._replace(inputs=tuple(inputs), output=LOGITS)
+
+
 def request_arrays(serving_spec: ServingSpec, inputs) -> dict[str, np.ndarray]:
     """Converts the inputs of a loader's batch to the tensors of a request, [batch, *dims] by name.
 
@@ -45,7 +70,13 @@ def request_arrays(serving_spec: ServingSpec, inputs) -> dict[str, np.ndarray]:
 class DenseModel(tf.Module):
     """Dense part of a model, in a Keras dtype policy: scores from embeddings.
 
+    Args:
+        trained: trained model.
+        policy: Keras dtype policy.
+        output: `SCORES`, or `LOGITS` for the logits in place of the scores.
+
     Attributes:
+        output: see above.
         score: `tf.function` of float32 `embeddings` [batch, width] (not for a model without tables)
             and the tensors `serving_spec.dense_inputs` [batch, *dims], for any batch size; returns
             sigmoid(logit), computed in float32, [batch, 1].
@@ -56,8 +87,9 @@ class DenseModel(tf.Module):
         ValueError: the checkpoint is of another model.
     """
 
-    def __init__(self, trained: TrainedModel, policy: str = "float32"):
+    def __init__(self, trained: TrainedModel, policy: str = "float32", output: str = SCORES):
         super().__init__(name="dense")
+        self.output = output
         family, serving_spec = _FAMILIES[trained.recipe], serving_spec_of(trained)
         # Only its variables become attributes: TensorFlow would store more of a Keras model than
         # is served, and warn about what it cannot store.
@@ -73,7 +105,8 @@ class DenseModel(tf.Module):
             named = dict(zip(serving_spec.dense_inputs, inputs, strict=True))
             logits = tf.cast(family.logits(model, vectors, named), tf.float32)
             # The sigmoid of infinity is a valid score, and so is onnxruntime's of NaN.
-            return tf.where(tf.math.is_finite(logits), tf.sigmoid(logits), np.nan)
+            answer = logits if output == LOGITS else tf.sigmoid(logits)
+            return tf.where(tf.math.is_finite(logits), answer, np.nan)
 
         signature = [tf.TensorSpec([None, serving_spec.width], tf.float32, EMBEDDINGS)]
         signature = signature[: bool(serving_spec.width)]

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
+from deployment.serving.interface import SCORES, ServedFeature, ServedLookup, ServedTensor
 
 # Dtype of a request's ids. Triton truncates integers in JSON that do not fit into a narrower dtype,
 # so that another id would be looked up; it refuses those that do not fit into int64.
@@ -22,6 +22,7 @@ class ServingSpec(NamedTuple):
     tables: tuple[tuple[str, int, int], ...]
     dense_inputs: tuple[str, ...]
     histories: tuple[str, ...] = ()
+    output: str = SCORES
 
     @property
     def width(self) -> int:

@@ -12,7 +12,8 @@ from nn.sequence import config as sequence_config
 from recipes import collaborative, ctr, sequential
 from recipes.from_flags import load_feature_spec
 from runtime import checkpoint
-from runtime.checkpoint.flags import recorded_flags
+from runtime.checkpoint.flags import adopt_original, recorded_flags
+from runtime.checkpoint.nvidia import folders
 
 DLRM, DCNV2, SIM, NCF = "dlrm", "dcnv2", "sim", "ncf"
 
@@ -25,14 +26,15 @@ class TrainedModel(NamedTuple):
 
     Attributes:
         path: checkpoint.
-        index: its description, and the location of each weight.
+        index: its description, and the location of each weight; None for samples without a
+            checkpoint (`data_set.data_without_checkpoint`).
         config: flags of the training, with `--mode eval`.
         spec: feature spec of the data set.
         shape: `CTRConfig`, `SequenceModelConfig` or `NCFConfig`.
     """
 
     path: Path
-    index: checkpoint.Index
+    index: checkpoint.Index | None
     config: Config
     spec: FeatureSpec
     shape: Any
@@ -58,8 +60,10 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
     with checkpoint.suggest_previous(folder, "--checkpoint_dir"):
         index = checkpoint.describe(folder)
     where = f"checkpoint {folder}"
+    if checkpoint.is_original(folder):
+        return _open_original(folder, index, dataset_path)
     recipe = index.description.get("recipe")
-    if "original_layout" not in index.description and recipe not in _COMPOSED_BY:
+    if recipe not in _COMPOSED_BY:
         raise ValueError(
             f"{where} is of the recipe {recipe}, expected one of {', '.join(_COMPOSED_BY)}: "
             "another version wrote it"
@@ -76,6 +80,28 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
     trained = TrainedModel(folder, index, config, spec, shape)
     _check_spec(trained, raw)
     return trained
+
+
+def _open_original(path: Path, index: checkpoint.Index, dataset_path: str | None) -> TrainedModel:
+    """Reads the description of a checkpoint of NVIDIA's DLRM or DCNv2."""
+    if not dataset_path:
+        raise ValueError(
+            f"checkpoint {path} has the layout of NVIDIA's recipe, which does not name its data "
+            "set: give the folder of its feature_spec.yaml with --dataset_path"
+        )
+    shape = index.description["original_layout"].get("dense", {})
+    recipe = DCNV2 if shape.get("interaction") == "cross" else DLRM
+    changes = {"mode": "eval", "restore_checkpoint_path": str(path), "dataset_path": dataset_path}
+    config = adopt_original(Config(recipe).replace(**changes), index.description)
+    spec = ctr.spec_of_data(config, load_feature_spec(config))
+    trained = TrainedModel(path, index, config, spec, ctr.model_config(config, spec))
+    tables = tables_of(trained)
+    folders.check_cardinalities(path, [rows for _, rows, _ in tables])
+    entries = {
+        table_name(name): folders.table_entry(path, number, (rows, dim))
+        for number, (name, rows, dim) in enumerate(tables)
+    }
+    return trained._replace(index=index._replace(weights=entries))
 
 
 def tables_of(trained: TrainedModel) -> list[tuple[str, int, int]]:

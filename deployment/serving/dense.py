@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deployment.serving.interface import DENSE_FILE, EMBEDDINGS, SCORES, Interface
+from deployment.serving.interface import DENSE_FILE, EMBEDDINGS, Interface
 
 # OpenVINO's names of the precisions.
 _HINTS = {"fp16": "f16", "bf16": "bf16"}
@@ -82,7 +82,7 @@ def _by_onnxruntime(path: Path, threads: int) -> tuple[Callable, list[str]]:
             f"{path}: onnxruntime cannot load it ({error}); deploy the checkpoint again"
         ) from None
     names = [node.name for node in session.get_inputs()]
-    return lambda inputs: session.run([SCORES], inputs)[0], names
+    return lambda inputs: session.run(None, inputs)[0], names
 
 
 def _by_openvino(
@@ -144,7 +144,7 @@ def _by_openvino(
 
 def _last_product(model):
     """Returns the one matrix product whose result becomes the logit, if it is the only one."""
-    products, nodes = {}, [model.output(SCORES).get_node()]
+    products, nodes = {}, [model.output(0).get_node()]
     while nodes:
         node = nodes.pop()
         if node.get_type_name() == "MatMul":

@@ -19,6 +19,7 @@ TABLES_FOLDER = "tables"
 DENSE_FILE = "dense.onnx"
 
 EMBEDDINGS, SCORES = "embeddings", "scores"  # the tensors between the parts, and the answer
+LOGITS = "DENSE_OUTPUT"  # the answer of NVIDIA's deployments, before the sigmoid
 
 # Handling of unknown ids (at least the cardinality): a bad request, or id 0.
 UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO = "error", "zero"
@@ -111,6 +112,7 @@ class Interface(NamedTuple):
         max_batch_size: maximum number of rows per request.
         histories: names of the request's tensors of ids [batch, features, steps] in which 0 is
             padding: at the start, at the same steps of all features of a row.
+        output: the answer: `SCORES`, probabilities, or `LOGITS`.
     """
 
     recipe: str
@@ -125,6 +127,7 @@ class Interface(NamedTuple):
     role: str = SCORER
     max_batch_size: int = 2048
     histories: tuple[str, ...] = ()
+    output: str = SCORES
 
 
 def id_limits(
@@ -171,7 +174,7 @@ def answered(interface: Interface) -> tuple[ServedTensor, ...]:
         return (ServedTensor(EMBEDDINGS, "float32", (interface.width,)),)
     if interface.role == CHECKS:
         return interface.inputs
-    return (ServedTensor(SCORES, "float32", (1,)),)
+    return (ServedTensor(interface.output, "float32", (1,)),)
 
 
 def write(interface: Interface, folder: str | Path) -> None:

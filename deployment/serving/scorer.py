@@ -16,8 +16,8 @@ from deployment.serving.interface import (
     DENSE,
     EMBEDDINGS,
     KEYS,
+    LOGITS,
     SCORER,
-    SCORES,
     SPARSE,
     Interface,
 )
@@ -27,6 +27,12 @@ from deployment.serving.tables import MappedTables
 def to_stderr(message: str) -> None:
     """Logs a warning without a server."""
     print(message, file=sys.stderr)
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Computes 1 / (1 + exp(-logits)), float32, without overflow."""
+    exact = logits.astype(np.float64)
+    return (np.exp(np.minimum(exact, 0)) / (1 + np.exp(-np.abs(exact)))).astype(np.float32)
 
 
 def all_cores() -> int:
@@ -89,7 +95,7 @@ class ServedModel:
             embeddings = self._tables.lookup(arrays, self._buffer(arrays))
         if self._dense is None:
             return {EMBEDDINGS: embeddings}
-        return {SCORES: self._dense.run(embeddings, arrays)}
+        return {self.interface.output: self._dense.run(embeddings, arrays)}
 
     def _buffer(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns this thread's embeddings [batch, width], uninitialized."""
@@ -147,6 +153,7 @@ class RequestScorer:
         Raises:
             BadRequest: see `RequestChecker.check`, or a score is NaN.
         """
-        scores = self._model.answer(self._model.check(arrays))[SCORES]
-        check_scores(scores)
-        return scores
+        output = self.interface.output
+        answer = self._model.answer(self._model.check(arrays))[output]
+        check_scores(answer)
+        return sigmoid(answer) if output == LOGITS else answer

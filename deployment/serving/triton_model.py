@@ -20,7 +20,7 @@ if __name__ != "deployment.serving.triton_model":
 
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest, check_scores
-from deployment.serving.interface import KEYS, SCORES
+from deployment.serving.interface import KEYS, LOGITS, SCORES
 from deployment.serving.scorer import ServedModel, all_cores
 
 
@@ -141,9 +141,9 @@ def _joined(requests: Sequence[Mapping[str, np.ndarray]]) -> Mapping[str, np.nda
 
 def _response(rows: Mapping[str, np.ndarray]):
     """Returns the answer to a request, or an error if a score is NaN."""
-    if SCORES in rows:
+    for name in rows.keys() & {SCORES, LOGITS}:
         try:
-            check_scores(rows[SCORES])
+            check_scores(rows[name])
         except BadRequest as error:
             return _error_response(error)
     return pb_utils.InferenceResponse([pb_utils.Tensor(name, rows[name]) for name in rows])

@@ -108,6 +108,7 @@ def ensemble_config(
     outputs: Sequence[ServedTensor],
     steps: Sequence[tuple[str, Mapping[str, str], Mapping[str, str]]],
     max_batch_size: int,
+    parameters: Mapping[str, str] | None = None,
 ) -> ModelConfig:
     """Returns the configuration of an ensemble, whose models batch and warm up.
 
@@ -119,6 +120,8 @@ def ensemble_config(
         config.ensemble_scheduling.step.add(
             model_name=model, model_version=-1, input_map=input_map, output_map=output_map
         )
+    for key, value in (parameters or {}).items():
+        config.parameters[key].string_value = value
     return config
 
 

@@ -33,7 +33,11 @@ from deployment.triton.config import (
 from deployment.triton.python_models import write_python_model
 from deployment.triton.repository import VERSION
 
-_SAVED_MODEL = "model.savedmodel"
+SAVED_MODEL_FOLDER = "model.savedmodel"
+SAVED_MODEL_PLATFORM = {
+    "platform": "tensorflow_savedmodel",
+    "default_model_filename": SAVED_MODEL_FOLDER,
+}
 
 # Number of copies of a model that share a TensorFlow session, and thereby its variables, in
 # Triton's TensorFlow backend. It has sessions per device, and by default per copy.
@@ -58,7 +62,7 @@ def write_sparse(context: DeploymentContext, name: str, folder: Path) -> str:
     saved_models.write_sparse(
         _flat_spec(context.serving_spec),
         context.trained,
-        folder / str(VERSION) / _SAVED_MODEL,
+        folder / str(VERSION) / SAVED_MODEL_FOLDER,
         on_device,
         context.options.quantize_tables,
     )
@@ -77,7 +81,7 @@ def write_whole(context: DeploymentContext, name: str, folder: Path) -> str:
         context.dense,
         _flat_spec(context.serving_spec),
         context.trained,
-        folder / str(VERSION) / _SAVED_MODEL,
+        folder / str(VERSION) / SAVED_MODEL_FOLDER,
         on_device,
         context.options.quantize_tables,
     )
@@ -129,7 +133,7 @@ def _config(context: DeploymentContext, name: str, role: str, instances: Instanc
     inputs, _ = _flattened(received(interface))
     return model_config(
         name,
-        {"platform": "tensorflow_savedmodel", "default_model_filename": _SAVED_MODEL},
+        SAVED_MODEL_PLATFORM,
         inputs,
         answered(interface),
         context.batching,
@@ -142,6 +146,10 @@ def _config(context: DeploymentContext, name: str, role: str, instances: Instanc
 def write_dense(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes the dense part after SavedModels."""
     tensors = received(context.interface._replace(role=DENSE))
+    if context.options.served_dense_format == tensorrt.SAVED_MODEL:
+        saved_models.write_dense(context.dense, folder / str(VERSION) / SAVED_MODEL_FOLDER)
+        write_config(_config(context, name, DENSE, context.on_gpus), folder / CONFIG_FILE)
+        return f"a SavedModel in {context.interface.precision}"
     return write_onnx(context, name, folder, context.onnx, tensors, {}, *_flattened(tensors))
 
 
@@ -162,14 +170,10 @@ def write_onnx(
     states them, if they differ, and `shapes` those that Triton reshapes them to.
     """
     graph_inputs = {node.name for node in onnx.load(str(file)).graph.input}
-    return tensorrt.write_dense_model(
-        folder,
-        file,
-        [tensor for tensor in tensors if tensor.name in graph_inputs and tensor.name not in flat],
-        flat,
-        context.interface.max_batch_size,
-        context.interface.precision,
-        lambda runs_on: model_config(
+    largest = context.interface.max_batch_size
+
+    def config_of(runs_on: Mapping[str, str]) -> ModelConfig:
+        return model_config(
             name,
             runs_on,
             [tensor for tensor in stated or tensors if tensor.name in graph_inputs],
@@ -179,5 +183,16 @@ def write_onnx(
             warm_up=context.warm_up,
             flat=flat,
             shapes=shapes,
-        ),
+        )
+
+    if context.options.served_dense_format == tensorrt.ONNX:
+        return tensorrt.write_onnx_model(folder, file, config_of(tensorrt.RUNS_ONNX))
+    return tensorrt.write_dense_model(
+        folder,
+        file,
+        [tensor for tensor in tensors if tensor.name in graph_inputs and tensor.name not in flat],
+        flat,
+        (context.options.trt_optimal_batch_size or largest, largest),
+        context.interface.precision,
+        config_of,
     )

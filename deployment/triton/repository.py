@@ -22,7 +22,7 @@ from typing import Any
 
 from runtime.files.atomic import sync, sync_tree, write_errors_name
 
-VERSION = 1  # version folder of each model
+VERSION = 1  # version folder of each part, and of a model by default
 MARKER = "deployed.json"  # in each model's folder: its origin
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -38,13 +38,15 @@ def check_name(name: str) -> None:
 
 
 @contextlib.contextmanager
-def staged_models(repository: Path, models: Sequence[str], overwrite: bool) -> Iterator[Path]:
+def staged_models(
+    repository: Path, models: Sequence[str], overwrite: bool, version: int = VERSION
+) -> Iterator[Path]:
     """Yields a folder for new models, which move into the repository if the block succeeds.
 
     The folder is a hidden neighbour of the repository: a polling server takes every folder in a
     repository as a model. After a kill it may be left, and be removed by hand. The last model's
-    name is that of the deployment; `overwrite` allows to replace an earlier one, with all of its
-    models.
+    name is that of the deployment, `version` its version folder; `overwrite` allows to replace an
+    earlier one, with all of its models.
 
     Raises:
         ValueError: a model exists and may not be replaced, or the repository is invalid.
@@ -59,7 +61,7 @@ def staged_models(repository: Path, models: Sequence[str], overwrite: bool) -> I
     try:
         yield staging
         for part in parts:
-            (staging / part).rename(staging / name / str(VERSION) / part)
+            (staging / part).rename(staging / name / str(version) / part)
         sync_tree(staging)
         with write_errors_name(repository):
             repository.mkdir(exist_ok=True)
@@ -67,9 +69,10 @@ def staged_models(repository: Path, models: Sequence[str], overwrite: bool) -> I
             for part in previous_parts - set(parts):
                 _remove(repository / part, staging)
             for part in parts:
-                if not (repository / part).is_symlink():
+                target = f"{name}/{version}/{part}"
+                if _target(repository / part) != target:
                     _remove(repository / part, staging)
-                    (repository / part).symlink_to(_link_target(name, part))
+                    (repository / part).symlink_to(target)
             sync(repository)
     except BaseException:
         if is_new:
@@ -135,14 +138,14 @@ def _deployment_of(model: Path) -> str | None:
     """Returns the name of a model's deployment; None if this tool did not write the model."""
     if model.is_symlink():
         target = os.readlink(model)
-        name = target.partition("/")[0]
-        return name if target == _link_target(name, model.name) else None
+        match = re.fullmatch(rf"([^/]+)/\d+/{re.escape(model.name)}", target)
+        return match and match[1]
     origin = read_marker(model)
     return None if origin is None else origin["models"][-1]
 
 
-def _link_target(name: str, part: str) -> str:
-    return f"{name}/{VERSION}/{part}"
+def _target(part: Path) -> str | None:
+    return os.readlink(part) if part.is_symlink() else None
 
 
 def _swap(target: Path, new: Path, previous: Path) -> None:

@@ -22,6 +22,9 @@ from deployment.triton.config import CONFIG_FILE, accelerate, write_config
 from deployment.triton.repository import VERSION
 from runtime.files.atomic import write_errors_name
 
+# Formats of the dense part (`--dense_format`).
+TRT, ONNX, SAVED_MODEL = "trt", "onnx", "tf-savedmodel"
+
 PLAN_FILE, ONNX_FILE = "model.plan", "model.onnx"
 SCRIPT_FILE = "build_plan.sh"
 PLAN_CONFIG = "configs/plan.pbtxt"  # where `tritonserver --model-config-name=plan` looks, too
@@ -73,19 +76,20 @@ def write_dense_model(
     onnx: Path,
     inputs: Sequence[ServedTensor],
     flat: Mapping[str, int],
-    max_batch_size: int,
+    batch_sizes: tuple[int, int],
     precision: str,
     config_of: Callable[[Mapping[str, str]], ModelConfig],
 ) -> str:
     """Writes the folder of a dense model, with its configuration; returns a line for the report.
 
-    `inputs` and `flat` are those of `shapes`; kernels are chosen for `max_batch_size` rows.
+    `inputs` and `flat` are those of `shapes`; kernels are chosen for the first of `batch_sizes`,
+    the second is the largest.
     `config_of` returns the model's configuration for `RUNS_PLAN` or `RUNS_ONNX`.
     """
     check_precision(precision)
     version = folder / str(VERSION)
-    least, most = (shapes(inputs, flat, rows) for rows in (1, max_batch_size))
-    options = [f"--minShapes={least}", f"--optShapes={most}", f"--maxShapes={most}"]
+    least, best, most = (shapes(inputs, flat, rows) for rows in (1, *batch_sizes))
+    options = [f"--minShapes={least}", f"--optShapes={best}", f"--maxShapes={most}"]
     if can_build():
         _build(onnx, version / PLAN_FILE, [*options, _PRECISION_FLAGS[precision]])
         write_config(config_of(RUNS_PLAN), folder / CONFIG_FILE)
@@ -103,6 +107,15 @@ def write_dense_model(
         f"ONNX, by onnxruntime and TensorRT in {precision}: trtexec and a GPU are not both here; "
         f"run {SCRIPT_FILE} on the machine that serves to make it a TensorRT plan"
     )
+
+
+def write_onnx_model(folder: Path, onnx: Path, config: ModelConfig) -> str:
+    """Writes a dense model that onnxruntime computes in float32; returns a line for the report."""
+    version = folder / str(VERSION)
+    with write_errors_name(version / ONNX_FILE):
+        shutil.copyfile(onnx, version / ONNX_FILE)
+    write_config(config, folder / CONFIG_FILE)
+    return "ONNX, by onnxruntime in fp32"
 
 
 def _build(onnx: Path, plan: Path, options: Sequence[str]) -> None:

@@ -110,7 +110,9 @@ def _unread(flags: dict) -> Iterator[tuple[str, str]]:
         reader = "a preparation without --encode_only"
         specified = f"{reader}: the data set of --vocabulary specifies it"
         yield from ((name, specified) for name in _VOCABULARY_FLAGS)
-        yield from ((name, reader) for name in _SPLIT_FLAGS)
+        yield from ((name, reader) for name in (*_SPLIT_FLAGS, "vocabulary_only"))
+    if "vocabulary_only" in flags:
+        yield from ((name, "a preparation of rows") for name in _SPLIT_FLAGS)
     if "master" in flags:
         yield "threads", "no --master, which specifies them itself, like local[4]"
         if not flags["master"].startswith("local"):
@@ -122,5 +124,5 @@ def _unread(flags: dict) -> Iterator[tuple[str, str]]:
         yield "seed", "--output_ordering total_random or day_random"
     if "estimate" in flags:
         names = ("output", "overwrite", "encode_only", "on_bad_line", "engine", "temp_dir")
-        names += ("vocabulary_days", *_SPARK_FLAGS, *_SPLIT_FLAGS)
+        names += ("vocabulary_days", "vocabulary_only", *_SPARK_FLAGS, *_SPLIT_FLAGS)
         yield from ((name, "a preparation, not by --estimate") for name in names)

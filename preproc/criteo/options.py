@@ -3,6 +3,7 @@
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from dataloading.spec.feature_spec import TEST
 from preproc.arguments import MachineOptions, flag
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
@@ -89,6 +90,12 @@ class CriteoOptions(MachineOptions):
     vocabulary: Path | None = flag(
         None, "a prepared data set, for --encode_only", _DATA_SET, metavar="DATA_SET"
     )
+    encoded_split: str = TEST  # with encode_only; `output_ordering` is that of training rows
+    vocabulary_only: bool = flag(
+        False,
+        "write the vocabulary without the rows, for --encode_only --vocabulary",
+        _DATA_SET,
+    )
     engine: str = flag(
         "duckdb",
         "what does the work: duckdb (this machine, the default), spark (a cluster) or nvtabular (a "
@@ -131,7 +138,7 @@ class CriteoOptions(MachineOptions):
             )
         if self.encode_only and self.engine != "duckdb":
             raise ValueError(f"--encode_only works with --engine duckdb, got {self.engine}")
-        if not self.encode_only and not self.estimate:
+        if not (self.encode_only or self.estimate or self.vocabulary_only):
             self._check_fractions()
         self._check_vocabulary_days()
 

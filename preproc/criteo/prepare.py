@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 
-from dataloading.spec.feature_spec import TEST, TRAIN, FeatureSpec
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CriteoEngine, DayFile
 from preproc.criteo.known_values import KnownValues
@@ -69,27 +69,31 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
                 "those that other files or options have changed are done again",
                 file=sys.stderr,
             )
-        num_stages = len(files) + 1 + 2 * len(data_set.CATEGORICALS)
+        num_columns = len(data_set.CATEGORICALS)
+        num_stages = len(files) + num_columns * (1 if options.vocabulary_only else 2)
+        num_stages += not options.vocabulary_only  # numerical features
         stages = _Stages(
             options, staging, scratch, engine, known, with_labels, with_bins, num_stages
         )
         log = stages.parse(files)
-        clicks = stages.write_numericals(log)
-        cardinalities = {
-            column: stages.write_categorical(log, column) for column in data_set.CATEGORICALS
-        }
+        clicks = None if options.vocabulary_only else stages.write_numericals(log)
+        write = stages.count_categorical if options.vocabulary_only else stages.write_categorical
+        cardinalities = {column: write(log, column) for column in data_set.CATEGORICALS}
         if with_bins:
             cardinalities |= dict.fromkeys(data_set.BINS, NUM_BINS)
         metadata = _metadata(stages, files, log, clicks)
+        splits = () if options.vocabulary_only else log.splits
         spec = data_set.feature_spec(
-            staging.data, log.splits, cardinalities, metadata, with_labels=with_labels
+            staging.data, splits, cardinalities, metadata, with_labels=with_labels
         )
         spec.to_yaml(staging.data / SPEC_FILE)
         spec.validate_files()
-        staging.publish(
-            data_set.all_files(log.splits, with_labels=with_labels, with_bins=with_bins)
-        )
-    print(data_set.summary(options.output, spec, time.perf_counter() - started))
+        staging.publish(data_set.all_files(splits, with_labels=with_labels, with_bins=with_bins))
+    elapsed_s = time.perf_counter() - started
+    if options.vocabulary_only:
+        print(f"{options.output} has the vocabulary of {sum(metadata['rows'].values()):,} rows")
+    else:
+        print(data_set.summary(options.output, spec, elapsed_s))
     return FeatureSpec.from_yaml(options.output / SPEC_FILE)
 
 
@@ -158,7 +162,9 @@ class _Stages:
     def _split(self, rows: list[int]) -> list[Split]:
         options = self.options
         if self.known is not None:
-            return [Split(TEST, 0, sum(rows))]
+            return [Split(options.encoded_split, 0, sum(rows))]
+        if options.vocabulary_only:
+            return [Split(TRAIN, 0, sum(rows))]
         if options.holdout_fraction is None:
             return split_by_day(rows)
         return split_by_fraction(sum(rows), options.holdout_fraction, options.validation_fraction)
@@ -214,10 +220,7 @@ class _Stages:
         )
 
         def encode() -> dict[str, int]:
-            text = self.staging.data / data_set.vocabulary_file(column)
-            text.parent.mkdir(exist_ok=True)
-            self.engine.write_vocabulary(vocabulary, text)
-            sync(text)
+            self._write_vocabulary(column, vocabulary)
             files.create()
             with self._written(files) as written:
                 known = self.engine.write_ids(column, log.days, vocabulary, written)
@@ -231,6 +234,19 @@ class _Stages:
             lambda result: f"{result['known']:,} values known",
         )
         return cardinality
+
+    def count_categorical(self, log: ParsedLog, column: str) -> int:
+        """Writes the vocabulary of a column, and no rows; returns the column's cardinality."""
+        vocabulary = self.staging.vocabulary / f"{column}.{self.engine.name}"
+        values, _ = self._vocabulary(log, column, vocabulary)
+        self._write_vocabulary(column, vocabulary)
+        return values + 1
+
+    def _write_vocabulary(self, column: str, vocabulary: Path) -> None:
+        text = self.staging.data / data_set.vocabulary_file(column)
+        text.parent.mkdir(exist_ok=True)
+        self.engine.write_vocabulary(vocabulary, text)
+        sync(text)
 
     def _vocabulary(self, log: ParsedLog, column: str, target: Path) -> tuple[int, str]:
         """Counts the column's values, or takes over known ones; returns their number and key."""
@@ -286,7 +302,7 @@ def _bad_lines_message(file: LogFile, counts: dict, with_labels: bool) -> str:
 
 
 def _metadata(
-    stages: _Stages, files: list[LogFile], log: ParsedLog, clicks: dict[str, int]
+    stages: _Stages, files: list[LogFile], log: ParsedLog, clicks: dict[str, int] | None
 ) -> dict:
     """Returns settings that the data set depends on, on every engine the same."""
     options = stages.options
@@ -298,7 +314,7 @@ def _metadata(
         "rows": rows,
         "bad_lines": log.bad_lines,
     }
-    if stages.with_labels:
+    if stages.with_labels and clicks is not None:
         metadata["clicks"] = clicks
         metadata["click_rate"] = {name: round(clicks[name] / rows[name], 6) for name in rows}
     if stages.with_bins:

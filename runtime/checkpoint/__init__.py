@@ -8,13 +8,12 @@ from distributed_embeddings.box import Box
 
 from runtime.checkpoint.files import DamagedCheckpoint, Index
 from runtime.checkpoint.folder import Folder, best_of, resolve, suggest_previous
+from runtime.checkpoint.nvidia.folders import is_original
 from runtime.checkpoint.nvidia.neumf import FILE as NEUMF_FILE
 from runtime.checkpoint.reader import (
     describe,
     export_neumf,
-    is_original,
     restore,
-    restore_original,
 )
 from runtime.checkpoint.weight import NonFiniteWeight, VariableWeight, Weight, matrix_of
 
@@ -34,6 +33,5 @@ __all__ = [
     "matrix_of",
     "resolve",
     "restore",
-    "restore_original",
     "suggest_previous",
 ]

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from runtime.checkpoint import files, reader
 from runtime.checkpoint.folder import Folder, resolve, suggest_previous
+from runtime.checkpoint.nvidia import folders
 from runtime.checkpoint.nvidia.neumf import FILE
 from runtime.checkpoint.reader import export_neumf
 from runtime.checkpoint.weight import matrix_of
@@ -51,8 +52,13 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         path = resolve(options.path, "PATH")
-        if reader.is_original(path):
-            raise ValueError(f"{path} has the layout of NVIDIA's recipe: its arrays are .npy files")
+        if folders.is_original(path):
+            if options.command == "inspect":
+                return inspect_original(path, options.json)
+            raise ValueError(
+                f"{path} has the layout of NVIDIA's recipe: its tables are .npy files, without "
+                "checksums"
+            )
         if path.is_file():
             raise ValueError(f"{path} is a file of PyTorch, which torch.load reads")
         if options.command == "inspect":
@@ -105,6 +111,22 @@ def inspect(path: Path, as_json: bool) -> None:
     others = [s.path.name for s in Folder(path.parent).list() if s.path.name != path.name]
     if others:
         print(f"other checkpoints: {', '.join(others)}")
+
+
+def inspect_original(path: Path, as_json: bool) -> int:
+    """Prints the sizes of a checkpoint in NVIDIA's layout, and the shape of its model."""
+    config = folders.original_config(path)
+    if as_json:
+        print(json.dumps({"path": str(path), **config}, indent=1))
+        return 0
+    print(f"{path}: NVIDIA's layout")
+    for name, value in config.get("dense", {}).items():
+        if name not in config:
+            print(f"{name} {value}")
+    for number in range(len(config["categorical_cardinalities"])):
+        entry = folders.table_entry(path, number)
+        print(f"{entry.file.relative_to(path)}  {' x '.join(map(str, entry.shape))}")
+    return 0
 
 
 def verify(path: Path) -> int:

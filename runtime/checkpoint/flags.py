@@ -94,7 +94,7 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
     shape = layout.get("dense", {})
     if not shape and config.run.mode != "train":
         raise ValueError(
-            f"{where} has tables and no MLPs (dense/config.json), as the recipe of NVIDIA writes "
+            f"{where} has tables and no MLPs (dense/config.json), which NVIDIA's recipe saves "
             "with them: train from it first, with --restore_checkpoint_path"
         )
     adopted: dict[str, Any] = {}
@@ -160,8 +160,8 @@ def resume_flags(
 def _flags_of(description: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if "original_layout" in description:
         raise ValueError(
-            f"{where} has the layout of NVIDIA's recipe: train from it first, with "
-            "--restore_checkpoint_path and --save_checkpoint_path"
+            f"{where} has the layout of NVIDIA's recipe, without the state of a training: start a "
+            "new one from it with --restore_checkpoint_path"
         )
     remembered, flags = description.get("model_flags"), description.get("flags")
     if not isinstance(remembered, dict) or not isinstance(flags, dict):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from runtime.checkpoint.files import INDEX, DamagedCheckpoint, read_index
 from runtime.checkpoint.lock import WAIT_S, Lock
+from runtime.checkpoint.nvidia.folders import is_original
 from runtime.checkpoint.nvidia.neumf import FILE as NEUMF_FILE
 from runtime.files.atomic import make_durable_folder, sync
 from runtime.files.torch_file import is_torch_file
@@ -212,7 +213,7 @@ def resolve(path: str | os.PathLike[str], flag: str = "--restore_checkpoint_path
 
 def is_checkpoint(folder: Path) -> bool:
     """Returns whether a folder is a checkpoint, ours or in the layout of NVIDIA's recipe."""
-    return (folder / INDEX).exists() or (folder / "sparse" / "config.json").exists()
+    return (folder / INDEX).exists() or is_original(folder)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Reading checkpoints: each rank its own parts, block by block, every block checked."""
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,12 @@ from runtime.checkpoint.files import (
     rows_of_block,
 )
 from runtime.checkpoint.nvidia import ctr, neumf
-from runtime.checkpoint.nvidia.ctr import CONFIG, has_dense_weights, read_dense_weights
+from runtime.checkpoint.nvidia.folders import (
+    TableEntry,
+    is_original,
+    original_config,
+    restore_original,
+)
 from runtime.checkpoint.weight import Weight, matrix_of
 from runtime.cluster.heartbeat import StragglerBarrier
 
@@ -53,6 +57,9 @@ def restore(
             its folder is.
     """
     path = Path(path)
+    if is_original(path):
+        restore_original(path, weights, world)
+        return
     with StragglerBarrier(world, "checkpoint.restore") as barrier:
         entries = describe(path).weights
         _check_model(path, entries, weights, everything)
@@ -102,7 +109,7 @@ def _list(names: Sequence[str], limit: int = 6) -> str:
 
 def _parts_of(path: Path, entry: WeightEntry, wanted: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
     """Yields (position, values) of all of a box of a weight, block by block, checked."""
-    if isinstance(entry, neumf.TensorEntry):
+    if isinstance(entry, neumf.TensorEntry | TableEntry):
         yield from entry.blocks(wanted)
         return
     for piece in entry.pieces:
@@ -122,8 +129,9 @@ def _cut(values: NDArray[Any], box: Box, part: Box) -> NDArray[Any]:
 def rows_of(path: Path, entry: WeightEntry) -> Iterator[NDArray[Any]]:
     """Yields a whole weight as runs of rows [n, columns], in order; every block is checked."""
     whole = matrix_of(entry.shape)
-    # Few blocks are read twice.
-    rows_each = max((piece.block_rows for piece in entry.pieces), default=1)
+    rows_each = rows_of_block(whole.columns, entry.dtype)
+    if isinstance(entry, WeightEntry):  # few blocks are read twice
+        rows_each = max((piece.block_rows for piece in entry.pieces), default=1)
     for run in whole.blocks(rows_each):
         values = np.empty((run.rows, run.columns), entry.dtype)
         for box, part in _parts_of(path, entry, run):
@@ -169,85 +177,3 @@ def verify(path: str | os.PathLike[str]) -> Iterator[tuple[str, str | None]]:
         name = str(file.relative_to(path))
         if name not in known:
             yield name, f"{file} is not part of the checkpoint"
-
-
-def is_original(path: Path) -> bool:
-    """Returns whether this is a folder that NVIDIA's recipe saved (`sparse/config.json`)."""
-    return not (path / INDEX).exists() and (path / "sparse" / "config.json").exists()
-
-
-def original_config(path: Path) -> dict[str, Any]:
-    """Reads `sparse/config.json` of such a folder: cardinalities and dims of its tables.
-
-    Under "dense" it has `dense/config.json`, the shape of the model, where that exists.
-    """
-    config = _original_json(path / "sparse" / "config.json")
-    if has_dense_weights(path):
-        config["dense"] = _original_json(path / CONFIG)
-    return config
-
-
-def _original_json(file: Path) -> dict[str, Any]:
-    try:
-        config: dict[str, Any] = json.loads(file.read_text())
-        config["categorical_cardinalities"] = list(map(int, config["categorical_cardinalities"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{file} is not what NVIDIA's recipe saves: expected JSON with a list "
-            f"categorical_cardinalities ({type(error).__name__}: {error})"
-        ) from None
-    return config
-
-
-def restore_original(
-    path: str | os.PathLike[str], weights: Sequence[Weight], world: World = World()
-) -> None:
-    """Reads the weights of NVIDIA's layout: `sparse/feature_{i}.npy` is table number i.
-
-    All ranks call it together. The layout has no checksums: only sizes are checked, and that values
-    are finite. A folder without `dense/` leaves the dense weights as they are.
-
-    Raises:
-        ValueError: another number of tables, another shape or dtype, a value that is not finite.
-    """
-    path = Path(path)
-    tables = [weight for weight in weights if weight.name.startswith("sparse/")]
-    dense = {weight.name: weight for weight in weights if weight.name.startswith("dense/")}
-    with StragglerBarrier(world, "checkpoint.restore") as barrier:
-        rows = original_config(path)["categorical_cardinalities"]
-        ours = [weight.shape[0] for weight in tables]
-        if rows != ours:
-            raise ValueError(
-                f"checkpoint {path} has tables of {rows} rows, the data set's features have "
-                f"{ours}: it is of another data set"
-            )
-        for number, weight in enumerate(tables):
-            file = path / "sparse" / f"feature_{number}.npy"
-            try:
-                _restore_original_table(file, weight, barrier)
-            except (OSError, ValueError) as error:
-                text = getattr(error, "strerror", None) or error
-                raise ValueError(f"checkpoint file {file} cannot be used: {text}") from None
-        if has_dense_weights(path):
-            shapes = {name: tuple(weight.shape) for name, weight in dense.items()}
-            for name, values in read_dense_weights(path, shapes):
-                box = matrix_of(values.shape)
-                dense[name].write(0, values.reshape(box.rows, box.columns))
-
-
-def _restore_original_table(file: Path, weight: Weight, barrier: StragglerBarrier) -> None:
-    stored = np.load(file, mmap_mode="r")
-    if stored.shape != tuple(weight.shape) or stored.dtype != weight.dtype:
-        raise ValueError(
-            f"it is {stored.dtype.name} {list(stored.shape)}, the model needs {weight.dtype.name} "
-            f"{list(weight.shape)}"
-        )
-    for box in weight.held():
-        for block in box.blocks(rows_of_block(weight.shape[1], weight.dtype)):
-            # Mapped again for each block: mapped pages count as this process's memory.
-            stored = np.load(file, mmap_mode="r")
-            values = np.array(stored[block.row : block.row_end, block.column : block.column_end])
-            if not np.isfinite(values).all():
-                raise ValueError(f"not finite in rows {block.row} to {block.row_end - 1}")
-            weight.write(block.row, values, block.column)
-            barrier.keepalive()

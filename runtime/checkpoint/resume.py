@@ -11,7 +11,8 @@ from runtime.checkpoint.files import Index
 from runtime.checkpoint.flags import adopt_flags, adopt_original, resume_flags
 from runtime.checkpoint.folder import Folder, is_checkpoint, resolve, suggest_previous
 from runtime.checkpoint.lock import RESUME_WAIT_S, WAIT_S
-from runtime.checkpoint.reader import describe, is_original
+from runtime.checkpoint.nvidia.folders import is_original
+from runtime.checkpoint.reader import describe
 from runtime.cluster.distributed import run_on_all_ranks
 
 

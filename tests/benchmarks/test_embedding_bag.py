@@ -11,7 +11,7 @@ import pytest
 from benchmarks.embedding_bag import __main__ as embedding_bag
 from benchmarks.embedding_bag import bandwidth, workload
 from benchmarks.embedding_bag.bandwidth import Bandwidth
-from benchmarks.harness import report
+from benchmarks.harness import report, training
 
 TINY = workload.BagSizes(dim=4, hotness=(3, 1), batch_size=20, num_rows=10, num_batches=2)
 TORCH_PYTHON = Path(".venv-torch/bin/python")
@@ -114,11 +114,11 @@ def test_ids_out_of_range(program):
 def test_missing_fbgemm(capsys):
     with pytest.raises(SystemExit):
         embedding_bag.parse(["--torch_python", sys.executable])
-    assert "has no fbgemm-gpu-cpu: `make bench-embedding`" in capsys.readouterr().err
+    assert "has no fbgemm_gpu: `make bench-embedding`" in capsys.readouterr().err
 
 
 def arguments(monkeypatch, *words):
-    monkeypatch.setattr(embedding_bag, "has_fbgemm", lambda python: True)
+    monkeypatch.setattr(training, "has_package", lambda python, package: True)
     return embedding_bag.parse(["--torch_python", sys.executable, *words])
 
 
@@ -202,7 +202,7 @@ def test_page(ms, is_met, monkeypatch, tmp_path):
 def test_all_sides(tmp_path, root):
     """Libraries train the same tables, or there is no page."""
     python = root / TORCH_PYTHON
-    if not python.exists() or not embedding_bag.has_fbgemm(python):
+    if not training.has_package(python, "fbgemm_gpu"):
         pytest.skip("no .venv-torch with fbgemm: `make bench-embedding` makes it")
     page = tmp_path / "page.md"
     command = [sys.executable, "-m", "benchmarks.embedding_bag", "--quick", "--output", str(page)]

@@ -31,7 +31,10 @@ def aliases_in(tree, aliases):
             continue
         (target,), value = node.targets, node.value
         pairs = [(target, value)]
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        starred = any(
+            isinstance(part, ast.Starred) for part in (*ast.walk(target), *ast.walk(value))
+        )
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and not starred:
             pairs = list(zip(target.elts, value.elts, strict=True))
         for name, source in pairs:
             if section := section_of(source, aliases):

@@ -221,6 +221,24 @@ def test_user(name, file):
     assert any(f"useradd --uid {user}" in step.text for step in last)
 
 
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.cuda", "Dockerfile_spark"])
+def test_working_folders_of_nvidia(name, file):
+    """Each is a link to ours."""
+    (run,) = (run for run in lineage_runs(file) if "ln -s" in run)
+    (command,) = (part.strip() for part in run.split("&&") if "ln -s" in part)
+    folders = re.search(r"for folder in (.*?);", command)[1].split()
+    assert "ln -s /workspace/recommenders" in command
+    assert {"/dlrm", "/workspace/dlrm"} <= set(folders)
+    if name != "Dockerfile_spark":
+        assert set(folders) == {
+            "/dlrm",
+            "/sim",
+            "/workspace/dlrm",
+            "/workspace/sim",
+            "/workspace/ncf",
+        }
+
+
 def test_shell_syntax(file):
     for run in file.instructions("RUN"):
         result = subprocess.run(["bash", "-n", "-c", run.text], capture_output=True, text=True)

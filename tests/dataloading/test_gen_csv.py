@@ -120,7 +120,7 @@ def test_refusals(tmp_path, capsys, monkeypatch):
         assert not (tmp_path / "raw").exists()
     assert generate(tmp_path, SPEC, "--size=3") == 0
     assert generate(tmp_path, SPEC, "--size=3") == 2
-    assert "exists and is not an empty folder" in capsys.readouterr().err
+    assert "raw/feature_spec.yaml exists; remove it or choose" in capsys.readouterr().err
 
     def interrupt(*args):
         raise KeyboardInterrupt

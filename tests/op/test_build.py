@@ -56,8 +56,29 @@ def test_name_and_content_of_wheel(root):
     assert facts["tensorflow"] == tf.__version__
 
 
+@pytest.mark.parametrize(("target", "architecture"), [("volta", 70), ("ampere", 80)])
+def test_targets_of_architectures(package, tmp_path, target, architecture):
+    """`make volta` and `make ampere` of NVIDIA's package, with a stand-in for nvcc."""
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text('#!/bin/sh\nprintf "compute_70\\ncompute_80\\n"\necho "$@" >>"$0.calls"\n')
+    nvcc.chmod(0o755)
+    done = make(package, target, f"NVCC={nvcc}")
+    assert done.returncode == 0, done.stderr
+    calls = (tmp_path / "nvcc.calls").read_text()
+    (compiled,) = (line for line in calls.splitlines() if "launch.cu" in line)
+    assert re.findall(r"code=sm_(\d+)", compiled) == [str(architecture)]
+
+
+def test_test_target(root):
+    """`make test` in the folder of the op runs its tests; they are only collected here."""
+    collect = {"PYTEST_ADDOPTS": "--collect-only -q"}
+    done = make(root / "tensorflow-dot-based-interact", "test", **collect)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "test_dot_based_interact.py" in done.stdout
+
+
 def test_artifacts(root, tmp_path):
-    """`make pkg`, the command of NVIDIA's package; keeps compiled kernels."""
+    """`make pkg`, the command of NVIDIA's package; a library that exists is not built again."""
     for name in ("op_build", "tensorflow-dot-based-interact"):
         shutil.copytree(root / name, tmp_path / name, symlinks=True)
     folder = tmp_path / "tensorflow-dot-based-interact"

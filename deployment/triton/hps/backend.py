@@ -1,6 +1,7 @@
 """Models of the backend `hps`: keys of a request, HPS itself, and the dense part after it."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -18,22 +19,22 @@ from deployment.triton.repository import VERSION
 from runtime.files.atomic import write_errors_name
 
 # Flat: its one dimension depends on the request.
-_VECTORS = ServedTensor(keys.VECTORS, "float32", ())
-_DEFAULT_CACHE_SHARE = 0.5
+VECTORS = ServedTensor(keys.VECTORS, "float32", ())
+DEFAULT_CACHE_SHARE = 0.5
 
 
 def model_builders() -> tuple[ModelBuilder, ...]:
     """Returns the models of an ensemble, in the order of their calls."""
     return (
         of_role(KEYS, write_keys)._replace(answers=keys.answer_tensors),
-        ModelBuilder(SPARSE, keys.request_tensors, lambda _: [_VECTORS], write_tables),
+        ModelBuilder(SPARSE, keys.request_tensors, lambda _: [VECTORS], write_tables),
         of_role(DENSE, write_dense)._replace(receives=_dense_inputs),
     )
 
 
 def _dense_inputs(interface: Interface) -> list[ServedTensor]:
     others = (tensor for tensor in interface.inputs if tensor.name in interface.dense_inputs)
-    return [_VECTORS, *others]
+    return [VECTORS, *others]
 
 
 def write_keys(context: DeploymentContext, name: str, folder: Path) -> str:
@@ -53,14 +54,14 @@ def write_tables(context: DeploymentContext, name: str, folder: Path) -> str:
         interface,
         f"{served_path}/{name}/{VERSION}",
         context.on_gpus,
-        options.gpu_cache_share or _DEFAULT_CACHE_SHARE,
+        options.gpu_cache_share or DEFAULT_CACHE_SHARE,
     )
     files.write_json(entry, folder / files.ENTRY_FILE)
     config = model_config(
         name,
         {"backend": "hps"},
         keys.request_tensors(interface),
-        [_VECTORS],
+        [VECTORS],
         context.batching,
         context.on_gpus,
         # No warm-up: NUMKEYS of zeros would request no keys.
@@ -85,8 +86,12 @@ def write_dense(context: DeploymentContext, name: str, folder: Path) -> str:
     return write_onnx(context, name, folder, file, _dense_inputs(context.interface), flat)
 
 
-def after_hps(dense: Path, interface: Interface, output: Path) -> None:
+def after_hps(
+    dense: Path, interface: Interface, output: Path, flat_inputs: Mapping[str, int] | None = None
+) -> None:
     """Writes the dense part with HPS's output in place of `embeddings`.
+
+    `flat_inputs` are its other inputs that become flat, too, with their number of values per row.
 
     HPS returns the vectors of a lookup of n ids for the whole batch, [batch, n, dim] flat, one
     lookup after the other. With v values per row in total, of which b precede this lookup's, and
@@ -106,12 +111,22 @@ def after_hps(dense: Path, interface: Interface, output: Path) -> None:
     builder.add("Concat", *_pooled(builder, interface), output=EMBEDDINGS, axis=1)
     # Nodes must be in topological order.
     dense_nodes = list(graph.node)
+    for tensor in graph.input:
+        if tensor.name in (flat_inputs or {}):
+            shape = builder.constant([-1, flat_inputs[tensor.name]])
+            _rename_input(dense_nodes, tensor.name, builder.add("Reshape", tensor.name, shape))
+            del tensor.type.tensor_type.shape.dim[1:]
     del graph.node[:]
     graph.node.extend([*builder.nodes, *dense_nodes])
     graph.initializer.extend(builder.initializers)
     onnx.checker.check_model(model)
     with write_errors_name(output):
         onnx.save(model, str(output))
+
+
+def _rename_input(nodes: Sequence[onnx.NodeProto], name: str, new_name: str) -> None:
+    for node in nodes:
+        node.input[:] = [new_name if each == name else each for each in node.input]
 
 
 def _pooled(builder: GraphBuilder, interface: Interface) -> list[str]:

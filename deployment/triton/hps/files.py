@@ -65,9 +65,33 @@ def write_tables(
             for first_row, block in blocks_of(trained, name):
                 append(keys, np.arange(first_row, first_row + len(block), dtype=np.int64))
                 append(vectors, block)
-            num_added = max(1, _MIN_KEYS - rows)
-            append(keys, np.arange(rows, rows + num_added, dtype=np.int64))
-            append(vectors, np.zeros((num_added, dim), np.float32))
+            _append_zeros(keys, vectors, rows, dim)
+
+
+def write_fused_table(
+    trained: TrainedModel, tables: Sequence[tuple[str, int, int]], folder: Path
+) -> None:
+    """Writes all tables, of one width, as the one table of `hps_keys.fused`; see `write_tables`."""
+    target, start = folder / table_folder(0), 0
+    with write_errors_name(target):
+        target.mkdir()
+        keys = open(target / "key", "xb", buffering=0)  # noqa: SIM115
+        vectors = open(target / "emb_vector", "xb", buffering=0)  # noqa: SIM115
+    with keys, vectors:
+        for name, rows, _ in tables:
+            for first_row, block in blocks_of(trained, name):
+                first_key = start + first_row
+                append(keys, np.arange(first_key, first_key + len(block), dtype=np.int64))
+                append(vectors, block)
+            start += rows
+        _append_zeros(keys, vectors, start, tables[0][2])
+
+
+def _append_zeros(keys, vectors, rows: int, dim: int) -> None:
+    """Appends the key after the last row, and those that fill a small table up, with zeros."""
+    num_added = max(1, _MIN_KEYS - rows)
+    append(keys, np.arange(rows, rows + num_added, dtype=np.int64))
+    append(vectors, np.zeros((num_added, dim), np.float32))
 
 
 def table_folder(number: int) -> str:
@@ -125,6 +149,11 @@ def read_ps_json(repository: Path) -> dict[str, Any] | None:
     return content
 
 
+def configuration(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the configuration of a server with the models of `ps_entry`."""
+    return {"supportlonglong": True, "models": list(entries)}  # keys are int64
+
+
 def update_ps_json(repository: Path) -> None:
     """Writes the entries of the models of a repository into its `ps.json`.
 
@@ -139,7 +168,7 @@ def update_ps_json(repository: Path) -> None:
             return
         entries = [json.loads(file.read_text()) for file in files]
         names = {entry["model"] for entry in entries}
-        content = before or {"supportlonglong": True, "models": []}  # keys are int64
+        content = before or configuration([])
         others = [
             entry
             for entry in content["models"]

@@ -22,8 +22,8 @@ class Split:
 def split_by_day(rows_per_day: list[int]) -> list[Split]:
     """Returns the splits of the original recipe, in time order; raises ValueError for an empty one.
 
-    All days but the last train, the first half of the last day (rounded up) is `test`, the rest of
-    it `validation`.
+    All days but the last train, the first half of the last day (rounded down) is `test`, the rest
+    of it `validation`.
     """
     if len(rows_per_day) < 2:
         raise ValueError(
@@ -32,7 +32,7 @@ def split_by_day(rows_per_day: list[int]) -> list[Split]:
         )
     total = sum(rows_per_day)
     last_day = total - rows_per_day[-1]
-    half = last_day + (rows_per_day[-1] + 1) // 2
+    half = last_day + rows_per_day[-1] // 2
     return _checked(
         [Split(TRAIN, 0, last_day), Split(TEST, last_day, half), Split(VALIDATION, half, total)]
     )

@@ -45,17 +45,11 @@ def has_dense_weights(path: Path) -> bool:
     return (path / CONFIG).exists()
 
 
-def read_dense_weights(
-    path: Path, shapes: dict[str, tuple[int, ...]]
-) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Yields name and values of each dense weight.
-
-    Args:
-        path: A folder in NVIDIA's layout.
-        shapes: Names of the model's dense weights, and their shapes.
+def read_dense_weights(path: Path) -> dict[str, NDArray[Any]]:
+    """Returns the dense weights of a folder in this layout, by our names.
 
     Raises:
-        ValueError: A weight is missing, has another shape, or is not finite; the model has others.
+        ValueError: the weights of Keras are missing or damaged.
     """
     import tensorflow as tf
 
@@ -64,29 +58,44 @@ def read_dense_weights(
         stored = tf.train.load_checkpoint(str(folder / "dense"))
     except (ValueError, tf.errors.OpError) as error:
         raise ValueError(f"{folder}: expected weights of Keras named dense.*: {error}") from None
-    keys = {}
+    weights = {}
     for key in stored.get_variable_to_shape_map():
         for pattern, name in _NAMES:
             if match := re.fullmatch(pattern, key.removesuffix(_VALUE)):
-                keys[match.expand(name)] = key
-    if keys.keys() != shapes.keys():
-        missing = ", ".join(sorted(shapes.keys() - keys.keys())) or "nothing"
-        extra = ", ".join(sorted(keys.keys() - shapes.keys())) or "nothing"
+                weights[match.expand(name)] = stored.get_tensor(key)
+    return weights
+
+
+def checked(
+    folder: Path, weights: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yields name and values of each dense weight, without the padding of first layers.
+
+    Args:
+        folder: For messages.
+        weights: By our names, as stored.
+        shapes: Names of the model's dense weights, and their shapes.
+
+    Raises:
+        ValueError: A weight is missing, has another shape, or is not finite; the model has others.
+    """
+    if weights.keys() != shapes.keys():
+        missing = ", ".join(sorted(shapes.keys() - weights.keys())) or "nothing"
+        extra = ", ".join(sorted(weights.keys() - shapes.keys())) or "nothing"
         raise ValueError(
             f"{folder} is of another model: it lacks {missing:.200} and has {extra:.200} too many"
         )
     for name, shape in shapes.items():
-        values = stored.get_tensor(keys[name])
+        values = weights[name]
         surplus = len(values) - shape[0]
         if name in _PADDED and 0 <= surplus < 8:
             values = values[: shape[0]]
         if values.shape != shape:
             raise ValueError(
-                f"{folder}: {keys[name].removesuffix(_VALUE)} is {list(values.shape)}, the model "
-                f"needs {list(shape)}"
+                f"{folder}: {name} is {list(values.shape)}, the model needs {list(shape)}"
             )
         if not np.isfinite(values).all():
-            raise ValueError(f"{folder}: {keys[name].removesuffix(_VALUE)} is not finite")
+            raise ValueError(f"{folder}: {name} is not finite")
         yield name, values.astype(np.float32)
 
 

@@ -263,6 +263,8 @@ def test_lookups_of_check(dlrm):
     calls = []
 
     class Recorded:
+        output = "scores"
+
         def score(self, *inputs):
             calls.append(inputs)
             return dense.score(*inputs)
@@ -282,6 +284,8 @@ def test_check_with_saturated_scores(dlrm, tmp_path):
     certain = changed(file, tmp_path, lambda kernel: kernel * 0 + 1000)
 
     class Certain:
+        output = "scores"
+
         def score(self, *inputs):
             names = [node.name for node in open_session(certain).get_inputs()]
             arrays = dict(zip(names, map(np.asarray, inputs), strict=True))
@@ -299,7 +303,7 @@ def test_unsupported_operation(tmp_path):
     signature = [tf.TensorSpec([None, 2], tf.float32, "embeddings")]
     odd = tf.function(lambda x: tf.math.lbeta(tf.math.bessel_i0(x))[:, None], signature)
     with pytest.raises(ValueError, match=r"dense part cannot be converted to ONNX: .*BesselI0"):
-        dense_to_onnx(SimpleNamespace(score=odd), tmp_path / "odd.onnx")
+        dense_to_onnx(SimpleNamespace(score=odd, output="scores"), tmp_path / "odd.onnx")
     assert not (tmp_path / "odd.onnx").exists()
 
 

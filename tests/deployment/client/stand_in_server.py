@@ -27,12 +27,17 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
     Args:
       infer: `infer(request, context)` gives the answer.
       dynamic: whether its configuration batches dynamically.
+      loads: whether it loads models on request.
     """
 
     def __init__(
-        self, infer: Callable = lambda request, context: answer_to(request), dynamic=False
+        self,
+        infer: Callable = lambda request, context: answer_to(request),
+        dynamic=False,
+        loads=True,
     ):
-        self._infer, self._dynamic = infer, dynamic
+        self._infer, self._dynamic, self._loads = infer, dynamic, loads
+        self.loaded = []
         self.rows = self.executions = 0
 
     def ModelInfer(self, request, context):
@@ -40,6 +45,12 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.rows += request.inputs[0].shape[0]
         self.executions += 1
         return answer
+
+    def RepositoryModelLoad(self, request, context):
+        if not self._loads:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "explicit model load is not allowed")
+        self.loaded.append(request.model_name)
+        return service_pb2.RepositoryModelLoadResponse()
 
     def ModelReady(self, request, context):
         return service_pb2.ModelReadyResponse(ready=request.name == "sums")

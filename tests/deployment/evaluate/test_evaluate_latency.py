@@ -1,5 +1,6 @@
 """Latency measurements without Triton's server."""
 
+import base64
 import itertools
 import json
 import re
@@ -12,11 +13,26 @@ import pytest
 
 from deployment.client import perf_analyzer
 from deployment.client.closed_loop import ClosedLoop
-from deployment.client.latency_statistics import Measurement, medians, table, timing, write_csv
+from deployment.client.latency_statistics import (
+    Measurement,
+    medians,
+    table,
+    timing,
+    write_csv,
+    write_original_csv,
+)
+from deployment.client.perf_analyzer import PerfAnalyzerOptions
+from deployment.client.served_tensors import KeysOfRequests, ServedTensors
 from deployment.evaluate_latency import __main__ as evaluate_latency
 from deployment.evaluate_latency.plot import draw
 from deployment.serving import interface as interfaces
-from deployment.serving.interface import Interface, ServedFeature, ServedTensor
+from deployment.serving.interface import (
+    Interface,
+    ServedFeature,
+    ServedLookup,
+    ServedTable,
+    ServedTensor,
+)
 from deployment.triton import model_folders
 from tests.deployment.client.stand_in_server import StandIn, answer_to, serving
 from tests.deployment.evaluate.latency_csv import read_csv
@@ -43,6 +59,19 @@ def test_csv_round_trip(tmp_path):
     assert read_csv(tmp_path / "new/file.csv") == result
     first, *_ = (tmp_path / "new/file.csv").read_text().splitlines()
     assert first == ",".join(Measurement._fields)
+
+
+def test_csv_of_the_original(tmp_path):
+    in_server = {"queue_ms": 0.25, "compute_input_ms": 0.125, "compute_infer_ms": 1.0}
+    write_original_csv(tmp_path / "new/file.csv", [measurement(**in_server)])
+    header, line = (tmp_path / "new/file.csv").read_text().splitlines()
+    assert header == (
+        "Batch,Concurrency,Inferences/Second,Client Send,Network+Server Send/Recv,Server Queue,"
+        "Server Compute Input,Server Compute Infer,Server Compute Output,Client Recv,"
+        "p50 latency,p90 latency,p95 latency,p99 latency,avg latency"
+    )
+    # In microseconds; the parts add up to the mean of 2 ms.
+    assert line == "64,2,1280,0,625,250,125,1000,0,0,1000,3000,4000,5000,2000"
 
 
 def test_medians_of_repeats():
@@ -224,7 +253,9 @@ def test_measurement_tool(interface, tmp_path, monkeypatch, capsys):
         (["--requests=0"], "--requests: expected 1 or more, got 0"),
         (["--repeats=0"], "--repeats: expected 1 or more, got 0"),
         ([], "a server does not report the allowed ids: give --model_repository"),
-        (["--dataset_path=d"], "--dataset_path is of a --checkpoint_dir, which is not given"),
+        (["--dataset_path=absent"], "absent/feature_spec.yaml"),
+        (["--result_path=results"], "--result_path: expected a CSV file like results.csv, got"),
+        (["--timeout_s=0"], "--timeout_s: expected 1e-06 or more and finite, got 0.0"),
         (["--client=perf_analyzer"], "is not there or does not start: run `make serve-setup`"),
     ],
 )
@@ -310,7 +341,7 @@ def stand_in_program(tmp_path, monkeypatch):
 
 def test_perf_analyzer(stand_in_program):
     assert perf_analyzer.works()
-    result = perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 4, 2, 11)
+    result = perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 4, 2, 11, PerfAnalyzerOptions())
     assert result[:4] == pytest.approx((11, 0, 0.012, 2.0))
     assert result.percentiles_ms == pytest.approx((2, 2, 2, 2))
     flags, data = json.loads(stand_in_program.read_text())
@@ -318,15 +349,63 @@ def test_perf_analyzer(stand_in_program):
     assert wanted.items() <= flags.items()
     assert len(data["data"]) == 100 and data["data"][1] == {"x": {"b64": "AwAAAAQAAAAFAAAA"}}
     # The number of rows that it prepares in seconds, different ones within a request.
-    perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 50, 2**15, 11)
+    perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 50, 2**15, 11, PerfAnalyzerOptions())
     assert len(json.loads(stand_in_program.read_text())[1]["data"]) == 50
     assert perf_analyzer.is_quick(2048, 2) and not perf_analyzer.is_quick(2048, 3)
+
+
+def test_perf_analyzer_with_keys_and_shared_memory(stand_in_program):
+    ids = {
+        "ids": np.arange(12, dtype=np.int64).reshape(6, 2),
+        "n": np.zeros((6, 1), np.float32),
+    }
+    interface = Interface(
+        recipe="dlrm",
+        inputs=(ServedTensor("n", "float32", (1,)), ServedTensor("ids", "int64", (2,))),
+        features=(),
+        lookups=(
+            ServedLookup("a", "ids", 0, 1, "sum"),
+            ServedLookup("b", "ids", 1, 1, "sum"),
+        ),
+        tables=(
+            ServedTable("a", 20, 4, "float32", ""),
+            ServedTable("b", 20, 4, "float32", ""),
+        ),
+        dense_inputs=("n",),
+        width=8,
+    )
+    options = PerfAnalyzerOptions(
+        tensors=ServedTensors(keys=KeysOfRequests(interface, is_fused=True)),
+        version="3",
+        shared_memory="system",
+        output_shared_memory_size=99,
+    )
+    perf_analyzer.measure("127.0.0.1:1", "sums", ids, 2, 1, 11, options)
+    flags, data = json.loads(stand_in_program.read_text())
+    wanted = {"-b": "1", "-x": "3", "--shared-memory": "system", "--shape": "n:2"}
+    assert (wanted | {"--output-shared-memory-size": "99"}).items() <= flags.items()
+    assert len(data["data"]) == 3
+    keys = np.frombuffer(base64.b64decode(data["data"][1]["EMB_KEY"]["b64"]), np.int64)
+    assert keys.tolist() == [4, 6, 25, 27]  # of table a, then of b, which follows 20 rows of a
+    counts = np.frombuffer(base64.b64decode(data["data"][1]["EMB_N_KEY"]["b64"]), np.int32)
+    assert counts.tolist() == [4]
+
+
+def test_timeouts(stand_in_program):
+    stand_in_program.parent.joinpath("perf_analyzer").write_text("#!/bin/sh\nexec sleep 60\n")
+    options = PerfAnalyzerOptions(timeout_s=0.2)
+    with pytest.raises(ValueError, match=r"--timeout_s 0\.2: perf_analyzer did not end before"):
+        perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 4, 2, 11, options)
+    with serving(StandIn()) as url, ClosedLoop(url, "sums", ROWS, 4, 1) as loop:
+        started = time.monotonic()
+        assert loop.run(60, 10**9, timeout_s=0.2).requests >= 1
+        assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize(("model", "text"), [("bad", "had error: negative"), ("silent", "")])
 def test_perf_analyzer_failure(stand_in_program, model, text):
     with pytest.raises(ValueError, match=f"perf_analyzer could not measure {model}: .*{text}"):
-        perf_analyzer.measure("127.0.0.1:1", model, ROWS, 4, 2, 11)
+        perf_analyzer.measure("127.0.0.1:1", model, ROWS, 4, 2, 11, PerfAnalyzerOptions())
 
 
 def test_choice_of_client(stand_in_program, interface, tmp_path, monkeypatch):

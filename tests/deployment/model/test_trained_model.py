@@ -117,5 +117,7 @@ def test_layout_of_nvidia_recipe(tmp_path):
     (tmp_path / "sparse").mkdir()
     config = {"categorical_cardinalities": [10], "embedding_dim": [8]}
     (tmp_path / "sparse" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="layout of NVIDIA's recipe"):
+    with pytest.raises(ValueError, match="which does not name its data set: give the folder"):
         open_checkpoint(str(tmp_path))
+    with pytest.raises(ValueError, match="has tables and no MLPs"):
+        open_checkpoint(str(tmp_path), str(tmp_path))

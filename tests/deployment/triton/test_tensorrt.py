@@ -59,7 +59,7 @@ def write(tmp_path: Path, precision: str = "fp32") -> tuple[Path, str]:
     (folder / "1").mkdir(parents=True)
     (tmp_path / "dense.onnx").write_bytes(b"onnx")
     message = write_dense_model(
-        folder, tmp_path / "dense.onnx", INPUTS, {}, 64, precision, config_of
+        folder, tmp_path / "dense.onnx", INPUTS, {}, (32, 64), precision, config_of
     )
     return folder, message
 
@@ -102,7 +102,7 @@ def test_plan_with_gpu(tmp_path, gpu, precision, flag):
     sizes = "embeddings:{0}x48,positive_history:{0}x2x100"
     assert (folder / "1" / "model.plan").read_text().split() == [
         *(f"--onnx={tmp_path}/dense.onnx", f"--saveEngine={folder}/1/model.plan"),
-        *("--skipInference", f"--minShapes={sizes.format(1)}", f"--optShapes={sizes.format(64)}"),
+        *("--skipInference", f"--minShapes={sizes.format(1)}", f"--optShapes={sizes.format(32)}"),
         *(f"--maxShapes={sizes.format(64)}", flag),
     ]
     assert read_config(folder / "config.pbtxt") == config_of(

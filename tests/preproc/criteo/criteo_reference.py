@@ -91,7 +91,7 @@ def prepare(
     per_file = [read_rows(path)[0] for path in files]
     rows = [row for file_rows in per_file for row in file_rows]
     if holdout_fraction is None:
-        half = (len(per_file[-1]) + 1) // 2
+        half = len(per_file[-1]) // 2
         end_of_train = len(rows) - len(per_file[-1])
         splits = {
             "train": rows[:end_of_train],

@@ -104,6 +104,7 @@ def test_flags_in_help():
     assert flags - {"--memory_limit"} == fields - {
         "--memory_limit_bytes",
         "--column_thresholds",
+        "--encoded_split",
     }
     for flag in flags:
         assert flag in text

@@ -170,14 +170,14 @@ def test_command_line():
 
 
 def test_split_by_day():
-    """The first half of the last day is `test`, as in the original; the odd row belongs to it."""
+    """The first half of the last day is `test`, without the odd row, as in NVIDIA's scripts."""
     assert split_by_day([4, 5]) == [
         Split("train", 0, 4),
-        Split("test", 4, 7),
-        Split("validation", 7, 9),
+        Split("test", 4, 6),
+        Split("validation", 6, 9),
     ]
     terabyte = split_by_day([4_195_197_692, 178_274_637])
-    assert [split.num_rows for split in terabyte] == [4_195_197_692, 89_137_319, 89_137_318]
+    assert [split.num_rows for split in terabyte] == [4_195_197_692, 89_137_318, 89_137_319]
 
 
 def test_split_by_fraction():
@@ -199,7 +199,7 @@ def test_one_day_alone(raw, tmp_path):
     ("rows", "message"),
     [
         ([0, 4], "no rows are left for train .rows: train 0, test 2, validation 2"),
-        ([4, 1], "no rows are left for validation"),
+        ([4, 1], "no rows are left for test .rows: train 4, test 0, validation 1"),
         ([4, 0], "no rows are left for test"),
     ],
 )
@@ -229,7 +229,7 @@ def test_bad_lines(raw, tmp_path):
     assert not (tmp_path / "out").exists()
     spec = run(raw, tmp_path / "out", on_bad_line="skip", frequency_threshold=0)
     assert spec.metadata["bad_lines"] == 2
-    assert spec.metadata["rows"] == {"train": 4, "test": 2, "validation": 1}
+    assert spec.metadata["rows"] == {"train": 4, "test": 1, "validation": 2}
     expected = reference.prepare([raw / "day_0", raw / "day_1"], 0)
     assert reference.files_of(tmp_path / "out") == expected
 

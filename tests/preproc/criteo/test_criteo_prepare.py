@@ -61,10 +61,10 @@ def test_files_by_hand(tmp_path):
         return np.fromfile(tmp_path / "out" / split_name / f"{name}.bin", dtype).tolist()
 
     assert column("train", "cat_0", "i1") == [1, 3, 2, 0]
-    assert column("test", "cat_0", "i1") == [1, 0, 1]
-    assert column("validation", "cat_0", "i1") == [2, 3]
+    assert column("test", "cat_0", "i1") == [1, 0]
+    assert column("validation", "cat_0", "i1") == [1, 2, 3]
     assert column("train", "label", "?") == [True, False, False, True]
-    assert column("test", "label", "?") == [False, True, True]
+    assert column("test", "label", "?") == [False, True]
     numericals = np.array(column("train", "numerical", "<f2")).reshape(4, 13)
     # log(8) = 2.0794, log(0) undefined, log(3) = 1.0986, in float16
     assert numericals[:, 0].tolist() == [2.080078125, 0.0, 1.0986328125, 0.0]
@@ -79,9 +79,9 @@ def test_files_by_hand(tmp_path):
         "frequency_threshold": 2,
         "days": [0, 1],
         "vocabulary_days": "all",
-        "rows": {"train": 4, "validation": 2, "test": 3},
-        "clicks": {"train": 2, "validation": 0, "test": 2},
-        "click_rate": {"train": 0.5, "validation": 0.0, "test": 0.666667},
+        "rows": {"train": 4, "validation": 3, "test": 2},
+        "clicks": {"train": 2, "validation": 1, "test": 1},
+        "click_rate": {"train": 0.5, "validation": 0.333333, "test": 0.5},
         "bad_lines": 0,
     }
 
@@ -281,8 +281,8 @@ def test_feature_spec(log, tmp_path):
     spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
     spec.validate_files()
     assert spec.num_samples("train") == 700 + 801 + 902
-    assert spec.num_samples("test") == 1003 - 1003 // 2
-    assert spec.num_samples("validation") == 1003 // 2
+    assert spec.num_samples("test") == 1003 // 2
+    assert spec.num_samples("validation") == 1003 - 1003 // 2
     assert spec.channel("numerical") == tuple(f"num_{i}" for i in range(13))
     assert spec.channel("categorical") == tuple(f"cat_{i}" for i in range(26))
     for name in spec.channel("categorical"):

@@ -389,6 +389,80 @@ def test_command_line_from_variables(stand_in, tmp_path):
     assert "memoryOverhead" not in done.stdout  # the worker leaves it
 
 
+def test_default_folders(stand_in):
+    """Without arguments the folders are those of NVIDIA's recipe."""
+    done = script("run_spark_cpu.sh", SPARK_SUBMIT=stand_in, MASTER="yarn", TOTAL_MEMORY="8")
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    folders = ("/data/criteo_orig", "/data/preprocessed")
+    if Path("/data/dlrm/criteo").is_dir():
+        folders = ("/data/dlrm/criteo", "/data/dlrm/binary_dataset")
+    at = words.index("--input")
+    expected = ["--input", folders[0], "--output", folders[1], "--frequency_threshold", "15"]
+    assert words[at : at + 6] == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "flag", "value"),
+    [
+        ({"FREQUENCY_LIMIT": "15,14:30"}, "--frequency_limit", "15,14:30"),
+        ({"FREQUENCY_LIMIT": "8", "USE_FREQUENCY_LIMIT": "1"}, "--frequency_limit", "8"),
+        ({"FREQUENCY_LIMIT": "8", "USE_FREQUENCY_LIMIT": "0"}, "--frequency_threshold", "0"),
+        ({"USE_FREQUENCY_LIMIT": "1"}, "--frequency_threshold", "15"),
+        ({"USE_FREQUENCY_LIMIT": "8"}, "--frequency_threshold", "8"),
+        ({"FREQUENCY_LIMIT": "8", "FREQUENCY_THRESHOLD": "3"}, "--frequency_threshold", "3"),
+    ],
+)
+def test_frequency_limit_from_variables(stand_in, variables, flag, value):
+    spark = {"SPARK_SUBMIT": stand_in, "MASTER": "yarn", "TOTAL_MEMORY": "8"}
+    done = script("run_spark_cpu.sh", "i", "o", **spark, **variables)
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    assert words[words.index("--output") + 2 :][:2] == [flag, value]
+
+
+def test_executors_from_variables(stand_in):
+    """NVIDIA's script: 8 executors of 10 cores share what the driver leaves."""
+    spark = {"SPARK_SUBMIT": stand_in, "MASTER": "yarn", "TOTAL_CORES": "80", "TOTAL_MEMORY": "800"}
+    done = script("run_spark_cpu.sh", "i", "o", "15", NUM_EXECUTORS="8", **spark)
+    words = done.stdout.splitlines()
+    assert {"spark.executor.cores=10", "spark.executor.instances=8"} < set(words)
+    sizes = {"NUM_EXECUTOR_CORES": "4", "EXECUTOR_MEMORY": "96", "DRIVER_MEMORY": "32"}
+    done = script("run_spark_cpu.sh", "i", "o", "15", **sizes, **spark)
+    words = done.stdout.splitlines()
+    assert words[words.index("--driver-memory") + 1] == "32768m"
+    assert {"spark.executor.cores=4", "spark.executor.memory=98304m"} < set(words)
+    done = script("run_spark_cpu.sh", "i", "o", "15", EXECUTOR_MEMORY="96G", **spark)
+    assert done.returncode == 2 and "EXECUTOR_MEMORY is '96G'; it must be a whole" in done.stderr
+
+
+def test_name_of_the_machine(stand_in, tmp_path):
+    """The fourth argument of NVIDIA's run_spark_gpu.sh names the profile."""
+    variables = {**GPUS, "SPARK_SUBMIT": stand_in, "NUM_EXECUTORS": "8", "NUM_EXECUTOR_CORES": "4"}
+    done = script("run_spark_gpu.sh", "i", "o", "15", "DGX2", "--days", "0", **variables)
+    assert done.returncode == 0, done.stderr
+    assert "--frequency_threshold\n15\n--days\n0\n" in done.stdout
+    words = done.stdout.splitlines()
+    assert {"spark.executor.instances=8", "spark.executor.cores=4"} < set(words)
+
+
+def test_script_of_the_root(root, stand_in, tmp_path):
+    """`./prepare_dataset.sh CPU 15` without `cd preproc`, as in the documents of 2023."""
+    done = script(
+        root / "prepare_dataset.sh",
+        *("CPU", "15"),
+        SPARK_SUBMIT=stand_in,
+        MASTER="yarn",
+        TOTAL_MEMORY="8",
+        download_dir="raw",
+        final_output_dir=str(tmp_path / "out"),
+        spark_output_path=str(tmp_path / "local"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--input\nraw\n" in done.stdout and "--frequency_threshold\n15\n" in done.stdout
+    assert f"local dirs: {tmp_path / 'local'}" in done.stdout
+
+
 def test_command_line_on_gpus(stand_in, tmp_path):
     jar = tmp_path / "rapids.jar"
     jar.touch()
@@ -419,8 +493,6 @@ def test_command_line_on_gpus(stand_in, tmp_path):
         ("prepare_dataset.sh CPU", {}, "usage: prepare_dataset.sh <CPU|DGX2|local>"),
         ("prepare_dataset.sh GPU 15", {}, "the platform is 'GPU'; it must be CPU, DGX2 or local"),
         ("prepare_dataset.sh CPU 1,2", {}, "the frequency threshold is '1,2'; write one number"),
-        ("run_spark_cpu.sh", {}, "no input; give it as the first argument or as INPUT_PATH"),
-        ("run_spark_cpu.sh in", {}, "no output; give it as the second argument or as OUTPUT_PATH"),
         ("run_spark_cpu.sh i o 1", {"NUM_WORKERS": "999"}, "too few for 999 workers"),
         ("run_spark_cpu.sh i o 1", {"TOTAL_MEMORY": "1"}, "TOTAL_MEMORY is 1 GB, which leaves"),
         (
@@ -430,7 +502,6 @@ def test_command_line_on_gpus(stand_in, tmp_path):
         ),
         ("run_spark_gpu.sh i o 1", {}, "RAPIDS_JAR is '', no file"),
         ("run_spark.sh DGX2 i o 1", {}, "RAPIDS_JAR is '', no file"),
-        ("run_spark.sh CPU i", {}, "no output; give it as the second argument"),
         ("run_spark.sh GPU i o", {}, "usage: run_spark.sh <CPU|DGX2> INPUT OUTPUT"),
         (
             "run_spark_gpu.sh i o 1",

@@ -434,7 +434,7 @@ def test_tables_of_the_original_layout(tmp_path, cut):
     assert checkpoint.is_original(checkpoint.resolve(tmp_path))
     for rank in range(len(CUTS[cut])):
         table, _ = table_of(rank, CUTS[cut])
-        checkpoint.restore_original(tmp_path, [table])
+        checkpoint.restore(tmp_path, [table])
         for box in table.held():
             expected = (whole + 1)[box.row : box.row_end, box.column : box.column_end]
             np.testing.assert_array_equal(table.read(box), expected)
@@ -456,7 +456,7 @@ def test_damage_of_the_original_layout(tmp_path, damage, message):
     original_layout(tmp_path, [whole])
     damage(tmp_path / "sparse")
     with pytest.raises(ValueError, match=message):
-        checkpoint.restore_original(tmp_path, [table])
+        checkpoint.restore(tmp_path, [table])
 
 
 def test_suggestion_of_the_previous_checkpoint(tmp_path):

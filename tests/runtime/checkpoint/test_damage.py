@@ -392,7 +392,7 @@ def test_inspect_as_json(saved, capsys):
         ),
         ("empty", (), "empty neither is nor contains a checkpoint"),
         ("all/00002-step-2/sparse", (), "neither is nor contains a checkpoint"),
-        ("original", (), "has the layout of NVIDIA's recipe"),
+        ("original", (), "NVIDIA's recipe"),
     ],
     ids=["wrong path", "a file", "empty folder", "part of one", "original layout"],
 )

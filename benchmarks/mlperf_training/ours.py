@@ -1,0 +1,81 @@
+"""Our side: model, loss and optimizers of `dcnv2.py --preset mlperf`, and of DLRM."""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+import config as configuration
+from benchmarks.harness.tensorflow_training import RecipeTraining, serve_recipe
+from benchmarks.harness.worker import parser_of
+from benchmarks.mlperf_training import workload
+from benchmarks.mlperf_training.workload import Rows, Sizes
+from dataloading.pipeline.batch import Batch, Inputs
+from nn.ctr.config import CTRConfig
+from nn.ctr.model import CTRModel
+from nn.train.losses import click_loss
+from runtime.hardware.device import Device
+
+
+class RankingTraining(RecipeTraining):
+    """The model in training, on batches in memory."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        sizes: Sizes,
+        *,
+        optimizer: str = "adagrad",
+        learning_rate: float = workload.LEARNING_RATE,
+        precision: str = "float32",
+    ):
+        tables = range(len(sizes.table_rows))
+        shape = CTRConfig(
+            feature_names=tuple(f"table_{t}" for t in tables),
+            cardinalities=sizes.table_rows,
+            embedding_dims=(sizes.dim,) * len(tables),
+            num_numerical=workload.NUM_NUMERICAL,
+            bottom_mlp_dims=sizes.bottom_mlp_dims,
+            top_mlp_dims=sizes.top_mlp_dims,
+            interaction="cross" if sizes.num_cross_layers else "dot_tensorflow",
+            num_cross_layers=sizes.num_cross_layers,
+            cross_layer_projection_dim=sizes.cross_rank,
+        )
+        model = CTRModel(shape, seed=1, dtype=Device("CPU", precision, 1.0).policy)
+        options = configuration.OptimizerConfig(
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            epsilon=workload.EPSILON,
+            adagrad_initial_accumulator=0.0,
+            warmup_steps=0,
+            decay_steps=0,
+        )
+        ids = tuple(np.ascontiguousarray(part) for part in workload.by_table(rows.ids, sizes))
+        batch = Batch(Inputs(rows.numerical, ids), rows.labels, np.ones_like(rows.labels))
+        groups = model.optimizer_groups(options)
+        super().__init__(model, click_loss, groups, shape.feature_names, batch, sizes.batch_size)
+        self._first = Inputs(
+            rows.numerical[: sizes.batch_size], tuple(part[: sizes.batch_size] for part in ids)
+        )
+
+    def parts(self) -> dict[str, Callable]:
+        """The lookup of all tables, and the prefixes of any model."""
+        iterator, embedding = self.iterator, self.model.embedding
+
+        @tf.function(autograph=False)
+        def lookup():
+            return embedding(list(iterator.get_next().inputs.categorical), concatenate=True)
+
+        return {"lookup": lookup, **super().parts()}
+
+    def logits(self) -> np.ndarray:
+        """Logits of the first batch, [batch, 1]."""
+        return self.model(self._first).numpy()
+
+
+def main() -> None:
+    serve_recipe(parser_of(__doc__).parse_args(), Rows, Sizes, RankingTraining)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Folders that NVIDIA's DLRM and DCNv2 saved, those of 2023 and those of 2022."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed_embeddings.box import Box
+from distributed_embeddings.collectives import World
+from numpy.typing import NDArray
+
+from runtime.checkpoint.files import INDEX, rows_of_block
+from runtime.checkpoint.nvidia import ctr, dlrm_2022
+from runtime.checkpoint.weight import Weight, matrix_of
+from runtime.cluster.heartbeat import StragglerBarrier
+
+_FLOAT32 = np.dtype("f4")
+# Half precision is that of a model exported with --fp16.
+_STORED = (np.dtype("f4"), np.dtype("f2"))
+
+
+class TableEntry(NamedTuple):
+    """Entry of a table whose values are those of a .npy file; see `WeightEntry`."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    file: Path
+
+    def blocks(self, wanted: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
+        """Yields (position, values float32) of all of a box.
+
+        Raises:
+            ValueError: a value is not finite.
+        """
+        for block in wanted.blocks(rows_of_block(self.shape[1], self.dtype)):
+            # Mapped again for each block: mapped pages count as this process's memory.
+            stored = np.load(self.file, mmap_mode="r")
+            values = np.array(
+                stored[block.row : block.row_end, block.column : block.column_end], self.dtype
+            )
+            if not np.isfinite(values).all():
+                raise ValueError(
+                    f"checkpoint file {self.file} cannot be used: not finite in rows {block.row} "
+                    f"to {block.row_end - 1}"
+                )
+            yield block, values
+
+
+def is_original(path: Path) -> bool:
+    """Returns whether this is a folder that NVIDIA's DLRM or DCNv2 saved.
+
+    It has `sparse/config.json` (2023) or `feature_0_part0.npy` (2022).
+    """
+    if (path / INDEX).exists():
+        return False
+    return (path / "sparse" / "config.json").exists() or dlrm_2022.is_dlrm_2022(path)
+
+
+def original_config(path: Path) -> dict[str, Any]:
+    """Reads the cardinalities and dims of the tables of such a folder.
+
+    Under "dense" it has the shape of the model, where the folder has dense weights.
+    """
+    if dlrm_2022.is_dlrm_2022(path):
+        return dlrm_2022.read_config(path)
+    config = _read_json(path / "sparse" / "config.json")
+    if ctr.has_dense_weights(path):
+        config["dense"] = _read_json(path / ctr.CONFIG)
+    return config
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        config: dict[str, Any] = json.loads(file.read_text())
+        config["categorical_cardinalities"] = list(map(int, config["categorical_cardinalities"]))
+    except (OSError, TypeError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"{file} is not what NVIDIA's recipe saves: expected JSON with a list "
+            f"categorical_cardinalities ({type(error).__name__}: {error})"
+        ) from None
+    return config
+
+
+def table_entry(path: Path, number: int, shape: tuple[int, ...] | None = None) -> TableEntry:
+    """Returns the entry of table number `number`.
+
+    Raises:
+        ValueError: the file is missing or damaged, or is not of this shape and of float32 or
+            float16.
+    """
+    file = path / "sparse" / f"feature_{number}.npy"
+    if dlrm_2022.is_dlrm_2022(path):
+        file = dlrm_2022.table_file(path, number)
+    try:
+        stored = np.load(file, mmap_mode="r")
+        expected = tuple(shape) if shape else stored.shape
+        if stored.shape != expected or stored.dtype not in _STORED or stored.ndim != 2:
+            raise ValueError(
+                f"it is {stored.dtype.name} {list(stored.shape)}, the model needs float32 "
+                f"{list(expected)}"
+            )
+    except (OSError, ValueError, EOFError) as error:
+        text = getattr(error, "strerror", None) or error
+        raise ValueError(f"checkpoint file {file} cannot be used: {text}") from None
+    return TableEntry(stored.shape, _FLOAT32, file)
+
+
+def restore_original(
+    path: str | os.PathLike[str], weights: Sequence[Weight], world: World = World()
+) -> None:
+    """Reads the weights of a folder of NVIDIA's recipe; table number i is that of feature i.
+
+    All ranks call it together. The layouts have no checksums: only sizes are checked, and that
+    values are finite. A folder without dense weights leaves those of the model as they are.
+
+    Raises:
+        ValueError: another number of tables, another shape or dtype, a value that is not finite.
+    """
+    path = Path(path)
+    tables = [weight for weight in weights if weight.name.startswith("sparse/")]
+    dense = {weight.name: weight for weight in weights if weight.name.startswith("dense/")}
+    with StragglerBarrier(world, "checkpoint.restore") as barrier:
+        if tables:
+            check_cardinalities(path, [weight.shape[0] for weight in tables])
+        for number, weight in enumerate(tables):
+            entry = table_entry(path, number, weight.shape)
+            for local in weight.held():
+                for box, values in entry.blocks(local):
+                    weight.write(box.row, values, box.column)
+                    barrier.keepalive()
+        shapes = {name: tuple(weight.shape) for name, weight in dense.items()}
+        for name, values in _dense_weights(path, shapes):
+            box = matrix_of(values.shape)
+            dense[name].write(0, values.reshape(box.rows, box.columns))
+
+
+def check_cardinalities(path: Path, cardinalities: Sequence[int]) -> None:
+    """Raises ValueError unless a folder's tables are those of features of these sizes."""
+    rows = original_config(path)["categorical_cardinalities"]
+    if rows != list(cardinalities):
+        raise ValueError(
+            f"checkpoint {path} has tables of {rows} rows, the data set's features have "
+            f"{list(cardinalities)}: it is of another data set"
+        )
+
+
+def _dense_weights(
+    path: Path, shapes: dict[str, tuple[int, ...]]
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    if dlrm_2022.is_dlrm_2022(path):
+        yield from ctr.checked(path, dlrm_2022.read_dense_weights(path), shapes)
+    elif ctr.has_dense_weights(path):
+        yield from ctr.checked(path / "dense", ctr.read_dense_weights(path), shapes)

@@ -1,0 +1,118 @@
+"""Data tools with the commands and default paths of NVIDIA's documents."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import main
+from dataloading import gen_csv, generate_feature_spec, transcribe
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.transcode import arguments
+
+# As in NVIDIA's example: names of features and files end in .bin, lists are shared by an anchor.
+ORIGINAL_SPEC = """
+channel_spec:
+  categorical: [cat_0.bin, cat_1.bin]
+  label: [label]
+  numerical: &id001 [num_0, num_1]
+feature_spec:
+  cat_0.bin: {cardinality: 10}
+  cat_1.bin: {cardinality: 200}
+  label: {}
+  num_0: {}
+  num_1: {}
+metadata: {}
+source_spec:
+  test:
+  - {features: *id001, files: [test/numerical.bin], type: csv}
+  - {features: [label], files: [test/label.bin], type: csv}
+  - {features: [cat_0.bin, cat_1.bin], files: [test/catpart1.bin], type: csv}
+  train:
+  - {features: *id001, files: [train/numerical.bin], type: csv}
+  - {features: [label], files: [train/label.bin], type: csv}
+  - {features: [cat_0.bin, cat_1.bin], files: [train/catpart0.bin], type: csv}
+"""
+
+
+def run(root, script, *flags):
+    command = [sys.executable, root / script, *flags]
+    done = subprocess.run(
+        list(map(str, command)), cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["ours", "original"])
+def test_csv_to_training(root, tmp_path, kind):
+    """`gen_csv.py`, `cp`, `transcode.py` and `main.py` of multidataset.md; `/data` exists."""
+    spec = root / "tests/transcoding/small_csv.yaml"
+    if kind == "original":
+        spec = tmp_path / "original.yaml"
+        spec.write_text(ORIGINAL_SPEC)
+    data = tmp_path / "data"
+    (data / "conversion_output").mkdir(parents=True)
+    run(root, "gen_csv.py", "--feature_spec_in", spec, "--output", data)
+    assert (
+        len(
+            (data / "train/label.csv" if kind == "ours" else data / "train/label.bin")
+            .read_text()
+            .splitlines()
+        )
+        == 1000
+    )
+    assert not list(data.glob(".gen_csv*"))
+    shutil.copy(spec, data / "feature_spec.yaml")
+    run(root, "transcode.py", "--input", data, "--output", data / "converted")
+    converted = FeatureSpec.from_yaml(data / "converted/feature_spec.yaml")
+    assert {"train", "test"} == set(converted.source_spec)
+    flags = [f"--dataset_path={data / 'converted'}", "--batch_size=128", "--preset=terabyte"]
+    flags += ["--embedding_dim=4", "--bottom_mlp_dims=8,4", "--top_mlp_dims=8,1"]
+    assert main.main(["main.py", *flags, f"--run_dir={tmp_path / 'run'}"]) == 0
+
+
+def test_files_that_exist(tmp_path, root, capsys):
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/label.csv").write_text("own")
+    spec = root / "tests/transcoding/small_csv.yaml"
+    assert gen_csv.main([f"--feature_spec_in={spec}", f"--output={tmp_path}"]) == 2
+    assert "test/label.csv exists; remove it or choose another --output" in capsys.readouterr().err
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path.read_text() for path in files] == ["own"]
+
+
+def test_default_paths():
+    spec = "feature_spec.yaml"
+    assert generate_feature_spec._parser().get_default("dst") == spec
+    csv = gen_csv._parser().parse_args([])
+    assert (csv.feature_spec_in, csv.output, csv.size) == (spec, "/data", 1000)
+    flags = arguments.parser().parse_args([])
+    assert (flags.input, flags.feature_spec_in, flags.output) == (".", spec, "/data")
+    assert (flags.feature_spec_out, flags.chunk_size) == (spec, 65536)
+    flags = transcribe._parser().parse_args(["--src_synthetic_dataset_use_feature_spec"])
+    assert (flags.src_dataset_path, flags.dst_dataset_path) == 2 * ("synthetic_dataset",)
+
+
+def test_input_of_the_working_folder(tmp_path, monkeypatch):
+    """NVIDIA's default of --input is '', the working folder."""
+    (tmp_path / "spec.yaml").write_text(ORIGINAL_SPEC)
+    raw = tmp_path / "raw"
+    assert gen_csv.main([f"--feature_spec_in={tmp_path / 'spec.yaml'}", f"--output={raw}"]) == 0
+    monkeypatch.chdir(raw)
+    from dataloading.transcode.__main__ import main as transcode
+
+    assert transcode([f"--output={tmp_path / 'out'}"]) == 0
+    assert FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml").num_samples("train") == 1000
+
+
+def test_keys_of_the_user(tmp_path):
+    """A feature may have any keys as metadata; they are kept."""
+    spec = generate_feature_spec.synthetic_spec([10], [1], [0.0], 1)
+    spec.to_yaml(tmp_path / "spec.yaml")
+    content = FeatureSpec.from_yaml(tmp_path / "spec.yaml").to_dict()
+    content["feature_spec"]["cat_0"] |= {"unit": "country", "source": {"table": [1, 2]}}
+    again = FeatureSpec.from_dict(content, tmp_path)
+    assert again.feature_spec["cat_0"]["source"] == {"table": [1, 2]}
+    again.to_yaml(tmp_path / "again.yaml")
+    assert FeatureSpec.from_yaml(tmp_path / "again.yaml") == again

@@ -1,0 +1,251 @@
+"""Deployments with the tensors of NVIDIA's tools, from their command lines."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from deployment.deploy import __main__ as tool
+from deployment.serving import interface as interfaces
+from deployment.serving.dense import open_session
+from deployment.serving.scorer import RequestScorer, sigmoid
+from tests.deployment.client.stand_in_server import StandIn, serving
+from tests.deployment.deploy.test_deploy import requests, score_by_saved_model
+from tests.deployment.triton.hps_stand_in import HpsStandIn
+from tests.deployment.triton.written_config import read_config
+
+FP32, INT32, INT64 = 11, 8, 9  # Triton's numbers of types
+
+
+@pytest.fixture(scope="module")
+def rows(trained_dlrm, tmp_path_factory) -> tuple[dict, np.ndarray]:
+    """The test rows with the original's tensors, and scores of `--mode predict`."""
+    arrays, _ = requests(trained_dlrm)
+    arrays["categorical_features"] = arrays["categorical_features"].astype(np.int32)
+    return arrays, trained_dlrm.scores(tmp_path_factory.mktemp("predicted"))
+
+
+def deploy(model, repository, *flags):
+    """Runs NVIDIA's command with its required flags and others."""
+    command = ["--checkpoint-dir", str(model.checkpoint), "--model-name", "dlrm"]
+    command += ["--model-repository-path", str(repository), "--model-precision", "fp32", *flags]
+    assert tool.main(command) == 0
+
+
+def tensors(stated) -> list[tuple]:
+    return [(t.name, t.data_type, list(t.dims)) for t in stated]
+
+
+def steps(config) -> list[str]:
+    return [step.model_name for step in config.ensemble_scheduling.step]
+
+
+def assert_scores(logits, expected):
+    np.testing.assert_allclose(sigmoid(logits)[:, 0], expected, rtol=0, atol=1e-6)
+
+
+def test_local_backend(trained_dlrm, rows, tmp_path):
+    flags = [f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path}"]
+    assert tool.main([*flags, "--tensors=nvidia"]) == 0
+    config = read_config(tmp_path / "dlrm/config.pbtxt")
+    assert tensors(config.input) == [
+        ("numerical_features", FP32, [3]),
+        ("categorical_features", INT32, [6]),
+    ]
+    assert tensors(config.output) == [("DENSE_OUTPUT", FP32, [1])]
+    dense = tmp_path / "dlrm_dense/1"
+    assert interfaces.read(dense).output == "DENSE_OUTPUT"
+    scorer = RequestScorer(tmp_path / "dlrm_sparse/1", 1, dense)
+    arrays, expected = rows
+    np.testing.assert_allclose(scorer.score(arrays)[:, 0], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dense_format", ["tf-savedmodel", "onnx", "trt"])
+def test_tensorflow_ensemble(trained_dlrm, rows, tmp_path, dense_format, capsys):
+    flags = ["--sparse-format", "tf-savedmodel", "--dense-format", dense_format]
+    deploy(trained_dlrm, tmp_path, *flags, "--memory-threshold-gb", "60", "--fused_embedding")
+    assert sorted(os.listdir(tmp_path)) == ["dense", "dlrm", "sparse"]
+    config = read_config(tmp_path / "dlrm/config.pbtxt")
+    assert (config.platform, config.max_batch_size) == ("ensemble", 32768)
+    assert sorted(tensors(config.input)) == [
+        ("categorical_features", INT32, [6]),
+        ("numerical_features", FP32, [3]),
+    ]
+    assert tensors(config.output) == [("DENSE_OUTPUT", FP32, [1])]
+    assert steps(config) == ["sparse", "dense"]
+    arrays, expected = rows
+    sparse = tmp_path / "sparse/1/model.savedmodel"
+    ids = {"categorical_features": arrays["categorical_features"]}
+    inputs = score_by_saved_model(sparse, ids) | {
+        "numerical_features": arrays["numerical_features"]
+    }
+    dense = read_config(tmp_path / "dense/config.pbtxt")
+    if dense_format == "tf-savedmodel":
+        assert dense.platform == "tensorflow_savedmodel"
+        answer = score_by_saved_model(tmp_path / "dense/1/model.savedmodel", inputs)
+        assert list(answer) == ["DENSE_OUTPUT"]
+        assert_scores(answer["DENSE_OUTPUT"], expected)
+        return
+    assert dense.platform == "onnxruntime_onnx"
+    (logits,) = open_session(tmp_path / "dense/1/model.onnx").run(["DENSE_OUTPUT"], inputs)
+    assert_scores(logits, expected)
+    script = tmp_path / "dense/build_plan.sh"
+    assert script.exists() == bool(dense.optimization.ByteSize()) == (dense_format == "trt")
+    if dense_format == "trt":
+        text = script.read_text()
+        assert "--optShapes=embeddings:1024x32,numerical_features:1024x3" in text
+        assert "--maxShapes=embeddings:32768x32,numerical_features:32768x3" in text
+
+
+def test_half_precision_saved_model(trained_dlrm, tmp_path, capsys):
+    flags = ["--sparse-format", "tf-savedmodel", "--model-precision", "fp16"]
+    deploy(trained_dlrm, tmp_path, *flags, "--cpu", "--model-version", "3")
+    assert "300 rows: 0." in capsys.readouterr().out
+    assert sorted(os.listdir(tmp_path / "dlrm")) == ["3", "config.pbtxt", "deployed.json"]
+    assert os.readlink(tmp_path / "sparse") == "dlrm/3/sparse"
+    for part in ("sparse", "dense"):
+        (group,) = read_config(tmp_path / part / "config.pbtxt").instance_group
+        assert group.kind == group.KIND_CPU
+    deploy(trained_dlrm, tmp_path, *flags, "--overwrite")
+    assert os.readlink(tmp_path / "sparse") == "dlrm/1/sparse"
+    assert (tmp_path / "sparse/config.pbtxt").exists()
+
+
+@pytest.mark.parametrize("monolithic", [False, True])
+def test_names_and_versions(trained_dlrm, tmp_path, monolithic):
+    names = [] if monolithic else ["--sparse-model-name=a", "--dense-model-name=b"]
+    whole = ["--monolithic"] * monolithic
+    flags = [f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path}"]
+    assert tool.main([*flags, *names, *whole, "--model-version=12"]) == 0
+    assert sorted(os.listdir(tmp_path)) == (["dlrm"] if monolithic else ["a", "b", "dlrm"])
+    version = tmp_path / "dlrm/12"
+    assert (version / "model.py").exists() == monolithic
+    if not monolithic:
+        assert steps(read_config(tmp_path / "dlrm/config.pbtxt")) == ["a", "b"]
+
+
+def test_loading_by_a_server(trained_dlrm, tmp_path, capsys):
+    flags = [f"--checkpoint_dir={trained_dlrm.checkpoint}", "--load-model"]
+    flags += ["--load-model-timeout-s", "20", "--overwrite"]
+    stand_in = StandIn()
+    with serving(stand_in) as url:
+        command = [f"--model_repository={tmp_path}", "--server-url", f"grpc://{url}", *flags]
+        assert tool.main(command) == 0
+    assert stand_in.loaded == ["dlrm_sparse", "dlrm_dense", "dlrm"]
+    assert f"{url} has loaded dlrm_sparse, dlrm_dense, dlrm" in capsys.readouterr().out
+    with serving(StandIn(loads=False)) as url:
+        command = [f"--model_repository={tmp_path}", "--server-url", f"grpc://{url}", *flags]
+        assert tool.main(command) == 2
+    message = capsys.readouterr().err
+    assert "explicit model load is not allowed" in message
+    assert "needs --model-control-mode=explicit" in message
+
+
+def sent_keys(arrays, is_fused):
+    """EMB_KEY and EMB_N_KEY as NVIDIA's client computes them, for four features, one of three
+    ids."""
+    ids, counts = arrays["categorical_features"], (1, 1, 3, 1)
+    offsets = np.cumsum([0, 10, 300, 7]) if is_fused else np.zeros(4, int)
+    columns = np.split(ids, np.cumsum(counts)[:-1], axis=1)
+    keys = [c.ravel() + offset for c, offset in zip(columns, offsets, strict=True)]
+    numbers = [len(key) for key in keys]
+    numbers = [sum(numbers)] if is_fused else numbers
+    return np.concatenate(keys).astype(np.int64)[None], np.array([numbers], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("is_fused", "dense_format"), [(True, "trt"), (False, "onnx"), (True, "tf-savedmodel")]
+)
+def test_hps_ensemble(trained_dlrm, rows, tmp_path, is_fused, dense_format):
+    flags = ["--hps_gpucacheper", "0.1", "--num_gpus", "1", "--sparse-format", "hps"]
+    flags += ["--dense-format", dense_format, *["--fused_embedding"] * is_fused]
+    deploy(trained_dlrm, tmp_path, *flags)
+    config = read_config(tmp_path / "dlrm/config.pbtxt")
+    assert tensors(config.input) == [
+        ("EMB_KEY", INT64, [-1]),
+        ("EMB_N_KEY", INT32, [-1]),
+        ("numerical_features", FP32, [-1]),
+    ]
+    assert tensors(config.output) == [("DENSE_OUTPUT", FP32, [-1])]
+    assert (config.max_batch_size, steps(config)) == (32768, ["sparse", "dense"])
+    sparse = read_config(tmp_path / "sparse/config.pbtxt")
+    assert (sparse.backend, sparse.max_batch_size) == ("hps", 32768)
+    assert tensors(sparse.input) == [("KEYS", INT64, [-1]), ("NUMKEYS", INT32, [-1])]
+    written = json.loads((tmp_path / "sparse/sparse.json").read_text())
+    assert written["supportlonglong"] is True
+    (entry,) = written["models"]
+    assert entry["sparse_files"][0] == f"{tmp_path}/sparse/1/table_0"
+    assert (entry["gpucacheper"], len(entry["sparse_files"])) == (0.1, 1 if is_fused else 4)
+    arrays, expected = rows
+    server = HpsStandIn(tmp_path / "sparse/sparse.json", "sparse")
+    vectors = server.lookup(*sent_keys(arrays, is_fused))
+    inputs = {"OUTPUT0": vectors, "numerical_features": arrays["numerical_features"].ravel()}
+    dense = read_config(tmp_path / "dense/config.pbtxt")
+    assert dense.max_batch_size == 0
+    assert tensors(dense.input) == [("OUTPUT0", FP32, [-1]), ("numerical_features", FP32, [-1])]
+    assert tensors(dense.output) == [("DENSE_OUTPUT", FP32, [-1, 1])]
+    if dense_format == "tf-savedmodel":
+        answer = score_by_saved_model(tmp_path / "dense/1/model.savedmodel", inputs)
+        assert_scores(answer["DENSE_OUTPUT"], expected)
+    else:
+        (logits,) = open_session(tmp_path / "dense/1/model.onnx").run(None, inputs)
+        assert_scores(logits, expected)
+    if dense_format == "trt":
+        text = (tmp_path / "dense/build_plan.sh").read_text()
+        assert "--minShapes=OUTPUT0:48,numerical_features:3" in text
+
+
+def test_fused_tables_of_different_widths(trained_dcnv2, tmp_path, capsys):
+    flags = [f"--checkpoint_dir={trained_dcnv2.checkpoint}", f"--model_repository={tmp_path}/r"]
+    flags += ["--sparse-format=hps", "--dense-format=onnx", "--fused_embedding"]
+    assert tool.main(flags) == 2
+    assert "expected tables of one width, got the widths 4, 8, 16" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []
+
+
+def test_other_recipes(trained_ncf, tmp_path, capsys):
+    flags = [f"--checkpoint_dir={trained_ncf.checkpoint}", f"--model_repository={tmp_path}/r"]
+    assert tool.main([*flags, "--tensors=nvidia", "--monolithic"]) == 2
+    assert "--tensors nvidia: NVIDIA's deployments are of dlrm and" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--dense_format=onnx"], "--dense_format onnx: the backend local does not read it"),
+        (["--sparse_model_name=a/b"], "--model_name 'a/b'"),
+        (["--sparse_model_name=a", "--dense_model_name=a"], "expected different names, got"),
+        (["--dense_model_name=a", "--monolithic"], "with --monolithic, which is one model"),
+        (["--model_version=0"], "--model_version: expected 1 to 2147483647, got 0"),
+        (["--fused_embedding"], "--fused_embedding: it merges the tables of --backend hps"),
+        (["--cpu"], "--cpu True: the backend local does not read it"),
+        (
+            ["--backend=tensorflow", "--cpu", "--dense_format=trt"],
+            "--cpu: TensorRT runs on GPUs only: use --dense_format onnx or tf-savedmodel",
+        ),
+        (
+            ["--backend=tensorflow", "--cpu", "--device_memory_gb=1"],
+            "leave --device_memory_gb and --gpus out",
+        ),
+        (
+            ["--backend=tensorflow", "--trt_optimal_batch_size=4096"],
+            "--trt_optimal_batch_size 4096: expected at most the --max_batch_size, 2048",
+        ),
+        (
+            ["--backend=tensorflow", "--trt_optimal_batch_size=4", "--dense_format=onnx"],
+            "--trt_optimal_batch_size 4: it is for TensorRT plans",
+        ),
+        (
+            ["--backend=tensorflow", "--tensors=nvidia", "--unknown_ids=zero"],
+            "--unknown_ids zero: with --tensors nvidia no model checks requests",
+        ),
+        (
+            ["--backend=tensorflow", "--monolithic", "--dense_format=onnx"],
+            "--dense_format onnx: with --monolithic the dense part is in the SavedModel",
+        ),
+    ],
+)
+def test_invalid_flags(flags, message, capsys):
+    assert tool.main(["--checkpoint_dir=c", "--model_repository=r", *flags]) == 2
+    assert message in capsys.readouterr().err
