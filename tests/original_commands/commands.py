@@ -23,6 +23,11 @@ STAND_INS = {
         exec "$@"
     """,
 }
+# Of DLRM and DCNv2 on `clicks`.
+CTR_SIZES = (
+    "--preset terabyte --batch_size 256 --valid_batch_size 256 --embedding_dim 16 "
+    "--bottom_mlp_dims 32,16 --top_mlp_dims 32,1"
+)
 
 
 class Commands:

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+import yaml
 
 from docs import original_commands
 from tests.forked_python import install_shim
@@ -34,3 +35,19 @@ def commands(request, programs):
     yield commands
     if request.session.testsfailed == failures and commands.used:
         assert commands.used == set(commands.rows)
+
+
+@pytest.fixture(scope="session")
+def clicks(tmp_path_factory, run_script):
+    """A data set of 26 categorical and 13 numerical features, 8 batches of 256 rows."""
+    folder = tmp_path_factory.mktemp("clicks") / "rows"
+    sizes = ("--rows", 2048, "--validation_rows", 1, "--test_rows", 512)
+    cardinalities = ",".join(str(10 * number) for number in range(1, 27))
+    command = ("-m", "dataloading.synthetic", "--output", folder, *sizes)
+    done = run_script(*command, "--cardinalities", cardinalities, "--num_numerical", 13)
+    assert done.returncode == 0, done.stderr
+    # The documents have two splits: what a training evaluates is the test split.
+    spec = yaml.safe_load((folder / "feature_spec.yaml").read_text())
+    del spec["source_spec"]["validation"]
+    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+    return folder
