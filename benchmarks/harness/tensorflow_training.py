@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.exchange.bag_gradients import BagGradient
 
 import config as configuration
 from benchmarks.harness.worker import serve_training, timed_in_turn
@@ -59,7 +60,6 @@ class RecipeTraining:
     def parts(self) -> dict[str, Callable]:
         """The forward pass of a step, and both passes; neither waits for its results."""
         trainer, iterator = self.trainer, self.iterator
-        variables = self.model.dense_variables + self.model.table_variables
 
         @tf.function(autograph=False)
         def forward():
@@ -67,13 +67,23 @@ class RecipeTraining:
 
         @tf.function(autograph=False)
         def backward():
-            batch = iterator.get_next()
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(variables)
-                loss, _ = trainer.loss(self.model, batch)
-            return tape.gradient(loss, variables)
+            (loss, *_), gradients = trainer.differentiate(iterator.get_next(), 1.0)
+            return after(loss, [tensor for g in gradients for tensor in tensors_of(g)])
 
         return {"forward": forward, "forward and backward": backward}
+
+
+def after(result: tf.Tensor, others: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns `result` when the others are computed, too, without copying them to NumPy."""
+    with tf.control_dependencies(others):
+        return tf.identity(result)
+
+
+def tensors_of(gradient) -> list[tf.Tensor]:
+    """The tensors of a gradient; of a table's those of the vectors that were looked up."""
+    if isinstance(gradient, BagGradient):
+        return [use.gradient for use in gradient.uses]
+    return tf.nest.flatten(gradient, expand_composites=True)
 
 
 def wait(results) -> None:

@@ -71,7 +71,7 @@ def page_of(measurements: TrainingMeasurements, args: argparse.Namespace) -> Pag
     page.add(
         "Where the time goes",
         "Medians of prefixes of the step. TorchRec's backward pass also moves the rows of the "
-        "tables, ours leaves them to the update.",
+        "tables; our update sums the gradients of a row and moves it.",
         "",
         *measurements.prefixes_table(),
     )
