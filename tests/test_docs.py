@@ -364,6 +364,21 @@ def test_tests_of_parity():
             assert (ROOT / path).is_file(), item
 
 
+def test_numbers_of_differences():
+    """At most 25 differences; items that differ refer to one of them, and each has such an item."""
+    page = (ROOT / "docs/explanation/differences.md").read_text()
+    numbers = [int(number) for number in re.findall(r"^(\d+)\. ", page, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) <= 25
+    used = set()
+    for item in parity.read_items():
+        if item.status == "differs":
+            match = re.match(r"difference (\d+): ", item.evidence)
+            assert match, item
+            used.add(int(match[1]))
+    # The presets of small data follow no item of the audit.
+    assert used == set(numbers) - {8}
+
+
 @pytest.mark.skipif(not (ROOT / ".venv-docs/installed").exists(), reason="run make docs")
 def test_site(tmp_path):
     command = [ROOT / ".venv-docs/bin/mkdocs", "build", "--strict", "--site-dir", tmp_path]
