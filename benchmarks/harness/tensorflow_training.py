@@ -1,7 +1,7 @@
 """Training of a recipe's model on rows in memory, in TensorFlow."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -68,15 +68,17 @@ class RecipeTraining:
         @tf.function(autograph=False)
         def backward():
             (loss, *_), gradients = trainer.differentiate(iterator.get_next(), 1.0)
-            return after(loss, [tensor for g in gradients for tensor in tensors_of(g)])
+            return loss, first_numbers(tensor for g in gradients for tensor in tensors_of(g))
 
         return {"forward": forward, "forward and backward": backward}
 
 
-def after(result: tf.Tensor, others: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns `result` when the others are computed, too, without copying them to NumPy."""
-    with tf.control_dependencies(others):
-        return tf.identity(result)
+def first_numbers(tensors: Iterable[tf.Tensor]) -> tf.Tensor:
+    """One number of each tensor: they are computed, but not copied to NumPy.
+
+    TensorFlow leaves out what has no result, also if it is a control dependency.
+    """
+    return tf.stack([tf.cast(tf.reshape(tensor, [-1])[0], tf.float32) for tensor in tensors])
 
 
 def tensors_of(gradient) -> list[tf.Tensor]:

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 import config as configuration
-from benchmarks.harness.tensorflow_training import RecipeTraining, after, serve_recipe
+from benchmarks.harness.tensorflow_training import RecipeTraining, first_numbers, serve_recipe
 from benchmarks.harness.worker import parser_of
 from benchmarks.mlperf_training import workload
 from benchmarks.mlperf_training.workload import Rows, Sizes
@@ -65,8 +65,7 @@ class RankingTraining(RecipeTraining):
         @tf.function(autograph=False)
         def lookup():
             ids = list(iterator.get_next().inputs.categorical)
-            vectors = embedding(ids, concatenate=True)
-            return after(vectors[0, 0], [vectors])
+            return first_numbers([embedding(ids, concatenate=True)])
 
         return {"lookup": lookup, **super().parts()}
 
