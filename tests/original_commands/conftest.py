@@ -6,6 +6,8 @@ import pytest
 import yaml
 
 from docs import original_commands
+from preproc.criteo.generate_logs import generate_day
+from preproc.engines import environment
 from tests.forked_python import install_shim
 from tests.original_commands.commands import ROOT, STAND_INS, Commands
 
@@ -51,3 +53,38 @@ def clicks(tmp_path_factory, run_script):
     del spec["source_spec"]["validation"]
     (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
     return folder
+
+
+@pytest.fixture(scope="session")
+def criteo_folder(tmp_path_factory):
+    """A folder that stands for /data, with three days of generated Criteo logs in criteo."""
+    if not environment.is_installed("pyspark"):
+        pytest.skip("no Spark: run `make engines`")
+    folder = tmp_path_factory.mktemp("criteo_logs")
+    (folder / "criteo").mkdir()
+    for day in range(3):
+        generate_day(folder / f"criteo/day_{day}", 600, [8, day])
+    return folder
+
+
+@pytest.fixture
+def prepare(commands, criteo_folder, tmp_path):
+    """Returns a function that runs commands of the preparation and returns the data set."""
+    variables = {
+        "PYTHON": "",  # that of Spark
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "download_dir": str(criteo_folder / "criteo"),
+        "spark_output_path": str(tmp_path / "spark"),
+        "TOTAL_CORES": "2",
+        "TOTAL_MEMORY": "4",
+    }
+
+    def run(*numbers, threshold):
+        output = tmp_path / f"threshold_{threshold}"  # where it is complete, nothing is done
+        few = "--spark_conf spark.sql.shuffle.partitions=3"
+        commands.run(*numbers, append=few, final_output_dir=str(output), **variables)
+        spec = yaml.safe_load((output / "feature_spec.yaml").read_text())
+        assert {"train", "test"} <= set(spec["source_spec"])
+        return spec
+
+    return run

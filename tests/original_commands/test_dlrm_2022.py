@@ -82,3 +82,30 @@ def test_appended_flags(dlrm, tmp_path):
     for number, steps in ((33, 3), (34, 2), (36, 8)):
         dlrm.shell(f"{command} {dlrm.text(number)}")
         assert summary(tmp_path)["steps"] == steps
+
+
+def largest_table(spec):
+    """Returns the most ids of a feature."""
+    return max(feature.get("cardinality", 0) for feature in spec["feature_spec"].values())
+
+
+@pytest.mark.long
+def test_preparation(prepare):
+    """A higher threshold makes smaller tables."""
+    sizes = {
+        threshold: largest_table(prepare(*numbers, threshold=threshold))
+        for threshold, numbers in {0: [1], 3: [11, 12], 15: [11, 14]}.items()
+    }
+    assert sizes[0] > sizes[3] > sizes[15] > 1
+    for numbers, threshold in (((11, 13), 15), ((11, 15), 0), ((25, 26), 15)):
+        assert largest_table(prepare(*numbers, threshold=threshold)) == sizes[threshold]
+
+
+@pytest.mark.long
+def test_variables_of_run_spark(commands, criteo_folder, tmp_path):
+    commands.variables["data"] = criteo_folder
+    append = "; export USE_FREQUENCY_LIMIT; preproc/run_spark_cpu.sh"
+    options = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "PYTHON": ""}
+    commands.run(27, 28, 29, 30, 31, 32, append=append, **options)
+    text = (criteo_folder / "output/feature_spec.yaml").read_text()
+    assert "frequency_threshold: 15" in text

@@ -20,3 +20,8 @@ def test_very_large_tables(commands, clicks, tmp_path, recipe):
     commands.shell(commands.text(2).replace("dlrm.py", recipe))
     summary = read_log(results / "log.json")[-1][1]
     assert summary["throughput"] > 0 and 0 < summary["auc"] < 1
+
+
+@pytest.mark.long
+def test_preparation(prepare):
+    prepare(1, threshold=0)
