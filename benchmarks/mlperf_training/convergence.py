@@ -1,6 +1,6 @@
 """Samples to a target AUC with `dcnv2.py --preset mlperf`: precision and ranks, over seeds.
 
-python -m benchmarks.convergence --data DIR --output PAGE
+python -m benchmarks.mlperf_training.convergence --data DIR --output PAGE
 
 As MLPerf's reference convergence points: the number of samples after which the validation AUC
 reaches the target, for every seed. The data set is generated in DIR, if it is not there yet, from a
@@ -98,7 +98,7 @@ def results_page(args: argparse.Namespace, results: dict[str, list[float]]) -> P
     ]
     columns = ("variant", "mean samples", "deviation", "range", "difference")
     title = "Samples to the target AUC of DLRM-DCNv2"
-    page = study_page(title, "convergence", facts, table(columns, rows))
+    page = study_page(title, "mlperf_training.convergence", facts, table(columns, rows))
     for name, apart in verdicts:
         page.judge(
             f"{name}: {apart.mean / apart.error:+.1f} standard errors from the first variant",
