@@ -30,8 +30,9 @@ resolve() {
   echo "lock: $(grep -c == "$lock") lines in $lock"
 }
 
-# tf-keras depends on the package `tensorflow`, in place of which the environments have tensorflow-cpu.
-names=(requirements.txt requirements/dev.txt --no-emit-package tensorflow)
+# tf-keras depends on the package `tensorflow`, in place of which the environments have tensorflow-cpu. mlperf-logging
+# needs pandas only to summarize results; tf-keras would import it in every process, for 0.3 s and 50 MiB.
+names=(requirements.txt requirements/dev.txt --no-emit-package tensorflow --no-emit-package pandas --no-emit-package pytz)
 resolve requirements/base.lock "3.10 3.11 3.12 3.13" --universal "${names[@]}"
 resolve requirements/floor.lock "3.10" --override requirements/floor.txt "${names[@]}"
 resolve requirements/docs.lock "3.10 3.11 3.12 3.13" --universal requirements/docs.txt
