@@ -167,17 +167,7 @@ class SampleDataset:
         check_position(epoch, start_sample, self.num_samples)
         import tensorflow as tf
 
-        columns = [*self._local, *self._global, _WEIGHTS]
-        dtypes = []  # of the arrays; a ragged column has two of them
-        for column in columns:
-            dtypes += [tf.as_dtype(column.dtype)] + [tf.int32] * (column.width is None)
-        read = functools.partial(self._read_part, epoch, start_sample)
-
-        def batch_at(index):
-            # Without state: with --deterministic as well, several batches are read at a time.
-            tensors = iter(tf.numpy_function(read, [index], dtypes, stateful=False))
-            return self._arrange(self._batch({c: _next_value(tensors, c) for c in columns}))
-
+        batch_at = functools.partial(self._batch_at, epoch, start_sample)
         num_batches = -(-(self.num_samples - start_sample) // self.batch_size)
         return (
             tf.data.Dataset.range(num_batches)
@@ -185,17 +175,25 @@ class SampleDataset:
             .prefetch(self._options.prefetch_batches)
         )
 
-    def _batch(self, values: dict) -> Batch:
-        """Returns the batch of the tensors of the columns."""
+    def _batch_at(self, epoch: int, start_sample: int, index: tf.Tensor) -> Batch:
+        """Returns a batch by its number, counted from `start_sample`; in a graph."""
         import tensorflow as tf
 
+        columns = [*self._local, *self._global, _WEIGHTS]
+        dtypes = []  # of the arrays; a ragged column has two of them
+        for column in columns:
+            dtypes += [tf.as_dtype(column.dtype)] + [tf.int32] * (column.width is None)
+        read = functools.partial(self._read_part, epoch, start_sample)
+        # Without state: with --deterministic as well, several batches are read at a time.
+        tensors = iter(tf.numpy_function(read, [index], dtypes, stateful=False))
+        values = {column: _next_value(tensors, column) for column in columns}
         weights = values[_WEIGHTS]
         numerical = [values[c] for c in self.columns if c.role is Role.NUMERICAL]
         if len(numerical) != 1:
             numerical = [tf.concat(numerical or [tf.zeros([tf.shape(weights)[0], 0])], axis=1)]
         (labels,) = [values[c] for c in self.columns if c.role is Role.LABEL] or [None]
         inputs = Inputs(numerical[0], tuple(values[column] for column in self._features))
-        return Batch(inputs, labels, weights)
+        return self._arrange(Batch(inputs, labels, weights))
 
     def _read_part(self, epoch: int, start_sample: int, index) -> list[np.ndarray]:
         """Returns this rank's arrays of a global batch: own samples, ids of all samples, weights;
