@@ -1,5 +1,6 @@
 """Reading of splits whose features are stored in chunks of files, with a check of every value."""
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -156,11 +157,7 @@ class ChunkReader:
                 values = array.values
             else:
                 values = array = array[:, span.begin : span.end]
-
-            def where(invalid, column=column, array=array):
-                return self.location(column, samples, array, invalid)
-
-            column.check(values, where)
+            column.check(values, functools.partial(self.location, column, samples, array))
             values = values.astype(column.dtype, copy=False)
             arrays.append(array._replace(values=values) if isinstance(array, Ragged) else values)
         return arrays

@@ -131,7 +131,7 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         self._check_plan(plan)
         self.plan = plan
-        self._table_of = Untracked(feature.table for feature in plan.features)
+        self._feature_tables = Untracked(self._tables[f.table] for f in plan.features)
         self._groups = Untracked(plan.groups(self.rank))
         self._holders: list = []  # of each group its variable, or a layer of a class of its own
         # Written to by every call of a graph, so that the calls run in sequence. A dependency of
@@ -208,6 +208,7 @@ class DistributedEmbedding(keras.layers.Layer):
         if check_ids is None:
             check_ids = not tf.config.get_visible_devices("GPU")
         exchange = RowExchange(self.world, self._exchange_dtype, self._make_anchor())
+        # On one process every whole table is local.
         local = self.plan.lookups(self.rank, DATA_PARALLEL)
         exchanged = [self.plan.lookups(rank) for rank in range(self.world_size)]
         if self.world_size == 1:
@@ -589,7 +590,7 @@ class DistributedEmbedding(keras.layers.Layer):
     def _prepare(self, inputs) -> tuple[Forward, dict[int, Ids]]:
         """Reads the ids of a batch, and returns the lookup of their signatures."""
         inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-        features = range(len(self._table_of))
+        features = range(len(self._feature_tables))
         if not self.dp_input:
             features = self.plan.input_ids_list[self.rank]
         if len(inputs) != len(features):
@@ -599,7 +600,7 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         signatures, ids = {}, {}
         for f, feature_ids in zip(features, inputs, strict=True):
-            spec = self._tables[self._table_of[f]]
+            spec = self._feature_tables[f]
             called = f"{self.name}: feature {f} ({spec.table.name})"
             signatures[f], ids[f] = read_ids(feature_ids, spec.combiner, called)
         self._check_batch_sizes(features, ids)
