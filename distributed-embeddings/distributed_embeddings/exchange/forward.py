@@ -31,7 +31,7 @@ class RankTables:
         groups: For each of this rank's groups its variable, or a layer of a custom class.
         compiled: For each of them whether the compiled operations may be used.
         local: Lookups by this rank's samples alone, by group: in replicated tables, on one process
-            in all.
+            in all whole ones.
         exchanged: For each rank its lookups by the samples of all ranks; empty without any.
         dp_input: Whether a call gets this rank's samples (otherwise all ranks').
     """
