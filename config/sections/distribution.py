@@ -1,11 +1,18 @@
 """Flags of the distribution over processes."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from config.flag import RANKING, TRAIN, Rules, Values, excludes, flag, requires
 
 _MODEL = excludes("plan_only")
 _ALL_IDS = excludes("model_parallel_input")
+
+
+def _rate(default: float | None, help_text: str, **limits: float) -> Any:
+    """Returns the flag of a rate of the predicted step time."""
+    limits = limits or {"above": 0}
+    return Rules(**limits, recipes=RANKING, needs=(requires("plan_only"),)).flag(default, help_text)
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,44 @@ class DistributionConfig:
         "memory per device; in GB (10^9 bytes), of which the plan may use 85 %; by default that "
         "of the GPU, without one the available memory divided by the number of processes "
         "(--plan_only: 80). A plan for a stated memory also shards tables to balance the load",
+    )
+    plan_measure: bool = Rules(recipes=RANKING, needs=(requires("plan_only"),)).flag(
+        False,
+        "measure the rates of this machine for the predicted step time; with the kernels of the "
+        "training on sizes of the model, in some seconds; horovodrun -np N also measures the "
+        "exchange between ranks. By default half of the published peaks of an A100-80GB are "
+        "assumed (--plan_only)",
+    )
+    plan_tflops: float | None = _rate(
+        None,
+        "rate of matrix products of a rank for the predicted step time; in 10^12 operations per "
+        "second (--plan_only)",
+    )
+    plan_memory_gb_per_s: float | None = _rate(
+        None,
+        "memory bandwidth of a rank for the predicted step time; in GB (10^9 bytes) per second "
+        "(--plan_only)",
+    )
+    plan_machine_gb_per_s: float | None = _rate(
+        None,
+        "bandwidth between the ranks of a machine for the predicted step time; in GB per second, "
+        "per rank and direction (--plan_only)",
+    )
+    plan_network_gb_per_s: float | None = _rate(
+        None,
+        "bandwidth of a rank to other machines for the predicted step time; in GB per second and "
+        "direction; a link that the ranks of a machine share is divided by them (--plan_only)",
+    )
+    plan_input_gb_per_s: float | None = _rate(
+        None,
+        "rate at which a rank loads samples for the predicted step time; in GB per second "
+        "(--plan_only)",
+    )
+    plan_latency_us: float | None = _rate(
+        None,
+        "latency of a collective of two ranks for the predicted step time; in microseconds; N "
+        "ranks take log2(N) times as long (--plan_only)",
+        at_least=0,
     )
     plan_host_memory_gb: float | None = Rules(at_least=0).flag(
         None,
