@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _LATENCY_CALLS = 10
 _OVERHEAD_CALLS = 5
+# A kernel that is faster than this is called repeatedly.
+_MIN_MEASURED_S = 0.02
+_MAX_CALLS = 20
 MIN_MESSAGE_BYTES = 2**24  # of an exchange, so that its latency hardly counts
 MAX_MESSAGE_BYTES = 2**28
 
@@ -77,7 +80,7 @@ class KernelRates:
             for layer, count in layers.items()
         )
         self._calls = self._make_calls()
-        self._no_work = _compiled(lambda: [])
+        self._no_work = _compiled(list)
         if world.size > 1:
             self._exchange_calls = self._make_exchanges(layers)
         self.measure(1)  # traces
@@ -192,17 +195,17 @@ class KernelRates:
 
     def measure(self, repeats: int = 3) -> dict[str, float]:
         """Returns the rates (attributes of `planner.Rates`), medians of `repeats` calls each."""
-        products_s = sum(count * self._time(call, repeats) for count, call in self._products)
+        products_s = sum(count * self._kernel_s(call, repeats) for count, call in self._products)
         rates = {"product_flops_per_s": self._flops / products_s}
         for name, (size_bytes, call) in self._calls.items():
-            rates[name] = size_bytes / self._time(call, repeats)
+            rates[name] = size_bytes / self._kernel_s(call, repeats)
         if self._world.size > 1:
             exchanges = dict(self._exchange_calls)
             _, nothing = exchanges.pop("latency")
-            latency_s = self._time(nothing, _LATENCY_CALLS)
+            latency_s = self._exchange_s(nothing, _LATENCY_CALLS)
             rates["latency_s"] = latency_s / math.ceil(math.log2(self._world.size))
             for name, (size_bytes, call) in exchanges.items():
-                elapsed_s = self._time(call, repeats)
+                elapsed_s = self._exchange_s(call, repeats)
                 rates[name] = size_bytes / max(elapsed_s - latency_s, elapsed_s / 2)
         # A step waits for the slowest rank.
         names = list(rates)
@@ -213,15 +216,25 @@ class KernelRates:
             measured["latency_s"] = 1 / measured["latency_s"]
         return measured
 
-    def _time(self, call: Call, repeats: int) -> float:
-        """Returns the median of the seconds of a call, without those of starting any call."""
+    def _kernel_s(self, call: Call, repeats: int) -> float:
+        """Returns the median of the seconds of a kernel, without those of starting any call."""
         overhead_s = statistics.median(_elapsed_s(self._no_work) for _ in range(_OVERHEAD_CALLS))
-        elapsed = []
-        for _ in range(repeats):
-            self._world.barrier("rates.barrier")  # all ranks begin together
+        self._world.barrier("rates.barrier")  # all ranks begin together
+        elapsed: list[float] = []
+        while len(elapsed) < repeats or (
+            len(elapsed) < _MAX_CALLS and sum(elapsed) < _MIN_MEASURED_S
+        ):
             elapsed.append(_elapsed_s(call))
         elapsed_s = statistics.median(elapsed)
         return max(elapsed_s - overhead_s, elapsed_s / 10)
+
+    def _exchange_s(self, call: Call, repeats: int) -> float:
+        """Returns the median of the seconds of an exchange, which all ranks begin together."""
+        elapsed = []
+        for _ in range(repeats):
+            self._world.barrier("rates.barrier")
+            elapsed.append(_elapsed_s(call))
+        return statistics.median(elapsed)
 
 
 def _elapsed_s(call: Call) -> float:

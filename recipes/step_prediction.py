@@ -190,7 +190,7 @@ def describe(config: Config, spec: fs.FeatureSpec, shape: CTRConfig, plan: Plan)
         "by flags": _rates_of_flags(config).keys(),
     }
     known = set().union(*origins.values())
-    origins["assumed, not measured (half of the peaks of an A100-80GB; see Rates)"] = (
+    origins["assumed (half of the published peaks of an A100-80GB; no GPU was measured)"] = (
         _TEXTS.keys() - known
     )
     used = _used_rates(plan, per_machine)
