@@ -246,13 +246,13 @@ def _elapsed_s(call: Call) -> float:
 def _compiled(function: Callable[[], Any]) -> Call:
     """Returns a call of the compiled function that waits for its end and returns no tensor."""
 
-    @tf.function(autograph=False)
     def run() -> tf.Tensor:
         results = [r for r in tf.nest.flatten(function()) if r is not None]
         first = [tf.cast(tf.reshape(r, [-1])[0], tf.float32) for r in results]
         return tf.add_n(first) if first else tf.zeros([])
 
-    return lambda: run().numpy()
+    compiled = tf.function(run, autograph=False)
+    return lambda: compiled().numpy()
 
 
 def _gradient(

@@ -42,7 +42,11 @@ class Predictions(TrainingMeasurements):
 
     def _measure_turn(self, worker: Ranks, case: str, count: int) -> None:
         super()._measure_turn(worker, case, count)
-        self.predicted[worker.name, case].append(worker.call("predict"))
+        result = worker.call("predict")
+        self.predicted[worker.name, case].append(result)
+        measured = self.step_ms[worker.name, case][-1]
+        text = f"measured {measured:.0f} ms, predicted {result['step']:.0f} ms"
+        print(f"{case}, {worker.name}: {text}", file=sys.stderr, flush=True)
 
     def ratios(self, side: str, case: str) -> np.ndarray:
         """Predicted over measured time, one value per round."""
@@ -167,7 +171,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--max_rows", type=int, default=100_000, help="largest table")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=1, help="steps of a side's turn")
-    parser.add_argument("--warmup_steps", type=int, default=1, help="steps that do not count")
+    parser.add_argument("--warmup_steps", type=int, default=0, help="further steps before")
     parser.add_argument("--trace_steps", type=int, default=1, help="measurements of a prefix")
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes, for tests: no targets are judged"
