@@ -18,6 +18,7 @@ from benchmarks.harness.ranks import Ranks
 from benchmarks.harness.report import Page, listed, spread, table
 from benchmarks.harness.training import Case, Side, TrainingMeasurements
 from benchmarks.rank_scaling import launch_command, why_missing
+from benchmarks.step_prediction import published
 from config import criteo_multi_hot
 from dataloading.spec import feature_spec as fs
 from dataloading.synthetic.dataset import write_dataset
@@ -112,6 +113,7 @@ def page_of(measurements: Predictions, args: argparse.Namespace) -> Page:
     page.add("Prefixes of the step", *_prefixes_table(measurements))
     page.add("Predicted parts, ms", *_by_side(measurements, "parts", 1, ".1f"))
     page.add("Rates", *_by_side(measurements, "rates", 1e9, ".2f"))
+    page.add("Assumed rates compared with published throughputs", *published.comparison())
     for side, case in measurements.predicted:
         ratio = float(np.median(measurements.ratios(side, case)))
         text = f"{case}, {side}: predicted {ratio:.3f} of the measured time"
