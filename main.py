@@ -65,7 +65,9 @@ def run(
             if report_plan is None:
                 raise ValueError(f"--plan_only: the recipe {recipe} has no plan")
             config = setup.with_preset(config)
-            print(f"{config.preset_note}\n{report_plan(config, load_feature_spec(config))}")
+            text = f"{config.preset_note}\n{report_plan(config, load_feature_spec(config))}"
+            if launcher.rank() == 0:  # --plan_measure may be started on several ranks
+                print(text)
             return 0
         if config.run.mode == "deploy":
             _write_saved_model(config, config.checkpoint.restore_checkpoint_path)

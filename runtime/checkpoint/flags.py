@@ -24,6 +24,8 @@ _OWN = {
     *("profiled_rank", "run_eagerly", "tfdata_debug", "cpu", "inter_op_parallelism"),
     *("intra_op_parallelism", "prefetch_batches", "warmup_batches", "rank_timeout_s"),
     *("plan_only", "plan_world_size", "plan_ranks_per_machine", "affinity"),
+    *("plan_measure", "plan_tflops", "plan_memory_gb_per_s", "plan_machine_gb_per_s"),
+    *("plan_network_gb_per_s", "plan_input_gb_per_s", "plan_latency_us"),
     *("log_filename", "benchmark", "benchmark_steps", "rank_logs"),
     *("mlperf_log", "mlperf_organization"),
     *("num_parallel_calls", "prefetch_test_size", "disable_cache"),

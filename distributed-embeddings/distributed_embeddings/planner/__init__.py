@@ -4,6 +4,7 @@ from distributed_embeddings.planner.estimators import Workload
 from distributed_embeddings.planner.planner import STRATEGIES, plan
 from distributed_embeddings.planner.report import report
 from distributed_embeddings.planner.sharding_plan import Plan
+from distributed_embeddings.planner.step_time import DenseWork, Rates, StepTime, predict
 from distributed_embeddings.planner.storage_reservation import MemoryBudget
 from distributed_embeddings.planner.types import (
     DATA_PARALLEL,
@@ -29,6 +30,7 @@ __all__ = [
     "ROW_SLICED",
     "STRATEGIES",
     "TABLE_PARALLEL",
+    "DenseWork",
     "Feature",
     "Group",
     "Hardware",
@@ -37,10 +39,13 @@ __all__ = [
     "MemoryBudget",
     "Plan",
     "PlanError",
+    "Rates",
     "Shard",
+    "StepTime",
     "Table",
     "Workload",
     "make_features",
     "plan",
+    "predict",
     "report",
 ]
