@@ -32,6 +32,9 @@ Lists are written without spaces: `--bottom_mlp_dims 512,256,128`. A boolean fla
 switched off with `--noamp`. Hyphens and underscores in names are equal: `--batch-size`. The log
 names the flags of the command line that have no effect in the run.
 
+`--flagfile FILE` reads flags from a file, one per line; flags of the command line replace them
+([recipe files](../how_to/recipe_files.md)).
+
 `python main.py --model NAME` is `python NAME.py`. Without `--model` it starts the recipe that has
 most of the flags of the command line, and `dlrm.py` if several have as many.
 """

@@ -8,10 +8,14 @@ from typing import Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config
+from config import Config, flag_file
+from runtime.files.atomic import atomic_file
 from runtime.hardware import device
 from runtime.logs import plots
 from runtime.logs.run_logger import LogNames, RunLogger
+
+# File in the folder of a run from which `--flagfile` repeats the run.
+FLAGS = "flags"
 
 
 def make_run_dir(config: Config, previous: str | None = None) -> Path:
@@ -50,6 +54,8 @@ def open_log(
 ) -> RunLogger:
     """Opens the run's log, whose first line has all flags; a resumed run appends to the file.
 
+    The chief also writes the flags to `flags`, a file for `--flagfile`.
+
     Args:
         append: append at the first step, too.
         names, bar_values: as of `RunLogger`.
@@ -72,6 +78,12 @@ def open_log(
         names=names,
         bar_values=bar_values,
     )
+    if world.is_chief:
+        try:
+            with atomic_file(run_dir / FLAGS) as stream:
+                stream.write(flag_file.text(config, defaults).encode())
+        except OSError as error:
+            log.message(f"note: {run_dir / FLAGS} cannot be written: {error.strerror}")
     log.metadata("throughput", unit="samples/s")
     for name, split in (metrics or {}).items():
         log.metadata(name, format=".5f", split=split)
