@@ -108,8 +108,8 @@ def draw_plots(
     history: Mapping[str, Any] | None,
     evaluator: Any,
     summary: Mapping[str, Any],
-) -> None:
-    """Draws the results of a training or an evaluation, and logs the names of the files.
+) -> list[Path]:
+    """Draws the results of a training or an evaluation, logs and returns the names of the files.
 
     A plot that fails does not end the run: a note in the log gives the reason.
 
@@ -129,7 +129,7 @@ def draw_plots(
     actions = [draw_curve] if history is not None else []
     if evaluator is not None:
         actions.append(lambda: evaluator.draw(run_dir, dict(summary)))
-    drawn = []
+    drawn: list[Path] = []
     for action in actions:
         try:
             drawn += action()
@@ -137,3 +137,4 @@ def draw_plots(
             log.message(f"note: {error}")
     if drawn:
         log.message(f"plots: {', '.join(map(str, drawn))}")
+    return drawn

@@ -130,8 +130,12 @@ class RunLogger:
         data = self._write((epoch,), f"epoch {epoch} done", data, self.names.epoch)
         self._write_scalars(step, data)
 
-    def summary(self, data: Mapping[str, Any], history: Mapping[str, Any] | None = None) -> None:
+    def summary(
+        self, data: Mapping[str, Any], history: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Writes the run's result as last line of the file; messages then go to stdout only.
+
+        Returns the line's values under their names.
 
         Args:
             data: the result.
@@ -139,8 +143,9 @@ class RunLogger:
         """
         self._close_bar()
         also = self.names.also(data, history or {})
-        self._write((), "summary", data, self.names.summary, also)
+        renamed = self._write((), "summary", data, self.names.summary, also)
         self._summary_written = True
+        return {name: plain(value) for name, value in {**renamed, **also}.items()}
 
     def message(self, text: str) -> None:
         """Writes a sentence, for example about a fallback or a restored checkpoint."""
