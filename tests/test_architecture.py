@@ -81,6 +81,7 @@ HOMES = {
         "runtime/cluster/horovod_modules.py",
         "runtime/cluster/horovodrun.py",
     ),
+    "mlflow": ("runtime/logs/mlflow_tracking.py",),
     "mlperf_logging": ("runtime/logs/mlperf.py",),
     "hypothesis": ("distributed-embeddings/distributed_embeddings/testing/random_plans.py",),
     "tensorflow_dot_based_interact": (

@@ -31,13 +31,13 @@ from training.guard import log_failure
 from training.schedule import count_steps
 from training.state import Position, RunContext
 
-# `build(config, spec, world, device)` of a recipe; the spec is None for samples drawn from flags.
+# `build(config, spec, world, device)` of a recipe; no spec (None) for samples drawn from flags.
 Build = Callable[[Config, Any, World, Device], Recipe]
 
 # Flags that may differ between processes: they name what is on each machine.
 _LOCAL_FLAGS = {
     *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path", "rank_logs"),
-    "mlperf_log",
+    *("mlperf_log", "mlflow_uri"),
     *("inter_op_parallelism", "intra_op_parallelism", "num_parallel_calls"),
 }
 

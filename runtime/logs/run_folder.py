@@ -12,6 +12,7 @@ from config import Config, flag_file
 from runtime.files.atomic import atomic_file
 from runtime.hardware import device
 from runtime.logs import plots
+from runtime.logs.mlflow_tracking import MLflowRun
 from runtime.logs.run_logger import LogNames, RunLogger
 
 # File in the folder of a run from which `--flagfile` repeats the run.
@@ -61,9 +62,13 @@ def open_log(
         names, bar_values: as of `RunLogger`.
         metrics: the evaluated split of each loss and metric; None without one.
     """
+    parameters = {"recipe": config.recipe, **config.flat(), **device.describe()}
+    uri, mlflow_run = config.logs.mlflow_uri, None
+    if uri and world.is_chief:
+        mlflow_run = MLflowRun(uri, config.recipe, run_dir.name, parameters)
     log = RunLogger(
         config.logs.log_path or run_dir / config.logs.log_filename,
-        {"recipe": config.recipe, **config.flat(), **device.describe()},
+        parameters,
         defaults={
             "recipe": config.recipe,
             **Config(config.recipe, flags_of=config.flags_of).flat(),
@@ -71,6 +76,7 @@ def open_log(
             **device.describe(),
         },
         tensorboard_dir=config.logs.tensorboard_dir,
+        mlflow_run=mlflow_run,
         enabled=world.is_chief,
         total_steps=total_steps,
         initial_step=initial_step,
