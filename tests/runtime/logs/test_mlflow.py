@@ -73,7 +73,7 @@ def test_tracked_training(server, mlflow_client, tmp_path):
 
 
 def parameters(log):
-    """Those of the first line, with tuples in place of JSON's lists."""
+    """Returns the parameters of a log, with tuples in place of the lists of JSON."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in log[0]["data"].items()}
 
 
