@@ -95,9 +95,8 @@ embeddings-wheel: .venv/installed ## build the wheel of the package distributed-
 
 demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
 	@rm -rf runs/demo/checkpoint
-	$(PY) dlrm.py --dataset_path data/demo --preset terabyte --batch_size 2048 --embedding_dim 16 --bottom_mlp_dims 64,16 \
-	  --top_mlp_dims 128,64,1 --optimizer adam --learning_rate 0.01 --warmup_steps 50 --decay_start_step 400 \
-	  --decay_steps 600 --print_freq 100 --evals_per_epoch 10 --seed 1 --run_dir runs/demo --save_checkpoint_path runs/demo/checkpoint
+	$(PY) dlrm.py --flagfile recipes/presets/generated_dlrm.flags --dataset_path data/demo --print_freq 100 --evals_per_epoch 10 \
+	  --seed 1 --run_dir runs/demo --save_checkpoint_path runs/demo/checkpoint
 	$(PY) dlrm.py --mode eval --dataset_path data/demo --restore_checkpoint_path runs/demo/checkpoint \
 	  --run_dir runs/demo-test
 

@@ -14,7 +14,7 @@ from config import Config, presets
 from config.flag import RANKING
 from config.sections import original
 from dataloading.formats.row_count import count_training_samples
-from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.spec.feature_spec import TRAIN
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
 from runtime.checkpoint import Index, describe, resolve
@@ -31,13 +31,13 @@ from training.guard import log_failure
 from training.schedule import count_steps
 from training.state import Position, RunContext
 
-# `build(config, spec, world, device)` of a recipe.
-Build = Callable[[Config, FeatureSpec | None, World, Device], Recipe]
+# `build(config, spec, world, device)` of a recipe; no spec (None) for samples drawn from flags.
+Build = Callable[[Config, Any, World, Device], Recipe]
 
 # Flags that may differ between processes: they name what is on each machine.
 _LOCAL_FLAGS = {
     *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path", "rank_logs"),
-    "mlperf_log",
+    *("mlperf_log", "mlflow_uri"),
     *("inter_op_parallelism", "intra_op_parallelism", "num_parallel_calls"),
 }
 
@@ -121,9 +121,13 @@ def open_run(
         start.release()
 
 
-def finish(run: RunContext, summary: dict[str, Any]) -> None:
-    """Adds the best AUC that any model can reach to the summary, draws plots, ends the log."""
-    recipe, mode = run.recipe, run.config.run.mode
+def finish(run: RunContext, summary: dict[str, Any]) -> tuple[dict[str, Any], list[Path]]:
+    """Adds the best AUC that any model can reach to the summary, draws plots, ends the log.
+
+    Returns:
+        The summary under the names of the log, and the plots.
+    """
+    recipe, mode, drawn = run.recipe, run.config.run.mode, list[Path]()
     if mode != "predict" and run.world.is_chief:
         best_auc = recipe.best_auc()  # may generate millions of samples
         summary |= {} if best_auc is None else {"best_reachable_auc": best_auc}
@@ -131,9 +135,10 @@ def finish(run: RunContext, summary: dict[str, Any]) -> None:
         if run.world.is_chief and mode in ("train", "eval"):
             history = run.position.history if mode == "train" else None
             evaluator = recipe.evaluator if recipe.goal.metric in summary else None
-            run_folder.draw_plots(run.run_dir, run.log, history, evaluator, summary)
+            drawn = run_folder.draw_plots(run.run_dir, run.log, history, evaluator, summary)
     finally:
-        run.log.summary(summary, run.position.history)
+        summary = run.log.summary(summary, run.position.history)
+    return summary, drawn
 
 
 def with_preset(config: Config, saved: Index | None = None, resumes: bool = False) -> Config:

@@ -48,9 +48,9 @@ class RunConfig:
     epochs: int = Rules(modes=TRAIN, at_least=1, read_when=is_full_run).flag(
         1, "passes over the training samples"
     )
-    max_steps: int = Rules(at_least=1, special=-1, modes=TRAIN_OR_INFERENCE).flag(
-        -1, "step after which the run ends; -1: no limit"
-    )
+    max_steps: int = Rules(
+        at_least=1, special=-1, modes=TRAIN_OR_INFERENCE, read_when=is_full_run
+    ).flag(-1, "step after which the run ends; -1: no limit")
     seed: int | None = Rules(at_least=0, special=-1).flag(
         None,
         "seed of weights, shuffling and synthetic samples; by default and with -1 drawn at random "

@@ -20,7 +20,14 @@ _SAME_TRAINING = {
 _OWN = {
     *("mode", "resume", "restore_checkpoint_path", "save_checkpoint_path", "predictions_path"),
     "load_checkpoint_path",
-    *("run_dir", "log_path", "tensorboard_dir", "profiler_start_step", "profiler_steps"),
+    *(
+        "run_dir",
+        "log_path",
+        "tensorboard_dir",
+        "mlflow_uri",
+        "profiler_start_step",
+        "profiler_steps",
+    ),
     *("profiled_rank", "run_eagerly", "tfdata_debug", "cpu", "inter_op_parallelism"),
     *("intra_op_parallelism", "prefetch_batches", "warmup_batches", "rank_timeout_s"),
     *("plan_only", "plan_world_size", "plan_ranks_per_machine", "affinity"),

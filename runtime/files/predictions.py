@@ -73,6 +73,22 @@ def check_writable(path: str | os.PathLike[str], flag: str = FLAG) -> None:
         atomic.check_writable(path)
 
 
+def read_predictions(path: str | os.PathLike[str]) -> NDArray[np.float32]:
+    """Returns the scores of a prediction file, float32 [num_rows]."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".npy":
+        return np.asarray(np.load(path), np.float32)
+    if suffix == ".csv":
+        from pyarrow import csv
+
+        table = csv.read_csv(path)
+    else:
+        from pyarrow import parquet
+
+        table = parquet.read_table(path)
+    return np.asarray(table["score"].to_numpy(), np.float32)
+
+
 class PredictionWriter:
     """Collects scores in blocks of `BLOCK_ROWS` and passes them to the format."""
 
