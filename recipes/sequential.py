@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 from distributed_embeddings.collectives import World
 
 from config import Config, OptimizerConfig
-from dataloading.formats.sequence_tfrecord.channels import num_ids, sequence_channels
+from dataloading.formats.sequence_tfrecord.channels import (
+    NEGATIVE_CHANNEL,
+    POSITIVE_CHANNEL,
+    TARGET_CHANNEL,
+    num_ids,
+    sequence_channels,
+)
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.recipe import METRICS, Evaluator, Goal, Recipe
@@ -83,7 +89,19 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         log_names=_log_names(config.run.mode, valid.split if valid else None),
         metrics=(*METRICS, "train_auc", "train_loss"),
         goal=Goal(threshold=config.evaluation.auc_threshold),
+        kept=from_flags.kept_columns(config, spec, valid, world, _tables_of_histories(spec)),
     )
+
+
+def _tables_of_histories(spec: fs.FeatureSpec) -> dict[str, str]:
+    """Returns the feature of the target item whose ids each feature of a history has."""
+    histories = (spec.channel_spec.get(name, ()) for name in (POSITIVE_CHANNEL, NEGATIVE_CHANNEL))
+    targets = spec.channel(TARGET_CHANNEL)
+    return {
+        feature: target
+        for features in histories
+        for feature, target in zip(features, targets, strict=False)
+    }
 
 
 def _group_column(config: Config, spec: fs.FeatureSpec) -> Callable[[Any], Any] | None:

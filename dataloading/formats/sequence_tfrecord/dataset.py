@@ -10,7 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataloading.formats.sequence_tfrecord.channels import num_ids, prebatch_key, sequence_channels
+from dataloading.formats.sequence_tfrecord.channels import (
+    TARGET_CHANNEL,
+    num_ids,
+    prebatch_key,
+    sequence_channels,
+)
 from dataloading.formats.sequence_tfrecord.decode import count_values
 from dataloading.formats.sequence_tfrecord.decoded_reader import DecodedReader
 from dataloading.formats.tfrecord.index import RecordIndex
@@ -27,6 +32,7 @@ _BLOCK_SAMPLES = 64
 # Of a split; those of training and evaluation are well below the 1,024 of a process.
 _MAPPED_FILES = 128
 _MAX_CACHE_BYTES = 4 << 30
+_ROWS_KEPT = 65_536  # of one feature that is read in file order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +141,27 @@ def _arrange(batch: Batch, features: SequenceInputs) -> Batch:
     return batch._replace(
         inputs=SequenceInputs(*(tuple(itertools.islice(ids, len(names))) for names in features))
     )
+
+
+class RowReader:
+    """Reads one feature of a split in file order; it need not be in a channel.
+
+    Raises:
+        ValueError: see `SequenceTFRecordDataset`.
+    """
+
+    def __init__(self, spec: FeatureSpec, split: str, feature: str):
+        if "cardinality" in spec.feature_spec[feature]:
+            column = _id_column(spec, feature)
+        else:
+            column = Column(Role.NUMERICAL, feature, np.dtype(np.int64), spec.hotness(feature))
+        files = _open_records(spec, split, _id_column(spec, spec.channel(TARGET_CHANNEL)[0]))
+        self._reader = DecodedReader(files, [column], 1 + _ROWS_KEPT // files.prebatch)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Returns the samples start to stop - 1, integers [stop - start, hotness]."""
+        (rows,) = self._reader.read(slice(start, stop), self._reader.columns)
+        return rows
 
 
 def count_samples(spec: FeatureSpec, split: str, feature: str) -> int:
