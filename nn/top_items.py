@@ -12,8 +12,10 @@ from nn.metrics.classification import NonFiniteScores
 # Columns whose maximum decides whether they are looked at again.
 _CHUNK = 64
 # At most this many users per block, and about this many blocks of few users.
-MAX_USERS, FEW_BLOCKS, MIN_USERS = 256, 16, 8
-MAX_ITEMS = 8192
+MAX_USERS, FEW_BLOCKS, MIN_USERS = 1024, 16, 8
+# The logits of a block, 8 MiB, stay in the processor's caches; the vectors of its items are looked
+# up again for each block of users.
+MAX_ITEMS = 2048
 
 
 class TopItems(NamedTuple):
@@ -61,33 +63,35 @@ def top_columns(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 class TopItemSearch:
-    """Searches the items `first_item` to `num_items - 1` for the highest logits of users.
+    """Searches the items 0 to `num_items - 1` for the highest logits of users.
 
     Args:
         score: `score(inputs, items) -> logits [users, items]` float32, of a block of users and
             items, int32 [items]; a TensorFlow function, which may be collective.
-        first_item, num_items: see above.
+        num_items: number of items.
         count: items per user, at least 1.
         world: the ranks that share the users; None: one process.
+        max_users: users per block, of many.
     """
 
     def __init__(
         self,
         score: Callable[[Any, tf.Tensor], tf.Tensor],
-        first_item: int,
         num_items: int,
         count: int,
         world: World | None = None,
+        max_users: int = MAX_USERS,
     ):
         self._score, self._world = score, world or World()
-        self._first_item, self._num_items = first_item, num_items
-        self._count = count
-        num_candidates = num_items - first_item
-        self._block_items = min(MAX_ITEMS, -(-num_candidates // _CHUNK) * _CHUNK)
+        self._num_items, self._count, self._max_users = num_items, count, max_users
+        self._block_items = min(MAX_ITEMS, -(-num_items // _CHUNK) * _CHUNK)
 
     def num_rounds(self, num_users: int) -> int:
         """Returns how often `search` yields."""
-        return -(-num_users // (_users_per_block(num_users) * self._world.size))
+        return -(-num_users // (self._users_per_block(num_users) * self._world.size))
+
+    def _users_per_block(self, num_users: int) -> int:
+        return min(self._max_users, max(MIN_USERS, -(-num_users // FEW_BLOCKS)))
 
     def search(
         self,
@@ -110,7 +114,7 @@ class TopItemSearch:
         Raises:
             NonFiniteScores: On every rank: a logit is NaN or infinite.
         """
-        block = _users_per_block(num_users)
+        block = self._users_per_block(num_users)
         per_round = block * self._world.size
         for start in range(0, num_users, per_round):
             first = start + block * self._world.rank
@@ -133,7 +137,7 @@ class TopItemSearch:
             tf.fill([num_users, self._count], tf.constant(-np.inf, tf.float32)),
         ]
         is_finite = tf.constant(True)
-        for start in range(self._first_item, self._num_items, self._block_items):
+        for start in range(0, self._num_items, self._block_items):
             stop = start + self._block_items
             items = np.minimum(np.arange(start, stop, dtype=np.int32), self._num_items - 1)
             masked = self._masked(num_users, start, pairs)
@@ -161,7 +165,8 @@ class TopItemSearch:
         # One pass: a sum of finite numbers is finite unless they are out of all proportion.
         is_finite = tf.math.is_finite(tf.reduce_sum(logits))
         least = tf.fill([tf.shape(masked)[0]], tf.constant(-np.inf, logits.dtype))
-        logits = tf.tensor_scatter_nd_update(logits, masked, least)
+        with tf.control_dependencies([is_finite]):  # the last use: so nothing is copied
+            logits = tf.tensor_scatter_nd_update(logits, masked, least)
         values, columns = top_columns(logits, min(self._count, self._block_items))
         # Items of earlier blocks come first: so they win ties.
         values = tf.concat([best[1], values], axis=1)
@@ -170,10 +175,6 @@ class TopItemSearch:
         candidates = tf.concat([best[0], new], axis=1)
         values, places = tf.math.top_k(values, self._count)
         return tf.gather(candidates, places, batch_dims=1), values, is_finite
-
-
-def _users_per_block(num_users: int) -> int:
-    return min(MAX_USERS, max(MIN_USERS, -(-num_users // FEW_BLOCKS)))
 
 
 def _check_finite(logits: np.ndarray) -> None:

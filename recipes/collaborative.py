@@ -111,22 +111,25 @@ def _recommendation(
 
     flags = config.recommendation
     (user,), (item,) = (spec.channel(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL))
-    (users, user_note), (items, item_note) = (vocabulary_of(spec, name) for name in (user, item))
+    (users, user_note), (items, item_note) = (
+        vocabulary_of(spec, name, spec.cardinality(name)) for name in (user, item)
+    )
     ids = user_ids(config, user, users)
+    candidates = np.arange(items.first_id, len(items))
     seen = None
     if flags.exclude_seen:
-        seen = SeenItems(touched_keys(spec, fs.TRAIN), len(items), ids)
+        seen = SeenItems(touched_keys(spec, fs.TRAIN), len(items), ids, candidates)
 
-    def score(users: Any, items: Any) -> Any:
-        return model.pair_logits(model.vectors_of(users, items))
+    def score(users: Any, places: Any) -> Any:
+        return model.pair_logits(model.vectors_of(users, places + items.first_id))
 
     return Recommendation(
         users=ids,
         user_vocabulary=users,
         item_vocabulary=items,
         count=flags.top,
-        num_candidates=len(items) - items.first_id,
-        search=TopItemSearch(score, items.first_id, len(items), flags.top, world),
+        candidates=candidates,
+        search=TopItemSearch(score, len(candidates), flags.top, world),
         inputs=lambda numbers: ids[numbers].astype(np.int32),
         excluded=seen,
         notes=(user_note, item_note),

@@ -26,7 +26,7 @@ class Recommendation:
         users: ids of the users, int64 [n], in the order of the output.
         user_vocabulary, item_vocabulary: original values of the ids.
         count: items per user.
-        num_candidates: items that are searched.
+        candidates: ids of the items that are searched, in the order of the search.
         search: searches the items of the users.
         inputs: returns the inputs of the model of some users, by their numbers.
         excluded: returns the pairs that are left out; None: none are.
@@ -37,7 +37,7 @@ class Recommendation:
     user_vocabulary: Vocabulary
     item_vocabulary: Vocabulary
     count: int
-    num_candidates: int
+    candidates: np.ndarray
     search: TopItemSearch
     inputs: Callable[[np.ndarray], Any]
     excluded: Callable[[np.ndarray], Pairs] | None
@@ -74,37 +74,58 @@ class Recommendation:
         return [
             self.user_vocabulary.decode(users[rows]),
             (places + 1).astype(np.int32),
-            self.item_vocabulary.decode(top.items[rows, places]),
+            self.item_vocabulary.decode(self.candidates[top.items[rows, places]]),
             top.scores[rows, places],
         ]
 
 
-def vocabulary_of(spec: FeatureSpec, feature: str) -> tuple[Vocabulary, str]:
-    """Returns the vocabulary of a feature, or else that of its ids and a note."""
+def vocabulary_of(spec: FeatureSpec, feature: str, num_ids: int) -> tuple[Vocabulary, str]:
+    """Returns the vocabulary of a feature of `num_ids` ids, or else its ids and a note."""
     from dataloading.keys.vocabulary import own_ids, read_vocabulary
 
-    cardinality = spec.cardinality(feature)
-    vocabulary = read_vocabulary(Path(spec.base_directory), feature, cardinality)
+    vocabulary = read_vocabulary(Path(spec.base_directory), feature, num_ids)
     if vocabulary is not None:
         return vocabulary, ""
-    return own_ids(cardinality), (
+    return own_ids(num_ids), (
         f"the data set has no vocabulary of '{feature}': the users or items in the file are ids "
         "of the data set"
     )
 
 
-def user_ids(config: Config, feature: str, vocabulary: Vocabulary) -> np.ndarray:
+def user_ids(
+    config: Config,
+    feature: str,
+    vocabulary: Vocabulary,
+    is_known: np.ndarray | None = None,
+    what: str = "",
+) -> np.ndarray:
     """Returns the ids of the users of `--users`, int64 [n].
 
+    Args:
+        config: the flags.
+        feature: the feature of the user.
+        vocabulary: its values.
+        is_known: whether a user id can get recommendations, bool [ids]; None: all can.
+        what: what other users lack, for the message.
+
     Raises:
-        ValueError: the file cannot be read, has no users, or one that the data set does not have.
+        ValueError: the file cannot be read, has no users, or one that cannot get recommendations.
     """
     path = config.recommendation.users
     if path == ALL_USERS:
-        return np.arange(vocabulary.first_id, len(vocabulary))
+        ids = np.arange(vocabulary.first_id, len(vocabulary))
+        return ids if is_known is None else ids[is_known[ids]]
     from dataloading.keys.key_file import read_keys
 
-    return read_keys(path, feature, vocabulary, "--users")
+    ids = read_keys(path, feature, vocabulary, "--users")
+    if is_known is not None and not is_known[ids].all():
+        row = int(np.argmin(is_known[ids]))
+        value = vocabulary.decode(ids[row : row + 1])[0].as_py()
+        raise ValueError(
+            f"--users {path}: row {row + 1}: expected users with {what}, got {value!r}; leave it "
+            "out, or select another split with --eval_mapping"
+        )
+    return ids
 
 
 class SeenItems:
@@ -114,10 +135,12 @@ class SeenItems:
         keys: user * num_items + item of each pair, int64, ascending.
         num_items: number of item ids.
         users: ids of the users that get recommendations.
+        candidates: ids of the items that are searched, ascending; pairs have their places.
     """
 
-    def __init__(self, keys: np.ndarray, num_items: int, users: np.ndarray):
+    def __init__(self, keys: np.ndarray, num_items: int, users: np.ndarray, candidates: np.ndarray):
         self._keys, self._num_items, self._users = keys, num_items, users
+        self._candidates = candidates
 
     def __call__(self, numbers: np.ndarray) -> Pairs:
         """Returns the pairs of some users, by their numbers."""
@@ -129,5 +152,7 @@ class SeenItems:
         rows = np.repeat(np.arange(len(numbers)), lengths)
         places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         items = self._keys[starts[rows] + places] - first_keys[rows]
+        is_candidate = np.isin(items, self._candidates)
+        rows, items = rows[is_candidate], np.searchsorted(self._candidates, items[is_candidate])
         order = np.argsort(items, kind="stable")
         return Pairs(rows[order], items[order])

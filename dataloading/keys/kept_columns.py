@@ -26,7 +26,7 @@ class KeptColumns:
     """Features of a split by row.
 
     A feature that has a vocabulary gives the original values. A feature with several values per row
-    gives lists; padding in front of a history is left out.
+    gives lists; the padding before a history is left out.
 
     Args:
         readers: feature -> function that reads rows of it.
@@ -122,7 +122,12 @@ def history_columns(
     """
     (chunk,) = spec.source_spec[split]
     check_names(names, chunk.features, f"{spec.origin}: split '{split}'")
-    readers = {name: RowReader(spec, split, name).read for name in names}
+
+    def reader(name: str) -> ReadRows:
+        rows = RowReader(spec, split, [name])
+        return lambda start, stop: rows.read(slice(start, stop))[0]
+
+    readers = {name: reader(name) for name in names}
     return KeptColumns(readers, vocabularies_of(spec, names, tables), list(tables))
 
 

@@ -5,6 +5,7 @@
 and unknown values (`dataloading.transcode`, `preproc.criteo`).
 """
 
+import re
 import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
 from dataloading.spec.output_folder import VOCABULARY_FOLDER
 from dataloading.spec.rules import listing
@@ -20,7 +22,9 @@ from dataloading.spec.rules import listing
 # Texts that are integers and nothing else: 007 and 7.0 stay texts.
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 _WHOLE_FILE = 1 << 30  # bytes of a block of a vocabulary, the most that Arrow parses at once
-_ESCAPES = (("\\t", "\t"), ("\\n", "\n"), ("\\r", "\r"))
+# What stands for what in a line of text; the first must be the escape character itself.
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_MEANINGS = {escape: character for character, escape in _ESCAPES.items()}
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,14 @@ class Vocabulary:
         return len(self.values)
 
 
+def text_file(feature: str) -> str:
+    """Returns the vocabulary of a feature, `.tsv`, relative to the data set.
+
+    Odd characters in the name are as in a URL.
+    """
+    return f"{VOCABULARY_FOLDER}/{urllib.parse.quote(feature, safe='')}.tsv"
+
+
 def own_ids(cardinality: int) -> Vocabulary:
     """Returns the vocabulary of a feature whose ids stand for themselves."""
     return Vocabulary(pa.array(np.arange(cardinality)))
@@ -82,8 +94,8 @@ def read_vocabulary(folder: Path, feature: str, cardinality: int) -> Vocabulary 
     Raises:
         ValueError: the file is not a vocabulary, or not that of this feature.
     """
-    stem = folder / VOCABULARY_FOLDER / urllib.parse.quote(feature, safe="")
-    numbered, counted = (Path(f"{stem}{suffix}") for suffix in (".csv", ".tsv"))
+    counted = folder / text_file(feature)
+    numbered = counted.with_suffix(".csv")
     path = next((path for path in (numbered, counted) if path.is_file()), None)
     if path is None:
         return None
@@ -140,18 +152,31 @@ def _counted_values(path: Path) -> pa.Array:
             column_types={"value": pa.string(), "count": pa.int64()}, null_values=[]
         ),
     )
-    return _unescaped(_one_array(table["value"]))
+    texts = _one_array(table["value"])
+    has_escapes = pc.match_substring(texts, "\\")
+    replaced = pa.array(map(unescaped, texts.filter(has_escapes).to_pylist()), pa.string())
+    return pc.replace_with_mask(texts, has_escapes, replaced)
 
 
-def _unescaped(texts: pa.Array) -> pa.Array:
-    """Returns texts in which `\\\\` stands for a backslash and `\\t`, `\\n`, `\\r` for others."""
-    if not pc.any(pc.match_substring(texts, "\\"), min_count=0).as_py():
-        return texts
-    # Without the backslashes that stand for themselves, each other one begins an escape.
-    parts = pc.replace_substring(texts, "\\\\", "\0")
-    for escape, character in _ESCAPES:
-        parts = pc.replace_substring(parts, escape, character)
-    return pc.replace_substring(parts, "\0", "\\")
+def unescaped(value: str) -> str:
+    """Returns the value that `write_counted` wrote as this text."""
+    return re.sub(r"\\.", lambda match: _MEANINGS.get(match[0], match[0]), value)
+
+
+def write_counted(table: Path, target: Path) -> None:
+    """Writes the columns `value` and `count` of a Parquet file as lines of value, tab, count.
+
+    Line N has id N. In a value, a backslash is written as `\\\\`, a tab as `\\t`, line ends as
+    `\\n` and `\\r`.
+    """
+    with open(target, "wb") as stream, pq.ParquetFile(table) as file:
+        for batch in file.iter_batches(use_threads=False):
+            values = batch.column("value").cast(pa.string())
+            for character, escape in _ESCAPES.items():
+                values = pc.replace_substring(values, character, escape)
+            counts = batch.column("count").cast(pa.string())
+            lines = pc.binary_join_element_wise(values, counts, "\t")
+            stream.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
 
 
 def _block_size(path: Path) -> int:

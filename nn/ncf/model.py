@@ -180,21 +180,27 @@ class NCFModel(StatefulDropoutModel):
         """
         output, terms = self.output_layer, []
         dtype = output.bias.dtype
+        bias = tf.convert_to_tensor(output.bias)
         if self.config.has_gmf:
             users, items = (tf.cast(x, dtype) for x in vectors[:2])
             weighted = users * tf.reshape(output.kernels["gmf"], [1, -1])
+            # The bias is one more factor: to add it would read and write all logits again.
+            weighted = tf.concat([weighted, tf.fill([tf.shape(users)[0], 1], bias[0])], axis=1)
+            items = tf.concat([items, tf.ones([tf.shape(items)[0], 1], dtype)], axis=1)
             terms.append(tf.matmul(weighted, items, transpose_b=True))
+            bias = tf.zeros_like(bias)
         if self.config.has_mlp:
             users, items = self.tower.first_layer(*vectors[-2:])
 
             def of_user(user: tf.Tensor) -> tf.Tensor:
                 units = self.tower.other_layers(tf.nn.relu(items + user))
-                return tf.squeeze(tf.matmul(tf.cast(units, dtype), output.kernels["mlp"]), 1)
+                kernel = tf.convert_to_tensor(output.kernels["mlp"])
+                return tf.squeeze(tf.matmul(tf.cast(units, dtype), kernel), 1) + bias
 
             # One user at a time: the units of all pairs would not fit into memory.
             signature = tf.TensorSpec([None], dtype)
             terms.append(tf.map_fn(of_user, users, fn_output_signature=signature))
-        return tf.cast(tf.add_n(terms) + output.bias, tf.float32)
+        return tf.cast(tf.add_n(terms), tf.float32)
 
     def logits(self, vectors: list[tf.Tensor]) -> tf.Tensor:
         """Scores samples whose ids were looked up before.

@@ -10,18 +10,18 @@ from nn.metrics.classification import NonFiniteScores
 from nn.top_items import Pairs, TopItemSearch, top_columns
 
 
-def expected_items(logits, count, first_item=0, excluded=()):
+def expected_items(logits, count, excluded=()):
     """Item lists of a stable full sort by falling logit."""
     rows = []
     for user, row in enumerate(logits):
         order = np.argsort(-row, kind="stable")
-        left_out = {item for u, item in excluded if u == user} | set(range(first_item))
+        left_out = {item for u, item in excluded if u == user}
         kept = [item for item in order.tolist() if item not in left_out][:count]
         rows.append(kept + [-1] * (count - len(kept)))
     return np.array(rows)
 
 
-def searched(logits, count, first_item=0, excluded=(), world=None):
+def searched(logits, count, excluded=(), world=None):
     """Items and scores of all users."""
     table = tf.constant(logits, tf.float32)
 
@@ -33,7 +33,7 @@ def searched(logits, count, first_item=0, excluded=(), world=None):
         own = np.array(sorted(own, key=lambda pair: pair[1]), np.int64).reshape(-1, 2)
         return Pairs(own[:, 0], own[:, 1])
 
-    search = TopItemSearch(score, first_item, logits.shape[1], count, world)
+    search = TopItemSearch(score, logits.shape[1], count, world)
     pieces = list(search.search(len(logits), lambda n: n.astype(np.int32), pairs))
     assert len(pieces) == search.num_rounds(len(logits))
     return tuple(np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
@@ -66,12 +66,6 @@ def test_full_sort(num_items, count, monkeypatch):
     np.testing.assert_allclose(scores[at], 1 / (1 + np.exp(-kept[at])), rtol=1e-6)
 
 
-def test_first_item():
-    logits = np.arange(12, dtype=np.float32).reshape(2, 6)[:, ::-1]
-    items, _ = searched(logits, 3, first_item=1)
-    assert items.tolist() == [[1, 2, 3], [1, 2, 3]]
-
-
 def test_user_without_items():
     logits = np.zeros([2, 4], np.float32)
     items, _ = searched(logits, 2, excluded=[(1, item) for item in range(4)])
@@ -90,7 +84,7 @@ def test_division_into_blocks(rank, monkeypatch):
     """The two ranks compute alternate blocks of 8 users, and only rank 0 gets the result."""
     seen = []
     logits = np.zeros([20, 3], np.float32)
-    search = TopItemSearch(lambda u, i: tf.zeros([tf.size(u), 64]), 0, 3, 1, _Two(rank, 2))
+    search = TopItemSearch(lambda u, i: tf.zeros([tf.size(u), 64]), 3, 1, _Two(rank, 2))
 
     def inputs(numbers):
         seen.append(numbers.tolist())

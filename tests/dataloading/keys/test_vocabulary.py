@@ -4,8 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataloading.keys.vocabulary import own_ids, read_vocabulary
-from dataloading.transcode.encode import vocabulary as transcoded
+from dataloading.keys.vocabulary import own_ids, read_vocabulary, write_counted
 
 
 def write(folder, name, text):
@@ -28,9 +27,9 @@ def test_integers_with_one_text(tmp_path, odd):
 
 
 def test_texts_with_commas_quotes_and_lines(tmp_path):
-    write(tmp_path, "item.csv", 'id,value\n0,"a,b"\n1,"say ""x"""\n2,"two\nlines"\n3,NA\n')
+    write(tmp_path, "item.csv", 'id,value\n0,"a,b"\n1,"a ""x"""\n2,"two\nlines"\n3,NA\n')
     values = read_vocabulary(tmp_path, "item", 4).values
-    assert values.to_pylist() == ["a,b", 'say "x"', "two\nlines", "NA"]
+    assert values.to_pylist() == ["a,b", 'a "x"', "two\nlines", "NA"]
 
 
 def test_counted_values(tmp_path):
@@ -41,7 +40,7 @@ def test_counted_values(tmp_path):
         pa.table({"value": texts, "count": pa.array([9] * len(texts), pa.int64())}), table
     )
     file.parent.mkdir()
-    transcoded.write_text(table, file)
+    write_counted(table, file)
     kinds = read_vocabulary(tmp_path, "my kind", 1 + len(texts))
     assert kinds.values.to_pylist() == [None, *texts] and kinds.first_id == 1
     assert kinds.encode(pa.array(texts), "f").tolist() == list(range(1, 1 + len(texts)))
