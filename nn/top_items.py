@@ -10,12 +10,12 @@ from distributed_embeddings.collectives import World
 from nn.metrics.classification import NonFiniteScores
 
 # Columns whose maximum decides whether they are looked at again.
-_CHUNK = 64
+_CHUNK = 16
 # At most this many users per block, and about this many blocks of few users.
-MAX_USERS, FEW_BLOCKS, MIN_USERS = 1024, 16, 8
+MAX_USERS, FEW_BLOCKS, MIN_USERS = 512, 16, 8
 # The logits of a block, 8 MiB, stay in the processor's caches; the vectors of its items are looked
 # up again for each block of users.
-MAX_ITEMS = 2048
+MAX_ITEMS = 4096
 
 
 class TopItems(NamedTuple):
@@ -48,7 +48,7 @@ def top_columns(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     first N elements are in the first N chunks. This reads the matrix once.
 
     Args:
-        logits: [rows, columns], a static multiple of 64 columns; no NaN.
+        logits: [rows, columns], a static multiple of 16 columns; no NaN.
         count: at most the number of columns.
     """
     num_chunks = logits.shape[1] // _CHUNK
