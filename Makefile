@@ -39,7 +39,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-step bench-interaction-preparation bench-serving bench-network clean
+.PHONY: help setup engines serve-setup cluster-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-step bench-interaction-preparation bench-recommendation bench-serving bench-network clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -198,6 +198,9 @@ bench-step: .venv/op .venv/horovod ## DLRM-DCNv2's predicted step time compared 
 
 bench-interaction-preparation: .venv/installed .venv-engines/installed ## NCF's preparation compared with pandas: the same rows, seconds and memory
 	@$(PY) -m benchmarks.interaction_preparation
+
+bench-recommendation: .venv/installed ## NCF's top items compared with NumPy's matrix products plus partition, interleaved
+	@$(PY) -m benchmarks.recommendation
 
 bench-serving: .venv/op .venv-serve/installed ## a deployed DLRM compared with its plain SavedModel, both on a Triton server, interleaved
 	@$(PY) -m benchmarks.serving

@@ -98,6 +98,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         best_auc=best_auc(config, spec, valid),
         goal=Goal(threshold=config.evaluation.auc_threshold),
         log_names=_log_names(config),
+        kept=from_flags.kept_columns(config, spec, valid, world),
     )
 
 
@@ -121,6 +122,7 @@ def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> R
         facts={**from_flags.data_facts(train, valid), "parameters": model.num_parameters},
         best_auc=best_auc(config, spec, valid),
         log_names=_log_names(config),
+        kept=from_flags.kept_columns(config, spec, valid, world),
     )
 
 

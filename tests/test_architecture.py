@@ -42,6 +42,7 @@ ALLOWED = {
         "dataloading.formats.sequence_tfrecord.writer",
         "dataloading.formats.split_tfrecords",
         "dataloading.interactions.unseen_items",
+        "dataloading.keys.vocabulary",
         "dataloading.spec",
         "dataloading.table_input",
         "runtime.cli",

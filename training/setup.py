@@ -21,7 +21,7 @@ from runtime.checkpoint import Index, describe, resolve
 from runtime.checkpoint.resume import Start, find, set_up_flags
 from runtime.cluster import distributed, elastic, launcher
 from runtime.cluster.distributed import run_on_all_ranks
-from runtime.files import predictions
+from runtime.files import predictions, tables
 from runtime.hardware import affinity, gpu
 from runtime.hardware import device as devices
 from runtime.hardware.device import Device
@@ -37,7 +37,7 @@ Build = Callable[[Config, Any, World, Device], Recipe]
 # Flags that may differ between processes: they name what is on each machine.
 _LOCAL_FLAGS = {
     *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path", "rank_logs"),
-    *("mlperf_log", "mlflow_uri"),
+    *("users", "mlperf_log", "mlflow_uri"),
     *("inter_op_parallelism", "intra_op_parallelism", "num_parallel_calls"),
 }
 
@@ -67,8 +67,8 @@ def check_paths(config: Config) -> None:
         from dataloading.formats.raw_binary import RawBinaryDataset
 
         RawBinaryDataset(spec, TRAIN, run.batch_size)
-    if run.mode == "predict" and run.predictions_path and launched() is None:
-        predictions.check_writable(run.predictions_path)
+    if launched() is None:
+        _check_predictions_path(config)
 
 
 @contextlib.contextmanager
@@ -128,7 +128,7 @@ def finish(run: RunContext, summary: dict[str, Any]) -> tuple[dict[str, Any], li
         The summary under the names of the log, and the plots.
     """
     recipe, mode, drawn = run.recipe, run.config.run.mode, list[Path]()
-    if mode != "predict" and run.world.is_chief:
+    if mode not in ("predict", "recommend") and run.world.is_chief:
         best_auc = recipe.best_auc()  # may generate millions of samples
         summary |= {} if best_auc is None else {"best_reachable_auc": best_auc}
     try:
@@ -220,7 +220,7 @@ def _adopt_flags(
 
 def _check_run(config: Config, world: World) -> None:
     """Raises ValueError if flags do not fit the world, or predictions cannot be written."""
-    run, restarts = config.run, elastic.current().state.restarts
+    restarts = elastic.current().state.restarts
     logs = config.logs
     profiles = logs.profiler_start_step is not None and not restarts
     if profiles and logs.profiled_rank >= world.size:
@@ -228,8 +228,17 @@ def _check_run(config: Config, world: World) -> None:
             f"--profiled_rank {logs.profiled_rank} does not exist: there are {world.size} "
             "processes, the first is 0"
         )
-    if run.mode == "predict" and run.predictions_path is not None and world.is_chief:
+    if world.is_chief:
+        _check_predictions_path(config)
+
+
+def _check_predictions_path(config: Config) -> None:
+    """Raises ValueError if the file of `--predictions_path` cannot be written."""
+    run = config.run
+    if run.mode == "predict" and run.predictions_path:
         predictions.check_writable(run.predictions_path)
+    if run.mode == "recommend" and run.predictions_path:
+        tables.check_writable(run.predictions_path, predictions.FLAG, tables.FORMATS)
 
 
 def _shared_flags(config: Config) -> dict[str, Any]:
