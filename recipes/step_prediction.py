@@ -6,15 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from distributed_embeddings.planner import (
-    HOST,
-    DenseWork,
-    Plan,
-    Rates,
-    StepTime,
-    Table,
-    predict,
-)
+from distributed_embeddings.planner import HOST, Plan, Table
+from distributed_embeddings.step_time import DenseWork, Rates, StepTime, predict
 
 from config import Config
 from dataloading.spec import feature_spec as fs
