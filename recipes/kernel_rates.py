@@ -17,8 +17,8 @@ from distributed_embeddings.exchange.bag_gradients import BagGradient
 from distributed_embeddings.ops import embedding_bag, kernels
 from distributed_embeddings.ops.embedding_bag import Bags, Columns, Use
 from distributed_embeddings.planner import Workload, plan
-from distributed_embeddings.planner.step_time import lookup_bytes, row_update_bytes
 from distributed_embeddings.planner.traffic import expected_batch
+from distributed_embeddings.step_time import lookup_bytes, row_update_bytes
 
 from nn.layers.dense import fused_affine
 from nn.optim import optimizers
@@ -194,7 +194,7 @@ class KernelRates:
         }
 
     def measure(self, repeats: int = 3) -> dict[str, float]:
-        """Returns the rates (attributes of `planner.Rates`), medians of `repeats` calls each."""
+        """Returns the rates (attributes of `step_time.Rates`), medians of `repeats` calls each."""
         products_s = sum(count * self._kernel_s(call, repeats) for count, call in self._products)
         rates = {"product_flops_per_s": self._flops / products_s}
         for name, (size_bytes, call) in self._calls.items():

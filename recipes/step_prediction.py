@@ -6,15 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from distributed_embeddings.planner import (
-    HOST,
-    DenseWork,
-    Plan,
-    Rates,
-    StepTime,
-    Table,
-    predict,
-)
+from distributed_embeddings.planner import HOST, Plan, Table
+from distributed_embeddings.step_time import DenseWork, Rates, StepTime, predict
 
 from config import Config
 from dataloading.spec import feature_spec as fs
@@ -207,13 +200,13 @@ def describe_step(step: StepTime) -> list[str]:
     names, times = [], []
     for part, seconds in step.parts_s.items():
         if seconds:
-            time_text = f"{seconds * 1e3:.3g}"
+            time_text = _number(seconds * 1e3)
             width = max(len(part), len(time_text))
             names.append(part.rjust(width))
             times.append(time_text.rjust(width))
     limit = "limited by input" if step.is_limited_by_input else "input is hidden"
     return [
-        f"predicted step: {step.total_s * 1e3:.3g} ms, {step.samples_per_s:,.0f} samples/s "
+        f"predicted step: {_number(step.total_s * 1e3)} ms, {step.samples_per_s:,.0f} samples/s "
         f"({limit}); ms of each part on its slowest rank, not overlapped:",
         "  ".join(names),
         "  ".join(times),
@@ -222,8 +215,11 @@ def describe_step(step: StepTime) -> list[str]:
 
 def _rate_text(rates: Rates, name: str) -> str:
     text, factor, unit = _TEXTS[name]
-    value = getattr(rates, name) / factor
-    return f"{text} {value:,.0f} {unit}" if value >= 100 else f"{text} {value:.3g} {unit}"
+    return f"{text} {_number(getattr(rates, name) / factor)} {unit}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _used_rates(plan: Plan, ranks_per_machine: int) -> set[str]:

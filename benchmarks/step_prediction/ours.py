@@ -4,7 +4,7 @@ from pathlib import Path
 
 import tensorflow as tf
 from distributed_embeddings.collectives import World
-from distributed_embeddings.planner import predict
+from distributed_embeddings.step_time import predict
 
 import config as configuration
 from benchmarks.dlrm_training.ours import DLRMTraining

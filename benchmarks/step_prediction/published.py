@@ -1,6 +1,6 @@
 """Step times that `--plan_only` predicts for an A100-80GB, and those that NVIDIA published."""
 
-from distributed_embeddings.planner import predict
+from distributed_embeddings.step_time import predict
 
 from benchmarks.harness.report import table
 from benchmarks.network import models

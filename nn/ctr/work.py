@@ -1,6 +1,6 @@
 """Floating-point operations and bytes of a ranking model's training step; no TensorFlow."""
 
-from distributed_embeddings.planner import DenseWork
+from distributed_embeddings.step_time import DenseWork
 
 from nn.ctr.config import CTRConfig
 

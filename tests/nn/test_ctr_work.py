@@ -1,7 +1,7 @@
 """Operations and bytes of a ranking model's step by hand."""
 
 import pytest
-from distributed_embeddings.planner import DenseWork
+from distributed_embeddings.step_time import DenseWork
 
 from nn.ctr.config import CTRConfig, DenseLayer
 from nn.ctr.work import dense_work

@@ -20,7 +20,7 @@ def printed(capsys, *flags):
 
 def step_ms(text):
     (value,) = re.findall(r"^predicted step: (\S+) ms, [\d,]+ samples/s", text, re.MULTILINE)
-    return float(value)
+    return float(value.replace(",", ""))
 
 
 def test_assumed_rates(capsys):

@@ -4,7 +4,6 @@ from distributed_embeddings.planner.estimators import Workload
 from distributed_embeddings.planner.planner import STRATEGIES, plan
 from distributed_embeddings.planner.report import report
 from distributed_embeddings.planner.sharding_plan import Plan
-from distributed_embeddings.planner.step_time import DenseWork, Rates, StepTime, predict
 from distributed_embeddings.planner.storage_reservation import MemoryBudget
 from distributed_embeddings.planner.types import (
     DATA_PARALLEL,
@@ -30,7 +29,6 @@ __all__ = [
     "ROW_SLICED",
     "STRATEGIES",
     "TABLE_PARALLEL",
-    "DenseWork",
     "Feature",
     "Group",
     "Hardware",
@@ -39,13 +37,10 @@ __all__ = [
     "MemoryBudget",
     "Plan",
     "PlanError",
-    "Rates",
     "Shard",
-    "StepTime",
     "Table",
     "Workload",
     "make_features",
     "plan",
-    "predict",
     "report",
 ]

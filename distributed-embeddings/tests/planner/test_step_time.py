@@ -3,14 +3,17 @@
 import math
 
 import pytest
-from distributed_embeddings.planner import HOST, DenseWork, Rates, Table, predict
-from distributed_embeddings.planner.step_time import (
+from distributed_embeddings.planner import HOST, Table
+from distributed_embeddings.planner.traffic import expected_batch
+from distributed_embeddings.step_time import (
     PARTS,
+    DenseWork,
+    Rates,
     lookup_bytes,
+    predict,
     rank_times,
     row_update_bytes,
 )
-from distributed_embeddings.planner.traffic import expected_batch
 from distributed_embeddings.testing.plans import plan_of
 
 RATES = Rates(
