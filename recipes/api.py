@@ -85,9 +85,10 @@ def train(recipe: str | Definition, **flags: Any) -> Result:
         config = _parse(definition, "train", flags)
     try:
         return _run(config, definition)
-    finally:
+    except BaseException:
         if run_dir is not None and {p.name for p in run_dir.rglob("*")} <= {CHECKPOINTS, ".lock"}:
             shutil.rmtree(run_dir)  # the run failed before it began
+        raise
 
 
 def evaluate(recipe: str | Definition, **flags: Any) -> Result:

@@ -153,7 +153,7 @@ def _value(value: Any, unit: str | None) -> str:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Returns lines with aligned columns; long values are cut off."""
-    cells = [[_cut(cell) for cell in row] for row in (header, *rows)]
+    cells = [list(header), *([_cut(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells if i < len(row)) for i in range(len(header))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
