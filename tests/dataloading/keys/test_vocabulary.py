@@ -33,7 +33,7 @@ def test_texts_with_commas_quotes_and_lines(tmp_path):
 
 
 def test_counted_values(tmp_path):
-    """As `dataloading.transcode` writes them: id 0 stands for no value."""
+    """Files of `dataloading.transcode`, in which id 0 stands for no value."""
     texts = ["plain", "tab\there", "line\nend", "back\\slash", "\\t", "\\\\t", 'quo"te', "r\r"]
     table, file = tmp_path / "table.parquet", tmp_path / "vocabulary/my%20kind.tsv"
     pa.parquet.write_table(
