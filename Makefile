@@ -200,7 +200,7 @@ bench-interaction-preparation: .venv/installed .venv-engines/installed ## NCF's 
 	@$(PY) -m benchmarks.interaction_preparation
 
 bench-recommendation: .venv/installed ## NCF's top items compared with NumPy's matrix products plus partition, interleaved
-	@$(PY) -m benchmarks.ncf_training.recommendation
+	@$(PY) -m benchmarks.recommendation
 
 bench-serving: .venv/op .venv-serve/installed ## a deployed DLRM compared with its plain SavedModel, both on a Triton server, interleaved
 	@$(PY) -m benchmarks.serving

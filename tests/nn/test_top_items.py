@@ -84,7 +84,7 @@ def test_division_into_blocks(rank, monkeypatch):
     """The two ranks compute alternate blocks of 8 users, and only rank 0 gets the result."""
     seen = []
     logits = np.zeros([20, 3], np.float32)
-    search = TopItemSearch(lambda u, i: tf.zeros([tf.size(u), 64]), 3, 1, _Two(rank, 2))
+    search = TopItemSearch(lambda u, i: tf.zeros([tf.size(u), tf.size(i)]), 3, 1, _Two(rank, 2))
 
     def inputs(numbers):
         seen.append(numbers.tolist())

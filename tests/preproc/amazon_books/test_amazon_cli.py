@@ -137,7 +137,8 @@ def test_complete_run(log, tmp_path):
     assert done.stderr.splitlines()[0].startswith(
         "staged 1,200 events; left out 0 bad lines or rows, "
     )
-    assert sorted(path.name for path in output.iterdir()) == ["metadata.json", "test", "train"]
+    names = ["metadata.json", "test", "train", "vocabulary"]
+    assert sorted(path.name for path in output.iterdir()) == names
     assert [path.name for path in output.parent.iterdir()] == ["out"]
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert again.returncode == USER_ERROR == 2
