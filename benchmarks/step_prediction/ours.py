@@ -13,7 +13,7 @@ from benchmarks.harness.worker import parser_of, serve_training, timed_in_turn
 from config.presets import MLPERF_SETTINGS
 from dataloading.spec.feature_spec import TRAIN
 from recipes import ctr, step_prediction
-from recipes.kernel_rates import KernelRates
+from recipes.step_prediction.kernel_rates import KernelRates
 from runtime.cluster import distributed
 
 

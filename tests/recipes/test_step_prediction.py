@@ -5,7 +5,7 @@ import re
 import pytest
 
 import dlrm
-from recipes.kernel_rates import capped_rows
+from recipes.step_prediction.kernel_rates import capped_rows
 
 BASE = (
     *("dlrm.py", "--dataset_type=synthetic", "--synthetic_dataset_cardinalities=300,50"),

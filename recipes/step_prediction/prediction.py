@@ -14,7 +14,7 @@ from dataloading.spec import feature_spec as fs
 
 if TYPE_CHECKING:
     from nn.ctr.config import CTRConfig
-    from recipes.kernel_rates import KernelSizes
+    from recipes.step_prediction.kernel_rates import KernelSizes
 
 # Samples and table elements that the kernels are measured with at most.
 MAX_SAMPLES = 8192
@@ -86,7 +86,7 @@ def work_of(
 
 def kernel_sizes(config: Config, shape: CTRConfig, plan: Plan, compute_dtype: str) -> KernelSizes:
     """Returns the sizes of a rank of a plan, cut to what is measured in seconds."""
-    from recipes.kernel_rates import KernelSizes, capped_rows
+    from recipes.step_prediction.kernel_rates import KernelSizes, capped_rows
 
     w, size = plan.workload, plan.world_size
     samples = min(max(1, w.global_batch_size // size), MAX_SAMPLES)
@@ -129,7 +129,7 @@ def measure(config: Config, shape: CTRConfig, plan: Plan) -> Measured:
             "pass --plan_machine_gb_per_s"
         )
     device = devices.set_up(config.device, world.local_rank, world.local_size)
-    from recipes.kernel_rates import KernelRates
+    from recipes.step_prediction.kernel_rates import KernelRates
 
     sizes = kernel_sizes(config, shape, plan, device.compute_dtype)
     rates = KernelRates(sizes, world).measure()
