@@ -104,8 +104,8 @@ demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks
 data/demo/feature_spec.yaml: | .venv/installed .venv/op
 	$(PY) -m dataloading.synthetic --output data/demo --rows 2000000
 
-# The files with tests that import Spark or NVTabular: others may import TensorFlow, which that environment lacks.
-ENGINE_TESTS = $(if $(filter no,$(ENGINES)),true,.venv-engines/bin/python -m pytest -m engines $$(grep -rl --include='test_*.py' 'mark\.engines' tests/preproc))
+# Files that name the marker or the list of engines; others may import TensorFlow, which that environment lacks.
+ENGINE_TESTS = $(if $(filter no,$(ENGINES)),true,.venv-engines/bin/python -m pytest -m engines $$(grep -rliw --include='test_*.py' engines tests/preproc))
 
 test: $(READY) ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

@@ -55,7 +55,6 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     """Composes the ranking model, its data, loss, optimizers and evaluator."""
     from nn.ctr.model import CTRModel
     from nn.layers.fused_op import choose_dot
-    from nn.metrics.evaluator import ClickEvaluator
     from nn.train.losses import click_loss
 
     spec = spec_of_data(config, spec)
@@ -75,18 +74,13 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     )
     features = model.embedding.input_ids_list[world.rank] if by_model else None
     train, valid = open_data(config, spec, world, features)
-    evaluator = None
-    if valid and config.run.mode != "predict":
-        groups = _group_column(config, spec)
-        thresholds = config.evaluation.auc_thresholds
-        evaluator = ClickEvaluator(model, valid, thresholds, world, groups)
     return Recipe(
         model=model,
         train=train,
         valid=valid,
         loss=click_loss,
         groups=model.optimizer_groups(config.optimizer),
-        evaluator=evaluator,
+        evaluator=_evaluator(config, spec, world, model, valid),
         model_flags={
             name: canonical_value(name, getattr(config.model, name)) for name in SHAPE_FLAGS
         },
@@ -111,31 +105,37 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
 def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> Recipe:
     """Composes a SavedModel and the data that it is evaluated on."""
     from nn.ctr.saved_model import SavedRankingModel
-    from nn.metrics.evaluator import ClickEvaluator
     from nn.train.losses import click_loss
 
     assert config.original.saved_model_input_path is not None
     hotness = spec.hotnesses(fs.CATEGORICAL_CHANNEL)
     model: Any = SavedRankingModel(config.original.saved_model_input_path, hotness)
     train, valid = open_data(config, spec, world)
-    evaluator = None
-    if valid and config.run.mode != "predict":
-        groups = _group_column(config, spec)
-        thresholds = config.evaluation.auc_thresholds
-        evaluator = ClickEvaluator(model, valid, thresholds, world, groups)
     return Recipe(
         model=model,
         train=train,
         valid=valid,
         loss=click_loss,
         groups=(),
-        evaluator=evaluator,
+        evaluator=_evaluator(config, spec, world, model, valid),
         model_flags={},
         facts={**from_flags.data_facts(train, valid), "parameters": model.num_parameters},
         best_auc=best_auc(config, spec, valid),
         log_names=_log_names(config),
         kept=from_flags.kept_columns(config, spec, valid, world),
     )
+
+
+def _evaluator(
+    config: Config, spec: fs.FeatureSpec, world: World, model: Any, valid: Any
+) -> Any | None:
+    """Returns the evaluator of the validation data; None without them and in `--mode predict`."""
+    from nn.metrics.evaluator import ClickEvaluator
+
+    if not valid or config.run.mode == "predict":
+        return None
+    groups = _group_column(config, spec)
+    return ClickEvaluator(model, valid, config.evaluation.auc_thresholds, world, groups)
 
 
 def _group_column(config: Config, spec: fs.FeatureSpec) -> Callable[[Any], Any] | None:
