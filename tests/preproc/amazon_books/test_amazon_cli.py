@@ -201,9 +201,9 @@ def test_killed_run(log, tmp_path, capsys):
     prepare.prepare(parse(["--input_format", "csv", *flags]))
     messages = capsys.readouterr().err
     assert all(f"removed {path}, which a killed run left\n" in messages for path in left)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
-        ["log.csv", "temp", "out", "metadata.json", "train", "test", *["part.0.parquet"] * 2]
-    )
+    names = ["log.csv", "temp", "out", "metadata.json", "train", "test", *["part.0.parquet"] * 2]
+    names += ["vocabulary", "user_id.tsv", "item_id_trgt.tsv"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(names)
 
 
 def test_too_little_memory_for_the_users(log, tmp_path, monkeypatch):
