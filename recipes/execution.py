@@ -12,7 +12,7 @@ from training import setup
 from training.modes import MODES
 
 
-class RunResult(NamedTuple):
+class RunOutcome(NamedTuple):
     """Results of a run.
 
     Attributes:
@@ -28,7 +28,7 @@ class RunResult(NamedTuple):
     run_dir: Path | None
 
 
-def execute(config: Config, definition: Definition, catches_signals: bool = True) -> RunResult:
+def execute(config: Config, definition: Definition, catches_signals: bool = True) -> RunOutcome:
     """Runs the `--mode` of a recipe, on all ranks together.
 
     Args:
@@ -47,7 +47,7 @@ def execute(config: Config, definition: Definition, catches_signals: bool = True
     if config.run.mode == "deploy":
         checkpoint = Path(config.checkpoint.restore_checkpoint_path or "")
         _write_saved_model(config, checkpoint)
-        return RunResult({}, checkpoint, (), None)
+        return RunOutcome({}, checkpoint, (), None)
     with setup.open_run(config, definition.build, definition.defaults) as context:
         context = dataclasses.replace(context, catches_signals=catches_signals)
         summary = MODES[context.config.run.mode](context)
@@ -60,7 +60,7 @@ def execute(config: Config, definition: Definition, catches_signals: bool = True
         and _write_saved_model(config, folder.root)
     ):
         path = None
-    return RunResult(summary, path, tuple(plots), context.run_dir)
+    return RunOutcome(summary, path, tuple(plots), context.run_dir)
 
 
 def _write_saved_model(config: Config, checkpoint: Path) -> bool:
