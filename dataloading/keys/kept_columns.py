@@ -101,7 +101,7 @@ def stored_columns(spec: FeatureSpec, split: str, names: Sequence[str]) -> KeptC
         span = spans[name]
 
         def read(start: int, stop: int) -> Samples:
-            rows = opened[span.chunk].read(slice(start, stop))
+            rows = opened[span.chunk].read(range(start, stop))
             return rows if isinstance(rows, Ragged) else rows[:, span.begin : span.end]
 
         return read
@@ -125,7 +125,7 @@ def history_columns(
 
     def reader(name: str) -> ReadRows:
         rows = RowReader(spec, split, [name])
-        return lambda start, stop: rows.read(slice(start, stop))[0]
+        return lambda start, stop: rows.read(range(start, stop))[0]
 
     readers = {name: reader(name) for name in names}
     return KeptColumns(readers, vocabularies_of(spec, names, tables), list(tables))

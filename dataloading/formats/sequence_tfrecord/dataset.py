@@ -165,14 +165,14 @@ class RowReader:
         self.num_samples = files.num_samples
         self._reader = DecodedReader(files, columns, 1 + ROWS_AT_A_TIME // files.prebatch)
 
-    def read(self, samples: slice | np.ndarray) -> list[np.ndarray]:
+    def read(self, samples: range | np.ndarray) -> list[np.ndarray]:
         """Returns integers [samples, hotness] of each feature."""
         return self._reader.read(samples, self._reader.columns)
 
     def blocks(self) -> Iterator[list[np.ndarray]]:
         """Yields all samples in file order, some at a time."""
         for start in range(0, self.num_samples, ROWS_AT_A_TIME):
-            yield self.read(slice(start, min(start + ROWS_AT_A_TIME, self.num_samples)))
+            yield self.read(range(start, min(start + ROWS_AT_A_TIME, self.num_samples)))
 
 
 def count_samples(spec: FeatureSpec, split: str, feature: str) -> int:
