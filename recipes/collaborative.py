@@ -109,7 +109,6 @@ def _recommendation(
     from nn.top_items import TopItemSearch
     from recipes.recommendation import Recommendation, SeenItems, user_ids, vocabulary_of
 
-    flags = config.recommendation
     (user,), (item,) = (spec.channel(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL))
     (users, user_note), (items, item_note) = (
         vocabulary_of(spec, name, spec.cardinality(name)) for name in (user, item)
@@ -117,7 +116,7 @@ def _recommendation(
     ids = user_ids(config, user, users)
     candidates = np.arange(items.first_id, len(items))
     seen = None
-    if flags.exclude_seen:
+    if config.recommendation.exclude_seen:
         seen = SeenItems(touched_keys(spec, fs.TRAIN), len(items), ids, candidates)
 
     def score(users: Any, places: Any) -> Any:
@@ -127,9 +126,9 @@ def _recommendation(
         users=ids,
         user_vocabulary=users,
         item_vocabulary=items,
-        count=flags.top,
+        count=config.recommendation.top,
         candidates=candidates,
-        search=TopItemSearch(score, len(candidates), flags.top, world),
+        search=TopItemSearch(score, len(candidates), config.recommendation.top, world),
         inputs=lambda numbers: ids[numbers].astype(np.int32),
         excluded=seen,
         notes=(user_note, item_note),

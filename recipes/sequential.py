@@ -117,7 +117,6 @@ def _recommendation(
     from nn.top_items import TopItemSearch
     from recipes.recommendation import Recommendation, SeenItems, user_ids, vocabulary_of
 
-    flags = config.recommendation
     channels = sequence_channels(spec, with_labels=False, with_negatives=False)
     split = from_flags.evaluation_split(config.data.eval_mapping, config.run.mode, spec)
     last = histories.last_samples(spec, split)
@@ -128,7 +127,7 @@ def _recommendation(
     ids = user_ids(config, user, users, last >= 0, f"a sample in the split '{split}'")
     catalogue = histories.read_catalogue(spec)
     seen = None
-    if flags.exclude_seen:
+    if config.recommendation.exclude_seen:
         seen = SeenItems(catalogue.keys, num_ids(spec, item), ids, catalogue.ids)
     rows = RowReader(spec, split, [*channels.user, *channels.positive])
     scorer, features = CandidateScorer(model), [tf.constant(f) for f in catalogue.features]
@@ -147,9 +146,11 @@ def _recommendation(
         users=ids,
         user_vocabulary=users,
         item_vocabulary=items,
-        count=flags.top,
+        count=config.recommendation.top,
         candidates=catalogue.ids,
-        search=TopItemSearch(score, len(catalogue.ids), flags.top, world, MAX_USERS),
+        search=TopItemSearch(
+            score, len(catalogue.ids), config.recommendation.top, world, MAX_USERS
+        ),
         inputs=inputs,
         excluded=seen,
         notes=(user_note, item_note),
