@@ -1,6 +1,7 @@
 """`--mlflow_uri`: the tracked runs are read back from MLflow's own database or server."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -35,7 +36,10 @@ def server(tmp_path, mlflow_client):
     command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}"]
     command += ["--artifacts-destination", str(tmp_path / "artifacts")]
     process = subprocess.Popen(
-        [sys.executable, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, *command],
+        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     uri, end = f"http://127.0.0.1:{port}", time.monotonic() + 240
     try:
