@@ -10,7 +10,7 @@ from distributed_embeddings.collectives import World
 from config import Config, canonical_value, parse_embedding_dims
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
-from recipes.recipe import Dataset, Goal, Recipe
+from recipes.recipe import Dataset, Evaluator, Goal, Recipe
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
 from runtime.logs.run_logger import LogNames
@@ -126,7 +126,7 @@ def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> R
 
 def _evaluator(
     config: Config, spec: fs.FeatureSpec, world: World, model: Any, valid: Any
-) -> Any | None:
+) -> Evaluator | None:
     """Returns the evaluator of the validation data; None without them and in `--mode predict`."""
     from nn.metrics.evaluator import ClickEvaluator
 
