@@ -147,7 +147,7 @@ test-all: $(READY) .venv-serve/installed ## run all tests, the long sweeps too
 
 docs: .venv-docs/installed .venv/installed ## build the documentation as a site in build/site
 	@$(PY) -m docs.flag_reference
-	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict 2>&1 | sed '/^INFO/d'
 
 lint: .venv/installed ## check style and types
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
