@@ -39,7 +39,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-interaction-preparation bench-serving bench-network clean
+.PHONY: help setup engines serve-setup cluster-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-step bench-interaction-preparation bench-recommendation bench-serving bench-network clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -95,9 +95,8 @@ embeddings-wheel: .venv/installed ## build the wheel of the package distributed-
 
 demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
 	@rm -rf runs/demo/checkpoint
-	$(PY) dlrm.py --dataset_path data/demo --preset terabyte --batch_size 2048 --embedding_dim 16 --bottom_mlp_dims 64,16 \
-	  --top_mlp_dims 128,64,1 --optimizer adam --learning_rate 0.01 --warmup_steps 50 --decay_start_step 400 \
-	  --decay_steps 600 --print_freq 100 --evals_per_epoch 10 --seed 1 --run_dir runs/demo --save_checkpoint_path runs/demo/checkpoint
+	$(PY) dlrm.py --flagfile recipes/presets/generated_dlrm.flags --dataset_path data/demo --print_freq 100 --evals_per_epoch 10 \
+	  --seed 1 --run_dir runs/demo --save_checkpoint_path runs/demo/checkpoint
 	$(PY) dlrm.py --mode eval --dataset_path data/demo --restore_checkpoint_path runs/demo/checkpoint \
 	  --run_dir runs/demo-test
 
@@ -194,8 +193,14 @@ bench-embedding: .venv/op .venv-torch/installed ## embedding bags compared with 
 bench-mlperf: .venv/op .venv-torch/installed ## DLRM-DCNv2's training step compared with TorchRec's, fbgemm's tables and Adagrad, interleaved
 	@$(PY) -m benchmarks.mlperf_training
 
+bench-step: .venv/op .venv/horovod ## DLRM-DCNv2's predicted step time compared with the measured one, on 1 and 2 ranks
+	@$(PY) -m benchmarks.step_prediction
+
 bench-interaction-preparation: .venv/installed .venv-engines/installed ## NCF's preparation compared with pandas: the same rows, seconds and memory
 	@$(PY) -m benchmarks.interaction_preparation
+
+bench-recommendation: .venv/installed ## NCF's top items compared with NumPy's matrix products plus partition, interleaved
+	@$(PY) -m benchmarks.recommendation
 
 bench-serving: .venv/op .venv-serve/installed ## a deployed DLRM compared with its plain SavedModel, both on a Triton server, interleaved
 	@$(PY) -m benchmarks.serving

@@ -8,25 +8,14 @@ import sys
 from collections.abc import Sequence
 
 import main as entry
-from recipes import ctr
+from recipes.registry import DCNV2
 
-# Defaults that differ from DLRM: cross layers, and Adam in place of SGD.
-DEFAULTS = {
-    "interaction": "cross",
-    "optimizer": "adam",
-    "learning_rate": 0.0001,
-    "warmup_steps": 100,
-}
-ALIASES = ctr.ALIASES
+DEFAULTS, ALIASES = DCNV2.defaults, DCNV2.aliases
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    return entry.run(
-        *("dcnv2", ctr.build, __doc__, DEFAULTS, argv),
-        aliases=ALIASES,
-        report_plan=ctr.report_plan,
-    )
+    return entry.run(DCNV2, __doc__, argv)
 
 
 if __name__ == "__main__":

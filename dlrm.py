@@ -8,16 +8,14 @@ import sys
 from collections.abc import Sequence
 
 import main as entry
-from recipes import ctr
+from recipes.registry import DLRM
 
-ALIASES = ctr.ALIASES
+ALIASES = DLRM.aliases
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns the exit code."""
-    return entry.run(
-        "dlrm", ctr.build, __doc__, argv=argv, aliases=ALIASES, report_plan=ctr.report_plan
-    )
+    return entry.run(DLRM, __doc__, argv)
 
 
 if __name__ == "__main__":

@@ -9,22 +9,23 @@ import sys
 from collections.abc import Sequence
 
 import main as entry
-import ncf
 from recipes import collaborative
+from recipes.definition import Definition
+from recipes.registry import NCF
 
-# Defaults of NVIDIA's script, whose model is that of ML-20M.
-DEFAULTS = {
-    **ncf.DEFAULTS,
-    "mode": "inference",
-    "preset": "terabyte",
-    "batch_sizes": tuple(4**power for power in range(11)),
-    "max_steps": 200,
-}
-ALIASES = {
-    **ncf.ALIASES,
-    "num_batches": "max_steps",
-    "fp16": "amp",
-}
+# NVIDIA's script, whose model is that of ML-20M.
+INFERENCE = Definition(
+    "ncf",
+    collaborative.build,
+    {
+        **NCF.defaults,
+        "mode": "inference",
+        "preset": "terabyte",
+        "batch_sizes": tuple(4**power for power in range(11)),
+        "max_steps": 200,
+    },
+    {**NCF.aliases, "num_batches": "max_steps", "fp16": "amp"},
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv if argv is None else argv
     # NVIDIA's later script has one batch size, which is not that of a training.
     argv = [re.sub(r"^--batch_size(?=$|=)", "--batch_sizes", argument) for argument in argv]
-    return entry.run("ncf", collaborative.build, __doc__, DEFAULTS, argv, aliases=ALIASES)
+    return entry.run(INFERENCE, __doc__, argv)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ python -m benchmarks.default_settings --data FOLDER --output PAGE
 
 FOLDER holds `criteo_kaggle/`, `movielens_latest_small/`, `ncf_lastfm/`, `ncf_ml1m/`,
 `amazon_grocery/` and `amazon_musical/`. Each data set is prepared in --work by the documented
-commands. Models are trained on the training split, with `--preset auto` or with the flags of the
-documentation. The metric is that of the test split after the last epoch: nothing is chosen here.
+commands. Models are trained on the training split, with `--preset auto` or with the flags of a
+file in recipes/presets. The metric is that of the test split after the last epoch: nothing is
+chosen here.
 """
 
 import argparse
@@ -19,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.harness.report import table
-from benchmarks.ncf_accuracy import TASKS
 from benchmarks.quality import data_sets, simple_models
 from benchmarks.quality.recipe_runs import (
     keep,
@@ -32,27 +32,8 @@ from benchmarks.quality.recipe_runs import (
 )
 
 METRICS = ("hr@10", "test_auc", "auc")
-# Flags of the documentation.
-SCHEDULE = "--warmup_steps=20 --decay_start_step=0 --decay_power=1 --embedding_zeros_initializer"
-CRITEO_DLRM = f"{SCHEDULE} --batch_size=128 --embedding_dim=32 --bottom_mlp_dims=512,256,32"
-CRITEO_DLRM += " --top_mlp_dims=512,256,1 --optimizer=adam --learning_rate=5e-4"
-CRITEO_DLRM += " --embedding_learning_rate=2e-4 --epochs=5 --decay_steps=315"
-CRITEO_DCNV2 = f"{SCHEDULE} --batch_size=128 --embedding_dim=8 --bottom_mlp_dims=512,256"
-CRITEO_DCNV2 += " --top_mlp_dims=512,256,1 --num_cross_layers=2 --learning_rate=3e-4"
-CRITEO_DCNV2 += " --cross_layer_projection_dim=16 --embedding_learning_rate=3e-4"
-CRITEO_DCNV2 += " --optimizer=adam --epochs=6 --decay_steps=378"
-CROSS = "--num_cross_layers=2 --cross_layer_projection_dim=32"
-SHOP = "--batch_size=256 --epochs=3 --embedding_dim=8 --bottom_mlp_dims=16,8 --top_mlp_dims=32,1"
-SHOP += " --optimizer=adam --learning_rate=0.005 --warmup_steps=20 --decay_steps=0"
-DEMO = "--batch_size=2048 --embedding_dim=16 --bottom_mlp_dims=64,16 --optimizer=adam"
-DEMO += " --top_mlp_dims=128,64,1 --learning_rate=0.01 --warmup_steps=50 --decay_start_step=400"
-DEMO += " --decay_steps=600"
-GROCERY = "--global_batch_size=1024 --embedding_dim=16 --decay_steps=0"
-SEQUENCE = {
-    "din": f"{GROCERY} --lr=0.01 --epochs=2",
-    "sim": f"{GROCERY} --lr=0.01 --dropout_rate=0.5 --epochs=3",
-    "dien": f"{GROCERY} --lr=0.003 --dropout_rate=0.5 --epochs=3",
-}
+# Tuned flags: recipes/presets has them.
+TUNED = "--flagfile=recipes/presets/"
 
 
 class QualityCase(NamedTuple):
@@ -60,31 +41,37 @@ class QualityCase(NamedTuple):
 
     prepare: Callable[[Path, Path], Path]  # writes the data set into a folder
     script: str
-    tuned: str = ""  # flags of the documentation, if it has some for this data set
+    tuned: str = ""  # file of tuned flags, if there is one for this data set
     flags: str = ""  # of both trainings
 
 
-LASTFM, ML_1M = (TASKS[name].candidates for name in ("lastfm", "ml-1m"))
 _lastfm = data_sets.ratings("ncf_lastfm", "lastfm")
 _ml_1m = data_sets.ratings("ncf_ml1m", "ml_1m")
 _movielens = data_sets.ratings("movielens_latest_small/ratings.csv", "movielens")
 CASES = {
-    "criteo_kaggle dlrm": QualityCase(data_sets.criteo, "dlrm.py", CRITEO_DLRM),
-    "shop dlrm": QualityCase(data_sets.shop, "dlrm.py", SHOP),
+    "criteo_kaggle dlrm": QualityCase(
+        data_sets.criteo, "dlrm.py", f"{TUNED}criteo_kaggle_dlrm.flags"
+    ),
+    "shop dlrm": QualityCase(data_sets.shop, "dlrm.py", f"{TUNED}shop_dlrm.flags"),
     "movielens_clicks dlrm": QualityCase(data_sets.movielens_clicks, "dlrm.py"),
-    "generated dlrm": QualityCase(data_sets.generated, "dlrm.py", DEMO),
-    "criteo_kaggle dcnv2": QualityCase(data_sets.criteo, "dcnv2.py", CRITEO_DCNV2),
-    "shop dcnv2": QualityCase(data_sets.shop, "dcnv2.py", f"{SHOP} {CROSS}"),
+    "generated dlrm": QualityCase(data_sets.generated, "dlrm.py", f"{TUNED}generated_dlrm.flags"),
+    "criteo_kaggle dcnv2": QualityCase(
+        data_sets.criteo, "dcnv2.py", f"{TUNED}criteo_kaggle_dcnv2.flags"
+    ),
+    "shop dcnv2": QualityCase(data_sets.shop, "dcnv2.py", f"{TUNED}shop_dcnv2.flags"),
     "movielens_clicks dcnv2": QualityCase(data_sets.movielens_clicks, "dcnv2.py"),
-    "generated dcnv2": QualityCase(data_sets.generated, "dcnv2.py", f"{DEMO} {CROSS}"),
-    "lastfm ncf": QualityCase(_lastfm, "ncf.py", LASTFM[0]),
-    "movielens_small ncf": QualityCase(_movielens, "ncf.py", LASTFM[0]),
-    "ml_1m ncf": QualityCase(_ml_1m, "ncf.py", ML_1M[1]),
+    "generated dcnv2": QualityCase(
+        data_sets.generated, "dcnv2.py", f"{TUNED}generated_dcnv2.flags"
+    ),
+    "lastfm ncf": QualityCase(_lastfm, "ncf.py", f"{TUNED}lastfm_neumf.flags"),
+    "movielens_small ncf": QualityCase(_movielens, "ncf.py", f"{TUNED}lastfm_neumf.flags"),
+    "ml_1m ncf": QualityCase(_ml_1m, "ncf.py", f"{TUNED}ml_1m_neumf.flags"),
 }
-for _name, _tuned in SEQUENCE.items():
+for _name in ("din", "sim", "dien"):
     for _data_set in (data_sets.grocery, data_sets.musical):
         CASES[f"{_data_set.__name__} {_name}"] = QualityCase(
-            _data_set, "sim.py", _tuned, f"--model_type={_name} --noevaluate_training_rows"
+            *(_data_set, "sim.py", f"{TUNED}amazon_{_name}.flags"),
+            f"--model_type={_name} --noevaluate_training_rows",
         )
 
 
@@ -118,7 +105,7 @@ def measure(name: str, args: argparse.Namespace, results: dict) -> None:
         results["simple"] = evaluate_simple_model(case, rows)
     sides = {"none": "--preset=auto"}
     if case.tuned and not args.no_tuned:
-        sides["tuned"] = f"--preset=terabyte {case.tuned}"
+        sides["tuned"] = case.tuned
     for side, flags in sides.items():
         runs = results.setdefault(side, [])
         for seed in range(len(runs) + 1, args.seeds + 1):

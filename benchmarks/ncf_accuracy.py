@@ -55,12 +55,8 @@ class Task(NamedTuple):
     candidates: list[str]  # settings to choose from
 
 
-# A learning rate that falls to 0 at the last step, so that the last epoch is the best one.
-COMMON = "--preset=terabyte -b1=0.9 -b2=0.999 --decay_start_step=0 --decay_power=1"
-COMMON += " --layers=64,32,16"
-ML_1M = f"{COMMON} -e=10 --dropout=0.2 --embedding_learning_rate=0.02 -l=0.002 --weight_decay=0.3"
-ML_1M += " -f=128 -n=8 -b=32768 --decay_steps=2740"
-LASTFM = f"{COMMON} -n=8 -b=8192 -e=20 --dropout=0.5 --embedding_optimizer=adam --decay_steps=1500"
+# The learning rate falls to 0 at the last step, so that the last epoch is the best one.
+ML_1M, LASTFM = (f"--flagfile=recipes/presets/{name}_neumf.flags" for name in ("ml_1m", "lastfm"))
 TASKS = {
     "ml-1m": Task(
         "ncf_ml1m",
@@ -73,8 +69,8 @@ TASKS = {
         (0.8868, 0.6007),
         None,
         [
-            f"{LASTFM} -f=128 -l=0.001 --embedding_learning_rate=0.01 --weight_decay=0.35",
-            f"{LASTFM} -f=64 -l=0.005 --weight_decay=0.5",
+            LASTFM,
+            f"{LASTFM} -f=64 -l=0.005 --embedding_learning_rate=0.005 --weight_decay=0.5",
         ],
     ),
 }

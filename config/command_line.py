@@ -1,4 +1,4 @@
-"""Command line: absl flags and aliases."""
+"""Command line: absl flags, aliases, and files of flags."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import flags
 
+from config import flag_file
 from config.config import Config, fields_of, flag_types
 from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL, rules_of
 from config.sections.original import DOT_INTERACTIONS
@@ -28,7 +29,7 @@ def parse(
     aliases: Mapping[str, str] | None = None,
     flags_of: str | None = None,
 ) -> Config:
-    """Parses a command line.
+    """Parses a command line, whose flags replace those of its files (`--flagfile`).
 
     Args:
         argv: the command line, program name first.
@@ -42,9 +43,45 @@ def parse(
         ValueError: an unknown flag, a value of the wrong type or out of range, a positional
             argument, or flags that contradict each other.
     """
-    flag_set, aliases = flags_of or recipe, aliases or {}
-    argv = [argv[0], *map(_underscored, argv[1:])]
-    absl_flags = define_flags(flag_set, defaults or {}, aliases)
+    flag_set, aliases, defaults = flags_of or recipe, aliases or {}, defaults or {}
+    from_files, argv = flag_file.separate(argv)
+    try:
+        stored, explicit = read_flags(from_files, flag_set, defaults, aliases)
+    except ValueError as error:
+        raise ValueError(f"--flagfile: {error}") from None
+    values, passed = read_flags(argv[1:], flag_set, {**defaults, **stored}, aliases)
+    explicit |= passed
+    if values["valid_batch_size"] is None:
+        values["valid_batch_size"] = values["batch_size"]
+    if values["seed"] == -1:
+        values["seed"] = None
+    if values["preset"] == AUTO:  # decides nothing, so that a resumed training keeps its preset
+        explicit -= {"preset"}
+    explicit |= _expand(flag_set, values, explicit)
+    config = Config(recipe, frozenset(explicit), flags_of=flags_of).with_values(values)
+    starts = config.checkpoint.resume or config.checkpoint.load_checkpoint_path
+    resumes = starts and config.run.mode == "train"
+    config.check(complete=not (resumes or config.checkpoint.restore_checkpoint_path))
+    return config
+
+
+def read_flags(
+    arguments: Sequence[str],
+    flag_set: str,
+    defaults: Mapping[str, Any],
+    aliases: Mapping[str, str],
+) -> tuple[dict[str, Any], set[str]]:
+    """Returns the values of all flags of a built-in recipe, and the names of those that are passed.
+
+    Args:
+        arguments: the flags, without the name of a program.
+        flag_set, defaults, aliases: as of `parse`.
+
+    Raises:
+        ValueError: an unknown flag, a value of the wrong type, or a positional argument.
+    """
+    argv = ["", *map(_underscored, arguments)]
+    absl_flags = define_flags(flag_set, defaults, aliases)
     if flag_set in COLLABORATIVE:
         argv = _spell_out(argv, set(absl_flags), aliases)
     try:
@@ -66,19 +103,7 @@ def parse(
             values[name] = aliases[f"{name}={value}"].partition("=")[2]
     if "embedding_dim" in values:
         values["embedding_dim"] = _read_embedding_dim(values["embedding_dim"])
-    if values["valid_batch_size"] is None:
-        values["valid_batch_size"] = values["batch_size"]
-    if values["seed"] == -1:
-        values["seed"] = None
-    explicit = {name for name in names if absl_flags[name].present}
-    if values["preset"] == AUTO:  # decides nothing, so that a resumed training keeps its preset
-        explicit -= {"preset"}
-    explicit |= _expand(flag_set, values, explicit)
-    config = Config(recipe, frozenset(explicit), flags_of=flags_of).with_values(values)
-    starts = config.checkpoint.resume or config.checkpoint.load_checkpoint_path
-    resumes = starts and config.run.mode == "train"
-    config.check(complete=not (resumes or config.checkpoint.restore_checkpoint_path))
-    return config
+    return values, {name for name in names if absl_flags[name].present}
 
 
 def flag_names(flag_set: str, aliases: Mapping[str, str]) -> set[str]:

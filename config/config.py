@@ -15,6 +15,7 @@ from config.sections import (
     evaluation,
     optimizer,
     original,
+    recommendation,
     run,
 )
 from config.sections.checkpoint import CheckpointConfig
@@ -27,12 +28,13 @@ from config.sections.logs import LogConfig
 from config.sections.model import ModelConfig, SequentialConfig
 from config.sections.optimizer import OptimizerConfig
 from config.sections.original import OriginalConfig
+from config.sections.recommendation import RecommendationConfig
 from config.sections.run import TERABYTE, RunConfig
 
 # Rules across flags: each raises ValueError for values that contradict each other.
 RULES = (
     *(*run.RULES, *evaluation.RULES, *checkpoint.RULES, *distribution.RULES),
-    *(*collaborative.RULES, *optimizer.RULES, *original.RULES),
+    *(*collaborative.RULES, *optimizer.RULES, *original.RULES, *recommendation.RULES),
 )
 
 
@@ -59,6 +61,7 @@ class Config:
     collaborative: CollaborativeConfig = field(default_factory=CollaborativeConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    recommendation: RecommendationConfig = field(default_factory=RecommendationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logs: LogConfig = field(default_factory=LogConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)

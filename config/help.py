@@ -14,7 +14,8 @@ WIDTH = 120
 _INDENT = " " * 34
 _FOOTNOTE = """
 * another value for smaller data sets, see --preset
-A flag that is on is switched off with --no before its name. Details: --helpfull"""
+A flag that is on is switched off with --no before its name. Details: --helpfull
+--flagfile FILE reads flags from a file."""
 
 
 def usage(

@@ -7,11 +7,14 @@ of a benchmark, whatever the data set.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from config import criteo_multi_hot
+from config import criteo_multi_hot, flag_file
+from config.command_line import read_flags
 from config.config import Config
 from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL
 from config.sections.data import is_drawn_from_flags
@@ -49,27 +52,7 @@ _MANY_INTERACTIONS_RATES = {
     "weight_decay": 0.3,
 }
 
-# MLPerf Training's DLRM-DCNv2: hyperparameters of its reference, and their values at a batch size
-# of 65,536 (`rcp_checker` of the package mlperf-logging).
-MLPERF_SETTINGS = {
-    "embedding_dim": "128",
-    "bottom_mlp_dims": (512, 256, 128),
-    "top_mlp_dims": (1024, 1024, 512, 256, 1),
-    "num_cross_layers": 3,
-    "cross_layer_projection_dim": 512,
-    "optimizer": "adagrad",
-    "learning_rate": 0.004,
-    "epsilon": 1e-8,
-    "adagrad_initial_accumulator": 0.0,
-    "weight_decay": 0.0,
-    "warmup_steps": 0,
-    "decay_start_step": 0,
-    "decay_steps": 0,
-    "batch_size": 65_536,
-    "epochs": 1,
-    "evals_per_epoch": 20,
-}
-MLPERF_TARGET_AUC = 0.80275
+_MLPERF = Path(__file__).resolve().parents[1] / "recipes/presets/mlperf.flags"
 
 
 class Choice(NamedTuple):
@@ -185,12 +168,21 @@ def describe_small(flag_set: str) -> dict[str, str]:
     }
 
 
+@functools.cache
+def mlperf_settings() -> dict[str, Any]:
+    """Returns the settings of MLPerf Training's DLRM-DCNv2, `recipes/presets/mlperf.flags`."""
+    values, names = read_flags(flag_file.read(_MLPERF), "dcnv2", {}, {})
+    return {name: value for name, value in values.items() if name in names - {"preset"}}
+
+
 def _choose_mlperf(values: _Selection, draws_samples: bool) -> None:
     """Sets the flags of MLPerf's DLRM-DCNv2; synthetic samples have the features of its data."""
-    values.set(**MLPERF_SETTINGS)
+    settings = dict(mlperf_settings())
+    target_auc = settings.pop("auc_threshold")
+    values.set(**settings)
     values.set(valid_batch_size=values["batch_size"])
     if values["evals_per_epoch"]:
-        values.set(auc_threshold=MLPERF_TARGET_AUC)
+        values.set(auc_threshold=target_auc)
     if draws_samples and "synthetic_dataset_cardinalities" not in values.pinned:
         values.set(
             synthetic_dataset_cardinalities=criteo_multi_hot.CARDINALITIES,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from config.command_line import flag_names
 from config.flag import RECIPES
+from config.flag_file import separate
 
 _FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 
@@ -19,7 +20,7 @@ def recipe_of(
         aliases_of: Returns the aliases of a recipe's flags.
 
     Raises:
-        ValueError: `--model` names no recipe.
+        ValueError: `--model` names no recipe, or a file of `--flagfile` cannot be read.
     """
     line, names, rest = iter(argv[1:]), list[str](), list(argv[:1])
     for argument in line:
@@ -33,7 +34,9 @@ def recipe_of(
             raise ValueError(f"--model: expected one of {', '.join(RECIPES)}, got {names[-1]!r}")
         return names[-1], rest
 
-    passed = {m[1].replace("-", "_") for m in map(_FLAG.match, rest[1:]) if m}
+    from_files, others = separate(rest)
+    arguments = [*from_files, *others[1:]]
+    passed = {m[1].replace("-", "_") for m in map(_FLAG.match, arguments) if m}
 
     def count(recipe: str) -> int:
         return len(passed & flag_names(recipe, aliases_of(recipe)))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from distributed_embeddings.collectives import World
 
 from config import Config
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.sampled import SampledInteractions
     from nn.ncf.config import NCFConfig
+    from nn.ncf.model import NCFModel
+    from recipes.recommendation import Recommendation
 
 # Seed of negatives that are drawn for an evaluation: equal in all runs, so that models can be
 # compared.
@@ -51,7 +54,11 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     shape = model_config(config, spec)
     plan = make_plan(config, spec, world.size, device.memory)
     model = NCFModel(shape, plan=plan, **from_flags.model_arguments(config, device, world))
-    train, valid = (None, None) if batch_sizes else open_data(config, spec, world)
+    reads_samples = not batch_sizes and config.run.mode != "recommend"
+    train, valid = open_data(config, spec, world) if reads_samples else (None, None)
+    recommendation = None
+    if config.run.mode == "recommend":
+        recommendation = _recommendation(config, spec, model, world)
     evaluator, names = None, [f"{metric}@{flags.topk}" for metric in ("hr", "ndcg")]
     if valid and config.run.mode != "predict":
         evaluator = HitRateEvaluator(model, valid, flags.topk, world)
@@ -75,6 +82,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
             from_flags.note_test_split(
                 config.run.mode, spec, valid, "prepare the data with --validation"
             ),
+            *(recommendation.notes if recommendation else ()),
         ),
         log_names=_log_names(names[0]),
         metrics=(*METRICS, *names, f"best_{names[0]}"),
@@ -88,6 +96,42 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
             for size in batch_sizes
         ],
         pretrained=_pretrained(config, model, world),
+        kept=from_flags.kept_columns(config, spec, valid, world),
+        recommendation=recommendation,
+    )
+
+
+def _recommendation(
+    config: Config, spec: fs.FeatureSpec, model: NCFModel, world: World
+) -> Recommendation:
+    """Returns the users of `--users` and the search of their items."""
+    from dataloading.interactions.stored import touched_keys
+    from nn.top_items import TopItemSearch
+    from recipes.recommendation import Recommendation, SeenItems, user_ids, vocabulary_of
+
+    (user,), (item,) = (spec.channel(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL))
+    (users, user_note), (items, item_note) = (
+        vocabulary_of(spec, name, spec.cardinality(name)) for name in (user, item)
+    )
+    ids = user_ids(config, user, users)
+    candidates = np.arange(items.first_id, len(items))
+    seen = None
+    if config.recommendation.exclude_seen:
+        seen = SeenItems(touched_keys(spec, fs.TRAIN), len(items), ids, candidates)
+
+    def score(users: Any, places: Any) -> Any:
+        return model.pair_logits(model.vectors_of(users, places + items.first_id))
+
+    return Recommendation(
+        users=ids,
+        user_vocabulary=users,
+        item_vocabulary=items,
+        count=config.recommendation.top,
+        candidates=candidates,
+        search=TopItemSearch(score, len(candidates), config.recommendation.top, world),
+        inputs=lambda numbers: ids[numbers].astype(np.int32),
+        excluded=seen,
+        notes=(user_note, item_note),
     )
 
 

@@ -98,6 +98,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         best_auc=best_auc(config, spec, valid),
         goal=Goal(threshold=config.evaluation.auc_threshold),
         log_names=_log_names(config),
+        kept=from_flags.kept_columns(config, spec, valid, world),
     )
 
 
@@ -121,6 +122,7 @@ def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> R
         facts={**from_flags.data_facts(train, valid), "parameters": model.num_parameters},
         best_auc=best_auc(config, spec, valid),
         log_names=_log_names(config),
+        kept=from_flags.kept_columns(config, spec, valid, world),
     )
 
 
@@ -229,10 +231,14 @@ def spec_of_data(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
 
 
 def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
-    """Returns the sharding plan for `--plan_world_size` ranks."""
+    """Returns the sharding plan for `--plan_world_size` ranks, and the predicted step time."""
+    from recipes import step_prediction
+
     spec = spec_of_data(config, spec)
     plan = make_plan(config, spec, config.distribution.plan_world_size)
-    return from_flags.describe_plan(config, plan, 4 * model_config(config, spec).num_dense_weights)
+    shape = model_config(config, spec)
+    text = from_flags.describe_plan(config, plan, 4 * shape.num_dense_weights)
+    return f"{text}\n{step_prediction.describe(config, spec, shape, plan)}"
 
 
 def make_plan(

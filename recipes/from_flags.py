@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 from distributed_embeddings.collectives import World
 
 from config import Config, is_drawn_from_flags
+from config.flag import RANKING
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.recipe import Dataset
+from runtime.files import predictions
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
 
 if TYPE_CHECKING:
     from distributed_embeddings.planner import MemoryBudget, Plan
+
+    from dataloading.keys.kept_columns import KeptColumns
 
 ASSUMED_DEVICE_MEMORY_GB = 80  # of --plan_only: NVIDIA's A100 and H100 of that size
 
@@ -242,6 +246,41 @@ def _with_flags(text: str) -> str:
         text,
     )
     return text.replace("cpu_offloading_threshold_bytes", "--cpu_offloading_threshold_gb")
+
+
+def kept_columns(
+    config: Config,
+    spec: FeatureSpec,
+    valid: Dataset | None,
+    world: World,
+    tables: Mapping[str, str] | None = None,
+) -> KeptColumns | None:
+    """Returns the columns of `--predictions_keep` on rank 0; None without any.
+
+    Args:
+        config: the flags.
+        spec: the data set.
+        valid: the samples to predict.
+        world: the ranks.
+        tables: of a data set of histories, see `history_columns`.
+
+    Raises:
+        ValueError: the split does not store a feature, or it cannot be written.
+    """
+    names, path = config.run.predictions_keep, config.run.predictions_path
+    if names is None or valid is None or path is None or config.run.mode != "predict":
+        return None
+    from dataloading.keys import kept_columns as keys
+
+    features, split = names.split(","), valid.split
+    predictions.check_kept(path, [(feature,) for feature in features])
+    if not world.is_chief:
+        return None
+    if tables is not None:
+        return keys.history_columns(spec, split, features, tables)
+    if config.flag_set in RANKING and config.data.dataset_type == "synthetic":
+        return keys.generated_columns(spec, split, features, config.run.seed or 0)
+    return keys.stored_columns(spec, split, features)
 
 
 def evaluation_split(split: str, mode: str, spec: fs.FeatureSpec) -> str:

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from dataloading.interactions.candidates import CandidateDataset
     from dataloading.interactions.drawn_pairs import DrawnPairs
     from dataloading.interactions.sampled import SampledInteractions
+    from dataloading.keys.kept_columns import KeptColumns
     from dataloading.pipeline.sample_dataset import SampleDataset
     from nn.embedding_model import EmbeddingModel
     from nn.metrics.evaluator import DatasetEvaluator, HeldOutAndTrainEvaluator
     from nn.optim.optimizers import OptimizerGroup
     from nn.train.trainer import Trainer
+    from recipes.recommendation import Recommendation
 
     # `loss(model, batch)` -> (loss, its terms by name): float32 scalars.
     Loss = Callable[[Any, Any], tuple[tf.Tensor, Mapping[str, tf.Tensor]]]
@@ -94,6 +96,8 @@ class Recipe:
             place of `valid`.
         pretrained: sets the weights of a new training from other models, as a collective, and
             returns a description of them; None without any.
+        kept: columns of `valid` that predictions keep, on rank 0; None without any.
+        recommendation: users and the search of their top items; None unless `--mode recommend`.
     """
 
     model: EmbeddingModel
@@ -117,16 +121,18 @@ class Recipe:
     export: Callable[[Path], str] | None = None
     sweep: Sequence[DrawnPairs] = ()
     pretrained: Callable[[], str] | None = None
+    kept: KeptColumns | None = None
+    recommendation: Recommendation | None = None
 
     def make_trainer(self, loss_scale: float | str, world: World) -> Trainer:
         """Returns the training step, with step counts and losses at zero."""
         from nn.train.accumulation import AccumulatingTrainer
+        from nn.train.trainer import Trainer
 
-        return AccumulatingTrainer(
-            *(self.model, self.loss, self.groups, loss_scale, world, self.loss_terms),
-            num_parts=self.num_parts,
-            make_batch=self.make_batch,
-        )
+        arguments = (self.model, self.loss, self.groups, loss_scale, world, self.loss_terms)
+        if self.num_parts == 1 and self.make_batch is None:
+            return Trainer(*arguments)
+        return AccumulatingTrainer(*arguments, num_parts=self.num_parts, make_batch=self.make_batch)
 
     def metric_splits(self) -> dict[str, str | None]:
         """Returns the split of each loss and metric in the log; None: training samples."""

@@ -7,10 +7,17 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from distributed_embeddings.collectives import World
 
 from config import Config, OptimizerConfig
-from dataloading.formats.sequence_tfrecord.channels import num_ids, sequence_channels
+from dataloading.formats.sequence_tfrecord.channels import (
+    NEGATIVE_CHANNEL,
+    POSITIVE_CHANNEL,
+    TARGET_CHANNEL,
+    num_ids,
+    sequence_channels,
+)
 from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.recipe import METRICS, Evaluator, Goal, Recipe
@@ -23,10 +30,15 @@ if TYPE_CHECKING:
 
     from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
     from nn.sequence.config import SequenceModelConfig
+    from nn.sequence.model import SequenceModel
+    from recipes.recommendation import Recommendation
 
 # Bytes that forward and backward pass of DIEN's block keep per number of a sample's history: 0.41
 # MiB per sample were measured with 100 steps of 32 numbers.
 STATE_BYTES = 134
+
+# Users whose items are searched together: each takes a pass of the model over all items.
+MAX_USERS = 16
 
 # Flags that a checkpoint stores so that the model can be built again.
 SHAPE_FLAGS = (
@@ -46,7 +58,11 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     plan = make_plan(config, spec, world.size, device.memory)
     optimizer, is_nvidia = optimizer_config(config), shape.variant == NVIDIA
     model = SequenceModel(shape, plan=plan, **from_flags.model_arguments(config, device, world))
-    train, valid, evaluated_train = open_data(config, spec, world)
+    train, valid, evaluated_train, recommendation = None, None, None, None
+    if config.run.mode == "recommend":
+        recommendation = _recommendation(config, spec, model, world)
+    else:
+        train, valid, evaluated_train = open_data(config, spec, world)
     evaluator: Evaluator | None = None
     if valid is not None and config.run.mode != "predict":
         groups = _group_column(config, spec)
@@ -77,13 +93,79 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
             from_flags.note_test_split(
                 config.run.mode, spec, valid, "prepare the data with --validation_event"
             ),
+            *(recommendation.notes if recommendation else ()),
         ),
         loss_terms=_loss_terms(shape),
         saves_epochs=True,
         log_names=_log_names(config.run.mode, valid.split if valid else None),
         metrics=(*METRICS, "train_auc", "train_loss"),
         goal=Goal(threshold=config.evaluation.auc_threshold),
+        kept=from_flags.kept_columns(config, spec, valid, world, _tables_of_histories(spec)),
+        recommendation=recommendation,
     )
+
+
+def _recommendation(
+    config: Config, spec: fs.FeatureSpec, model: SequenceModel, world: World
+) -> Recommendation:
+    """Returns the users of `--users` with their last histories and the search of their items."""
+    import tensorflow as tf
+
+    from dataloading.formats.sequence_tfrecord.dataset import RowReader
+    from dataloading.keys import histories
+    from nn.sequence.candidates import CandidateScorer
+    from nn.top_items import TopItemSearch
+    from recipes.recommendation import Recommendation, SeenItems, user_ids, vocabulary_of
+
+    channels = sequence_channels(spec, with_labels=False, with_negatives=False)
+    split = from_flags.evaluation_split(config.data.eval_mapping, config.run.mode, spec)
+    last = histories.last_samples(spec, split)
+    user, item = channels.user[0], channels.target[0]
+    (users, user_note), (items, item_note) = (
+        vocabulary_of(spec, name, num_ids(spec, name)) for name in (user, item)
+    )
+    ids = user_ids(config, user, users, last >= 0, f"a sample in the split '{split}'")
+    catalogue = histories.read_catalogue(spec)
+    seen = None
+    if config.recommendation.exclude_seen:
+        seen = SeenItems(catalogue.keys, num_ids(spec, item), ids, catalogue.ids)
+    rows = RowReader(spec, split, [*channels.user, *channels.positive])
+    scorer, features = CandidateScorer(model), [tf.constant(f) for f in catalogue.features]
+
+    def inputs(numbers: np.ndarray) -> Any:
+        columns = rows.read(last[ids[numbers]])
+        num_user = len(channels.user)
+        return scorer.histories(
+            *([tf.constant(c) for c in part] for part in (columns[:num_user], columns[num_user:]))
+        )
+
+    def score(users: Any, places: Any) -> Any:
+        return scorer.logits(users, [tf.gather(feature, places) for feature in features])
+
+    return Recommendation(
+        users=ids,
+        user_vocabulary=users,
+        item_vocabulary=items,
+        count=config.recommendation.top,
+        candidates=catalogue.ids,
+        search=TopItemSearch(
+            score, len(catalogue.ids), config.recommendation.top, world, MAX_USERS
+        ),
+        inputs=inputs,
+        excluded=seen,
+        notes=(user_note, item_note),
+    )
+
+
+def _tables_of_histories(spec: fs.FeatureSpec) -> dict[str, str]:
+    """Returns the feature of the target item whose ids each feature of a history has."""
+    histories = (spec.channel_spec.get(name, ()) for name in (POSITIVE_CHANNEL, NEGATIVE_CHANNEL))
+    targets = spec.channel(TARGET_CHANNEL)
+    return {
+        feature: target
+        for features in histories
+        for feature, target in zip(features, targets, strict=False)
+    }
 
 
 def _group_column(config: Config, spec: fs.FeatureSpec) -> Callable[[Any], Any] | None:

@@ -50,7 +50,8 @@ def handle_failures(run: RunContext) -> Iterator[CheckpointPolicy]:
     """
     stop_signal = signals.StopSignal()
     folder = run.start.folder
-    with stop_signal if folder is not None else contextlib.nullcontext():
+    is_caught = folder is not None and run.catches_signals
+    with stop_signal if is_caught else contextlib.nullcontext():
         policy = CheckpointPolicy(run.config.checkpoint, folder, run.world, run.log, stop_signal)
         try:
             yield policy

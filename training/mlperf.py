@@ -14,7 +14,7 @@ from training.state import RunContext
 TRAINING_SAMPLES, EVALUATION_SAMPLES = 4_195_197_692, 89_137_319
 
 # Settings that the rules of the closed division leave to a submission.
-_FREE = ("batch_size", "learning_rate")
+_FREE = ("batch_size", "valid_batch_size", "learning_rate")
 
 
 class MLPerfHook:
@@ -147,7 +147,9 @@ def _sizes(run: RunContext) -> dict[str, int]:
 def _is_closed(run: RunContext) -> bool:
     """Returns whether the training has model, hyperparameters, data and target of MLPerf."""
     config, sizes = run.config, _sizes(run)
-    fixed = {name: value for name, value in presets.MLPERF_SETTINGS.items() if name not in _FREE}
+    settings = presets.mlperf_settings()
+    fixed = {name: value for name, value in settings.items() if name not in _FREE}
+    target_auc = fixed.pop("auc_threshold")
     table_rate = config.optimizer.embedding_learning_rate
     target = config.evaluation.auc_threshold
     return (
@@ -155,7 +157,7 @@ def _is_closed(run: RunContext) -> bool:
         and config.optimizer.sparse_optimizer == "adagrad"
         and table_rate in (None, config.optimizer.learning_rate)
         and target is not None
-        and target >= presets.MLPERF_TARGET_AUC
+        and target >= target_auc
         and config.data.dataset_type != "synthetic"
         and (sizes["train_samples"], sizes["eval_samples"])
         == (TRAINING_SAMPLES, EVALUATION_SAMPLES)

@@ -7,7 +7,7 @@ from typing import Any
 
 from distributed_embeddings.collectives import CollectiveError
 
-from runtime.files import predictions
+from runtime.files import predictions, tables
 from training import mlperf
 from training.checkpoints import describe_training
 from training.guard import handle_failures
@@ -58,7 +58,7 @@ def predict(run: RunContext) -> Summary:
     assert path is not None and dataset is not None
     start = time.perf_counter()
     with (
-        predictions.open_predictions(path, dataset.num_samples)
+        predictions.open_predictions(path, dataset.num_samples, kept=run.recipe.kept)
         if run.world.is_chief
         else nullcontext() as writer
     ):
@@ -74,6 +74,43 @@ def predict(run: RunContext) -> Summary:
     elapsed_s = time.perf_counter() - start
     throughput = dataset.num_samples / elapsed_s
     return {"rows": dataset.num_samples, "elapsed_s": elapsed_s, "throughput": throughput}
+
+
+def recommend(run: RunContext) -> Summary:
+    """Writes the top items of users, in the order of the users."""
+    import pyarrow as pa
+
+    from nn.metrics.classification import NonFiniteScores
+
+    path, recommendation = run.config.run.predictions_path, run.recipe.recommendation
+    assert path is not None and recommendation is not None
+    start, first_user, num_short = time.perf_counter(), 0, 0
+    schema = pa.schema(recommendation.fields())
+    with (
+        tables.open_table(path, schema, predictions.FLAG)
+        if run.world.is_chief
+        else nullcontext() as table
+    ):
+        try:
+            with run.log.bar("recommendation", recommendation.num_rounds) as advance:
+                for top in recommendation.top_items():
+                    if table is not None:
+                        table.write(recommendation.columns(first_user, top))
+                        num_short += int((top.items[:, -1] < 0).sum())
+                    first_user += len(top.items)
+                    advance()
+        except NonFiniteScores as error:  # on every rank
+            raise CollectiveError(str(error)) from None
+    if num_short:
+        run.log.message(
+            f"note: {num_short:,} users have fewer than {recommendation.count} items left: all of "
+            "them were written"
+        )
+    num_users = recommendation.num_users
+    run.log.message(f"wrote the top {recommendation.count} items of {num_users:,} users to {path}")
+    elapsed_s = time.perf_counter() - start
+    throughput = num_users / elapsed_s
+    return {"users": num_users, "elapsed_s": elapsed_s, "throughput": throughput}
 
 
 def benchmark_inference(run: RunContext) -> Summary:
@@ -150,6 +187,7 @@ MODES: Mapping[str, Callable[[RunContext], Summary]] = {
     "train": train,
     "eval": evaluate,
     "predict": predict,
+    "recommend": recommend,
     "inference": benchmark_inference,
 }
 

@@ -14,14 +14,14 @@ from config import Config, presets
 from config.flag import RANKING
 from config.sections import original
 from dataloading.formats.row_count import count_training_samples
-from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.spec.feature_spec import TRAIN
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
 from runtime.checkpoint import Index, describe, resolve
 from runtime.checkpoint.resume import Start, find, set_up_flags
 from runtime.cluster import distributed, elastic, launcher
 from runtime.cluster.distributed import run_on_all_ranks
-from runtime.files import predictions
+from runtime.files import predictions, tables
 from runtime.hardware import affinity, gpu
 from runtime.hardware import device as devices
 from runtime.hardware.device import Device
@@ -31,13 +31,13 @@ from training.guard import log_failure
 from training.schedule import count_steps
 from training.state import Position, RunContext
 
-# `build(config, spec, world, device)` of a recipe.
-Build = Callable[[Config, FeatureSpec | None, World, Device], Recipe]
+# `build(config, spec, world, device)` of a recipe; no spec (None) for samples drawn from flags.
+Build = Callable[[Config, Any, World, Device], Recipe]
 
 # Flags that may differ between processes: they name what is on each machine.
 _LOCAL_FLAGS = {
     *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path", "rank_logs"),
-    "mlperf_log",
+    *("users", "mlperf_log", "mlflow_uri"),
     *("inter_op_parallelism", "intra_op_parallelism", "num_parallel_calls"),
 }
 
@@ -67,8 +67,8 @@ def check_paths(config: Config) -> None:
         from dataloading.formats.raw_binary import RawBinaryDataset
 
         RawBinaryDataset(spec, TRAIN, run.batch_size)
-    if run.mode == "predict" and run.predictions_path and launched() is None:
-        predictions.check_writable(run.predictions_path)
+    if launched() is None:
+        _check_predictions_path(config)
 
 
 @contextlib.contextmanager
@@ -121,19 +121,24 @@ def open_run(
         start.release()
 
 
-def finish(run: RunContext, summary: dict[str, Any]) -> None:
-    """Adds the best AUC that any model can reach to the summary, draws plots, ends the log."""
-    recipe, mode = run.recipe, run.config.run.mode
-    if mode != "predict" and run.world.is_chief:
+def finish(run: RunContext, summary: dict[str, Any]) -> tuple[dict[str, Any], list[Path]]:
+    """Adds the best AUC that any model can reach to the summary, draws plots, ends the log.
+
+    Returns:
+        The summary under the names of the log, and the plots.
+    """
+    recipe, mode, drawn = run.recipe, run.config.run.mode, list[Path]()
+    if mode not in ("predict", "recommend") and run.world.is_chief:
         best_auc = recipe.best_auc()  # may generate millions of samples
         summary |= {} if best_auc is None else {"best_reachable_auc": best_auc}
     try:
         if run.world.is_chief and mode in ("train", "eval"):
             history = run.position.history if mode == "train" else None
             evaluator = recipe.evaluator if recipe.goal.metric in summary else None
-            run_folder.draw_plots(run.run_dir, run.log, history, evaluator, summary)
+            drawn = run_folder.draw_plots(run.run_dir, run.log, history, evaluator, summary)
     finally:
-        run.log.summary(summary, run.position.history)
+        summary = run.log.summary(summary, run.position.history)
+    return summary, drawn
 
 
 def with_preset(config: Config, saved: Index | None = None, resumes: bool = False) -> Config:
@@ -215,7 +220,7 @@ def _adopt_flags(
 
 def _check_run(config: Config, world: World) -> None:
     """Raises ValueError if flags do not fit the world, or predictions cannot be written."""
-    run, restarts = config.run, elastic.current().state.restarts
+    restarts = elastic.current().state.restarts
     logs = config.logs
     profiles = logs.profiler_start_step is not None and not restarts
     if profiles and logs.profiled_rank >= world.size:
@@ -223,8 +228,17 @@ def _check_run(config: Config, world: World) -> None:
             f"--profiled_rank {logs.profiled_rank} does not exist: there are {world.size} "
             "processes, the first is 0"
         )
-    if run.mode == "predict" and run.predictions_path is not None and world.is_chief:
+    if world.is_chief:
+        _check_predictions_path(config)
+
+
+def _check_predictions_path(config: Config) -> None:
+    """Raises ValueError if the file of `--predictions_path` cannot be written."""
+    run = config.run
+    if run.mode == "predict" and run.predictions_path:
         predictions.check_writable(run.predictions_path)
+    if run.mode == "recommend" and run.predictions_path:
+        tables.check_writable(run.predictions_path, predictions.FLAG, tables.FORMATS)
 
 
 def _shared_flags(config: Config) -> dict[str, Any]:

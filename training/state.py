@@ -28,6 +28,7 @@ class RunContext:
         total_steps: steps of the whole training, those of earlier runs included; None in other
             modes.
         spec_hash: fingerprint of the feature spec; None for data generated from flags.
+        catches_signals: whether SIGTERM and SIGINT request a checkpoint and the end of a training.
     """
 
     config: Config
@@ -40,6 +41,7 @@ class RunContext:
     position: Position
     total_steps: int | None
     spec_hash: str | None
+    catches_signals: bool = True
 
 
 @dataclass(frozen=True)

@@ -59,18 +59,22 @@ class RecipeTraining:
 
     def parts(self) -> dict[str, Callable]:
         """The forward pass of a step, and both passes; neither waits for its results."""
-        trainer, iterator = self.trainer, self.iterator
+        return step_prefixes(self.trainer, self.iterator)
 
-        @tf.function(autograph=False)
-        def forward():
-            return trainer.loss(self.model, iterator.get_next())[0]
 
-        @tf.function(autograph=False)
-        def backward():
-            (loss, *_), gradients = trainer.differentiate(iterator.get_next(), 1.0)
-            return loss, first_numbers(tensor for g in gradients for tensor in tensors_of(g))
+def step_prefixes(trainer: Trainer, iterator) -> dict[str, Callable]:
+    """The forward pass of a step, and both passes; neither waits for its results."""
 
-        return {"forward": forward, "forward and backward": backward}
+    @tf.function(autograph=False)
+    def forward():
+        return trainer.loss(trainer.model, iterator.get_next())[0]
+
+    @tf.function(autograph=False)
+    def backward():
+        (loss, *_), gradients = trainer.differentiate(iterator.get_next(), 1.0)
+        return loss, first_numbers(tensor for g in gradients for tensor in tensors_of(g))
+
+    return {"forward": forward, "forward and backward": backward}
 
 
 def first_numbers(tensors: Iterable[tf.Tensor]) -> tf.Tensor:

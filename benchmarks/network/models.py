@@ -155,16 +155,20 @@ def load_of(sharding_plan: Plan, dense_bytes: float) -> Load:
     return Load(within.max(), between.max(), between.sum(axis=1).max())
 
 
-def ranking_load(model: PublishedModel, ranks: int, precision: str) -> Load:
-    """The load of a published model by the plan that its recipe makes."""
-    config = configuration.Config(model.recipe).replace(
+def ranking_config(model: PublishedModel, precision: str) -> configuration.Config:
+    """The flags with which a published model is planned."""
+    return configuration.Config(model.recipe).replace(
         dataset_type="synthetic",
         batch_size=BATCH_SIZE,
         amp=precision == "mixed",
         plan_device_memory_gb=DEVICE_MEMORY_GB,
         **model.flags,
     )
-    spec = synthetic_spec(VARIANTS[model.variant])
+
+
+def ranking_load(model: PublishedModel, ranks: int, precision: str) -> Load:
+    """The load of a published model by the plan that its recipe makes."""
+    config, spec = ranking_config(model, precision), synthetic_spec(VARIANTS[model.variant])
     dense_bytes = 4 * ctr.model_config(config, spec).num_dense_weights
     return load_of(ctr.make_plan(config, spec, ranks), dense_bytes)
 

@@ -64,7 +64,7 @@ class CollaborativeConfig:
     topk: int = _collaborative(
         at_least=1, modes=("train", "eval", "inference"), read_when=evaluates
     ).flag(10, "length of the ranking; held-out items within it are hits")
-    threshold: float = _training(above=0, at_most=1).flag(
+    threshold: float = _training(above=0, at_most=1, read_when=evaluates).flag(
         1.0,
         "hit rate at which training stops; the time to reach it is reported (time_to_target)",
     )

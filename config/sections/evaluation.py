@@ -15,6 +15,8 @@ from config.flag import (
 
 def evaluates(flags: Values) -> bool:
     """Returns whether the run reads samples outside training steps."""
+    if flags.value("mode") == "recommend":
+        return flags.flag_set in SEQUENTIAL  # which reads the histories of a split
     has_evaluations = flags.value("evals_per_epoch") > 0 and not flags.value("benchmark")
     return flags.value("mode") != "train" or has_evaluations
 

@@ -26,11 +26,14 @@ def _trains_in_batches(flags: Values) -> bool:
 class RunConfig:
     """Mode, batch sizes and length of the run."""
 
-    mode: str = Rules(choices=("train", "eval", "predict", "inference", "deploy")).flag(
+    mode: str = Rules(
+        choices=("train", "eval", "predict", "recommend", "inference", "deploy")
+    ).flag(
         "train",
         "task; train, or with a checkpoint eval (report its metrics), predict (write a score per "
-        "sample; labels may be absent), inference (measure throughput and latency; also without a "
-        "checkpoint) or deploy (write a SavedModel, --saved_model_output_path)",
+        "sample; labels may be absent), recommend (write the top items of users), inference "
+        "(measure throughput and latency; also without a checkpoint) or deploy (write a "
+        "SavedModel, --saved_model_output_path)",
     )
     preset: str = Rules(modes=TRAIN, choices=(AUTO, SMALL, TERABYTE, MLPERF)).flag(
         AUTO,
@@ -48,24 +51,42 @@ class RunConfig:
     epochs: int = Rules(modes=TRAIN, at_least=1, read_when=is_full_run).flag(
         1, "passes over the training samples"
     )
-    max_steps: int = Rules(at_least=1, special=-1, modes=TRAIN_OR_INFERENCE).flag(
-        -1, "step after which the run ends; -1: no limit"
-    )
+    max_steps: int = Rules(
+        at_least=1, special=-1, modes=TRAIN_OR_INFERENCE, read_when=is_full_run
+    ).flag(-1, "step after which the run ends; -1: no limit")
     seed: int | None = Rules(at_least=0, special=-1).flag(
         None,
         "seed of weights, shuffling and synthetic samples; by default and with -1 drawn at random "
         "and logged",
     )
-    predictions_path: str | None = Rules(needs=(requires("mode", "predict"),)).flag(
-        None, "file of the scores of --mode predict, in sample order; .parquet, .csv or .npy"
+    predictions_path: str | None = Rules(needs=(requires("mode", "predict", "recommend"),)).flag(
+        None,
+        "file of the scores of --mode predict, in sample order; .parquet, .csv or .npy; of the "
+        "items of --mode recommend: .parquet or .csv",
+    )
+    predictions_keep: str | None = Rules(needs=(requires("mode", "predict"),)).flag(
+        None,
+        "features to write before the scores, such as user,item,time; original values where the "
+        "data set has a vocabulary; any feature that the split stores",
     )
 
 
 def _check_predictions_path(flags: Values) -> None:
-    if flags.value("mode") == "predict" and not flags.value("predictions_path"):
+    mode = flags.value("mode")
+    suffixes = {"predict": ".parquet, .csv or .npy", "recommend": ".parquet or .csv"}
+    if mode in suffixes and not flags.value("predictions_path"):
         raise ValueError(
-            "--mode predict needs a file for the scores: pass --predictions_path with a name that "
-            "ends in .parquet, .csv or .npy"
+            f"--mode {mode} needs a file for the scores: pass --predictions_path with a name that "
+            f"ends in {suffixes[mode]}"
+        )
+
+
+def _check_predictions_keep(flags: Values) -> None:
+    names = (flags.value("predictions_keep") or "").split(",")
+    if flags.value("predictions_keep") is not None and len({*names, ""}) != len(names) + 1:
+        raise ValueError(
+            "--predictions_keep takes names of features separated by commas, each once, got "
+            f"{flags.value('predictions_keep')!r}"
         )
 
 
@@ -77,4 +98,4 @@ def _check_preset(flags: Values) -> None:
         )
 
 
-RULES = (_check_predictions_path, _check_preset)
+RULES = (_check_predictions_path, _check_predictions_keep, _check_preset)

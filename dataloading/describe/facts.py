@@ -182,7 +182,7 @@ def _column_blocks(
     spans = spans_of(spec, [chunk])
     block_rows = max(1, _BLOCK_BYTES // spec.sample_bytes(chunk))
     for start in range(0, num_rows, block_rows):
-        rows = stored.read(slice(start, min(start + block_rows, num_rows)))
+        rows = stored.read(range(start, min(start + block_rows, num_rows)))
         if isinstance(rows, Ragged):
             yield {chunk.features[0]: rows.values[:, None]}
         else:
@@ -245,7 +245,7 @@ def _column(spec: FeatureSpec, split: str, feature: str, num_rows: int) -> np.nd
     """Returns the values of a feature of one value per row; training holds them in memory, too."""
     (chunk,) = (chunk for chunk in spec.source_spec[split] if feature in chunk.features)
     position = spans_of(spec, [chunk])[feature].begin
-    return BinaryChunk(spec, chunk).read(slice(0, num_rows))[:, position]
+    return BinaryChunk(spec, chunk).read(range(num_rows))[:, position]
 
 
 def rare_items_note(spec: FeatureSpec, split: str, facts: IdFacts | NumberFacts) -> list[str]:

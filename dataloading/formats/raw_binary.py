@@ -53,8 +53,8 @@ class BinaryChunk:
                 self._starts.append(self._starts[-1] + len(part))
                 self._files.append(file)
 
-    def read(self, samples: slice | np.ndarray) -> np.ndarray:
-        if isinstance(samples, slice):
+    def read(self, samples: range | np.ndarray) -> np.ndarray:
+        if isinstance(samples, range):
             pieces = [
                 part[max(samples.start - first, 0) : max(samples.stop - first, 0)]
                 for part, first in zip(self._parts, self._starts, strict=False)

@@ -37,7 +37,9 @@ class TensorChunk:
         self._starts = np.cumsum([0, *map(len, parts)]).tolist()
         self._values = parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def read(self, samples: slice | np.ndarray) -> np.ndarray:
+    def read(self, samples: range | np.ndarray) -> np.ndarray:
+        if isinstance(samples, range):
+            samples = slice(samples.start, samples.stop)
         return np.array(self._values[samples]).view(self.dtype)
 
     def locate(self, sample: int) -> tuple[str, int]:

@@ -144,7 +144,9 @@ class _CandidateReader:
         self.columns = tuple(self._arrays)
         self.num_samples = len(lists.items)
 
-    def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
+    def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
+        if isinstance(samples, range):
+            samples = slice(samples.start, samples.stop)
         return [self._arrays[column][samples] for column in columns]
 
 

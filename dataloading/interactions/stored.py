@@ -205,7 +205,7 @@ class _Rows:
         opened = {number: kinds[chunks[number].type](spec, chunks[number]) for number in used}
         self._reader = ChunkReader(spec, split, columns, opened, num_samples)
         self._columns = dict(zip(roles, self._reader.columns, strict=True))
-        self._samples = slice(0, num_samples)
+        self._samples = range(num_samples)
         users, items, *labels = self._reader.read(self._samples, self._reader.columns)
         self.users, self.items = users.astype(np.int32), items.astype(np.int32)
         self.labels = labels[0] if labels else None

@@ -1,5 +1,6 @@
 """Reading of splits whose features are stored in chunks of files, with a check of every value."""
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -18,9 +19,9 @@ class OpenChunk(Protocol):
     dtype: np.dtype
     ragged: bool  # samples differ in length; the chunk then has one feature
 
-    def read(self, samples: slice | np.ndarray) -> Samples:
-        """Returns a copy `[samples, width]` of the samples of a slice or of an int64 array, which
-        is ascending unless the chunk is ragged."""
+    def read(self, samples: range | np.ndarray) -> Samples:
+        """Returns a copy `[samples, width]` of the samples of a range (of step 1) or of an int64
+        array, which is ascending unless the chunk is ragged."""
 
     def locate(self, sample: int) -> tuple[str, int]:
         """Returns the file that holds a sample, and the sample's number in it."""
@@ -146,7 +147,7 @@ class ChunkReader:
         }
         self.columns = tuple(self._spans)
 
-    def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[Samples]:
+    def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[Samples]:
         stored = self._read_chunks(samples, {self._spans[column].chunk for column in columns})
         arrays = []
         for column in columns:
@@ -156,18 +157,14 @@ class ChunkReader:
                 values = array.values
             else:
                 values = array = array[:, span.begin : span.end]
-
-            def where(invalid, column=column, array=array):
-                return self.location(column, samples, array, invalid)
-
-            column.check(values, where)
+            column.check(values, functools.partial(self.location, column, samples, array))
             values = values.astype(column.dtype, copy=False)
             arrays.append(array._replace(values=values) if isinstance(array, Ragged) else values)
         return arrays
 
-    def _read_chunks(self, samples: slice | np.ndarray, numbers: set[int]) -> dict[int, Samples]:
+    def _read_chunks(self, samples: range | np.ndarray, numbers: set[int]) -> dict[int, Samples]:
         """Returns these samples of each of these chunks."""
-        if isinstance(samples, slice):
+        if isinstance(samples, range):
             return {number: self._chunks[number].read(samples) for number in sorted(numbers)}
         # In ascending order a chunk is read once through, which is faster than jumping in it: the
         # jumps are then within a batch, which fits into the caches.
@@ -187,7 +184,7 @@ class ChunkReader:
         return stored
 
     def location(
-        self, column: Column, samples: slice | np.ndarray, array: Samples, invalid: np.ndarray
+        self, column: Column, samples: range | np.ndarray, array: Samples, invalid: np.ndarray
     ) -> str:
         """Returns the first half of a message: the first invalid value of these samples."""
         span = self._spans[column]
@@ -199,8 +196,7 @@ class ChunkReader:
             first = np.flatnonzero(invalid.any(axis=1))[0]
             position = np.flatnonzero(invalid[first])[0]
             feature, value = span.features[position], array[first, position]
-        sample = int(samples.start + first if isinstance(samples, slice) else samples[first])
-        place = self.place(column, sample)
+        place = self.place(column, int(samples[first]))
         return f"{self._origin}: feature '{feature}': found {value} in {place}"
 
     def place(self, column: Column, sample: int) -> str:

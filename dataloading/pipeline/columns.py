@@ -40,10 +40,10 @@ class Column:
                 [0, cardinality), or a label is not 0 or 1.
         """
         if self.role is Role.NUMERICAL:
-            if _has_non_finite(values):
+            finite = _finite(values)
+            if not finite.all():
                 raise ValueError(
-                    where(~_finite(values))
-                    + "; numerical features must be finite, a NaN silently corrupts "
+                    where(~finite) + "; numerical features must be finite, a NaN silently corrupts "
                     "the weights. Write 0 or a mean for a missing value when preparing the data"
                 )
         elif self.role is Role.LABEL:
@@ -62,14 +62,11 @@ class Column:
             )
 
 
-def _has_non_finite(values: np.ndarray) -> bool:
+def _finite(values: np.ndarray) -> np.ndarray:
+    """Returns a mask of the values that are finite as float32."""
     if values.dtype == np.float16:  # by the exponent bits: NumPy converts it one value at a time
         exponent = np.uint16(0x7C00)
-        return bool(((values.view(np.uint16) & exponent) == exponent).any())
-    return not _finite(values).all()
-
-
-def _finite(values: np.ndarray) -> np.ndarray:
+        return (values.view(np.uint16) & exponent) != exponent
     return np.abs(values.astype(np.float64, copy=False)) <= np.finfo(np.float32).max
 
 
@@ -79,7 +76,7 @@ class SampleReader(Protocol):
     columns: tuple[Column, ...]  # all that can be read, in the order of the channels
     num_samples: int
 
-    def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[Samples]:
+    def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[Samples]:
         """Returns a copy of some columns, `[len(samples), width]` each.
 
         Raises:

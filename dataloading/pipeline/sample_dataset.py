@@ -21,7 +21,6 @@ from dataloading.pipeline.shuffle import (
     FileOrder,
     check_position,
     check_shares,
-    cut,
     padded_shares,
     share_of_rank,
 )
@@ -117,6 +116,7 @@ class SampleDataset:
 
     Attributes:
         num_samples: global samples per epoch.
+        num_batches: global batches per epoch; the last one may be shorter.
         failure: message of the `ValueError` that ended an iteration: tf.data includes the text of
             an error only within a stack trace.
     """
@@ -136,6 +136,7 @@ class SampleDataset:
         self.columns = reader.columns
         self.num_samples = reader.num_samples if num_samples is None else num_samples
         self.batch_size = options.batch_size
+        self.num_batches = -(-self.num_samples // self.batch_size)
         self.rank = options.rank
         self.world_size = options.world_size
         self.failure: str | None = None
@@ -150,11 +151,6 @@ class SampleDataset:
             self._local += categorical
         else:  # a feature that is listed several times is read once
             self._global = list(dict.fromkeys(self._features))
-
-    @property
-    def num_batches(self) -> int:
-        """Global batches per epoch; the last one may be shorter."""
-        return -(-self.num_samples // self.batch_size)
 
     def dataset(self, epoch: int = 0, start_sample: int = 0) -> tf.data.Dataset:
         """Returns the batches of one epoch.
@@ -171,18 +167,7 @@ class SampleDataset:
         check_position(epoch, start_sample, self.num_samples)
         import tensorflow as tf
 
-        columns = [*self._local, *self._global, _WEIGHTS]
-        dtypes = []  # of the arrays; a ragged column has two of them
-        for column in columns:
-            dtypes += [column.dtype] + [np.dtype(np.int32)] * (column.width is None)
-        dtypes = [tf.as_dtype(dtype) for dtype in dtypes]
-        read = functools.partial(self._read_part, epoch, start_sample)
-
-        def batch_at(index):
-            # Without state: with --deterministic as well, several batches are read at a time.
-            tensors = iter(tf.numpy_function(read, [index], dtypes, stateful=False))
-            return self._arrange(self._batch({c: _with_shape(tensors, c) for c in columns}))
-
+        batch_at = functools.partial(self._batch_at, epoch, start_sample)
         num_batches = -(-(self.num_samples - start_sample) // self.batch_size)
         return (
             tf.data.Dataset.range(num_batches)
@@ -190,23 +175,25 @@ class SampleDataset:
             .prefetch(self._options.prefetch_batches)
         )
 
-    def _batch(self, values: dict) -> Batch:
-        """Returns the batch of the tensors of the columns."""
+    def _batch_at(self, epoch: int, start_sample: int, index: tf.Tensor) -> Batch:
+        """Returns a batch by its number, counted from `start_sample`; in a graph."""
         import tensorflow as tf
 
-        def as_float(role: Role) -> list:
-            # The casts are TensorFlow's: NumPy converts float16 one value at a time.
-            columns = [column for column in self.columns if column.role is role]
-            return [tf.cast(values[column], tf.float32) for column in columns]
-
+        columns = [*self._local, *self._global, _WEIGHTS]
+        dtypes = []  # of the arrays; a ragged column has two of them
+        for column in columns:
+            dtypes += [tf.as_dtype(column.dtype)] + [tf.int32] * (column.width is None)
+        read = functools.partial(self._read_part, epoch, start_sample)
+        # Without state: with --deterministic as well, several batches are read at a time.
+        tensors = iter(tf.numpy_function(read, [index], dtypes, stateful=False))
+        values = {column: _next_value(tensors, column) for column in columns}
         weights = values[_WEIGHTS]
-        numerical = as_float(Role.NUMERICAL) or [tf.zeros([tf.shape(weights)[0], 0], tf.float32)]
-        if len(numerical) > 1:
-            numerical = [tf.concat(numerical, axis=1)]
-        categorical = {column: _at_least_int32(values[column]) for column in self._features}
-        (labels,) = as_float(Role.LABEL) or [None]
-        inputs = Inputs(numerical[0], tuple(categorical[column] for column in self._features))
-        return Batch(inputs, labels, weights)
+        numerical = [values[c] for c in self.columns if c.role is Role.NUMERICAL]
+        if len(numerical) != 1:
+            numerical = [tf.concat(numerical or [tf.zeros([tf.shape(weights)[0], 0])], axis=1)]
+        (labels,) = [values[c] for c in self.columns if c.role is Role.LABEL] or [None]
+        inputs = Inputs(numerical[0], tuple(values[column] for column in self._features))
+        return self._arrange(Batch(inputs, labels, weights))
 
     def _read_part(self, epoch: int, start_sample: int, index) -> list[np.ndarray]:
         """Returns this rank's arrays of a global batch: own samples, ids of all samples, weights;
@@ -218,9 +205,8 @@ class SampleDataset:
         weights[: end - begin] = length * self.world_size / size
         samples = self._order.samples(epoch, first, first + size)
         if size < length * self.world_size:
-            # A slice becomes an array of numbers.
-            samples = np.r_[samples][padded_shares(size, self.world_size)]
-        own = cut(samples, self.rank * length, (self.rank + 1) * length)
+            samples = np.asarray(samples)[padded_shares(size, self.world_size)]
+        own = samples[self.rank * length : (self.rank + 1) * length]
         try:
             arrays = self._reader.read(own, self._local)
             if self._global:
@@ -240,20 +226,19 @@ class SampleDataset:
         return self._reader.read(self._order.samples(0, start, stop), self.columns)
 
 
-def _with_shape(tensors, column: Column):
-    """Returns the next tensor of a column, or its `RaggedIds`, with its static shape."""
-    values = next(tensors)
-    values.set_shape([None] if column.width is None else [None, column.width])
+def _next_value(tensors, column: Column):
+    """Returns the next tensor of a column, or its `RaggedIds`, in the dtype of a batch."""
+    import tensorflow as tf
+
+    dtype = tf.float32
+    if column.role is Role.CATEGORICAL:
+        dtype = tf.int64 if column.dtype == np.int64 else tf.int32
+    # The cast is TensorFlow's: NumPy converts float16 one value at a time.
+    values = tf.cast(next(tensors), dtype)
     if column.width is not None:
+        values.set_shape([None, column.width])
         return values
+    values.set_shape([None])
     row_splits = next(tensors)
     row_splits.set_shape([None])
     return RaggedIds(values, row_splits)
-
-
-def _at_least_int32(ids):
-    import tensorflow as tf
-
-    if isinstance(ids, RaggedIds):
-        return ids._replace(values=_at_least_int32(ids.values))
-    return ids if ids.dtype == tf.int64 else tf.cast(ids, tf.int32)

@@ -8,9 +8,9 @@ import numpy as np
 class FileOrder:
     """Samples as they are stored, in every epoch."""
 
-    def samples(self, epoch: int, start: int, stop: int) -> slice:
+    def samples(self, epoch: int, start: int, stop: int) -> range:
         """Returns the samples at the positions `start` to `stop - 1` of an epoch."""
-        return slice(start, stop)
+        return range(start, stop)
 
 
 class BlockShuffle:
@@ -32,7 +32,8 @@ class BlockShuffle:
             )
         check_at_least(0, seed=seed)
         self._num_samples, self._seed = num_samples, seed
-        self._block_samples, self._window_samples = block_samples, window_samples
+        self._block_samples = block_samples
+        self._blocks_per_window = window_samples // block_samples
         self._num_blocks = -(-num_samples // block_samples)
         self._blocks = functools.lru_cache(maxsize=2)(self._permute_blocks)
         self._window = functools.lru_cache(maxsize=3)(self._permute_window)
@@ -41,27 +42,23 @@ class BlockShuffle:
         """Returns the samples (int64) at the positions `start` to `stop - 1` of an epoch."""
         pieces = [np.empty(0, np.int64)]
         while start < stop:
-            window = start // self._window_samples
-            if start >= self._begin(epoch, window + 1):
-                window += 1
-            begin = self._begin(epoch, window)
+            _, begins = self._blocks(epoch)
+            window = int(np.searchsorted(begins, start, side="right")) - 1
+            begin = int(begins[window])
             pieces.append(self._window(epoch, window)[start - begin : stop - begin])
             start += len(pieces[-1])
         return np.concatenate(pieces)
 
-    def _begin(self, epoch: int, window: int) -> int:
-        """Returns the position of a window: the data's short last block shifts later ones."""
-        short_position = int(np.argmax(self._blocks(epoch))) * self._block_samples
-        shift = self._num_blocks * self._block_samples - self._num_samples
-        begin = window * self._window_samples
-        return begin - shift if begin > short_position else begin
-
-    def _permute_blocks(self, epoch: int) -> np.ndarray:
-        return np.random.default_rng([self._seed, epoch, 0]).permutation(self._num_blocks)
+    def _permute_blocks(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the blocks of an epoch in order, and the position at which each window begins."""
+        blocks = np.random.default_rng([self._seed, epoch, 0]).permutation(self._num_blocks)
+        # The last block of the data may be short.
+        sizes = np.minimum(self._block_samples, self._num_samples - blocks * self._block_samples)
+        return blocks, (np.cumsum(sizes) - sizes)[:: self._blocks_per_window]
 
     def _permute_window(self, epoch: int, window: int) -> np.ndarray:
-        per_window = self._window_samples // self._block_samples
-        blocks = self._blocks(epoch)[window * per_window : (window + 1) * per_window]
+        first, last = (number * self._blocks_per_window for number in (window, window + 1))
+        blocks = self._blocks(epoch)[0][first:last]
         rows = (blocks[:, None] * self._block_samples + np.arange(self._block_samples)).ravel()
         rows = rows[rows < self._num_samples]
         np.random.default_rng([self._seed, epoch, 1, window]).shuffle(rows)
@@ -81,7 +78,7 @@ class RepeatedOrder:
             number, begin = divmod(start, self._num_samples)
             end = min(self._num_samples, begin + stop - start)
             piece = self._order.samples(epoch * self._passes + number, begin, end)
-            pieces.append(np.arange(begin, end) if isinstance(piece, slice) else piece)
+            pieces.append(np.arange(begin, end) if isinstance(piece, range) else piece)
             start += end - begin
         return np.concatenate(pieces)
 
@@ -125,13 +122,6 @@ def share_of_rank(num_samples: int, rank: int, world_size: int) -> tuple[int, in
     begin = rank * base + min(rank, longer)
     end = begin + base + (1 if rank < longer else 0)
     return begin, end, base + (1 if longer else 0)
-
-
-def cut(samples: slice | np.ndarray, start: int, stop: int) -> slice | np.ndarray:
-    """Returns the samples `start` to `stop - 1` of these."""
-    if isinstance(samples, slice):
-        return slice(samples.start + start, samples.start + stop)
-    return samples[start:stop]
 
 
 def padded_shares(num_samples: int, world_size: int) -> np.ndarray:

@@ -172,11 +172,11 @@ class SyntheticSamples:
         labels = generator.random(BLOCK_SAMPLES) < probabilities(logits)
         return [*numerical, *ids, labels[:, None].astype(self.columns[-1].dtype)], logits
 
-    def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
+    def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
         """Generates all samples from the first to the last one."""
-        if not isinstance(samples, slice):
+        if not isinstance(samples, range):
             first, last = int(samples.min()), int(samples.max())
-            arrays = self.read(slice(first, last + 1), columns)
+            arrays = self.read(range(first, last + 1), columns)
             return [array[samples - first] for array in arrays]
         pieces = []
         first = samples.start // BLOCK_SAMPLES * BLOCK_SAMPLES

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataloading.interactions.stored import check_channels
+from dataloading.keys.vocabulary import text_file
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import data_set_folder
 from dataloading.table_input import values as table_values
@@ -33,7 +34,6 @@ from dataloading.transcode.encode.vocabulary import (
     TextColumn,
     Vocabularies,
     bucket_ids,
-    text_file,
 )
 from dataloading.transcode.encoding import METADATA, Encoding
 from dataloading.transcode.progress import progress_bar

@@ -60,10 +60,15 @@ def test_one_hot_lookup_by_hand():
     np.testing.assert_array_equal(result, [[2, 2, 101, 101], [0, 0, 103, 103]])
 
 
-def test_order_of_mixed_widths():
-    layer = counting(DistributedEmbedding(tables((3, 1), (4, 2), (5, 1))))
+@pytest.mark.parametrize(
+    ("widths", "expected"),
+    [((1, 2, 1), [2, 101, 101, 204]), ((1, 1, 2), [2, 101, 204, 204])],
+    ids=["interleaved", "in order"],
+)
+def test_order_of_mixed_widths(widths, expected):
+    layer = counting(DistributedEmbedding(tables(*zip((3, 4, 5), widths, strict=True))))
     result = layer(ids([[2]], [[1]], [[4]]), concatenate=True)
-    np.testing.assert_array_equal(result, [[2, 101, 101, 204]])
+    np.testing.assert_array_equal(result, [expected])
 
 
 @pytest.mark.parametrize("second", [[[3, 1]], [[3]]], ids=["equal hotness", "mixed hotness"])

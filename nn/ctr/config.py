@@ -2,6 +2,20 @@
 
 import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class DenseLayer(NamedTuple):
+    """Shape of a dense layer: [batch, inputs] times [inputs, outputs]."""
+
+    inputs: int
+    outputs: int
+    has_bias: bool = True
+    is_first: bool = False  # its input needs no gradient
+
+    @property
+    def num_weights(self) -> int:
+        return (self.inputs + self.has_bias) * self.outputs
 
 
 @dataclass(frozen=True)
@@ -61,19 +75,40 @@ class CTRConfig:
             )
 
     @property
-    def num_dense_weights(self) -> int:
-        """Number of weights that are not in tables."""
+    def width(self) -> int:
+        """Width of the input of cross layers, and otherwise of that of the top MLP."""
         bottom = self.bottom_mlp_dims if self.num_numerical else ()
-        width, cross = bottom[-1] if bottom else 0, 0
+        width = bottom[-1] if bottom else 0
         if self.interaction == "cross":
-            width += sum(self.embedding_dims)
-            cross = self.num_cross_layers * (2 * width * self.cross_layer_projection_dim + width)
-        elif self.feature_names:
+            return width + sum(self.embedding_dims)
+        if self.feature_names:
             num_vectors = len(self.feature_names) + bool(bottom)
             width += num_vectors * (num_vectors - 1) // 2
             width = -(-width // 8) * 8  # padded as in nn/layers/interaction.py
-        mlps = ((self.num_numerical, *bottom), (width, *self.top_mlp_dims))
-        return cross + sum((n + 1) * m for sizes in mlps for n, m in itertools.pairwise(sizes))
+        return width
+
+    @property
+    def mlp_layers(self) -> list[DenseLayer]:
+        """Layers of the bottom and of the top MLP."""
+        bottom = (self.num_numerical, *self.bottom_mlp_dims) if self.num_numerical else ()
+        layers = [DenseLayer(n, m) for n, m in itertools.pairwise(bottom)]
+        if layers:
+            layers[0] = layers[0]._replace(is_first=True)
+        top = (self.width, *self.top_mlp_dims)
+        return layers + [DenseLayer(n, m) for n, m in itertools.pairwise(top)]
+
+    @property
+    def cross_layers(self) -> list[DenseLayer]:
+        """Both matrices of each cross layer; empty with a dot interaction."""
+        if self.interaction != "cross":
+            return []
+        width, rank = self.width, self.cross_layer_projection_dim
+        return [DenseLayer(width, rank, False), DenseLayer(rank, width)] * self.num_cross_layers
+
+    @property
+    def num_dense_weights(self) -> int:
+        """Number of weights that are not in tables."""
+        return sum(layer.num_weights for layer in self.mlp_layers + self.cross_layers)
 
 
 def embedding_tables(config: CTRConfig) -> list[tuple[str, int, int]]:

@@ -82,7 +82,13 @@ class CTRModel(EmbeddingModel):
         numerical, ids = inputs
         embeddings = None
         if self.config.feature_names:
-            embeddings = self.embedding(list(map(_as_tensor, ids)), concatenate=True)
+            tensors = [
+                tf.RaggedTensor.from_row_splits(*pair, validate=False)
+                if isinstance(pair, tuple)
+                else pair
+                for pair in ids
+            ]
+            embeddings = self.embedding(tensors, concatenate=True)
         return self.logits(numerical, embeddings)
 
     def logits(self, numerical: tf.Tensor, embeddings: tf.Tensor | None) -> tf.Tensor:
@@ -109,10 +115,3 @@ class CTRModel(EmbeddingModel):
             shape = [-1, len(self.config.feature_names), dim]
             crossed = self.interaction(tf.reshape(embeddings, shape), bottom)
         return tf.cast(self.top_mlp(crossed), tf.float32)
-
-
-def _as_tensor(ids) -> tf.Tensor | tf.RaggedTensor:
-    """Converts a pair (values, row splits) to a ragged tensor."""
-    if isinstance(ids, tuple):
-        return tf.RaggedTensor.from_row_splits(*ids, validate=False)
-    return ids

@@ -147,6 +147,15 @@ class NCFModel(StatefulDropoutModel):
             )
         users, user_of_row = tf.unique(inputs.user)
         items, item_of_row = tf.unique(inputs.item)
+        return Distinct(self.vectors_of(users, items), user_of_row, item_of_row)
+
+    def vectors_of(self, users: tf.Tensor, items: tf.Tensor) -> list[tf.Tensor]:
+        """Looks up users, integers [n], and items, integers [m]; collective.
+
+        Returns:
+            [n or m, columns] of each table in the compute dtype, in the order of
+            `embedding_tables(config)`.
+        """
         # One sample of as many ids as there are: users and items differ in number.
         of_users, of_items = (
             tf.RaggedTensor.from_row_lengths(ids, [tf.size(ids)], validate=False)
@@ -154,7 +163,44 @@ class NCFModel(StatefulDropoutModel):
         )
         num_branches = len(embedding_tables(self.config)) // 2
         vectors = self.embedding([of_users, of_items] * num_branches)
-        return Distinct([ragged.values for ragged in vectors], user_of_row, item_of_row)
+        return [ragged.values for ragged in vectors]
+
+    def pair_logits(self, vectors: list[tf.Tensor]) -> tf.Tensor:
+        """Scores every pair of users and items.
+
+            gmf:  (user_mf * w) item_mf^T + b, one matrix product
+            mlp:  the first layer once per user and per item, the others per pair
+
+        Args:
+            vectors: Those of users and of items, see `vectors_of`.
+
+        Returns:
+            Logits of an interaction, [users, items] float32. In mixed precision, the product of GMF
+            is in float32 and that of `call` in the compute dtype.
+        """
+        output, terms = self.output_layer, []
+        dtype = output.bias.dtype
+        bias = tf.convert_to_tensor(output.bias)
+        if self.config.has_gmf:
+            users, items = (tf.cast(x, dtype) for x in vectors[:2])
+            weighted = users * tf.reshape(output.kernels["gmf"], [1, -1])
+            # The bias is one more factor: to add it would read and write all logits again.
+            weighted = tf.concat([weighted, tf.fill([tf.shape(users)[0], 1], bias[0])], axis=1)
+            items = tf.concat([items, tf.ones([tf.shape(items)[0], 1], dtype)], axis=1)
+            terms.append(tf.matmul(weighted, items, transpose_b=True))
+            bias = tf.zeros_like(bias)
+        if self.config.has_mlp:
+            users, items = self.tower.first_layer(*vectors[-2:])
+
+            def of_user(user: tf.Tensor) -> tf.Tensor:
+                units = self.tower.other_layers(tf.nn.relu(items + user))
+                kernel = tf.convert_to_tensor(output.kernels["mlp"])
+                return tf.squeeze(tf.matmul(tf.cast(units, dtype), kernel), 1) + bias
+
+            # One user at a time: the units of all pairs would not fit into memory.
+            signature = tf.TensorSpec([None], dtype)
+            terms.append(tf.map_fn(of_user, users, fn_output_signature=signature))
+        return tf.cast(tf.add_n(terms), tf.float32)
 
     def logits(self, vectors: list[tf.Tensor]) -> tf.Tensor:
         """Scores samples whose ids were looked up before.

@@ -104,14 +104,21 @@ class Tower(keras.layers.Layer):
             user_of_row, item_of_row: int32 [batch], number of each sample's user and item.
             step: Training step, for dropout; None without dropout.
         """
-        kernels = [tf.convert_to_tensor(kernel) for kernel in self.kernels]
-        biases = [tf.convert_to_tensor(bias) for bias in self.biases]
-        of_users, of_items = tf.split(kernels[0], 2)
-        users = expand(_affine(users, of_users, biases[0]), user_of_row)
-        items = expand(tf.matmul(items, of_items), item_of_row)
-        x = self._activate([users, items], 0, step)
-        for i in range(1, len(kernels)):
-            x = self._activate([_affine(x, kernels[i], biases[i])], i, step)
+        users, items = self.first_layer(users, items)
+        x = self._activate([expand(users, user_of_row), expand(items, item_of_row)], 0, step)
+        return self.other_layers(x, step)
+
+    def first_layer(self, users: tf.Tensor, items: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the two terms of the first layer before its ReLU, [n, widths[1]] each."""
+        of_users, of_items = tf.split(tf.convert_to_tensor(self.kernels[0]), 2)
+        bias = tf.convert_to_tensor(self.biases[0])
+        return _affine(users, of_users, bias), tf.matmul(items, of_items)
+
+    def other_layers(self, x: tf.Tensor, step: tf.Tensor | None = None) -> tf.Tensor:
+        """Maps the units of the first layer, [batch, widths[1]], to those of the last one."""
+        for i in range(1, len(self.kernels)):
+            kernel, bias = map(tf.convert_to_tensor, (self.kernels[i], self.biases[i]))
+            x = self._activate([_affine(x, kernel, bias)], i, step)
         return x
 
     def _activate(self, terms: list[tf.Tensor], layer: int, step) -> tf.Tensor:

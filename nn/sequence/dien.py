@@ -64,10 +64,18 @@ class InterestEvolution(keras.layers.Layer):
             (last state of the evolution [batch, dim], zeros without a step; states of the interests
             [batch, steps, dim]).
         """
-        states = self.extractor(history, mask)
+        states = self.interests(history, mask)
+        return self.evolve(target, states, mask), states
+
+    def interests(self, history: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Returns the states of the interests, which do not depend on the target."""
+        return self.extractor(history, mask)
+
+    def evolve(self, target: tf.Tensor, states: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Returns the last state of the evolution towards a target, from the states."""
         attention = masked_softmax(self.scores((target, states)), mask)
         attention = tf.cast(attention, self.compute_dtype)
-        return self.evolution(states, attention, mask), states
+        return self.evolution(states, attention, mask)
 
     def compare(self, states, history, negatives, mask, step=None) -> AuxiliaryOutputs:
         """Returns logits of the next items, and of `negatives` [batch, steps - 1, dim].

@@ -154,6 +154,20 @@ class SequenceModel(StatefulDropoutModel):
         vectors = arrange(self.config, embeddings, mask, num_negatives=0)
         return self._score(vectors, self._categories(inputs), step=None, for_losses=False).logits
 
+    def logits_of_vectors(self, vectors: Vectors, categories, states: tf.Tensor) -> tf.Tensor:
+        """Scores samples from their vectors and the states of their interests.
+
+        Args:
+            vectors: See `Vectors`; negatives are not read.
+            categories: Ids that hard search compares: of target [batch, 1] and of the long history.
+            states: [batch, steps, units], as `evolution.interests` returns them; not read by models
+                without interests.
+
+        Returns:
+            Logits of a click, [batch, 1], at least float32.
+        """
+        return self._score(vectors, categories, None, for_losses=False, states=states).logits
+
     def _categories(self, inputs):
         """Returns the ids that hard search compares; None without hard search."""
         config = self.config
@@ -162,9 +176,17 @@ class SequenceModel(StatefulDropoutModel):
         return inputs.target[-1], inputs.positive[-1][:, : config.long_seq_length]
 
     def _score(
-        self, vectors: Vectors, categories, step: tf.Tensor | None, for_losses: bool
+        self,
+        vectors: Vectors,
+        categories,
+        step: tf.Tensor | None,
+        for_losses: bool,
+        states: tf.Tensor | None = None,
     ) -> SequenceOutputs:
-        """Returns logits from vectors; `step` is that of dropout, None without dropout."""
+        """Returns logits from vectors; `step` is that of dropout, None without dropout.
+
+        `states` are those of the interests, None to compute them.
+        """
         config = self.config
         user, target, long, short, negatives, long_mask, short_mask = vectors
         seen, gsu_logits, aux = {"user": user, "target": target}, None, None
@@ -177,7 +199,10 @@ class SequenceModel(StatefulDropoutModel):
                 gsu_logits = precise(self.stage_one(side_by_side(**seen, short=pooled), step))
             seen["long"] = interest
         if config.model_type in (SIM, DIEN):
-            seen["short"], states = self.evolution(target, short, short_mask)
+            if states is None:
+                seen["short"], states = self.evolution(target, short, short_mask)
+            else:
+                seen["short"] = self.evolution.evolve(target, states, short_mask)
             if negatives is not None:
                 aux = self.evolution.compare(states, short, negatives, short_mask, step)
         logits = precise(self.stage_two(side_by_side(**seen), step))

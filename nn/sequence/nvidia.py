@@ -302,11 +302,19 @@ class PaddedEvolution(keras.layers.Layer):
             (last state of the evolution [batch, units]; states of the interests [batch, steps,
             units]).
         """
-        states = self.extractor(_masked(history, mask))
+        states = self.interests(history, mask)
+        return self.evolve(target, states, mask), states
+
+    def interests(self, history: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Returns the states of the interests, which do not depend on the target."""
+        return self.extractor(_masked(history, mask))
+
+    def evolve(self, target: tf.Tensor, states: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Returns the last state of the evolution towards a target, from the states."""
         query = self.target_prelu(self.target_dense(target))
         scores = self.scores(query, states)
         attention = tf.nn.softmax(tf.where(mask, scores, scores.dtype.min))
-        return self.evolution(states, tf.cast(attention, self.compute_dtype)), states
+        return self.evolution(states, tf.cast(attention, self.compute_dtype))
 
     def compare(self, states, history, negatives, mask, step=None) -> AuxiliaryOutputs:
         """Returns logits of the next items, and of `negatives` [batch, steps - 1, dim]."""

@@ -22,28 +22,26 @@ class LossScale:
     Attributes:
         is_dynamic: whether the scale changes.
         is_used: whether gradients are scaled, and checked.
+        factor: the factor of the next step: a float, or a float32 variable if it is dynamic.
     """
 
     def __init__(self, value: float | str = 1.0):
         self.is_dynamic = value == DYNAMIC
         self.is_used = self.is_dynamic or value != 1.0
-        self._static = None if self.is_dynamic else float(value)
         if self.is_dynamic:
-            self._scale = tf.Variable(INITIAL_SCALE, trainable=False, name="loss_scale")
+            self.factor = tf.Variable(INITIAL_SCALE, trainable=False, name="loss_scale")
             self._good_steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="good_steps")
-
-    def current(self) -> tf.Tensor | float:
-        """Returns the factor of the next step: a float, or a float32 scalar if it is dynamic."""
-        return self._scale.read_value() if self.is_dynamic else self._static
+        else:
+            self.factor = float(value)
 
     def update(self, finite: tf.Tensor) -> None:
         """Adapts a dynamic scale after a step; `finite`: bool scalar, equal on all ranks."""
         if not self.is_dynamic:
             return
-        scale, good_steps = self._scale.read_value(), self._good_steps.read_value() + 1
+        scale, good_steps = self.factor.read_value(), self._good_steps.read_value() + 1
         grows = tf.logical_and(good_steps >= GROWTH_STEPS, tf.math.is_finite(2.0 * scale))
         larger = tf.where(grows, 2.0 * scale, scale)
-        self._scale.assign(tf.where(finite, larger, tf.maximum(scale / 2.0, 1.0)))
+        self.factor.assign(tf.where(finite, larger, tf.maximum(scale / 2.0, 1.0)))
         keeps_counting = tf.logical_and(finite, good_steps < GROWTH_STEPS)
         self._good_steps.assign(tf.where(keeps_counting, good_steps, 0))
 
@@ -52,12 +50,12 @@ class LossScale:
         if not self.is_dynamic:
             return {}
         return {
-            "loss_scale": float(self._scale.numpy()),
+            "loss_scale": float(self.factor.numpy()),
             "good_steps": int(self._good_steps.numpy()),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores a dynamic scale; a state without one leaves it at its start."""
         if self.is_dynamic and "loss_scale" in state:
-            self._scale.assign(state["loss_scale"])
+            self.factor.assign(state["loss_scale"])
             self._good_steps.assign(state["good_steps"])

@@ -75,7 +75,7 @@ class Trainer:
     @tf.function(reduce_retracing=True, autograph=False)
     def train_step(self, iterator: Any) -> None:
         """Trains on the iterator's next batch."""
-        scale = self.loss_scale.current()
+        scale = self.loss_scale.factor
         losses, gradients = self.differentiate(iterator.get_next(), scale)
         gradients = sum_over_ranks(self.world, gradients, self._variables, "gradients")
         self._record(*losses)
@@ -148,7 +148,7 @@ class Trainer:
             first_bad_step=state["first_bad_step"],
             skipped_steps=state["skipped_steps"],
             learning_rate=float(rate),
-            loss_scale=float(self.loss_scale.current()),
+            loss_scale=float(self.loss_scale.factor),
         )
 
     def state(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dataloading.formats.sequence_tfrecord.writer import (
     writes_data_set,
 )
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
+from dataloading.spec.output_folder import VOCABULARY_FOLDER
 from preproc.amazon_books.prepared_rows import (
     HistoryColumns,
     parquet_files,
@@ -134,7 +135,10 @@ def convert(options: ConvertOptions) -> None:
             for split in files
         },
     )
-    with writes_data_set(options.tfrecord_output_dir, spec) as writers:
+    vocabularies = source / VOCABULARY_FOLDER
+    if not vocabularies.is_dir():
+        vocabularies = None
+    with writes_data_set(options.tfrecord_output_dir, spec, vocabularies) as writers:
         for split, writer in writers.items():
             _convert_split(split, files[split], layout, writer)
 

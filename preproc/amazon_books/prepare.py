@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from dataloading.keys.vocabulary import text_file, write_counted
+from dataloading.spec.output_folder import VOCABULARY_FOLDER
 from preproc.amazon_books.engines import open_engine
 from preproc.amazon_books.engines.interface import NumberedLog, StagedLog
 from preproc.amazon_books.lines.line_files import find_files, pieces
@@ -63,6 +65,9 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
         for name, number in numbered.num_missing.items():
             if number and not options.no_metadata:
                 say(f"{number:,} users or items have no {name}; they share one id")
+        (folder / VOCABULARY_FOLDER).mkdir()
+        for kind, column in (("user", columns.user[0]), ("item", columns.target[0])):
+            write_counted(numbered.vocabularies[kind], folder / text_file(column))
         rows = _write_rows(options, numbered, folder, columns, say)
         write_metadata(
             folder / METADATA_FILE,

@@ -8,29 +8,51 @@ The path's suffix selects the format:
     .parquet   columns `row` (int64, from 0) and `score` (float32), one row group per block
     .csv       the same columns; the decimal numbers restore the bits of the scores
     .npy       float32 [num_rows]
+
+Columns of the data set can stand between `row` and `score` (`KeptRows`), except in .npy.
 """
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.files import atomic
-from runtime.files.atomic import atomic_file
+from runtime.files import tables
+from runtime.files.tables import ArrowTable
 
 # Rows that are buffered and written together: 4 MiB of scores.
 BLOCK_ROWS = 1 << 20
+# Values of columns of the data set that are in memory together.
+_KEPT_VALUES = 1 << 23
 
 FLAG = "--predictions_path"  # of the recipes
+_COLUMNS = ("row", "score")
+_NPY = ".npy"
+_SUFFIXES = (*tables.FORMATS, _NPY)
+
+
+class KeptRows(Protocol):
+    """Columns of a data set by row.
+
+    Attributes:
+        fields: name and type of pyarrow of each column.
+        values_per_row: approximate number of values per row of all columns.
+    """
+
+    fields: list[tuple[str, Any]]
+    values_per_row: int
+
+    def read(self, start: int, stop: int) -> list[Any]:
+        """Returns the rows start to stop - 1 of each column, arrays of pyarrow."""
 
 
 @contextlib.contextmanager
 def open_predictions(
-    path: str | os.PathLike[str], num_rows: int, flag: str = FLAG
+    path: str | os.PathLike[str], num_rows: int, flag: str = FLAG, kept: KeptRows | None = None
 ) -> Iterator["PredictionWriter"]:
     """Yields a writer of `num_rows` scores; the file appears when the block ends without error.
 
@@ -41,45 +63,74 @@ def open_predictions(
         path: ends with .parquet, .csv or .npy; its folder is created.
         num_rows: number of scores.
         flag: name of the path on a command line, for error messages.
+        kept: columns that are written before the scores; None: none.
 
     Raises:
         ValueError: another suffix, something other than a file at `path`, more or fewer scores than
-            `num_rows`, or an error of the system (permission, full disk).
+            `num_rows`, columns in a .npy file, or an error of the system (permission, full disk).
     """
-    open_format = _check_path(path, flag)
-    path = Path(path)
-    with contextlib.ExitStack() as cleanup:
-        with _system_errors(path, flag):
-            stream = cleanup.enter_context(atomic_file(path))
-            rows = open_format(stream, num_rows)
-        try:
-            writer = PredictionWriter(path, num_rows, rows, flag)
-            yield writer
-            writer.finish()
-            with _system_errors(path, flag):
-                rows.close()
-        except BaseException:
-            with contextlib.suppress(OSError, ValueError):  # a full disk, which was reported before
-                rows.close()
-            raise
-        with _system_errors(path, flag):
-            cleanup.pop_all().close()
+    suffix = tables.check_path(path, flag, _SUFFIXES)
+
+    def open_rows(stream: BinaryIO) -> "_ScoreTable | _Npy":
+        if suffix == _NPY:
+            return _Npy(stream, num_rows)
+        return _ScoreTable(stream, suffix, kept)
+
+    check_kept(path, kept.fields if kept else (), flag)
+    block_rows = BLOCK_ROWS
+    if kept is not None:
+        block_rows = max(1, min(block_rows, _KEPT_VALUES // kept.values_per_row))
+    with tables.open_file(path, flag, open_rows) as rows:
+        writer = PredictionWriter(Path(path), num_rows, rows, flag, block_rows)
+        yield writer
+        writer.finish()
+
+
+def check_kept(path: str | os.PathLike[str], fields: Sequence[Any], flag: str = FLAG) -> None:
+    """Raises ValueError if columns (names first) cannot stand next to the scores of a file."""
+    if fields and Path(path).suffix.lower() == _NPY:
+        raise ValueError(
+            f"{flag} {path}: a {_NPY} file has the scores alone; for columns of the data set, "
+            f"expected one of {', '.join(tables.FORMATS)}"
+        )
+    for name, *_ in fields:
+        if name in _COLUMNS:
+            raise ValueError(
+                f"{flag} {path}: has a column '{name}' of its own; keep other features, or "
+                "rename the feature in the feature spec"
+            )
 
 
 def check_writable(path: str | os.PathLike[str], flag: str = FLAG) -> None:
     """Raises ValueError early if `open_predictions` cannot write to `path`; creates its folder."""
-    _check_path(path, flag)
-    with _system_errors(Path(path), flag):
-        atomic.check_writable(path)
+    tables.check_writable(path, flag, _SUFFIXES)
+
+
+def read_predictions(path: str | os.PathLike[str]) -> NDArray[np.float32]:
+    """Returns the scores of a prediction file, float32 [num_rows]."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".npy":
+        return np.asarray(np.load(path), np.float32)
+    if suffix == ".csv":
+        from pyarrow import csv
+
+        table = csv.read_csv(path)
+    else:
+        from pyarrow import parquet
+
+        table = parquet.read_table(path)
+    return np.asarray(table["score"].to_numpy(), np.float32)
 
 
 class PredictionWriter:
-    """Collects scores in blocks of `BLOCK_ROWS` and passes them to the format."""
+    """Collects scores in blocks and passes them to the format."""
 
-    def __init__(self, path: Path, num_rows: int, rows: "_ArrowTable | _Npy", flag: str):
+    def __init__(
+        self, path: Path, num_rows: int, rows: "_ScoreTable | _Npy", flag: str, block_rows: int
+    ):
         self._path, self._flag = path, flag
         self._num_rows, self._rows = num_rows, rows
-        self._block = np.empty(min(BLOCK_ROWS, num_rows), np.float32)
+        self._block = np.empty(min(block_rows, num_rows), np.float32)
         self._num_written = self._num_buffered = 0
 
     def add(self, scores: NDArray[Any]) -> None:
@@ -122,51 +173,34 @@ class PredictionWriter:
         )
 
     def _write(self) -> None:
-        with _system_errors(self._path, self._flag):
+        with tables.system_errors(self._path, self._flag):
             self._rows.write(self._num_written, self._block[: self._num_buffered])
         self._num_written += self._num_buffered
         self._num_buffered = 0
 
 
-class _ArrowTable:
-    """The columns `row` and `score` through one of pyarrow's writers."""
+class _ScoreTable:
+    """The columns `row`, those of the data set, and `score`."""
 
-    def __init__(self, open_writer: Callable[[Any], Any], rows_per_write: int):
+    def __init__(self, stream: BinaryIO, suffix: str, kept: KeptRows | None):
         import pyarrow
 
-        fields = (("row", pyarrow.int64()), ("score", pyarrow.float32()))
-        self._schema = pyarrow.schema(
-            [pyarrow.field(name, dtype, nullable=False) for name, dtype in fields]
-        )
-        self._writer, self._rows_per_write = open_writer(self._schema), rows_per_write
+        own = [
+            pyarrow.field("row", pyarrow.int64(), nullable=False),
+            pyarrow.field("score", pyarrow.float32(), nullable=False),
+        ]
+        fields = [pyarrow.field(*field) for field in (kept.fields if kept else ())]
+        schema = pyarrow.schema([own[0], *fields, own[1]])
+        self._kept = kept
+        self._table: ArrowTable = tables.FORMATS[suffix](stream, schema)
 
     def write(self, first_row: int, scores: NDArray[Any]) -> None:
-        import pyarrow
-
-        rows = np.arange(first_row, first_row + len(scores))
-        table = pyarrow.table([rows, scores], schema=self._schema)
-        self._writer.write_table(table, self._rows_per_write)
+        stop = first_row + len(scores)
+        kept = self._kept.read(first_row, stop) if self._kept else []
+        self._table.write([np.arange(first_row, stop), *kept, scores])
 
     def close(self) -> None:
-        """Completes the file; the stream stays open."""
-        self._writer.close()
-
-
-def _open_parquet(stream: BinaryIO, num_rows: int) -> _ArrowTable:
-    from pyarrow.parquet import ParquetWriter
-
-    # Consecutive numbers need almost no space as differences: 4 bytes per row in all, not 12.
-    options = {"use_dictionary": False, "column_encoding": {"row": "DELTA_BINARY_PACKED"}}
-    return _ArrowTable(lambda schema: ParquetWriter(stream, schema, **options), BLOCK_ROWS)
-
-
-def _open_csv(stream: BinaryIO, num_rows: int) -> _ArrowTable:
-    from pyarrow.csv import CSVWriter, WriteOptions
-
-    stream.write(b"row,score\n")  # pyarrow would put the names in quotes
-    options = WriteOptions(include_header=False)
-    # As text, rows temporarily need 150 bytes each.
-    return _ArrowTable(lambda schema: CSVWriter(stream, schema, write_options=options), 1 << 14)
+        self._table.close()
 
 
 class _Npy:
@@ -183,38 +217,3 @@ class _Npy:
 
     def close(self) -> None:
         """Does nothing: the last score ends the file."""
-
-
-_FORMATS: dict[str, Callable[[BinaryIO, int], _ArrowTable | _Npy]] = {
-    ".parquet": _open_parquet,
-    ".csv": _open_csv,
-    ".npy": _Npy,
-}
-
-
-def _check_path(
-    path: str | os.PathLike[str], flag: str
-) -> Callable[[BinaryIO, int], _ArrowTable | _Npy]:
-    """Returns the function that opens the format of a path."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in _FORMATS:
-        raise ValueError(
-            f"{flag} {path} ends with {suffix!r}; expected one of {', '.join(_FORMATS)}"
-        )
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError(
-            f"{flag} {path} exists and is not a file: it is left as it is; give another path"
-        )
-    return _FORMATS[suffix]
-
-
-@contextlib.contextmanager
-def _system_errors(path: Path, flag: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(
-            f"{flag} {path}: {error.strerror}; the predictions were not written. Give "
-            "a path where a file can be created, with space for at least 4 bytes per row "
-            "(.parquet, .npy; up to 30 for .csv)"
-        ) from None

@@ -26,8 +26,8 @@ def draw(kind: str, path: str | Path, **content: Any) -> None:
     """Draws in a separate process, because matplotlib takes 30 MiB.
 
     Args:
-        kind: "learning_curve" or "evaluation", with the arguments of that function; numbers may be
-            NumPy's.
+        kind: "learning_curve", "evaluation" or "comparison", with the arguments of that function;
+            numbers may be NumPy's.
 
     Raises:
         OSError: it could not be drawn or written.
@@ -141,6 +141,30 @@ def loss_limit(points: Points) -> float | None:
     if max(value for _, value in points) <= high + 0.5 * (high - low):
         return None
     return high + 0.1 * (high - low)
+
+
+def comparison(path: str | Path, curves: Mapping[str, Mapping[str, Points]]) -> None:
+    """Plots a value of several runs against the step, in one panel per value.
+
+    Args:
+        path: the PNG; its folder is created.
+        curves: points of each run by the title of the panel and the name of the run; values that
+            are not finite, and None, are left out.
+    """
+    figure = _figure(max(5.5, 5 * len(curves)), 4)
+    for axes, (title, runs) in zip(
+        figure.subplots(1, max(1, len(curves)), squeeze=False)[0], curves.items(), strict=False
+    ):
+        for name, points in runs.items():
+            finite = [(s, v) for s, v in points if v is not None and math.isfinite(v)]
+            if title.startswith("Training"):
+                finite = join_short_means(finite)
+            if finite:
+                form = "o-" if len(finite) < 30 else "-"
+                axes.plot(*zip(*finite, strict=True), form, markersize=3, linewidth=1.3, label=name)
+        _label(axes, title, "training step", "")
+        _count_steps(axes)
+    _write(figure, Path(path))
 
 
 def evaluation(
@@ -270,5 +294,7 @@ def _write(figure: Any, path: Path) -> None:
 
 if __name__ == "__main__":
     kind, path = sys.argv[1:]
-    functions: dict[str, Any] = {"learning_curve": learning_curve, "evaluation": evaluation}
+    functions: dict[str, Any] = {
+        function.__name__: function for function in (learning_curve, evaluation, comparison)
+    }
     functions[kind](path, **json.load(sys.stdin))

@@ -8,10 +8,15 @@ from typing import Any
 
 from distributed_embeddings.collectives import World
 
-from config import Config
+from config import Config, flag_file
+from runtime.files.atomic import atomic_file
 from runtime.hardware import device
 from runtime.logs import plots
+from runtime.logs.mlflow_tracking import MLflowRun
 from runtime.logs.run_logger import LogNames, RunLogger
+
+# File in the folder of a run from which `--flagfile` repeats the run.
+FLAGS = "flags"
 
 
 def make_run_dir(config: Config, previous: str | None = None) -> Path:
@@ -50,14 +55,20 @@ def open_log(
 ) -> RunLogger:
     """Opens the run's log, whose first line has all flags; a resumed run appends to the file.
 
+    The chief also writes the flags to `flags`, a file for `--flagfile`.
+
     Args:
         append: append at the first step, too.
         names, bar_values: as of `RunLogger`.
         metrics: the evaluated split of each loss and metric; None without one.
     """
+    parameters = {"recipe": config.recipe, **config.flat(), **device.describe()}
+    uri, mlflow_run = config.logs.mlflow_uri, None
+    if uri and world.is_chief:
+        mlflow_run = MLflowRun(uri, config.recipe, run_dir.name, parameters)
     log = RunLogger(
         config.logs.log_path or run_dir / config.logs.log_filename,
-        {"recipe": config.recipe, **config.flat(), **device.describe()},
+        parameters,
         defaults={
             "recipe": config.recipe,
             **Config(config.recipe, flags_of=config.flags_of).flat(),
@@ -65,6 +76,7 @@ def open_log(
             **device.describe(),
         },
         tensorboard_dir=config.logs.tensorboard_dir,
+        mlflow_run=mlflow_run,
         enabled=world.is_chief,
         total_steps=total_steps,
         initial_step=initial_step,
@@ -72,6 +84,12 @@ def open_log(
         names=names,
         bar_values=bar_values,
     )
+    if world.is_chief:
+        try:
+            with atomic_file(run_dir / FLAGS) as stream:
+                stream.write(flag_file.text(config, defaults).encode())
+        except OSError as error:
+            log.message(f"note: {run_dir / FLAGS} cannot be written: {error.strerror}")
     log.metadata("throughput", unit="samples/s")
     for name, split in (metrics or {}).items():
         log.metadata(name, format=".5f", split=split)
@@ -96,8 +114,8 @@ def draw_plots(
     history: Mapping[str, Any] | None,
     evaluator: Any,
     summary: Mapping[str, Any],
-) -> None:
-    """Draws the results of a training or an evaluation, and logs the names of the files.
+) -> list[Path]:
+    """Draws the results of a training or an evaluation, logs and returns the names of the files.
 
     A plot that fails does not end the run: a note in the log gives the reason.
 
@@ -117,7 +135,7 @@ def draw_plots(
     actions = [draw_curve] if history is not None else []
     if evaluator is not None:
         actions.append(lambda: evaluator.draw(run_dir, dict(summary)))
-    drawn = []
+    drawn: list[Path] = []
     for action in actions:
         try:
             drawn += action()
@@ -125,3 +143,4 @@ def draw_plots(
             log.message(f"note: {error}")
     if drawn:
         log.message(f"plots: {', '.join(map(str, drawn))}")
+    return drawn

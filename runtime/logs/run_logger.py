@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.logs.dlll import DlllWriter, plain, stdout_line
+from runtime.logs.mlflow_tracking import MLflowRun
 
 # Larger values are unreadable with a fixed number of decimals: the loss of a diverged training.
 _LARGE = 1e6
@@ -43,6 +44,7 @@ class RunLogger:
         parameters: of the run; the first line of the file.
         defaults: of the parameters; if passed, stdout shows the parameters that differ from them.
         tensorboard_dir: folder for TensorBoard scalars, or None.
+        mlflow_run: gets the same scalars; None without MLflow.
         enabled: False on all ranks but 0, which write nothing.
         total_steps: steps of the whole run; None if unknown.
         initial_step: first step of a resumed run.
@@ -60,6 +62,7 @@ class RunLogger:
         *,
         defaults: Mapping[str, Any] | None = None,
         tensorboard_dir: str | Path | None = None,
+        mlflow_run: MLflowRun | None = None,
         enabled: bool = True,
         total_steps: int | None = None,
         initial_step: int = 0,
@@ -74,6 +77,7 @@ class RunLogger:
         self._inner_bar: Any = None
         self._file: DlllWriter | None = None
         self._tensorboard: Any = None
+        self._mlflow_run, self._last_step = mlflow_run, initial_step
         self._bar_values = bar_values
         self._latest: dict[str, str] = {}
         self._formats: dict[str, tuple[str | None, str | None]] = {}
@@ -130,8 +134,12 @@ class RunLogger:
         data = self._write((epoch,), f"epoch {epoch} done", data, self.names.epoch)
         self._write_scalars(step, data)
 
-    def summary(self, data: Mapping[str, Any], history: Mapping[str, Any] | None = None) -> None:
+    def summary(
+        self, data: Mapping[str, Any], history: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Writes the run's result as last line of the file; messages then go to stdout only.
+
+        Returns the line's values under their names.
 
         Args:
             data: the result.
@@ -139,8 +147,14 @@ class RunLogger:
         """
         self._close_bar()
         also = self.names.also(data, history or {})
-        self._write((), "summary", data, self.names.summary, also)
+        renamed = self._write((), "summary", data, self.names.summary, also)
+        complete = {name: plain(value) for name, value in {**renamed, **also}.items()}
+        if self._mlflow_run is not None:
+            numbers = {k: v for k, v in complete.items() if isinstance(v, int | float)}
+            if note := self._mlflow_run.write(self._last_step, numbers):
+                self.message(note)
         self._summary_written = True
+        return complete
 
     def message(self, text: str) -> None:
         """Writes a sentence, for example about a fallback or a restored checkpoint."""
@@ -180,9 +194,12 @@ class RunLogger:
             finally:
                 self._inner_bar = None
 
-    def close(self) -> None:
+    def close(self, has_failed: bool = False) -> None:
         """Closes files and progress bar; may be called twice."""
         self._close_bar()
+        if self._mlflow_run is not None:
+            self._mlflow_run.close(has_failed)
+            self._mlflow_run = None
         for stream in (self._file, self._tensorboard):
             if stream:
                 stream.close()
@@ -192,7 +209,7 @@ class RunLogger:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.close()
+        self.close(has_failed=exception[0] is not None)
 
     def _write(
         self,
@@ -225,15 +242,18 @@ class RunLogger:
         return renamed
 
     def _write_scalars(self, step: int, data: Mapping[str, Any]) -> None:
+        self._last_step = step
+        values = {name: plain(value) for name, value in data.items()}
+        values = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        if self._mlflow_run is not None and (note := self._mlflow_run.write(step, values)):
+            self.message(note)
         if self._tensorboard is None:
             return
         import tensorflow as tf
 
         with self._tensorboard.as_default(step=step):
-            for name, value in data.items():
-                value = plain(value)
-                if isinstance(value, int | float):
-                    tf.summary.scalar(name, value)
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
         self._tensorboard.flush()
 
     def _readable(self, data: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ TARGETS = {
     *("bench", "bench-op", "bench-ranks"),
     *("bench-checkpoints", "bench-loader", "bench-preparation", "bench-engines", "bench-records"),
     *("bench-sequence", "bench-sequence-preparation", "bench-ncf", "bench-embedding"),
-    *("bench-mlperf", "bench-interaction-preparation", "bench-serving", "bench-network"),
+    *("bench-mlperf", "bench-step", "bench-interaction-preparation", "bench-recommendation"),
+    *("bench-serving", "bench-network"),
 }
 
 

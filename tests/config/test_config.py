@@ -191,6 +191,16 @@ def test_unknown_defaults():
             ["--plan_only", "--plan_ranks_per_machine=0"],
             "--plan_ranks_per_machine must be at least 1, got 0",
         ),
+        (["--plan_measure"], "--plan_measure is only read with --plan_only"),
+        (["--plan_tflops=1"], "--plan_tflops is only read with --plan_only"),
+        (
+            ["--plan_only", "--plan_network_gb_per_s=0"],
+            "--plan_network_gb_per_s must be above 0, got 0",
+        ),
+        (
+            ["--plan_only", "--plan_latency_us=-1"],
+            "--plan_latency_us must be at least 0, got -1",
+        ),
         (["--max_steps=0"], "--max_steps must be at least 1 .or -1., got 0"),
         (["--auc_threshold=1.5"], "--auc_threshold must be above 0 and at most 1, got 1.5"),
         (

@@ -127,7 +127,7 @@ def test_mlperf_values(num_samples):
     flat = config.flat()
     assert {name: flat[name] for name in MLPERF} == MLPERF
     assert config.optimizer.sparse_optimizer == "adagrad"
-    assert config.preset_note.startswith("preset mlperf (as requested): embedding_dim 128, ")
+    assert config.preset_note.startswith("preset mlperf (as requested): batch_size 65536, ")
     assert "synthetic" not in config.preset_note
 
 

@@ -80,7 +80,7 @@ def modes(rows, model_folder, folder):
         "predict": ("--mode", "predict", "--dataset_path", unlabelled, "--predictions_path"),
         "inference": ("--mode", "inference", "--dataset_path", rows, "--warmup_batches", "1"),
     }
-    flags["predict"] += (folder / "scores.csv", *SLICES)
+    flags["predict"] += (folder / "scores.csv", *SLICES, "--predictions_keep", "cat_0")
     flags["inference"] += ("--max_steps", "5")
     common = ("dlrm.py", "--restore_checkpoint_path", model_folder / "model")
     common += ("--valid_batch_size", "600")
@@ -207,7 +207,8 @@ def test_order_of_predictions(one_rank, runs):
         np.loadtxt(place / "scores.csv", delimiter=",", skiprows=1) for place in (one_rank, folder)
     )
     assert many[:, 0].tolist() == list(range(1001))
-    np.testing.assert_allclose(many[:, 1], one[:, 1], atol=1e-6)
+    np.testing.assert_array_equal(many[:, 1], one[:, 1], "the ids of cat_0")
+    np.testing.assert_allclose(many[:, 2], one[:, 2], atol=1e-6)
 
 
 @pytest.mark.parametrize("runs", NUM_RANKS, indirect=True)

@@ -43,7 +43,7 @@ def runs(ratings, run_recipes, tmp_path_factory):
 
 
 def commands(ratings, folder, ranks):
-    """Two trainings, and a test of what one rank trained."""
+    """Two trainings, recommendations and a test of what one rank trained."""
 
     def command(name, data, *flags):
         return ("ncf.py", "--data", data, *flags, "--run_dir", folder / name / str(ranks))
@@ -54,6 +54,10 @@ def commands(ratings, folder, ranks):
 
     slices = ("--row_slice_threshold", 450, "--column_slice_threshold", 300)
     command_lines = training("weights", folder / "rows", *WEIGHTS, *(slices if ranks > 1 else ()))
+    load = ("--mode", "recommend", "--checkpoint_dir", folder / "weights/1/model", "--top", 6)
+    output = ("--exclude_seen", "--predictions_path", folder / f"top_{ranks}.csv")
+    more = slices if ranks > 1 else ()
+    command_lines["recommend"] = command("recommend", folder / "rows", *load, *output, *more)
     if ratings is not None:
         command_lines |= training("real", ratings, *REAL)
         load = ("--mode", "test", "--checkpoint_dir", folder / "real/1/model")
@@ -91,3 +95,14 @@ def test_all_weights(runs):
     one, two = summaries(runs, "weights")
     for name in ("hr@3", "ndcg@3", "validation_loss"):
         assert two[name] == pytest.approx(one[name], abs=1e-4)
+
+
+def test_recommendations(runs):
+    """57 users, so that the last round has one block for two ranks, and tables that are cut."""
+    one, two = ((runs / f"top_{ranks}.csv").read_text() for ranks in "12")
+    assert two == one
+    lines = one.splitlines()
+    assert lines[0] == "user,rank,item,score"
+    assert [line.split(",")[0] for line in lines[1:]] == [
+        str(u) for u in range(57) for _ in "123456"
+    ]

@@ -86,7 +86,7 @@ def commands(musical, grocery, folder, ranks):
     for name, data, model in (("musical", musical, "sim"), ("grocery", grocery, "din")):
         if data is not None:
             flags[name] = (data, "--model_type", model, *REAL)
-    return {
+    lines = {
         name: (
             *("sim.py", "--results_dir", folder / name / str(ranks)),
             *("--save_checkpoint_path", folder / name / str(ranks) / "model"),
@@ -94,6 +94,13 @@ def commands(musical, grocery, folder, ranks):
         )
         for name, arguments in flags.items()
     }
+    lines["recommend"] = (
+        *("sim.py", "--results_dir", folder / "recommend" / str(ranks), "--mode", "recommend"),
+        *("--load_checkpoint_path", folder / "weights/1/model", "--dataset_dir", folder / "rows"),
+        *("--top", 4, "--exclude_seen", "--predictions_path", folder / f"top_{ranks}.csv"),
+        *(slices if ranks > 1 else ()),
+    )
+    return lines
 
 
 @pytest.mark.parametrize("name", ["musical", "grocery"])
@@ -117,3 +124,12 @@ def test_all_weights(runs):
     one, two = (summary(runs / "weights" / ranks) for ranks in "12")
     for name in ("test_auc", "train_auc", "test_loss"):
         assert two[name] == pytest.approx(one[name], abs=1e-4)
+
+
+def test_recommendations(runs):
+    """Users in blocks of 8, of which two ranks compute two at a time; tables that are cut."""
+    one, two = ((runs / f"top_{ranks}.csv").read_text().splitlines() for ranks in "12")
+    assert len(one) == 1 + 4 * sequence_data.USERS
+    assert [line.split(",")[:3] for line in two] == [line.split(",")[:3] for line in one]
+    scores = [[float(line.split(",")[3]) for line in lines[1:]] for lines in (one, two)]
+    np.testing.assert_allclose(scores[1], scores[0], atol=1e-6)

@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -164,6 +165,33 @@ def logits_of(rows, run_dir, *flags):
     run(rows, run_dir, "--mode=predict", f"--predictions_path={scores}", *flags)
     values = np.load(scores).astype(np.float64)
     return np.log(values / (1 - values))
+
+
+def test_kept_columns(rows, trained, tmp_path, capsys):
+    """Users have a vocabulary, items have none."""
+    keyed = tmp_path / "rows"
+    shutil.copytree(rows, keyed)
+    (keyed / "vocabulary").mkdir()
+    names = [f"{user},u{user * 7}" for user in range(tastes.USERS)]
+    (keyed / "vocabulary/user.csv").write_text("\n".join(["id,value", *names, ""]))
+    load, path = f"--checkpoint_dir={trained['gmf'][0]}", tmp_path / "scores.csv"
+    flags = ("--mode=predict", load, f"--predictions_path={path}")
+    run(keyed, tmp_path / "a", *flags, "--predictions_keep=item,user")
+    table = np.loadtxt(path, str, delimiter=",")
+    assert table[0].tolist() == ["row", "item", "user", "score"]
+    assert table[1:, 1].tolist() == [str(i) for i in np.fromfile(rows / "test/item_0.bin", "i4")]
+    users = [f'"u{7 * user}"' for user in np.fromfile(rows / "test/user_0.bin", "i4")]
+    assert table[1:, 2].tolist() == users
+    for value, message in (
+        ("itme", "--predictions_keep itme: expected features of .*; did you mean 'item'"),
+        ("item,,user", "takes names of features separated by commas, each once, got 'item,,user'"),
+        ("item,item", "takes names of features separated by commas, each once"),
+    ):
+        run(keyed, tmp_path / "b", *flags, f"--predictions_keep={value}", code=entry.USER_ERROR)
+        assert re.search(message, capsys.readouterr().err)
+    other = f"--predictions_path={tmp_path / 'a.npy'}"
+    run(keyed, tmp_path / "c", *flags, other, "--predictions_keep=item", code=entry.USER_ERROR)
+    assert "a .npy file has the scores alone" in capsys.readouterr().err
 
 
 def test_pretrained_branches(rows, trained, tmp_path, capsys):

@@ -258,7 +258,7 @@ def test_several_tensor_files(tmp_path):
     spec = FeatureSpec.from_dict(content, tmp_path)
     stored = TensorChunk(spec, spec.source_spec["train"][0])
     assert spec.num_samples("train") == 3 and stored.dtype == np.uint8
-    assert stored.read(slice(0, 2)).tolist() == [[1, 0], [0, 1]]
+    assert stored.read(range(2)).tolist() == [[1, 0], [0, 1]]
     assert stored.read(np.array([0, 2])).tolist() == [[1, 0], [1, 1]]
     assert stored.locate(2) == ("b.pt", 1)
 

@@ -1,5 +1,6 @@
 """`sim.py` from TFRecords to a trained, evaluated and used model, on tiny data."""
 
+import csv
 import json
 import os
 import re
@@ -106,6 +107,22 @@ def test_eval_predict_and_inference(rows, trained, tmp_path):
     labels = sequence_data.draw(rng, 300)[0]
     auc = roc_auc_score(labels[:, 0], np.load(scores))
     assert auc == pytest.approx(summary["test_auc"], abs=1e-6)
+
+
+def test_kept_columns(rows, trained, tmp_path):
+    path = tmp_path / "scores.csv"
+    keep = "--predictions_keep=user_id,item_id_pos,label"
+    flags = (f"--load_checkpoint_path={trained[0]}", "--mode=predict", keep)
+    run(rows, tmp_path / "predict", *flags, f"--predictions_path={path}")
+    rng = np.random.default_rng(0)
+    sequence_data.draw(rng, 300)  # the training rows
+    label, user, _, _, history, *_ = sequence_data.draw(rng, 300)
+    table = list(csv.DictReader(path.open()))
+    assert list(table[0]) == ["row", "user_id", "item_id_pos", "label", "score"]
+    assert [int(line["user_id"]) for line in table] == user[:, 0].tolist()
+    assert [int(line["label"]) for line in table] == label[:, 0].tolist()
+    histories = [";".join(str(item) for item in row if item) for row in history]
+    assert [line["item_id_pos"] for line in table] == histories
 
 
 def test_original_log_lines(trained):

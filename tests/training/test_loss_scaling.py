@@ -73,7 +73,7 @@ def test_growth():
         (1001, True),
     ):
         steps(tf.constant(count), tf.constant(finite))
-        states.append((float(scale.current()), scale.state()["good_steps"]))
+        states.append((float(scale.factor), scale.state()["good_steps"]))
     assert states == [
         (2**15, 999),
         (2**14, 0),
@@ -89,7 +89,7 @@ def test_limits_of_the_scale():
     scale = LossScale("dynamic")
     for _ in range(20):
         scale.update(tf.constant(False))
-    assert float(scale.current()) == 1.0
+    assert float(scale.factor) == 1.0
     scale.set_state({"loss_scale": 2.0**127, "good_steps": 1999})
     scale.update(tf.constant(True))
     assert scale.state() == {"loss_scale": 2.0**127, "good_steps": 0}
@@ -99,7 +99,7 @@ def test_static_state():
     scale = LossScale(512.0)
     scale.set_state({"loss_scale": 8.0, "good_steps": 3})
     scale.update(tf.constant(False))
-    assert (scale.current(), scale.state()) == (512.0, {})
+    assert (scale.factor, scale.state()) == (512.0, {})
     assert scale.is_used and not LossScale(1.0).is_used
 
 
@@ -124,7 +124,7 @@ def test_overflow_on_one_rank():
         states = []
         for _ in values:
             trainer.train_step.python_function(iterator)
-            states.append((float(own[0]), float(copied[0]), float(trainer.loss_scale.current())))
+            states.append((float(own[0]), float(copied[0]), float(trainer.loss_scale.factor)))
         return states
 
     results = run_threads(2, run)

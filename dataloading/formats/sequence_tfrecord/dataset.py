@@ -6,11 +6,17 @@ the last one possibly fewer.
 """
 
 import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dataloading.formats.sequence_tfrecord.channels import num_ids, prebatch_key, sequence_channels
+from dataloading.formats.sequence_tfrecord.channels import (
+    TARGET_CHANNEL,
+    num_ids,
+    prebatch_key,
+    sequence_channels,
+)
 from dataloading.formats.sequence_tfrecord.decode import count_values
 from dataloading.formats.sequence_tfrecord.decoded_reader import DecodedReader
 from dataloading.formats.tfrecord.index import RecordIndex
@@ -27,6 +33,7 @@ _BLOCK_SAMPLES = 64
 # Of a split; those of training and evaluation are well below the 1,024 of a process.
 _MAPPED_FILES = 128
 _MAX_CACHE_BYTES = 4 << 30
+ROWS_AT_A_TIME = 16_384  # of features that are read in file order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +142,37 @@ def _arrange(batch: Batch, features: SequenceInputs) -> Batch:
     return batch._replace(
         inputs=SequenceInputs(*(tuple(itertools.islice(ids, len(names))) for names in features))
     )
+
+
+class RowReader:
+    """Reads features of a split by the numbers of the samples; they need not be in a channel.
+
+    Attributes:
+        num_samples: samples of the split.
+
+    Raises:
+        ValueError: see `SequenceTFRecordDataset`.
+    """
+
+    def __init__(self, spec: FeatureSpec, split: str, features: Sequence[str]):
+        columns = [
+            _id_column(spec, feature)
+            if "cardinality" in spec.feature_spec[feature]
+            else Column(Role.NUMERICAL, feature, np.dtype(np.int64), spec.hotness(feature))
+            for feature in features
+        ]
+        files = _open_records(spec, split, _id_column(spec, spec.channel(TARGET_CHANNEL)[0]))
+        self.num_samples = files.num_samples
+        self._reader = DecodedReader(files, columns, 1 + ROWS_AT_A_TIME // files.prebatch)
+
+    def read(self, samples: range | np.ndarray) -> list[np.ndarray]:
+        """Returns integers [samples, hotness] of each feature."""
+        return self._reader.read(samples, self._reader.columns)
+
+    def blocks(self) -> Iterator[list[np.ndarray]]:
+        """Yields all samples in file order, some at a time."""
+        for start in range(0, self.num_samples, ROWS_AT_A_TIME):
+            yield self.read(range(start, min(start + ROWS_AT_A_TIME, self.num_samples)))
 
 
 def count_samples(spec: FeatureSpec, split: str, feature: str) -> int:

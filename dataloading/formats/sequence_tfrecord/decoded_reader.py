@@ -47,9 +47,9 @@ class DecodedReader:
         self._num_uses = 0
         self._lock = threading.Lock()
 
-    def read(self, samples: slice | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
+    def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
         """See `SampleReader`; ValueError also for another invalid sample of a record."""
-        if isinstance(samples, slice):
+        if isinstance(samples, range):
             samples = np.arange(samples.start, samples.stop)
         record = self._files.record_of(samples)
         needed = np.unique(record)

@@ -6,6 +6,7 @@ feature_spec.yaml              names the files and, in its metadata, the prebatc
 """
 
 import contextlib
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from dataloading.formats.sequence_tfrecord.channels import (
 from dataloading.formats.sequence_tfrecord.encode import encode
 from dataloading.formats.tfrecord.prebatches import Prebatches
 from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE
+from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
 from runtime.files.atomic import atomic_folder, write_errors_name
 
 # Encoded at a time where records hold one sample: a few MB, which stay in the processor's caches.
@@ -82,12 +83,15 @@ def sequence_spec(
 
 
 @contextlib.contextmanager
-def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "SplitWriter"]]:
+def writes_data_set(
+    directory: Path, spec: FeatureSpec, vocabularies: Path | None = None
+) -> Iterator[dict[str, "SplitWriter"]]:
     """Yields a writer for each split; the data set appears, whole, when the block ends well.
 
     Args:
         directory: new or empty; ValueError otherwise.
         spec: of `sequence_spec`.
+        vocabularies: folder of vocabularies to copy; None: none.
     """
     with atomic_folder(directory) as partial, contextlib.ExitStack() as stack:
         writers = {
@@ -97,6 +101,8 @@ def writes_data_set(directory: Path, spec: FeatureSpec) -> Iterator[dict[str, "S
         yield writers
         for writer in writers.values():
             writer.finish()
+        if vocabularies is not None:
+            shutil.copytree(vocabularies, partial / VOCABULARY_FOLDER)
         spec.to_yaml(partial / SPEC_FILE)
 
 

@@ -125,15 +125,15 @@ class RecordChunk:
     def locate(self, sample: int) -> tuple[str, int]:
         return self._index.locate(sample)
 
-    def read(self, samples: slice | np.ndarray) -> Samples:
-        read = self._read_run if isinstance(samples, slice) else self._read_scattered
+    def read(self, samples: range | np.ndarray) -> Samples:
+        read = self._read_run if isinstance(samples, range) else self._read_scattered
         content, lengths = read(samples)
         values = content.view(self.dtype)
         if self.ragged:
             return Ragged.from_lengths(values, lengths)
         return values.reshape(-1, self._width)
 
-    def _read_run(self, samples: slice) -> tuple[np.ndarray, np.ndarray]:
+    def _read_run(self, samples: range) -> tuple[np.ndarray, np.ndarray]:
         """Returns bytes and lengths of neighboring samples, copied record by record."""
         index, size = self._index, self.dtype.itemsize
         runs, lengths = [], [np.empty(0, np.int64)]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataloading.keys.vocabulary import text_file, write_counted
 from dataloading.spec.feature_spec import TRAIN
 from dataloading.table_input.files import chunk_blocks, place
 from dataloading.transcode.encode import vocabulary
@@ -146,13 +147,13 @@ class TextIds:
         threshold = automatic_threshold if fixed is None else lambda *_: fixed
         for number, feature in enumerate(self._encoding.categorify):
             table = self._tables[feature] = scratch / f"{number}.vocabulary"
-            text = self._folder / vocabulary.text_file(feature)
+            text = self._folder / text_file(feature)
             text.parent.mkdir(exist_ok=True)
             known = self._encoding.vocabularies.get(feature)
             if known is None:
                 texts = self._column(TRAIN, feature)
                 kept, self._thresholds[feature] = self._vocabularies.count(texts, threshold, table)
-                vocabulary.write_text(table, text)
+                write_counted(table, text)
                 cardinalities[feature] = kept + 1
             else:
                 expected = spec.features[feature]["cardinality"]

@@ -5,9 +5,7 @@ does not fit goes to a folder.
 """
 
 import itertools
-import re
 import shutil
-import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from dataloading.spec.output_folder import VOCABULARY_FOLDER
+from dataloading.keys.vocabulary import unescaped
 from dataloading.table_input.duckdb_files import quoted, read_parquet
 from dataloading.table_input.duckdb_session import DuckDBSession
 
@@ -27,9 +25,6 @@ _ROWS = 1 << 20  # looked up at a time
 _LINES = 1 << 16  # of a text file, read at a time
 _NUMBERED = "file_row_number=true"
 _SCHEMA = pa.schema([("value", pa.string()), ("count", pa.int64())])
-# What stands for what in a line of text; the first must be the escape character itself.
-_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-_MEANINGS = {escape: character for character, escape in _ESCAPES.items()}
 
 
 def bucket_ids(texts: pa.Array, buckets: int) -> np.ndarray:
@@ -41,11 +36,6 @@ def bucket_ids(texts: pa.Array, buckets: int) -> np.ndarray:
     texts = encoded.dictionary.cast(pa.binary()).to_pylist()
     ids = [xxhash.xxh64_intdigest(text) % buckets for text in texts]
     return np.array(ids, np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
-
-
-def text_file(feature: str) -> str:
-    """The vocabulary of a feature, relative to the data set; odd characters as in a URL."""
-    return f"{VOCABULARY_FOLDER}/{urllib.parse.quote(feature, safe='')}.tsv"
 
 
 class TextColumn(NamedTuple):
@@ -157,23 +147,8 @@ class Vocabularies(DuckDBSession):
         self.connection.execute("DROP TABLE ids")
 
 
-def write_text(vocabulary: Path, target: Path) -> None:
-    """Writes a vocabulary as lines of value, tab, count; line N has id N.
-
-    In a value, a backslash is written as `\\\\`, a tab as `\\t`, line ends as `\\n` and `\\r`.
-    """
-    with open(target, "wb") as stream, pq.ParquetFile(vocabulary) as file:
-        for batch in file.iter_batches(use_threads=False):
-            values = batch.column("value")
-            for character, escape in _ESCAPES.items():
-                values = pc.replace_substring(values, character, escape)
-            counts = batch.column("count").cast(pa.string())
-            lines = pc.binary_join_element_wise(values, counts, "\t")
-            stream.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
-
-
 def read_text(path: Path, target: Path) -> int:
-    """Makes the vocabulary at `target` from what `write_text` wrote; returns its number of values.
+    """Makes the vocabulary at `target` from a file of `write_counted`; returns its size.
 
     Raises:
         ValueError: a line is not value, tab, count.
@@ -188,7 +163,7 @@ def read_text(path: Path, target: Path) -> int:
         try:
             while block := list(itertools.islice(lines, _LINES)):
                 texts, counts = zip(*(line.rsplit("\t", 1) for line in block), strict=True)
-                columns = [list(map(_unescaped, texts)), list(map(int, counts))]
+                columns = [list(map(unescaped, texts)), list(map(int, counts))]
                 file.write_table(pa.table(columns, schema=_SCHEMA))
                 num_values += len(block)
         except ValueError as error:
@@ -196,7 +171,3 @@ def read_text(path: Path, target: Path) -> int:
                 f"{path}: is not a vocabulary; its lines are value, tab, count: {error}"
             ) from None
     return num_values
-
-
-def _unescaped(value: str) -> str:
-    return re.sub(r"\\.", lambda match: _MEANINGS.get(match[0], match[0]), value)

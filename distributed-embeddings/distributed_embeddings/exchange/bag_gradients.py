@@ -66,14 +66,14 @@ class LookupRecord:
 
     def __init__(self, tape: tf.GradientTape, variables: Sequence[tf.Variable]):
         self._tape = tape
-        self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        self._graph = tf.compat.v1.get_default_graph()
         self._variables = {v.ref() for v in variables}
         self._lookups: list[tuple[tf.Variable, Bags, tf.Tensor]] = []
 
     def look_up(self, variable: tf.Variable, bags: Bags, dtype: tf.DType) -> tf.Tensor | None:
         """Looks up and records; None in another graph, or for a variable of another program."""
-        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        if graph is not self._graph or variable.ref() not in self._variables:
+        is_same_graph = tf.compat.v1.get_default_graph() is self._graph
+        if not is_same_graph or variable.ref() not in self._variables:
             return None
         with self._tape.stop_recording():
             output = embedding_bag.look_up(variable, bags, dtype)

@@ -97,12 +97,17 @@ class RowExchange:
 
 
 class TableWise:
-    """Exchange for tables of which one rank holds all rows (of some columns)."""
+    """Exchange for tables of which one rank holds all rows (of some columns).
+
+    Attributes:
+        own: Requests of this rank.
+        granularity: Elements of a unit of exchanged vectors.
+    """
 
     def __init__(self, exchange: RowExchange, requests: Sequence[Requests]):
         self._exchange, self._world = exchange, exchange.world
         self._requests = list(requests)
-        self._own = self._requests[self._world.rank]
+        self.own = self._requests[self._world.rank]
         widths = [r.width for rank in self._requests for r in rank.pooled]
         self.granularity = math.gcd(*[width for width in widths if width]) or 1
 
@@ -128,11 +133,11 @@ class TableWise:
         lengths = length_sizes = None
         if any(requests.ragged for requests in self._requests):
             lengths, length_sizes = self._send_lengths(ids, name)
-        if self._own.ragged:
-            return self._unpack(received, lengths, length_sizes // len(self._own.ragged))
-        if not self._own.fixed:
+        if self.own.ragged:
+            return self._unpack(received, lengths, length_sizes // len(self.own.ragged))
+        if not self.own.fixed:
             return None, [], tf.zeros([self._world.size], tf.int32)
-        num_ids = self._own.num_ids
+        num_ids = self.own.num_ids
         return tf.reshape(received, [-1, num_ids]), [], id_sizes // num_ids
 
     def _send_lengths(self, ids: Mapping[int, Ids], name: str):
@@ -143,7 +148,7 @@ class TableWise:
 
     def _unpack(self, ids, lengths, batch_sizes):
         """Sorts ids that were received rank by rank into one run per lookup."""
-        ranks, count, num_ids = self._world.size, len(self._own.ragged), self._own.num_ids
+        ranks, count, num_ids = self._world.size, len(self.own.ragged), self.own.num_ids
         lengths = tf.split(lengths, tf.repeat(batch_sizes, count), num=ranks * count)
         sizes = []
         for rank in range(ranks):
@@ -151,7 +156,7 @@ class TableWise:
             sizes += [tf.reduce_sum(part) for part in lengths[rank * count : (rank + 1) * count]]
         runs = tf.split(ids, tf.stack(sizes), num=ranks * (count + 1))
         fixed = None
-        if self._own.fixed:
+        if self.own.fixed:
             fixed = tf.reshape(tf.concat(runs[:: count + 1], axis=0), [-1, num_ids])
         ragged = [
             Ids(tf.concat(runs[1 + i :: count + 1], axis=0), tf.concat(lengths[i::count], axis=0))
@@ -175,7 +180,7 @@ class TableWise:
         if not is_read:
             pooled = tf.zeros([0, self.granularity], dtype)
         rows = tf.reshape(pooled, [-1, self.granularity])
-        sizes = batch_sizes * (self._own.width // self.granularity)
+        sizes = batch_sizes * (self.own.width // self.granularity)
         received, _ = self._exchange.send(rows, sizes, f"{name}.vectors", is_read=is_read)
         return tf.ensure_shape(received, [None, self.granularity])
 
@@ -190,7 +195,7 @@ class TableWise:
             first = 0
             for r in requests.pooled:
                 count = r.width // self.granularity
-                columns[r.feature, r.column_start] = [(rank, first + i) for i in range(count)]
+                columns[r.feature, r.shard.column_start] = [(rank, first + i) for i in range(count)]
                 first += count
         units = [unit for key in sorted(columns) for unit in columns[key]]
         total = len(units)
@@ -214,17 +219,15 @@ class TableWise:
 
     def by_feature(self, received: tf.Tensor, batch_size: tf.Tensor) -> dict[int, tf.Tensor]:
         """Splits pooled vectors (see `in_order`) by feature, [batch, vectors, dim] each."""
-        blocks = [received]
-        if self._world.size > 1:
-            sizes = [batch_size * (r.width // self.granularity) for r in self._requests]
-            blocks = tf.split(received, sizes, axis=0)
+        sizes = [batch_size * (r.width // self.granularity) for r in self._requests]
+        blocks = tf.split(received, sizes, axis=0)
         slices: dict[int, list] = {}
         for requests, block in zip(self._requests, blocks, strict=True):
             if not requests.pooled:
                 continue
             for r, part in requests.split(tf.reshape(block, [-1, requests.width])):
-                part = tf.reshape(part, [-1, r.signature.vectors, r.columns])
-                slices.setdefault(r.feature, []).append((r.column_start, part))
+                part = tf.reshape(part, [-1, r.signature.vectors, r.shard.columns])
+                slices.setdefault(r.feature, []).append((r.shard.column_start, part))
         return {f: _concat_columns(parts) for f, parts in slices.items()}
 
     def return_uncombined(
@@ -244,7 +247,7 @@ class TableWise:
         uncombined = [r for requests in self._requests for r in requests.uncombined]
         if not uncombined:
             return {}
-        granularity, size = math.gcd(*(r.columns for r in uncombined)), self._world.size
+        granularity, size = math.gcd(*(r.shard.columns for r in uncombined)), self._world.size
         outgoing: list[list[tf.Tensor]] = [[] for _ in range(size)]
         sizes = tf.zeros([size], tf.int32)
         for rows, lengths in own:
@@ -259,12 +262,12 @@ class TableWise:
         rows = tf.concat(parts, axis=0) if parts else tf.zeros([0, granularity], dtype)
         received, _ = self._exchange.send(rows, sizes, f"{name}.uncombined", is_read=bool(parts))
         received = tf.ensure_shape(received, [None, granularity])
-        units = tf.stack([counts[r.feature] * (r.columns // granularity) for r in uncombined])
+        units = tf.stack([counts[r.feature] * (r.shard.columns // granularity) for r in uncombined])
         slices: dict[int, list] = {}
         parts = tf.split(received, units, num=len(uncombined))
         for r, part in zip(uncombined, parts, strict=True):
-            rows = tf.reshape(part, [-1, r.columns])
-            slices.setdefault(r.feature, []).append((r.column_start, rows))
+            rows = tf.reshape(part, [-1, r.shard.columns])
+            slices.setdefault(r.feature, []).append((r.shard.column_start, rows))
         return {f: _concat_columns(parts) for f, parts in slices.items()}
 
 

@@ -13,7 +13,7 @@ from distributed_embeddings.exchange.row_means import RowMeans
 from distributed_embeddings.exchange.row_wise import RowWise
 from distributed_embeddings.exchange.table_wise import RowExchange
 from distributed_embeddings.keras import keras
-from distributed_embeddings.layers.lookup import Ids, Signature, read_ids
+from distributed_embeddings.layers.lookup import Ids, Signature, by_group, read_ids
 from distributed_embeddings.layers.strategy import DistEmbeddingStrategy, make_plan
 from distributed_embeddings.layers.table_spec import (
     Scaled,
@@ -131,6 +131,7 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         self._check_plan(plan)
         self.plan = plan
+        self._feature_tables = Untracked(self._tables[f.table] for f in plan.features)
         self._groups = Untracked(plan.groups(self.rank))
         self._holders: list = []  # of each group its variable, or a layer of a class of its own
         # Written to by every call of a graph, so that the calls run in sequence. A dependency of
@@ -207,10 +208,17 @@ class DistributedEmbedding(keras.layers.Layer):
         if check_ids is None:
             check_ids = not tf.config.get_visible_devices("GPU")
         exchange = RowExchange(self.world, self._exchange_dtype, self._make_anchor())
+        # On one process every whole table is local.
+        local = self.plan.lookups(self.rank, DATA_PARALLEL)
+        exchanged = [self.plan.lookups(rank) for rank in range(self.world_size)]
+        if self.world_size == 1:
+            local += exchanged.pop()
         self._rank_tables = RankTables(
             plan=self.plan,
             groups=Untracked(self._holders),
             compiled=tuple(map(self._may_be_compiled, self._groups)),
+            local=by_group(local),
+            exchanged=exchanged if any(exchanged) else (),
             exchange=exchange,
             row_wise=Untracked(self._row_wise_exchanges(exchange)),
             name=self._exchange_name,
@@ -582,7 +590,7 @@ class DistributedEmbedding(keras.layers.Layer):
     def _prepare(self, inputs) -> tuple[Forward, dict[int, Ids]]:
         """Reads the ids of a batch, and returns the lookup of their signatures."""
         inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-        features = range(len(self.plan.features))
+        features = range(len(self._feature_tables))
         if not self.dp_input:
             features = self.plan.input_ids_list[self.rank]
         if len(inputs) != len(features):
@@ -592,7 +600,7 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         signatures, ids = {}, {}
         for f, feature_ids in zip(features, inputs, strict=True):
-            spec = self._tables[self.plan.features[f].table]
+            spec = self._feature_tables[f]
             called = f"{self.name}: feature {f} ({spec.table.name})"
             signatures[f], ids[f] = read_ids(feature_ids, spec.combiner, called)
         self._check_batch_sizes(features, ids)

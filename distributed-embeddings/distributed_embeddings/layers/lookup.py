@@ -1,5 +1,6 @@
 """Ids of a batch in the forms that programs pass, and their lookup in one variable."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -8,7 +9,7 @@ import tensorflow as tf
 
 from distributed_embeddings.exchange import bag_gradients
 from distributed_embeddings.ops.embedding_bag import Bags, Columns, combine_fixed, splits_of
-from distributed_embeddings.planner import Lookup
+from distributed_embeddings.planner import Lookup, Shard
 
 
 class Signature(NamedTuple):
@@ -65,6 +66,10 @@ def read_ids(ids, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
     Raises:
         ValueError: Ids of another rank, [batch] with a combiner, or an unknown hotness without one.
     """
+    is_dense = not isinstance(ids, (tf.SparseTensor, tf.RaggedTensor))
+    values = tf.convert_to_tensor(ids) if is_dense else ids.values
+    if values.dtype not in (tf.int32, tf.int64):
+        values = tf.cast(values, tf.int64 if values.dtype.size > 2 else tf.int32)
     if isinstance(ids, tf.SparseTensor):
         if ids.shape.rank not in (2, None):
             raise ValueError(f"{feature}: sparse ids must be [batch, any], got {ids.shape}")
@@ -72,19 +77,18 @@ def read_ids(ids, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
         lengths = tf.math.bincount(
             rows, minlength=tf.cast(ids.dense_shape[0], tf.int32), dtype=tf.int32
         )
-        return _ragged(_integers(ids.values), lengths, combiner)
+        return _ragged(values, lengths, combiner)
     if isinstance(ids, tf.RaggedTensor):
         if ids.shape.rank != 2 or ids.ragged_rank != 1:
             raise ValueError(
                 f"{feature}: ragged ids must be [batch, None], nested ones are not supported; got "
                 f"{ids.shape} with ragged rank {ids.ragged_rank}"
             )
-        return _ragged(_integers(ids.values), tf.cast(ids.row_lengths(), tf.int32), combiner)
-    ids = _integers(tf.convert_to_tensor(ids))
-    shape = ids.shape.as_list() if ids.shape.rank is not None else []
+        return _ragged(values, tf.cast(ids.row_lengths(), tf.int32), combiner)
+    shape = values.shape.as_list() if values.shape.rank is not None else []
     if not shape:
         raise ValueError(
-            f"{feature}: ids must be [batch] or [batch, ..., hotness], got {ids.shape}"
+            f"{feature}: ids must be [batch] or [batch, ..., hotness], got {values.shape}"
         )
     if len(shape) == 1:
         if combiner is not None:
@@ -92,18 +96,20 @@ def read_ids(ids, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
                 f"{feature}: ids of shape [batch] with combiner {combiner!r}: is that one sample "
                 "or one id a sample? Give [batch, 1]"
             )
-        return Signature(False, (), 1, None), Ids(ids[:, tf.newaxis])
+        return Signature(False, (), 1, None), Ids(values[:, tf.newaxis])
     if None in shape[1:] or 0 in shape[1:]:
         if len(shape) > 2 or combiner is None:
             raise ValueError(
-                f"{feature}: ids {ids.shape} need a static shape above 0 after the batch"
+                f"{feature}: ids {values.shape} need a static shape above 0 after the batch"
                 + ("" if len(shape) > 2 else ", or a combiner")
             )
-        size = tf.shape(ids)
-        return _ragged(tf.reshape(ids, [-1]), tf.fill(size[:1], size[1]), combiner)
+        size = tf.shape(values)
+        return _ragged(tf.reshape(values, [-1]), tf.fill(size[:1], size[1]), combiner)
     inner, hotness = (shape[1:], 1) if combiner is None else (shape[1:-1], shape[-1])
     signature = Signature(False, tuple(inner), hotness, combiner)
-    return signature, Ids(tf.reshape(ids, [-1, signature.num_ids]) if len(shape) > 2 else ids)
+    if len(shape) > 2:
+        values = tf.reshape(values, [-1, signature.num_ids])
+    return signature, Ids(values)
 
 
 def _ragged(values, lengths, combiner: str | None) -> tuple[Signature, Ids]:
@@ -111,34 +117,19 @@ def _ragged(values, lengths, combiner: str | None) -> tuple[Signature, Ids]:
     return Signature(True, inner, 0, combiner), Ids(values, lengths)
 
 
-def _integers(ids: tf.Tensor) -> tf.Tensor:
-    if ids.dtype in (tf.int32, tf.int64):
-        return ids
-    return tf.cast(ids, tf.int64 if ids.dtype.size > 2 else tf.int32)
-
-
 class Request(NamedTuple):
-    """Lookup of a feature in a shard, for ids of one signature."""
+    """Lookup of a feature in a shard (see `planner.Lookup`), for ids of one signature.
 
-    lookup: Lookup
+    Attributes:
+        width: Elements per sample; of ragged ids without combiner per id.
+    """
+
+    feature: int
+    group: int
+    row_offset: int
+    shard: Shard
     signature: Signature
-
-    @property
-    def feature(self) -> int:
-        return self.lookup.feature
-
-    @property
-    def columns(self) -> int:
-        return self.lookup.shard.columns
-
-    @property
-    def column_start(self) -> int:
-        return self.lookup.shard.column_start
-
-    @property
-    def width(self) -> int:
-        """Elements per sample."""
-        return self.signature.vectors * self.columns
+    width: int
 
 
 class Requests:
@@ -151,21 +142,21 @@ class Requests:
         width: Elements of the pooled vectors of a sample.
     """
 
-    def __init__(self, requests: Sequence[Request]):
-        self.ordered = sorted(requests, key=lambda r: (r.lookup.group, r.signature.ragged))
+    def __init__(self, lookups: Sequence[Lookup], signatures: Mapping[int, Signature]):
+        requests = []
+        for lookup in lookups:
+            signature, shard = signatures[lookup.feature], lookup.shard
+            width = signature.vectors * shard.columns
+            requests.append(
+                Request(lookup.feature, lookup.group, lookup.row_offset, shard, signature, width)
+            )
+        self.ordered = sorted(requests, key=lambda r: (r.group, r.signature.ragged))
         self.fixed = [r for r in self.ordered if not r.signature.ragged]
         self.ragged = [r for r in self.ordered if r.signature.ragged]
         self.pooled = [r for r in self.ordered if r.signature.inner is not None]
         self.uncombined = [r for r in self.ordered if r.signature.inner is None]
         self.num_ids = sum(r.signature.num_ids for r in self.fixed)
         self.width = sum(r.width for r in self.pooled)
-
-    def by_group(self) -> dict[int, "Requests"]:
-        """Returns the requests of each group, in the order of the groups."""
-        groups: dict[int, list[Request]] = {}
-        for r in self.ordered:
-            groups.setdefault(r.lookup.group, []).append(r)
-        return {group: Requests(requests) for group, requests in groups.items()}
 
     def select(self, ids: Mapping[int, Ids]) -> tuple[tf.Tensor | None, list[Ids]]:
         """Returns (fixed ids [batch, num_ids], None without any; ragged ids of each request)."""
@@ -178,6 +169,13 @@ class Requests:
         return list(zip(self.pooled, parts, strict=True))
 
 
+def by_group(lookups: Sequence[Lookup]) -> list[list[Lookup]]:
+    """Returns the lookups of each group, in the order of the groups."""
+    ordered = sorted(lookups, key=lambda lookup: lookup.group)
+    runs = itertools.groupby(ordered, key=lambda lookup: lookup.group)
+    return [list(run) for _, run in runs]
+
+
 def look_up(
     variable,
     requests: Requests,
@@ -185,7 +183,7 @@ def look_up(
     ragged: Sequence[Ids],
     dtype,
     check: bool,
-    compiled: bool = True,
+    compiled: bool,
 ) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
     """Looks up and combines the ids of one group, all fixed ones at once.
 
@@ -216,14 +214,10 @@ def look_up(
 def _columns(requests: Sequence[Request]) -> Columns:
     """Returns the output vectors of requests, all fixed, or a single ragged one."""
     columns = []
-    for lookup, signature in requests:
-        column = (
-            signature.hotness or 1,
-            lookup.row_offset,
-            lookup.shard.rows,
-            signature.combiner == "mean",
-        )
-        columns += [column] * (1 if signature.ragged else signature.vectors)
+    for r in requests:
+        hotness, mean = r.signature.hotness or 1, r.signature.combiner == "mean"
+        column = (hotness, r.row_offset, r.shard.rows, mean)
+        columns += [column] * (1 if r.signature.ragged else r.signature.vectors)
     return Columns(*zip(*columns, strict=True))
 
 
@@ -231,7 +225,7 @@ def call_layer(
     layer, requests: Requests, fixed: tf.Tensor | None, ragged: Sequence[Ids], dtype
 ) -> tuple[tf.Tensor | None, list[tf.Tensor]]:
     """Calls a layer of a custom class, with the arguments and results of `look_up`."""
-    columns = requests.ordered[0].columns
+    columns = requests.ordered[0].shard.columns
     vectors = []
     if requests.fixed:
         counts = [r.signature.num_ids for r in requests.fixed]

@@ -31,9 +31,6 @@ class Columns(NamedTuple):
         """Returns one column over all rows of a variable, of one id or of ragged ones."""
         return cls((1,), (0,), (num_rows,), (mean,))
 
-    def attributes(self) -> dict[str, list]:
-        return {name: list(values) for name, values in self._asdict().items()}
-
 
 class Bags(NamedTuple):
     """Ids of a batch.
@@ -104,7 +101,7 @@ def look_up(variable: tf.Variable, bags: Bags, dtype: tf.DType) -> tf.Tensor:
         variable.handle,
         *bags.tensors,
         ragged=bags.splits is not None,
-        **bags.columns.attributes(),
+        **bags.columns._asdict(),
         table_shape=variable.shape,
         T=variable.dtype,
         Tout=dtype,
@@ -125,7 +122,7 @@ def look_up_in_tensor(
         tf.zeros([0]) if scales is None else scales,
         *bags.tensors,
         ragged=bags.splits is not None,
-        **bags.columns.attributes(),
+        **bags.columns._asdict(),
         Tout=dtype,
     )
 

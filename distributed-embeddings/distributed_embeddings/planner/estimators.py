@@ -110,9 +110,9 @@ class Workload:
 
     def row_traffic_bytes(self, t: int, columns: int) -> int:
         """Memory traffic of one id in a step: read; then read and write weights and state."""
-        traffic = 3 * _lines(columns * self.tables[t].itemsize)
+        traffic = 3 * line_bytes(columns * self.tables[t].itemsize)
         state = columns * self.state_bytes_per_element + self.state_bytes_per_row
-        return traffic + 2 * _lines(state)
+        return traffic + 2 * line_bytes(state)
 
     def lookup_s(self, t: int, columns: int, device: str, num_ids: float) -> float:
         speed = self.hardware.device_bytes_per_s
@@ -140,7 +140,8 @@ class Workload:
         return seconds + ids * others * exchanged / self.hardware.exchange_bytes_per_s
 
 
-def _lines(size_bytes: float) -> int:
+def line_bytes(size_bytes: float) -> int:
+    """Returns a size rounded up to whole cache lines."""
     return -int(-size_bytes // LINE_BYTES) * LINE_BYTES
 
 

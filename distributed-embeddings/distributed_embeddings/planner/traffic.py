@@ -54,11 +54,11 @@ def expected_batch(plan: Plan, ragged: Sequence[int] = ()) -> BatchSizes:
     distinct = {}
     for t in plan.row_sliced_tables:
         rows, bounds = plan.tables[t].rows, plan.row_bounds(t)
-        share = _distinct(rows, samples * w.ids[t]) / rows
+        share = distinct_rows(rows, samples * w.ids[t]) / rows
         row = tuple(share * (bounds[r + 1] - bounds[r]) for r in range(plan.world_size))
         distinct[t] = (row,) * plan.world_size
     touched = {
-        t: _distinct(plan.tables[t].rows, w.global_batch_size * w.ids[t])
+        t: distinct_rows(plan.tables[t].rows, w.global_batch_size * w.ids[t])
         for t, slices in enumerate(plan.column_slices)
         if len(slices) > 1
     }
@@ -71,7 +71,7 @@ def expected_batch(plan: Plan, ragged: Sequence[int] = ()) -> BatchSizes:
     )
 
 
-def _distinct(rows: int, drawn: float) -> float:
+def distinct_rows(rows: int, drawn: float) -> float:
     """Expected number of different values among `drawn` uniform ones of `rows`."""
     return float(rows * (1 - (1 - 1 / rows) ** drawn))
 

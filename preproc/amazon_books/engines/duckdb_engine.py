@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dataloading.table_input.duckdb_files import read_parquet
+from dataloading.table_input.duckdb_files import quoted, read_parquet
 from preproc.amazon_books.engines.interface import NumberedLog, StagedLog, no_user_left
 from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.duckdb_session import PreparationSession
@@ -45,8 +45,9 @@ class AmazonDuckDBEngine(PreparationSession):
         sql(
             """
             CREATE TABLE items AS
-            SELECT item, (row_number() OVER (ORDER BY item))::INTEGER AS id
-            FROM (SELECT DISTINCT item FROM events SEMI JOIN users USING (user))
+            SELECT item, count(*) AS num_events,
+                (row_number() OVER (ORDER BY item))::INTEGER AS id
+            FROM events SEMI JOIN users USING (user) GROUP BY item
             """
         )
         (num_items,) = self._column("SELECT count(*) FROM items", np.int64)
@@ -63,7 +64,16 @@ class AmazonDuckDBEngine(PreparationSession):
             num_items=int(num_items),
             num_users_before=int(num_users),
             num_missing=missing_users | missing_items,
+            vocabularies={kind: self._write_values(kind, folder) for kind in ("user", "item")},
         )
+
+    def _write_values(self, kind: str, folder: Path) -> Path:
+        target = folder / f"{kind}_values.parquet"
+        self.connection.execute(
+            f"COPY (SELECT {kind} AS value, num_events AS count FROM {kind}s ORDER BY id) "
+            f"TO {quoted(target)} (FORMAT parquet)"
+        )
+        return target
 
     def _write_events(self, target: Path) -> None:
         reader = self.connection.sql(

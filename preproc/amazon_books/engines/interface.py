@@ -44,6 +44,8 @@ class NumberedLog:
     num_items: how many items occur.
     num_users_before: users of the log, also those with too few events.
     num_missing: of each feature, as messages call it: users or items that have no value of it.
+    vocabularies: "user" and "item" -> Parquet file of the raw values in the order of their ids, and
+        of their kept events: columns value and count.
     """
 
     events: Path
@@ -53,6 +55,7 @@ class NumberedLog:
     num_items: int
     num_users_before: int
     num_missing: dict[str, int] = field(default_factory=dict)
+    vocabularies: dict[str, Path] = field(default_factory=dict)
 
     @property
     def num_users(self) -> int:

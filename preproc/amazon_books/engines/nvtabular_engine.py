@@ -69,6 +69,10 @@ class AmazonNVTabularEngine(NVTabularSession):
                 num_items=len(items),
                 num_users_before=len(every_user),
                 num_missing=missing_users | missing_items,
+                vocabularies={
+                    kind: _write_values(counted, folder / f"{kind}_values.parquet")
+                    for kind, counted in (("user", users), ("item", items))
+                },
             )
             self._write_events(events, ["user", "time"] + item_ids, numbered, work)
         return numbered
@@ -143,6 +147,11 @@ class AmazonNVTabularEngine(NVTabularSession):
 
 def _has_known_user(events):
     return events["user"] >= FIRST_ID
+
+
+def _write_values(counted: pa.Table, target: Path) -> Path:
+    pq.write_table(counted, target)
+    return target
 
 
 def _vocabulary(column: str, counted: pa.Table, folder: Path) -> dict[str, str]:

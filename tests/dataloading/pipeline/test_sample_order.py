@@ -54,7 +54,7 @@ def test_order_within_one_window():
 
 
 def test_file_order():
-    assert FileOrder().samples(7, 3, 9) == slice(3, 9)
+    assert FileOrder().samples(7, 3, 9) == range(3, 9)
 
 
 def test_invalid_settings():

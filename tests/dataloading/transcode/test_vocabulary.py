@@ -4,6 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dataloading.keys.vocabulary import write_counted
 from dataloading.transcode.encode import vocabulary
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -21,7 +22,7 @@ BYTE_ORDER_MARK = "\ufeff"
 def test_byte_order_marks_in_values(tmp_path, values):
     counts = list(range(len(values), 0, -1))
     pq.write_table(pa.table({"value": values, "count": counts}), tmp_path / "values")
-    vocabulary.write_text(tmp_path / "values", tmp_path / "text.tsv")
+    write_counted(tmp_path / "values", tmp_path / "text.tsv")
     assert vocabulary.read_text(tmp_path / "text.tsv", tmp_path / "again") == len(values)
     again = pq.read_table(tmp_path / "again")
     assert again.column("value").to_pylist() == values

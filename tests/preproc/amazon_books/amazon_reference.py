@@ -110,7 +110,7 @@ def rows_of(data_set: Path) -> dict[str, list[tuple]]:
     """Returns the rows of a prepared data set by split, in the order of its files."""
     rows = {}
     for folder in data_set.iterdir():
-        if folder.is_dir():
+        if folder.is_dir() and folder.name != "vocabulary":
             files = sorted(folder.iterdir(), key=lambda path: int(path.name.split(".")[1]))
             assert [path.name for path in files] == [f"part.{i}.parquet" for i in range(len(files))]
             columns = [pq.read_table(path).to_pydict().values() for path in files]

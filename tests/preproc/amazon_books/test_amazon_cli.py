@@ -137,7 +137,8 @@ def test_complete_run(log, tmp_path):
     assert done.stderr.splitlines()[0].startswith(
         "staged 1,200 events; left out 0 bad lines or rows, "
     )
-    assert sorted(path.name for path in output.iterdir()) == ["metadata.json", "test", "train"]
+    names = ["metadata.json", "test", "train", "vocabulary"]
+    assert sorted(path.name for path in output.iterdir()) == names
     assert [path.name for path in output.parent.iterdir()] == ["out"]
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert again.returncode == USER_ERROR == 2
@@ -200,9 +201,9 @@ def test_killed_run(log, tmp_path, capsys):
     prepare.prepare(parse(["--input_format", "csv", *flags]))
     messages = capsys.readouterr().err
     assert all(f"removed {path}, which a killed run left\n" in messages for path in left)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
-        ["log.csv", "temp", "out", "metadata.json", "train", "test", *["part.0.parquet"] * 2]
-    )
+    names = ["log.csv", "temp", "out", "metadata.json", "train", "test", *["part.0.parquet"] * 2]
+    names += ["vocabulary", "user_id.tsv", "item_id_trgt.tsv"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(names)
 
 
 def test_too_little_memory_for_the_users(log, tmp_path, monkeypatch):

@@ -8,6 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dataloading.keys.vocabulary import read_vocabulary
+from dataloading.spec.feature_spec import FeatureSpec
+from preproc.amazon_books import parquet_to_tfrecord
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.prepare import prepare
 from preproc.amazon_books.prepared_rows import read_layout
@@ -91,6 +94,28 @@ def test_rows_against_reference(tmp_path, seed, flags):
     assert cardinalities(tmp_path / "out") == (["uid", "item", "cat"], sizes)
     negatives = json.loads((tmp_path / "out/metadata.json").read_text())["negatives"]
     assert negatives == ("popularity" if "popularity" in flags else "uniform")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_vocabularies(tmp_path, engine):
+    """Values in the order of the ids with their kept events; the TFRecords have them, too."""
+    events = [("u\t2", "z", 1), ("u\t2", "z", 2), ("u\t2", "é", 3), ("u1", "é", 1), ("u1", "a", 2)]
+    events += [("rare", "only", 1)]
+    raw = write_raw(tmp_path / "raw", events, {"z": "x"})
+    flags = ("--amazon_dataset_path", raw, "--min_events", 2, "--engine", engine)
+    run(tmp_path / "out", *flags)
+    folder = tmp_path / "records"
+    paths = ("--amazon_dataset_path", tmp_path / "out", "--tfrecord_output_dir", folder)
+    assert parquet_to_tfrecord.main(list(map(str, paths))) == 0
+    for place in (tmp_path / "out", folder):
+        files = {path.name: path.read_text() for path in (place / "vocabulary").iterdir()}
+        assert files == {
+            "user_id.tsv": "u\\t2\t3\nu1\t2\n",
+            "item_id_trgt.tsv": "a\t1\nz\t2\né\t2\n",
+        }
+    spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
+    items = read_vocabulary(folder, "item_id_trgt", spec.cardinality("item_id_trgt"))
+    assert items.values.to_pylist() == [None, "a", "z", "é"]
 
 
 def test_numbers_of_threads(tmp_path):

@@ -18,6 +18,7 @@ from distributed_embeddings.collectives.world import _minority_ranks
 
 import main
 from config import parse
+from recipes.registry import DLRM
 from runtime.cluster import distributed, elastic, launcher
 from training.errors import Stopped
 
@@ -252,10 +253,10 @@ def test_ends_of_a_run(monkeypatch, capsys, rank, end, outcome):
     argv += ["--save_checkpoint_path", "y"]
     if isinstance(outcome, str):
         with pytest.raises(Restarted, match=f"^{outcome}"):
-            main.run("dlrm", None, "", argv=argv)
+            main.run(DLRM, "", argv)
     else:
         code, output = outcome
-        assert main.run("dlrm", None, "", argv=argv) == code
+        assert main.run(DLRM, "", argv) == code
         assert re.match(output or "$", capsys.readouterr().err)
 
 
@@ -271,7 +272,7 @@ def test_closed_stdout(monkeypatch, capsys):
     monkeypatch.setattr(
         os, "dup2", lambda new, old: redirected.append((os.readlink(f"/proc/self/fd/{new}"), old))
     )
-    assert main.run("dlrm", None, "", argv=["dlrm.py", "--dataset_path", "x"]) == 2
+    assert main.run(DLRM, "", ["dlrm.py", "--dataset_path", "x"]) == 2
     assert redirected == [("/dev/null", 1)]
     assert "stdout was closed by its reader" in capsys.readouterr().err
 

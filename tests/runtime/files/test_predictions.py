@@ -106,6 +106,63 @@ def test_csv_by_other_readers(tmp_path):
     assert_same_bits(result, scores)
 
 
+class Kept:
+    """Rows i of a text `user` and a list `tags`; counts the rows that are read together."""
+
+    values_per_row = 3
+
+    def __init__(self):
+        self.fields = [("user", pyarrow.string()), ("tags", pyarrow.list_(pyarrow.int64()))]
+        self.sizes = []
+
+    def read(self, start, stop):
+        self.sizes.append(stop - start)
+        rows = range(start, stop)
+        return [
+            pyarrow.array([f"u,{i}" if i else None for i in rows]),
+            pyarrow.array([[i, i + 1][: i % 3] for i in rows]),
+        ]
+
+
+@pytest.mark.parametrize("lengths", [(), (3,)])
+def test_kept_columns(tmp_path, lengths, monkeypatch):
+    monkeypatch.setattr(predictions, "_KEPT_VALUES", 6)  # two rows
+    scores = scores_of(5)
+    for name in ("a.csv", "a.parquet"):
+        kept = Kept()
+        with open_predictions(tmp_path / name, 5, kept=kept) as writer:
+            for start in range(0, 5, *lengths or (5,)):
+                writer.add(scores[start : start + (lengths or (5,))[0]])
+        assert kept.sizes == [2, 2, 1]
+    table = pyarrow.parquet.read_table(tmp_path / "a.parquet")
+    assert table.schema.names == ["row", "user", "tags", "score"]
+    assert table["user"].to_pylist() == [None, "u,1", "u,2", "u,3", "u,4"]
+    assert table["tags"].to_pylist() == [[], [1], [2, 3], [], [4]]
+    assert_same_bits(table["score"].to_numpy(), scores)
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert [line.rpartition(",")[0] for line in lines] == [
+        *("row,user,tags", '0,,""', '1,"u,1","1"', '2,"u,2","2;3"', '3,"u,3",""', '4,"u,4","4"')
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "message"),
+    [
+        ("a.npy", "user", "a .npy file has the scores alone; .* one of .parquet, .csv"),
+        ("a.csv", "score", "has a column 'score' of its own; keep other features"),
+    ],
+)
+def test_kept_columns_that_do_not_fit(tmp_path, name, column, message):
+    kept = Kept()
+    kept.fields[0] = (column, kept.fields[0][1])
+    with (
+        pytest.raises(ValueError, match=rf"--predictions_path .*{name}: {message}"),
+        open_predictions(tmp_path / name, 5, kept=kept),
+    ):
+        pass
+    assert left_in(tmp_path) == {}
+
+
 def test_row_groups(tmp_path, small_blocks):
     for lengths in ((), (1700,), (3,)):
         write(tmp_path / "a.parquet", scores_of(2500), *lengths)

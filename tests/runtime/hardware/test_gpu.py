@@ -7,6 +7,7 @@ from distributed_embeddings.collectives import CollectiveError
 from distributed_embeddings.testing.fake_world import run_threads
 
 import main
+from recipes.registry import DLRM
 from runtime.hardware import device, gpu
 from runtime.hardware.device import Device
 from runtime.hardware.gpu import Gpu, check_not_shared, identify
@@ -112,5 +113,5 @@ def test_check_before_training(monkeypatch, capsys):
 
     monkeypatch.setattr(device, "set_up", lambda *args: Device("GPU", "float32", 1.0, mine))
     monkeypatch.setattr(gpu, "check_not_shared", refuse)
-    assert main.run("dlrm", None, "", argv=["dlrm.py", "--dataset_path", "x"]) == main.USER_ERROR
+    assert main.run(DLRM, "", ["dlrm.py", "--dataset_path", "x"]) == main.USER_ERROR
     assert capsys.readouterr().err == "dlrm: error: shared\n"

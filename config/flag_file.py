@@ -1,0 +1,132 @@
+"""Files of flags: `--flagfile FILE` on a command line, and the complete flags of a run.
+
+A line is a flag, `--name=value` or `--name value`; empty lines and lines that start with # are
+skipped. A line `--flagfile=FILE` includes another file, whose path is relative to the first one.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from config.config import SECTIONS, Config, fields_of
+from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL, rules_of
+
+# Paths of logs, which a repetition must not overwrite, and the rank that a launcher assigns.
+_OF_THE_RUN = ("run_dir", "log_path", "rank_logs", "mlperf_log", "tensorboard_dir", "local_rank")
+_NAMES = ("--flagfile", "-flagfile")
+
+
+def separate(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the arguments in the files of a command line, and the line without `--flagfile`.
+
+    Args:
+        argv: the command line, program name first.
+
+    Raises:
+        ValueError: a file cannot be read, or a line of it is not a flag.
+    """
+    from_files: list[str] = []
+    rest, line = list(argv[:1]), iter(argv[1:])
+    for argument in line:
+        name, equals, path = argument.partition("=")
+        if name not in _NAMES:
+            rest.append(argument)
+            continue
+        path = path if equals else next(line, "")
+        if not path:
+            raise ValueError("--flagfile: expected the path of a file, got nothing")
+        from_files += read(path)
+    return from_files, rest
+
+
+def read(path: str | Path, including: tuple[Path, ...] = ()) -> list[str]:
+    """Returns the flags in a file as arguments of a command line; raises as `separate` does."""
+    file = Path(path).expanduser()
+    if file.resolve() in including:
+        raise ValueError(f"--flagfile {path}: includes itself; remove one of its --flagfile lines")
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ValueError(f"--flagfile {path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"--flagfile {path}: expected lines of text such as --batch_size=512, got a binary file"
+        ) from None
+    arguments: list[str] = []
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith("#"):
+            continue
+        if not line.startswith("-"):
+            raise ValueError(
+                f"--flagfile {path}, line {number}: expected a flag such as --batch_size=512, or a "
+                f"comment that starts with #, got {line!r}"
+            )
+        words = [line] if "=" in line.split()[0] else line.split(maxsplit=1)
+        name, _, value = words[0].partition("=")
+        if name in _NAMES:
+            included = value or " ".join(words[1:])
+            arguments += read(file.parent / included, (*including, file.resolve()))
+        else:
+            arguments += words
+    return arguments
+
+
+def text(config: Config, defaults: Mapping[str, Any] | None = None) -> str:
+    """Returns the complete flags of a run as a file that repeats it.
+
+    Flags without effect in the run, and paths of its logs, are comments.
+
+    Args:
+        config: the flags, those of the preset and of a checkpoint and the seed included.
+        defaults: flags whose default differs in this recipe.
+    """
+    defaults = defaults or {}
+    comments = {*_OF_THE_RUN, *_implied(config)}
+    repeated = config.with_values(dict.fromkeys(_OF_THE_RUN))
+    repeated = dataclasses.replace(repeated, explicit=frozenset(config.flat()))
+    lines = [
+        f"# All flags of a run of {config.recipe}; --flagfile repeats it. Comments name flags that",
+        "# have no effect in this run, and the paths of its logs.",
+    ]
+    titles: set[str] = set()
+    for section, field in fields_of(config.flag_set):
+        name, value = field.name, config.value(field.name)
+        if section not in titles:
+            titles.add(section)
+            lines += ["", f"# {str(SECTIONS[section].__doc__).rstrip('.')}"]
+        if value is None and defaults.get(name, field.default) is None:
+            continue
+        rules = rules_of(field)
+        is_used = rules.is_read(repeated) and rules.unmet(repeated) is None
+        is_used = is_used and all(need.holds(repeated) for need in rules.needs)
+        lines.append(f"{'' if is_used and name not in comments else '# '}{argument(name, value)}")
+    return "\n".join(lines) + "\n"
+
+
+def argument(name: str, value: Any) -> str:
+    """Returns a flag with its value as one argument of a command line: `--batch_size=512`."""
+    if isinstance(value, bool):
+        return f"--{'' if value else 'no'}{name}"
+    if isinstance(value, tuple | list):
+        value = ",".join(map(str, value))
+    return f"--{name}={'' if value is None else value}"
+
+
+def _implied(config: Config) -> set[str]:
+    """Returns the flags that others replace, or whose values follow from others or the data."""
+    mode, kind = config.run.mode, config.flag_set
+    names: set[str] = set()
+    if kind in COLLABORATIVE:
+        names.add("opt_level")
+        # Not passed, they depend on the data set or the checkpoint.
+        names |= {"valid_negative", "n_users", "n_items"} - config.explicit
+        if config.collaborative.checkpoint_dir:
+            names.add("save_checkpoint_path" if mode == "train" else "restore_checkpoint_path")
+    if kind in RANKING:
+        names.add("dot_interaction")
+        if "save_checkpoint_path" not in config.explicit and not config.checkpoint.resume:
+            names.add("save_checkpoint_path")
+    if kind in SEQUENTIAL and mode != "train":
+        names.add("load_checkpoint_path")
+    return names

@@ -1,0 +1,97 @@
+"""Users and items of a data set of histories: last samples, the catalogue, pairs that occur."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dataloading.formats.sequence_tfrecord.channels import num_ids, sequence_channels
+from dataloading.formats.sequence_tfrecord.dataset import RowReader
+from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
+
+_NONE = -1
+
+
+class Catalogue(NamedTuple):
+    """Items of the samples of a data set.
+
+    ids: item ids, int64 [n], ascending.
+    features: ids of each feature of the item, int64 [n] each; the first is `ids`.
+    keys: user * num_ids + item of each pair of a user and an item that occurs as a target with
+        label 1 or in a history, int64, ascending.
+    """
+
+    ids: np.ndarray
+    features: tuple[np.ndarray, ...]
+    keys: np.ndarray
+
+
+def last_samples(spec: FeatureSpec, split: str) -> np.ndarray:
+    """Returns the number of the last sample of each user id in a split, int64; -1 without any."""
+    user = _user_feature(spec)
+    last = np.full(num_ids(spec, user), _NONE, np.int64)
+    start = 0
+    for (users,) in RowReader(spec, split, [user]).blocks():
+        last[users[:, 0]] = np.arange(start, start + len(users))
+        start += len(users)
+    return last
+
+
+def read_catalogue(spec: FeatureSpec) -> Catalogue:
+    """Reads the items of all samples of `train`, `validation` and `test`, as far as they exist.
+
+    Raises:
+        ValueError: an item has two values of a feature, or a sample is invalid.
+    """
+    channels = sequence_channels(spec, with_labels=False, with_negatives=False)
+    item, *others = channels.target
+    num_items = num_ids(spec, item)
+    table = np.full([num_items, 1 + len(others)], _NONE, np.int64)
+    keys = [np.empty(0, np.int64)]
+    labels = spec.channel_spec.get("label", ())
+    for split in (TRAIN, VALIDATION, TEST):
+        if split not in spec.source_spec:
+            continue
+        stored = spec.source_spec[split][0].features
+        label = [name for name in labels if name in stored]
+        names = [_user_feature(spec), *channels.target, *channels.positive, *label]
+        for users, *columns in RowReader(spec, split, names).blocks():
+            size = len(channels.target)
+            targets, histories = np.concatenate(columns[:size], 1), np.stack(columns[size:][:size])
+            steps = histories.transpose(1, 2, 0).reshape(-1, size).astype(np.int64)
+            for rows in (targets.astype(np.int64), steps):
+                _add_items(table, rows, spec, channels.target)
+            positive = columns[-1] if label else np.zeros_like(users)
+            took = np.concatenate([histories[0], targets[:, :1] * (positive != 0)], axis=1)
+            pairs = users.astype(np.int64) * num_items + took
+            keys.append(np.unique(pairs[took != 0]))
+    ids = np.flatnonzero(table[:, 0] > 0)
+    return Catalogue(ids, tuple(table[ids].T), np.unique(np.concatenate(keys)))
+
+
+def _add_items(
+    table: np.ndarray, rows: np.ndarray, spec: FeatureSpec, names: tuple[str, ...]
+) -> None:
+    """Adds rows (item, feature, ...) to the table of items; the item 0 is padding."""
+    rows = rows[rows[:, 0] != 0]
+    known = table[rows[:, 0]]
+    new = known[:, 0] == _NONE
+    table[rows[new, 0]] = rows[new]
+    differs = table[rows[:, 0]] != rows
+    if differs.any():
+        row, column = np.argwhere(differs)[0]
+        item = rows[row, 0]
+        raise ValueError(
+            f"{spec.origin}: the item {item} of '{names[0]}' has two values of '{names[column]}': "
+            f"{table[item, column]} and {rows[row, column]}; expected one per item, so that the "
+            "items can be ranked. Prepare the data again with one of them"
+        )
+
+
+def _user_feature(spec: FeatureSpec) -> str:
+    channels = sequence_channels(spec, with_labels=False, with_negatives=False)
+    if not channels.user:
+        raise ValueError(
+            f"{spec.origin}: channel_spec: expected a feature of the user, whose first one "
+            "identifies the user, got none"
+        )
+    return channels.user[0]

@@ -1,0 +1,176 @@
+"""Columns of a split that are written next to scores, as original values and in row order."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dataloading.formats.raw_binary import CHUNK_TYPE, BinaryChunk
+from dataloading.formats.sequence_tfrecord.dataset import RowReader
+from dataloading.formats.split_tfrecords.chunk import RecordChunk
+from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE as RECORD_CHUNK_TYPE
+from dataloading.formats.torch_tensor import TENSOR_CHUNK_TYPE, TensorChunk
+from dataloading.keys.vocabulary import Vocabulary, read_vocabulary
+from dataloading.pipeline.chunk_reader import spans_of
+from dataloading.pipeline.ragged import Ragged, Samples
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.rules import listing, suggestion
+from dataloading.synthetic.rows import BLOCK_SAMPLES, SyntheticSamples
+
+# Returns the rows start to stop - 1 of a feature.
+ReadRows = Callable[[int, int], Samples]
+
+
+class KeptColumns:
+    """Features of a split by row.
+
+    A feature that has a vocabulary gives the original values. A feature with several values per row
+    gives lists; the padding before a history is left out.
+
+    Args:
+        readers: feature -> function that reads rows of it.
+        vocabularies: feature -> vocabulary, of those that have one.
+        histories: features whose zeros are padding.
+
+    Attributes:
+        fields: (name, type) of each column.
+        values_per_row: approximate number of values per row of all columns.
+    """
+
+    def __init__(
+        self,
+        readers: Mapping[str, ReadRows],
+        vocabularies: Mapping[str, Vocabulary],
+        histories: Sequence[str] = (),
+    ):
+        self._readers, self._vocabularies = readers, vocabularies
+        self._histories = frozenset(histories)
+        first = {name: read(0, 1) for name, read in readers.items()}
+        self.fields = [(name, self._column(name, rows).type) for name, rows in first.items()]
+        self.values_per_row = sum(max(1, len(_values(rows))) for rows in first.values())
+
+    def read(self, start: int, stop: int) -> list[pa.Array]:
+        """Returns the rows start to stop - 1 of each column."""
+        return [self._column(name, read(start, stop)) for name, read in self._readers.items()]
+
+    def _column(self, name: str, rows: Samples) -> pa.Array:
+        if name in self._histories and not isinstance(rows, Ragged):
+            present = rows != 0
+            rows = Ragged.from_lengths(rows[present], np.count_nonzero(present, axis=1))
+        values = _values(rows)
+        if values.dtype == np.float16:
+            values = values.astype(np.float32)
+        if name in self._vocabularies:
+            column = self._vocabularies[name].decode(values)
+        else:
+            column = pa.array(values.astype(values.dtype.newbyteorder("=")))
+        if isinstance(rows, Ragged):
+            return pa.ListArray.from_arrays(pa.array(rows.row_splits), column)
+        if rows.shape[1] == 1:
+            return column
+        ends = np.arange(0, rows.size + 1, rows.shape[1], dtype=np.int32)
+        return pa.ListArray.from_arrays(pa.array(ends), column)
+
+
+def _values(rows: Samples) -> np.ndarray:
+    return rows.values if isinstance(rows, Ragged) else np.ravel(rows)
+
+
+def stored_columns(spec: FeatureSpec, split: str, names: Sequence[str]) -> KeptColumns:
+    """Opens features of a split in split binaries, tensors of PyTorch or split TFRecords.
+
+    Features that are in no channel can be kept, too.
+
+    Raises:
+        ValueError: the split does not store a feature, or a vocabulary does not fit.
+    """
+    chunks = spec.source_spec[split]
+    spans = spans_of(spec, chunks)
+    check_names(names, list(spans), f"{spec.origin}: split '{split}'")
+    used = sorted({spans[name].chunk for name in names})
+    kinds = {
+        CHUNK_TYPE: lambda chunk: BinaryChunk(spec, chunk),
+        TENSOR_CHUNK_TYPE: lambda chunk: TensorChunk(spec, chunk),
+        RECORD_CHUNK_TYPE: lambda chunk: RecordChunk(spec, split, chunk),
+    }
+    spec.validate_files(split, used)
+    opened = {number: kinds[chunks[number].type](chunks[number]) for number in used}
+
+    def reader(name: str) -> ReadRows:
+        span = spans[name]
+
+        def read(start: int, stop: int) -> Samples:
+            rows = opened[span.chunk].read(range(start, stop))
+            return rows if isinstance(rows, Ragged) else rows[:, span.begin : span.end]
+
+        return read
+
+    return KeptColumns({name: reader(name) for name in names}, vocabularies_of(spec, names))
+
+
+def history_columns(
+    spec: FeatureSpec, split: str, names: Sequence[str], tables: Mapping[str, str]
+) -> KeptColumns:
+    """Opens features of a split of histories.
+
+    Args:
+        tables: feature of a history -> feature of the target item whose ids it has.
+
+    Raises:
+        ValueError: the split does not store a feature, or a vocabulary does not fit.
+    """
+    (chunk,) = spec.source_spec[split]
+    check_names(names, chunk.features, f"{spec.origin}: split '{split}'")
+
+    def reader(name: str) -> ReadRows:
+        rows = RowReader(spec, split, [name])
+        return lambda start, stop: rows.read(range(start, stop))[0]
+
+    readers = {name: reader(name) for name in names}
+    return KeptColumns(readers, vocabularies_of(spec, names, tables), list(tables))
+
+
+def generated_columns(
+    spec: FeatureSpec, split: str, names: Sequence[str], seed: int
+) -> KeptColumns:
+    """Returns features of generated samples (`SyntheticDataset`)."""
+    samples = SyntheticSamples(spec, split, seed)
+    check_names(names, list(samples.features(0)), "--dataset_type synthetic")
+
+    def reader(name: str) -> ReadRows:
+        def read(start: int, stop: int) -> np.ndarray:
+            first = start // BLOCK_SAMPLES
+            blocks = range(first, max(first + 1, -(-stop // BLOCK_SAMPLES)))
+            rows = np.concatenate([samples.features(block)[name] for block in blocks])
+            return rows[start - first * BLOCK_SAMPLES : stop - first * BLOCK_SAMPLES]
+
+        return read
+
+    return KeptColumns({name: reader(name) for name in names}, {})
+
+
+def check_names(names: Sequence[str], known: Sequence[str], where: str) -> None:
+    """Raises ValueError if a name of `--predictions_keep` is not that of a stored feature."""
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"--predictions_keep {name}: expected features of {where}: {listing(known)}"
+                + suggestion(name, known)
+            )
+
+
+def vocabularies_of(
+    spec: FeatureSpec, names: Sequence[str], tables: Mapping[str, str] | None = None
+) -> dict[str, Vocabulary]:
+    """Returns the vocabularies of those features that have one; see `history_columns`."""
+    vocabularies = {}
+    for name in names:
+        feature = (tables or {}).get(name, name)
+        if "cardinality" not in spec.feature_spec[feature]:
+            continue
+        folder, cardinality = Path(spec.base_directory), spec.cardinality(feature)
+        vocabulary = read_vocabulary(folder, feature, cardinality)
+        if vocabulary is not None:
+            vocabularies[name] = vocabulary
+    return vocabularies

@@ -1,0 +1,187 @@
+"""Vocabularies of prepared data sets: the original value of each id of a feature.
+
+`vocabulary/FEATURE.csv` has a header and lines `id,value` from id 0 on (`preproc.movielens`).
+`vocabulary/FEATURE.tsv` has lines `value<tab>count`; line N has id N, and id 0 stands for missing
+and unknown values (`dataloading.transcode`, `preproc.criteo`).
+"""
+
+import re
+import urllib.parse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from dataloading.spec.output_folder import VOCABULARY_FOLDER
+from dataloading.spec.rules import listing
+
+# Texts that are integers and nothing else: 007 and 7.0 stay texts.
+_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
+_WHOLE_FILE = 1 << 30  # bytes of a block of a vocabulary, the most that Arrow parses at once
+# What stands for what in a line of text; the first must be the escape character itself.
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_MEANINGS = {escape: character for character, escape in _ESCAPES.items()}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Original values of the ids of a feature.
+
+    Attributes:
+        values: int64 if all values are integers, else texts, [cardinality]; null for an id that
+            stands for no value.
+        first_id: the first id that stands for a value, 0 or 1.
+        path: its file; None if the data set has none, and ids stand for themselves.
+    """
+
+    values: pa.Array
+    first_id: int = 0
+    path: Path | None = None
+
+    def decode(self, ids: np.ndarray) -> pa.Array:
+        """Returns the values of ids [n]."""
+        return self.values.take(pa.array(ids))
+
+    def encode(self, texts: pa.Array, where: str, first_row: int = 1) -> np.ndarray:
+        """Returns the ids of values, int64 [n].
+
+        Args:
+            texts: the values as text.
+            where: the file that messages name.
+            first_row: the row of the first value in it.
+
+        Raises:
+            ValueError: a value has no id.
+        """
+        ids = pc.index_in(texts, self.values.cast(pa.string()), skip_nulls=True)
+        if ids.null_count:
+            row = pc.index(ids.is_null(), True).as_py()
+            num_values = len(self) - self.first_id
+            raise ValueError(
+                f"{where}: row {first_row + row}: expected one of the {num_values:,} values of "
+                f"{self.path or 'the data set'}, such as {listing(self._examples())}, got "
+                f"{texts[row].as_py()!r:.100}; leave it out, or train with it"
+            )
+        return ids.to_numpy(zero_copy_only=False).astype(np.int64)
+
+    def _examples(self) -> list[str]:
+        return [str(value) for value in self.values.slice(self.first_id, 3).to_pylist()]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def text_file(feature: str) -> str:
+    """Returns the vocabulary of a feature, `.tsv`, relative to the data set.
+
+    Odd characters in the name are as in a URL.
+    """
+    return f"{VOCABULARY_FOLDER}/{urllib.parse.quote(feature, safe='')}.tsv"
+
+
+def own_ids(cardinality: int) -> Vocabulary:
+    """Returns the vocabulary of a feature whose ids stand for themselves."""
+    return Vocabulary(pa.array(np.arange(cardinality)))
+
+
+def read_vocabulary(folder: Path, feature: str, cardinality: int) -> Vocabulary | None:
+    """Returns the vocabulary of a feature; None if the data set has none.
+
+    Raises:
+        ValueError: the file is not a vocabulary, or not that of this feature.
+    """
+    counted = folder / text_file(feature)
+    numbered = counted.with_suffix(".csv")
+    path = next((path for path in (numbered, counted) if path.is_file()), None)
+    if path is None:
+        return None
+    first_id = 1 if path == counted else 0
+    try:
+        texts = _counted_values(path) if first_id else _numbered_values(path)
+    except (pa.ArrowException, OSError) as error:
+        words = " ".join(str(error).split())
+        raise ValueError(f"{path}: is not a vocabulary: {words:.300}") from None
+    if len(texts) + first_id != cardinality:
+        raise ValueError(
+            f"{path}: expected {cardinality - first_id:,} values, as the cardinality of the "
+            f"feature '{feature}' is {cardinality:,}, got {len(texts):,}: take the file that "
+            "belongs to the data set"
+        )
+    is_integer = pc.all(pc.match_substring_regex(texts, _INTEGER), min_count=0).as_py()
+    values = texts.cast(pa.int64()) if is_integer else texts
+    if first_id:
+        values = pa.concat_arrays([pa.nulls(1, values.type), values])
+    return Vocabulary(values, first_id, path)
+
+
+def _numbered_values(path: Path) -> pa.Array:
+    """Returns the values of a file with lines `id,value`, whose ids must be 0, 1, 2, ..."""
+    table = pa_csv.read_csv(
+        path,
+        pa_csv.ReadOptions(block_size=_block_size(path)),
+        pa_csv.ParseOptions(newlines_in_values=True),
+        pa_csv.ConvertOptions(
+            column_types={"id": pa.int64(), "value": pa.string()},
+            include_columns=["id", "value"],
+            null_values=[],
+        ),
+    ).combine_chunks()
+    ids = table["id"].to_numpy()
+    if (ids != np.arange(len(ids))).any():
+        line = int(np.argmax(ids != np.arange(len(ids))))
+        raise ValueError(
+            f"{path}: expected the ids 0, 1, 2, ... one per line, got {ids[line]} after {line} "
+            "lines: take the file that belongs to the data set"
+        )
+    return _one_array(table["value"])
+
+
+def _counted_values(path: Path) -> pa.Array:
+    """Returns the values of a file with lines `value<tab>count`."""
+    if not path.stat().st_size:
+        return pa.array([], pa.string())
+    table = pa_csv.read_csv(
+        path,
+        pa_csv.ReadOptions(column_names=["value", "count"], block_size=_block_size(path)),
+        pa_csv.ParseOptions(delimiter="\t", quote_char=False, ignore_empty_lines=False),
+        pa_csv.ConvertOptions(
+            column_types={"value": pa.string(), "count": pa.int64()}, null_values=[]
+        ),
+    )
+    texts = _one_array(table["value"])
+    has_escapes = pc.match_substring(texts, "\\")
+    replaced = pa.array(map(unescaped, texts.filter(has_escapes).to_pylist()), pa.string())
+    return pc.replace_with_mask(texts, has_escapes, replaced)
+
+
+def unescaped(value: str) -> str:
+    """Returns the value that `write_counted` wrote as this text."""
+    return re.sub(r"\\.", lambda match: _MEANINGS.get(match[0], match[0]), value)
+
+
+def write_counted(table: Path, target: Path) -> None:
+    """Writes the columns `value` and `count` of a Parquet file as lines of value, tab, count.
+
+    Line N has id N. In a value, a backslash is written as `\\\\`, a tab as `\\t`, line ends as
+    `\\n` and `\\r`.
+    """
+    with open(target, "wb") as stream, pq.ParquetFile(table) as file:
+        for batch in file.iter_batches(use_threads=False):
+            values = batch.column("value").cast(pa.string())
+            for character, escape in _ESCAPES.items():
+                values = pc.replace_substring(values, character, escape)
+            counts = batch.column("count").cast(pa.string())
+            lines = pc.binary_join_element_wise(values, counts, "\t")
+            stream.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
+
+
+def _block_size(path: Path) -> int:
+    return max(1, min(_WHOLE_FILE, path.stat().st_size))
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

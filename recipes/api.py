@@ -1,0 +1,211 @@
+"""Python API: train, evaluate and predict as the command line does, in this process.
+
+Flags are arguments of the same names. Errors are exceptions with the messages of the command line:
+ValueError for flags and data, OSError for files, `training.errors.TrainingDiverged`. Signals keep
+their meaning in the program; a training that is interrupted saves no checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from distributed_embeddings.collectives.launch import launched
+from numpy.typing import NDArray
+
+import config as configuration
+from config import Config
+from recipes.definition import Definition
+from recipes.execution import execute
+from recipes.registry import BY_NAME
+from runtime.cluster import launcher
+from runtime.files.predictions import read_predictions
+from runtime.logs import run_folder
+from runtime.start_messages import hide_start_messages
+from training import setup
+
+if TYPE_CHECKING:
+    from recipes.loaded_model import LoadedModel
+
+# Flags that decide where a training saves its checkpoints, or that it saves none.
+_SAVING = {
+    *("save_checkpoint_path", "resume", "load_checkpoint_path", "checkpoint_dir"),
+    *("saved_model_output_path", "benchmark", "flagfile"),
+}
+CHECKPOINTS = "checkpoints"  # folder in that of the run
+
+
+@dataclass(frozen=True)
+class Result:
+    """Results of a training or an evaluation.
+
+    Attributes:
+        metrics: the summary of the run, under the names of the log (docs/reference/log.md).
+        checkpoint: folder of the training's checkpoints, or the checkpoint that was evaluated;
+            None if nothing was saved.
+        plots: files of the plots, on rank 0.
+        run_dir: folder of the run, with its log and its complete flags.
+    """
+
+    metrics: dict[str, Any]
+    checkpoint: Path | None
+    plots: tuple[Path, ...]
+    run_dir: Path | None
+
+
+def train(recipe: str | Definition, **flags: Any) -> Result:
+    """Trains a model.
+
+    One process saves checkpoints in the folder of the run, unless a flag names another folder.
+
+    Args:
+        recipe: `dlrm`, `dcnv2`, `sim` or `ncf`, or the definition of another recipe.
+        **flags: flags by name; lists may be Python's, and None leaves a flag out.
+
+    Raises:
+        ValueError, OSError, TrainingDiverged: see `recipes.execution.execute`.
+
+    Example:
+        >>> result = train("dlrm", dataset_path="data/clicks", epochs=2)
+        >>> result.metrics["auc"], result.checkpoint, result.plots
+    """
+    definition = _definition_of(recipe)
+    passed = {definition.aliases.get(name, name) for name in flags if flags[name] is not None}
+    run_dir = None
+    if launched() is None and not passed & _SAVING:
+        config, run_dir = _saving_in_run_dir(definition, flags)
+    else:
+        config = _parse(definition, "train", flags)
+    try:
+        return _run(config, definition)
+    except BaseException:
+        if run_dir is not None and {p.name for p in run_dir.rglob("*")} <= {CHECKPOINTS, ".lock"}:
+            shutil.rmtree(run_dir)  # the run failed before it began
+        raise
+
+
+def evaluate(recipe: str | Definition, **flags: Any) -> Result:
+    """Measures the metrics of a trained model.
+
+    Args:
+        recipe: as of `train`.
+        **flags: flags by name; `restore_checkpoint_path` names the model.
+
+    Raises:
+        ValueError, OSError: see `recipes.execution.execute`.
+
+    Example:
+        >>> evaluate("dlrm", dataset_path="data/clicks", restore_checkpoint_path=result.checkpoint)
+    """
+    definition = _definition_of(recipe)
+    return _run(_parse(definition, "eval", flags), definition)
+
+
+def predict(recipe: str | Definition, **flags: Any) -> NDArray[np.float32]:
+    """Returns the score of every sample of a split, in the order of the samples.
+
+    Args:
+        recipe: as of `train`.
+        **flags: flags by name; `restore_checkpoint_path` names the model, and `predictions_path` a
+            file that is also to have the scores.
+
+    Returns:
+        float32 [samples], on several ranks on rank 0 and [0] on the others.
+
+    Raises:
+        ValueError, OSError: see `recipes.execution.execute`.
+
+    Example:
+        >>> predict("dlrm", dataset_path="data/clicks", restore_checkpoint_path=result.checkpoint)
+    """
+    definition = _definition_of(recipe)
+    with tempfile.TemporaryDirectory() as folder:
+        path = flags.get("predictions_path") or os.path.join(folder, "scores.npy")
+        _run(_parse(definition, "predict", {**flags, "predictions_path": path}), definition)
+        if launcher.rank() != 0:
+            return np.empty(0, np.float32)
+        return read_predictions(path)
+
+
+def load_model(
+    checkpoint: str | os.PathLike[str], dataset_path: str | os.PathLike[str] | None = None
+) -> LoadedModel:
+    """Returns the model of a checkpoint as a function of batches.
+
+    Args:
+        checkpoint: a checkpoint of a built-in recipe, or a folder of them, of which the best is
+            taken where the training kept it (`keep_best`), else the newest.
+        dataset_path: folder of the data set; None: where the training found it.
+
+    Raises:
+        ValueError: the checkpoint or the data set cannot be read.
+
+    Example:
+        >>> model = load_model(result.checkpoint)
+        >>> model(batch)  # scores, float32 [samples]
+    """
+    hide_start_messages()
+    from recipes.loaded_model import LoadedModel
+
+    return LoadedModel(checkpoint, dataset_path)
+
+
+def _definition_of(recipe: str | Definition) -> Definition:
+    if isinstance(recipe, Definition):
+        return recipe
+    if recipe not in BY_NAME:
+        raise ValueError(f"recipe: expected one of {', '.join(BY_NAME)}, got {recipe!r}")
+    return BY_NAME[recipe]
+
+
+def _parse(definition: Definition, mode: str, flags: dict[str, Any]) -> Config:
+    """Returns the flags of a call, as the command line reads them."""
+    if "mode" in flags:
+        raise ValueError(
+            f"mode: this function runs --mode {mode}, got mode={flags['mode']!r}; leave it out, or "
+            "call another function of train, evaluate and predict"
+        )
+    arguments = [_argument(name, value) for name, value in flags.items() if value is not None]
+    argv = [definition.name, f"--mode={mode}", *arguments]
+    parts = (definition.defaults, definition.aliases, definition.flags_of)
+    config = configuration.parse(argv, definition.name, *parts)
+    if config.distribution.elastic or config.distribution.plan_only:
+        name = "elastic" if config.distribution.elastic else "plan_only"
+        raise ValueError(
+            f"--{name} is of the command line: run python {definition.name}.py --{name}, or leave "
+            "it out"
+        )
+    return config
+
+
+def _argument(name: str, value: Any) -> str:
+    """Returns an argument of a function as one of a command line."""
+    if isinstance(value, bool):
+        value = str(value).lower()
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        value = ",".join(map(str, value))
+    return f"--{name}={value}"
+
+
+def _saving_in_run_dir(definition: Definition, flags: dict[str, Any]) -> tuple[Config, Path]:
+    """Returns the flags of a training that saves in the folder of the run, and that folder."""
+    placeholder = {**flags, "save_checkpoint_path": CHECKPOINTS}
+    config = _parse(definition, "train", placeholder)
+    run_dir = run_folder.make_run_dir(config)
+    paths = {"run_dir": str(run_dir), "save_checkpoint_path": str(run_dir / CHECKPOINTS)}
+    explicit = config.explicit | set(paths)
+    return dataclasses.replace(config.with_values(paths), explicit=explicit), run_dir
+
+
+def _run(config: Config, definition: Definition) -> Result:
+    hide_start_messages()
+    setup.check_paths(config)
+    outcome = execute(config, definition, catches_signals=False)
+    return Result(outcome.summary, outcome.checkpoints, outcome.plots, outcome.run_dir)

@@ -1,0 +1,82 @@
+"""Execution of one mode of a recipe, for the command line and the Python API."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from config import Config
+from recipes.definition import Definition
+from runtime.cluster import launcher
+from training import setup
+from training.modes import MODES
+
+
+class RunOutcome(NamedTuple):
+    """Results of a run.
+
+    Attributes:
+        summary: the values of the last line of the log.
+        checkpoints: the folder that a training saved to, or the checkpoint that was read.
+        plots: files of the plots, on rank 0.
+        run_dir: the folder of the run; None with `--mode deploy`.
+    """
+
+    summary: dict[str, Any]
+    checkpoints: Path | None
+    plots: tuple[Path, ...]
+    run_dir: Path | None
+
+
+def execute(config: Config, definition: Definition, catches_signals: bool = True) -> RunOutcome:
+    """Runs the `--mode` of a recipe, on all ranks together.
+
+    Args:
+        config: the flags.
+        definition: the recipe.
+        catches_signals: whether a training that saves checkpoints takes SIGTERM and SIGINT as
+            requests to save one and stop.
+
+    Raises:
+        ValueError: flags, data or checkpoint cannot be used.
+        OSError: a file cannot be read or written.
+        TrainingDiverged: the loss, a score or a weight became infinite or NaN.
+        Stopped: a signal ended the training.
+        CollectiveError, RankLost: on several ranks, one of them failed.
+    """
+    if config.run.mode == "deploy":
+        checkpoint = Path(config.checkpoint.restore_checkpoint_path or "")
+        _write_saved_model(config, checkpoint)
+        return RunOutcome({}, checkpoint, (), None)
+    with setup.open_run(config, definition.build, definition.defaults) as context:
+        context = dataclasses.replace(context, catches_signals=catches_signals)
+        summary = MODES[context.config.run.mode](context)
+        summary, plots = setup.finish(context, summary)
+        config, folder = context.config, context.start.folder
+    path = folder.root if folder is not None else context.start.path
+    if (
+        config.run.mode == "train"
+        and folder is not None
+        and _write_saved_model(config, folder.root)
+    ):
+        path = None
+    return RunOutcome(summary, path, tuple(plots), context.run_dir)
+
+
+def _write_saved_model(config: Config, checkpoint: Path) -> bool:
+    """Writes `--saved_model_output_path`, on the first rank; returns whether that removed the
+    checkpoint."""
+    original = config.original
+    is_for_it = config.run.mode == "train" and "save_checkpoint_path" not in config.explicit
+    if not original.saved_model_output_path:
+        return False
+    if launcher.rank() != 0:
+        return is_for_it
+    from deployment.export import write_saved_model
+
+    output, dataset_path = original.saved_model_output_path, config.data.dataset_path
+    write_saved_model(str(checkpoint), output, dataset_path, half_precision=original.fp16)
+    if is_for_it:  # see `config.command_line`
+        shutil.rmtree(checkpoint)
+    print(f"deployed to: {output}", flush=True)
+    return is_for_it

@@ -1,0 +1,158 @@
+"""Recommendations: the users that the flags name, their candidates, and the top items of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from config import Config
+from config.sections.recommendation import ALL_USERS
+from dataloading.spec.feature_spec import FeatureSpec
+
+if TYPE_CHECKING:
+    from dataloading.keys.vocabulary import Vocabulary
+    from nn.top_items import Pairs, TopItems, TopItemSearch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """Users of a data set and the search of their top items.
+
+    Attributes:
+        users: ids of the users, int64 [n], in the order of the output.
+        user_vocabulary, item_vocabulary: original values of the ids.
+        count: items per user.
+        candidates: ids of the items that are searched, in the order of the search.
+        search: searches the items of the users.
+        inputs: returns the inputs of the model of some users, by their numbers.
+        excluded: returns the pairs that are left out; None: none are.
+        notes: remarks for the log.
+    """
+
+    users: np.ndarray
+    user_vocabulary: Vocabulary
+    item_vocabulary: Vocabulary
+    count: int
+    candidates: np.ndarray
+    search: TopItemSearch
+    inputs: Callable[[np.ndarray], Any]
+    excluded: Callable[[np.ndarray], Pairs] | None
+    notes: tuple[str, ...]
+
+    @property
+    def num_users(self) -> int:
+        return len(self.users)
+
+    @property
+    def num_rounds(self) -> int:
+        """Number of blocks that `top_items` yields."""
+        return self.search.num_rounds(self.num_users)
+
+    def top_items(self) -> Iterator[TopItems]:
+        """Yields the items of the next users; collective, see `TopItemSearch.search`."""
+        return self.search.search(self.num_users, self.inputs, self.excluded)
+
+    def fields(self) -> list[tuple[str, Any]]:
+        """Returns name and type of pyarrow of each column of the output."""
+        import pyarrow as pa
+
+        return [
+            ("user", self.user_vocabulary.values.type),
+            ("rank", pa.int32()),
+            ("item", self.item_vocabulary.values.type),
+            ("score", pa.float32()),
+        ]
+
+    def columns(self, first_user: int, top: TopItems) -> list[Any]:
+        """Returns the rows of the output of consecutive users, one per item that exists."""
+        rows, places = np.nonzero(top.items >= 0)
+        users = self.users[first_user : first_user + len(top.items)]
+        return [
+            self.user_vocabulary.decode(users[rows]),
+            (places + 1).astype(np.int32),
+            self.item_vocabulary.decode(self.candidates[top.items[rows, places]]),
+            top.scores[rows, places],
+        ]
+
+
+def vocabulary_of(spec: FeatureSpec, feature: str, num_ids: int) -> tuple[Vocabulary, str]:
+    """Returns the vocabulary of a feature of `num_ids` ids, or else its ids and a note."""
+    from dataloading.keys.vocabulary import own_ids, read_vocabulary
+
+    vocabulary = read_vocabulary(Path(spec.base_directory), feature, num_ids)
+    if vocabulary is not None:
+        return vocabulary, ""
+    return own_ids(num_ids), (
+        f"the data set has no vocabulary of '{feature}': the users or items in the file are ids "
+        "of the data set"
+    )
+
+
+def user_ids(
+    config: Config,
+    feature: str,
+    vocabulary: Vocabulary,
+    is_known: np.ndarray | None = None,
+    what: str = "",
+) -> np.ndarray:
+    """Returns the ids of the users of `--users`, int64 [n].
+
+    Args:
+        config: the flags.
+        feature: the feature of the user.
+        vocabulary: its values.
+        is_known: whether a user id can get recommendations, bool [ids]; None: all can.
+        what: what other users lack, for the message.
+
+    Raises:
+        ValueError: the file cannot be read, has no users, or one that cannot get recommendations.
+    """
+    path = config.recommendation.users
+    if path == ALL_USERS:
+        ids = np.arange(vocabulary.first_id, len(vocabulary))
+        return ids if is_known is None else ids[is_known[ids]]
+    from dataloading.keys.key_file import read_keys
+
+    ids = read_keys(path, feature, vocabulary, "--users")
+    if is_known is not None and not is_known[ids].all():
+        row = int(np.argmin(is_known[ids]))
+        value = vocabulary.decode(ids[row : row + 1])[0].as_py()
+        raise ValueError(
+            f"--users {path}: row {row + 1}: expected users with {what}, got {value!r}; leave it "
+            "out, or select another split with --eval_mapping"
+        )
+    return ids
+
+
+class SeenItems:
+    """Pairs of users and items that recommendations leave out.
+
+    Args:
+        keys: user * num_items + item of each pair, int64, ascending.
+        num_items: number of item ids.
+        users: ids of the users that get recommendations.
+        candidates: ids of the items that are searched, ascending; pairs have their places.
+    """
+
+    def __init__(self, keys: np.ndarray, num_items: int, users: np.ndarray, candidates: np.ndarray):
+        self._keys, self._num_items, self._users = keys, num_items, users
+        self._candidates = candidates
+
+    def __call__(self, numbers: np.ndarray) -> Pairs:
+        """Returns the pairs of some users, by their numbers."""
+        from nn.top_items import Pairs
+
+        first_keys = self._users[numbers] * self._num_items
+        starts, stops = np.searchsorted(self._keys, [first_keys, first_keys + self._num_items])
+        lengths = stops - starts
+        rows = np.repeat(np.arange(len(numbers)), lengths)
+        places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        items = self._keys[starts[rows] + places] - first_keys[rows]
+        is_candidate = np.isin(items, self._candidates)
+        rows, items = rows[is_candidate], np.searchsorted(self._candidates, items[is_candidate])
+        order = np.argsort(items, kind="stable")
+        return Pairs(rows[order], items[order])

@@ -1,0 +1,196 @@
+"""Tables of columns as Parquet or CSV files that appear when they are complete.
+
+    with open_table(path, schema, FLAG) as table:
+        table.write(columns)                       # any number of times, arrays of pyarrow
+
+In CSV files, the values of a list are separated by `;`.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from runtime.files import atomic
+from runtime.files.atomic import atomic_file
+
+# Rows of a Parquet file that are compressed together.
+GROUP_ROWS = 1 << 20
+# Rows of a CSV file that are turned into text together: 150 bytes each.
+_CSV_ROWS = 1 << 14
+LIST_SEPARATOR = ";"
+
+
+class OpenRows(Protocol):
+    """Rows that are written to a stream."""
+
+    def close(self) -> None:
+        """Completes the file; the stream stays open."""
+
+
+class ArrowTable:
+    """Columns through one of pyarrow's writers.
+
+    Args:
+        schema: schema of pyarrow.
+        open_writer: returns a writer of pyarrow for tables of a schema.
+        rows_per_write: rows that are converted together; None: all.
+
+    Attributes:
+        group_rows: rows that are collected before they are written together, a row group of a
+            Parquet file; fewer at the end.
+    """
+
+    group_rows = 1
+
+    def __init__(
+        self, schema: Any, open_writer: Callable[[Any], Any], rows_per_write: int | None = None
+    ):
+        self._schema, self._rows_per_write = schema, rows_per_write
+        self._writer = open_writer(schema)
+        self._waiting: list[Any] = []
+
+    def write(self, columns: Sequence[Any]) -> None:
+        """Appends rows."""
+        import pyarrow
+
+        self._waiting.append(pyarrow.table(list(columns), schema=self._schema))
+        if sum(map(len, self._waiting)) >= self.group_rows:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        import pyarrow
+
+        group, self._waiting = pyarrow.concat_tables(self._waiting), []
+        self._writer.write_table(group, self._rows_per_write or max(1, len(group)))
+
+    def close(self) -> None:
+        """Completes the file; the stream stays open."""
+        if self._waiting:
+            self._write_group()
+        self._writer.close()
+
+
+class _CsvTable(ArrowTable):
+    """Columns of which lists are texts."""
+
+    def write(self, columns: Sequence[Any]) -> None:
+        super().write([_as_text(column) for column in columns])
+
+
+def open_parquet(stream: BinaryIO, schema: Any) -> ArrowTable:
+    """Opens a Parquet file."""
+    from pyarrow.parquet import ParquetWriter
+
+    # Consecutive numbers need almost no space as differences.
+    counted = {name: "DELTA_BINARY_PACKED" for name in schema.names if name in ("row", "rank")}
+    options = {"use_dictionary": False, "column_encoding": counted}
+    return ArrowTable(schema, lambda schema: ParquetWriter(stream, schema, **options))
+
+
+def open_csv(stream: BinaryIO, schema: Any) -> ArrowTable:
+    """Opens a CSV file; pyarrow would put the names of its header in quotes."""
+    import pyarrow
+    from pyarrow.csv import CSVWriter, WriteOptions
+
+    stream.write((",".join(map(_quoted, schema.names)) + "\n").encode())
+    options = WriteOptions(include_header=False)
+    for number, field in enumerate(schema):
+        if pyarrow.types.is_list(field.type):
+            schema = schema.set(number, pyarrow.field(field.name, pyarrow.string()))
+    return _CsvTable(
+        schema, lambda schema: CSVWriter(stream, schema, write_options=options), _CSV_ROWS
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if set(name) & set(',"\r\n') else name
+
+
+def _as_text(column: Any) -> Any:
+    """Returns a column of lists as texts, another column as it is."""
+    import pyarrow
+    import pyarrow.compute as pc
+
+    kind = getattr(column, "type", None)
+    if kind is None or not pyarrow.types.is_list(kind):
+        return column
+    values = pc.fill_null(column.values.cast(pyarrow.string()), "")
+    texts = pyarrow.ListArray.from_arrays(column.offsets, values)
+    return pc.binary_join(texts, LIST_SEPARATOR)
+
+
+FORMATS = {".parquet": open_parquet, ".csv": open_csv}
+
+
+@contextlib.contextmanager
+def open_table(path: str | os.PathLike[str], schema: Any, flag: str) -> Iterator["ArrowTable"]:
+    """Yields a table whose file appears when the block ends without error; see `open_file`."""
+    open_format = FORMATS[check_path(path, flag, FORMATS)]
+    with open_file(path, flag, lambda stream: open_format(stream, schema)) as table:
+        table.group_rows = GROUP_ROWS
+        yield table
+
+
+@contextlib.contextmanager
+def open_file(
+    path: str | os.PathLike[str], flag: str, open_rows: Callable[[BinaryIO], Any]
+) -> Iterator[Any]:
+    """Yields `open_rows(stream)` and closes it; the file appears when the block ends without error.
+
+    Until then it grows under a hidden name (`runtime.files.atomic`). After an error it is removed,
+    and an older file of the name stays as it was.
+
+    Raises:
+        ValueError: an error of the system (permission, full disk).
+    """
+    path = Path(path)
+    with contextlib.ExitStack() as cleanup:
+        with system_errors(path, flag):
+            stream = cleanup.enter_context(atomic_file(path))
+            rows: OpenRows = open_rows(stream)
+        try:
+            yield rows
+            with system_errors(path, flag):
+                rows.close()
+        except BaseException:
+            with contextlib.suppress(OSError, ValueError):  # a full disk, which was reported before
+                rows.close()
+            raise
+        with system_errors(path, flag):
+            cleanup.pop_all().close()
+
+
+def check_writable(path: str | os.PathLike[str], flag: str, suffixes: Collection[str]) -> None:
+    """Raises ValueError early if no file can be written to `path`; creates its folder."""
+    check_path(path, flag, suffixes)
+    with system_errors(Path(path), flag):
+        atomic.check_writable(path)
+
+
+def check_path(path: str | os.PathLike[str], flag: str, suffixes: Collection[str]) -> str:
+    """Returns the suffix of a path; ValueError for others and for something that is not a file."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in suffixes:
+        raise ValueError(
+            f"{flag} {path} ends with {suffix!r}; expected one of {', '.join(suffixes)}"
+        )
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(
+            f"{flag} {path} exists and is not a file: it is left as it is; give another path"
+        )
+    return suffix
+
+
+@contextlib.contextmanager
+def system_errors(path: Path, flag: str) -> Iterator[None]:
+    """Turns errors of the system into ValueErrors that name the flag of the path."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"{flag} {path}: {error.strerror}; the predictions were not written. Give "
+            "a path where a file can be created, with space for at least 4 bytes per row "
+            "(.parquet, .npy; up to 30 for .csv)"
+        ) from None

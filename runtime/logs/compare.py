@@ -1,0 +1,165 @@
+"""Comparison of runs by their logs: flags that differ, metrics, learning curves in one picture."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runtime.logs import plots
+from runtime.logs.plots import Points
+from runtime.logs.run_logger import readable
+
+_LOG = "log.json"
+# Parameters that name the run itself.
+_OWN = {"run_dir", "log_path"}
+# Values of a panel of the picture; recipes have different names for them.
+_PANELS = {
+    "Training loss": ("loss", "total_loss"),
+    "Loss of evaluations": ("log_loss", "test_loss", "validation_loss"),
+    "Quality": ("auc", "test_auc", "validation_auc", "hr@"),
+}
+
+
+@dataclass
+class RunRecord:
+    """Content of a run's log.
+
+    Attributes:
+        name: the folder or the file, as it was passed.
+        parameters: the flags, versions and the machine; those of the last resume.
+        summary: the metrics of the summary; None if the run did not end.
+        series: (step, value) of each logged value, by step.
+        units: unit of each value, if the log has one.
+    """
+
+    name: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] | None = None
+    series: dict[str, dict[int, float]] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
+
+    def metrics(self) -> dict[str, Any]:
+        """Returns the values of the summary, or the last ones that were logged."""
+        if self.summary is not None:
+            return self.summary
+        return {name: points[max(points)] for name, points in self.series.items()}
+
+    def points(self, names: Sequence[str]) -> Points:
+        """Returns the series of the first of these names; a name may be a beginning (`hr@`)."""
+        for name in names:
+            for key, points in self.series.items():
+                if key == name or (name.endswith("@") and key.startswith(name)):
+                    return sorted(points.items())
+        return ()
+
+
+def read_run(path: str | Path) -> RunRecord:
+    """Reads the log of a run; a resumed run replaces what it repeats.
+
+    Args:
+        path: the folder of the run, or its log.
+
+    Raises:
+        ValueError: there is no log, or it has another format.
+    """
+    file = Path(path)
+    file = file / _LOG if file.is_dir() else file
+    if not file.is_file():
+        raise ValueError(f"{path}: expected the folder of a run with {_LOG}, or a log, got neither")
+    record, step = RunRecord(str(path)), 0
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            if not line.startswith("DLLL "):
+                raise ValueError
+            entry = json.loads(line.removeprefix("DLLL "))
+            step = _add(record, entry, step)
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(
+                f"{file}, line {number}: expected a line of a run's log (DLLL and a JSON object), "
+                f"got {line[:60]!r}"
+            ) from None
+    if not record.parameters:
+        raise ValueError(f"{file}: expected the log of a run, got a file without parameters")
+    return record
+
+
+def _add(record: RunRecord, entry: Mapping[str, Any], last_step: int) -> int:
+    """Adds a line of the log; returns the step that it is of."""
+    if entry["type"] == "METADATA":
+        if unit := entry["metadata"].get("unit"):
+            record.units[entry["metric"]] = unit
+        return last_step
+    step, data = entry["step"], dict(entry["data"])
+    if step == "PARAMETER":
+        record.parameters = data
+    elif step == []:
+        record.summary = data
+    elif step != "MESSAGE":
+        # The line of an epoch, [epoch], has the values of the step before it.
+        number = last_step if isinstance(step, list) and len(step) == 1 else step
+        last_step = int(number[-1] if isinstance(number, list) else number)
+        record.summary = None  # of an earlier part of a resumed run
+        for name, value in data.items():
+            if isinstance(value, int | float):
+                record.series.setdefault(name, {})[last_step] = value
+    return last_step
+
+
+def report(records: Sequence[RunRecord]) -> str:
+    """Returns the flags and versions that differ, and the metrics, as tables."""
+    names = [record.name for record in records]
+    parameters = {k: None for record in records for k in record.parameters if k not in _OWN}
+    rows = []
+    for name in parameters:
+        values = [_text(record.parameters.get(name, "-")) for record in records]
+        if len(set(values)) > 1:
+            rows.append([name, *values])
+    metrics = [record.metrics() for record in records]
+    lines = _table(["flags that differ", *names], rows or [["none"]])
+    units = {name: unit for record in records for name, unit in record.units.items()}
+    values_by_metric = [
+        [name, *(_value(values.get(name), units.get(name)) for values in metrics)]
+        for name in {name: None for values in metrics for name in values}
+    ]
+    lines += ["", *_table(["metrics", *names], values_by_metric)]
+    for record in records:
+        if record.summary is None:
+            lines.append(f"note: {record.name} has no summary; its values are the last ones logged")
+    return "\n".join(lines)
+
+
+def draw_curves(path: str | Path, records: Sequence[RunRecord]) -> None:
+    """Draws losses and quality of runs against the step; OSError if it cannot be written."""
+    curves = {
+        title: {record.name: record.points(names) for record in records}
+        for title, names in _PANELS.items()
+    }
+    drawn = {title: lines for title, lines in curves.items() if any(lines.values())}
+    plots.draw("comparison", path, curves=drawn)
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _value(value: Any, unit: str | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float) and unit is None:
+        return readable(value, format=".5f")
+    return readable(value, unit)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns lines with aligned columns; long values are cut off."""
+    cells = [list(header), *([_cut(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells if i < len(row)) for i in range(len(header))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
+        for row in cells
+    ]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."

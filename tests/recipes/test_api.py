@@ -1,0 +1,231 @@
+"""Python API: `recipes.train`, `evaluate`, `predict` and `load_model`."""
+
+import json
+import signal
+import threading
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+import recipes
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.spec.feature_spec import FeatureSpec
+from recipes.definition import Definition
+from recipes.registry import DLRM
+from tests import sequence_data, tastes
+from training.errors import TrainingDiverged
+
+SMALL = {
+    "batch_size": 512,
+    "embedding_dim": 8,
+    "bottom_mlp_dims": (16, 8),
+    "top_mlp_dims": [16, 1],
+    "print_freq": 1,
+    "seed": 3,
+}
+OTHER = {**SMALL, "learning_rate": 0.01, "shuffle": False, "epochs": 1}
+
+
+def losses(run_dir):
+    log = [json.loads(s.removeprefix("DLLL ")) for s in (run_dir / "log.json").open()]
+    values = [line["data"]["loss"] for line in log if "loss" in line.get("data", {})]
+    assert len(values) >= 11
+    return values
+
+
+def command_line(flags):
+    joined = {
+        k: ",".join(map(str, v)) if isinstance(v, tuple | list) else v for k, v in flags.items()
+    }
+    return [f"--{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in joined.items()]
+
+
+@pytest.fixture(scope="module")
+def trained(rows, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("trained")
+    return recipes.train("dlrm", dataset_path=rows, run_dir=run_dir, epochs=2, **SMALL)
+
+
+def test_two_trainings_in_a_process(rows, tmp_path, run_script, trained):
+    """They have the losses of two processes, whatever flags the other one has."""
+    folders = [trained.run_dir]
+    for name, recipe, flags in (("b", "dcnv2", OTHER), ("c", "dlrm", {**SMALL, "epochs": 2})):
+        result = recipes.train(recipe, dataset_path=rows, run_dir=tmp_path / name, **flags)
+        folders.append(result.run_dir)
+    for number, (recipe, flags) in enumerate((("dlrm", {**SMALL, "epochs": 2}), ("dcnv2", OTHER))):
+        command = [f"{recipe}.py", *command_line(flags), f"--dataset_path={rows}"]
+        done = run_script(*command, f"--run_dir={tmp_path / str(number)}")
+        assert done.returncode == 0, done.stderr
+        assert losses(folders[number]) == losses(tmp_path / str(number))
+    assert losses(folders[2]) == losses(folders[0]) != losses(folders[1])
+
+
+def test_result_of_a_training(trained):
+    *_, last = (trained.run_dir / "log.json").read_text().splitlines()
+    assert trained.metrics == json.loads(last.removeprefix("DLLL "))["data"]
+    assert trained.metrics["steps"] == 22
+    assert trained.checkpoint == trained.run_dir / "checkpoints"
+    assert [saved.name for saved in trained.checkpoint.glob("0*")] == ["00001-step-22"]
+    assert [plot.name for plot in trained.plots] == ["learning_curve.png", "roc.png"]
+    assert all(plot.is_file() for plot in trained.plots)
+
+
+def test_names_of_sim(tmp_path):
+    """Aliases are names of flags, and metrics have the names of the log."""
+    sequence_data.write(tmp_path / "rows", 64)
+    flags = {"dataset_dir": tmp_path / "rows", "results_dir": tmp_path / "run", "lr": 0.01}
+    sizes = {
+        "embedding_dim": 8,
+        "epochs": 1,
+        "long_seq_length": 7,
+        "gsu_top_k": 3,
+        "batch_size": 32,
+    }
+    result = recipes.train("sim", **flags, **sizes, affinity="disabled")
+    assert {"test_auc", "train_auc", "time_to_train"} <= result.metrics.keys()
+    assert result.checkpoint == tmp_path / "run/checkpoints"
+    model = recipes.load_model(result.checkpoint)
+    scores = recipes.predict(
+        "sim",
+        dataset_dir=tmp_path / "rows",
+        load_checkpoint_path=result.checkpoint,
+        results_dir=tmp_path / "run",
+    )
+    batch = {name: np.zeros(2, int) for name in model.features}
+    histories = [name for name in model.features if name.endswith("_hist")]
+    assert len(scores) > 0 and 0 < scores.min() < scores.max() < 1
+    assert histories == [] or batch
+
+
+def test_evaluation(trained, rows, tmp_path):
+    result = recipes.evaluate(
+        "dlrm",
+        dataset_path=rows,
+        restore_checkpoint_path=trained.checkpoint,
+        run_dir=tmp_path,
+        eval_mapping="validation",
+    )
+    assert result.metrics["auc"] == pytest.approx(trained.metrics["auc"], abs=1e-6)
+    assert [plot.name for plot in result.plots] == ["roc.png"]
+    assert result.checkpoint == trained.checkpoint / "00001-step-22"
+
+
+@pytest.mark.parametrize("suffix", [None, "npy", "csv", "parquet"])
+def test_scores(trained, rows, tmp_path, suffix):
+    """The file, if one is named, has the scores that are returned."""
+    path = None if suffix is None else tmp_path / f"scores.{suffix}"
+    flags = {"dataset_path": rows, "restore_checkpoint_path": trained.checkpoint}
+    flags |= {"eval_mapping": "validation", "run_dir": tmp_path}
+    scores = recipes.predict("dlrm", **flags, predictions_path=path)
+    model, expected = recipes.load_model(trained.checkpoint), []
+    spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
+    for batch in RawBinaryDataset(spec, "validation", batch_size=400).dataset():
+        expected.append(model(batch)[batch.weights.numpy()[:, 0] > 0])
+    assert scores.dtype == np.float32 and scores.shape == (1001,)
+    np.testing.assert_allclose(scores, np.concatenate(expected), atol=1e-6)
+    if suffix == "parquet":
+        assert pyarrow.parquet.read_table(path)["score"].to_pylist() == scores.tolist()
+
+
+def test_scores_of_named_features(trained, rows):
+    model = recipes.load_model(trained.checkpoint, rows)
+    spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
+    batch = next(iter(RawBinaryDataset(spec, "validation", batch_size=7).dataset()))
+    names = spec.channel("numerical"), spec.channel("categorical")
+    assert model.features == (*names[0], *names[1])
+    values = dict(zip(names[0], np.asarray(batch.inputs.numerical).T, strict=True))
+    values |= dict(zip(names[1], map(np.asarray, batch.inputs.categorical), strict=True))
+    np.testing.assert_allclose(model(values), model(batch), rtol=1e-6)
+    np.testing.assert_allclose(model(batch.inputs), model(batch), rtol=1e-6)
+    first = names[1][0]
+    for wrong, message in (
+        ({k: v for k, v in values.items() if k != first}, f"missing feature '{first}'"),
+        ({**values, "x": 1}, "unknown feature 'x': expected the features"),
+        ({**values, first: np.full(7, 1000)}, "expected ids from 0 to 999, got 1000 to 1000"),
+        ({**values, first: np.full(7, 0.5)}, "expected integer ids, got float64"),
+        ({**values, first: np.zeros((7, 2), int)}, r"expected 1 values per sample, got an array"),
+        ({**values, names[0][0]: np.full(7, np.nan)}, "expected finite numbers"),
+        (
+            {**values, first: np.zeros(6, int)},
+            r"equally many samples of each feature, got \[6, 7\]",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(wrong)
+
+
+def test_scores_of_interactions(tmp_path):
+    tastes.write(tmp_path / "rows")
+    flags = {"data": tmp_path / "rows", "run_dir": tmp_path / "run", "epochs": 1, "topk": 3}
+    result = recipes.train("ncf", **flags, checkpoint_dir=tmp_path / "c", layers=[16, 8])
+    assert result.checkpoint == tmp_path / "c" and "hr@3" in result.metrics
+    model = recipes.load_model(tmp_path / "c")
+    user, item = model.features
+    scores = model({user: [0, 0, 1], item: [0, 1, 0]})
+    assert scores.shape == (3,) and len(set(scores.tolist())) == 3
+
+
+def test_errors(rows, tmp_path, run_script):
+    """They are those of the command line, and the folder of a run that did not begin is removed."""
+    folder = tmp_path / "run"
+    for flags, message in (
+        ({"batch_sise": 1}, "Unknown command line flag 'batch_sise'. Did you mean: batch_size"),
+        ({"batch_size": "x"}, "invalid literal"),
+        ({"epochs": True}, "invalid literal"),
+        ({"batch_size": 0}, "--batch_size must be at least 1, got 0"),
+        ({"mode": "eval"}, "this function runs --mode train, got mode='eval'"),
+        ({"elastic": True, "resume": "auto", "save_checkpoint_path": "c"}, "--elastic is of the"),
+        ({"plan_only": True}, "--save_checkpoint_path is only read without --plan_only"),
+        ({"dataset_path": tmp_path}, "feature_spec.yaml"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            recipes.train("dlrm", **{"dataset_path": rows, "run_dir": folder, **flags})
+    assert not folder.exists()
+    with pytest.raises(ValueError, match="recipe: expected one of dlrm, dcnv2, sim, ncf, got 'x'"):
+        recipes.train("x")
+    with pytest.raises(ValueError, match="--mode eval needs a trained model"):
+        recipes.evaluate("dlrm", dataset_path=rows)
+    with pytest.raises(AttributeError, match="no attribute 'fit'"):
+        recipes.fit  # noqa: B018
+    done = run_script("dlrm.py", f"--dataset_path={rows}", "--batch_size=0")
+    assert "--batch_size must be at least 1, got 0" in done.stderr
+
+
+def test_divergence(rows, tmp_path):
+    with pytest.raises(TrainingDiverged, match="Try a smaller --learning_rate"):
+        recipes.train(
+            *("dlrm",), dataset_path=rows, run_dir=tmp_path, **{**SMALL, "learning_rate": 1e30}
+        )
+
+
+def test_own_recipe(rows, tmp_path):
+    """Another recipe is a definition; keep_best applies to checkpoints in the folder of the run."""
+    own = Definition("own", DLRM.build, {"embedding_dim": "8"}, flags_of="dlrm")
+    flags = {k: v for k, v in SMALL.items() if k != "embedding_dim"}
+    result = recipes.train(
+        own, dataset_path=rows, run_dir=tmp_path, preset="terabyte", keep_best=True, **flags,
+        learning_rate=0.1, max_steps=5,
+    )  # fmt: skip
+    assert result.metrics["steps"] == 5
+    assert (result.checkpoint / "best").is_dir()
+    log = (tmp_path / "log.json").read_text()
+    assert '"recipe": "own"' in log and '"embedding_dim": "8"' in log
+
+
+def test_signals(rows, tmp_path, monkeypatch):
+    """The API installs no handler: it also works outside the main thread, where none can be."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    installed, results = [], []
+    monkeypatch.setattr(signal, "signal", lambda *args: installed.append(args))
+
+    def train():
+        flags = {"dataset_path": rows, "run_dir": tmp_path, "max_steps": 3, **SMALL}
+        results.append(recipes.train("dlrm", **flags))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert results[0].metrics["steps"] == 3
+    assert installed == []
+    assert before == {number: signal.getsignal(number) for number in before}

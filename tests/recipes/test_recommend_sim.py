@@ -1,0 +1,144 @@
+"""`sim.py --mode recommend` compared with a full sort of the scores of `--mode predict`."""
+
+import csv
+import re
+
+import numpy as np
+import pytest
+
+import main as entry
+import sim
+from dataloading.formats.sequence_tfrecord.writer import sequence_spec, writes_data_set
+from tests import sequence_data
+from tests.recipes.test_entry_scripts import in_process
+
+TINY = (
+    "--preset=terabyte",
+    *("--global_batch_size=64", "--embedding_dim=4", "--stage_two_mlp_dims=8,4", "--lr=0.02"),
+    *("--epochs=1", "--seed=1", "--affinity=disabled", "--long_seq_length=8", "--gsu_top_k=3"),
+    *("--stage_one_mlp_dims=8", "--aux_mlp_dims=8"),
+)
+ROWS, USERS, ITEMS = 150, sequence_data.USERS, sequence_data.ITEMS
+
+
+def run(rows, run_dir, *flags, code=0):
+    exit_code, summary = in_process(run_dir, f"--dataset_dir={rows}", *TINY, *flags, recipe=sim)
+    assert exit_code == code
+    return summary
+
+
+def samples():
+    """Arrays of train and test, as `sequence_data.write` draws them."""
+    rng = np.random.default_rng(0)
+    return [sequence_data.draw(rng, ROWS) for _ in range(2)]
+
+
+def last_rows():
+    """User -> number of the last test sample."""
+    return {int(user): row for row, user in enumerate(samples()[1][1][:, 0])}
+
+
+def write_pairs(folder, spec):
+    """A data set whose test split has all items with each user's last history."""
+    test, last = samples()[1], last_rows()
+    rows = np.repeat([last[user] for user in sorted(last)], ITEMS)
+    arrays = [array[rows] for array in test]
+    arrays[2] = np.tile(np.arange(1, ITEMS + 1), len(last))[:, None]
+    arrays[3] = sequence_data.category_of(arrays[2])
+    features = spec.feature_spec
+    user, target = spec.channel("user_features"), spec.channel("target_item_features")
+    pairs = sequence_spec(
+        label="label",
+        user={name: features[name]["cardinality"] for name in user},
+        target={name: features[name]["cardinality"] for name in target},
+        positive=spec.channel("positive_history"),
+        negative=spec.channel("negative_history"),
+        history_length=sequence_data.LENGTH,
+        prebatch_sizes={"test": 0},
+    )
+    with writes_data_set(folder, pairs) as writers:
+        writers["test"].add(arrays)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Returns data set, checkpoints, and the score of each user (ascending) and item from 1."""
+    folder = tmp_path_factory.mktemp("sequences")
+    spec = sequence_data.write(folder / "rows", ROWS)
+    names = [f"sku-{item}\t1" for item in range(1, ITEMS + 1)]
+    (folder / "rows/vocabulary").mkdir()
+    (folder / "rows/vocabulary/item_id_trgt.tsv").write_text("\n".join([*names, ""]))
+    save = folder / "model"
+    run(folder / "rows", folder / "run", f"--save_checkpoint_path={save}")
+    write_pairs(folder / "pairs", spec)
+    path, load = folder / "scores.npy", f"--load_checkpoint_path={save}"
+    flags = (load, "--mode=predict", f"--predictions_path={path}")
+    run(folder / "pairs", folder / "predict", *flags)
+    return folder / "rows", save, np.load(path).reshape(-1, ITEMS)
+
+
+def recommended(trained, folder, *flags):
+    rows, save, _ = trained
+    path = folder / "top.csv"
+    common = (f"--load_checkpoint_path={save}", "--mode=recommend", f"--predictions_path={path}")
+    run(rows, folder / "run", *common, *flags)
+    return list(csv.DictReader(path.open()))
+
+
+def seen_pairs():
+    """Targets with label 1 and histories of both splits."""
+    pairs = set()
+    for label, user, target, _, history, *_ in samples():
+        took = np.concatenate([history, target * label], axis=1)
+        pairs |= {(int(u), int(i)) for u, row in zip(user[:, 0], took, strict=True) for i in row}
+    return {(user, item) for user, item in pairs if item}
+
+
+@pytest.mark.parametrize("flags", [("--top=5",), ("--top=60", "--exclude_seen")])
+def test_full_sort(trained, tmp_path, flags, capsys):
+    scores, users = trained[2], sorted(last_rows())
+    seen = seen_pairs() if len(flags) > 1 else set()
+    capsys.readouterr()
+    lines = recommended(trained, tmp_path, *flags)
+    assert ("fewer than 60 items left" in capsys.readouterr().out) == bool(seen)
+    number = 0
+    for user, row in zip(users, scores, strict=True):
+        left = [item for item in range(1, ITEMS + 1) if (user, item) not in seen]
+        best = sorted((row[item - 1] for item in left), reverse=True)[: int(flags[0][6:])]
+        own = lines[number : number + len(best)]
+        number += len(best)
+        assert {line["user"] for line in own} == {str(user)}
+        assert [int(line["rank"]) for line in own] == list(range(1, 1 + len(best)))
+        items = [int(line["item"].removeprefix("sku-")) for line in own]
+        assert len(set(items)) == len(items) and set(items) <= set(left)
+        np.testing.assert_allclose([float(line["score"]) for line in own], best, atol=1e-6)
+        np.testing.assert_allclose(row[np.array(items) - 1], best, atol=1e-6)
+    assert number == len(lines)
+
+
+def test_users_of_a_file(trained, tmp_path, capsys):
+    user = sorted(last_rows())[3]
+    path = tmp_path / "users.csv"
+    path.write_text(f"user_id\n{user}\n")
+    lines = recommended(trained, tmp_path, f"--users={path}", "--top=1")
+    best = int(trained[2][3].argmax()) + 1
+    assert [(line["user"], line["item"]) for line in lines] == [(str(user), f"sku-{best}")]
+    path.write_text(f"user_id\n{user}\n0\n")
+    flags = (f"--load_checkpoint_path={trained[1]}", "--mode=recommend", f"--users={path}")
+    flags = (*flags, f"--predictions_path={tmp_path / 'b.csv'}")
+    run(trained[0], tmp_path / "run", *flags, code=entry.USER_ERROR)
+    message = r"--users .*: row 2: expected users with a sample in the split 'test', got 0; leave"
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_item_with_two_categories(trained, tmp_path):
+    from dataloading.keys.histories import read_catalogue
+
+    spec = sequence_data.write(tmp_path / "rows", 3, splits=("train",))
+    arrays = [np.repeat(array[:1], 2, axis=0) for array in samples()[1]]
+    arrays[3] = arrays[3] % sequence_data.CATEGORIES + np.array([[0], [1]])
+    with writes_data_set(tmp_path / "other", spec) as writers:
+        writers["train"].add(arrays)
+    other = type(spec).from_yaml(tmp_path / "other/feature_spec.yaml")
+    with pytest.raises(ValueError, match="has two values of 'cat_id_trgt': .*Prepare the data ag"):
+        read_catalogue(other)

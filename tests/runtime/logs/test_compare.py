@@ -1,0 +1,117 @@
+"""`python -m runtime.logs compare`: flags that differ, metrics, curves."""
+
+import pytest
+
+from runtime.logs import plots
+from runtime.logs.compare import draw_curves, read_run, report
+from runtime.logs.run_logger import LogNames, RunLogger
+
+
+def write(folder, parameters, losses, aucs, summary, append=False):
+    """Writes the log of a run: a loss per step from 1 on, and the AUC of some steps."""
+    with RunLogger(folder / "log.json", parameters, append=append) as log:
+        log.metadata("throughput", unit="samples/s")
+        for step, loss in losses.items():
+            log.log(step, {"loss": loss, "throughput": 100.0}, epoch=0)
+            if step in aucs:
+                log.log(step, {"auc": aucs[step], "log_loss": 0.5}, epoch=0)
+        if summary is not None:
+            log.summary(summary)
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    flags = {"learning_rate": 0.1, "dims": (8, 4), "amp": False, "run_dir": "a"}
+    a = write(
+        tmp_path / "a", flags, {1: 0.9, 2: 0.8}, {2: 0.7}, {"auc": 0.7, "throughput": 12345.6}
+    )
+    flags = {"learning_rate": 0.2, "dims": (8, 4), "amp": True, "run_dir": "b", "epochs": 3}
+    b = write(tmp_path / "b", flags, {1: 0.9, 2: 0.6}, {1: 0.6, 2: 0.75}, {"auc": 0.75, "best": 1})
+    return a, b
+
+
+def test_report(runs):
+    lines = report([read_run(run) for run in runs]).replace(str(runs[0].parent), "").splitlines()
+    assert [line.split() for line in lines if line] == [
+        ["flags", "that", "differ", "/a", "/b"],
+        ["learning_rate", "0.1", "0.2"],
+        ["amp", "False", "True"],
+        ["epochs", "-", "3"],
+        ["metrics", "/a", "/b"],
+        ["auc", "0.70000", "0.75000"],
+        ["throughput", "12.35k", "samples/s", "-"],
+        ["best", "-", "1"],
+    ]
+
+
+def test_equal_flags(runs):
+    record = read_run(runs[0] / "log.json")
+    assert report([record, record]).splitlines()[1] == "none"
+
+
+def test_resumed_run(tmp_path):
+    """The second part replaces steps of the first one; without a summary the last values count."""
+    folder = write(tmp_path, {"epochs": 1}, {1: 0.9, 2: 0.8, 3: 0.7}, {3: 0.6}, None)
+    record = read_run(folder)
+    assert record.metrics() == {"loss": 0.7, "throughput": 100, "auc": 0.6, "log_loss": 0.5}
+    assert "has no summary; its values are the last ones" in report([record])
+    write(folder, {"epochs": 2}, {3: 0.75, 4: 0.5}, {4: 0.65}, {"auc": 0.65}, append=True)
+    record = read_run(folder)
+    assert record.parameters == {"epochs": 2} and record.metrics() == {"auc": 0.65}
+    assert record.points(("total_loss", "loss")) == [(1, 0.9), (2, 0.8), (3, 0.75), (4, 0.5)]
+
+
+def test_lines_of_epochs(tmp_path):
+    """Values of an epoch belong to its last step."""
+    with RunLogger(tmp_path / "log.json", {"x": 1}, names=LogNames(epoch_lines=True)) as log:
+        log.log(7, {"loss": 0.5}, epoch=0)
+        log.end_epoch(0, 7, {"hr@10": 0.25})
+        log.log(14, {"loss": 0.4}, epoch=1)
+        log.end_epoch(1, 14, {"hr@10": 0.5})
+    assert read_run(tmp_path).points(("auc", "hr@")) == [(7, 0.25), (14, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "expected the folder of a run with log.json, or a log, got neither"),
+        ("", "expected the log of a run, got a file without parameters"),
+        ("loss 0.5\n", r"line 1: expected a line of a run's log .*, got 'loss 0.5'"),
+        ("DLLL {}\n", "line 1: expected a line of a run's log"),
+        ("DLLL {\n", "line 1: expected a line of a run's log"),
+    ],
+)
+def test_errors(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "log.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_run(tmp_path)
+
+
+def test_curves(runs, tmp_path, monkeypatch):
+    """A panel per kind of value, a line per run."""
+    figures = []
+    monkeypatch.setattr(plots, "_write", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(
+        plots, "draw", lambda kind, path, **content: plots.comparison(path, **content)
+    )
+    draw_curves(tmp_path / "a.png", [read_run(run) for run in runs])
+    loss, evaluation, quality = figures[0].axes
+    assert [axes.get_title() for axes in figures[0].axes] == [
+        "Training loss",
+        "Loss of evaluations",
+        "Quality",
+    ]
+    assert [list(line.get_ydata()) for line in loss.lines] == [[0.9, 0.8], [0.9, 0.6]]
+    assert [list(line.get_xdata()) for line in quality.lines] == [[2], [1, 2]]
+    assert [line.get_label() for line in evaluation.lines] == [str(run) for run in runs]
+
+
+def test_command(runs, tmp_path, run_script):
+    path = tmp_path / "new/comparison.png"
+    done = run_script("-m", "runtime.logs", "compare", *runs, "--plot", path)
+    assert done.returncode == 0, done.stderr
+    assert "learning_rate" in done.stdout and path.read_bytes().startswith(b"\x89PNG")
+    done = run_script("-m", "runtime.logs", "compare", tmp_path / "x")
+    assert done.returncode == 2 and done.stderr.startswith("error: ")

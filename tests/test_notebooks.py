@@ -1,0 +1,52 @@
+"""The notebooks of docs/tutorials are executed in a copy of the repository."""
+
+import json
+
+import pytest
+
+from tests.test_docs import ROOT, copy_of_the_repository
+
+NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_cells(path, tmp_path):
+    """Every cell runs, and the model is near the best reachable one on the test split."""
+    reason = "the notebook needs nbclient and ipykernel (requirements/dev.txt)"
+    nbclient = pytest.importorskip("nbclient", reason=reason)
+    pytest.importorskip("ipykernel", reason=reason)
+    import nbformat
+
+    home = copy_of_the_repository(tmp_path / "a clone")
+    notebook = nbformat.read(home / path.relative_to(ROOT), as_version=4)
+    folder = str((home / path.relative_to(ROOT)).parent)
+    nbclient.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": folder}}
+    ).execute()
+    outputs = [
+        (cell.source, output)
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+    ]
+    results = {
+        source.splitlines()[-1]: output.data
+        for source, output in outputs
+        if output.output_type == "execute_result"
+    }
+    assert len(results["Image(result.plots[0], width=900)"]["image/png"]) > 10_000
+    metrics = eval(
+        results[next(name for name in results if name.startswith("{name:"))]["text/plain"]
+    )
+    assert 0 <= metrics["best_reachable_auc"] - metrics["auc"] < 0.06
+    assert "10000" in results["scores.shape, scores.mean(), scores[:3]"]["text/plain"]
+    assert results["model(batch)"]["text/plain"].startswith("array([0.")
+    errors = [output.text for source, output in outputs if "learning_rat=" in source]
+    assert "Did you mean: learning_rate" in errors[0]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_stored_outputs(path):
+    """Notebooks are stored without outputs, which would differ from run to run."""
+    cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+    assert [c for c in cells if c["outputs"] or c["execution_count"]] == []
