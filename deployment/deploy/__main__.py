@@ -116,12 +116,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--gpu_cache_share", type=float, help="share of rows on a GPU (default 0.5; hps)")
     add("--served_path", help="--model_repository as the server of HPS sees it")
     add("--overwrite", action="store_true", help="replace models that this tool wrote")
-    _add_flags_of_parts(add)
+    _add_other_flags(add)
     return parser
 
 
-def _add_flags_of_parts(add: Callable) -> None:
-    """Adds flags of an ensemble's parts and of a running server."""
+def _add_other_flags(add: Callable) -> None:
+    """Adds flags of recommenders, of an ensemble's parts and of a running server."""
+    add(
+        "--top_items",
+        type=int,
+        help="answer the N items of highest score of each row, of all items, in place of the score "
+        "of one item (checkpoints of sim and ncf, --monolithic, local)",
+    )
     part = "name of the part of an ensemble (default: NAME_"
     add("--sparse_model_name", help=f"{part}sparse)")
     add("--dense_model_name", help=f"{part}dense)")

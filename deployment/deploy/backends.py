@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deployment.deploy.deploy_options import HPS, LOCAL, NVIDIA, TENSORFLOW, DeployOptions
 from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
-from deployment.serving.interface import CHECKS, DENSE, SCORER, SPARSE, answered
+from deployment.serving.interface import CHECKS, DENSE, RECOMMENDER, SCORER, SPARSE, answered
 from deployment.triton import gpu_models, python_models
 from deployment.triton.config import CONFIG_FILE, ensemble_config, write_config
 from deployment.triton.hps import backend as hps
@@ -45,6 +45,8 @@ def models_of(options: DeployOptions) -> tuple[ModelBuilder, ...]:
     """
     if options.backend == HPS and options.tensors == NVIDIA:
         return keys_of_clients.model_builders()
+    if options.top_items:
+        return (_local(RECOMMENDER),)
     models = (MONOLITHIC if options.monolithic else ENSEMBLES)[options.backend]
     if options.backend == TENSORFLOW and options.tensors == NVIDIA:
         return models[1:]

@@ -21,6 +21,7 @@ _READ_BY = {
     "gpu_cache_share": (HPS,),
     "served_path": (HPS,),
     "threads_per_instance": (LOCAL,),
+    "top_items": (LOCAL,),
     "max_queue_delay_us": (LOCAL, TENSORFLOW),
     "dense_format": (TENSORFLOW, HPS),
     "trt_optimal_batch_size": (TENSORFLOW, HPS),
@@ -29,6 +30,7 @@ _READ_BY = {
 _MINIMUM = {
     "max_batch_size": 1,
     "model_version": 1,
+    "top_items": 1,
     "trt_optimal_batch_size": 1,
     "load_model_timeout_s": 1e-3,
     "instances": 1,
@@ -73,6 +75,7 @@ class DeployOptions:
     trt_optimal_batch_size: int | None = None  # None: max_batch_size
     cpu: bool | None = None
     monolithic: bool = False
+    top_items: int | None = None  # None: scores of the items of requests
     precision: str = "fp32"
     quantize_tables: str = NONE
     check_rows: int | None = None
@@ -145,6 +148,10 @@ class DeployOptions:
         """Returns rules, as `_rules`, of names, tensors and formats of an ensemble's parts."""
         names = list(self.part_names.values())
         return (
+            (
+                self.top_items is not None and not self.monolithic,
+                f"--top_items {self.top_items}: the recommender is one model: give --monolithic",
+            ),
             (
                 bool(names) and self.monolithic,
                 f"--sparse_model_name and --dense_model_name: got {', '.join(names)} with "

@@ -16,6 +16,7 @@ from deployment.model.served_model import (
     POLICIES,
     DenseModel,
     original_tensors,
+    recommender_spec,
     serving_spec_of,
 )
 from deployment.model.serving_spec import ServingSpec
@@ -44,6 +45,8 @@ def deploy(options: DeployOptions) -> str:
     check_options(serving_spec, options)
     if options.tensors == NVIDIA:
         serving_spec = original_tensors(serving_spec, trained.recipe)
+    if options.top_items:
+        serving_spec = recommender_spec(serving_spec, trained.recipe, options.top_items)
     name = options.model_name or trained.recipe
     builders = models_of(options)
     models = names_of(name, builders, options.part_names)
@@ -131,6 +134,8 @@ def _prepare(
     batching = Batching(
         options.max_batch_size, options.dynamic_batching, options.max_queue_delay_us or 0
     )
+    if options.top_items:  # a request has the work of many
+        batching = batching._replace(dynamic=False)
     if options.backend == HPS:  # it computes requests one by one, its answer has no batches
         batching = Batching(0, False, 0)
     context = DeploymentContext(

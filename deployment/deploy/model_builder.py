@@ -38,7 +38,7 @@ class DeploymentContext(NamedTuple):
     @property
     def warm_up(self) -> tuple[int, ...]:
         """Batch sizes that models compute before they are ready."""
-        return 1, self.interface.max_batch_size
+        return (1,) if self.interface.top else (1, self.interface.max_batch_size)
 
 
 class ModelBuilder(NamedTuple):

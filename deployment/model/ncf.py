@@ -13,8 +13,10 @@ from deployment.model.trained_model import TrainedModel, tables_of
 from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 from nn.ncf.config import NCFConfig, embedding_tables
 from nn.ncf.model import NCFModel
+from recipes.recommendation import vocabulary_of
 
 USER, ITEM = "user", "item"
+CANDIDATE_INPUT = ITEM
 
 
 def serving_spec(trained: TrainedModel) -> ServingSpec:
@@ -55,3 +57,10 @@ def arrays(serving_spec: ServingSpec, inputs: InteractionInputs) -> dict[str, np
     return {
         t.name: np.asarray(ids[t.name]).reshape(-1, 1).astype(t.dtype) for t in serving_spec.inputs
     }
+
+
+def candidates(trained: TrainedModel) -> np.ndarray:
+    """Returns all items of the data set, int64 [items, 1]."""
+    (item,) = trained.spec.channel(fs.ITEM_CHANNEL)
+    vocabulary, _ = vocabulary_of(trained.spec, item, trained.shape.num_items)
+    return np.arange(vocabulary.first_id, len(vocabulary), dtype=np.int64)[:, np.newaxis]

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from dataloading.formats.sequence_tfrecord.channels import sequence_channels
+from dataloading.keys.histories import read_catalogue
 from dataloading.pipeline.batch import SequenceInputs
 from deployment.model.serving_spec import ID_DTYPE, ServingSpec
 from deployment.model.trained_model import TrainedModel, tables_of
@@ -15,6 +16,7 @@ from nn.sequence.config import HARD, SIM, SequenceModelConfig
 from nn.sequence.model import SequenceModel
 
 USER, TARGET, HISTORY = "user_features", "target_features", "positive_history"
+CANDIDATE_INPUT = TARGET
 
 
 def serving_spec(trained: TrainedModel) -> ServingSpec:
@@ -91,3 +93,8 @@ def arrays(serving_spec: ServingSpec, inputs: SequenceInputs) -> dict[str, np.nd
     return {
         tensor.name: tensors[tensor.name]().astype(tensor.dtype) for tensor in serving_spec.inputs
     }
+
+
+def candidates(trained: TrainedModel) -> np.ndarray:
+    """Returns the catalogue of the data set, int64 [items, item features]."""
+    return np.stack(read_catalogue(trained.spec).features, axis=1)

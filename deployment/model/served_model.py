@@ -15,7 +15,8 @@ from runtime import checkpoint
 # Keras dtype policies of the dense part by `--precision`; weights stay float32.
 POLICIES = {"fp32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
 
-# Each has `serving_spec`, `one_row_model`, `logits` and `arrays`.
+# Each has `serving_spec`, `one_row_model`, `logits` and `arrays`, and those with items to recommend
+# `CANDIDATE_INPUT` and `candidates`.
 _FAMILIES: dict[str, ModuleType] = {
     DLRM: ctr,
     DCNV2: ctr,
@@ -57,6 +58,27 @@ def original_tensors(serving_spec: ServingSpec, recipe: str) -> ServingSpec:
         for tensor in serving_spec.inputs
     ]
     return serving_spec._replace(inputs=tuple(inputs), output=LOGITS)
+
+
+def recommender_spec(serving_spec: ServingSpec, recipe: str, top: int) -> ServingSpec:
+    """Returns the specification of a model that answers the `top` items of a row, by logit.
+
+    Raises:
+        ValueError: the recipe has no items to recommend.
+    """
+    candidate_input = getattr(_FAMILIES[recipe], "CANDIDATE_INPUT", None)
+    if candidate_input is None:
+        raise ValueError(
+            f"--top_items {top}: expected a checkpoint of {SIM} or {NCF}, which recommend items, "
+            f"got one of {recipe}: leave the flag out"
+        )
+    return serving_spec._replace(output=LOGITS, top=top, candidate_input=candidate_input)
+
+
+def candidates_of(trained: TrainedModel) -> np.ndarray:
+    """Returns the items that a recommender searches, as `--mode recommend` does: int64 [items,
+    *dims] of its candidate input, by ascending item."""
+    return _FAMILIES[trained.recipe].candidates(trained)
 
 
 def request_arrays(serving_spec: ServingSpec, inputs) -> dict[str, np.ndarray]:

@@ -23,6 +23,8 @@ class ServingSpec(NamedTuple):
     dense_inputs: tuple[str, ...]
     histories: tuple[str, ...] = ()
     output: str = SCORES
+    top: int = 0
+    candidate_input: str = ""
 
     @property
     def width(self) -> int:

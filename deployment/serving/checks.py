@@ -72,11 +72,14 @@ class RequestChecker:
         return checked
 
 
-def check_scores(scores: np.ndarray) -> None:
-    """Raises BadRequest if a score [batch, 1] is NaN, which a valid request can cause."""
+def check_scores(scores: np.ndarray, first_row: int = 0) -> None:
+    """Raises BadRequest if a score [batch, 1] is NaN, which a valid request can cause.
+
+    `first_row` is the number of the first score's row in the request.
+    """
     bad = np.isnan(scores)
     if bad.any():
-        row = int(np.argmax(bad))
+        row = first_row + int(np.argmax(bad))
         rule = (
             "its logit is not finite, because a numerical value of the row or weights of the model "
             "are too large for its precision"

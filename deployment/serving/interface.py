@@ -1,8 +1,9 @@
 """Interface of a served model: the file `interface.json` of its version folder.
 
     DIR/interface.json      this file
-    DIR/tables/*.npy        tables (roles scorer and sparse)
-    DIR/dense.onnx          dense part (roles scorer and dense)
+    DIR/tables/*.npy        tables (roles scorer, recommender and sparse)
+    DIR/dense.onnx          dense part (roles scorer, recommender and dense)
+    DIR/candidates.npy      items (role recommender)
 
 The models of an ensemble have the same interface except for `role`.
 """
@@ -17,16 +18,20 @@ import numpy as np
 FILE = "interface.json"
 TABLES_FOLDER = "tables"
 DENSE_FILE = "dense.onnx"
+CANDIDATES_FILE = "candidates.npy"
 
 EMBEDDINGS, SCORES = "embeddings", "scores"  # the tensors between the parts, and the answer
 LOGITS = "DENSE_OUTPUT"  # the answer of NVIDIA's deployments, before the sigmoid
+# Recommendations: items that a request leaves out, the items of the answer, and none in both.
+EXCLUDED, ITEMS, NO_ITEM = "excluded_items", "items", -1
 
 # Handling of unknown ids (at least the cardinality): a bad request, or id 0.
 UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO = "error", "zero"
 
-# Roles: all of the work, a part of an ensemble's, or checks alone, which answer the request or, for
-# HPS, keys.
-SCORER, SPARSE, DENSE, CHECKS, KEYS = "scorer", "sparse", "dense", "checks", "keys"
+# Roles: all of the work, for one item per row or for all items; a part of an ensemble's; or checks
+# alone, which answer the request or, for HPS, keys.
+SCORER, RECOMMENDER = "scorer", "recommender"
+SPARSE, DENSE, CHECKS, KEYS = "sparse", "dense", "checks", "keys"
 
 _FORMAT = 1  # format version of the file
 
@@ -113,6 +118,8 @@ class Interface(NamedTuple):
         histories: names of the request's tensors of ids [batch, features, steps] in which 0 is
             padding: at the start, at the same steps of all features of a row.
         output: the answer: `SCORES`, probabilities, or `LOGITS`.
+        top: items per row of the answer of a recommender.
+        candidate_input: the tensor that a recommender fills with the items of its catalogue.
     """
 
     recipe: str
@@ -128,6 +135,8 @@ class Interface(NamedTuple):
     max_batch_size: int = 2048
     histories: tuple[str, ...] = ()
     output: str = SCORES
+    top: int = 0
+    candidate_input: str = ""
 
 
 def id_limits(
@@ -164,6 +173,8 @@ def received(interface: Interface) -> tuple[ServedTensor, ...]:
     if interface.role == DENSE:
         others = (tensor for tensor in interface.inputs if tensor.name in interface.dense_inputs)
         return (ServedTensor(EMBEDDINGS, "float32", (interface.width,)), *others)
+    if interface.role == RECOMMENDER:
+        return tuple(t for t in interface.inputs if t.name != interface.candidate_input)
     return interface.inputs
 
 
@@ -174,6 +185,9 @@ def answered(interface: Interface) -> tuple[ServedTensor, ...]:
         return (ServedTensor(EMBEDDINGS, "float32", (interface.width,)),)
     if interface.role == CHECKS:
         return interface.inputs
+    if interface.role == RECOMMENDER:
+        dims = (interface.top,)
+        return (ServedTensor(ITEMS, "int64", dims), ServedTensor(SCORES, "float32", dims))
     return (ServedTensor(interface.output, "float32", (1,)),)
 
 

@@ -15,13 +15,17 @@ from deployment.serving.dense import DenseRunner
 from deployment.serving.interface import (
     DENSE,
     EMBEDDINGS,
+    ITEMS,
     KEYS,
     LOGITS,
+    RECOMMENDER,
     SCORER,
+    SCORES,
     SPARSE,
     Interface,
 )
 from deployment.serving.tables import MappedTables
+from deployment.serving.catalogue_search import CatalogueSearch
 
 
 def to_stderr(message: str) -> None:
@@ -64,19 +68,22 @@ class ServedModel:
             )
         self.threads = threads = min(threads or cores, cores)
         self.interface = interface
-        self._checker = RequestChecker(interface)
+        self._checker: RequestChecker | CatalogueSearch = RequestChecker(interface)
         self._tables = self._dense = None
-        if interface.role in (SCORER, SPARSE):
+        if interface.role in (SCORER, RECOMMENDER, SPARSE):
             self._tables = tables = MappedTables(folder, interface, threads, preload)
             if not tables.fits:
                 log(
                     f"tables of {tables.size_bytes / 1e9:,.1f} GB are more than half of the memory "
                     "that is available: rows are read from the disk as requests need them"
                 )
-        if interface.role in (SCORER, DENSE):
+        if interface.role in (SCORER, RECOMMENDER, DENSE):
             self._dense = DenseRunner(dense_folder or folder, interface, threads, log)
         # Reused per thread: allocating the embeddings of a large batch takes milliseconds.
         self._buffers = threading.local()
+        self._catalogue = None
+        if interface.role == RECOMMENDER:
+            self._checker = self._catalogue = CatalogueSearch(folder, interface, self._scores)
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return self._checker.check(arrays)
@@ -90,12 +97,21 @@ class ServedModel:
             return hps_keys.answer(self.interface, arrays)
         if self._tables is None and self._dense is None:
             return dict(arrays)
-        embeddings = arrays.get(EMBEDDINGS)
-        if self._tables is not None:
-            embeddings = self._tables.lookup(arrays, self._buffer(arrays))
+        if self._catalogue is not None:
+            items, logits = self._catalogue.search(arrays)
+            return {ITEMS: items, SCORES: sigmoid(logits)}
         if self._dense is None:
-            return {EMBEDDINGS: embeddings}
-        return {self.interface.output: self._dense.run(embeddings, arrays)}
+            return {EMBEDDINGS: self._embeddings(arrays)}
+        return {self.interface.output: self._scores(arrays)}
+
+    def _scores(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Computes the output of the dense part [batch, 1]."""
+        return self._dense.run(self._embeddings(arrays), arrays)
+
+    def _embeddings(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        if self._tables is None:
+            return arrays.get(EMBEDDINGS)
+        return self._tables.lookup(arrays, self._buffer(arrays))
 
     def _buffer(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns this thread's embeddings [batch, width], uninitialized."""

@@ -20,7 +20,7 @@ if __name__ != "deployment.serving.triton_model":
 
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest, check_scores
-from deployment.serving.interface import KEYS, LOGITS, SCORES
+from deployment.serving.interface import EXCLUDED, KEYS, LOGITS, RECOMMENDER, SCORES
 from deployment.serving.scorer import ServedModel, all_cores
 
 
@@ -42,6 +42,8 @@ class TritonPythonModel:
         folder = Path(args["model_repository"]) / args["model_version"]
         interface = interfaces.read(folder)
         self._names = [tensor.name for tensor in interfaces.received(interface)]
+        if interface.role == RECOMMENDER:
+            self._names.append(EXCLUDED)
         threads = threads_of(json.loads(args["model_config"]), all_cores())
         name, log = args["model_name"], pb_utils.Logger
         self._model = ServedModel(
@@ -60,11 +62,11 @@ class TritonPythonModel:
         """Returns a response per request, in order.
 
         All requests are computed as one batch, except for keys of HPS, which are ordered by table,
-        not by row. A request that breaks a rule gets its own error, and the others of the batch get
-        their scores.
+        not by row, and recommendations, which exclude different numbers of items. A request that
+        breaks a rule gets its own error, and the others of the batch get their scores.
         """
         tensors = [_read_tensors(request, self._names) for request in requests]
-        if self._model.interface.role == KEYS:
+        if self._model.interface.role in (KEYS, RECOMMENDER):
             return [response for arrays in tensors for response in self._respond([arrays])]
         return self._respond(tensors)
 

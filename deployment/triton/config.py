@@ -62,6 +62,7 @@ def model_config(
     parameters: Mapping[str, str] | None = None,
     flat: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    optional: Sequence[ServedTensor] = (),
 ) -> ModelConfig:
     """Returns the configuration of a model other than an ensemble.
 
@@ -76,10 +77,14 @@ def model_config(
             before it is ready: the first user does not pay for allocations and choices of kernels.
         parameters: other parameters of the backend. flat: inputs of one dimension with their number
         of values per row, without Triton's batching. shapes: shapes of the model's tensors that
-        differ from those here; Triton reshapes them.
+        differ from those here; Triton reshapes them. optional: inputs that a request may lack.
     """
     config = ModelConfig(name=name, max_batch_size=batching.max_batch_size, **runs_on)
     _add_tensors(config, inputs, outputs, batching.max_batch_size)
+    for tensor in optional:
+        config.input.add(
+            name=tensor.name, data_type=_TYPES[tensor.dtype], dims=tensor.dims, optional=True
+        )
     for stated in (*config.input, *config.output):
         if stated.name in (shapes or {}):
             stated.reshape.shape.extend(shapes[stated.name])

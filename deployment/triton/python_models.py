@@ -8,13 +8,19 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 import deployment
 from deployment.artifacts.table_files import write_tables
 from deployment.deploy.model_builder import DeploymentContext
+from deployment.model.served_model import candidates_of
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import (
+    CANDIDATES_FILE,
     DENSE,
     DENSE_FILE,
+    EXCLUDED,
+    RECOMMENDER,
     SCORER,
     SPARSE,
     TABLES_FOLDER,
@@ -40,21 +46,27 @@ _MODEL_FILE = "model.py"
 
 
 def write_role(context: DeploymentContext, name: str, folder: Path, role: str) -> str:
-    """Writes a model of the role scorer, sparse or dense; returns a line for the report."""
+    """Writes a model of one of the roles with tables or a dense part; returns a line for the
+    report."""
     interface, version = context.interface._replace(role=role), folder / str(VERSION)
     descriptions = []
-    if role in (SCORER, SPARSE):
+    if role in (SCORER, RECOMMENDER, SPARSE):
         with write_errors_name(version / TABLES_FOLDER):
             (version / TABLES_FOLDER).mkdir()
         tables, quantize = context.serving_spec.tables, context.options.quantize_tables
         write_tables(context.trained, tables, version / TABLES_FOLDER, quantize)
         descriptions.append(f"{len(tables)} tables that all instances share")
-    if role in (SCORER, DENSE):
+    if role in (SCORER, RECOMMENDER, DENSE):
         _copy(context.onnx, version / DENSE_FILE)
         library = "onnxruntime" if interface.precision == "fp32" else "OpenVINO"
         descriptions.append(f"the dense part by {library} in {interface.precision}")
+    if role == RECOMMENDER:
+        candidates = candidates_of(context.trained)
+        with write_errors_name(version / CANDIDATES_FILE):
+            np.save(version / CANDIDATES_FILE, candidates)
+        descriptions.append(f"the {interface.top} best of {len(candidates):,} items")
     write_python_model(context, name, folder, interface, answered(interface))
-    return f"{' and '.join(descriptions)}, on the CPU"
+    return f"{', '.join(descriptions)}, on the CPU"
 
 
 def write_python_model(
@@ -86,6 +98,7 @@ def write_python_model(
         warm_up=context.warm_up,
         parameters=parameters,
         shapes=shapes,
+        optional=(ServedTensor(EXCLUDED, "int64", (-1,)),) if interface.top else (),
     )
     write_config(config, folder / CONFIG_FILE)
 

@@ -77,6 +77,8 @@ def repository(trained, tmp_path_factory) -> Path:
     add("dlrm", "--monolithic", "--model_name=dlrm_zero", "--unknown_ids=zero")
     add("sim", "--monolithic")
     add("ncf", "--monolithic")
+    for recipe in ("sim", "ncf"):
+        add(recipe, "--monolithic", "--top_items=5", f"--model_name={recipe}_top")
     add("dlrm", "--monolithic", "--model_name=dlrm_big", f"--instances={BIG_INSTANCES}")
     enlarge(folder / "dlrm_big/1")
     return folder

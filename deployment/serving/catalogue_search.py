@@ -1,0 +1,110 @@
+"""The items of highest score of each row of a request, exactly, from all items of a catalogue."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from deployment.serving.checks import BadRequest, RequestChecker, check_scores
+from deployment.serving.interface import (
+    CANDIDATES_FILE,
+    EXCLUDED,
+    NO_ITEM,
+    Interface,
+)
+
+# Items that are scored as one batch.
+_BLOCK = 4096
+
+
+class CatalogueSearch:
+    """Searches a catalogue for the items of each user. Thread-safe if `logits_of` is.
+
+    Args:
+        folder: version folder with the catalogue, int64 [items, *dims], by ascending item id, which
+            is the first value of an item.
+        interface: interface of the model, whose input `candidate_input` the catalogue fills.
+        logits_of: computes logits [batch, 1] of all inputs.
+
+    Raises:
+        ValueError: the catalogue is missing or damaged.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        interface: Interface,
+        logits_of: Callable[[Mapping[str, np.ndarray]], np.ndarray],
+    ):
+        path = Path(folder) / CANDIDATES_FILE
+        try:
+            self._candidates = np.load(path)
+        except (OSError, EOFError, ValueError) as error:
+            raise ValueError(
+                f"{path}: cannot be read ({error}); deploy the checkpoint again"
+            ) from None
+        self._ids = self._candidates.reshape(len(self._candidates), -1)[:, 0]
+        self._interface, self._logits_of = interface, logits_of
+        self._checker = RequestChecker(interface)
+
+    def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the request's tensors, checked; `excluded_items` is optional.
+
+        Raises:
+            BadRequest: a rule is broken.
+        """
+        arrays = dict(arrays)
+        excluded = arrays.pop(EXCLUDED, None)
+        checked = self._checker.check(arrays)
+        rows = len(next(iter(checked.values())))
+        if excluded is None:
+            excluded = np.empty([rows, 0], np.int64)
+        if excluded.dtype != np.int64 or excluded.ndim != 2 or len(excluded) != rows:
+            raise BadRequest(
+                f"tensor '{EXCLUDED}' is {excluded.dtype} {list(excluded.shape)}; needed: int64 "
+                f"[{rows}, items], filled with {NO_ITEM}"
+            )
+        return checked | {EXCLUDED: excluded}
+
+    def search(self, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the items of checked tensors.
+
+        Returns:
+            Items, int64 [batch, top], the highest logit first and of equal logits the lower item
+            first, and their logits, float32. Rows with fewer items are filled with -1 and -inf.
+
+        Raises:
+            BadRequest: a logit is NaN.
+        """
+        inputs = {name: array for name, array in arrays.items() if name != EXCLUDED}
+        rows, count = len(arrays[EXCLUDED]), self._interface.top
+        items = np.full([rows, count], NO_ITEM, np.int64)
+        logits = np.full([rows, count], -np.inf, np.float32)
+        for row in range(rows):
+            own = {name: array[row : row + 1] for name, array in inputs.items()}
+            places, highest = self._of_user(own, arrays[EXCLUDED][row], row)
+            items[row, : len(places)] = self._ids[places]
+            logits[row, : len(places)] = highest
+        return items, logits
+
+    def _of_user(
+        self, inputs: Mapping[str, np.ndarray], excluded: np.ndarray, row: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the places of the top items of one row [1, *dims], and their logits."""
+        logits = np.empty(len(self._ids), np.float32)
+        for start in range(0, len(self._ids), _BLOCK):
+            block = self._candidates[start : start + _BLOCK]
+            repeated = {
+                name: np.repeat(array, len(block), axis=0) for name, array in inputs.items()
+            }
+            answer = self._logits_of(repeated | {self._interface.candidate_input: block})
+            logits[start : start + _BLOCK] = answer[:, 0]
+        check_scores(logits[:, np.newaxis].max(axis=0, keepdims=True), row)
+        left = np.flatnonzero(~np.isin(self._ids, excluded))
+        count = min(self._interface.top, len(left))
+        if not count:
+            return left, logits[left]
+        least = np.partition(logits[left], -count)[-count]
+        near = left[logits[left] >= least]
+        places = near[np.argsort(-logits[near], kind="stable")[:count]]
+        return places, logits[places]
