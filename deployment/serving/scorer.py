@@ -10,6 +10,7 @@ import numpy as np
 
 from deployment.serving import hps_keys
 from deployment.serving import interface as interfaces
+from deployment.serving.catalogue_search import CatalogueSearch
 from deployment.serving.checks import RequestChecker, check_scores
 from deployment.serving.dense import DenseRunner
 from deployment.serving.interface import (
@@ -25,7 +26,6 @@ from deployment.serving.interface import (
     Interface,
 )
 from deployment.serving.tables import MappedTables
-from deployment.serving.catalogue_search import CatalogueSearch
 
 
 def to_stderr(message: str) -> None:

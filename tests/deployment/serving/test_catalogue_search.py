@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from deployment.serving.catalogue_search import CatalogueSearch
 from deployment.serving.checks import BadRequest
 from deployment.serving.interface import (
     CANDIDATES_FILE,
@@ -11,7 +12,6 @@ from deployment.serving.interface import (
     ServedFeature,
     ServedTensor,
 )
-from deployment.serving.catalogue_search import CatalogueSearch
 
 ITEMS = np.arange(2, 9002, 3)  # more than one block
 
