@@ -39,7 +39,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-step bench-interaction-preparation bench-recommendation bench-serving bench-network clean
+.PHONY: help setup engines serve-setup cluster-setup browser-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-step bench-interaction-preparation bench-recommendation bench-serving bench-network clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -119,6 +119,10 @@ test-serve: .venv/op .venv-serve/installed ## run the tests on a real Triton ser
 
 cluster-setup: ## install Debian's SLURM, OpenMPI and OpenSSH, which make test-cluster needs (as root)
 	@bash tests/cluster/setup.sh
+
+browser-setup: ## install Chromium, which a test of the page of runs needs (Debian, as root)
+	@command -v chromium >/dev/null || { apt-get update && apt-get install --yes --no-install-recommends chromium; } >/dev/null 2>&1 || \
+	  echo "browser-setup: Chromium could not be installed; its test is skipped"
 
 test-cluster: .venv/op .venv/horovod ## run the tests on a SLURM cluster in namespaces of this machine (as root, after make cluster-setup)
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/cluster

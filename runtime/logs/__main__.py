@@ -1,8 +1,10 @@
-"""Compares runs by their logs.
+"""Compares runs by their logs, and writes a page of them.
 
     python -m runtime.logs compare runs/a runs/b --plot runs/comparison.png
+    python -m runtime.logs dashboard runs
 
-Prints the flags that differ and the metrics, and draws the learning curves in one picture.
+`compare` prints the flags that differ and the metrics, and draws the learning curves in one
+picture. `dashboard` writes one HTML file with all runs of a folder.
 """
 
 import argparse
@@ -11,12 +13,13 @@ from collections.abc import Sequence
 
 from runtime.cli import exit_status
 from runtime.logs.compare import draw_curves, read_run, report
+from runtime.logs.dashboard import write_dashboard
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status, see `exit_status`."""
     flags = _parser().parse_args(argv)
-    return exit_status(lambda: _compare(flags))
+    return exit_status(lambda: flags.work(flags))
 
 
 def _compare(flags: argparse.Namespace) -> None:
@@ -27,10 +30,16 @@ def _compare(flags: argparse.Namespace) -> None:
         print(f"\nplot: {flags.plot}")
 
 
+def _dashboard(flags: argparse.Namespace) -> None:
+    output = flags.output or f"{flags.folder}/dashboard.html"
+    number = write_dashboard(flags.folder, output)
+    print(f"{output}: {number:,} runs")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m runtime.logs",
-        description="Compares runs by their logs.",
+        description="Compares runs by their logs, and writes a page of them.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -43,6 +52,17 @@ def _parser() -> argparse.ArgumentParser:
     add = compare.add_argument
     add("runs", nargs="+", metavar="RUN", help="folder of a run, or its log")
     add("--plot", metavar="FILE", help="picture (.png) of the learning curves")
+    compare.set_defaults(work=_compare)
+    text = "write one HTML file with the runs of a folder"
+    dashboard = commands.add_parser(
+        "dashboard",
+        help=text,
+        description="Writes one HTML file with the runs of a folder.",
+        allow_abbrev=False,
+    )
+    dashboard.add_argument("folder", help="folder with runs, at any depth, such as runs")
+    dashboard.add_argument("--output", metavar="FILE", help="(default: FOLDER/dashboard.html)")
+    dashboard.set_defaults(work=_dashboard)
     return parser
 
 

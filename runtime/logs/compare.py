@@ -10,7 +10,7 @@ from runtime.logs import plots
 from runtime.logs.plots import Points
 from runtime.logs.run_logger import readable
 
-_LOG = "log.json"
+LOG_FILE = "log.json"
 # Parameters that name the run itself.
 _OWN = {"run_dir", "log_path"}
 # Values of a panel of the picture; recipes have different names for them.
@@ -31,6 +31,8 @@ class RunRecord:
         summary: the metrics of the summary; None if the run did not end.
         series: (step, value) of each logged value, by step.
         units: unit of each value, if the log has one.
+        messages: lines for people, such as those on the placement of tables.
+        start: date and time of the first line.
     """
 
     name: str
@@ -38,6 +40,8 @@ class RunRecord:
     summary: dict[str, Any] | None = None
     series: dict[str, dict[int, float]] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    start: str = ""
 
     def metrics(self) -> dict[str, Any]:
         """Returns the values of the summary, or the last ones that were logged."""
@@ -64,9 +68,11 @@ def read_run(path: str | Path) -> RunRecord:
         ValueError: there is no log, or it has another format.
     """
     file = Path(path)
-    file = file / _LOG if file.is_dir() else file
+    file = file / LOG_FILE if file.is_dir() else file
     if not file.is_file():
-        raise ValueError(f"{path}: expected the folder of a run with {_LOG}, or a log, got neither")
+        raise ValueError(
+            f"{path}: expected the folder of a run with {LOG_FILE}, or a log, got neither"
+        )
     record, step = RunRecord(str(path)), 0
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         try:
@@ -91,11 +97,14 @@ def _add(record: RunRecord, entry: Mapping[str, Any], last_step: int) -> int:
             record.units[entry["metric"]] = unit
         return last_step
     step, data = entry["step"], dict(entry["data"])
+    record.start = record.start or entry["datetime"].partition(".")[0]
     if step == "PARAMETER":
         record.parameters = data
     elif step == []:
         record.summary = data
-    elif step != "MESSAGE":
+    elif step == "MESSAGE":
+        record.messages.append(str(data["message"]))
+    else:
         # The line of an epoch, [epoch], has the values of the step before it.
         number = last_step if isinstance(step, list) and len(step) == 1 else step
         last_step = int(number[-1] if isinstance(number, list) else number)
@@ -119,7 +128,7 @@ def report(records: Sequence[RunRecord]) -> str:
     lines = _table(["flags that differ", *names], rows or [["none"]])
     units = {name: unit for record in records for name, unit in record.units.items()}
     values_by_metric = [
-        [name, *(_value(values.get(name), units.get(name)) for values in metrics)]
+        [name, *(metric_text(values.get(name), units.get(name)) for values in metrics)]
         for name in {name: None for values in metrics for name in values}
     ]
     lines += ["", *_table(["metrics", *names], values_by_metric)]
@@ -143,7 +152,8 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _value(value: Any, unit: str | None) -> str:
+def metric_text(value: Any, unit: str | None) -> str:
+    """Returns a metric for people, rounded and with its unit; `-` for None."""
     if value is None:
         return "-"
     if isinstance(value, float) and unit is None:

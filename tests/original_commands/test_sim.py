@@ -100,6 +100,7 @@ def test_quick_start(sim, paths, tmp_path):
         assert any(len(step) == len(block["step"]) for step, _ in log)
 
 
+@pytest.mark.long
 def test_prebatched_records(sim, paths, tmp_path):
     """The document has --prebatch_train_size twice, and means --prebatch_test_size."""
     sim.run(13, 14, **paths, **PREBATCH)

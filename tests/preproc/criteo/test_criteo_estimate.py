@@ -53,7 +53,12 @@ def test_small_log(log, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("threshold", "zipped"), [(0, False), (3, True), (15, False)], ids=["all", "gzip", "frequent"]
+    ("threshold", "zipped"),
+    [
+        pytest.param(0, False, id="all", marks=pytest.mark.long),
+        pytest.param(3, True, id="gzip", marks=pytest.mark.long),
+        pytest.param(15, False, id="frequent"),
+    ],
 )
 def test_accuracy_of_a_sample(log, tmp_path, monkeypatch, threshold, zipped):
     """A fifth of the bytes: rows within 2 % (gzip: 5 %), ids in all within 30 %, each column's

@@ -90,7 +90,9 @@ def test_runs():
     assert output_order("day_random", 0, splits, [4, 4]).runs == ((0, 4), (4, 6))
 
 
-@pytest.mark.parametrize("ordering", ["total_random", "day_random"])
+@pytest.mark.parametrize(
+    "ordering", ["total_random", pytest.param("day_random", marks=pytest.mark.long)]
+)
 def test_same_rows_in_another_order(log, in_input_order, tmp_path, ordering):
     """Whole rows move; validation and test rows stay; the seed decides, and nothing else."""
     plain = rows_of(in_input_order, "train")
@@ -122,7 +124,9 @@ def test_default_order(log, in_input_order, tmp_path):
         assert rows_of(spec, split) == rows_of(in_input_order, split)
 
 
-@pytest.mark.parametrize("ordering", ["total_random", "day_random"])
+@pytest.mark.parametrize(
+    "ordering", ["total_random", pytest.param("day_random", marks=pytest.mark.long)]
+)
 def test_spilled_buckets(log, tmp_path, monkeypatch, ordering):
     """Columns larger than a bucket go through a spill file, which is removed at the end."""
     options = {"output_ordering": ordering, "bin_numericals": True, "temp_dir": tmp_path}

@@ -69,15 +69,20 @@ def finished_before(stderr):
     [
         ("duckdb_engine.CriteoDuckDBEngine", "parse_day", "before", 1, 0),
         ("staging.Staging", "_write_state", "before", 1, 0),
-        ("staging.Staging", "_write_state", "after", 1, 1),
-        ("duckdb_engine.CriteoDuckDBEngine", "_line_counts", "after", 3, 2),
         ("binary_files.ColumnFiles", "write_at", "after", 2, 3),
-        ("row_buckets._Buckets", "write_all", "after", 2, 3),
         ("duckdb_engine.CriteoDuckDBEngine", "count_values", "after", 1, 4),
         ("binary_files.ColumnFiles", "create", "after", 9, 4 + 6 * 2 + 1),
-        ("staging.Staging", "_write_state", "after", 30, 30),
         ("staging.Staging", "publish", "before", 1, NUM_STAGES),
         ("staging.os", "rename", "before", 1, NUM_STAGES),
+        *(
+            pytest.param(*values, marks=pytest.mark.long)
+            for values in (
+                ("staging.Staging", "_write_state", "after", 1, 1),
+                ("duckdb_engine.CriteoDuckDBEngine", "_line_counts", "after", 3, 2),
+                ("row_buckets._Buckets", "write_all", "after", 2, 3),
+                ("staging.Staging", "_write_state", "after", 30, 30),
+            )
+        ),
     ],
 )
 def test_restart_after_kill(raw, expected, tmp_path, capfd, place, name, when, calls, num_finished):
@@ -96,7 +101,9 @@ def test_restart_after_kill(raw, expected, tmp_path, capfd, place, name, when, c
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize(("calls", "exists"), [(1, False), (2, True)])
+@pytest.mark.parametrize(
+    ("calls", "exists"), [pytest.param(1, False, marks=pytest.mark.long), (2, True)]
+)
 def test_kill_during_replacement(raw, expected, tmp_path, calls, exists):
     """After the old data set was moved away, or after the new one got its name."""
     output = tmp_path / "out"

@@ -84,7 +84,14 @@ def test_whole_pipeline(root, raw, models, tmp_path, capsys):
     assert cardinalities == spec.cardinalities("categorical")
 
 
-@pytest.mark.parametrize("ordering", ["total_random", "day_random", "any", "input"])
+@pytest.mark.parametrize(
+    "ordering",
+    [
+        "total_random",
+        "input",
+        *(pytest.param(o, marks=pytest.mark.long) for o in ("day_random", "any")),
+    ],
+)
 def test_partitions_by_day(raw, models, tmp_path, ordering):
     assert transform(raw, models, tmp_path / "plain", "--output_ordering", "input") == 0
     in_order = read(tmp_path / "plain")

@@ -139,6 +139,7 @@ def running(pid):
     return False
 
 
+@pytest.mark.long
 def test_resume_on_a_cluster(raw, expected, tmp_path):
     output = tmp_path / "an [odd] out"
     assert killed(raw, output, lambda line: "count cat_3" in line)

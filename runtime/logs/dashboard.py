@@ -1,0 +1,142 @@
+"""A page of all runs of a folder: one HTML file with everything in it, without scripts."""
+
+import base64
+import csv
+import tempfile
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from runtime.files.atomic import atomic_file
+from runtime.logs.compare import LOG_FILE, RunRecord, draw_curves, metric_text, read_run
+
+# Metrics of the overview, if one of the runs has them.
+_OVERVIEW = (
+    *("auc", "log_loss", "hr@10", "ndcg@10", "best_auc", "best_auc_step", "steps"),
+    *("throughput", "elapsed_s"),
+)
+# Runs whose curves are in one picture: more cannot be told apart.
+_MAX_COMPARED = 8
+_STYLE = """
+:root { color-scheme: light dark; --line: #8885; --quiet: #888 }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem }
+table { border-collapse: collapse; display: block; margin: 1rem 0; overflow-x: auto }
+th, td { border-bottom: 1px solid var(--line); padding: .25rem .8rem .25rem 0; text-align: left }
+th { font-weight: 600 } td { font-variant-numeric: tabular-nums }
+img { background: #fff; display: block; margin: 1rem 0; max-height: 24rem; max-width: 100% }
+summary { cursor: pointer; font-weight: 600; margin: .4rem 0 }
+pre { overflow-x: auto } .quiet { color: var(--quiet) }
+"""
+
+
+def write_dashboard(folder: str | Path, output: str | Path) -> int:
+    """Writes the page of all runs below a folder, the newest first; returns their number.
+
+    A run has its metrics, pictures, messages (tables and their placement) and flags. Results of
+    `deployment.evaluate_latency` below the folder follow.
+
+    Raises:
+        ValueError: there is no run, or a log has another format.
+        OSError: the page cannot be written.
+    """
+    folder = Path(folder)
+    records = [read_run(log.parent) for log in sorted(folder.rglob(LOG_FILE))]
+    if not records:
+        raise ValueError(f"{folder}: expected a folder with runs ({LOG_FILE} below it), got none")
+    records.sort(key=lambda record: record.start, reverse=True)
+    body = [
+        f"<h1>Runs in {escape(str(folder))}</h1>",
+        _overview(records, folder),
+        *_comparison(records),
+        "<h2>Runs</h2>",
+        *(part for number, record in enumerate(records) for part in _run(record, number, folder)),
+        *_latencies(folder),
+    ]
+    page = "\n".join(
+        [
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>Runs in {escape(str(folder))}</title><style>{_STYLE}</style></head><body>",
+            *body,
+            "</body></html>\n",
+        ]
+    )
+    with atomic_file(output) as file:
+        file.write(page.encode())
+    return len(records)
+
+
+def _name(path: str | Path, folder: Path) -> str:
+    return str(Path(path).relative_to(folder))
+
+
+def _overview(records: Sequence[RunRecord], folder: Path) -> str:
+    metrics = [record.metrics() for record in records]
+    names = [name for name in _OVERVIEW if any(name in values for values in metrics)]
+    rows = []
+    for number, (record, values) in enumerate(zip(records, metrics, strict=True)):
+        link = f'<a href="#run-{number}">{escape(_name(record.name, folder))}</a>'
+        cells = [record.parameters.get(name, "-") for name in ("recipe", "mode")]
+        state = "complete" if record.summary is not None else "without summary"
+        texts = [metric_text(values.get(name), record.units.get(name)) for name in names]
+        rows.append([link, *map(escape, map(str, [*cells, record.start, state, *texts]))])
+    return _table(["run", "recipe", "mode", "start", "state", *names], rows)
+
+
+def _comparison(records: Sequence[RunRecord]) -> Iterator[str]:
+    """Yields the curves of the newest runs that trained."""
+    trained = [record for record in records if record.points(("loss", "total_loss"))]
+    if len(trained) < 2:
+        return
+    yield "<h2>Learning curves</h2>"
+    if len(trained) > _MAX_COMPARED:
+        yield f'<p class="quiet">The newest {_MAX_COMPARED} of {len(trained)} trainings.</p>'
+    with tempfile.TemporaryDirectory() as scratch:
+        picture = Path(scratch) / "curves.png"
+        draw_curves(picture, trained[:_MAX_COMPARED])
+        yield _image(picture, "learning curves of the runs")
+
+
+def _run(record: RunRecord, number: int, folder: Path) -> Iterator[str]:
+    """Yields the section of a run; `record.name` is its folder."""
+    name = escape(_name(record.name, folder))
+    yield f'<details open id="run-{number}"><summary>{name}</summary>'
+    units = record.units
+    rows = [
+        [escape(name), escape(metric_text(value, units.get(name)))]
+        for name, value in record.metrics().items()
+    ]
+    yield _table(["metric", "value"], rows)
+    for picture in sorted(Path(record.name).glob("*.png")):
+        yield _image(picture, f"{picture.stem} of {_name(record.name, folder)}")
+    messages = "\n".join(escape(message) for message in record.messages)
+    yield f"<details><summary>Messages: data, tables, plan</summary><pre>{messages}</pre></details>"
+    rows = [[escape(name), escape(str(value))] for name, value in record.parameters.items()]
+    yield f"<details><summary>Flags and versions</summary>{_table(['flag', 'value'], rows)}"
+    yield "</details></details>"
+
+
+def _latencies(folder: Path) -> Iterator[str]:
+    """Yields tables and plots of served latency."""
+    for file in sorted(folder.rglob("*.csv")):
+        with file.open(newline="") as lines:
+            rows = list(csv.reader(lines))
+        if not rows or not {"batch_size", "p99_ms"} <= set(rows[0]):
+            continue
+        yield f"<h2>Served latency: {escape(_name(file, folder))}</h2>"
+        yield _table([escape(x) for x in rows[0]], [[escape(x) for x in row] for row in rows[1:]])
+        if (picture := file.with_suffix(".png")).is_file():
+            yield _image(picture, f"latency of {file.stem}")
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table of cells that are HTML."""
+    head = "".join(f"<th>{cell}</th>" for cell in header)
+    lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+    body = "".join(f"<tr>{line}</tr>\n" for line in lines)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+
+
+def _image(file: Path, description: str) -> str:
+    data = base64.b64encode(file.read_bytes()).decode()
+    return f'<img alt="{escape(description)}" src="data:image/png;base64,{data}">'
