@@ -34,6 +34,7 @@ ALLOWED = {
     "distributed-embeddings": {EMBEDDINGS},
     "distributed-embeddings/distributed_embeddings/planner": {"distributed_embeddings.planner"},
     "dataloading": {"runtime.cli", "runtime.files"},
+    "dataloading/describe": {"dataloading", "runtime.checkpoint", "runtime.cli"},
     "dataloading/spec": {"runtime.files"},
     "dataloading/pipeline": {"dataloading.spec"},
     "dataloading/formats": {"dataloading.spec", "dataloading.pipeline", "runtime.files"},
