@@ -37,7 +37,7 @@ class Parameter:
         return suggest(self.flag, *self.values, log=self.kind == "log")
 
     def start(self, value: Any) -> Any:
-        """Returns the value of a flag as a value of this parameter; None if it is none."""
+        """Returns the value of a flag as a value of this parameter; None if it is another one."""
         if self.kind == "choice":
             text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
             return text if text in self.values else None
