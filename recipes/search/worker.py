@@ -17,7 +17,8 @@ from recipes.registry import BY_NAME
 from runtime.start_messages import hide_start_messages
 from training.errors import TrainingDiverged
 
-# Kinds of messages from a worker, each with a value. The answer to EVALUATION is whether the trial continues.
+# Kinds of messages from a worker, each with a value. The answer to EVALUATION is whether the trial
+# continues.
 EVALUATION, DONE, STOPPED, DIVERGED, FAILED = "evaluation", "done", "stopped", "diverged", "failed"
 OUTPUT = "output.txt"  # file in the folder of a trial
 
