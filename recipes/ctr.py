@@ -39,6 +39,7 @@ _LATENCIES = ("mean_inference_latency", *(f"p{p}_inference_latency" for p in (90
 _ORIGINAL_UNITS: dict[str, dict[str, str | None]] = {
     "train": {"train_loss": None, "validation_loss": None, "mean_step_time_ms": "ms"},
     "eval": {"test_loss": None},
+    "importance": {"test_loss": None},
     "predict": {},
     "inference": {
         "test_loss": None,
@@ -141,7 +142,7 @@ def _evaluator(
 def _group_column(config: Config, spec: fs.FeatureSpec) -> Callable[[Any], Any] | None:
     """Returns the function that selects the ids of `--gauc_column` from the inputs of a batch."""
     name = config.evaluation.gauc_column
-    if name is None:
+    if name is None or config.run.mode == "importance":
         return None
     features = spec.channel(fs.CATEGORICAL_CHANNEL)
     hotness = dict(zip(features, spec.hotnesses(fs.CATEGORICAL_CHANNEL), strict=True))

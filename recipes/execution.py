@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,12 @@ class RunOutcome(NamedTuple):
     run_dir: Path | None
 
 
-def execute(config: Config, definition: Definition, catches_signals: bool = True) -> RunOutcome:
+def execute(
+    config: Config,
+    definition: Definition,
+    catches_signals: bool = True,
+    on_evaluation: Callable[[float], None] = lambda metric: None,
+) -> RunOutcome:
     """Runs the `--mode` of a recipe, on all ranks together.
 
     Args:
@@ -36,6 +42,8 @@ def execute(config: Config, definition: Definition, catches_signals: bool = True
         definition: the recipe.
         catches_signals: whether a training that saves checkpoints takes SIGTERM and SIGINT as
             requests to save one and stop.
+        on_evaluation: called with the goal's metric after each evaluation of a training; its
+            exceptions end the run.
 
     Raises:
         ValueError: flags, data or checkpoint cannot be used.
@@ -49,7 +57,9 @@ def execute(config: Config, definition: Definition, catches_signals: bool = True
         _write_saved_model(config, checkpoint)
         return RunOutcome({}, checkpoint, (), None)
     with setup.open_run(config, definition.build, definition.defaults) as context:
-        context = dataclasses.replace(context, catches_signals=catches_signals)
+        context = dataclasses.replace(
+            context, catches_signals=catches_signals, on_evaluation=on_evaluation
+        )
         summary = MODES[context.config.run.mode](context)
         summary, plots = setup.finish(context, summary)
         config, folder = context.config, context.start.folder

@@ -170,7 +170,7 @@ def _tables_of_histories(spec: fs.FeatureSpec) -> dict[str, str]:
 
 def _group_column(config: Config, spec: fs.FeatureSpec) -> Callable[[Any], Any] | None:
     """Returns the function that selects the ids of `--gauc_column` from the inputs of a batch."""
-    if config.evaluation.gauc_column is None:
+    if config.evaluation.gauc_column is None or config.run.mode == "importance":
         return None
     channels = sequence_channels(spec, with_labels=True, with_negatives=False)
     groups = {"user": channels.user, "target": channels.target}
@@ -339,7 +339,7 @@ def open_data(
         )
 
     # Other modes read each sample once.
-    cache = not data.disable_cache and run.mode in ("train", "inference")
+    cache = not data.disable_cache and run.mode in ("train", "importance", "inference")
     if run.mode == "train":
         train = load(
             fs.TRAIN,

@@ -25,6 +25,7 @@ ALLOWED = {
     "recipes": RECIPES - {"recipes", "training"},
     "recipes/execution.py": RECIPES | {"deployment.export"},
     "recipes/api.py": RECIPES,
+    "recipes/search": RECIPES,
     "recipes/loaded_model.py": {"dataloading.pipeline.batch", "deployment", "nn.metrics"},
     "training": RECIPES - {"recipes", "training"} | {"recipes.recipe", "recipes.from_flags"},
     "config": set(),
@@ -34,6 +35,7 @@ ALLOWED = {
     "distributed-embeddings": {EMBEDDINGS},
     "distributed-embeddings/distributed_embeddings/planner": {"distributed_embeddings.planner"},
     "dataloading": {"runtime.cli", "runtime.files"},
+    "dataloading/describe": {"dataloading", "runtime.checkpoint", "runtime.cli"},
     "dataloading/spec": {"runtime.files"},
     "dataloading/pipeline": {"dataloading.spec"},
     "dataloading/formats": {"dataloading.spec", "dataloading.pipeline", "runtime.files"},
@@ -84,6 +86,7 @@ HOMES = {
     ),
     "mlflow": ("runtime/logs/mlflow_tracking.py",),
     "mlperf_logging": ("runtime/logs/mlperf.py",),
+    "optuna": ("recipes/search/study.py",),
     "hypothesis": ("distributed-embeddings/distributed_embeddings/testing/random_plans.py",),
     "tensorflow_dot_based_interact": (
         "nn/layers/fused_op.py",

@@ -48,6 +48,8 @@ class TrainingLoop:
         self.position, self.total_steps = run.position, run.total_steps
         self.checkpoints, self.description, self.mlperf = checkpoints, description, mlperf
 
+        self.on_evaluation = run.on_evaluation
+
         self.trainer = self.recipe.make_trainer(run.device.loss_scale, run.world)
         if self.position.trainer:
             self.trainer.set_state(self.position.trainer)
@@ -189,6 +191,7 @@ class TrainingLoop:
             self.log.message(note)
         position.add_evaluation(self.goal, metrics, elapsed_s)
         self.mlperf.end_evaluation(metrics[self.goal.metric])
+        self.on_evaluation(metrics[self.goal.metric])
         if not self._is_over():
             self.mlperf.start_block()
 

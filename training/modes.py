@@ -1,4 +1,4 @@
-"""Modes of a run: train, eval, predict, inference. Each returns the summary of the run."""
+"""Modes of a run: train, eval, predict and others. Each returns the summary of the run."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 from distributed_embeddings.collectives import CollectiveError
 
 from runtime.files import predictions, tables
-from training import mlperf
+from training import importance, mlperf
 from training.checkpoints import describe_training
 from training.guard import handle_failures
 from training.loop import TrainingLoop
@@ -47,6 +47,24 @@ def evaluate(run: RunContext) -> Summary:
     assert run.recipe.valid is not None
     speeds.evaluated(run.recipe.valid.num_samples, time.perf_counter() - start)
     return {**metrics, **(speeds.summary() if run.log.names.speeds else {})}
+
+
+def measure_importance(run: RunContext) -> Summary:
+    """Measures how much the metrics of the restored model depend on each feature."""
+    from nn.metrics.evaluator import ClickEvaluator
+    from nn.metrics.importance import permutation_importance
+
+    evaluator, start = run.recipe.evaluator, time.perf_counter()
+    assert isinstance(evaluator, ClickEvaluator) and run.config.run.seed is not None
+    metrics = _measure(run)
+    repeats = run.config.evaluation.importance_repeats
+    total = evaluator.num_batches * repeats * len(evaluator.dataset.features)
+    with run.log.bar("importance", total) as advance:
+        importances = permutation_importance(
+            evaluator, metrics, repeats, run.config.run.seed, advance
+        )
+    importance.report(run, importances)
+    return {**metrics, "elapsed_s": time.perf_counter() - start}
 
 
 def predict(run: RunContext) -> Summary:
@@ -186,6 +204,7 @@ def _time_batches(run: RunContext, dataset: Any) -> dict[str, float]:
 MODES: Mapping[str, Callable[[RunContext], Summary]] = {
     "train": train,
     "eval": evaluate,
+    "importance": measure_importance,
     "predict": predict,
     "recommend": recommend,
     "inference": benchmark_inference,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ class RunContext:
             modes.
         spec_hash: fingerprint of the feature spec; None for data generated from flags.
         catches_signals: whether SIGTERM and SIGINT request a checkpoint and the end of a training.
+        on_evaluation: called with the goal's metric after each evaluation of a training; an
+            exception ends the training.
     """
 
     config: Config
@@ -42,6 +44,7 @@ class RunContext:
     total_steps: int | None
     spec_hash: str | None
     catches_signals: bool = True
+    on_evaluation: Callable[[float], None] = lambda metric: None
 
 
 @dataclass(frozen=True)

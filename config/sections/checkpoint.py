@@ -58,7 +58,7 @@ class CheckpointConfig:
 
 def _check_trained_model(flags: Values) -> None:
     mode = flags.value("mode")
-    if mode not in ("eval", "predict", "recommend") or flags.value("plan_only"):
+    if mode not in ("eval", "importance", "predict", "recommend") or flags.value("plan_only"):
         return  # the speed can be measured without one
     if mode == "eval" and flags.flag_set in COLLABORATIVE:
         return  # random weights, as in the original recipe

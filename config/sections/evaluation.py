@@ -4,6 +4,7 @@ import functools
 from dataclasses import dataclass
 
 from config.flag import (
+    COLLABORATIVE,
     RANKING,
     SEQUENTIAL,
     TRAIN,
@@ -11,6 +12,8 @@ from config.flag import (
     Rules,
     Values,
 )
+
+IMPORTANCE = ("importance",)
 
 
 def evaluates(flags: Values) -> bool:
@@ -58,7 +61,7 @@ class EvaluationConfig:
     auc_thresholds: int | None = Rules(
         at_least=2,
         recipes=RANKING + SEQUENTIAL,
-        modes=("train", "eval", "inference"),
+        modes=("train", "eval", "importance", "inference"),
         read_when=_computes_auc,
     ).flag(None, "bins of an approximate AUC; memory is constant; by default the AUC is exact")
     gauc_column: str | None = Rules(
@@ -70,6 +73,9 @@ class EvaluationConfig:
         "categorical feature with one id per sample, such as the user; logs gauc, the mean AUC of "
         "the samples of each of its ids",
     )
+    importance_repeats: int = Rules(
+        at_least=1, recipes=RANKING + SEQUENTIAL, modes=IMPORTANCE
+    ).flag(3, "permutations of each feature; the importance is the mean over them")
     evaluate_training_rows: bool = _training(recipes=SEQUENTIAL, read_when=evaluates).flag(
         True, "also evaluate on the training samples; logs train_auc and train_loss"
     )
@@ -119,4 +125,19 @@ def _check_evaluations(flags: Values) -> None:
         )
 
 
-RULES = (_check_benchmark, _check_evaluations)
+def _check_importance(flags: Values) -> None:
+    if flags.value("mode") not in IMPORTANCE:
+        return
+    if flags.flag_set in COLLABORATIVE:
+        raise ValueError(
+            "--mode importance permutes features of dlrm.py, dcnv2.py and sim.py; ncf.py has "
+            "only the user and the item: use --mode eval"
+        )
+    if flags.flag_set in RANKING and flags.value("dataset_type") == "synthetic":
+        raise ValueError(
+            "--mode importance reads samples in random order, expected a stored data set, got "
+            "--dataset_type synthetic: write the samples with python -m dataloading.synthetic"
+        )
+
+
+RULES = (_check_benchmark, _check_evaluations, _check_importance)

@@ -42,8 +42,8 @@ class LogConfig:
     tensorboard_dir: str | None = flag(None, "folder of TensorBoard summaries; by default none")
     mlflow_uri: str | None = flag(
         None,
-        "MLflow tracking server (http://HOST:PORT) or database (sqlite:///FILE) for parameters and "
-        "metrics; needs the package mlflow; by default none",
+        "MLflow tracking server (http://HOST:PORT) or database (sqlite:///FILE); for parameters "
+        "and metrics; needs the package mlflow; by default none",
     )
     profiler_start_step: int | None = Rules(modes=TRAIN, at_least=0).flag(
         None, "step at which the profiler starts"

@@ -41,9 +41,9 @@ class OriginalConfig:
         "folder of a TensorFlow SavedModel to write; of the checkpoint (--mode deploy), or of the "
         "training's last one, with --keep_best its best one",
     )
-    saved_model_input_path: str | None = _ranking(modes=("eval", "predict", "inference")).flag(
-        None, "SavedModel to run in place of a checkpoint; written by --saved_model_output_path"
-    )
+    saved_model_input_path: str | None = _ranking(
+        modes=("eval", "importance", "predict", "inference")
+    ).flag(None, "SavedModel to run in place of a checkpoint; written by --saved_model_output_path")
     save_input_signature: bool = _ranking(modes=("train", "deploy")).flag(
         False, "store the signature of a SavedModel; always so"
     )

@@ -27,13 +27,13 @@ class RunConfig:
     """Mode, batch sizes and length of the run."""
 
     mode: str = Rules(
-        choices=("train", "eval", "predict", "recommend", "inference", "deploy")
+        choices=("train", "eval", "importance", "predict", "recommend", "inference", "deploy")
     ).flag(
         "train",
-        "task; train, or with a checkpoint eval (report its metrics), predict (write a score per "
-        "sample; labels may be absent), recommend (write the top items of users), inference "
-        "(measure throughput and latency; also without a checkpoint) or deploy (write a "
-        "SavedModel, --saved_model_output_path)",
+        "task; train, or with a checkpoint eval (report its metrics), importance (measure how much "
+        "they depend on each feature), predict (write a score per sample; labels may be absent), "
+        "recommend (write the top items of users), inference (measure throughput and latency; also "
+        "without a checkpoint) or deploy (write a SavedModel, --saved_model_output_path)",
     )
     preset: str = Rules(modes=TRAIN, choices=(AUTO, SMALL, TERABYTE, MLPERF)).flag(
         AUTO,

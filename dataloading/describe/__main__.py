@@ -1,6 +1,7 @@
 """Content of a data set, and a check that it is complete.
 
     python -m dataloading.describe data/mine
+    python -m dataloading.describe data/mine --checkpoint runs/mine    also the model's tables
 
 Every byte of split binaries and split TFRecords is checked, a few megabytes at a time.
 """
@@ -18,6 +19,7 @@ from dataloading.describe.facts import (
     interactions_of,
     rare_items_note,
 )
+from dataloading.describe.tables import FLAG, describe_tables
 from dataloading.formats.raw_binary import BinaryChunk
 from dataloading.formats.split_tfrecords.chunk import RecordChunk
 from dataloading.formats.split_tfrecords.dataset import length_faults
@@ -37,11 +39,16 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 for a whole data set, 1 for a broken one, 2 without a data set to
     describe."""
     flags = _parser().parse_args(argv)
-    return exit_status(lambda: describe(Path(flags.directory) / flags.feature_spec))
+    path = Path(flags.directory) / flags.feature_spec
+    return exit_status(lambda: describe(path, flags.checkpoint))
 
 
-def describe(path: Path) -> int:
-    """Prints what is in the data set of a feature spec; returns 0 if it is whole, else 1."""
+def describe(path: Path, checkpoint: Path | None = None) -> int:
+    """Prints what is in the data set of a feature spec, and in the tables of a checkpoint.
+
+    Returns:
+        0 for a whole data set; else 1, and the tables are not printed.
+    """
     spec = _as_stored(FeatureSpec.from_yaml(path))
     faults: list[str] = []
     with (
@@ -54,6 +61,8 @@ def describe(path: Path) -> int:
         print(f"broken: {len(faults)} faults", *faults, sep="\n  ")
         return BROKEN
     print(_conclusion({chunk.type for chunks in spec.source_spec.values() for chunk in chunks}))
+    if checkpoint is not None:
+        print(*describe_tables(spec, checkpoint), sep="\n")
     return 0
 
 
@@ -183,6 +192,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("directory", help=f"folder with a {SPEC_FILE}")
     help_text = "name of the YAML file in it (default %(default)s)"
     parser.add_argument("--feature_spec", default=SPEC_FILE, metavar="FILE", help=help_text)
+    help_text = "folder of a model trained on it: also print norms and unused ids of its tables"
+    parser.add_argument(FLAG, type=Path, metavar="DIR", help=help_text)
     return parser
 
 

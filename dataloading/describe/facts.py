@@ -146,7 +146,7 @@ def chunk_facts(
 
     def ids_in_range() -> Iterator[pa.RecordBatch]:
         try:
-            for columns in _column_blocks(spec, chunk, stored, num_rows):
+            for columns in column_blocks(spec, chunk, stored, num_rows):
                 for number, column in enumerate(facts):
                     ids = column.add(columns[column.feature])
                     if ids is not None:
@@ -174,7 +174,7 @@ def chunk_facts(
     return facts
 
 
-def _column_blocks(
+def column_blocks(
     spec: FeatureSpec, chunk: Chunk, stored: OpenChunk, num_rows: int
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields the rows of a chunk: feature -> [rows, hotness]; [ids, 1] of one whose rows differ in

@@ -211,7 +211,7 @@ def _column(spec: FeatureSpec, role: Role, span: Span, chunk: OpenChunk | None) 
     dtype = stored_dtype(spec, feature) if chunk is None else chunk.dtype
     width = None if chunk is not None and chunk.ragged else span.end - span.begin
     if role is not Role.CATEGORICAL:
-        return Column(role, feature, dtype, width)
+        return Column(role, feature, dtype, width, features=span.features)
     # Ids stay as they are stored: int64 if the spec has it, int32 if only the file is wider.
     if spec.dtype(feature) == np.int64:
         dtype = np.dtype(np.int64)

@@ -27,6 +27,7 @@ class Column:
     dtype: np.dtype
     width: int | None  # values per sample; None where samples differ (`Ragged`)
     cardinality: int | None = None  # number of different ids; None for other values
+    features: tuple[str, ...] = ()  # feature of each value; empty: all are of `feature`
 
     def check(self, values: np.ndarray, where: Callable[[np.ndarray], str]) -> None:
         """Checks values of any shape.

@@ -5,6 +5,7 @@ TensorFlow is imported with the first pipeline, so that tools which only copy sa
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
 from dataloading.pipeline.columns import Column, Role, SampleReader
+from dataloading.pipeline.permuted import PermutedReader
 from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.pipeline.shuffle import (
     BlockShuffle,
@@ -174,6 +176,25 @@ class SampleDataset:
             .map(batch_at, num_parallel_calls=self._options.parallel_reads, deterministic=True)
             .prefetch(self._options.prefetch_batches)
         )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features of the inputs."""
+        columns = (column for column in self.columns if column.role is not Role.LABEL)
+        return tuple(dict.fromkeys(name for c in columns for name in c.features or (c.feature,)))
+
+    def permuted(self, feature: str, seed: int | Sequence[int]) -> SampleDataset:
+        """Returns these samples with the values of one feature permuted across all of them.
+
+        The permutation depends on the seed and the number of samples only: it is the same on all
+        ranks, for all features and for all batch sizes.
+        """
+        num_samples = self._reader.num_samples
+        numbers = np.arange(num_samples, dtype=np.int32 if num_samples < 2**31 else np.int64)
+        order = np.random.default_rng(seed).permutation(numbers)
+        permuted = copy.copy(self)
+        permuted._reader = PermutedReader(self._reader, feature, order)
+        return permuted
 
     def _batch_at(self, epoch: int, start_sample: int, index: tf.Tensor) -> Batch:
         """Returns a batch by its number, counted from `start_sample`; in a graph."""

@@ -1,8 +1,9 @@
 """Metrics of a model over every sample of a data set."""
 
+import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from distributed_embeddings.collectives import World
@@ -12,6 +13,8 @@ from nn.metrics.classification import make_metrics
 from nn.metrics.group_auc import GroupAuc
 from runtime.cluster.failure import stack_sample
 from runtime.logs import plots
+
+AnyEvaluator = TypeVar("AnyEvaluator", bound="DatasetEvaluator")
 
 
 class Scorer:
@@ -78,6 +81,12 @@ class DatasetEvaluator:
     @property
     def split(self) -> str:
         return self.dataset.split
+
+    def with_dataset(self: AnyEvaluator, dataset) -> AnyEvaluator:
+        """Returns the evaluator of other samples of the same form; it shares the compiled model."""
+        evaluator = copy.copy(self)
+        evaluator.dataset = dataset
+        return evaluator
 
     def evaluate(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[str, float]]:
         """Evaluates the data set once; collective.

@@ -26,8 +26,7 @@ def draw(kind: str, path: str | Path, **content: Any) -> None:
     """Draws in a separate process, because matplotlib takes 30 MiB.
 
     Args:
-        kind: "learning_curve", "evaluation" or "comparison", with the arguments of that function;
-            numbers may be NumPy's.
+        kind: name of a function of this module, with its arguments; numbers may be NumPy's.
 
     Raises:
         OSError: it could not be drawn or written.
@@ -167,6 +166,26 @@ def comparison(path: str | Path, curves: Mapping[str, Mapping[str, Points]]) -> 
     _write(figure, Path(path))
 
 
+def importance(path: str | Path, rows: Sequence[Mapping[str, Any]], split: str) -> None:
+    """Plots the importance of features as bars, the most important one at the top.
+
+    Args:
+        path: the PNG; its folder is created.
+        rows: fields of `nn.metrics.importance.FeatureImportance`, in the order of the bars.
+        split: name of the evaluated split.
+    """
+    figure = _figure(11, 1.2 + 0.28 * len(rows))
+    names = [row["feature"] for row in rows]
+    panels = (("auc_drop", "Drop of the AUC"), ("log_loss_rise", "Rise of the log loss"))
+    for axes, (key, title) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
+        values, errors = ([row[k] or 0 for row in rows] for k in (key, f"{key}_std"))
+        axes.barh(names, values, xerr=errors, color=_VALIDATION, ecolor=_BEST, height=0.65)
+        _label(axes, title, f"{split} split, feature permuted", "")
+        axes.margins(y=0.5 / len(rows))
+    axes.invert_yaxis()
+    _write(figure, Path(path))
+
+
 def evaluation(
     path: str | Path,
     curves: Mapping[str, Any],
@@ -295,6 +314,7 @@ def _write(figure: Any, path: Path) -> None:
 if __name__ == "__main__":
     kind, path = sys.argv[1:]
     functions: dict[str, Any] = {
-        function.__name__: function for function in (learning_curve, evaluation, comparison)
+        function.__name__: function
+        for function in (learning_curve, evaluation, comparison, importance)
     }
     functions[kind](path, **json.load(sys.stdin))

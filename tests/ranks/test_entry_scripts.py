@@ -77,11 +77,13 @@ def modes(rows, model_folder, folder):
     flags = {
         "exact": ("--mode", "eval", "--dataset_path", rows),
         "bins": ("--mode", "eval", "--dataset_path", rows, *BINS),
+        "importance": ("--mode", "importance", "--dataset_path", rows, "--importance_repeats", "2"),
         "predict": ("--mode", "predict", "--dataset_path", unlabelled, "--predictions_path"),
         "inference": ("--mode", "inference", "--dataset_path", rows, "--warmup_batches", "1"),
     }
     flags["predict"] += (folder / "scores.csv", *SLICES, "--predictions_keep", "cat_0")
     flags["inference"] += ("--max_steps", "5")
+    flags["importance"] += ("--seed", "5", *SLICES)
     common = ("dlrm.py", "--restore_checkpoint_path", model_folder / "model")
     common += ("--valid_batch_size", "600")
     return {
@@ -196,6 +198,18 @@ def test_evaluation(one_rank, runs, metrics):
     assert many["auc"] == pytest.approx(one["auc"], abs=1e-6)
     assert many["log_loss"] == pytest.approx(one["log_loss"], abs=1e-6)
     assert (folder / metrics / "roc.png").exists()
+
+
+@pytest.mark.parametrize("runs", NUM_RANKS, indirect=True)
+def test_importance(one_rank, runs):
+    folder, run = runs
+    assert set(run.codes["importance"]) == {0}, run.outputs["importance"]
+    one, many = (
+        {row.pop("feature"): row for row in json.loads(file.read_text())}
+        for file in (place / "importance/importance.json" for place in (one_rank, folder))
+    )
+    assert len(one) == 18
+    assert {feature: pytest.approx(row, abs=1e-6) for feature, row in one.items()} == many
 
 
 @pytest.mark.parametrize("runs", NUM_RANKS, indirect=True)

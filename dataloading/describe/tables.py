@@ -1,0 +1,103 @@
+"""Embedding tables of a checkpoint: norms of their rows, and ids that no training sample has."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from dataloading.describe.facts import column_blocks
+from dataloading.formats.raw_binary import CHUNK_TYPE as BINARY
+from dataloading.formats.raw_binary import BinaryChunk
+from dataloading.formats.split_tfrecords.chunk import RecordChunk
+from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE as RECORDS
+from dataloading.spec.feature_spec import ITEM_CHANNEL, TRAIN, USER_CHANNEL, FeatureSpec
+from runtime import checkpoint
+from runtime.checkpoint.reader import rows_of
+
+FLAG = "--checkpoint"
+_PREFIX = "sparse/"  # of the weights of tables in a checkpoint
+
+
+def describe_tables(spec: FeatureSpec, path: Path) -> Iterator[str]:
+    """Yields a line on each table of a checkpoint.
+
+    Memory is one byte per id and one block of the checkpoint.
+
+    Args:
+        spec: a data set without faults.
+        path: a checkpoint, or a folder of them: the best one, else the newest.
+
+    Raises:
+        ValueError: there is no checkpoint, it is damaged, has no tables, or has tables of other
+            sizes than the data set.
+    """
+    folder = checkpoint.resolve(checkpoint.best_of(path), FLAG)
+    with checkpoint.suggest_previous(folder, FLAG):
+        weights = checkpoint.describe(folder).weights
+        tables = {n.removeprefix(_PREFIX): e for n, e in weights.items() if n.startswith(_PREFIX)}
+        if not tables:
+            raise ValueError(
+                f"{FLAG} {path}: expected a checkpoint with embedding tables, got one without; a "
+                "checkpoint in NVIDIA's layout is not described"
+            )
+        features = {table: _feature_of(spec, table) for table in tables}
+        for table, feature in features.items():
+            num_rows = tables[table].shape[0]
+            cardinality = spec.feature_spec.get(feature, {}).get("cardinality")
+            if cardinality is None or cardinality > num_rows:
+                raise ValueError(
+                    f"{FLAG} {path}: the table '{table}' has {num_rows:,} rows, {spec.origin} has "
+                    f"{cardinality or 'no'} ids of a feature '{feature}': pass the data set of the "
+                    "training"
+                )
+        num_rows_of = {feature: tables[table].shape[0] for table, feature in features.items()}
+        in_use = ids_in_use(spec, num_rows_of)
+        yield f"tables of {folder}:"
+        for table, entry in tables.items():
+            norms = [np.linalg.norm(np.float32(rows), axis=1) for rows in rows_of(folder, entry)]
+            yield f"  {table}: {_table_line(norms, entry.shape[1], in_use.get(features[table]))}"
+
+
+def ids_in_use(spec: FeatureSpec, num_ids: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Returns whether a training sample has each id, bool [ids], of the features whose values this
+    tool reads."""
+    in_use: dict[str, np.ndarray] = {}
+    for chunk in spec.source_spec.get(TRAIN, ()):
+        features = [name for name in chunk.features if name in num_ids]
+        if not features or chunk.type not in (BINARY, RECORDS):
+            continue
+        if chunk.type == RECORDS:
+            stored = RecordChunk(spec, TRAIN, chunk)
+            num_samples = stored.num_samples
+        else:
+            stored = BinaryChunk(spec, chunk)
+            sizes = ((spec.base_directory / file).stat().st_size for file in chunk.files)
+            num_samples = sum(sizes) // spec.sample_bytes(chunk)
+        in_use |= {feature: np.zeros(num_ids[feature], bool) for feature in features}
+        for columns in column_blocks(spec, chunk, stored, num_samples):
+            for feature in features:
+                in_use[feature][columns[feature].ravel()] = True
+    return in_use
+
+
+def _feature_of(spec: FeatureSpec, table: str) -> str:
+    """Returns the feature whose ids are the rows of a table; NCF has two tables of each."""
+    channels = {"mf_user": USER_CHANNEL, "mf_item": ITEM_CHANNEL}
+    channel = channels.get(table.replace("mlp_", "mf_"))
+    return spec.channel_spec[channel][0] if channel in spec.channel_spec else table
+
+
+def _table_line(norms: list[np.ndarray], num_columns: int, in_use: np.ndarray | None) -> str:
+    """Returns sizes and norms of a table, and those of its rows that no training sample has."""
+    joined = np.concatenate(norms)
+    line = (
+        f"{len(joined):,} x {num_columns}, norms of rows: min {joined.min():.4g}, mean "
+        f"{joined.mean(dtype=np.float64):.4g}, max {joined.max():.4g}"
+    )
+    if in_use is None:
+        return f"{line}; ids in use are unknown"
+    num_unused = int(np.count_nonzero(~in_use))
+    line += f"; {num_unused:,} ids ({num_unused / len(joined):.1%}) in no row of '{TRAIN}'"
+    if not num_unused:
+        return line
+    return f"{line}, mean norm {joined[~in_use].mean(dtype=np.float64):.4g}"

@@ -1,0 +1,78 @@
+"""Process of a search that trains: one trial after the other, without Optuna."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Sequence
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import config as configuration
+from recipes.execution import execute
+from recipes.registry import BY_NAME
+from runtime.start_messages import hide_start_messages
+from training.errors import TrainingDiverged
+
+# Kinds of messages from a worker, each with a value. The answer to EVALUATION is whether the trial
+# continues.
+EVALUATION, DONE, STOPPED, DIVERGED, FAILED = "evaluation", "done", "stopped", "diverged", "failed"
+OUTPUT = "output.txt"  # file in the folder of a trial
+
+
+class _TrialStopped(Exception):
+    """The search ends a trial after an evaluation."""
+
+
+def work(connection: Connection, recipe: str) -> None:
+    """Trains with each list of flags that the connection receives, until it is closed.
+
+    Ends at once when the process of the search does.
+    """
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    hide_start_messages()
+    with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
+        while True:
+            arguments, run_dir = connection.recv()
+            connection.send(_train(connection, recipe, arguments, Path(run_dir)))
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _train(
+    connection: Connection, recipe: str, arguments: Sequence[str], run_dir: Path
+) -> tuple[str, Any]:
+    """Trains one model; returns the last message, whose value is a text or None."""
+
+    def report(value: float) -> None:
+        connection.send((EVALUATION, value))
+        if not connection.recv():
+            raise _TrialStopped
+
+    definition = BY_NAME[recipe]
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (
+        (run_dir / OUTPUT).open("w") as file,
+        contextlib.redirect_stdout(file),
+        contextlib.redirect_stderr(file),
+    ):
+        try:
+            argv = [recipe, *arguments, f"--run_dir={run_dir}"]
+            parts = (definition.defaults, definition.aliases, definition.flags_of)
+            config = configuration.parse(argv, recipe, *parts)
+            execute(config, definition, catches_signals=False, on_evaluation=report)
+        except _TrialStopped:
+            return STOPPED, None
+        except TrainingDiverged as error:
+            return DIVERGED, str(error)
+        except (ValueError, OSError) as error:
+            return FAILED, str(error)
+    return DONE, None

@@ -1,0 +1,174 @@
+"""`python -m recipes.search`: refused command lines, workers, a kill and its resume."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from multiprocessing import Pipe
+
+import pytest
+
+import dlrm
+from dataloading.synthetic.dataset import write_dataset
+from dataloading.synthetic.rows import synthetic_spec
+from recipes.search import __main__ as command
+from recipes.search import worker
+from tests.recipes.test_entry_scripts import in_process
+
+REASON = "needs the package optuna, which is optional (pip install optuna)"
+TINY = ("--embedding_dim=8", "--bottom_mlp_dims=8", "--top_mlp_dims=8,1", "--batch_size=128")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search") / "rows"
+    write_dataset(
+        folder, synthetic_spec([50, 9], num_numerical=2), {"train": 2000, "validation": 500}
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data_without_validation(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("no_validation") / "rows"
+    write_dataset(folder, synthetic_spec([50]), {"train": 2000, "test": 500})
+    return folder
+
+
+def arguments(folder, *flags, rate="log:1e-3..1e-1"):
+    own = ("dlrm", "--study=clicks", f"--storage={folder / 'search/study.db'}")
+    return [*own, f"--param=learning_rate={rate}", *flags]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--mode=eval", "--restore_checkpoint_path=x"), "a search trains models, got --mode eval"),
+        (("--evals_per_epoch=0",), "compares evaluations, got --evals_per_epoch 0"),
+        (("--run_dir=x",), "--run_dir is of a single run.*--flagfile .*clicks.flags"),
+        (("--learning_rate=1",), "--param learning_rate: expected a flag that trials do not share"),
+        (("--eval_mapping=train",), "expected a split 'validation' .* got 'train'"),
+        (("--no_such_flag=1",), "Unknown command line flag 'no_such_flag'"),
+    ],
+)
+def test_refused_flags(data, tmp_path, capsys, flags, message):
+    line = [*arguments(tmp_path), "--", f"--dataset_path={data}", *flags]
+    assert command.main(line) == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error) and error.count("\n") == 1, error
+
+
+def test_refused_values(data, tmp_path, capsys):
+    line = [*arguments(tmp_path, rate="float:-1..1"), "--", f"--dataset_path={data}"]
+    assert command.main(line) == 2
+    assert "--learning_rate must be" in capsys.readouterr().err
+
+
+def test_refused_test_samples(data_without_validation, tmp_path, capsys):
+    assert (
+        command.main([*arguments(tmp_path), "--", f"--dataset_path={data_without_validation}"]) == 2
+    )
+    error = capsys.readouterr().err
+    assert "expected a split 'validation' to compare trials on, got 'test'" in error
+
+
+def test_missing_optuna(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert command.main([*arguments(tmp_path), "--", f"--dataset_path={data}"]) == 2
+    assert "install it (pip install optuna)" in capsys.readouterr().err
+
+
+def test_messages_of_a_worker(data, tmp_path):
+    """A complete trial, one that the search stops, one that diverges and one with wrong flags."""
+    ours, theirs = Pipe()
+    thread = threading.Thread(target=worker.work, args=(theirs, "dlrm"))
+    thread.start()
+    flags = [f"--dataset_path={data}", *TINY, "--epochs=2", "--seed=1"]
+
+    def messages(name, answer, *more):
+        ours.send(([*flags, *more], str(tmp_path / name)))
+        received = [ours.recv()]
+        while received[-1][0] == worker.EVALUATION:
+            ours.send(answer)
+            received.append(ours.recv())
+        return received
+
+    *evaluations, end = messages("done", True)
+    assert len(evaluations) == 2 and end == (worker.DONE, None)
+    assert all(0.5 < metric < 1 for _, metric in evaluations)
+    assert messages("stopped", False) == [evaluations[0], (worker.STOPPED, None)]
+    assert messages("diverged", True, "--learning_rate=1e30")[-1][0] == worker.DIVERGED
+    (failure,) = messages("wrong", True, "--embedding_dim=9")
+    assert failure[0] == worker.FAILED and "bottom_mlp_dims" in failure[1]
+    assert "summary" in (tmp_path / "done" / worker.OUTPUT).read_text()
+    ours.close()
+    thread.join()
+
+
+def test_kill_and_resume(data, tmp_path, root):
+    """A killed search leaves no process and resumes; the best flags repeat the best trial."""
+    optuna = pytest.importorskip("optuna", reason=REASON)
+    line = [
+        sys.executable,
+        "-m",
+        "recipes.search",
+        *arguments(tmp_path, "--workers=2", "--trials=3"),
+    ]
+    line += ["--", f"--dataset_path={data}", *TINY, "--epochs=2"]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    first = subprocess.Popen(line, cwd=root, env=environment, stdout=subprocess.PIPE, text=True)
+    assert re.match(r"trial \d: auc", first.stdout.readline())
+    first.send_signal(signal.SIGKILL)
+    # Workers have the pipe, too: it ends when they do.
+    start = time.monotonic()
+    first.communicate()
+    assert time.monotonic() - start < 20
+
+    done = subprocess.run(
+        line, cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^\d trials of earlier runs count", done.stdout, re.MULTILINE)
+    name = f"sqlite:///{tmp_path / 'search/study.db'}"
+    study = optuna.load_study(study_name="clicks", storage=name)
+    states = [trial.state.name for trial in study.trials]
+    assert states.count("COMPLETE") + states.count("PRUNED") == 3
+    assert "RUNNING" not in states and f"best: trial {study.best_trial.number}," in done.stdout
+
+    best = tmp_path / "search/clicks.flags"
+    assert in_process(tmp_path / "repeated", f"--flagfile={best}", recipe=dlrm)[0] == 0
+    summaries = [
+        json.loads((folder / "log.json").read_text().splitlines()[-1].removeprefix("DLLL "))["data"]
+        for folder in (
+            tmp_path / "repeated",
+            best.parent / f"clicks/trial-{study.best_trial.number:04d}",
+        )
+    ]
+    assert summaries[0]["best_auc"] == summaries[1]["best_auc"] == study.best_value
+
+    # Nothing is left to do; other flags are another search.
+    assert command.main(line[3:]) == 0
+    assert command.main([*line[3:], "--seed=1"]) == 2
+
+
+@pytest.mark.long
+def test_quality(tmp_path, run_script, root):
+    """30 trials on generated clicks reach the AUC of the flags tuned for them."""
+    pytest.importorskip("optuna", reason=REASON)
+    data = tmp_path / "rows"
+    command_line = ("-m", "dataloading.synthetic", "--output", data, "--rows", 200_000)
+    assert run_script(*command_line, "--validation_rows", 50_000).returncode == 0
+    tuned = ("--preset=terabyte", f"--flagfile={root / 'recipes/presets/generated_dlrm.flags'}")
+    tuned += (f"--dataset_path={data}", "--decay_start_step=40", "--decay_steps=60")
+    code, summary = in_process(tmp_path / "tuned", *tuned, "--seed=1", recipe=dlrm)
+    assert code == 0
+    flags = arguments(tmp_path, "--trials=30", "--workers=2", "--param=weight_decay=float:0..1")
+    flags += ["--param=batch_size=choice:512,1024,2048", "--", f"--dataset_path={data}"]
+    assert command.main([*flags, "--evals_per_epoch=4"]) == 0
+    text = (tmp_path / "search/clicks.flags").read_text()
+    best = float(re.search(r"validation auc ([\d.]+)", text)[1])
+    assert best >= summary["best_auc"]

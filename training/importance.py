@@ -1,0 +1,61 @@
+"""Results of `--mode importance`: a table, a file of JSON and of CSV, and a plot."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runtime.files.atomic import atomic_file
+from runtime.logs import plots
+from training.state import RunContext
+
+if TYPE_CHECKING:
+    from nn.metrics.importance import FeatureImportance
+
+# Files in the folder of the run.
+CSV, JSON, PLOT = "importance.csv", "importance.json", "importance.png"
+
+
+def report(run: RunContext, importances: Sequence[FeatureImportance]) -> None:
+    """Logs the importance of features as a table, and writes the files on rank 0.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    run.log.message("\n".join(table(importances)))
+    if not run.world.is_chief:
+        return
+    rows = [importance._asdict() for importance in importances]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, importances[0]._fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    plain = [  # JSON has no NaN
+        {k: None if v != v else v for k, v in row.items()} for row in rows
+    ]
+    contents = {CSV: text.getvalue(), JSON: json.dumps(plain, indent=1) + "\n"}
+    files: list[Path] = []
+    for name, content in contents.items():
+        files.append(run.run_dir / name)
+        with atomic_file(files[-1]) as stream:
+            stream.write(content.encode())
+    try:
+        assert run.recipe.valid is not None
+        plots.draw("importance", run.run_dir / PLOT, rows=plain, split=run.recipe.valid.split)
+        files.append(run.run_dir / PLOT)
+    except OSError as error:
+        run.log.message(f"note: {error}")
+    run.log.message(f"importance of features: {', '.join(map(str, files))}")
+
+
+def table(importances: Sequence[FeatureImportance]) -> list[str]:
+    """Returns the lines of the table."""
+    width = max(len("feature"), *(len(importance.feature) for importance in importances))
+    lines = [f"{'feature':{width}}  {'AUC drop':>17}  {'log loss rise':>17}"]
+    for name, drop, drop_std, rise, rise_std in importances:
+        lines.append(f"{name:{width}}  {drop:8.5f} ± {drop_std:.4f}  {rise:8.5f} ± {rise_std:.4f}")
+    return lines
