@@ -144,7 +144,7 @@ def test_refused_tables(shop, tmp_path, capsys):
 
 
 def test_initial_values_of_new_rows(shop, tmp_path):
-    """Those of a new training with this data and seed, like the optimizer's state."""
+    """New rows start as in a new training with this data and seed."""
     new, _ = resumed(shop, "evicted", tmp_path, "--learning_rate=0")
     flags = (f"--dataset_path={shop / 'evicted'}", *TINY, *ADAGRAD, "--evals_per_epoch=0")
     flags += ("--learning_rate=0", f"--save_checkpoint_path={tmp_path / 'new'}")
