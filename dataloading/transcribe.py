@@ -30,10 +30,9 @@ from dataloading.spec.feature_spec import (
     TRAIN,
     FeatureSpec,
 )
-from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
+from dataloading.spec.output_folder import METADATA, SPEC_FILE, VOCABULARY_FOLDER
 from dataloading.synthetic.dataset import SyntheticDataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
-from dataloading.transcode.encoding import METADATA
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_folder, write_errors_name
 

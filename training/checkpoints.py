@@ -7,6 +7,8 @@ from typing import Any
 from distributed_embeddings.collectives import World
 
 from config import Config
+from dataloading.keys.growth import Growth
+from dataloading.spec.feature_spec import FeatureSpec
 from recipes.recipe import Recipe
 from runtime import checkpoint
 from runtime.checkpoint.resume import Start
@@ -32,33 +34,67 @@ def describe_training(config: Config, recipe: Recipe, spec_hash: str | None) -> 
 
 
 def check_same_data(
-    saved: Mapping[str, Any], config: Config, recipe: Recipe, spec_hash: str | None, path: Path
+    saved: Mapping[str, Any],
+    config: Config,
+    recipe: Recipe,
+    data: FeatureSpec | None,
+    path: Path,
 ) -> None:
     """Raises ValueError if a training cannot resume a checkpoint, or not with this data.
 
     Args:
         saved: the checkpoint's description, see `describe_training`.
+        data: the data set, that of the checkpoint or one that has grown from it.
         path: the checkpoint.
     """
+    if saved["feature_spec"] in Growth.of(data).ancestors:
+        return
+    spec_hash = data.fingerprint() if data else None
     current = describe_training(config, recipe, spec_hash)
     for name in ("feature_spec", "training_rows"):
         if saved[name] != current[name]:
             raise ValueError(
                 f"checkpoint {path} is of a training on other data: {name} was {saved[name]}, that "
                 f"of {config.data.dataset_path or 'the generated rows'} is {current[name]}. To "
-                "start a new training from its weights, use --restore_checkpoint_path"
+                "start a new training from its weights, use --restore_checkpoint_path; a training "
+                "resumes with more data that `dataloading.transcode --grow` encoded"
             )
 
 
-def restore(start: Start, recipe: Recipe, world: World) -> None:
-    """Restores the model, and the optimizers of a resumed training, from a checkpoint."""
+def restore(
+    start: Start, recipe: Recipe, world: World, data: FeatureSpec | None, data_of_start: str | None
+) -> list[str]:
+    """Restores the model, and the optimizers of a resumed training, from a checkpoint.
+
+    Args:
+        data: the data set.
+        data_of_start: fingerprint of that of the checkpoint; None if it is unknown.
+
+    Returns:
+        Notes on tables whose rows differ from those of the checkpoint.
+    """
     assert start.path is not None
-    model = recipe.model
+    model, growth = recipe.model, Growth.of(data)
+    weights = training_weights(recipe) if start.resumes else model.weights_to_save()
+    # Evicted values moved the ids since an ancestor, not since the data set itself.
+    is_same = data is not None and data.fingerprint() == data_of_start
+    kept_rows = None if is_same else growth.kept_rows(data_of_start)
     with checkpoint.suggest_previous(start.path, start.flag):
-        if start.resumes:
-            checkpoint.restore(start.path, training_weights(recipe), world, everything=True)
-        else:
-            checkpoint.restore(start.path, model.weights_to_save(), world)
+        changes = checkpoint.restore(start.path, weights, world, start.resumes, kept_rows)
+    if not changes:
+        return []
+    rows = ", ".join(
+        f"{table} {change.new:,} of {change.rows:,}"
+        + (f" ({change.evicted:,} evicted)" if change.evicted else "")
+        for table, change in changes.items()
+    )
+    notes = [f"new rows of tables: {rows}"]
+    if data_of_start not in growth.ancestors:
+        notes.append(
+            "the data set does not state that it has grown from the checkpoint's "
+            "(dataloading.transcode --grow): the first ids of each table must mean the same"
+        )
+    return notes
 
 
 def describe_start(
@@ -74,6 +110,8 @@ def describe_start(
             flags = ", ".join(f"--{name} {run.config.value(name)}" for name in changed)
             text += f"; other than before: {flags}"
         yield text
+        if saved.description["feature_spec"] != run.spec_hash:
+            yield "note: the data set has grown; training starts at its first sample"
     elif checkpoint.is_original(path):
         is_whole = "dense" in saved.description["original_layout"]
         rest = "" if is_whole else ": its tables; the MLPs and the interaction are initialized"

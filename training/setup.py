@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,13 +88,15 @@ def open_run(
         seed = world.gather_objects(devices.choose_seed(config.run.seed), "seed")[0]
         config = config.replace(seed=seed)
         binding_note = affinity.bind(config.device.affinity, world, device.gpu)
-        recipe, spec_hash = _build_recipe(config, build, start, saved, world, device)
+        recipe, spec_hash, notes = _build_recipe(config, build, start, saved, world, device)
         pretrained = None
         if recipe.pretrained is not None:
             pretrained = "not read: the training resumes" if start.resumes else recipe.pretrained()
         position = Position()
         if start.resumes and saved is not None:
             position = Position.from_json(saved.state, recipe.goal)
+            if saved.description["feature_spec"] != spec_hash:
+                position = position.on_grown_data()
         total_steps = _count_steps(config, recipe, position)
         run_dir, restart_note = _make_run_dir(config, position, world)
         with run_on_all_ranks(
@@ -110,7 +112,7 @@ def open_run(
                 *(config, recipe, device, world, log, run_dir),
                 *(start, position, total_steps, spec_hash),
             )
-            for text in _describe(run, binding_note, restart_note, pretrained):
+            for text in _describe(run, binding_note, restart_note, pretrained, notes):
                 log.message(text)
             if start.path is not None and saved is not None:
                 for text in checkpoints.describe_start(run, start.path, saved, changed):
@@ -248,8 +250,9 @@ def _shared_flags(config: Config) -> dict[str, Any]:
 
 def _build_recipe(
     config: Config, build: Build, start: Start, saved: Index | None, world: World, device: Device
-) -> tuple[Recipe, str | None]:
-    """Returns the recipe, its weights restored from a checkpoint, and the feature spec's hash."""
+) -> tuple[Recipe, str | None, list[str]]:
+    """Returns the recipe, its weights restored from a checkpoint, the feature spec's hash, and
+    notes on what was restored."""
     spec = run_on_all_ranks(world, lambda: load_feature_spec(config))
     spec_hash = spec.fingerprint() if spec else None
     world.check_agreement({"the feature spec": spec_hash})
@@ -257,21 +260,25 @@ def _build_recipe(
     def compose() -> Recipe:
         recipe = build(config, spec, world, device)
         if start.resumes and start.path is not None and saved is not None:
-            checkpoints.check_same_data(saved.description, config, recipe, spec_hash, start.path)
+            checkpoints.check_same_data(saved.description, config, recipe, spec, start.path)
         return recipe
 
     recipe = run_on_all_ranks(world, compose)
     world.check_agreement({**recipe.model_flags, **recipe.facts})
+    notes = list[str]()
     if start.path is not None:
-        run_on_all_ranks(world, lambda: checkpoints.restore(start, recipe, world))
-    return recipe, spec_hash
+        data_of_start = saved.description.get("feature_spec") if saved else None
+        notes = run_on_all_ranks(
+            world, lambda: checkpoints.restore(start, recipe, world, spec, data_of_start)
+        )
+    return recipe, spec_hash, notes
 
 
 def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | None:
     """Returns the steps of the whole training; None in other modes."""
     if config.run.mode != "train" or recipe.train is None:
         return None
-    total_steps = count_steps(config, recipe.train.num_batches)
+    total_steps = position.first_step + count_steps(config, recipe.train.num_batches)
     first = 0 if elastic.current().state.restarts else position.step
     profiled_step = config.logs.profiler_start_step
     if profiled_step is not None and not first <= profiled_step < total_steps:
@@ -294,7 +301,11 @@ def _make_run_dir(config: Config, position: Position, world: World) -> tuple[Pat
 
 
 def _describe(
-    run: RunContext, binding_note: str | None, restart_note: str | None, pretrained: str | None
+    run: RunContext,
+    binding_note: str | None,
+    restart_note: str | None,
+    pretrained: str | None,
+    restore_notes: Sequence[str],
 ) -> Iterator[str]:
     """Yields log lines on what runs, and on what."""
     config, device = run.config, run.device
@@ -316,7 +327,7 @@ def _describe(
     reason = kernels.reason_for_fallback()
     lookup_note = reason and f"TensorFlow's own operations look embeddings up, for {reason}"
     notes = (binding_note, lookup_note, run.start.note, *original.notes(config))
-    for note in filter(None, (*notes, *run.recipe.notes)):
+    for note in filter(None, (*notes, *restore_notes, *run.recipe.notes)):
         yield f"note: {note}"
     if restart_note:
         yield f"{restart_note}; ranks now: {run.world.size}"

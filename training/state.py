@@ -68,6 +68,7 @@ class Position:
 
     Attributes:
         step: number of steps done.
+        first_step: steps done on the data sets from which the current one has grown.
         epoch: current epoch.
         row: next sample in the order of this epoch; the samples before it were trained on.
         evaluated_step: step of the last evaluation.
@@ -80,6 +81,7 @@ class Position:
     """
 
     step: int = 0
+    first_step: int = 0
     epoch: int = 0
     row: int = 0
     evaluated_step: int = 0
@@ -106,6 +108,18 @@ class Position:
             self.best = Best(value, self.step, self.epoch, elapsed_s)
         if goal.threshold is not None and value >= goal.threshold:
             self.goal_reached_s = elapsed_s
+
+    def on_grown_data(self) -> Position:
+        """Returns the position at the first sample of a data set that has grown from this one's.
+
+        Metrics and learning curve start again: validation samples differ.
+        """
+        return Position(
+            step=self.step,
+            first_step=self.step,
+            evaluated_step=self.step,
+            trainer=self.trainer,
+        )
 
     def has_reached(self, goal: Goal) -> bool:
         """Returns whether the best evaluation meets the goal's threshold."""

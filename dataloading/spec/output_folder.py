@@ -10,6 +10,7 @@ from runtime.files.atomic import atomic_folder, check_folder_name
 
 SPEC_FILE = "feature_spec.yaml"
 VOCABULARY_FOLDER = "vocabulary"  # of a data set, next to its feature spec
+METADATA = "transcode"  # key of what transcode stores in the metadata of a data set
 _PREPARED = {"split_binary", "tfrecord"}  # types of chunks that tools write; others are raw data
 
 

@@ -47,16 +47,24 @@ def run(flags: argparse.Namespace) -> str:
     if flags.chunk_size < 1:
         raise ValueError(f"--chunk_size is {flags.chunk_size}; expected 1 or more")
     split = parse_split(flags)
+    _check_growth(flags)
     known = None if flags.vocabulary is None else KnownData.read(flags)
     if flags.overwrite:
         _check_apart(flags, known)
     check_replaceable(Path(flags.output), flags.overwrite, spec_file)  # before hours of reading
     spec, inferred = _raw_data(flags, split, known)
     _check_splits(spec_file, spec, split)
+    if flags.grow and TRAIN not in spec.sources:
+        raise ValueError(
+            f"--grow counts new values in the split '{TRAIN}'; {spec.origin} has "
+            f"{rules.listing(spec.sources)}"
+        )
     if known is None:
         encoding = new_encoding(spec, flags)
     else:
         spec, encoding = spec.as_in(known.spec, known.derived), known.encoding
+        if encoding.growth is not None:
+            spec = spec.without_sizes(encoding.growth.cardinalities)
     needs_memory = encoding.categorify or flags.split_by_time is not None
     if flags.memory_limit is not None and not needs_memory:
         raise ValueError(
@@ -101,9 +109,19 @@ def _raw_data(
     elif described:
         raise ValueError(f"{described[0]} and --vocabulary: the columns are those of {known.path}")
     else:
-        target = TEST if split is None else TRAIN
+        target = TEST if split is None and not flags.grow else TRAIN
         content = known_content(path, known.spec, known.derived, target)
     return RawSpec.from_content(content, path.parent, str(path)), inferred
+
+
+def _check_growth(flags: argparse.Namespace) -> None:
+    """Raises ValueError where flags of growth lack those that they need."""
+    if flags.grow and flags.vocabulary is None:
+        raise ValueError("--grow is for the ids of an earlier data set: expected --vocabulary DIR")
+    if flags.evict_after is not None and not flags.grow:
+        raise ValueError("--evict_after is for vocabularies that grow: expected --grow")
+    if flags.date is not None and flags.vocabulary is not None and not flags.grow:
+        raise ValueError("--date and --vocabulary: expected --grow, other vocabularies stay")
 
 
 def _check_apart(flags: argparse.Namespace, known: KnownData | None) -> None:

@@ -31,6 +31,11 @@ _FLAGS = {
         "encode as this data set of an earlier run is encoded, to predict more rows: its folder, "
         f"or its feature spec where that is not named {SPEC_FILE}",
     ),
+    "--date": (
+        "DATE",
+        "day of the rows, e.g. 2026-11-26: the vocabularies keep for each value the last day on "
+        "which it occurred in train, for --evict_after",
+    ),
     "--split": (
         "SHARES",
         "divide the rows of train into train, validation and test, by shares such as "
@@ -99,6 +104,10 @@ def parser() -> argparse.ArgumentParser:
     add("--chunk_size", type=int, default=65_536, metavar="ROWS", help=help_text)
     for flag, (metavar, help_text) in (_FLAGS | _ROLE_FLAGS).items():
         add(flag, metavar=metavar, help=help_text)
+    help_text = "with --vocabulary: values that are frequent enough in train and have no id there "
+    add("--grow", action="store_true", help=help_text + "get new ids, after its ids")
+    help_text = "with --grow and --date: remove values that did not occur in train in the last N "
+    add("--evict_after", type=int, metavar="N", help=help_text + "days, that of --date included")
     add("--split_seed", type=int, metavar="N", help="seed of --split (default 0)")
     help_text = "with --fill_missing: a feature NAME_missing, 0 or 1, for each filled one that "
     add("--missing_indicator", action="store_true", help=help_text + "misses values in train")

@@ -1,13 +1,15 @@
 """Encoding of raw values as ids and numbers: requested by flags, or that of an earlier data set."""
 
 import argparse
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dataloading.keys.growth import Growth
 from dataloading.spec import rules
-from dataloading.spec.feature_spec import TRAIN, FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE
+from dataloading.spec.feature_spec import TRAIN, USER_CHANNEL, FeatureSpec
+from dataloading.spec.output_folder import METADATA, SPEC_FILE
 from dataloading.transcode.arguments import ALL, parse_buckets, parse_threshold
 from dataloading.transcode.encode.numericals import (
     NONE,
@@ -16,13 +18,28 @@ from dataloading.transcode.encode.numericals import (
     parse_fill,
     parse_standardize,
 )
-from dataloading.transcode.raw_spec import RawSpec
+from dataloading.transcode.raw_spec import ID_CHANNELS, RawSpec
 
-METADATA = "transcode"  # key of what transcode stores in the metadata of a data set
 _FLAGS = (
     *("categorify", "hash_buckets", "frequency_threshold", "fill_missing", "standardize"),
     "missing_indicator",
 )
+
+
+@dataclass(frozen=True)
+class GrowthRequest:
+    """Growth of the ids of an earlier data set by the values of `train`.
+
+    cardinalities: features whose ids grow -> cardinality so far.
+    thresholds: of those with a vocabulary -> occurrences that a new value needs.
+    ancestors: see `keys.growth.Growth`.
+    evict_after: days after which values are evicted; None: no value is.
+    """
+
+    cardinalities: Mapping[str, int]
+    thresholds: Mapping[str, int]
+    ancestors: tuple[str, ...]
+    evict_after: int | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +52,8 @@ class Encoding:
     hash_buckets: feature -> cardinality N; the id is the value's XXH64 modulo N.
     vocabularies: features of `categorify` -> the text file that has their values already.
     trained_unknown: of these -> the share of `UNKNOWN` in the rows that the vocabulary is from.
+    date: day of the rows, kept with their values; None: not kept.
+    growth: growth of `vocabularies` and of plain ids; None: they stay.
     """
 
     categorify: tuple[str, ...] = ()
@@ -43,6 +62,8 @@ class Encoding:
     vocabularies: dict[str, Path] = field(default_factory=dict)
     trained_unknown: Mapping[str, float] = field(default_factory=dict)
     numericals: NumericalRules = field(default_factory=NumericalRules)
+    date: datetime.date | None = None
+    growth: GrowthRequest | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +102,8 @@ class KnownData:
             vocabularies=files,
             trained_unknown=trained if isinstance(trained, dict) else {},
             numericals=known_rules(own, str(path)),
+            date=parse_date(flags.date),
+            growth=_growth(flags, spec, own) if flags.grow else None,
         )
         return cls(path, spec, encoding)
 
@@ -88,6 +111,44 @@ class KnownData:
     def derived(self) -> set[str]:
         """The features that raw data does not have."""
         return set(self.encoding.numericals.known_indicators.values())
+
+
+def _growth(flags: argparse.Namespace, spec: FeatureSpec, own: dict) -> GrowthRequest:
+    """Returns the growth that the flags request of the data set of --vocabulary."""
+    where, days = f"--grow: the data set {flags.vocabulary}", flags.evict_after
+    ids = [name for channel in ID_CHANNELS for name in spec.channel_spec.get(channel, ())]
+    growing = {name: spec.cardinality(name) for name in ids if name not in own["hash_buckets"]}
+    if not growing:
+        raise ValueError(
+            f"{where} has no ids that can grow: expected a vocabulary or plain ids, got "
+            f"{rules.listing(ids)} with --hash_buckets, whose number is fixed; leave --grow out"
+        )
+    thresholds = own.get("frequency_threshold", {})
+    if missing := sorted(set(own["vocabulary"]) - set(thresholds)):
+        raise ValueError(
+            f"{where} has the vocabulary of '{missing[0]}' from another data set: expected the "
+            "data set that made the vocabulary, or made it grow"
+        )
+    if "date" in own and flags.date is None:
+        raise ValueError(
+            f"{where} keeps the days of its values (--date {own['date']}): expected the day of the "
+            "new rows, --date YYYY-MM-DD"
+        )
+    if days is not None and (days < 1 or flags.date is None or USER_CHANNEL in spec.channel_spec):
+        raise ValueError(
+            f"--evict_after {days}: expected 1 or more days, --date, and features of clicks; got "
+            f"--date {flags.date}, and the channels {rules.listing(spec.channel_spec)}"
+        )
+    earlier = () if own.get("evicted") else Growth.of(spec).ancestors
+    return GrowthRequest(growing, thresholds, (spec.fingerprint(), *earlier), days)
+
+
+def parse_date(text: str | None) -> datetime.date | None:
+    """Returns the date of --date; None without it."""
+    try:
+        return None if text is None else datetime.date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"--date is '{text}'; expected a day such as 2026-11-26") from None
 
 
 def new_encoding(spec: RawSpec, flags: argparse.Namespace) -> Encoding:
@@ -117,7 +178,10 @@ def new_encoding(spec: RawSpec, flags: argparse.Namespace) -> Encoding:
         flags.missing_indicator,
         parse_standardize(standardize, spec),
     )
-    return Encoding(names, threshold, buckets, numericals=numericals)
+    date = parse_date(flags.date)
+    if date is not None and not names:
+        raise ValueError("--date is kept with the values of --categorify: expected both flags")
+    return Encoding(names, threshold, buckets, numericals=numericals, date=date)
 
 
 def _check_ids(spec: RawSpec, names: tuple[str, ...], buckets: dict[str, int]) -> None:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from dataloading.interactions.stored import check_channels
 from dataloading.keys.vocabulary import text_file
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, FeatureSpec
-from dataloading.spec.output_folder import data_set_folder
+from dataloading.spec.output_folder import METADATA, data_set_folder
 from dataloading.table_input import values as table_values
 from dataloading.table_input.files import Block, split_blocks
 from dataloading.table_input.values import BadValue
@@ -35,7 +35,7 @@ from dataloading.transcode.encode.vocabulary import (
     Vocabularies,
     bucket_ids,
 )
-from dataloading.transcode.encoding import METADATA, Encoding
+from dataloading.transcode.encoding import Encoding
 from dataloading.transcode.progress import progress_bar
 from dataloading.transcode.raw_spec import RawSpec
 from dataloading.transcode.split import Route, SplitRequest, routes_of
@@ -108,7 +108,7 @@ class _Transcoding:
             for name in spec.channels.get(NUMERICAL_CHANNEL, ())
         }
         self._largest = {
-            name: -1
+            name: encoding.growth.cardinalities[name] - 1 if encoding.growth else -1
             for name in spec.ids
             if name not in (*encoding.categorify, *encoding.hash_buckets)
             and "cardinality" not in spec.features[name]
@@ -266,9 +266,18 @@ class _Transcoding:
             "vocabulary": {name: text_file(name) for name in self._encoding.categorify},
             "hash_buckets": self._encoding.hash_buckets,
             **texts.metadata(),
+            **self._lineage(texts),
             **numerical_metadata(self._numericals.values(), self._rows),
         }
         return {**self._spec.metadata, METADATA: own}
+
+    def _lineage(self, texts: TextIds) -> dict:
+        """Returns the day of the rows, and the data sets whose ids this one continues."""
+        date, growth = self._encoding.date, self._encoding.growth
+        own: dict = {} if date is None else {"date": str(date)}
+        if growth is not None:
+            own["grown_from"] = list(growth.ancestors[: 1 if texts.evicted else None])
+        return own
 
 
 def _numbers(rows: pa.RecordBatch, column: str) -> np.ndarray:

@@ -5,8 +5,8 @@ from pathlib import Path
 from dataloading.interactions.stored import length_of_lists
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.spec.output_folder import METADATA
 from dataloading.transcode.encode.numericals import LARGE
-from dataloading.transcode.encoding import METADATA
 from dataloading.transcode.raw_spec import RawSpec
 
 # With an id this large and so few rows, most rows of the table would never be trained.
@@ -70,6 +70,9 @@ def _id_lines(own: dict, name: str, cardinality: int) -> list[str]:
         threshold = own.get("frequency_threshold", {}).get(name) or 0
         seen = f" of values seen {threshold} times or more" if threshold > 1 else ""
         shares = _shares(own["unknown_share"], name)
+        new, evicted = (own.get(key, {}).get(name, 0) for key in ("new_values", "evicted"))
+        line += f" ({new:,} new)" if new else ""
+        line += f" ({evicted:,} evicted)" if evicted else ""
         line += f", vocabulary{seen}; id 0 (missing, rare or unknown): {shares}"
         note = f"note: '{name}' has no value that is frequent enough: leave it out"
         return [line] if cardinality > 1 else [line, note]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from distributed_embeddings.box import Box
@@ -29,6 +29,22 @@ from runtime.checkpoint.nvidia.folders import (
 from runtime.checkpoint.weight import Weight, matrix_of
 from runtime.cluster.heartbeat import StragglerBarrier
 
+# Table -> rows of a checkpoint that are the first rows of the table now, ascending.
+KeptRows = Mapping[str, NDArray[Any]]
+
+_OTHER_IDS = (
+    ": a training restores tables that have grown, not smaller ones; give the data set of the "
+    "checkpoint, or one that `dataloading.transcode --grow` made from it"
+)
+
+
+class RowChange(NamedTuple):
+    """Rows of a table that differ from those of a checkpoint."""
+
+    new: int  # not in the checkpoint
+    evicted: int  # only in the checkpoint
+    rows: int  # now
+
 
 def describe(path: str | os.PathLike[str]) -> Index:
     """Reads the index of a checkpoint, or of NCF's `model.pth`; one in the original's layout has
@@ -44,12 +60,21 @@ def restore(
     weights: Sequence[Weight],
     world: World = World(),
     everything: bool = False,
-) -> None:
+    kept_rows: KeptRows | None = None,
+) -> dict[str, RowChange]:
     """Reads weights from a checkpoint that was saved with any number of ranks and any placement.
 
     All ranks call it together and wait for each other; the caller passes errors on to other ranks.
     Every block is checked before it is used; extra memory is one block. After an error some weights
     may have been set already. With `everything` the checkpoint may contain no other weights.
+
+    Args:
+        kept_rows: tables may have more rows than the checkpoint has; these keep their values.
+            Table -> rows of the checkpoint that are its first rows, ascending; absent: all. None:
+            tables must have equal numbers of rows.
+
+    Returns:
+        Table -> changed rows, where there are any.
 
     Raises:
         DamagedCheckpoint: a file is missing, cut or changed.
@@ -59,21 +84,68 @@ def restore(
     path = Path(path)
     if is_original(path):
         restore_original(path, weights, world)
-        return
+        return {}
     with StragglerBarrier(world, "checkpoint.restore") as barrier:
         entries = describe(path).weights
-        _check_model(path, entries, weights, everything)
+        _check_names(path, entries, weights, everything)
+        _check_shapes(path, entries, weights, kept_rows)
         for weight in weights:
+            rows = (kept_rows or {}).get(_table_of(weight.name))
             for local in weight.held():
-                for box, values in _parts_of(path, entries[weight.name], local):
-                    weight.write(box.row, values, box.column)
+                for row, values, column in _rows_of_box(path, entries[weight.name], local, rows):
+                    weight.write(row, values, column)
                     barrier.keepalive()
+    return _row_changes(entries, weights, kept_rows or {})
 
 
-def _check_model(
+def _row_changes(
+    entries: Mapping[str, WeightEntry], weights: Sequence[Weight], kept_rows: KeptRows
+) -> dict[str, RowChange]:
+    changes = {}
+    for weight in weights:
+        if weight.name.startswith("sparse/"):
+            table, before = _table_of(weight.name), entries[weight.name].shape[0]
+            kept = len(kept_rows[table]) if table in kept_rows else before
+            change = RowChange(weight.shape[0] - kept, before - kept, weight.shape[0])
+            if change.new or change.evicted:
+                changes[table] = change
+    return changes
+
+
+def _table_of(name: str) -> str:
+    """Returns the table of a weight or of its optimizer's state; "" for other weights."""
+    kind, _, table = name.partition("/")
+    return table if kind.partition(".")[0] == "sparse" and kind != "sparse.scalars" else ""
+
+
+def _rows_of_box(
+    path: Path, entry: WeightEntry, local: Box, kept: NDArray[Any] | None
+) -> Iterator[tuple[int, NDArray[Any], int]]:
+    """Yields (row, values, column) of the part of a box that the checkpoint has.
+
+    Args:
+        local: box of the weight as it is now.
+        kept: rows of the checkpoint that are its first rows, ascending; None: all.
+    """
+    if kept is None:
+        stored = local.overlap(matrix_of(entry.shape))
+        for box, values in _parts_of(path, entry, stored) if stored else ():
+            yield box.row, values, box.column
+        return
+    last = min(local.row_end, len(kept)) - 1
+    if last < local.row:
+        return
+    stored = local._replace(row=int(kept[local.row]), row_end=int(kept[last]) + 1)
+    for box, values in _parts_of(path, entry, stored):
+        begin, end = map(int, np.searchsorted(kept, [box.row, box.row_end]))
+        if begin < end:
+            yield begin, values[kept[begin:end] - box.row], box.column
+
+
+def _check_names(
     path: Path, entries: Mapping[str, WeightEntry], weights: Sequence[Weight], everything: bool
 ) -> None:
-    """Raises ValueError unless the names, shapes and dtypes are those of the model."""
+    """Raises ValueError unless the names are those of the weights of the model."""
     wanted = {weight.name for weight in weights}
     folders = {name.partition("/")[0] for name in wanted}
     stored = {name for name in entries if everything or name.partition("/")[0] in folders}
@@ -89,12 +161,30 @@ def _check_model(
             f"checkpoint {path} is of another model: it lacks {missing or 'nothing'} and has "
             f"{extra or 'nothing'} too many"
         )
+
+
+def _check_shapes(
+    path: Path,
+    entries: Mapping[str, WeightEntry],
+    weights: Sequence[Weight],
+    kept_rows: KeptRows | None,
+) -> None:
+    """Raises ValueError unless shapes and dtypes are those of the model; see `restore`."""
     for weight in weights:
-        entry = entries[weight.name]
-        if entry.shape != tuple(weight.shape) or entry.dtype != weight.dtype:
+        entry, shape = entries[weight.name], tuple(weight.shape)
+        kept = None if kept_rows is None else kept_rows.get(_table_of(weight.name))
+        is_table = _table_of(weight.name) and entry.shape[1:] == shape[1:]
+        if is_table and kept is not None:
+            fits = len(kept) <= shape[0] and kept[-1] < entry.shape[0]
+        elif is_table and kept_rows is not None:
+            fits = entry.shape[0] <= shape[0]
+        else:
+            fits = entry.shape == shape
+        if not fits or entry.dtype != weight.dtype:
             raise ValueError(
                 f"checkpoint {path}: {weight.name} is {entry.dtype.name} {list(entry.shape)}, the "
                 f"model needs {weight.dtype.name} {list(weight.shape)}"
+                + (_OTHER_IDS if is_table and entry.dtype == weight.dtype else "")
             )
 
 

@@ -35,7 +35,17 @@ def test_stored_best(goal, best):
     state = stored(Position(step=6, best=Best(0.7, 4, 1, 2.5), goal_reached_s=3.5), goal)
     assert state["best"] == best
     assert list(state) == [
-        *("step", "epoch", "row", "evaluated_step", "elapsed_s", "trainer", "metrics", "best"),
+        *(
+            "step",
+            "first_step",
+            "epoch",
+            "row",
+            "evaluated_step",
+            "elapsed_s",
+            "trainer",
+            "metrics",
+            "best",
+        ),
         "history",
     ]
     assert stored(Position.from_json(state, goal), goal) == state

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataloading.keys.growth import last_seen_file, previous_ids_file
 from dataloading.keys.vocabulary import text_file, write_counted
 from dataloading.spec.feature_spec import TRAIN
 from dataloading.table_input.files import chunk_blocks, place
 from dataloading.transcode.encode import vocabulary
-from dataloading.transcode.encode.vocabulary import TextColumn, Vocabularies
+from dataloading.transcode.encode.vocabulary import Days, TextColumn, Vocabularies
 from dataloading.transcode.encoding import Encoding
 from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 
@@ -124,6 +125,7 @@ class TextIds:
 
     Attributes:
         unknown_shares: split -> feature -> share of the values that have id 0.
+        evicted: feature -> number of its values that were evicted, if any.
     """
 
     def __init__(
@@ -138,6 +140,8 @@ class TextIds:
         self._tables: dict[str, Path] = {}
         self.unknown_shares: dict[str, dict[str, float]] = {}
         self._thresholds: dict[str, int] = {}
+        self._new: dict[str, int] = {}
+        self.evicted: dict[str, int] = {}
         self._warnings: list[str] = []
 
     def make_vocabularies(self, spec: RawSpec, scratch: Path) -> dict[str, int]:
@@ -155,11 +159,36 @@ class TextIds:
                 kept, self._thresholds[feature] = self._vocabularies.count(texts, threshold, table)
                 write_counted(table, text)
                 cardinalities[feature] = kept + 1
+                if self._encoding.date is not None:
+                    date = self._encoding.date
+                    self._vocabularies.write_last_seen(table, date, last_seen_file(text))
+            elif self._encoding.growth is not None:
+                cardinalities[feature] = self._grow(feature, known, table, text)
             else:
                 expected = spec.features[feature]["cardinality"]
                 self._vocabularies.reuse(known, table, text, expected)
                 cardinalities[feature] = expected
         return cardinalities
+
+    def _grow(self, feature: str, known: Path, table: Path, text: Path) -> int:
+        """Makes the vocabulary of a feature that grows; returns its cardinality."""
+        growth, date = self._encoding.growth, self._encoding.date
+        before, least = growth.cardinalities[feature], growth.thresholds[feature]
+        self._vocabularies.reuse(known, table, text, before)
+        seen = last_seen_file(known)
+        days = Days(
+            date,
+            growth.evict_after,
+            seen if seen.is_file() else None,
+            None if date is None else last_seen_file(text),
+        )
+        stayed, num_new = self._vocabularies.grow(self._column(TRAIN, feature), least, table, days)
+        write_counted(table, text)
+        self._thresholds[feature], self._new[feature] = least, num_new
+        if len(stayed) + 1 < before:
+            self.evicted[feature] = before - 1 - len(stayed)
+            np.save(previous_ids_file(text), np.concatenate([[vocabulary.UNKNOWN], stayed]))
+        return 1 + len(stayed) + num_new
 
     def ids(self, split: str, feature: str) -> Iterator[np.ndarray]:
         """Yields the ids of the texts of a split, and counts the unknown ones."""
@@ -195,5 +224,10 @@ class TextIds:
 
     def metadata(self) -> dict:
         """Returns what the data set stores of thresholds and warnings, where there are any."""
-        parts = {"frequency_threshold": self._thresholds, "warnings": self._warnings}
+        parts = {
+            "frequency_threshold": self._thresholds,
+            "new_values": self._new,
+            "evicted": self.evicted,
+            "warnings": self._warnings,
+        }
         return {name: part for name, part in parts.items() if part}

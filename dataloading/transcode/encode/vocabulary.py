@@ -4,6 +4,7 @@ Neither the vocabulary nor the rows need to fit into memory: DuckDB counts and j
 does not fit goes to a folder.
 """
 
+import datetime
 import itertools
 import shutil
 from collections.abc import Callable, Iterator
@@ -60,6 +61,23 @@ class TextColumn(NamedTuple):
         return f"(SELECT {row} AS row, {value} AS value FROM {read_parquet(self.path, _NUMBERED)})"
 
 
+class Days(NamedTuple):
+    """Last day on which each value of a vocabulary occurred.
+
+    Attributes:
+        date: day of the rows; None if days are not kept.
+        evict_after: values that did not occur in this number of days are removed; None: all stay.
+        known: Parquet file with the column `last_seen` of the values so far; None: they count as
+            seen on `date`.
+        target: such a file of all values, to be written; None without `date`.
+    """
+
+    date: datetime.date | None = None
+    evict_after: int | None = None
+    known: Path | None = None
+    target: Path | None = None
+
+
 class Vocabularies(DuckDBSession):
     """Counts and looks up values.
 
@@ -72,6 +90,18 @@ class Vocabularies(DuckDBSession):
         """Writes the vocabulary of values that are frequent enough, by falling count, ties by the
         bytes of their UTF-8 text; returns its number of values, and the least count, which is
         `threshold(number of values, number of those that occur once)`."""
+        self._count(texts)
+        (single,) = self.connection.execute(
+            "SELECT count(*) FROM counts WHERE count = 1"
+        ).fetchone()
+        least = threshold(texts.num_values, single)
+        kept = self._copy(
+            f"SELECT * FROM counts WHERE count >= {least} ORDER BY count DESC, value", target
+        )
+        self.connection.execute("DROP TABLE counts")
+        return kept, least
+
+    def _count(self, texts: TextColumn) -> None:
         self.connection.execute(
             f"""
             CREATE OR REPLACE TEMP TABLE counts AS
@@ -79,18 +109,57 @@ class Vocabularies(DuckDBSession):
             WHERE value IS NOT NULL GROUP BY value
             """
         )
-        (single,) = self.connection.execute(
-            "SELECT count(*) FROM counts WHERE count = 1"
-        ).fetchone()
-        least = threshold(texts.num_values, single)
-        (kept,) = self.connection.execute(
+
+    def grow(
+        self, texts: TextColumn, least: int, table: Path, days: Days
+    ) -> tuple[np.ndarray, int]:
+        """Adds the values of texts that occur `least` times to a vocabulary, in the order of
+        `count` after its values, without those that `days` evicts.
+
+        Returns:
+            (the former ids of the values that stay, ascending, the number of new values).
+        """
+        self._count(texts)
+        today = "NULL::DATE" if days.date is None else f"DATE '{days.date}'"
+        dates = f"(SELECT file_row_number, {today} AS last_seen FROM known)"
+        if days.known is not None:
+            dates = read_parquet(days.known, _NUMBERED)
+        stays = "" if days.evict_after is None else f"{today} - last_seen < {days.evict_after}"
+        self.connection.execute(
             f"""
-            COPY (SELECT * FROM counts WHERE count >= {least} ORDER BY count DESC, value)
-            TO {quoted(target)} (FORMAT parquet)
+            CREATE OR REPLACE TEMP TABLE grown AS
+            WITH known AS (FROM {read_parquet(table, _NUMBERED)}), seen AS (
+                SELECT file_row_number + 1 AS id, value,
+                    known.count + coalesce(counts.count, 0) AS count,
+                    if(counts.count IS NULL, last_seen, greatest(last_seen, {today})) AS last_seen
+                FROM known JOIN {dates} USING (file_row_number) LEFT JOIN counts USING (value)
+            )
+            SELECT * FROM seen WHERE {stays or "true"}
+            UNION ALL
+            SELECT NULL, value, count, {today} FROM counts ANTI JOIN known USING (value)
+            WHERE count >= {least}
             """
+        )
+        in_order = "FROM grown ORDER BY id NULLS LAST, count DESC, value"
+        self._copy(f"SELECT value, count {in_order}", table)
+        if days.target is not None:
+            self._copy(f"SELECT last_seen {in_order}", days.target)
+        (new,) = self.connection.execute("SELECT count(*) FROM grown WHERE id IS NULL").fetchone()
+        stayed = self.connection.execute("SELECT id FROM grown WHERE id NOT NULL ORDER BY id")
+        ids = stayed.fetchnumpy()["id"]
+        self.connection.execute("DROP TABLE counts; DROP TABLE grown")
+        return np.asarray(ids, np.int64), new
+
+    def write_last_seen(self, vocabulary: Path, date: datetime.date, target: Path) -> None:
+        """Writes that all values of a vocabulary occurred on a day; see `Days`."""
+        self._copy(f"SELECT DATE '{date}' AS last_seen FROM {read_parquet(vocabulary)}", target)
+
+    def _copy(self, query: str, target: Path) -> int:
+        """Writes the result of a query as a Parquet file; returns its number of rows."""
+        (rows,) = self.connection.execute(
+            f"COPY ({query}) TO {quoted(target)} (FORMAT parquet)"
         ).fetchone()
-        self.connection.execute("DROP TABLE counts")
-        return kept, least
+        return rows
 
     def reuse(self, known: Path, table: Path, text: Path, cardinality: int) -> None:
         """Copies the vocabulary of an earlier data set, as text and as a table."""

@@ -1,0 +1,154 @@
+"""Checkpoints restored and resumed with data sets whose vocabularies grew."""
+
+import re
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from dataloading.keys.vocabulary import read_vocabulary
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.transcode import __main__ as transcode
+from runtime import checkpoint
+from tests.recipes.test_entry_scripts import TINY, in_process
+from tests.tables import arrays_of
+
+HEADER = "bought,user,city,price\n"
+ADAGRAD = ("--optimizer=adagrad", "--decay_steps=0", "--batch_size=64")
+
+
+def orders(users, cities, rows=256):
+    """Rows of a shop: users u0, u1, ... and cities of these numbers, all of which occur."""
+    lines = (
+        f"{i * 7 % 3 % 2},u{users[i % len(users)]},c{cities[i % len(cities)]},{i % 11}\n"
+        for i in range(rows)
+    )
+    return HEADER + "".join(lines)
+
+
+def encode(folder, name, text, *flags):
+    (folder / f"{name}.csv").write_text(text)
+    output = folder / name
+    flags = (f"--input={folder / f'{name}.csv'}", f"--output={output}", *flags)
+    assert transcode.main([*map(str, flags)]) == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """Data sets of days 1 to 5, and of day 6, with and without evicted values; a model of the
+    first."""
+    folder = tmp_path_factory.mktemp("shop")
+    first = orders(range(9), range(4))
+    flags = ("--label=bought", "--split=0.5,0.5,0", "--frequency_threshold=0")
+    first = encode(folder, "days", first, *flags, "--date=2026-11-05")
+    grow = (f"--vocabulary={first}", "--grow", "--date=2026-11-06")
+    day = orders([7, 8, 20, 21, 22], [0, 1, 9], rows=64)
+    encode(folder, "day6", day, *grow)
+    encode(folder, "evicted", day, *grow, "--evict_after=1")
+    flags = (f"--dataset_path={first}", *TINY, *ADAGRAD, f"--save_checkpoint_path={folder / 'm'}")
+    assert in_process(folder / "run", *flags)[0] == 0
+    return folder
+
+
+def resumed(shop, name, folder, *flags):
+    """Arrays of a training that resumes with other data, for one step."""
+    flags = (f"--dataset_path={shop / name}", f"--resume={shop / 'm'}", *flags)
+    flags += (f"--save_checkpoint_path={folder / 'm'}", "--evals_per_epoch=0")
+    code, summary = in_process(folder / "run", *flags)
+    assert code == 0
+    return arrays_of(folder / "m"), summary
+
+
+def users_of(data_set):
+    cardinality = FeatureSpec.from_yaml(data_set / "feature_spec.yaml").cardinality("user")
+    return read_vocabulary(data_set, "user", cardinality).values.to_pylist()
+
+
+def scores(shop, folder, data):
+    """Predictions for the rows of days 1 to 5 by the model of these days."""
+    file = folder / f"{data.name}.parquet"
+    flags = (f"--dataset_path={data}", f"--restore_checkpoint_path={shop / 'm'}", "--mode=predict")
+    code, _ = in_process(folder / "run", *flags, f"--predictions_path={file}")
+    assert code == 0
+    return pyarrow.parquet.read_table(file)["score"].to_numpy()
+
+
+def test_scores_of_old_ids(shop, tmp_path, capsys):
+    """Bit for bit those before the growth, from the checkpoint of the smaller tables."""
+    again = orders(range(9), range(4))
+    expected = scores(shop, tmp_path, encode(tmp_path, "old", again, f"--vocabulary={shop}/days"))
+    grown = encode(tmp_path, "new", again, f"--vocabulary={shop}/day6")
+    capsys.readouterr()
+    np.testing.assert_array_equal(scores(shop, tmp_path, grown), expected)
+    output = capsys.readouterr().out
+    assert "note: new rows of tables: user 3 of 13, city 1 of 6" in output
+    assert "the data set does not state that it has grown" in output
+
+
+@pytest.mark.parametrize("name", ["day6", "evicted"])
+def test_first_step_on_grown_tables(shop, tmp_path, capsys, name):
+    """Old and new rows of the batch move; the others are the checkpoint's, or as initialized."""
+    before = arrays_of(shop / "m")
+    after, summary = resumed(shop, name, tmp_path)
+    assert summary["steps"] == 3 + 1
+    output = capsys.readouterr().out
+    first, users = users_of(shop / "days"), users_of(shop / name)
+    kept = np.array([first.index(user) for user in users if user in first])
+    assert len(kept) == (10 if name == "day6" else 3)
+    evicted = " (7 evicted)" if name == "evicted" else ""
+    assert f"note: new rows of tables: user 3 of {len(kept) + 3}{evicted}, city 1 of" in output
+    assert "at step 3 of 4" in output and "training starts at its first sample" in output
+    table, former = after["sparse/user"], before["sparse/user"][kept]
+    state, former_state = (a["sparse.accumulator/user"] for a in (after, before))
+    used = [users.index(user) for user in ("u7", "u8", "u20", "u21", "u22")]
+    unused = np.setdiff1d(np.arange(len(kept)), used)
+    assert len(unused) and len(table) == len(kept) + 3
+    np.testing.assert_array_equal(table[unused], former[unused])
+    np.testing.assert_array_equal(state[unused], former_state[kept][unused])
+    old = used[:2]
+    assert (table[old] != former[old]).any(axis=1).all()
+    assert (state[old] > former_state[kept][old]).any(axis=1).all()
+    assert (state[-3:] > 0).any(axis=1).all() and (table[-3:] != 0).any(axis=1).all()
+
+
+def test_second_start_on_grown_data(shop, tmp_path):
+    """A training that was cut on the new data resumes there; its steps continue."""
+    whole, _ = resumed(shop, "day6", tmp_path / "whole", "--epochs=3")
+    _, summary = resumed(shop, "day6", tmp_path / "cut", "--epochs=3", "--max_steps=1")
+    assert summary["steps"] == 4
+    flags = (f"--resume={tmp_path / 'cut/m'}", "--max_steps=-1")
+    code, summary = in_process(tmp_path / "run", *flags)
+    assert code == 0 and summary["steps"] == 6
+    for name, array in arrays_of(tmp_path / "cut/m").items():
+        np.testing.assert_array_equal(array, whole[name], err_msg=name)
+
+
+def test_refused_tables(shop, tmp_path, capsys):
+    """Tables that shrank, rows that moved in an unknown way, and data of another training."""
+    grown = tmp_path / "grown"
+    resumed(shop, "day6", grown)
+    restore = f"--restore_checkpoint_path={grown / 'm'}"
+    for name, rows in {"days": 10, "evicted": 6}.items():
+        flags = (f"--dataset_path={shop / name}", restore, *TINY, "--evals_per_epoch=0")
+        code, _ = in_process(tmp_path / "run", *flags)
+        assert code == 2
+        pattern = rf"sparse/user is float32 \[13, 4\], the model needs float32 \[{rows}, 4\]: a "
+        assert re.search(
+            pattern + "training restores tables that have grown", capsys.readouterr().err
+        )
+    resume = f"--resume={grown / 'm'}"
+    assert in_process(tmp_path / "run", f"--dataset_path={shop / 'days'}", resume)[0] == 2
+    assert "a training resumes with more data that" in capsys.readouterr().err
+    assert checkpoint.describe(checkpoint.resolve(grown / "m")).state["first_step"] == 3
+
+
+def test_initial_values_of_new_rows(shop, tmp_path):
+    """New rows start as in a new training with this data and seed."""
+    new, _ = resumed(shop, "evicted", tmp_path, "--learning_rate=0")
+    flags = (f"--dataset_path={shop / 'evicted'}", *TINY, *ADAGRAD, "--evals_per_epoch=0")
+    flags += ("--learning_rate=0", f"--save_checkpoint_path={tmp_path / 'new'}")
+    assert in_process(tmp_path / "run", *flags)[0] == 0
+    expected = arrays_of(tmp_path / "new")
+    np.testing.assert_array_equal(new["sparse/user"][3:], expected["sparse/user"][3:])
+    assert (new["sparse/user"][:3] != expected["sparse/user"][:3]).any(axis=1).all()
