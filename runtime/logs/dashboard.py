@@ -15,7 +15,7 @@ _OVERVIEW = (
     *("auc", "log_loss", "hr@10", "ndcg@10", "best_auc", "best_auc_step", "steps"),
     *("throughput", "elapsed_s"),
 )
-# Runs whose curves are in one picture: more cannot be told apart.
+# Runs whose curves are in one picture: more are hard to distinguish.
 _MAX_COMPARED = 8
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --quiet: #888 }
