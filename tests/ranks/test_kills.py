@@ -166,7 +166,7 @@ def kill_at_random(training: Training, draw, in_writing: bool, who: str) -> bool
 @pytest.mark.parametrize(
     ("ranks", "who", "kills"),
     [
-        pytest.param(1, ["all"], 3, id="one process"),
+        pytest.param(1, ["all"], 3, id="one process", marks=pytest.mark.long),
         pytest.param(2, ["all", "one", "one"], 3, id="2 ranks"),  # the first "one" amid writing
         pytest.param(1, ["all"], 50, id="one process, 50 kills", marks=pytest.mark.long),
         pytest.param(2, ["all"], 25, id="2 ranks, all, 25 kills", marks=pytest.mark.long),
