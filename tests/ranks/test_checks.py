@@ -7,7 +7,8 @@ import pytest
 
 from tests.ranks import backward_worker, checks_worker
 
-LAUNCHES = [("gloo", 2), ("mpi", 2), pytest.param("gloo", 3, marks=pytest.mark.long)]
+LONG_LAUNCHES = [("mpi", 2), ("gloo", 3)]
+LAUNCHES = [("gloo", 2), *(pytest.param(*x, marks=pytest.mark.long) for x in LONG_LAUNCHES)]
 
 
 @pytest.fixture(scope="module")

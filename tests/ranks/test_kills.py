@@ -210,6 +210,7 @@ def stopped_at(training: Training, name: str) -> int:
     return int(step)
 
 
+@pytest.mark.long
 def test_stop_and_resume(rows, undisturbed, tmp_path):
     """One process, SIGTERM and then SIGINT, where an evaluation is due after every step."""
     flags = flags_on(1)  # as above: the undisturbed one is made once
@@ -228,6 +229,7 @@ def test_stop_and_resume(rows, undisturbed, tmp_path):
     check_same_end(tmp_path, undisturbed(1, *flags, *end))
 
 
+@pytest.mark.long
 def test_signal_to_one_rank(rows, undisturbed, tmp_path):
     """SIGTERM to rank 1, then SIGINT to rank 0, which reports it long after rank 1 has ended."""
     flags = (*flags_on(2), "--resume", "auto")

@@ -23,10 +23,11 @@ WEIGHTS = (
 
 
 @pytest.fixture(scope="module")
-def musical(root, run_script, tmp_path_factory):
-    """Real reviews in JSON, with a metadata file that is made here; None where they are not."""
+def musical(request, root, run_script, tmp_path_factory):
+    """Real reviews in JSON, with a metadata file that is made here; None where they are not, and
+    without --long."""
     reviews = root.parent / "shared/data/amazon_musical/Musical_Instruments.json"
-    if not reviews.exists():
+    if not reviews.exists() or not request.config.getoption("--long"):
         return None
     folder = tmp_path_factory.mktemp("musical")
     items = sorted({json.loads(line)["asin"] for line in reviews.open()})
@@ -103,7 +104,7 @@ def commands(musical, grocery, folder, ranks):
     return lines
 
 
-@pytest.mark.parametrize("name", ["musical", "grocery"])
+@pytest.mark.parametrize("name", [pytest.param("musical", marks=pytest.mark.long), "grocery"])
 def test_real_rows(name, request, runs):
     if request.getfixturevalue(name) is None:
         pytest.skip("the real rows are not there")
