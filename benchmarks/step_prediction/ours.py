@@ -10,7 +10,7 @@ import config as configuration
 from benchmarks.dlrm_training.ours import DLRMTraining
 from benchmarks.harness.tensorflow_training import step_prefixes, wait
 from benchmarks.harness.worker import parser_of, serve_training, timed_in_turn
-from config.presets import MLPERF_SETTINGS
+from config.presets import mlperf_settings
 from dataloading.spec.feature_spec import TRAIN
 from recipes import ctr, step_prediction
 from recipes.step_prediction.kernel_rates import KernelRates
@@ -20,9 +20,10 @@ from runtime.cluster import distributed
 def configure(folder: Path, threads: int, flags: dict) -> configuration.Config:
     """The flags of `--preset mlperf`; `folder` holds the rows."""
     return configuration.Config("dcnv2").replace(
-        **MLPERF_SETTINGS
+        **mlperf_settings()
         | {"interaction": "cross", "dataset_path": str(folder / "rows"), "eval_mapping": TRAIN}
         | {"shuffle": False, "seed": 1, "cpu": True, "evals_per_epoch": 0}
+        | {"auc_threshold": None}
         | {"intra_op_parallelism": threads, "inter_op_parallelism": threads}
         | flags
     )
