@@ -208,10 +208,11 @@ class DistributedEmbedding(keras.layers.Layer):
         if check_ids is None:
             check_ids = not tf.config.get_visible_devices("GPU")
         exchange = RowExchange(self.world, self._exchange_dtype, self._make_anchor())
-        # On one process every whole table is local.
+        # On one process every whole table is local; columns of others are put together.
         local = self.plan.lookups(self.rank, DATA_PARALLEL)
         exchanged = [self.plan.lookups(rank) for rank in range(self.world_size)]
-        if self.world_size == 1:
+        is_whole = all(len(slices) <= 1 for slices in self.plan.column_slices)
+        if self.world_size == 1 and is_whole:
             local += exchanged.pop()
         self._rank_tables = RankTables(
             plan=self.plan,
