@@ -47,6 +47,7 @@ def test_equal_losses(numericals, tmp_path, capsys):
     assert 0 < errors["dot_custom"] <= 2 * errors["dot_tensorflow"], errors
 
 
+@pytest.mark.long
 def test_xla(tmp_path, run_script):
     losses_by_run = {}
     for flags in ([], ["--xla"], ["--xla", "--amp"]):

@@ -469,6 +469,7 @@ def test_choice_of_instruction_set(library):
 DRIVER = Path(__file__).resolve().with_name("driver.cc")
 
 
+@pytest.mark.long
 def test_under_sanitizers(tmp_path):
     """driver.cc under AddressSanitizer and UndefinedBehaviorSanitizer."""
     flags = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

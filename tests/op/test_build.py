@@ -77,6 +77,7 @@ def test_test_target(root):
     assert "test_dot_based_interact.py" in done.stdout
 
 
+@pytest.mark.long
 def test_artifacts(root, tmp_path):
     """`make pkg`, the command of NVIDIA's package; a library that exists is not built again."""
     for name in ("op_build", "tensorflow-dot-based-interact"):

@@ -63,6 +63,7 @@ def check_benchmark(output):
         assert re.search(line + "$", output, re.MULTILINE), f"{line}\n{output}"
 
 
+@pytest.mark.long
 def test_benchmark(package):
     """One process and several; the document repeats both with their output."""
     for number in (16, 17):
