@@ -88,7 +88,7 @@ def check(search: Search) -> Config:
     """Returns the flags of all trials, if a search can use them and every value of its space.
 
     Raises:
-        ValueError: it cannot, or there are no validation samples.
+        ValueError: it cannot, or validation samples are missing.
     """
     if launched() is not None:
         raise ValueError(
