@@ -114,7 +114,7 @@ def _recommendation(
         vocabulary_of(spec, name, spec.cardinality(name)) for name in (user, item)
     )
     ids = user_ids(config, user, users)
-    candidates = np.arange(items.first_id, len(items))
+    candidates = items.ids
     seen = None
     if config.recommendation.exclude_seen:
         seen = SeenItems(touched_keys(spec, fs.TRAIN), len(items), ids, candidates)

@@ -113,7 +113,7 @@ def user_ids(
     """
     path = config.recommendation.users
     if path == ALL_USERS:
-        ids = np.arange(vocabulary.first_id, len(vocabulary))
+        ids = vocabulary.ids
         return ids if is_known is None else ids[is_known[ids]]
     from dataloading.keys.key_file import read_keys
 

@@ -42,6 +42,11 @@ class Vocabulary:
     first_id: int = 0
     path: Path | None = None
 
+    @property
+    def ids(self) -> np.ndarray:
+        """Ids that stand for a value, int64, ascending."""
+        return np.arange(self.first_id, len(self), dtype=np.int64)
+
     def decode(self, ids: np.ndarray) -> pa.Array:
         """Returns the values of ids [n]."""
         return self.values.take(pa.array(ids))

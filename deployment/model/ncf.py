@@ -63,4 +63,4 @@ def candidates(trained: TrainedModel) -> np.ndarray:
     """Returns all items of the data set, int64 [items, 1]."""
     (item,) = trained.spec.channel(fs.ITEM_CHANNEL)
     vocabulary, _ = vocabulary_of(trained.spec, item, trained.shape.num_items)
-    return np.arange(vocabulary.first_id, len(vocabulary), dtype=np.int64)[:, np.newaxis]
+    return vocabulary.ids[:, np.newaxis]

@@ -99,7 +99,7 @@ class CatalogueSearch:
             }
             answer = self._logits_of(repeated | {self._interface.candidate_input: block})
             logits[start : start + _BLOCK] = answer[:, 0]
-        check_scores(logits[:, np.newaxis].max(axis=0, keepdims=True), row)
+        check_scores(logits.max(keepdims=True), row)  # NaN if one is
         left = np.flatnonzero(~np.isin(self._ids, excluded))
         count = min(self._interface.top, len(left))
         if not count:

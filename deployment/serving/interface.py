@@ -32,6 +32,8 @@ UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO = "error", "zero"
 # alone, which answer the request or, for HPS, keys.
 SCORER, RECOMMENDER = "scorer", "recommender"
 SPARSE, DENSE, CHECKS, KEYS = "sparse", "dense", "checks", "keys"
+ROLES_WITH_TABLES = (SCORER, RECOMMENDER, SPARSE)
+ROLES_WITH_DENSE_PART = (SCORER, RECOMMENDER, DENSE)
 
 _FORMAT = 1  # format version of the file
 

@@ -20,6 +20,8 @@ from deployment.serving.interface import (
     KEYS,
     LOGITS,
     RECOMMENDER,
+    ROLES_WITH_DENSE_PART,
+    ROLES_WITH_TABLES,
     SCORER,
     SCORES,
     SPARSE,
@@ -70,14 +72,14 @@ class ServedModel:
         self.interface = interface
         self._checker: RequestChecker | CatalogueSearch = RequestChecker(interface)
         self._tables = self._dense = None
-        if interface.role in (SCORER, RECOMMENDER, SPARSE):
+        if interface.role in ROLES_WITH_TABLES:
             self._tables = tables = MappedTables(folder, interface, threads, preload)
             if not tables.fits:
                 log(
                     f"tables of {tables.size_bytes / 1e9:,.1f} GB are more than half of the memory "
                     "that is available: rows are read from the disk as requests need them"
                 )
-        if interface.role in (SCORER, RECOMMENDER, DENSE):
+        if interface.role in ROLES_WITH_DENSE_PART:
             self._dense = DenseRunner(dense_folder or folder, interface, threads, log)
         # Reused per thread: allocating the embeddings of a large batch takes milliseconds.
         self._buffers = threading.local()

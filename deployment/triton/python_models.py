@@ -17,12 +17,11 @@ from deployment.model.served_model import candidates_of
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import (
     CANDIDATES_FILE,
-    DENSE,
     DENSE_FILE,
     EXCLUDED,
     RECOMMENDER,
-    SCORER,
-    SPARSE,
+    ROLES_WITH_DENSE_PART,
+    ROLES_WITH_TABLES,
     TABLES_FOLDER,
     Interface,
     ServedTensor,
@@ -50,13 +49,13 @@ def write_role(context: DeploymentContext, name: str, folder: Path, role: str) -
     report."""
     interface, version = context.interface._replace(role=role), folder / str(VERSION)
     descriptions = []
-    if role in (SCORER, RECOMMENDER, SPARSE):
+    if role in ROLES_WITH_TABLES:
         with write_errors_name(version / TABLES_FOLDER):
             (version / TABLES_FOLDER).mkdir()
         tables, quantize = context.serving_spec.tables, context.options.quantize_tables
         write_tables(context.trained, tables, version / TABLES_FOLDER, quantize)
         descriptions.append(f"{len(tables)} tables that all instances share")
-    if role in (SCORER, RECOMMENDER, DENSE):
+    if role in ROLES_WITH_DENSE_PART:
         _copy(context.onnx, version / DENSE_FILE)
         library = "onnxruntime" if interface.precision == "fp32" else "OpenVINO"
         descriptions.append(f"the dense part by {library} in {interface.precision}")

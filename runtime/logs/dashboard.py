@@ -120,11 +120,13 @@ def _latencies(folder: Path) -> Iterator[str]:
     """Yields tables and plots of served latency."""
     for file in sorted(folder.rglob("*.csv")):
         with file.open(newline="") as lines:
-            rows = list(csv.reader(lines))
-        if not rows or not {"batch_size", "p99_ms"} <= set(rows[0]):
-            continue
+            reader = csv.reader(lines)
+            header = next(reader, [])
+            if not {"batch_size", "p99_ms"} <= set(header):
+                continue  # such as predictions, which may be many
+            rows = [[escape(cell) for cell in row] for row in reader]
         yield f"<h2>Served latency: {escape(_name(file, folder))}</h2>"
-        yield _table([escape(x) for x in rows[0]], [[escape(x) for x in row] for row in rows[1:]])
+        yield _table([escape(name) for name in header], rows)
         if (picture := file.with_suffix(".png")).is_file():
             yield _image(picture, f"latency of {file.stem}")
 
