@@ -1,14 +1,14 @@
 """Every command in README and docs, run on tiny data in a copy of the repository.
 
 Parts of pages that share no files run in parallel, each in a copy of its own. Pages can also
-be followed one after the other in one clone: no two parts write the same file or folder, and with
---long they are run like that. `python` is that of tests/forked_python.py.
+be followed one after the other in one clone: no two parts write the same file or folder. `python`
+is that of tests/forked_python.py.
 
-A block after a line `<!-- long: ... -->`, which no reader sees, is run with --long only.
+`make test` runs the pages that a new user reads first and checks the flags of the commands on all
+others, which --long runs.
 """
 
 import functools
-import itertools
 import json
 import os
 import re
@@ -26,6 +26,7 @@ from tests.forked_python import install_shim
 ROOT = Path(__file__).resolve().parent.parent
 SITE_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [*SITE_PAGES, ROOT / "distributed-embeddings/README.md"]
+FIRST_PAGES = [ROOT / "README.md", ROOT / "docs/tutorials/getting_started.md"]
 RESULTS = [ROOT / "benchmarks/README.md", *sorted((ROOT / "benchmarks/results").glob("*.md"))]
 NAVIGATION = re.compile(r"^ +- ([\w/]+\.md)$", re.MULTILINE)
 # Lines of programs' output, in text blocks, may be longer.
@@ -42,19 +43,9 @@ MPI_HERE = {
 }
 
 
-class Block(NamedTuple):
-    """A ```bash block; `is_long`: what it runs takes long, and other tests have it in small."""
-
-    script: str
-    is_long: bool
-
-
-def blocks(page: Path) -> list[Block]:
-    """The ```bash blocks of a page."""
-    matches = re.findall(
-        r"^(<!-- long: [^\n]+ -->\n)?```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
-    )
-    return [Block(script, bool(mark)) for mark, script in matches]
+def blocks(page: Path) -> list[str]:
+    """Returns the ```bash blocks of a page."""
+    return re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def shown(page: Path) -> dict[str, str]:
@@ -126,12 +117,12 @@ class Part(NamedTuple):
     """Blocks of a page that read each other's files, in their order."""
 
     page: Path
-    blocks: list[Block]
+    blocks: list[str]
 
     @property
     def num_commands(self) -> int:
         """Roughly how long it takes: `make` trains, ranks import TensorFlow."""
-        text = "\n".join(block.script for block in self.blocks if not block.is_long)
+        text = "\n".join(self.blocks)
         costs = {r"^python ": 1, r"^(horovodrun|mpirun) ": 3, r"^make ": 5}
         return sum(
             cost * len(re.findall(start, text, re.MULTILINE)) for start, cost in costs.items()
@@ -140,9 +131,9 @@ class Part(NamedTuple):
 
 def parts_of(page: Path) -> list[Part]:
     """Blocks that name a common file or folder of data or runs are in one part."""
-    parts: list[tuple[set[str], list[Block]]] = []
+    parts: list[tuple[set[str], list[str]]] = []
     for block in blocks(page):
-        paths, joined = set(re.findall(r"\b(?:data|runs)/\w+", block.script)), [block]
+        paths, joined = set(re.findall(r"\b(?:data|runs)/\w+", block)), [block]
         others = []
         for part in parts:
             if part[0] & paths:
@@ -161,21 +152,27 @@ PARTS = sorted(
 )
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.page.name)
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(part, marks=() if part.page in FIRST_PAGES else pytest.mark.long)
+        for part in PARTS
+    ],
+    ids=lambda part: part.page.name,
+)
 def test_commands_of_a_page(part, tmp_path, request, outputs_of_parts):
     """The blocks of a page run one after the other, as a reader would run them."""
-    long = request.config.getoption("--long")
-    if not any(runs_here(block.script) and (long or not block.is_long) for block in part.blocks):
-        pytest.skip("nothing of it is run by default, or can be run here")
+    if not any(runs_here(block) for block in part.blocks):
+        pytest.skip("nothing of it can be run here")
     home = copy_of_the_repository(tmp_path / "a clone")
     save_programs(part.page, home)
     if part.blocks[0] != blocks(part.page)[0]:
         (home / "data").mkdir(exist_ok=True)  # by the blocks before
     before = outputs(home)
-    keras_2 = any("export TF_USE_LEGACY_KERAS=1" in block.script for block in part.blocks)
+    keras_2 = any("export TF_USE_LEGACY_KERAS=1" in block for block in part.blocks)
     server = request.getfixturevalue("forked_python" + ("_with_keras_2" if keras_2 else ""))
     install_shim(home.with_name("shims"), server, "1" if keras_2 else None)
-    run_blocks(part.page, part.blocks, home, long)
+    run_blocks(part.page, part.blocks, home)
     created = outputs(home) - before
     (outputs_of_parts / f"{PARTS.index(part)}.json").write_text(json.dumps(sorted(created)))
     assert all(path.startswith(("data/", "runs/")) for path in created), created
@@ -193,16 +190,6 @@ def save_programs(page: Path, home: Path) -> None:
     for name, program in re.findall(programs, page.read_text(), re.MULTILINE | re.DOTALL):
         assert program.count("\n") <= 80
         (home / name).write_text(program)
-
-
-@pytest.mark.long
-def test_pages_in_one_clone(tmp_path, forked_python):
-    """The pages run in the order of the site."""
-    home = copy_of_the_repository(tmp_path / "a clone")
-    install_shim(home.with_name("shims"), forked_python)
-    for page in pages_of_site():
-        save_programs(page, home)
-        run_blocks(page, blocks(page), home, False)
 
 
 @pytest.fixture(scope="module")
@@ -223,12 +210,10 @@ def outputs(home: Path) -> set[str]:
     return {name for name in names if not unique.fullmatch(name)}
 
 
-def run_blocks(page: Path, blocks: list[Block], home: Path, with_long: bool) -> None:
+def run_blocks(page: Path, blocks: list[str], home: Path) -> None:
     """Runs blocks of a page in a clone, with the `python` in the folder `shims` next to it."""
     shims = home.with_name("shims")
-    for script, is_long in blocks:
-        if not runs_here(script) or (is_long and not with_long):
-            continue
+    for script in filter(runs_here, blocks):
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=home,
@@ -259,31 +244,35 @@ def demo_reaches_the_best_auc(home: Path) -> None:
         assert 0 <= summary["best_reachable_auc"] - summary["auc"] < 0.01, run
 
 
-def test_flags_of_long_blocks(run_script):
+def flags_by_program() -> dict[str, set[str]]:
+    """Returns the flags that pages beyond FIRST_PAGES pass to programs of this repository."""
+    flags: dict[str, set[str]] = {}
+    for page in PAGES:
+        lines = "\n".join(() if page in FIRST_PAGES else blocks(page)).replace("\\\n", " ")
+        for command in re.findall(r"\bpython (.*)", lines):
+            words = command.split()
+            names = {word.split("=")[0] for word in words if re.match(r"--\w", word)}
+            program = re.match(r"-m [\w.]+( [a-z]+)?(?= )|\S+", command)[0]  # with a subcommand
+            if names and (program.startswith("-m") or (ROOT / program).is_file()):
+                flags.setdefault(program, set()).update(names)
+    return flags
+
+
+FLAGS = flags_by_program()
+
+
+@pytest.mark.parametrize(("program", "flags"), FLAGS.items(), ids=FLAGS)
+def test_flags_of_commands(run_script, program, flags):
     """Commands that only --long runs have flags that exist."""
-    long = [block.script for page in PAGES for block in blocks(page) if block.is_long]
-    commands = [
-        command.split()
-        for script in long
-        for command in script.replace("\\\n", " ").splitlines()
-        if command.startswith("python ")
-    ]
-    assert len(commands) >= len(long) > 0
-    helps: dict[tuple[str, ...], str] = {}
-    for _, *words in commands:
-        program = tuple(itertools.takewhile(lambda word: not word.startswith("--"), words))
-        if program not in helps:
-            helps[program] = run_script(*program, "--help").stdout
-        flags = {word.split("=")[0] for word in words if word.startswith("--")}
-        known = set(re.findall(r"--\w+", helps[program]))
-        assert flags <= known, f"{' '.join(program)} has no {flags - known}"
+    text = run_script(*program.split(), "--help").stdout
+    assert flags <= set(re.findall(r"--\w+", text)), text
 
 
 def test_paths_of_tests():
     """Tests that a page names are there; `make test` runs them."""
     for page in PAGES:
         for block in blocks(page):
-            for path in re.findall(r"\btests/[\w/.]+", block.script):
+            for path in re.findall(r"\btests/[\w/.]+", block):
                 assert (ROOT / path).exists(), f"{page.name}: {path}"
 
 
