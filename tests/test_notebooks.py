@@ -9,6 +9,7 @@ from tests.test_docs import ROOT, copy_of_the_repository
 NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_cells(path, tmp_path):
     """Every cell runs, and the model is near the best reachable one on the test split."""

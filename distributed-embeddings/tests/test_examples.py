@@ -70,6 +70,7 @@ def test_dlrm_on_binary_files(run_script, tmp_path, num_missing):
         assert "Evaluation completed, AUC:" in done.stdout, done.stderr
 
 
+@pytest.mark.long
 def test_growing_vocabularies_of_raw_rows(run_script, tmp_path):
     rows = [["1", *["3"] * 13, *["ff", "a"] * 13], ["0", *[""] * 13, *["fe", ""] * 13]] * 8
     (tmp_path / "train.txt").write_text("\n".join("\t".join(row) for row in rows) + "\n")
@@ -79,14 +80,15 @@ def test_growing_vocabularies_of_raw_rows(run_script, tmp_path):
     assert f"vocabularies: {[3] * 26}" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "flags",
     [
         "--optimizer sgd --use_model_fit --amp",
         "--optimizer adagrad --dp_input --mean_dynamic_hotness_ratio 0.5 --alpha 0",
         # Adam updates all 3.8 GiB of its state in every step.
-        pytest.param("--optimizer adam", marks=pytest.mark.long),
-        pytest.param("--dp_input --embedding_api native", marks=pytest.mark.long),
+        "--optimizer adam",
+        "--dp_input --embedding_api native",
     ],
 )
 def test_synthetic_model(run_script, flags):

@@ -125,6 +125,7 @@ def test_file_system():
     ), description
 
 
+@pytest.mark.long
 def test_small_run(run_script, tmp_path):
     record, folder = tmp_path / "cost.json", tmp_path / "disk"
     sizes = ["--table_mib", 1, "--steps", 2, "--batch_size", 64]

@@ -177,7 +177,10 @@ SYNTHETIC = [
 ]
 
 
-@pytest.mark.parametrize("name", ["dlrm", "dcnv2", "sim", "ncf"])
+@pytest.mark.parametrize(
+    "name",
+    ["dlrm", *(pytest.param(name, marks=pytest.mark.long) for name in ("dcnv2", "sim", "ncf"))],
+)
 def test_repetition_of_a_run(name, tmp_path):
     """A run repeats the losses of another one from its `flags`, bit for bit."""
     module, keys = (

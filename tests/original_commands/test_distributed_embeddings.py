@@ -71,5 +71,6 @@ def test_benchmark(package):
         assert package.text(number) == package.text(number + 2)
 
 
+@pytest.mark.long
 def test_dlrm(package):
     assert "AUC" in package.run(20, 21, append=SMALL_DLRM)

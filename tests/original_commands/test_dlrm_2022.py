@@ -50,6 +50,7 @@ def test_feature_spec_of_csv_files(commands):
     assert lines[0] == lines[1]
 
 
+@pytest.mark.long
 def test_one_process(dlrm, tmp_path):
     """Two trainings into one folder, evaluation and inference of the second one."""
     model = tmp_path / "dlrm/checkpoint/dlrm"
@@ -76,6 +77,7 @@ def test_several_processes(dlrm, tmp_path):
     assert (tmp_path / "dlrm/checkpoint/dlrm/earlier-2").is_dir(), output
 
 
+@pytest.mark.long
 def test_appended_flags(dlrm, tmp_path):
     folders = f"--dataset_path {tmp_path}/dlrm --run_dir {tmp_path}/results"
     command = f"python -u main.py {folders} {CTR_SIZES}"

@@ -11,6 +11,7 @@ def test_help(commands):
         assert flag in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", ["dlrm.py", "dcnv2.py"])
 def test_very_large_tables(commands, clicks, tmp_path, recipe):
     """The document has the command for dlrm.py and names dcnv2.py as its alternative."""

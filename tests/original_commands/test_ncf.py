@@ -59,6 +59,7 @@ def test_help(commands):
         assert len(flag) == 2 or flag in text
 
 
+@pytest.mark.long
 def test_quick_start(commands, data, tmp_path):
     """A training, then tests of its checkpoint by file and by folder."""
     assert f"successfully prepared at: {data}/cache/ml-20m" in commands.run(6)
@@ -94,6 +95,7 @@ def test_ml_1m(commands, data, tmp_path):
     assert 0 < last_values(tmp_path)["best_accuracy"] <= 1
 
 
+@pytest.mark.long
 def test_process_counts(commands, data, tmp_path):
     """The commands with a number of processes to fill in, here 1."""
     commands.shell(f"./prepare_dataset.sh ml-20m {data}")

@@ -73,6 +73,7 @@ def test_help(sim):
         assert flag in text
 
 
+@pytest.mark.long
 def test_quick_start(sim, paths, tmp_path):
     raw = sim.run(6, 7, 8, 9, **{**paths, "RAW_DATASET_PATH": "unset"})
     assert "amazon_books_2014/meta_Books.json" in raw
@@ -152,6 +153,7 @@ def train(sim, records, tmp_path):
     return read_log(tmp_path / "results/log.json")[-1][1]
 
 
+@pytest.mark.long
 def test_parquet_of_another_data_set(sim, tmp_path):
     """The folder and metadata.json of the document, with small cardinalities."""
     layout = [line.split(":")[0].strip() for line in sim.block(16).split("\n")]

@@ -36,6 +36,7 @@ def files_of(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
+@pytest.mark.long
 @needs_nvtabular
 def test_criteo(tmp_path):
     """Arguments with spaces, outputs, exit statuses and messages are those of one process."""

@@ -89,7 +89,9 @@ def steps_of(lines):
     return [line["step"] for line in lines if "loss" in line.get("data", {}) and line["step"]]
 
 
-@pytest.mark.parametrize("recipe", [dlrm, dcnv2, main])
+@pytest.mark.parametrize(
+    "recipe", [dlrm, *(pytest.param(recipe, marks=pytest.mark.long) for recipe in (dcnv2, main))]
+)
 def test_training_and_evaluation(criteo, tmp_path, recipe, run_script):
     """The commands of the documents: the folder above the data set, --amp, --xla, then eval."""
     flags = [*SMALL, f"--dataset_path={criteo.parent}/", "--epochs=4", "--amp"]

@@ -29,6 +29,8 @@ from tests.gpu.library import Device
 from tests.gpu.memory import HostMemory
 from tests.gpu.ptxas import readable
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def kernels() -> tuple[EmulatedBagLibrary, HostMemory]:
@@ -146,7 +148,6 @@ def test_order_of_sums():
 # ---- Long tests ---------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_bags_under_sanitizers(root: Path):
     """AddressSanitizer and UBSan, in a process that has them from its start."""
     command = [sys.executable, "-m", "tests.gpu", "--emulate", "800", "--sanitize"]
@@ -156,7 +157,6 @@ def test_bags_under_sanitizers(root: Path):
     assert ", 0 wrong" in done.stdout
 
 
-@pytest.mark.long
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_instructions_of_memory(tmp_path):
     """Vectors move by 16 bytes where rows allow it, and no address is of an unknown kind."""
@@ -241,7 +241,6 @@ _MISTAKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("file", "right", "wrong"), _MISTAKES)
 def test_mistakes_in_bags(tmp_path, file, right, wrong):
     source = (build.BAG_SOURCES / "cuda" / file).read_text()
@@ -250,7 +249,6 @@ def test_mistakes_in_bags(tmp_path, file, right, wrong):
     assert _is_noticed(folder)
 
 
-@pytest.mark.long
 def test_unchanged_bags(tmp_path):
     assert not _is_noticed(_copied(tmp_path))
 

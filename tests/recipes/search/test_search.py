@@ -115,6 +115,7 @@ def test_messages_of_a_worker(data, tmp_path):
     thread.join()
 
 
+@pytest.mark.long
 def test_kill_and_resume(data, tmp_path, root):
     """A killed search leaves no process and resumes; the best flags repeat the best trial."""
     optuna = pytest.importorskip("optuna", reason=REASON)

@@ -200,6 +200,7 @@ def messages(run_dir: str) -> list[str]:
     return [line["data"]["message"] for line in lines if line.get("step") == "MESSAGE"]
 
 
+@pytest.mark.long
 def test_space_that_returns(mount, rows, root, undisturbed):
     """--on_checkpoint_error continue; files are deleted after the first failure."""
     disk = mount(12 * 2**20)
