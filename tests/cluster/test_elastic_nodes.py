@@ -47,6 +47,7 @@ GONE = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rank", "gone"), GONE, ids=[1, 0])
 def test_lost_and_returned_machine(nodes, watchful_ssh, rows, variables, tmp_path, rank, gone):
     """3 ranks, then 2, then 3; each time training resumes from the newest checkpoint."""

@@ -197,6 +197,7 @@ def test_weights_with_and_without_a_time_limit(clone, slurm, alone, limited, und
     assert [name for name in files if files[name] != expected[name]] == []
 
 
+@pytest.mark.long
 def test_killed_rank_in_a_container(clone, slurm, alone):
     """The job fails, and what it saved is enough to end as if nothing had happened."""
     run_dir = "runs/killed"

@@ -51,6 +51,7 @@ def test_horovodrun_on_two_machines(nodes, rows, one_process, variables, tmp_pat
     check_same_training(one_process, tmp_path, done.stdout)
 
 
+@pytest.mark.long
 @PER_MACHINE
 def test_mpirun_on_two_machines(nodes, mpi, rows, one_process, variables, tmp_path, slots):
     hosts = tmp_path / "hosts.txt"

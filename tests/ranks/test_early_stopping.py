@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from tests.ranks.test_entry_scripts import SMALL, rows, summary
 
 __all__ = ["rows"]
@@ -15,6 +17,7 @@ FLAGS = (
 )
 
 
+@pytest.mark.long
 def test_step_of_two_ranks(rows, run_recipes, tmp_path):
     def command(name, *flags):
         where = ("--save_checkpoint_path", tmp_path / name, "--run_dir", tmp_path / f"{name}.run")

@@ -262,6 +262,7 @@ def test_invalid_row_on_one_rank(rows, run_ranks, tmp_path):
     assert "77" in run.output and "cat_2" in run.output
 
 
+@pytest.mark.long
 def test_real_rows(criteo_rows, run_script, run_recipes, run_ranks, tmp_path):
     """On the first 10,000 rows of the Criteo log, 2 ranks reach the AUC of one."""
     prepared = tmp_path / "criteo"
@@ -278,6 +279,7 @@ def test_real_rows(criteo_rows, run_script, run_recipes, run_ranks, tmp_path):
     assert two["auc"] == pytest.approx(one["auc"], abs=2e-3)
 
 
+@pytest.mark.long
 def test_launcher_with_one_rank(rows, one_rank, tmp_path):
     """horovodrun -np 1 and mpirun -np 1 train as plain python does."""
     flags = ("--dataset_path", rows, *SMALL, "--run_dir", tmp_path / "run")

@@ -38,7 +38,7 @@ def test_variants_of_one_rank(one_rank):
 
 @pytest.mark.parametrize(
     ("launcher", "num_ranks"),
-    [*LAUNCHES[:2], *(pytest.param(*launch, marks=pytest.mark.long) for launch in LAUNCHES[2:])],
+    [LAUNCHES[0], *(pytest.param(*launch, marks=pytest.mark.long) for launch in LAUNCHES[1:])],
 )
 def test_ranks(one_rank, run_ranks, launcher, num_ranks):
     run = run_ranks(

@@ -167,7 +167,9 @@ def kill_at_random(training: Training, draw, in_writing: bool, who: str) -> bool
     ("ranks", "who", "kills"),
     [
         pytest.param(1, ["all"], 3, id="one process", marks=pytest.mark.long),
-        pytest.param(2, ["all", "one", "one"], 3, id="2 ranks"),  # the first "one" amid writing
+        pytest.param(
+            2, ["all", "one", "one"], 3, id="2 ranks", marks=pytest.mark.long
+        ),  # the first "one" amid writing
         pytest.param(1, ["all"], 50, id="one process, 50 kills", marks=pytest.mark.long),
         pytest.param(2, ["all"], 25, id="2 ranks, all, 25 kills", marks=pytest.mark.long),
         pytest.param(2, ["one"], 25, id="2 ranks, one, 25 kills", marks=pytest.mark.long),

@@ -29,6 +29,7 @@ TRAINING = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rows", "flags"),
     [

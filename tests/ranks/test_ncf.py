@@ -21,10 +21,10 @@ WEIGHTS = (
 
 
 @pytest.fixture(scope="module")
-def ratings(root, run_script, tmp_path_factory):
-    """100,836 real ratings, prepared; None where they are not."""
+def ratings(request, root, run_script, tmp_path_factory):
+    """100,836 real ratings, prepared; None where they are not, and without --long."""
     raw = root.parent / "shared/data/movielens_latest_small/ratings.csv"
-    if not raw.exists():
+    if not raw.exists() or not request.config.getoption("--long"):
         return None
     folder = tmp_path_factory.mktemp("movielens") / "rows"
     done = run_script("-m", "preproc.movielens", "--input", raw, "--output", folder)
@@ -70,6 +70,7 @@ def summaries(runs, name):
     return [lines(runs / name / ranks)[-1][1] for ranks in "12"]
 
 
+@pytest.mark.long
 def test_real_ratings(ratings, runs):
     if ratings is None:
         pytest.skip("the real ratings are not there")

@@ -43,11 +43,11 @@ def musical(request, root, run_script, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def grocery(root, run_script, tmp_path_factory):
+def grocery(request, root, run_script, tmp_path_factory):
     """A real log of users, items and times, with a table of the items' categories; None where it
-    is not."""
+    is not, and without --long."""
     data = root.parent / "shared/data/amazon_grocery"
-    if not data.exists():
+    if not data.exists() or not request.config.getoption("--long"):
         return None
     folder = tmp_path_factory.mktemp("grocery")
     prepare(
@@ -104,7 +104,8 @@ def commands(musical, grocery, folder, ranks):
     return lines
 
 
-@pytest.mark.parametrize("name", [pytest.param("musical", marks=pytest.mark.long), "grocery"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["musical", "grocery"])
 def test_real_rows(name, request, runs):
     if request.getfixturevalue(name) is None:
         pytest.skip("the real rows are not there")

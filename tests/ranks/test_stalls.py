@@ -27,6 +27,7 @@ def rows(tmp_path_factory, run_script):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_ranks", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_rank_that_reads_forever(run_ranks, rows, tmp_path, num_ranks):
     logs = tmp_path / "logs"
