@@ -101,7 +101,7 @@ class Server:
         self._links: tempfile.TemporaryDirectory | None = None
         # Prefix of the memory that the Python backend shares with its stubs.
         self._shared_memory = f"triton-{os.getpid()}-{secrets.token_hex(4)}-"
-        self._stubs: dict[int, str] = {}  # those of the ready server
+        self._stubs: dict[int, str] = {}  # those of the loaded models
 
     @property
     def url(self) -> str:
@@ -185,11 +185,19 @@ class Server:
         return list(stubs_of(self._process.pid)) if self._process else []
 
     def _lost_stubs(self) -> list[str]:
-        """Returns a description of each stub that has ended since the server was ready."""
+        """Returns a description of each stub that has ended, but for those of replaced models.
+
+        A model that is loaded again starts its new stubs before its previous ones end.
+        """
+        running = stubs_of(self._process.pid)
+        loaded_again = {running[pid] for pid in running.keys() - self._stubs.keys()}
+        ended = {pid: model for pid, model in self._stubs.items() if not is_running(pid, model)}
+        lost = {pid: model for pid, model in ended.items() if model not in loaded_again}
+        if ended and not lost:
+            self._stubs = running
         return [
             f"a process of the model {model} (pid {pid}) ended unexpectedly{termination_cause(pid)}"
-            for pid, model in self._stubs.items()
-            if not is_running(pid, model)
+            for pid, model in lost.items()
         ]
 
     def _launch(self) -> None:
@@ -197,6 +205,9 @@ class Server:
         folder = self._program.parent
         options = {
             "model-repository": self._shell_safe(self._repository, "models"),
+            # All models are loaded at the start, and later those that a client asks to load.
+            "model-control-mode": "explicit",
+            "load-model": "*",
             "backend-directory": self._shell_safe(folder / "backends", "backends"),
             "http-address": ADDRESS,
             "http-port": self.http,
