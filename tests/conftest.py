@@ -15,7 +15,7 @@ import pytest
 from runtime.logs import plots
 from runtime.start_messages import hide_start_messages
 from tests import forked_python as forked_python_server
-from tests import no_pictures
+from tests import disk, no_pictures
 
 hide_start_messages()
 LONG_FILES = ("test_kills.py", "test_elastic.py", "test_spark_runs.py")
@@ -61,6 +61,14 @@ def no_pictures_of_runs_in_this_process():
     tests/runtime/logs/test_plots.py at them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "draw", no_pictures.touch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk():
+    """Files of tests survive killed processes, but no power failure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", disk.checked)
         yield
 
 

@@ -17,6 +17,7 @@ FLAGS = [
     *("--dataset_type=synthetic", "--synthetic_dataset_train_batches=12", "--batch_size=64"),
     *("--synthetic_dataset_valid_batches=1", "--synthetic_dataset_cardinalities=100,7"),
     *("--bottom_mlp_dims=16,8", "--embedding_dim=8", "--top_mlp_dims=8,1", "--print_freq=1"),
+    "--epochs=1",
 ]
 REASON = "needs the package mlflow, which is optional (pip install mlflow)"
 
