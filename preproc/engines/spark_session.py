@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -21,10 +22,11 @@ from preproc.engines.spark_options import SparkOptions
 
 _PACKAGES = ("preproc", "dataloading", "runtime")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[2]
+TASK_BYTES = 384 << 20  # for the Python worker of a task, with its DuckDB
 # Memory outside the heap of a local master: this process, the JVM's own code and buffers, and per
 # thread a Python worker and the JVM's buffers for it. Measured.
 _OUTSIDE_HEAP_BYTES = 640 << 20
-_OUTSIDE_HEAP_BYTES_PER_THREAD = 192 << 20
+_OUTSIDE_HEAP_BYTES_PER_THREAD = TASK_BYTES + (64 << 20)
 _MIN_HEAP_BYTES = 512 << 20
 _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _STOP_S = 20  # how long the JVM may take to end
@@ -37,8 +39,10 @@ def is_local(master: str) -> bool:
     return _LOCAL_MASTER.fullmatch(master) is not None
 
 
-def settings(options: SparkOptions, scratch: Path, name: str) -> dict[str, str]:
-    """Returns Spark's settings, with `name` as the application's; those of --spark_conf win.
+def settings(
+    options: SparkOptions, scratch: Path, name: str, more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Returns the settings of an application called `name`; those of --spark_conf win over `more`.
 
     A process that spark-submit started has read its flags already: master and memory are set, and
     only a --master here is another.
@@ -57,12 +61,9 @@ def settings(options: SparkOptions, scratch: Path, name: str) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "false",  # Spark 4 would end at a cast that fails
         "spark.sql.adaptive.enabled": "true",
-        # A query of 40 columns becomes a method that Java would not compile, but interpret.
-        "spark.sql.codegen.hugeMethodLimit": "8000",
         "spark.sql.autoBroadcastJoinThreshold": "-1",  # the size of a Parquet file is too small
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
-        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        "spark.hadoop.parquet.block.size": str(32 << 20),
+        **(more or {}),
     }
     if master is not None:
         result["spark.master"] = master
@@ -105,15 +106,17 @@ def _heap_bytes(master: str, options: SparkOptions) -> int:
     return heap
 
 
-def start(options: SparkOptions, scratch: Path, name: str) -> SparkSession:
-    """Starts Spark as the application `name`.
+def start(
+    options: SparkOptions, scratch: Path, name: str, more: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Starts Spark with these `settings`.
 
     Raises:
         ValueError: wrong settings, no Java, or a cluster that cannot be reached; nothing of Spark
             is left then.
         OSError: no space left for our zipped sources, among others.
     """
-    wanted = settings(options, scratch, name)
+    wanted = settings(options, scratch, name, more)
     packages = _zipped_packages(scratch)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(wanted.get("spark.master", "")):

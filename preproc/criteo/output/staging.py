@@ -10,13 +10,13 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runtime.files.atomic import FileLock, atomic_file, sync
 
 # Part of every key: raise it when a change of the code changes what a stage leaves behind.
-_STAGE_VERSION = 2
+_STAGE_VERSION = 3
 SPEC_FILE = "feature_spec.yaml"
 
 
@@ -104,16 +104,28 @@ class Staging:
 
         work: does the stage; everything it wrote is on the disk when it returns.
         """
-        stage = self._stages.get(name)
-        if stage is not None and stage["key"] == key:
-            return stage["result"], False
-        if stage is not None:
+        ((result, is_new),) = self.run_all([(name, key)], lambda _: [work()])
+        return result, is_new
+
+    def run_all(
+        self, stages: Sequence[tuple[str, str]], work: Callable[[list[int]], list[dict]]
+    ) -> list[tuple[dict, bool]]:
+        """Does several stages (name, key) at once; returns what `run` returns of each.
+
+        work: receives the places of those that no earlier run finished, and returns their results.
+        """
+        left = [i for i, stage in enumerate(stages) if not self.is_finished(*stage)]
+        stale = {stages[i][0] for i in left} & self._stages.keys()
+        for name in stale:
             del self._stages[name]
+        if stale:
             self._write_state()
-        result = work()
-        self._stages[name] = {"key": key, "result": result}
-        self._write_state()
-        return result, True
+        if left:
+            for i, result in zip(left, work(left), strict=True):
+                name, key = stages[i]
+                self._stages[name] = {"key": key, "result": result}
+            self._write_state()
+        return [(self._stages[name]["result"], i in left) for i, (name, _) in enumerate(stages)]
 
     def _write_state(self) -> None:
         with atomic_file(self._state_path) as file:
