@@ -32,6 +32,14 @@ class Piece:
         with pq.ParquetFile(self.path) as file:
             return file.read_row_group(self.row_group, columns).slice(0, self.num_rows)
 
+    def read_dictionaries(self, columns: Sequence[str]) -> Iterator[pa.DictionaryArray]:
+        """Yields columns of text as arrays of num_rows indices and their values."""
+        with pq.ParquetFile(self.path, read_dictionary=list(columns)) as file:
+            table = file.read_row_group(self.row_group, columns)
+        for name in columns:
+            values = table.column(name).slice(0, self.num_rows).unify_dictionaries()
+            yield values.combine_chunks()
+
 
 def part_file(folder: Path, number: int) -> Path:
     """Returns the file of a folder for the part `number`."""

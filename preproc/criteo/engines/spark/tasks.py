@@ -75,11 +75,11 @@ class CountValues:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in numbers(batches):
-            for i, name in enumerate(self.columns):
-                values = self.pieces[number].read([name]).column(0).combine_chunks()
+            for i, values in enumerate(self.pieces[number].read_dictionaries(self.columns)):
                 counted = pc.value_counts(values.drop_null())
+                distinct = counted.field("values").dictionary_decode()
                 column = np.full(len(counted), i, np.int32)
-                yield _batch(COUNTED, column, counted.field("values"), counted.field("counts"))
+                yield _batch(COUNTED, column, distinct, counted.field("counts"))
 
 
 @dataclass(frozen=True)
@@ -133,15 +133,12 @@ class DistinctValues:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in numbers(batches):
-            for i, name in self.columns.items():
-                values = self.pieces[number].read([name]).column(0).combine_chunks()
-                values = pc.unique(values.drop_null())
-                yield _batch(
-                    VALUES,
-                    np.full(len(values), number),
-                    np.full(len(values), i, np.int32),
-                    values,
-                )
+            names = list(self.columns.values())
+            columns = self.pieces[number].read_dictionaries(names)
+            for i, values in zip(self.columns, columns, strict=True):
+                distinct = pc.unique(values.drop_null()).dictionary_decode()
+                column = np.full(len(distinct), i, np.int32)
+                yield _batch(VALUES, np.full(len(distinct), number), column, distinct)
 
 
 @dataclass(frozen=True)
@@ -181,24 +178,34 @@ class EncodeValues:
         for number, run in _runs(batches, "piece"):
             known = pa.Table.from_batches(run)
             piece = self.pieces[number]
-            ids = [self._ids(piece, i, known) for i in range(len(self.columns))]
+            ids = [
+                self._ids(values, i, known)
+                for i, values in enumerate(piece.read_dictionaries(self.columns))
+            ]
             yield from self.files.blocks(piece.first_row + np.arange(piece.num_rows), ids)
 
-    def _ids(self, piece: Piece, column: int, known: pa.Table) -> np.ndarray:
-        values = piece.read([self.columns[column]]).column(0).combine_chunks()
+    def _ids(self, values: pa.DictionaryArray, column: int, known: pa.Table) -> np.ndarray:
+        """Returns the ids of a column, int64 [n]; 0 for missing and unknown values."""
         vocabulary = self.vocabularies[column]
-        if vocabulary is not None:
-            places = pc.index_in(values, value_set=_vocabulary(vocabulary))
-            return pc.fill_null(pc.add(places, 1), 0).to_numpy()
-        known = known.filter(pc.field("column") == column).combine_chunks()
-        ids = np.append(known["id"].to_numpy(), 0)
-        return ids[pc.fill_null(pc.index_in(values, value_set=known["value"]), -1).to_numpy()]
+        if vocabulary is None:
+            known = known.filter(pc.field("column") == column).combine_chunks()
+            places = pc.index_in(values.dictionary, value_set=known["value"])
+            ids_of_places = np.append(known["id"].to_numpy(), 0)
+        else:
+            value_set = _vocabulary(vocabulary)
+            places = pc.index_in(values.dictionary, value_set=value_set)
+            ids_of_places = np.append(np.arange(1, 1 + len(value_set)), 0)
+        ids = np.append(ids_of_places[pc.fill_null(places, -1).to_numpy()], 0)
+        return ids[pc.fill_null(values.indices, -1).to_numpy()]
 
 
 @functools.lru_cache(maxsize=64)
 def _vocabulary(folder: Path) -> pa.Array:
     """Returns the values of a vocabulary in the order of their ids."""
-    parts = [pq.read_table(path, columns=["value"])["value"] for path in part_files(folder)]
+    parts = []
+    for path in part_files(folder):  # pq.read_table would import all of Arrow's data sets
+        with pq.ParquetFile(path) as file:
+            parts += file.read(["value"])["value"].chunks
     return pa.chunked_array(parts, pa.string()).combine_chunks()
 
 
