@@ -66,7 +66,7 @@ ALLOWED = {
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
 SPARK = (
     "preproc/engines/spark_session.py",
-    *(f"preproc/criteo/engines/spark/{part}.py" for part in ("engine", "lines", "blocks", "tasks")),
+    "preproc/criteo/engines/spark/engine.py",
 )
 NVTABULAR = tuple(
     f"preproc/{file}.py"

@@ -13,7 +13,7 @@ from pathlib import Path
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
+from preproc.criteo.output.binary_files import NumericalWriter
 from preproc.criteo.output.staging import Staging
 from preproc.criteo.raw_lines import LineCounts, line_counts, line_ranges, write_plain_copy
 from preproc.raw_files import is_gzip
@@ -33,6 +33,9 @@ from preproc.criteo.engines.spark.records import RecordFiles, WriteRecords
 from preproc.engines import spark_session
 from preproc.engines.spark_tasks import RunToken
 
+# Rows of a file that one task writes. A multiple of 4,096 whatever a row's width: no two machines
+# write the same page.
+_PIECE_ROWS = 1 << 19
 _RANGE_BYTES = 64 << 20  # of a raw file, to one task
 _LEAST_RANGE_BYTES = 4 << 20
 # Vocabularies that every Python worker reads whole, as long as they are smaller than this
@@ -124,9 +127,10 @@ class SparkEngine:
         """See `CriteoEngine`; a row's label, numerical features and bins travel together."""
         self._interruptions.check()
         pieces = _pieces(days)
-        encode = tasks.EncodeNumericals(pieces, writer)
+        files = RecordFiles(tuple(writer.files), _PIECE_ROWS)
+        encode = tasks.EncodeNumericals(pieces, writer, files)
         encoded = self._tasks(len(pieces), encode, records.RECORDS)
-        nonzero = self._write(encoded, writer.files)
+        nonzero = self._write(encoded, files)
         return {split: count for (file, split), count in nonzero.items() if file == 0}
 
     # Columns
@@ -183,7 +187,7 @@ class SparkEngine:
         self._interruptions.check()
         pieces = _pieces(days)
         large = _large(columns)
-        files = RecordFiles(tuple(column.files for column in columns))
+        files = RecordFiles(tuple(column.files for column in columns), _PIECE_ROWS)
         encode = tasks.EncodeValues(
             pieces,
             tuple(column.name for column in columns),
@@ -205,7 +209,7 @@ class SparkEngine:
                 .repartition(min(len(pieces), num_parts), "piece")
                 .sortWithinPartitions("piece")
             )
-        nonzero = self._write(rows.mapInArrow(encode, records.RECORDS), files.files)
+        nonzero = self._write(rows.mapInArrow(encode, records.RECORDS), files)
         known_rows = [0] * len(columns)
         for (file, _), count in nonzero.items():
             known_rows[file] += count
@@ -220,11 +224,9 @@ class SparkEngine:
         )
         return self._tasks(len(read.pieces), read, tasks.KNOWN)
 
-    def _write(
-        self, encoded: DataFrame, files: Sequence[ColumnFiles]
-    ) -> dict[tuple[int, str], int]:
+    def _write(self, encoded: DataFrame, files: RecordFiles) -> dict[tuple[int, str], int]:
         """Writes records; returns the number of values that are not 0, by file and split."""
-        write = WriteRecords(self._token, RecordFiles(tuple(files)), self._is_cluster)
+        write = WriteRecords(self._token, files, self._is_cluster)
         counts: dict[tuple[int, str], int] = {}
         for file, split, nonzero in (
             encoded.repartition("piece").mapInArrow(write, records.COUNTS).collect()

@@ -1,6 +1,6 @@
 """Rows on their way to the prepared files: encoded, sent to the task that writes their piece.
 
-A file is written in pieces of 2^19 rows. Spark moves blocks of encoded rows, of at most 16 KiB,
+A piece of all files is written by one task. Spark moves blocks of encoded rows, of at most 16 KiB,
 not single rows; a record is a row's position, then its value in each file. Runs on the workers
 and imports nothing of Spark. A repeated task writes the same bytes again.
 """
@@ -14,9 +14,6 @@ import pyarrow as pa
 from preproc.criteo.output.binary_files import ColumnFiles
 from preproc.engines.spark_tasks import RunToken
 
-# Rows of a file that one task writes. A multiple of 4,096 whatever a row's width: no two machines
-# write the same page.
-PIECE_ROWS = 1 << 19
 _BLOCK_BYTES = 16 << 10
 BLOCKS_PER_BATCH = 1 << 12  # 64 MiB at a time to a Python worker
 RECORDS = "piece long, records binary"
@@ -25,9 +22,10 @@ COUNTS = "file int, split string, nonzero long"
 
 @dataclass(frozen=True)
 class RecordFiles:
-    """Column files of one layout that are written together."""
+    """Column files of one layout that are written together, piece_rows rows by one task."""
 
     files: tuple[ColumnFiles, ...]
+    piece_rows: int
 
     @property
     def dtype(self) -> np.dtype:
@@ -69,8 +67,8 @@ class RecordFiles:
         pieces, first = np.zeros(len(positions), np.int64), 0
         for split in self.files[0].splits:
             inside = (positions >= split.start) & (positions < split.stop)
-            pieces[inside] = first + (positions[inside] - split.start) // PIECE_ROWS
-            first += -(-split.num_rows // PIECE_ROWS)
+            pieces[inside] = first + (positions[inside] - split.start) // self.piece_rows
+            first += -(-split.num_rows // self.piece_rows)
         return pieces
 
 

@@ -143,10 +143,11 @@ class DistinctValues:
 
 @dataclass(frozen=True)
 class EncodeNumericals:
-    """Number of a piece -> records of its labels, numerical features and bins."""
+    """Number of a piece -> records of labels, numerical features and bins."""
 
     pieces: tuple[Piece, ...]
     writer: NumericalWriter
+    files: RecordFiles
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         names = [f"num_{i}" for i in range(NUM_NUMERICAL)]
@@ -156,7 +157,7 @@ class EncodeNumericals:
             shifted = np.stack([table[name].to_numpy() for name in names], axis=1)
             values = self.writer.values(table["label"].to_numpy(), shifted)
             rows = piece.first_row + np.arange(piece.num_rows)
-            yield from RecordFiles(tuple(self.writer.files)).blocks(rows, values)
+            yield from self.files.blocks(rows, values)
 
 
 @dataclass(frozen=True)
