@@ -161,7 +161,7 @@ def write_plain_copy(source: Path, target: Path, start: int = 0, stop: int | Non
             if len(rest) > MAX_LINE_BYTES:  # keep just enough of it to know that it is too long
                 rest = rest[: MAX_LINE_BYTES + 1]
         if rest:
-            out.write(_readable(rest + b"\n"))
+            out.write(_readable(rest.removesuffix(b"\n") + b"\n"))
 
 
 def _readable(block: bytes) -> bytes:
