@@ -65,7 +65,7 @@ ALLOWED = {
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
 SPARK = (
-    "preproc/engines/spark_session.py",
+    "dataloading/table_input/spark_session.py",
     "preproc/criteo/engines/spark/engine.py",
 )
 NVTABULAR = tuple(

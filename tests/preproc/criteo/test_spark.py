@@ -16,6 +16,8 @@ pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/pyth
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
+from dataloading.table_input import spark_session
+from dataloading.table_input.run_token import RunToken
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import engine as spark_engine
@@ -26,14 +28,12 @@ from preproc.criteo.output.binary_files import SplitLayout
 from preproc.criteo.output.data_set import categorical_files, numerical_writer
 from preproc.criteo.output.output_order import output_order
 from preproc.criteo.output.splits import split_by_day
-from preproc.engines import spark_session
-from preproc.engines.spark_tasks import RunToken
 from tests.preproc.criteo import criteo_reference as reference
 from tests.preproc.criteo.test_criteo_lines import GOOD, MALFORMED
 from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
 
 pytestmark = pytest.mark.engines("pyspark")
-PYSPARK_USERS = ("preproc.criteo.engines.spark", "preproc.engines.spark_session")
+PYSPARK_USERS = ("preproc.criteo.engines.spark", "dataloading.table_input.spark_session")
 RANGE_BYTES = 16 << 10  # some 200 lines
 
 

@@ -14,9 +14,9 @@ from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import NumericalWriter
-from preproc.criteo.output.staging import Staging
 from preproc.criteo.raw_lines import LineCounts, line_counts, line_ranges, write_plain_copy
 from preproc.raw_files import is_gzip
+from runtime.files.staging import Staging
 
 try:
     from pyspark.sql import DataFrame
@@ -27,11 +27,11 @@ except ModuleNotFoundError as error:
         "use --engine duckdb"
     ) from error
 
+from dataloading.table_input import spark_session
+from dataloading.table_input.run_token import RunToken
 from preproc.criteo.engines.spark import parts, records, tasks
 from preproc.criteo.engines.spark.parts import Piece
 from preproc.criteo.engines.spark.records import RecordFiles, WriteRecords
-from preproc.engines import spark_session
-from preproc.engines.spark_tasks import RunToken
 
 # Rows of a file that one task writes. A multiple of 4,096 whatever a row's width: no two machines
 # write the same page.

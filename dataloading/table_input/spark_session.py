@@ -12,13 +12,12 @@ import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-
-from preproc.engines.spark_options import SparkOptions
 
 _PACKAGES = ("preproc", "dataloading", "runtime")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +31,15 @@ _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _STOP_S = 20  # how long the JVM may take to end
 _JAVA_ERROR = re.compile(r"(?:Caused by: )?[\w.$]+(?:Exception|Error): (.*)")
 _PYTHON_ERROR = re.compile(r"^(ValueError|OSError|FileNotFoundError): (.*)", re.MULTILINE)
+
+
+class SparkOptions(Protocol):
+    """Flags of a command that Spark reads; memory limit and threads are those of a local master."""
+
+    master: str | None
+    spark_conf: tuple[str, ...]
+    threads: int
+    memory_limit_bytes: int
 
 
 def is_local(master: str) -> bool:
@@ -61,8 +69,12 @@ def settings(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "false",  # Spark 4 would end at a cast that fails
         "spark.sql.adaptive.enabled": "true",
+        # A query of 40 columns becomes a method that Java would not compile, but interpret.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
         "spark.sql.autoBroadcastJoinThreshold": "-1",  # the size of a Parquet file is too small
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.hadoop.parquet.block.size": str(32 << 20),
         **(more or {}),
     }
     if master is not None:
