@@ -19,7 +19,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-_PACKAGES = ("preproc", "dataloading", "runtime")  # what the tasks import of ours
+_PACKAGES = ("preproc", "dataloading", "deployment", "runtime")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[2]
 TASK_BYTES = 384 << 20  # for the Python worker of a task, with its DuckDB
 # Memory outside the heap of a local master: this process, the JVM's own code and buffers, and per
