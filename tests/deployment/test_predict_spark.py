@@ -1,5 +1,6 @@
 """Scores on Spark: those of `--mode predict`, every row once, also where executors are killed."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -121,10 +122,15 @@ def test_bad_value(tmp_path):
     assert not (tmp_path / "out.parquet/_SUCCESS").exists()
 
 
-def executors(pids) -> list[psutil.Process]:
-    """Executors of a cluster, by the ids of its daemons."""
-    children = (child for pid in pids for child in psutil.Process(pid).children())
-    return [each for each in children if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+def executors(pids) -> list[int]:
+    """Ids of the executors of a cluster, by those of its daemons."""
+    running = []
+    for pid in pids:
+        for child in psutil.Process(pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                    running.append(child.pid)
+    return running
 
 
 def kill_executors(tmp_path, num_kills, num_rows):
@@ -148,7 +154,7 @@ def kill_executors(tmp_path, num_kills, num_rows):
             committed = len(list(output.glob("_temporary/0/task_*")))
             running = executors(pids)
             if running and committed > kills:
-                os.kill(running[kills % len(running)].pid, signal.SIGKILL)
+                os.kill(running[kills % len(running)], signal.SIGKILL)
                 kills += 1
             time.sleep(0.2)
         _, errors = job.communicate()

@@ -48,8 +48,9 @@ def stage_reviews(
             source = read_ndjson(path, f"{options}, records='true', columns={{{names}}}")
             _write_events(session, source, lines)
         except duckdb.InvalidInputException:
-            # A line has a key twice, or something other than a JSON object. DuckDB would leave it out, but reads a
-            # line that is cut off and the next one as one; whole objects it reads line by line.
+            # A line has a key twice, or something other than a JSON object. DuckDB would leave it
+            # out, but reads a line that is cut off and the next one as one; whole objects it reads
+            # line by line.
             fields = f"json_extract(json, ['$.{USER}', '$.{ITEM}', '$.{TIME}'])"
             objects = read_ndjson_objects(path, f"{options}, ignore_errors=true")
             _write_events(
