@@ -21,7 +21,7 @@ from benchmarks.harness.preparations import PreparationRun, median_s, run, size_
 from benchmarks.harness.report import Page, command
 
 DUCKDB, NVTABULAR = "duckdb", "nvtabular"
-TARGET_RATIO = 10  # DuckDB relative to NVTabular
+TARGET_RATIO = 5  # DuckDB relative to NVTabular
 STAGES = ("read", "number", "rows")
 _STAGE = re.compile(r"^(\w+).*, ([0-9.]+) s$", re.MULTILINE)
 

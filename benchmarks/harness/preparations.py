@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.harness import report
 from benchmarks.harness.report import spread
-from preproc.engines import environment
+from dataloading.table_input import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 _ARROW_VERSION = re.compile(rb"parquet-cpp-arrow version [0-9.]+")
@@ -44,17 +44,32 @@ def run(
     *arguments: object,
     others: Sequence[int] = (),
     python: str | Path = sys.executable,
+    root: Path = ROOT,
 ) -> PreparationRun:
-    """Runs a module, with the processes `others` working for it, and waits for it.
+    """Runs a module of the checkout `root`, with `others` working for it, and waits for it.
+
+    others: ids of processes.
 
     Raises:
         RuntimeError: it fails; the message holds its output.
     """
-    command = [str(python), "-m", module, *map(str, arguments)]
+    return run_command([python, "-m", module, *arguments], others, root)
+
+
+def run_command(
+    words: Sequence[object],
+    others: Sequence[int] = (),
+    root: Path = ROOT,
+    variables: Mapping[str, str] | None = None,
+) -> PreparationRun:
+    """Runs a command in `root`, with more environment `variables`, as `run` does a module."""
+    command = list(map(str, words))
     peak_mib = 0.0
     with tempfile.TemporaryFile("w+") as log:
         start = time.perf_counter()
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command, cwd=root, stdout=log, stderr=log, env={**os.environ, **(variables or {})}
+        )
         handle = os.pidfd_open(process.pid)
         ending = select.poll()  # select() takes no descriptor above 1023
         ending.register(handle, select.POLLIN)

@@ -1,6 +1,8 @@
 """Scores of the rows of a file or a data set by a deployed model, without a server.
 
     python -m deployment.predict --model repository --input rows.csv --output scores.csv
+    python -m deployment.predict --engine spark --model repository --input rows.parquet \\
+        --output scores.parquet --predictions_keep user_id,item_id
 
 The scores equal those of the server.
 """
@@ -16,21 +18,34 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.spec.rules import listing
+from dataloading.table_input import environment
+from dataloading.transcode.arguments import parse_bytes
 from deployment.option_checks import check_ranges
 from deployment.predict.folder_input import FolderInput
 from deployment.predict.input import FileInput
+from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
 from deployment.serving.interface import Interface
-from deployment.serving.scorer import RequestScorer
+from deployment.serving.memory import available_bytes
+from deployment.serving.scorer import RequestScorer, all_cores
 from deployment.triton.model_folders import find_model
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 from runtime.files.predictions import check_writable, open_predictions
 
+LOCAL, SPARK = "local", "spark"  # engines
+_MEMORY_SHARE = 0.6  # of the available memory, for a local master of Spark
+_NEEDED_BY_SPARK = {
+    "output": "a folder of part files that ends with .parquet or .csv",
+    "predictions_keep": "the columns that identify a row, as Spark does not number rows",
+}
+
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 if all rows were scored, see `exit_status`."""
     flags = _parser().parse_args(argv)
+    if flags.engine == SPARK and argv is None:
+        environment.enter(SPARK, "deployment.predict")
     state = "nothing was written to --output" if flags.output else "the table on stdout is partial"
     with interrupted_by_sigterm():
         return exit_status(lambda: score(flags), f"interrupted; {state}")
@@ -39,6 +54,10 @@ def main(argv: list[str] | None = None) -> int:
 def score(flags: argparse.Namespace) -> None:
     """Scores the rows of an input."""
     check_ranges(vars(flags), {"threads": 0})
+    _check_engine(flags)
+    if flags.engine == SPARK:
+        print(_score_on_spark(flags))
+        return
     if flags.output:
         check_writable(flags.output, "--output")  # before the work
     model = find_model(flags.model)
@@ -65,6 +84,51 @@ def score(flags: argparse.Namespace) -> None:
     if rows.ignored:
         report += f"; columns that no feature is named after were ignored: {listing(rows.ignored)}"
     print(report, file=sys.stdout if flags.output else sys.stderr)
+
+
+def _check_engine(flags: argparse.Namespace) -> None:
+    """Raises ValueError for flags that the engine does not read, or that it lacks."""
+    if flags.engine == SPARK:
+        for name in ("output", "predictions_keep"):
+            if not getattr(flags, name):
+                raise ValueError(
+                    f"--engine spark: expected --{name}: {_NEEDED_BY_SPARK[name]}; got none"
+                )
+        unread = ("split",)
+    else:
+        unread = ("predictions_keep", "master", "spark_conf", "memory_limit", "overwrite")
+    for name in unread:
+        if getattr(flags, name):
+            flag = {"split": "mapping"}.get(name, name)
+            raise ValueError(f"--{flag}: --engine {flags.engine} does not read it; leave it out")
+
+
+def _score_on_spark(flags: argparse.Namespace) -> str:
+    """Scores a table on Spark; returns the text that the command prints."""
+    from deployment.predict.spark_scores import SparkScoringOptions, score_on_spark
+
+    model = find_model(flags.model)
+    interface = interfaces.read(model.folder)
+    limit = interface.max_batch_size
+    check_ranges(vars(flags), {"batch_size": 1}, {"batch_size": limit})
+    memory_limit = int(_MEMORY_SHARE * available_bytes())
+    if flags.memory_limit is not None:
+        memory_limit = parse_bytes(flags.memory_limit)
+    options = SparkScoringOptions(
+        input=flags.input,
+        output=flags.output,
+        kept=tuple(flags.predictions_keep.split(",")),
+        batch_size=flags.batch_size,
+        master=flags.master,
+        spark_conf=tuple(flags.spark_conf),
+        threads=flags.threads or all_cores(),
+        memory_limit_bytes=memory_limit,
+        overwrite=flags.overwrite,
+    )
+    started = time.perf_counter()
+    num_rows = score_on_spark(options, model, interface)
+    elapsed_s = time.perf_counter() - started
+    return f"{num_rows:,} rows scored in {elapsed_s:.1f} s on Spark by {model.folder}"
 
 
 def _open_input(path: str, split: str | None, interface: Interface) -> FileInput | FolderInput:
@@ -139,6 +203,32 @@ def _parser() -> argparse.ArgumentParser:
         "[rows]); it appears when it is complete (default: stdout, as CSV, batch by batch: after a "
         "bad row, with exit status 2, the scores of earlier batches are there)",
     )
+    add(
+        "--engine",
+        choices=(LOCAL, SPARK),
+        default=LOCAL,
+        help="local (default): this process; spark: a table of any size, .parquet or .csv, file or "
+        "folder; --output is a folder of part files then",
+    )
+    add(
+        "--predictions_keep",
+        metavar="A,B",
+        help="columns of --input that identify a row, written before the scores (--engine spark)",
+    )
+    add("--master", help="of Spark (default: local[--threads], or that of spark-submit)")
+    add(
+        "--spark_conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="setting of Spark, repeatable",
+    )
+    add(
+        "--memory_limit",
+        metavar="SIZE",
+        help="memory of a local master of Spark, like 8GB (default: 60 %% of what is available)",
+    )
+    add("--overwrite", action="store_true", help="replace --output (--engine spark)")
     add("--batch_size", type=int, help="maximum rows per batch (default: the model's)")
     add("--threads", type=int, default=0, help="threads per batch (default: one per core)")
     return parser

@@ -1,6 +1,6 @@
 """Rows of a CSV or Parquet file as requests."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,22 +75,37 @@ class FileInput:
         """Yields all rows in order, at most `batch_size` per request; names the row of an invalid
         value."""
         for block in file_blocks(self.paths[0], self._chunk, batch_size, self._where):
-            values = {}
-            for feature in self._interface.features:
-                is_history = feature.input in self._interface.histories
-                try:
-                    column = block.columns[feature.name]
-                    values[feature.name] = feature_values(column, feature, is_history)
-                except BadValue as bad:
-                    raise ValueError(
-                        f"{self.where(block.first_row + bad.index)}: column '{feature.name}': "
-                        f"found {bad.found}; expected {_expected(feature, is_history)}"
-                    ) from None
-            yield RequestBatch(block.first_row, request_arrays(self._interface, values))
+            first_row = block.first_row
+            arrays = batch_arrays(
+                block.columns, self._interface, lambda row, first=first_row: self.where(first + row)
+            )
+            yield RequestBatch(first_row, arrays)
 
     def where(self, row: int) -> str:
         """Returns the name of a row, counted from 1 without the header, in messages."""
         return f"{self._where}: row {row}" + (f" (line {row + 1})" if self._is_csv else "")
+
+
+def batch_arrays(
+    columns: Mapping[str, pa.Array], interface: Interface, where: Callable[[int], str]
+) -> dict[str, np.ndarray]:
+    """Converts columns named after the features of a model to a request, [rows, *dims].
+
+    Raises:
+        ValueError: a value is not one of its feature; the message begins with `where` of its row,
+            counted from 0.
+    """
+    values = {}
+    for feature in interface.features:
+        is_history = feature.input in interface.histories
+        try:
+            values[feature.name] = feature_values(columns[feature.name], feature, is_history)
+        except BadValue as bad:
+            raise ValueError(
+                f"{where(bad.index)}: column '{feature.name}': found {bad.found}; expected "
+                f"{_expected(feature, is_history)}"
+            ) from None
+    return request_arrays(interface, values)
 
 
 def feature_values(column: pa.Array, feature: ServedFeature, is_history: bool) -> np.ndarray:

@@ -4,14 +4,15 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from dataloading.spec.feature_spec import TEST
-from preproc.arguments import MachineOptions, flag
+from preproc.arguments import flag
+from preproc.engines.spark_options import SparkOptions
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
-_DATA_SET, SPARK = "vocabulary and splits", "Spark"
+_DATA_SET = "vocabulary and splits"
 
 
 @dataclass(frozen=True)
-class CriteoOptions(MachineOptions):
+class CriteoOptions(SparkOptions):
     """One run of the preparation; `python -m preproc.criteo --help` describes each field.
 
     Raises:
@@ -102,33 +103,12 @@ class CriteoOptions(MachineOptions):
         "GPU, or this machine); all give the same files",
         choices=("duckdb", "spark", "nvtabular"),
     )
-    master: str | None = flag(
-        None,
-        "local[N], spark://HOST:PORT, yarn or k8s://URL (default: local[--threads]). A cluster's "
-        "memory is set by spark-submit or --spark_conf, and its workers have temporary folders of "
-        "their own",
-        SPARK,
-    )
-    spark_conf: tuple[str, ...] = flag(
-        (), "a setting; may be repeated", SPARK, action="append", nargs=None, metavar="KEY=VALUE"
-    )
-    skew_broadcast_pct: float = flag(
-        1.0,
-        "values in at least P %% of the rows are looked up without a shuffle",
-        SPARK,
-        metavar="P",
-    )
 
     def __post_init__(self):
         super().__post_init__()
         for threshold in (self.frequency_threshold, *dict(self.column_thresholds).values()):
             if threshold < 0:
                 raise ValueError(f"--frequency_threshold must be 0 or more, got {threshold}")
-        if not 0 < self.skew_broadcast_pct <= 100:
-            raise ValueError(
-                "--skew_broadcast_pct must lie above 0 and not above 100, got "
-                f"{self.skew_broadcast_pct:g}"
-            )
         if self.output is None and not self.estimate:
             raise ValueError("--output is missing: the folder of the prepared data set")
         if (self.vocabulary is None) == self.encode_only:

@@ -6,13 +6,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from preproc.criteo.engines import open_engine
-from preproc.criteo.engines.interface import CriteoEngine, DayFile
+from preproc.criteo.engines.interface import CategoricalColumn, CriteoEngine, DayFile
 from preproc.criteo.known_values import KnownValues
 from preproc.criteo.log_files import LogFile, find_log_files, fingerprint
 from preproc.criteo.options import TRAINING_ROWS, CriteoOptions
@@ -21,9 +21,9 @@ from preproc.criteo.output.binary_files import NUM_BINS, ColumnFiles, SplitLayou
 from preproc.criteo.output.output_order import OutputOrder, output_order
 from preproc.criteo.output.row_buckets import in_random_order
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
-from preproc.criteo.output.staging import SPEC_FILE, Staging, check_output, stage_key
 from preproc.criteo.raw_lines import explain, has_labels, read_line
 from runtime.files.atomic import sync
+from runtime.files.staging import SPEC_FILE, Staging, check_output, stage_key
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,7 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
         )
         log = stages.parse(files)
         clicks = None if options.vocabulary_only else stages.write_numericals(log)
-        write = stages.count_categorical if options.vocabulary_only else stages.write_categorical
-        cardinalities = {column: write(log, column) for column in data_set.CATEGORICALS}
+        cardinalities = stages.write_categoricals(log)
         if with_bins:
             cardinalities |= dict.fromkeys(data_set.BINS, NUM_BINS)
         metadata = _metadata(stages, files, log, clicks)
@@ -111,20 +110,28 @@ class _Stages:
 
     def _run(self, name: str, key: str, work, note) -> dict:
         """Returns the result of a stage; reports it on stderr."""
+        return self._run_all([(name, key)], lambda _: [work()], note)[0]
+
+    def _run_all(self, stages: list[tuple[str, str]], work, note) -> list[dict]:
+        """Does the same with several stages at once; see `Staging.run_all`."""
         started = time.perf_counter()
-        result, is_new = self.staging.run(name, key, work)
-        progress = f"{next(self.numbers)}/{self.num_stages}"
-        text = note(result) if is_new else "finished before"
-        elapsed_s = time.perf_counter() - started
-        print(f"[{progress}] {name}: {text}, {elapsed_s:.1f} s", file=sys.stderr, flush=True)
-        return result
+        results = self.staging.run_all(stages, work)
+        num_new = sum(is_new for _, is_new in results)
+        elapsed = f"{time.perf_counter() - started:.1f} s"
+        if num_new > 1:
+            elapsed = f"{num_new} stages in {elapsed}"
+        for (name, _), (result, is_new) in zip(stages, results, strict=True):
+            progress = f"{next(self.numbers)}/{self.num_stages}"
+            text = note(result) if is_new else "finished before"
+            print(f"[{progress}] {name}: {text}, {elapsed}", file=sys.stderr, flush=True)
+        return [result for result, _ in results]
 
     def parse(self, files: list[LogFile]) -> ParsedLog:
         keys, counts, paths = [], [], []
         for file in files:
             unlabelled = [] if self.with_labels else ["no labels"]
             keys.append(stage_key(self.engine.name, fingerprint(file.path), *unlabelled))
-            paths.append(self.staging.days / f"{keys[-1]}.parquet")
+            paths.append(self.staging.part("days") / f"{keys[-1]}.parquet")
             counts.append(self._parse_day(file, keys[-1], paths[-1]))
             if counts[-1]["bad_lines"] and self.options.on_bad_line == "error":
                 raise ValueError(_bad_lines_message(file, counts[-1], self.with_labels))
@@ -211,70 +218,116 @@ class _Stages:
             return contextlib.nullcontext(files)
         return in_random_order(files, self.scratch)
 
-    def write_categorical(self, log: ParsedLog, column: str) -> int:
-        vocabulary = self.staging.vocabulary / f"{column}.{self.engine.name}"
-        values, vocabulary_key = self._vocabulary(log, column, vocabulary)
-        cardinality = values + 1
-        files = data_set.categorical_files(
-            SplitLayout(self.staging.data, log.splits, log.order), column, cardinality
-        )
+    def write_categoricals(self, log: ParsedLog) -> dict[str, int]:
+        """Writes vocabularies and, unless only these are wanted, ids; returns cardinalities."""
+        columns = [
+            CategoricalColumn(
+                name,
+                self.options.threshold(number),
+                self.staging.part("vocabulary") / f"{name}.{self.engine.name}",
+            )
+            for number, name in enumerate(data_set.CATEGORICALS)
+        ]
+        size = len(columns) if self.engine.columns_at_once else 1
+        groups = [columns[i : i + size] for i in range(0, len(columns), size)]
+        write = self._write_vocabularies if self.options.vocabulary_only else self._write_ids
+        return {name: n for group in groups for name, n in write(log, group).items()}
 
-        def encode() -> dict[str, int]:
-            self._write_vocabulary(column, vocabulary)
-            files.create()
-            with self._written(files) as written:
-                known = self.engine.write_ids(column, log.days, vocabulary, written)
-            files.sync()
-            return {"known": known}
+    def _write_ids(self, log: ParsedLog, columns: list[CategoricalColumn]) -> dict[str, int]:
+        """Writes vocabularies and ids of columns; returns their cardinalities."""
+        values, keys = self._vocabularies(log, columns)
+        layout = SplitLayout(self.staging.data, log.splits, log.order)
+        columns = [
+            replace(column, files=data_set.categorical_files(layout, column.name, 1 + num_values))
+            for column, num_values in zip(columns, values, strict=True)
+        ]
 
-        self._run(
-            f"write {column}",
-            stage_key(log.rows_key, vocabulary_key),
+        def encode(places: list[int]) -> list[dict[str, int]]:
+            chosen = [columns[i] for i in places]
+            for column in chosen:
+                self._write_text(column)
+                column.files.create()
+            with contextlib.ExitStack() as stack:
+                known = self.engine.write_columns(
+                    [
+                        replace(column, files=stack.enter_context(self._written(column.files)))
+                        for column in chosen
+                    ],
+                    log.days,
+                )
+            for column in chosen:
+                column.files.sync()
+            return [{"known": num_rows} for num_rows in known]
+
+        self._run_all(
+            [
+                (f"write {column.name}", stage_key(log.rows_key, key))
+                for column, key in zip(columns, keys, strict=True)
+            ],
             encode,
             lambda result: f"{result['known']:,} values known",
         )
-        return cardinality
+        return self._cardinalities(columns, values)
 
-    def count_categorical(self, log: ParsedLog, column: str) -> int:
-        """Writes the vocabulary of a column, and no rows; returns the column's cardinality."""
-        vocabulary = self.staging.vocabulary / f"{column}.{self.engine.name}"
-        values, _ = self._vocabulary(log, column, vocabulary)
-        self._write_vocabulary(column, vocabulary)
-        return values + 1
+    def _write_vocabularies(
+        self, log: ParsedLog, columns: list[CategoricalColumn]
+    ) -> dict[str, int]:
+        """Writes vocabularies of columns, and no rows; returns the columns' cardinalities."""
+        values, _ = self._vocabularies(log, columns)
+        for column in columns:
+            self._write_text(column)
+        return self._cardinalities(columns, values)
 
-    def _write_vocabulary(self, column: str, vocabulary: Path) -> None:
-        text = self.staging.data / data_set.vocabulary_file(column)
+    def _cardinalities(self, columns: list[CategoricalColumn], values: list[int]) -> dict[str, int]:
+        return {
+            column.name: 1 + num_values for column, num_values in zip(columns, values, strict=True)
+        }
+
+    def _write_text(self, column: CategoricalColumn) -> None:
+        text = self.staging.data / data_set.vocabulary_file(column.name)
         text.parent.mkdir(exist_ok=True)
-        self.engine.write_vocabulary(vocabulary, text)
+        self.engine.write_vocabulary(column.vocabulary, text)
         sync(text)
 
-    def _vocabulary(self, log: ParsedLog, column: str, target: Path) -> tuple[int, str]:
-        """Counts the column's values, or takes over known ones; returns their number and key."""
+    def _vocabularies(
+        self, log: ParsedLog, columns: list[CategoricalColumn]
+    ) -> tuple[list[int], list[str]]:
+        """Counts values, or takes over known ones; returns their numbers and keys, by column."""
         if self.known is None:
-            threshold = self.options.threshold(data_set.CATEGORICALS.index(column))
-            key = stage_key(log.vocabulary_key, threshold)
-            name, unit = f"count {column}", "values kept"
+            stages = [
+                (f"count {column.name}", stage_key(log.vocabulary_key, column.threshold))
+                for column in columns
+            ]
+            unit = "values kept"
 
-            def count() -> int:
-                return self.engine.count_values(
-                    column, log.vocabulary_days, log.vocabulary_rows, threshold, target
-                )
+            def count(places: list[int]) -> list[int]:
+                chosen = [columns[i] for i in places]
+                return self.engine.count_columns(chosen, log.vocabulary_days, log.vocabulary_rows)
         else:
-            key = stage_key(self.engine.name, fingerprint(self.known.file(column)))
-            name, unit = f"read the vocabulary of {column}", "values"
+            files = [self.known.file(column.name) for column in columns]
+            stages = [
+                (
+                    f"read the vocabulary of {column.name}",
+                    stage_key(self.engine.name, fingerprint(file)),
+                )
+                for column, file in zip(columns, files, strict=True)
+            ]
+            unit = "values"
 
-            def count() -> int:
-                values = self.engine.read_vocabulary(self.known.file(column), target)
-                self.known.check(column, values)
-                return values
+            def count(places: list[int]) -> list[int]:
+                return [self._read_vocabulary(columns[i], files[i]) for i in places]
 
-        counted = self._run(
-            name,
-            key,
-            lambda: {"values": count()},
+        counted = self._run_all(
+            stages,
+            lambda places: [{"values": num_values} for num_values in count(places)],
             lambda result: f"{result['values']:,} {unit}",
         )
-        return counted["values"], key
+        return [result["values"] for result in counted], [key for _, key in stages]
+
+    def _read_vocabulary(self, column: CategoricalColumn, source: Path) -> int:
+        num_values = self.engine.read_vocabulary(source, column.vocabulary)
+        self.known.check(column.name, num_values)
+        return num_values
 
 
 def _check_vocabulary_days(options: CriteoOptions, files: list[LogFile]) -> None:

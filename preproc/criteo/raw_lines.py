@@ -6,8 +6,11 @@ the same in Python, RE2 (DuckDB) and Java (Spark). A carriage return at the end 
 lines at the end of a file are ignored; any other line that does not match is malformed.
 """
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -95,16 +98,62 @@ def read_line(path: Path, number: int) -> bytes:
     raise ValueError(f"{path} has no line {number}; was it changed while it was read?")
 
 
-def write_plain_copy(source: Path, target: Path) -> None:
+@dataclass(frozen=True)
+class LineCounts:
+    """Numbers of the lines of a file, or of a part of it, and of those that are rows.
+
+    last: number of the last line that is not empty (the first is 1); 0 without one.
+    first_bad: number of the first line that is not a row; 0 without one.
+    """
+
+    lines: int
+    rows: int
+    last: int
+    first_bad: int
+
+
+def line_counts(parts: Iterable[LineCounts]) -> dict[str, int]:
+    """Returns rows, bad_lines and first_bad_line of a file from those of its parts, in order."""
+    lines = rows = last = first_bad = 0
+    for part in parts:
+        last = lines + part.last if part.last else last
+        if part.first_bad and not first_bad:
+            first_bad = lines + part.first_bad
+        lines += part.lines
+        rows += part.rows
+    bad_lines = last - rows  # empty lines after the last other line do not count
+    return {"rows": rows, "bad_lines": bad_lines, "first_bad_line": first_bad if bad_lines else 0}
+
+
+def line_ranges(path: Path, num_bytes: int) -> list[tuple[int, int]]:
+    """Cuts a plain file into ranges (start, stop) of whole lines, of about num_bytes each."""
+    size, cuts = path.stat().st_size, [0]
+    with open(path, "rb") as file:
+        for offset in range(num_bytes, size, num_bytes):
+            file.seek(offset - 1)
+            while (line := file.readline(_BLOCK_BYTES)) and not line.endswith(b"\n"):
+                pass
+            cuts.append(file.tell())
+    return [(start, stop) for start, stop in pairwise([*cuts, size]) if start < stop]
+
+
+def write_plain_copy(source: Path, target: Path, start: int = 0, stop: int | None = None) -> None:
     """Writes a log as plain text, line N of the source as line N of the copy.
 
-    Gzip data is unpacked (its checksums verified), line ends become line feeds, a byte order
-    mark goes, and lines that are too long, not UTF-8 or hold control characters become
-    `MALFORMED_PLACEHOLDER`. Uses a few times 8 MiB. Raises ValueError for damaged gzip data.
+    Only bytes start to stop (whole lines, of a plain file) are read. Gzip data is unpacked (its
+    checksums verified), line ends become line feeds, a byte order mark goes, and lines that are
+    too long, not UTF-8 or hold control characters become `MALFORMED_PLACEHOLDER`. Uses a few times
+    8 MiB. Raises ValueError for damaged gzip data.
     """
     with gzip_errors(source), opened(source) as file, open(target, "wb") as out:
-        rest = file.read(3).removeprefix(BYTE_ORDER_MARK)
-        while block := file.read(_BLOCK_BYTES):
+        file.seek(start)
+        left = math.inf if stop is None else stop - start
+        rest = file.read(min(left, len(BYTE_ORDER_MARK)))
+        left -= len(rest)
+        if rest == BYTE_ORDER_MARK:  # within a file it makes a line malformed
+            rest = MALFORMED_PLACEHOLDER + rest if start else b""
+        while block := file.read(min(left, _BLOCK_BYTES)):
+            left -= len(block)
             block = rest + block
             cut = block.rfind(b"\n") + 1
             rest = block[cut:]
@@ -112,7 +161,7 @@ def write_plain_copy(source: Path, target: Path) -> None:
             if len(rest) > MAX_LINE_BYTES:  # keep just enough of it to know that it is too long
                 rest = rest[: MAX_LINE_BYTES + 1]
         if rest:
-            out.write(_readable(rest + b"\n"))
+            out.write(_readable(rest.removesuffix(b"\n") + b"\n"))
 
 
 def _readable(block: bytes) -> bytes:

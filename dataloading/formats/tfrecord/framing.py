@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import google_crc32c
 import numpy as np
 
-_HEADER_BYTES = 12
-_FOOTER_BYTES = 4
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
 
 
 class RecordError(Exception):
@@ -19,9 +19,13 @@ class RecordError(Exception):
 
 def framed(content: bytes) -> bytes:
     """Returns the record of this content."""
-    length = struct.pack("<Q", len(content))
-    length_checksum = struct.pack("<I", masked_crc32c(length))
-    return length + length_checksum + content + struct.pack("<I", masked_crc32c(content))
+    return header(len(content)) + content + struct.pack("<I", masked_crc32c(content))
+
+
+def header(size: int) -> bytes:
+    """Returns the bytes before the content, of `size` bytes, of a record."""
+    length = struct.pack("<Q", size)
+    return length + struct.pack("<I", masked_crc32c(length))
 
 
 def records(content: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -32,27 +36,27 @@ def records(content: np.ndarray) -> Iterator[tuple[int, int]]:
     """
     position, end = 0, len(content)
     while position < end:
-        start = position + _HEADER_BYTES
+        start = position + HEADER_BYTES
         if start > end:
             raise RecordError(f"is cut off: its last {end - position} bytes are not a whole record")
-        header = content[position:start].tobytes()
-        length, checksum = struct.unpack("<QI", header)
-        if masked_crc32c(header[:8]) != checksum:
+        head = content[position:start].tobytes()
+        length, checksum = struct.unpack("<QI", head)
+        if masked_crc32c(head[:8]) != checksum:
             raise RecordError(
                 f"is damaged, or not a TFRecord file: no record begins at byte {position}"
             )
-        if start + length + _FOOTER_BYTES > end:
+        if start + length + FOOTER_BYTES > end:
             raise RecordError(
                 f"is cut off: a record of {length} bytes begins at byte {position}, and "
                 f"{end - start} bytes follow"
             )
         yield start, start + length
-        position = start + length + _FOOTER_BYTES
+        position = start + length + FOOTER_BYTES
 
 
 def is_intact(content: np.ndarray, start: int, stop: int) -> bool:
     """Returns whether the checksum of a record's content is the stored one."""
-    (checksum,) = struct.unpack("<I", content[stop : stop + _FOOTER_BYTES].tobytes())
+    (checksum,) = struct.unpack("<I", content[stop : stop + FOOTER_BYTES].tobytes())
     return masked_crc32c(content[start:stop]) == checksum
 
 

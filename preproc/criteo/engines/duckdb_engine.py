@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 
 from dataloading.table_input.duckdb_files import quoted, read_csv, read_parquet
-from preproc.criteo.engines.interface import DayFile
+from preproc.criteo.engines.interface import ColumnByColumn, DayFile
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter
 from preproc.criteo.raw_lines import (
@@ -20,6 +20,8 @@ from preproc.criteo.raw_lines import (
     NUM_CATEGORICAL,
     NUM_NUMERICAL,
     UNLABELLED_PATTERN,
+    LineCounts,
+    line_counts,
     line_end,
     write_plain_copy,
 )
@@ -34,7 +36,7 @@ _STAGED_ROW_BYTES = 2048  # what a thread holds of a row while it writes Parquet
 _MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is not a row
 
 
-class CriteoDuckDBEngine(PreparationSession):
+class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
     """See `CriteoEngine`; without labels in the lines (`with_labels` False) all rows get 0."""
 
     name = "duckdb"
@@ -62,9 +64,24 @@ class CriteoDuckDBEngine(PreparationSession):
                 self._parse_plain(source, plain, parsed)
         finally:
             plain.unlink(missing_ok=True)
+        return line_counts([self._keep_rows(parsed, target)])
+
+    def parse_range(
+        self, source: Path, start: int, stop: int, target: Path, scratch: Path
+    ) -> LineCounts:
+        """Parses bytes start to stop, whole lines, of a plain file, as `parse_day` does a file."""
+        # The target may be on another file system than `scratch`.
+        plain, parsed = scratch / "plain.tsv", target.with_suffix(".parsed")
+        write_plain_copy(source, plain, start, stop)
+        self._copy(self._day_query(plain, "\n"), parsed)
+        plain.unlink()
+        return self._keep_rows(parsed, target)
+
+    def _keep_rows(self, parsed: Path, target: Path) -> LineCounts:
+        """Moves a file to `target` without bad lines; returns what it had."""
         counts = self._line_counts(parsed)
-        if counts.pop("lines") != counts["rows"]:
-            rows_only = scratch / "rows.parquet"
+        if counts.lines != counts.rows:
+            rows_only = parsed.with_suffix(".rows")
             self._copy(
                 f"SELECT * EXCLUDE (file_row_number) FROM {_parquet(parsed)} "
                 f"WHERE label < {_MALFORMED}",
@@ -123,7 +140,7 @@ class CriteoDuckDBEngine(PreparationSession):
             f"COPY ({query}) TO {quoted(target)} (FORMAT parquet, ROW_GROUP_SIZE {row_group_rows})"
         )
 
-    def _line_counts(self, parsed: Path) -> dict[str, int]:
+    def _line_counts(self, parsed: Path) -> LineCounts:
         lines, rows, last, first_bad = self.connection.execute(
             f"""
             SELECT count(*), count(*) FILTER (label < {_MALFORMED}),
@@ -132,13 +149,7 @@ class CriteoDuckDBEngine(PreparationSession):
             FROM {_parquet(parsed)}
             """
         ).fetchone()
-        bad = (last or 0) - rows  # empty lines after the last other line do not count
-        return {
-            "lines": lines,
-            "rows": rows,
-            "bad_lines": bad,
-            "first_bad_line": first_bad if bad else 0,
-        }
+        return LineCounts(lines, rows, last or 0, first_bad or 0)
 
     def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
         clicks = Counter()

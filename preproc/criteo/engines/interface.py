@@ -4,6 +4,7 @@ All engines give the same files, byte for byte: rows have numbers, in input orde
 by number.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -22,15 +23,31 @@ class DayFile:
     first_row: int
 
 
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """A categorical column: its name, vocabulary, and the files of its ids where it has some.
+
+    Values seen fewer than `threshold` times have no ids.
+    """
+
+    name: str
+    threshold: int
+    vocabulary: Path
+    files: ColumnFiles | None = None
+
+
 class CriteoEngine(Protocol):
     """A context manager, made from the run's options and a scratch folder of its own.
 
     Attributes:
         writes_in_order: the engine itself brings rows into the order of the files that it writes.
+        columns_at_once: the engine counts, and writes, all columns in one pass over the log;
+            others are passed one column at a time.
     """
 
     name: str
     writes_in_order: bool
+    columns_at_once: bool
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """Parses the good lines of a raw file (`raw_lines.py`) into rows, in input order.
@@ -45,10 +62,10 @@ class CriteoEngine(Protocol):
     def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
         """Hands every row to `writer`, in blocks, in any order; returns the clicks by split."""
 
-    def count_values(
-        self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
-    ) -> int:
-        """Makes the column's vocabulary in the order of the ids; returns the number of values.
+    def count_columns(
+        self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile], num_rows: int
+    ) -> list[int]:
+        """Makes vocabularies in the order of the ids; returns the number of values of each.
 
         Only values seen `threshold` times or more among the log's first num_rows rows, as far as
         they are in `days`; by falling count, then by value, bytewise.
@@ -60,10 +77,43 @@ class CriteoEngine(Protocol):
     def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
         """Writes a vocabulary as text: a line (value, tab, count) each; line N has id N."""
 
-    def write_ids(
-        self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
-    ) -> int:
-        """Writes the id, 1 and up, of each row with a known value; returns the number of these."""
+    def write_columns(
+        self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
+    ) -> list[int]:
+        """Writes the id, 1 and up, of each row with a known value; returns the numbers of these."""
 
     def explained_errors(self) -> AbstractContextManager:
         """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""
+
+
+class ColumnByColumn(ABC):
+    """Part of `CriteoEngine` for engines that process one column at a time."""
+
+    columns_at_once = False
+
+    def count_columns(
+        self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile], num_rows: int
+    ) -> list[int]:
+        return [
+            self.count_values(column.name, days, num_rows, column.threshold, column.vocabulary)
+            for column in columns
+        ]
+
+    def write_columns(
+        self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
+    ) -> list[int]:
+        return [
+            self.write_ids(column.name, days, column.vocabulary, column.files) for column in columns
+        ]
+
+    @abstractmethod
+    def count_values(
+        self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
+    ) -> int:
+        """See `CriteoEngine.count_columns`."""
+
+    @abstractmethod
+    def write_ids(
+        self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
+    ) -> int:
+        """See `CriteoEngine.write_columns`."""

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from dataloading.table_input.duckdb_files import quoted, read_parquet
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine, column_query
-from preproc.criteo.engines.interface import DayFile
+from preproc.criteo.engines.interface import ColumnByColumn, DayFile
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
 from preproc.engines.nvtabular_session import FIRST_ID, NVTabularSession, quiet
@@ -28,7 +28,7 @@ _MAX_PARTITION_ROWS = 1 << 20  # larger ones are not faster
 _VOCABULARY_SCHEMA = pa.schema({"value": pa.large_string(), "count": pa.int64()})
 
 
-class CriteoNVTabularEngine(NVTabularSession):
+class CriteoNVTabularEngine(ColumnByColumn, NVTabularSession):
     """See `CriteoEngine`; the memory limit decides how large partitions and slices are.
 
     Raises:
@@ -71,7 +71,7 @@ class CriteoNVTabularEngine(NVTabularSession):
     def count_values(
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
     ) -> int:
-        """See `CriteoEngine`; `target` is a Parquet file (value, count) in the order of the ids."""
+        """See `CriteoEngine`: `target` is a Parquet file (value, count) in the order of the ids."""
         query = column_query(column, days, num_rows)
         with self._duckdb() as duckdb:
             (num_values,) = duckdb.connection.execute(

@@ -5,7 +5,7 @@ all zeros: a full disk shows at once, and a categorical value without an id need
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,6 +132,19 @@ class NumericalWriter:
             tuple(map(convert, self.bins)),
         )
 
+    def values(self, label: np.ndarray, shifted: np.ndarray) -> Iterator[np.ndarray]:
+        """Yields what is stored of rows, [n] or [n, width], for each of `files`.
+
+        Args:
+            label: [n], 0 or 1.
+            shifted: [n, 13] integers x + 3; 0 or less stands for missing or undefined.
+        """
+        if self.labels is not None:
+            yield label.astype(LABEL_DTYPE)
+        yield encode_numericals(shifted)
+        for i in range(len(self.bins)):
+            yield bin_ids(shifted[:, i])
+
     def __call__(self, rows: np.ndarray, label: np.ndarray, shifted: np.ndarray) -> dict[str, int]:
         """Writes one block; returns the clicks of each split among its rows.
 
@@ -141,11 +154,8 @@ class NumericalWriter:
             shifted: [n, 13] integers x + 3; 0 or less stands for missing or undefined.
         """
         positions = self.numericals.order.positions(rows)
-        if self.labels is not None:
-            self.labels.write_at(positions, label.astype(LABEL_DTYPE))
-        self.numericals.write_at(positions, encode_numericals(shifted))
-        for i, files in enumerate(self.bins):
-            files.write_at(positions, bin_ids(shifted[:, i]))
+        for files, values in zip(self.files, self.values(label, shifted), strict=True):
+            files.write_at(positions, values)
         return {
             split.name: int(
                 np.sum(label, where=(rows >= split.start) & (rows < split.stop), dtype=np.int64)

@@ -134,6 +134,13 @@ def stage(tmp_path, lines, on_bad_line="error", first_line=1):
     return bad, [tuple(row.values()) for row in pq.read_table(target).to_pylist()]
 
 
+@pytest.mark.parametrize("skipped", [[], [b"{"]])
+def test_repeated_key(tmp_path, skipped):
+    """The first value counts, in files with and without bad lines."""
+    line = b'{"reviewerID": "u", "asin": "a", "unixReviewTime": 7, "asin": "b"}'
+    assert stage(tmp_path, [line, *skipped], "skip") == (len(skipped), [("u", "a", 7)])
+
+
 @pytest.mark.parametrize("name", MORE_REVIEWS)
 def test_review_lines(tmp_path, name):
     """Rows of good lines; the first bad line is named and explained."""

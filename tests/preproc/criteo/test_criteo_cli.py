@@ -112,8 +112,8 @@ def test_flags_in_help():
 
 @pytest.mark.parametrize(
     "flags",
-    [["--master", "local"], ["--spark_conf", "a=b"], ["--skew_broadcast_pct", "0"]],
-    ids=["master", "spark_conf", "skew_broadcast_pct"],
+    [["--master", "local"], ["--spark_conf", "a=b"]],
+    ids=["master", "spark_conf"],
 )
 def test_flags_of_spark(tmp_path, capsys, flags):
     common = ["--input", str(tmp_path), "--output", str(tmp_path / "out")]
@@ -121,8 +121,6 @@ def test_flags_of_spark(tmp_path, capsys, flags):
     expected = f"error: {flags[0]} is only read with --engine spark; leave it out\n"
     assert capsys.readouterr().err == expected
     assert arguments.parse([*common, "--engine", "spark", "--master", "yarn"]).master == "yarn"
-    with pytest.raises(ValueError, match="--skew_broadcast_pct must lie above 0 .* got 0"):
-        arguments.parse([*common, "--engine", "spark", "--skew_broadcast_pct", "0"])
 
 
 def test_generated_log(raw):

@@ -4,13 +4,21 @@ import gzip
 import re
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from preproc.criteo import raw_lines
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.interface import DayFile
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.raw_lines import MAX_LINE_BYTES, explain, read_line, write_plain_copy
+from preproc.criteo.raw_lines import (
+    MAX_LINE_BYTES,
+    explain,
+    line_counts,
+    line_ranges,
+    read_line,
+    write_plain_copy,
+)
 from tests.preproc.criteo import criteo_reference as reference
 
 GOOD = reference.line(1, {0: 4, 5: -2}, {0: "aa", 25: "bb"}).encode()
@@ -100,6 +108,37 @@ LINE_ENDS = {
     "a huge line": (GOOD + b"\n" + b"z" * 20_000_000 + b"\n" + GOOD, 2, 2),
     "two-byte text": (GOOD.replace(b"aa", "ß漢".encode()) + b"\r\n" + GOOD + b"\n", 2, 0),
 }
+
+
+@pytest.mark.parametrize("data", [each[0] for each in LINE_ENDS.values()], ids=LINE_ENDS)
+def test_ranges(engine, tmp_path, data):
+    """Ranges of a file, parsed one by one, give its rows and numbers of lines."""
+    counts, target = parse(engine, tmp_path, data)
+    rows = pq.read_table(target).to_pylist()
+    for num_bytes in (1, len(GOOD) + 1, 1 << 30):
+        if len(data) > 1000 * num_bytes:
+            continue
+        ranges = line_ranges(tmp_path / "raw", num_bytes)
+        assert b"".join(data[start:stop] for start, stop in ranges) == data
+        assert all(data[start - 1 : start] in (b"", b"\n") for start, _ in ranges)
+        lines, rows_of_ranges = [], []
+        for start, stop in ranges:
+            part = tmp_path / f"{start}.parquet"
+            lines.append(engine.parse_range(tmp_path / "raw", start, stop, part, tmp_path))
+            rows_of_ranges += pq.read_table(part).to_pylist()
+            part.unlink()
+        assert line_counts(lines) == counts
+        assert rows_of_ranges == rows
+
+
+def test_mark_within_a_file(engine, tmp_path):
+    """A byte order mark belongs to the first line, not to the first one of a range."""
+    data = GOOD + b"\n\xef\xbb\xbf" + GOOD + b"\n"
+    counts, _ = parse(engine, tmp_path, data)
+    assert counts == {"rows": 1, "bad_lines": 1, "first_bad_line": 2}
+    part = tmp_path / "part.parquet"
+    lines = engine.parse_range(tmp_path / "raw", len(GOOD) + 1, len(data), part, tmp_path)
+    assert (lines.lines, lines.rows, lines.first_bad) == (1, 0, 1)
 
 
 @pytest.mark.parametrize(("data", "rows", "first_bad_line"), LINE_ENDS.values(), ids=LINE_ENDS)

@@ -1,9 +1,11 @@
 """Spark's operations one by one, in one local session, against the slow reference."""
 
+import contextlib
 import errno
 import gzip
 import signal
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,28 +15,26 @@ pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/pyth
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
 
+from dataloading.table_input import spark_session
+from dataloading.table_input.run_token import RunToken
 from preproc.criteo.engines import open_engine
-from preproc.criteo.engines.interface import DayFile
-from preproc.criteo.engines.spark import blocks as spark_blocks
+from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import engine as spark_engine
-from preproc.criteo.engines.spark import lines as spark_lines
-from preproc.criteo.engines.spark import session as spark_session
-from preproc.criteo.engines.spark import tasks
+from preproc.criteo.engines.spark import parts
 from preproc.criteo.engines.spark.engine import SparkEngine
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import SplitLayout
 from preproc.criteo.output.data_set import categorical_files, numerical_writer
 from preproc.criteo.output.output_order import output_order
 from preproc.criteo.output.splits import split_by_day
-from preproc.criteo.raw_lines import MAX_LINE_BYTES
 from tests.preproc.criteo import criteo_reference as reference
-from tests.preproc.criteo.test_criteo_lines import GOOD, LINE_ENDS, MALFORMED
+from tests.preproc.criteo.test_criteo_lines import GOOD, MALFORMED
 from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
 
 pytestmark = pytest.mark.engines("pyspark")
-BLOCK_BYTES = 16 << 10  # some 200 lines
+PYSPARK_USERS = ("preproc.criteo.engines.spark", "dataloading.table_input.spark_session")
+RANGE_BYTES = 16 << 10  # some 200 lines
 
 
 def options(output, **changes):
@@ -45,7 +45,7 @@ def options(output, **changes):
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
     scratch = tmp_path_factory.mktemp("spark")
-    session = spark_session.start(options(scratch), scratch)
+    session = spark_session.start(options(scratch), scratch, "tests")
     # Fixed partitions: even a small vocabulary has several blocks.
     session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
     session.conf.set("spark.sql.shuffle.partitions", 3)
@@ -53,116 +53,57 @@ def session(tmp_path_factory):
     spark_session.stop(session)
 
 
+@contextlib.contextmanager
+def opened(session, folder):
+    """Engine in the session that all tests share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark_session, "start", lambda *_: session)
+        patch.setattr(spark_session, "stop", lambda _: None)
+        (folder / "out.partial" / "scratch").mkdir(parents=True)
+        with SparkEngine(options(folder / "out"), folder) as engine:
+            yield engine
+
+
 @pytest.fixture
-def engine(session, tmp_path, monkeypatch):
-    """Engine of one test, in the session that all tests share."""
-    monkeypatch.setattr(spark_session, "start", lambda *_: session)
-    monkeypatch.setattr(spark_session, "stop", lambda _: None)
-    output = tmp_path / "out"
-    (tmp_path / "out.partial" / "scratch").mkdir(parents=True)
-    with SparkEngine(options(output), tmp_path) as engine:
+def engine(session, tmp_path):
+    with opened(session, tmp_path) as engine:
         yield engine
-
-
-def parse(session, path, block_bytes=None):
-    """Parses a file into blocks of `block_bytes`, or of the size that Spark chooses."""
-    scratch = path.parent / "scratch"
-    scratch.mkdir(exist_ok=True)
-    target = path.parent / f"{path.name}.staged"
-    settings = {"spark.sql.files.maxPartitionBytes": block_bytes}
-    settings["spark.sql.files.openCostInBytes"] = 1  # or Spark would not make blocks so small
-    before = {key: session.conf.get(key) for key in settings}
-    try:
-        for key, value in (settings if block_bytes else {}).items():
-            session.conf.set(key, value)
-        counts = spark_lines.parse_day(session, path, target, scratch)
-    finally:
-        for key, value in before.items():
-            session.conf.set(key, value)
-    assert list(scratch.iterdir()) == []
-    return counts, target
 
 
 # Lines
 
 
-def test_malformed_lines(session, tmp_path):
-    """Every kind of malformed line between good ones, plain and gzip, both line ends."""
+def test_lines(engine, tmp_path, monkeypatch):
+    """Every kind of malformed line between good ones, plain and gzip, in ranges of a few lines."""
+    monkeypatch.setattr(spark_engine, "_RANGE_BYTES", 400)
+    monkeypatch.setattr(spark_engine, "_LEAST_RANGE_BYTES", 1)
     lines = [GOOD]
     for bad, _ in MALFORMED.values():
         lines += [bad, GOOD]
+    lines += [b"", GOOD, b"", b""]
+    good = 2 + len(MALFORMED)
     for name, line_end, pack in (("lf", b"\n", bytes), ("crlf.gz", b"\r\n", gzip.compress)):
-        source = tmp_path / f"_{name} [1]*"
+        source, target = tmp_path / f"_{name} [1]*", tmp_path / f"{name}.staged"
         source.write_bytes(pack(line_end.join(lines)))
-        counts, target = parse(session, source)
-        good = 1 + len(MALFORMED)
-        assert counts == {"rows": good, "bad_lines": len(MALFORMED), "first_bad_line": 2}
-        rows = spark_blocks.part_files(target)
-        assert sum(block.num_rows for block in spark_blocks.blocks_of(target)) == good
-        assert rows
+        counts = engine.parse_day(source, target, tmp_path)
+        assert counts == {"rows": good, "bad_lines": 1 + len(MALFORMED), "first_bad_line": 2}
+        assert len(parts.part_files(target)) > 3
+        pieces = parts.pieces([(target, 5)])
+        assert [piece.num_rows for piece in parts.pieces([(target, 5)], 7)] == [
+            min(piece.num_rows, 7 - piece.first_row) for piece in pieces if piece.first_row < 7
+        ]
+        assert pieces[0].first_row == 5 and sum(piece.num_rows for piece in pieces) == good
+    assert not (tmp_path / "plain.tsv").exists()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "mixed line ends, bad line",
-        "byte order mark, mixed",
-        "last line bad, empty lines behind",
-    ],
-)
-def test_line_ends(session, tmp_path, name):
-    data, rows, first_bad_line = LINE_ENDS[name]
-    (tmp_path / "raw").write_bytes(data)
-    counts, _ = parse(session, tmp_path / "raw")
-    bad = len(reference.read_rows(tmp_path / "raw")[1])
-    assert counts == {"rows": rows, "bad_lines": bad, "first_bad_line": first_bad_line}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", LINE_ENDS)
-def test_all_line_ends(session, tmp_path, name):
-    test_line_ends(session, tmp_path, name)
-
-
-def test_longest_line(session, tmp_path):
-    longest = GOOD.replace(b"aa", b"x" * (MAX_LINE_BYTES - len(GOOD) + 2))
-    (tmp_path / "raw").write_bytes(longest + b"\r\n" + longest.replace(b"xx", b"xxx", 1))
-    counts, _ = parse(session, tmp_path / "raw")
-    assert counts == {"rows": 1, "bad_lines": 1, "first_bad_line": 2}
-
-
-def test_bad_line_in_a_later_block(session, tmp_path):
-    lines = [GOOD] * 1000 + [b"x"] + [GOOD] * 500 + [b"", GOOD, b"", b""]
-    (tmp_path / "raw").write_bytes(b"\n".join(lines))
-    counts, target = parse(session, tmp_path / "raw", BLOCK_BYTES)
-    assert counts == {"rows": 1501, "bad_lines": 2, "first_bad_line": 1001}
-    assert len(spark_blocks.blocks_of(target)) > 3
-
-
-def test_damaged_gzip(session, tmp_path):
+def test_damaged_gzip(engine, tmp_path):
     (tmp_path / "raw").write_bytes(gzip.compress(b"\n".join([GOOD] * 99))[:-3])
     with pytest.raises(ValueError, match="raw: the gzip data is cut off or damaged"):
-        parse(session, tmp_path / "raw")
-    assert list((tmp_path / "scratch").iterdir()) == []
+        engine.parse_day(tmp_path / "raw", tmp_path / "staged", tmp_path)
+    assert not (tmp_path / "plain.tsv").exists()
 
 
 # Rows
-
-
-def test_blocks_in_any_order(engine, tmp_path):
-    """Two tasks write blocks 30, 10, 10 and 20, 20, 20: 10 comes first, each in its own order."""
-    entries = [(30, "e"), (10, "a"), (10, "b"), (20, "c"), (20, "c2"), (20, "d")]
-    rows = engine._spark.createDataFrame(entries, "block long, value string").coalesce(1)
-    rows = rows.union(rows.limit(0)).select(
-        "block", F.monotonically_increasing_id().alias("seq"), "value"
-    )
-    blocks = spark_blocks.stage(rows, tmp_path / "staged")
-    assert [(block.block, block.num_rows) for block in blocks] == [(10, 2), (20, 3), (30, 1)]
-    numbered = spark_blocks.read_numbered(
-        engine._spark, [(tmp_path / "staged", 7)], rows.select("value").schema, "n"
-    )
-    result = sorted(map(tuple, numbered.collect()))
-    assert result == [(7, "a"), (8, "b"), (9, "c"), (10, "c2"), (11, "d"), (12, "e")]
 
 
 @pytest.fixture(scope="module")
@@ -180,60 +121,58 @@ def log(session, tmp_path_factory):
             lines.append(reference.line(random.integers(2), {0: number}, cats))
         (folder / f"day_{day}").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     days, lines = [], []
-    for day in range(2):
-        counts, target = parse(session, folder / f"day_{day}", BLOCK_BYTES)
-        days.append(DayFile(target, counts["rows"], len(lines)))
-        lines += reference.read_rows(folder / f"day_{day}")[0]
+    with opened(session, folder) as engine, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark_engine, "_RANGE_BYTES", RANGE_BYTES)
+        patch.setattr(spark_engine, "_LEAST_RANGE_BYTES", 1)
+        for day in range(2):
+            source, target = folder / f"day_{day}", folder / f"day_{day}.staged"
+            counts = engine.parse_day(source, target, folder)
+            days.append(DayFile(target, counts["rows"], len(lines)))
+            lines += reference.read_rows(source)[0]
     return days, lines
 
 
 @pytest.mark.parametrize(
-    ("column", "join", "ordering", "threshold"),
+    ("join", "ordering", "thresholds"),
     [
-        (1, "small", "input", 6),
-        (0, "hot and cold", "total_random", 0),
-        *(
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in (
-                (0, "small", "input", 6),
-                (1, "hot and cold", "total_random", 0),
-                (0, "cold only", "input", 0),
-                (1, "cold only", "input", 0),
-            )
-        ),
+        ("large", "total_random", (0, 6)),
+        ("small", "input", (6, 0)),
+        pytest.param("mixed", "input", (0, 6), marks=pytest.mark.long),
     ],
 )
-def test_column(engine, log, tmp_path, monkeypatch, column, join, ordering, threshold):
-    """Vocabulary, text and ids, by each way of looking up; pieces of 64 rows."""
+def test_columns(engine, log, tmp_path, monkeypatch, join, ordering, thresholds):
+    """Vocabularies, texts and ids of two columns, by each way of lookup; pieces of 64 rows."""
     monkeypatch.setattr(spark_engine, "_PIECE_ROWS", 64)
-    if join != "small":
-        monkeypatch.setattr(spark_engine, "_BROADCAST_VALUES", 1)
-    pct = 100.0 if join == "cold only" else 3.0
-    engine._options = options(tmp_path / "out", skew_broadcast_pct=pct)
+    limit = {"large": 0, "small": 1 << 20, "mixed": 61}[join]  # cat_1 has fewer values
+    monkeypatch.setattr(spark_engine, "_SMALL_VALUES", limit)
     days, lines = log
     splits = tuple(split_by_day([day.num_rows for day in days]))
     order = output_order(ordering, 3, splits, [day.num_rows for day in days])
-    values = [line[14 + column] for line in lines]
-    known = reference.vocabulary(values, threshold)
-    vocabulary = tmp_path / "vocabulary"
-    num_values = engine.count_values(f"cat_{column}", days, len(lines), threshold, vocabulary)
-    assert num_values == len(known)
-    assert len(spark_blocks.blocks_of(vocabulary)) > 1
-    text = tmp_path / "text"
-    engine.write_vocabulary(vocabulary, text)
-    assert text.read_bytes() == "".join(f"{v}\t{n}\n" for v, n in known).encode()
-    text.unlink()
-    files = categorical_files(
-        SplitLayout(tmp_path / "data", splits, order), f"cat_{column}", num_values + 1
-    )
-    files.create()
-    written = engine.write_ids(f"cat_{column}", days, vocabulary, files)
-    ids = {value: n for n, (value, _) in enumerate(known, 1)}
-    assert written == sum(value in ids for value in values)
-    expected = np.zeros(len(lines), files.dtype)
-    expected[order.positions(np.arange(len(lines)))] = [ids.get(v, 0) for v in values]
-    result = b"".join(files.path(split).read_bytes() for split in splits)
-    assert result == expected.tobytes()
+    columns = [
+        CategoricalColumn(f"cat_{i}", threshold, tmp_path / f"cat_{i}")
+        for i, threshold in enumerate(thresholds)
+    ]
+    values = [[line[14 + i] for line in lines] for i in range(2)]
+    known = [
+        reference.vocabulary(each, threshold)
+        for each, threshold in zip(values, thresholds, strict=True)
+    ]
+    assert engine.count_columns(columns, days, len(lines)) == list(map(len, known))
+    layout = SplitLayout(tmp_path / "data", splits, order)
+    for i, column in enumerate(columns):
+        engine.write_vocabulary(column.vocabulary, text := tmp_path / "text")
+        assert text.read_bytes() == "".join(f"{v}\t{n}\n" for v, n in known[i]).encode()
+        text.unlink()
+        columns[i] = replace(column, files=categorical_files(layout, column.name, 300))
+        columns[i].files.create()
+    written = engine.write_columns(columns, days)
+    for i, column in enumerate(columns):
+        ids = {value: n for n, (value, _) in enumerate(known[i], 1)}
+        assert written[i] == sum(value in ids for value in values[i])
+        expected = np.zeros(len(lines), column.files.dtype)
+        expected[order.positions(np.arange(len(lines)))] = [ids.get(v, 0) for v in values[i]]
+        result = b"".join(column.files.path(split).read_bytes() for split in splits)
+        assert result == expected.tobytes()
 
 
 @pytest.mark.parametrize("ordering", ["day_random", pytest.param("input", marks=pytest.mark.long)])
@@ -263,11 +202,11 @@ def test_numerical_features(engine, log, tmp_path, monkeypatch, ordering):
 def test_vocabulary_of_the_first_rows(engine, log, tmp_path):
     """The first 500 of 800 rows: all of day 0, a part of day 1, or 100 rows of day 1 alone."""
     days, lines = log
+    column = CategoricalColumn("cat_0", 2, tmp_path / "vocabulary")
     for chosen, start in ((days, 0), (days[1:], 400)):
         known = reference.vocabulary([line[14] for line in lines[start:500]], 2)
-        result = engine.count_values("cat_0", chosen, 500, 2, tmp_path / "vocabulary")
-        assert result == len(known)
-        engine.write_vocabulary(tmp_path / "vocabulary", tmp_path / "text")
+        assert engine.count_columns([column], chosen, 500) == [len(known)]
+        engine.write_vocabulary(column.vocabulary, tmp_path / "text")
         text = (tmp_path / "text").read_text()
         assert text == "".join(f"{value}\t{count}\n" for value, count in known)
 
@@ -276,23 +215,27 @@ def test_empty_vocabulary(engine, log, tmp_path):
     """An empty vocabulary replaces a file of another engine."""
     days, _ = log
     (tmp_path / "vocabulary").touch()
-    assert engine.count_values("cat_7", days, 800, 0, tmp_path / "vocabulary") == 0
-    engine.write_vocabulary(tmp_path / "vocabulary", tmp_path / "text")
+    column = CategoricalColumn("cat_7", 0, tmp_path / "vocabulary")
+    assert engine.count_columns([column], days, 800) == [0]
+    engine.write_vocabulary(column.vocabulary, tmp_path / "text")
     assert (tmp_path / "text").read_bytes() == b""
-    assert engine.write_ids("cat_7", days, tmp_path / "vocabulary", None) == 0
+    splits = tuple(split_by_day([day.num_rows for day in days]))
+    files = categorical_files(SplitLayout(tmp_path / "data", splits), "cat_7", 1)
+    files.create()
+    assert engine.write_columns([replace(column, files=files)], days) == [0]
 
 
 # Settings and errors
 
 
 def settings(tmp_path, **changes):
-    return spark_session.settings(options(tmp_path / "out", **changes), tmp_path)
+    return spark_session.settings(options(tmp_path / "out", **changes), tmp_path, "tests")
 
 
 def test_settings(tmp_path, monkeypatch):
     result = settings(tmp_path, spark_conf=("spark.sql.shuffle.partitions=7", "spark.a=b=c"))
     assert result["spark.master"] == "local[2]"
-    assert result["spark.driver.memory"] == f"{3072 - 640 - 2 * 192}m"
+    assert result["spark.driver.memory"] == f"{3072 - 640 - 2 * 448}m"
     assert result["spark.local.dir"] == str(tmp_path)
     assert result["spark.sql.ansi.enabled"] == "false"
     assert (result["spark.sql.shuffle.partitions"], result["spark.a"]) == ("7", "b=c")
@@ -310,7 +253,7 @@ def test_settings(tmp_path, monkeypatch):
         ({"spark_conf": ("spark.a",)}, "--spark_conf 'spark.a' is not a setting"),
         (
             {"memory_limit_bytes": 1 << 30, "master": "local[3]"},
-            "--memory_limit 1024 MiB is too small for Spark with 3 threads, which needs 1728 MiB",
+            "--memory_limit 1024 MiB is too small for Spark with 3 threads, which needs 2496 MiB",
         ),
     ],
 )
@@ -355,7 +298,7 @@ def test_start_with_broken_context(tmp_path, monkeypatch, is_stopped, cause):
     with pytest.raises(
         ValueError, match=rf"^Spark does not start with --master local\[2\]: {cause}"
     ):
-        spark_session.start(options(tmp_path / "out"), tmp_path)
+        spark_session.start(options(tmp_path / "out"), tmp_path, "tests")
     assert ended == [1]
 
 
@@ -373,7 +316,7 @@ def test_start_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(spark_session, "SparkContext", context)
     monkeypatch.setattr(spark_session, "stop_gateway", lambda: ended.append(True))
     with pytest.raises(ValueError, match="0 threads; it needs Java"):
-        spark_session.start(options(tmp_path / "out"), tmp_path)
+        spark_session.start(options(tmp_path / "out"), tmp_path, "tests")
     assert ended
 
 
@@ -448,7 +391,7 @@ def test_dropped_interrupt(engine, tmp_path, monkeypatch):
         patch.setattr(sys, "unraisablehook", lambda _: None)
         Finalised()
     with pytest.raises(KeyboardInterrupt):
-        engine.count_values("cat_0", [], 0, 0, tmp_path / "vocabulary")
+        engine.count_columns([], [], 0)
     with pytest.raises(KeyboardInterrupt), engine.explained_errors():
         raise Py4JError("Job 5 cancelled")
     engine._interruptions.end()
@@ -456,9 +399,9 @@ def test_dropped_interrupt(engine, tmp_path, monkeypatch):
 
 
 def test_another_token(tmp_path):
-    tasks.RunToken(tmp_path / "token", "theirs").create()
+    RunToken(tmp_path / "token", "theirs").create()
     with pytest.raises(ValueError, match="another run has taken over"):
-        tasks.RunToken(tmp_path / "token", "ours").check()
+        RunToken(tmp_path / "token", "ours").check()
 
 
 def test_packages_of_the_container(root, run_script):
@@ -478,7 +421,7 @@ def test_packages_of_the_container(root, run_script):
 
 
 def test_missing_pyspark(tmp_path, monkeypatch):
-    for name in [n for n in sys.modules if n.startswith("preproc.criteo.engines.spark")]:
+    for name in [n for n in sys.modules if n.startswith(PYSPARK_USERS)]:
         monkeypatch.delitem(sys.modules, name)
     for name in [n for n in sys.modules if n.split(".")[0] == "pyspark"] + ["pyspark"]:
         monkeypatch.setitem(sys.modules, name, None)

@@ -1,45 +1,47 @@
-"""Spark engine: from raw lines to the prepared files on a cluster.
+"""Spark engine: from raw lines to the prepared files on a cluster, in few passes.
 
-Queries are plain data frames, which the RAPIDS plugin can run on GPUs; only writing is Python.
+Tasks in Python parse, count and encode pieces of the log; Spark adds up the counts, sorts the
+vocabularies, joins large ones and moves encoded rows to the tasks that write them. A pass is one
+job for all columns.
 """
 
-import math
 import uuid
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
-from preproc.criteo.engines.interface import DayFile
+from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
-from preproc.criteo.output.staging import Staging
+from preproc.criteo.output.binary_files import NumericalWriter
+from preproc.criteo.raw_lines import LineCounts, line_counts, line_ranges, write_plain_copy
+from preproc.raw_files import is_gzip
+from runtime.files.staging import Staging
 
 try:
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
-    from pyspark.sql import types as T
 except ModuleNotFoundError as error:
     raise ValueError(
         "--engine spark needs PySpark, which is not installed; install it with `make engines`, or "
         "use --engine duckdb"
     ) from error
 
-from preproc.criteo.engines.spark import blocks as spark_blocks
-from preproc.criteo.engines.spark import lines, session
-from preproc.criteo.engines.spark import tasks as spark_tasks
-from preproc.criteo.engines.spark.blocks import BLOCK, SEQ
+from dataloading.table_input import spark_session
+from dataloading.table_input.run_token import RunToken
+from preproc.criteo.engines.spark import parts, records, tasks
+from preproc.criteo.engines.spark.parts import Piece
+from preproc.criteo.engines.spark.records import RecordFiles, WriteRecords
 
-# A vocabulary up to this size is looked up without moving the log's rows. Spark holds some 100
-# bytes for each of its values, in every executor.
-_BROADCAST_VALUES = 1 << 18
-_BROADCAST_BYTES = 16 << 20
 # Rows of a file that one task writes. A multiple of 4,096 whatever a row's width: no two machines
 # write the same page.
 _PIECE_ROWS = 1 << 19
-_VOCABULARY = T.StructType(
-    [T.StructField("value", T.StringType()), T.StructField("count", T.LongType())]
-)
+_RANGE_BYTES = 64 << 20  # of a raw file, to one task
+_LEAST_RANGE_BYTES = 4 << 20
+# Vocabularies that every Python worker reads whole, as long as they are smaller than this
+# together; those of other columns are joined, so that no machine needs memory for them.
+_SMALL_VALUES = 1 << 20
+_SMALL_BYTES = 64 << 20
 
 
 class SparkEngine:
@@ -51,18 +53,22 @@ class SparkEngine:
 
     name = "spark"
     writes_in_order = True
+    columns_at_once = True
 
     def __init__(self, options: CriteoOptions, scratch: Path):
         self._options = options
         self._scratch = scratch
 
     def __enter__(self):
-        self._interruptions = session.Interruptions()
-        self._spark = session.start(self._options, self._scratch)
+        self._interruptions = spark_session.Interruptions()
+        settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(records.BLOCKS_PER_BATCH)}
+        self._spark = spark_session.start(
+            self._options, self._scratch, f"criteo: {self._options.output}", settings
+        )
         self._interruptions.watch(self._spark)
-        self._is_cluster = not session.is_local(self._spark.sparkContext.master)
+        self._is_cluster = not spark_session.is_local(self._spark.sparkContext.master)
         path = Staging(self._options.output).scratch / "spark_run"
-        self._token = spark_tasks.RunToken(path, uuid.uuid4().hex)
+        self._token = RunToken(path, uuid.uuid4().hex)
         try:
             self._token.create()
             with self.explained_errors():
@@ -73,133 +79,178 @@ class SparkEngine:
         return self
 
     def __exit__(self, *exception):
-        session.stop(self._spark)
+        spark_session.stop(self._spark)
         self._interruptions.end()
 
     def explained_errors(self):
-        return session.explained_errors(self._options, self._interruptions)
+        return spark_session.explained_errors(self._options, self._interruptions)
 
     def _check_workers(self) -> None:
         """Lets every worker look for our files; those that come later look when they write."""
         if self._is_cluster:
             num_tasks = 4 * self._spark.sparkContext.defaultParallelism
-            tasks = self._spark.range(0, num_tasks, 1, num_tasks)
-            tasks.mapInArrow(self._token.checked, "id long").collect()
+            self._tasks(num_tasks, self._token.checked, "id long").collect()
+
+    def _tasks(self, number: int, work: Callable, schema: str) -> DataFrame:
+        """Returns what `work` yields in a task for each of the numbers from 0."""
+        return self._spark.range(0, number, 1, max(1, number)).mapInArrow(work, schema)
 
     # Days
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
-        """See `CriteoEngine`; `target` is a staged folder (`spark_blocks.py`)."""
+        """See `CriteoEngine`; `target` is a staged folder (`parts.py`) in DuckDB's columns."""
         self._interruptions.check()
-        return lines.parse_day(self._spark, source, target, scratch)
+        plain = scratch / "plain.tsv"
+        new = parts.new_folder(target)
+        try:
+            lines = source
+            if is_gzip(source):  # one task at a time could read it
+                write_plain_copy(source, plain)
+                lines = plain
+            share = lines.stat().st_size // self._spark.sparkContext.defaultParallelism
+            ranges = line_ranges(lines, min(max(share, _LEAST_RANGE_BYTES), _RANGE_BYTES))
+            options = replace(
+                self._options,
+                threads=1,
+                memory_limit_bytes=spark_session.TASK_BYTES,
+                master=None,
+                spark_conf=(),
+            )
+            parse = tasks.ParseRanges(self._token, lines.resolve(), tuple(ranges), new, options)
+            counted = self._tasks(len(ranges), parse, tasks.LINES).collect()
+        finally:
+            plain.unlink(missing_ok=True)
+        parts.publish(new, target)
+        return line_counts(LineCounts(*row[1:]) for row in sorted(counted))
 
     def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
+        """See `CriteoEngine`; a row's label, numerical features and bins travel together."""
         self._interruptions.check()
-        rows = self._rows(days, [lines.LABEL, *lines.NUMERICALS])
-        write = spark_tasks.WriteNumericals(self._token, writer, self._is_cluster)
-        clicks = Counter()
-        for split, count in (
-            self._placed(rows, writer.numericals, is_shuffled=False)
-            .mapInArrow(write, "split string, clicks long")
-            .collect()
-        ):
-            clicks[split] += count
-        return dict(clicks)
+        pieces = _pieces(days)
+        files = RecordFiles(tuple(writer.files), _PIECE_ROWS)
+        encode = tasks.EncodeNumericals(pieces, writer, files)
+        encoded = self._tasks(len(pieces), encode, records.RECORDS)
+        nonzero = self._write(encoded, files)
+        return {split: count for (file, split), count in nonzero.items() if file == 0}
 
     # Columns
 
-    def count_values(
-        self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
-    ) -> int:
-        """See `CriteoEngine`; `target`: staged (value, count), one block per partition."""
-        self._interruptions.check()
-        values = self._values(column, days, num_rows)
-        counts = values.where("value IS NOT NULL").groupBy("value").count()
-        # A range of the order to each task; its rows know their place in it, the blocks theirs.
-        ordered = counts.where(F.col("count") >= threshold).orderBy(F.desc("count"), "value")
-        numbered = ordered.select(
-            "value",
-            "count",
-            F.spark_partition_id().cast("long").alias(BLOCK),
-            F.monotonically_increasing_id().alias(SEQ),
-        )
-        return sum(block.num_rows for block in spark_blocks.stage(numbered, target))
+    def count_columns(
+        self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile], num_rows: int
+    ) -> list[int]:
+        """See `CriteoEngine`; vocabularies are staged folders (value, count).
 
-    def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
-        """See `CriteoEngine`; the driver copies the blocks, each of which is a file, in order."""
-        self._interruptions.check()
-        with CriteoDuckDBEngine(self._options, self._scratch / "duckdb") as duckdb:
-            duckdb.write_text(spark_blocks.part_files(vocabulary), target)
-
-    def write_ids(
-        self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
-    ) -> int:
-        """See `CriteoEngine`.
-
-        A small vocabulary goes to every executor. Of a large one only the values that fill whole
-        percents of the log do, so that no task gets all their rows.
+        Tasks count the values of a piece, so that a frequent one is a single row of the shuffle
+        for each piece.
         """
         self._interruptions.check()
-        if not spark_blocks.blocks_of(vocabulary):
-            return 0
-        known = spark_blocks.read_numbered(self._spark, [(vocabulary, 1)], _VOCABULARY, "id")
-        rows = self._rows(days, [T.StructField(column, T.StringType())])
-        rows = rows.withColumnRenamed(column, "value").where("value IS NOT NULL")
-        is_small = _is_small(vocabulary)
-        if is_small:
-            ids = rows.join(F.broadcast(known.drop("count")), "value")
-        else:
-            share = self._options.skew_broadcast_pct / 100
-            is_hot = F.col("count") >= math.ceil(share * sum(day.num_rows for day in days))
-            hot = F.broadcast(known.where(is_hot).drop("count"))
-            cold = known.where(~is_hot).drop("count")
-            ids = rows.join(hot, "value").unionByName(
-                rows.join(hot, "value", "left_anti").join(cold, "value")
-            )
-        write = spark_tasks.WriteIds(self._token, files, self._is_cluster)
-        written = (
-            self._placed(ids.select("row", "id"), files, is_shuffled=not is_small)
-            .mapInArrow(write, "written long")
-            .collect()
+        pieces = _pieces(days, num_rows)
+        count = tasks.CountValues(pieces, tuple(column.name for column in columns))
+        counted = self._tasks(len(pieces), count, tasks.COUNTED)
+        thresholds = F.array([F.lit(column.threshold) for column in columns])
+        # A range of the order to each task.
+        kept = (
+            counted.groupBy("column", "value")
+            .agg(F.sum("count").alias("count"))
+            .where(F.col("count") >= thresholds[F.col("column")])
+            .orderBy("column", F.desc("count"), "value")
+            .withColumn("part", F.spark_partition_id())
         )
-        return sum(row["written"] for row in written)
+        new = [parts.new_folder(column.vocabulary) for column in columns]
+        num_values = dict.fromkeys(range(len(columns)), 0)
+        for column, number in kept.mapInArrow(
+            tasks.WriteVocabularies(tuple(new)), tasks.KEPT
+        ).collect():
+            num_values[column] += number
+        for folder, column in zip(new, columns, strict=True):
+            parts.publish(folder, column.vocabulary)
+        return list(num_values.values())
 
-    def _rows(self, days: Sequence[DayFile], fields: list[T.StructField]) -> DataFrame:
-        parts = [(day.path, day.first_row) for day in days]
-        return spark_blocks.read_numbered(self._spark, parts, T.StructType(fields), "row")
+    def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
+        """See `CriteoEngine`; the driver copies the parts, each of which is a file, in order."""
+        self._interruptions.check()
+        files = parts.part_files(vocabulary)
+        if not files:
+            target.write_bytes(b"")
+            return
+        with CriteoDuckDBEngine(self._options, self._scratch / "duckdb") as duckdb:
+            duckdb.write_text(files, target)
 
-    def _values(self, column: str, days: Sequence[DayFile], num_rows: int) -> DataFrame:
-        """A column's `value` in those of the log's first num_rows rows that are in `days`."""
-        fields = [T.StructField(column, T.StringType())]
-        result = None
-        for day in days:
-            if day.first_row + day.num_rows <= num_rows:
-                rows = spark_blocks.read(self._spark, day.path, T.StructType(fields))
-            else:
-                rows = self._rows([day], fields).where(F.col("row") < num_rows)
-            values = rows.select(F.col(column).alias("value"))
-            result = values if result is None else result.unionAll(values)
-        return result
+    def write_columns(
+        self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
+    ) -> list[int]:
+        """See `CriteoEngine`.
 
-    def _placed(self, rows: DataFrame, files: ColumnFiles, is_shuffled: bool) -> DataFrame:
-        """Returns rows in an order that is good to write: a piece of the files to one task."""
-        if files.order.is_sequential and not is_shuffled and not self._is_cluster:
-            return rows
-        if files.order.is_sequential:
-            placed = rows.withColumn("position", F.col("row"))
-        else:
-            schema = T.StructType([*rows.schema.fields, T.StructField("position", T.LongType())])
-            placed = rows.mapInArrow(spark_tasks.AddPositions(files), schema)
-        piece, first = None, 0
-        for split in files.splits:
-            inside = F.col("position") < split.stop
-            number = F.floor((F.col("position") - split.start) / _PIECE_ROWS) + first
-            piece = F.when(inside, number) if piece is None else piece.when(inside, number)
-            first += -(-split.num_rows // _PIECE_ROWS)
-        return placed.repartition(piece).drop("position")
+        The values of a piece, each once, are joined with vocabularies that are large; a value in
+        any share of the rows therefore makes no task larger than others.
+        """
+        self._interruptions.check()
+        pieces = _pieces(days)
+        large = _large(columns)
+        files = RecordFiles(tuple(column.files for column in columns), _PIECE_ROWS)
+        encode = tasks.EncodeValues(
+            pieces,
+            tuple(column.name for column in columns),
+            tuple(None if i in large else column.vocabulary for i, column in enumerate(columns)),
+            files,
+        )
+        # A row for each piece, also for one without known values.
+        rows = self._spark.range(0, len(pieces), 1, len(pieces)).selectExpr(
+            "id AS piece", "-1 AS column", "CAST(NULL AS STRING) AS value", "0L AS id"
+        )
+        if large:
+            known = self._known(columns, large)
+            distinct = tasks.DistinctValues(pieces, {i: columns[i].name for i in large})
+            values = self._tasks(len(pieces), distinct, tasks.VALUES)
+            joined = values.join(known, ["column", "value"])
+            num_parts = int(self._spark.conf.get("spark.sql.shuffle.partitions"))
+            rows = (
+                rows.unionByName(joined)
+                .repartition(min(len(pieces), num_parts), "piece")
+                .sortWithinPartitions("piece")
+            )
+        nonzero = self._write(rows.mapInArrow(encode, records.RECORDS), files)
+        known_rows = [0] * len(columns)
+        for (file, _), count in nonzero.items():
+            known_rows[file] += count
+        return known_rows
+
+    def _known(self, columns: Sequence[CategoricalColumn], large: Sequence[int]) -> DataFrame:
+        """Returns the values of large vocabularies with their ids (column, value, id)."""
+        pieces = {i: parts.pieces([(columns[i].vocabulary, 1)]) for i in large}
+        read = tasks.ReadVocabularies(
+            tuple(piece for i in large for piece in pieces[i]),
+            tuple(i for i in large for _ in pieces[i]),
+        )
+        return self._tasks(len(read.pieces), read, tasks.KNOWN)
+
+    def _write(self, encoded: DataFrame, files: RecordFiles) -> dict[tuple[int, str], int]:
+        """Writes records; returns the number of values that are not 0, by file and split."""
+        write = WriteRecords(self._token, files, self._is_cluster)
+        counts: dict[tuple[int, str], int] = {}
+        for file, split, nonzero in (
+            encoded.repartition("piece").mapInArrow(write, records.COUNTS).collect()
+        ):
+            counts[file, split] = counts.get((file, split), 0) + nonzero
+        return counts
 
 
-def _is_small(vocabulary: Path) -> bool:
-    num_values = sum(block.num_rows for block in spark_blocks.blocks_of(vocabulary))
-    num_bytes = sum(path.stat().st_size for path in spark_blocks.part_files(vocabulary))
-    return num_values <= _BROADCAST_VALUES and num_bytes <= _BROADCAST_BYTES
+def _pieces(days: Sequence[DayFile], num_rows: int | None = None) -> tuple[Piece, ...]:
+    """Returns the pieces of days, as far as they are among the log's first num_rows rows."""
+    return tuple(parts.pieces([(day.path, day.first_row) for day in days], num_rows))
+
+
+def _large(columns: Sequence[CategoricalColumn]) -> list[int]:
+    """Returns the numbers of the columns whose vocabularies are not read whole by workers."""
+    sizes = []
+    for number, column in enumerate(columns):
+        files = parts.part_files(column.vocabulary)
+        num_values = sum(piece.num_rows for piece in parts.pieces([(column.vocabulary, 0)]))
+        sizes.append((num_values, sum(path.stat().st_size for path in files), number))
+    values = size = 0
+    large = []
+    for num_values, num_bytes, number in sorted(sizes):
+        values, size = values + num_values, size + num_bytes
+        if values > _SMALL_VALUES or size > _SMALL_BYTES:
+            large.append(number)
+    return large

@@ -10,21 +10,22 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from preproc.criteo.options import CriteoOptions
-
-_PACKAGES = ("preproc", "dataloading", "runtime")  # what the tasks import of ours
-_ROOT = Path(__file__).resolve().parents[4]
+_PACKAGES = ("preproc", "dataloading", "deployment", "runtime")  # what the tasks import of ours
+_ROOT = Path(__file__).resolve().parents[2]
+TASK_BYTES = 384 << 20  # for the Python worker of a task, with its DuckDB
 # Memory outside the heap of a local master: this process, the JVM's own code and buffers, and per
 # thread a Python worker and the JVM's buffers for it. Measured.
 _OUTSIDE_HEAP_BYTES = 640 << 20
-_OUTSIDE_HEAP_BYTES_PER_THREAD = 192 << 20
+_OUTSIDE_HEAP_BYTES_PER_THREAD = TASK_BYTES + (64 << 20)
 _MIN_HEAP_BYTES = 512 << 20
 _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _STOP_S = 20  # how long the JVM may take to end
@@ -32,13 +33,24 @@ _JAVA_ERROR = re.compile(r"(?:Caused by: )?[\w.$]+(?:Exception|Error): (.*)")
 _PYTHON_ERROR = re.compile(r"^(ValueError|OSError|FileNotFoundError): (.*)", re.MULTILINE)
 
 
+class SparkOptions(Protocol):
+    """Flags of a command that Spark reads; memory limit and threads are those of a local master."""
+
+    master: str | None
+    spark_conf: tuple[str, ...]
+    threads: int
+    memory_limit_bytes: int
+
+
 def is_local(master: str) -> bool:
     """Returns whether a master's tasks run in the driver's own process."""
     return _LOCAL_MASTER.fullmatch(master) is not None
 
 
-def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
-    """Returns Spark's settings; those of --spark_conf come last and win.
+def settings(
+    options: SparkOptions, scratch: Path, name: str, more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Returns the settings of an application called `name`; those of --spark_conf win over `more`.
 
     A process that spark-submit started has read its flags already: master and memory are set, and
     only a --master here is another.
@@ -51,7 +63,7 @@ def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = f"local[{options.threads}]"
     result = {
-        "spark.app.name": f"criteo: {options.output}",
+        "spark.app.name": name,
         "spark.speculation": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -63,6 +75,7 @@ def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         "spark.hadoop.parquet.block.size": str(32 << 20),
+        **(more or {}),
     }
     if master is not None:
         result["spark.master"] = master
@@ -91,7 +104,7 @@ def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
     return result
 
 
-def _heap_bytes(master: str, options: CriteoOptions) -> int:
+def _heap_bytes(master: str, options: SparkOptions) -> int:
     threads = _LOCAL_MASTER.fullmatch(master)[1] or "1"
     num_threads = os.cpu_count() if threads == "*" else int(threads)
     outside = _OUTSIDE_HEAP_BYTES + num_threads * _OUTSIDE_HEAP_BYTES_PER_THREAD
@@ -105,15 +118,17 @@ def _heap_bytes(master: str, options: CriteoOptions) -> int:
     return heap
 
 
-def start(options: CriteoOptions, scratch: Path) -> SparkSession:
-    """Starts Spark.
+def start(
+    options: SparkOptions, scratch: Path, name: str, more: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Starts Spark with these `settings`.
 
     Raises:
         ValueError: wrong settings, no Java, or a cluster that cannot be reached; nothing of Spark
             is left then.
         OSError: no space left for our zipped sources, among others.
     """
-    wanted = settings(options, scratch)
+    wanted = settings(options, scratch, name, more)
     packages = _zipped_packages(scratch)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(wanted.get("spark.master", "")):
@@ -210,7 +225,7 @@ class Interruptions:
 
 
 @contextlib.contextmanager
-def explained_errors(options: CriteoOptions, interruptions: Interruptions):
+def explained_errors(options: SparkOptions, interruptions: Interruptions):
     """Turns errors of Spark and Java into KeyboardInterrupt, ValueError or OSError."""
     try:
         yield
