@@ -66,6 +66,8 @@ ALLOWED = {
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
 SPARK = (
     "dataloading/table_input/spark_session.py",
+    "preproc/engines/spark_preparation.py",
+    "preproc/engines/spark_events.py",
     "preproc/criteo/engines/spark/engine.py",
 )
 NVTABULAR = tuple(
