@@ -69,6 +69,7 @@ SPARK = (
     "preproc/engines/spark_preparation.py",
     "preproc/engines/spark_events.py",
     "preproc/criteo/engines/spark/engine.py",
+    "preproc/movielens/spark_engine.py",
 )
 NVTABULAR = tuple(
     f"preproc/{file}.py"
