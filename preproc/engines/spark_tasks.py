@@ -1,4 +1,4 @@
-"""What tasks of Spark in Python share; runs on the workers and imports nothing of Spark."""
+"""Tasks of Spark in Python, and their parts; runs on the workers and imports nothing of Spark."""
 
 import itertools
 import os
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preproc.engines.spark_parts import Piece, new_part
+from preproc.engines.spark_parts import RowGroup, new_part
 
 KEPT = "column int, num_values long"
 
@@ -83,7 +83,7 @@ class WriteVocabularies:
 class ReadVocabularies:
     """Number of a piece of a vocabulary -> (column, value, id); columns: that of each piece."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroup, ...]
     columns: tuple[int, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,7 @@ from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import NumericalWriter
 from preproc.criteo.raw_lines import LineCounts, line_counts, line_ranges, write_plain_copy
 from preproc.engines import spark_parts as parts
-from preproc.engines.spark_parts import Piece
+from preproc.engines.spark_parts import RowGroup
 from preproc.engines.spark_preparation import SparkPreparation
 from preproc.raw_files import is_gzip
 from runtime.files.staging import Staging
@@ -174,7 +174,7 @@ class SparkEngine(SparkPreparation):
         return counts
 
 
-def _pieces(days: Sequence[DayFile], num_rows: int | None = None) -> tuple[Piece, ...]:
+def _pieces(days: Sequence[DayFile], num_rows: int | None = None) -> tuple[RowGroup, ...]:
     """Returns the pieces of days, as far as they are among the log's first num_rows rows."""
     return tuple(parts.pieces([(day.path, day.first_row) for day in days], num_rows))
 

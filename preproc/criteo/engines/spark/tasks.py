@@ -19,7 +19,7 @@ from preproc.criteo.engines.spark.records import RecordFiles
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import NumericalWriter
 from preproc.criteo.raw_lines import NUM_NUMERICAL
-from preproc.engines.spark_parts import Piece, new_part, part_files
+from preproc.engines.spark_parts import RowGroup, new_part, part_files
 from preproc.engines.spark_tasks import local_folder, numbers, record_batch, runs
 
 LINES = "part long, lines long, rows long, last long, first_bad long"
@@ -57,7 +57,7 @@ class ParseRanges:
 class CountValues:
     """Number of a piece -> `COUNTED`: the values of its columns and how often they occur."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroup, ...]
     columns: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -76,7 +76,7 @@ class DistinctValues:
     columns: number -> name.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroup, ...]
     columns: dict[int, str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,7 +93,7 @@ class DistinctValues:
 class EncodeNumericals:
     """Number of a piece -> records of labels, numerical features and bins."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroup, ...]
     writer: NumericalWriter
     files: RecordFiles
 
@@ -118,7 +118,7 @@ class EncodeValues:
     vocabularies: of each column, or None.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroup, ...]
     columns: tuple[str, ...]
     vocabularies: tuple[Path | None, ...]
     files: RecordFiles
