@@ -67,7 +67,10 @@ OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests",
 SPARK = (
     "dataloading/table_input/spark_session.py",
     "deployment/predict/spark_scores.py",
+    "preproc/engines/spark_preparation.py",
+    "preproc/engines/spark_events.py",
     "preproc/criteo/engines/spark/engine.py",
+    "preproc/movielens/spark_engine.py",
 )
 NVTABULAR = tuple(
     f"preproc/{file}.py"

@@ -1,6 +1,7 @@
 """Preparations of data sets as commands: seconds, peak memory, and the files that they leave."""
 
 import argparse
+import contextlib
 import hashlib
 import os
 import re
@@ -37,6 +38,8 @@ class PreparationRun(NamedTuple):
     resident_mib: float = 0.0  # largest resident memory of one process, as the kernel counts it
     log: str = ""  # its output
     checksum: str = ""  # of the files that it left
+    # sampled processor time of its processes: on a machine with other work, times depend on that
+    cpu_s: float = 0.0
 
 
 def run(
@@ -64,7 +67,7 @@ def run_command(
 ) -> PreparationRun:
     """Runs a command in `root`, with more environment `variables`, as `run` does a module."""
     command = list(map(str, words))
-    peak_mib = 0.0
+    peak_mib, cpu_s = 0.0, {}
     with tempfile.TemporaryFile("w+") as log:
         start = time.perf_counter()
         process = subprocess.Popen(
@@ -76,6 +79,7 @@ def run_command(
         while not ending.poll(1000 * _SAMPLE_S):
             used_mib = sum(tree_memory_mib(pid) for pid in (process.pid, *others))
             peak_mib = max(peak_mib, used_mib)
+            cpu_s |= tree_cpu_s(process.pid)
         os.close(handle)
         _, status, usage = os.wait4(process.pid, 0)
         elapsed_s = time.perf_counter() - start
@@ -84,7 +88,9 @@ def run_command(
         output = log.read()
     if process.returncode:
         raise RuntimeError(f"{command} failed with {process.returncode}:\n{output}")
-    return PreparationRun(elapsed_s, peak_mib, usage.ru_maxrss / 1024, output)
+    return PreparationRun(
+        elapsed_s, peak_mib, usage.ru_maxrss / 1024, output, cpu_s=sum(cpu_s.values())
+    )
 
 
 def tree_memory_mib(pid: int) -> float:
@@ -101,6 +107,19 @@ def tree_memory_mib(pid: int) -> float:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return total / 2**20
+
+
+def tree_cpu_s(pid: int) -> dict[int, float]:
+    """Processor time of a process and its descendants so far, by process."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        tree = [process, *process.children(recursive=True)]
+        times = {}
+        for each in tree:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times[each.pid] = sum(each.cpu_times()[:2])
+        return times
+    return {}
 
 
 def checksum(folder: Path) -> str:

@@ -12,6 +12,7 @@ from preproc.arguments import (
     passed_flags,
     refuse_unread_flags,
 )
+from preproc.engines.spark_options import unread_spark_flags
 
 
 def parse(argv: list[str] | None = None) -> AmazonOptions:
@@ -36,6 +37,7 @@ def _names(flag: str, text: str) -> tuple[str, ...]:
 
 def _unread(flags: dict) -> Iterator[tuple[str, str]]:
     """Yields the flags that nothing would read, each with what does read it."""
+    yield from unread_spark_flags(AmazonOptions, flags)
     input_format = flags.get("input_format", AMAZON)
     if input_format != CSV:
         yield "delimiter", "--input_format csv"

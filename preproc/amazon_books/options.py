@@ -5,7 +5,8 @@ from pathlib import Path
 
 from preproc.amazon_books.lines.metadata_lines import CATEGORY_LISTS, LAST_LIST
 from preproc.amazon_books.negatives import NEGATIVES, UNIFORM
-from preproc.arguments import MachineOptions, check_columns, flag, parse_delimiter
+from preproc.arguments import check_columns, flag, parse_delimiter
+from preproc.engines.spark_options import SparkMachineOptions
 
 AMAZON, CSV, PARQUET = "amazon", "csv", "parquet"
 # Groups of flags.
@@ -14,7 +15,7 @@ _SAMPLES = "samples"
 
 
 @dataclass(frozen=True)
-class AmazonOptions(MachineOptions):
+class AmazonOptions(SparkMachineOptions):
     """One run; `python -m preproc.amazon_books --help` describes each field.
 
     Raises:
@@ -97,9 +98,10 @@ class AmazonOptions(MachineOptions):
     )
     engine: str = flag(
         "duckdb",
-        "what does the work; both give the same rows (default: nvtabular where there is a GPU with "
-        "cuDF, else duckdb)",
-        choices=("duckdb", "nvtabular"),
+        "what counts, numbers and sorts; all give the same rows (default: nvtabular where there is "
+        "a GPU with cuDF, else duckdb). spark works on a cluster; this machine reads the lines and "
+        "writes the rows",
+        choices=("duckdb", "spark", "nvtabular"),
     )
 
     def __post_init__(self):

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from dataloading.spec.feature_spec import TEST
 from preproc.arguments import flag
-from preproc.engines.spark_options import SparkOptions
+from preproc.engines.spark_options import SparkMachineOptions
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
 _DATA_SET = "vocabulary and splits"
 
 
 @dataclass(frozen=True)
-class CriteoOptions(SparkOptions):
+class CriteoOptions(SparkMachineOptions):
     """One run of the preparation; `python -m preproc.criteo --help` describes each field.
 
     Raises:

@@ -1,5 +1,6 @@
 """Flags of preparations that Spark can do, readable without PySpark."""
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ SPARK = "Spark"  # group of the flags below, and of those that a preparation add
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparkOptions(MachineOptions):
+class SparkMachineOptions(MachineOptions):
     """Location and settings of Spark; limits of memory and threads are those of a local master."""
 
     master: str | None = flag(
@@ -24,17 +25,19 @@ class SparkOptions(MachineOptions):
     )
 
 
+def require_spark() -> None:
+    """Raises ValueError where PySpark is not installed."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise ValueError(
+            "--engine spark needs PySpark, which is not installed; install it with `make engines`, "
+            "or use --engine duckdb"
+        )
+
+
 def unread_spark_flags(options: type, flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yields flags of a command line that Spark, or another engine, does not read, with a reader.
+    """Yields the flags of Spark where another engine does the work, with what reads them.
 
     options: dataclass of all flags, with `engine` among them.
     """
     if flags.get("engine") != "spark":
         yield from ((name, "--engine spark") for name in flags_of(options, SPARK))
-    if "master" in flags:
-        yield "threads", "no --master, which specifies them itself, like local[4]"
-        if not str(flags["master"]).startswith("local"):
-            yield (
-                "memory_limit",
-                "a local --master; a cluster's is --spark_conf spark.executor.memory=...",
-            )

@@ -1,10 +1,19 @@
-"""What tasks of Spark in Python share; runs on the workers and imports nothing of Spark."""
+"""Tasks of Spark in Python, and their parts; runs on the workers and imports nothing of Spark."""
 
+import itertools
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+
+from preproc.engines.spark_parts import RowGroup, new_part
+
+KEPT = "column int, num_values long"
 
 
 def numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
@@ -17,3 +26,89 @@ def local_folder() -> tempfile.TemporaryDirectory:
     """Returns a temporary folder where the executor keeps its own files."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
     return tempfile.TemporaryDirectory(dir=folders.split(",")[0])
+
+
+def record_batch(schema: str, *columns: Sequence) -> pa.RecordBatch:
+    """Returns a batch of a schema that is written as Spark takes it: "piece long, value string"."""
+    types = {"int": pa.int32(), "long": pa.int64(), "string": pa.string()}
+    fields = [field.split() for field in schema.split(", ")]
+    arrays = [
+        column.cast(types[kind]) if isinstance(column, pa.Array) else pa.array(column, types[kind])
+        for (_, kind), column in zip(fields, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in fields])
+
+
+def runs(
+    batches: Iterator[pa.RecordBatch], key: str
+) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    """Yields each run of equal keys and the parts of batches in it; read them before the next."""
+    for number, run in itertools.groupby(_slices(batches, key), lambda part: part[0]):
+        yield number, (batch for _, batch in run)
+
+
+def _slices(batches: Iterator[pa.RecordBatch], key: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for batch in batches:
+        keys = batch.column(key).to_numpy()
+        starts = np.flatnonzero(np.diff(keys, prepend=-2))
+        for start, stop in itertools.pairwise([*starts.tolist(), len(keys)]):
+            yield int(keys[start]), batch.slice(start, stop - start)
+
+
+@dataclass(frozen=True)
+class WriteVocabularies:
+    """(column, value, count, part), sorted, of one part -> a file in each column's folder.
+
+    Yields `KEPT`.
+    """
+
+    folders: tuple[Path, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, run in runs(batches, "column"):
+            first = next(run)
+            schema = first.select(["value", "count"]).schema
+            num_values = 0
+            with (
+                new_part(self.folders[number], first["part"][0].as_py()) as target,
+                pq.ParquetWriter(target, schema) as writer,
+            ):
+                for batch in itertools.chain([first], run):
+                    writer.write_batch(batch.select(schema.names))
+                    num_values += batch.num_rows
+            yield record_batch(KEPT, [number], [num_values])
+
+
+@dataclass(frozen=True)
+class ReadVocabularies:
+    """Number of a piece of a vocabulary -> (column, value, id); columns: that of each piece."""
+
+    pieces: tuple[RowGroup, ...]
+    columns: tuple[int, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in numbers(batches):
+            piece = self.pieces[number]
+            values = piece.read(["value"]).column(0).combine_chunks()
+            column = np.full(len(values), self.columns[number], np.int32)
+            ids = piece.first_row + np.arange(len(values))
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(column), values, pa.array(ids)], ["column", "value", "id"]
+            )
+
+
+@dataclass(frozen=True)
+class WriteEvents:
+    """(user, item, part), sorted ids of one part -> a file of int32 pairs; yields how many."""
+
+    folder: Path
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, run in runs(batches, "part"):
+            num_events = 0
+            with new_part(self.folder, number) as target, open(target, "wb") as file:
+                for batch in run:
+                    columns = [batch.column(name).to_numpy() for name in ("user", "item")]
+                    np.stack(columns, axis=1).astype(np.int32).tofile(file)
+                    num_events += batch.num_rows
+            yield record_batch("num_events long", [num_events])

@@ -4,7 +4,14 @@ import argparse
 from pathlib import Path
 
 from dataloading.spec.output_folder import check_apart
-from preproc.arguments import add_flags, complete_machine_flags, flags_of, passed_flags
+from preproc.arguments import (
+    add_flags,
+    complete_machine_flags,
+    flags_of,
+    passed_flags,
+    refuse_unread_flags,
+)
+from preproc.engines.spark_options import SPARK, unread_spark_flags
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.source_files import DAT, NCF, Source, find_source
 
@@ -12,6 +19,7 @@ from preproc.movielens.source_files import DAT, NCF, Source, find_source
 def parse(argv: list[str] | None = None) -> MovieLensOptions:
     """Reads the command line and finds the input files; raises ValueError as they do."""
     flags = passed_flags(_parser(), argv)
+    refuse_unread_flags(flags, unread_spark_flags(MovieLensOptions, flags))
     source = find_source(flags.pop("input"))
     _check_read(flags, source)
     if "overwrite" in flags:
@@ -23,7 +31,8 @@ def parse(argv: list[str] | None = None) -> MovieLensOptions:
 
 
 _COLUMN_FLAGS = flags_of(MovieLensOptions, "CSV")
-_LOG_FLAGS = (*_COLUMN_FLAGS, "min_ratings", "threads", "memory_limit")
+_SPARK_FLAGS = ("engine", *flags_of(MovieLensOptions, SPARK))
+_LOG_FLAGS = (*_COLUMN_FLAGS, "min_ratings", "threads", "memory_limit", *_SPARK_FLAGS)
 
 
 def _check_read(flags: dict, source: Source) -> None:

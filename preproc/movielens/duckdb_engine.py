@@ -25,6 +25,28 @@ class Counts:
     interactions_left_out: int
 
 
+def no_user_left(min_ratings: int, most: int) -> ValueError:
+    """Returns the error of a log without a user of enough items; most: of a user."""
+    return ValueError(
+        f"no user has --min_ratings {min_ratings} items or more; the most that one has is {most:,}"
+    )
+
+
+def typed_rows(session: PreparationSession, files: Sequence[EventFile]) -> str:
+    """Returns a query for user, item (integers, or text) and time (a number) of all rows.
+
+    Raises:
+        ValueError: a time is invalid.
+    """
+    integers = integer_columns(session.connection, files, ("user", "item"))
+    user, item = (f"{key}::{_INTEGER if key in integers else _TEXT}" for key in ("user", "item"))
+    time = time_number(session.connection, files)
+    return (
+        f"SELECT {user} AS user, {item} AS item, {time} AS time "
+        f"FROM ({union(files, 'user, item, time')})"
+    )
+
+
 class RatingsEngine(PreparationSession):
     """A context manager around one connection; see `PreparationSession`."""
 
@@ -36,16 +58,10 @@ class RatingsEngine(PreparationSession):
             ValueError: a time is invalid, or no user has `min_ratings` items.
         """
         sql = self.connection.execute
-        integers = integer_columns(self.connection, files, ("user", "item"))
-        user, item = (
-            f"{key}::{_INTEGER if key in integers else _TEXT}" for key in ("user", "item")
-        )
-        time = time_number(self.connection, files)
         sql(
             f"""
             CREATE TABLE pairs AS
-            SELECT {user} AS user, {item} AS item, min({time}) AS time
-            FROM ({union(files, "user, item, time")}) GROUP BY ALL
+            SELECT user, item, min(time) AS time FROM ({typed_rows(self, files)}) GROUP BY ALL
             """
         )
         sql(
@@ -71,10 +87,7 @@ class RatingsEngine(PreparationSession):
         users, kept = self._row("SELECT count(*), coalesce(sum(num), 0)::BIGINT FROM users")
         (items,) = self._row("SELECT count(*) FROM items")
         if not users:
-            raise ValueError(
-                f"no user has --min_ratings {min_ratings} items or more; the most that one has is "
-                f"{most or 0:,}"
-            )
+            raise no_user_left(min_ratings, most or 0)
         return Counts(
             users=users,
             items=items,

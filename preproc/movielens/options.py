@@ -3,12 +3,13 @@
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from preproc.arguments import MachineOptions, check_columns, flag, parse_delimiter
+from preproc.arguments import check_columns, flag, parse_delimiter
+from preproc.engines.spark_options import SparkMachineOptions
 from preproc.movielens.source_files import Source
 
 
 @dataclass(frozen=True)
-class MovieLensOptions(MachineOptions):
+class MovieLensOptions(SparkMachineOptions):
     """One run; `python -m preproc.movielens --help` describes each field.
 
     valid_negative: None stands for as many as the paper's test file has.
@@ -53,6 +54,12 @@ class MovieLensOptions(MachineOptions):
     )
     seed: int = flag(0, "of what is drawn at random", at_least=0)
     overwrite: bool = flag(False, "replace an existing --output at the end")
+    engine: str = flag(
+        "duckdb",
+        "what numbers and sorts: duckdb (this machine, the default) or spark (a cluster; this "
+        "machine reads the lines and draws the negatives); both give the same files",
+        choices=("duckdb", "spark"),
+    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,8 +1,11 @@
 """The preparation in titled stages: raw files, interactions, held-out ones, negatives."""
 
+import contextlib
 import sys
 import tempfile
 import time
+import typing
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,6 +14,8 @@ import numpy as np
 from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
 from dataloading.spec.feature_spec import TEST, VALIDATION
 from dataloading.spec.output_folder import data_set_folder
+from dataloading.table_input.duckdb_files import quoted
+from preproc.engines.spark_options import require_spark
 from preproc.movielens.data_set import (
     CandidateLists,
     raw_value,
@@ -20,11 +25,14 @@ from preproc.movielens.data_set import (
     write_train,
     write_vocabulary,
 )
-from preproc.movielens.duckdb_engine import LastOfUsers, RatingsEngine
+from preproc.movielens.duckdb_engine import Counts, LastOfUsers, RatingsEngine, typed_rows
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import hold_out, read_paper
 from preproc.movielens.rating_files import rating_files
 from preproc.movielens.source_files import NCF
+
+if typing.TYPE_CHECKING:
+    from preproc.movielens.spark_engine import RatingsSparkEngine
 
 # Fixed memory of the process while it draws negatives: Python, NumPy, Arrow, DuckDB's code
 # and one block of draws; measured.
@@ -104,9 +112,7 @@ def _say(what: str) -> None:
 
 
 def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
-    with RatingsEngine(options, scratch / "duckdb") as engine, engine.explained_errors():
-        files = rating_files(engine, options, scratch)
-        counts = engine.number(files, options.min_ratings)
+    with _numbered(options, scratch) as (engine, counts):
         splits = (TEST, VALIDATION) if options.validation else (TEST,)
         _check_memory(options, counts.interactions, counts.users * len(splits))
         last = LastOfUsers(engine.num_of_users(), len(splits))
@@ -128,6 +134,27 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
         ids=ids,
         counts=asdict(counts),
     )
+
+
+@contextlib.contextmanager
+def _numbered(
+    options: MovieLensOptions, scratch: Path
+) -> Iterator[tuple["RatingsEngine | RatingsSparkEngine", Counts]]:
+    """Yields the engine of `--engine` with the log in it, numbered, and what it counted."""
+    with RatingsEngine(options, scratch / "duckdb") as duckdb, duckdb.explained_errors():
+        files = rating_files(duckdb, options, scratch)
+        if options.engine == "duckdb":
+            yield duckdb, duckdb.number(files, options.min_ratings)
+            return
+        rows = scratch / "rows.parquet"
+        duckdb.connection.execute(
+            f"COPY ({typed_rows(duckdb, files)}) TO {quoted(rows)} (FORMAT parquet)"
+        )
+    require_spark()
+    from preproc.movielens.spark_engine import RatingsSparkEngine
+
+    with RatingsSparkEngine(options, scratch) as spark, spark.explained_errors():
+        yield spark, spark.number(rows, options.min_ratings)
 
 
 def _check_memory(options: MovieLensOptions, num_interactions: int, num_lists: int) -> None:

@@ -136,7 +136,7 @@ def executors(pids) -> list[int]:
 def kill_executors(tmp_path, num_kills, num_rows):
     """Scores rows on a cluster of two workers, whose executors are killed in turn."""
     model, source = write_clicks(tmp_path / "model"), tmp_path / "rows.parquet"
-    table, num_files = random_clicks(num_rows), 40
+    table, num_files = random_clicks(num_rows), 10 + 2 * num_kills
     source.mkdir()
     for i in range(num_files):
         part = table.slice(i * num_rows // num_files, num_rows // num_files)

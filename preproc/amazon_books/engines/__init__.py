@@ -6,6 +6,7 @@ from pathlib import Path
 from dataloading.table_input import environment
 from preproc.amazon_books.engines.interface import AmazonEngine
 from preproc.amazon_books.options import AmazonOptions
+from preproc.engines.spark_options import require_spark
 
 _GPU = Path("/dev/nvidiactl")  # exists where NVIDIA's driver is loaded
 
@@ -19,6 +20,11 @@ def default_engine() -> str:
 
 def open_engine(options: AmazonOptions, scratch: Path) -> AmazonEngine:
     """Returns the engine that `--engine` names."""
+    if options.engine == "spark":
+        require_spark()
+        from preproc.amazon_books.engines.spark_engine import AmazonSparkEngine
+
+        return AmazonSparkEngine(options, scratch)
     if options.engine == "nvtabular":
         from preproc.amazon_books.engines.nvtabular_engine import AmazonNVTabularEngine
 

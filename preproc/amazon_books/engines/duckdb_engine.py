@@ -87,19 +87,26 @@ class AmazonDuckDBEngine(PreparationSession):
                 batch.column(0).to_numpy().tofile(file)
 
     def features(
-        self, kind: str, log: StagedLog, known: pa.Table | None = None
+        self, kind: str, log: StagedLog, known: pa.Table | Path | None = None
     ) -> tuple[tuple[np.ndarray, ...], dict[str, int]]:
         """Returns `NumberedLog.user_features` or those of items, and `NumberedLog.num_missing`.
 
         Args:
             kind: "user" or "item".
             log: with the tables of features.
-            known: the users or items (columns `kind` and id) where another engine numbered them.
+            known: the users or items where another engine numbered them: columns `kind` and id,
+                or a file with the column value in the order of the ids.
 
         Raises:
             ValueError: a user or item has two values of a feature.
         """
-        if known is not None:
+        if isinstance(known, Path):
+            self.connection.execute(
+                f"CREATE TABLE {kind}s AS SELECT value AS {kind}, "
+                "(file_row_number + 1)::INTEGER AS id "
+                f"FROM {read_parquet(known, 'file_row_number=true')}"
+            )
+        elif known is not None:
             self.connection.register("known", known)
             self.connection.execute(f"CREATE TABLE {kind}s AS SELECT * FROM known")
         names = log.user_features if kind == "user" else log.item_features

@@ -151,7 +151,7 @@ def test_resume_on_a_cluster(raw, expected, tmp_path):
     )
     # Under spark-submit all output of Python is on stdout.
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(re.findall("finished before", done.stdout)) == 3 + 1 + 2 * 3 + 1
+    assert len(re.findall("finished before", done.stdout)) == 3 + 1 + 26
     assert "conversion_intermediate_dir is not needed" in done.stderr
     assert contents(output) == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["an [odd] out", "local"]

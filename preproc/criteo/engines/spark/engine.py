@@ -5,33 +5,26 @@ vocabularies, joins large ones and moves encoded rows to the tasks that write th
 job for all columns.
 """
 
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from dataloading.table_input.spark_session import TASK_BYTES
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
+from preproc.criteo.engines.spark import records, tasks
+from preproc.criteo.engines.spark.records import RecordFiles, WriteRecords
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import NumericalWriter
 from preproc.criteo.raw_lines import LineCounts, line_counts, line_ranges, write_plain_copy
+from preproc.engines import spark_parts as parts
+from preproc.engines.spark_parts import RowGroup
+from preproc.engines.spark_preparation import SparkPreparation
 from preproc.raw_files import is_gzip
 from runtime.files.staging import Staging
-
-try:
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
-except ModuleNotFoundError as error:
-    raise ValueError(
-        "--engine spark needs PySpark, which is not installed; install it with `make engines`, or "
-        "use --engine duckdb"
-    ) from error
-
-from dataloading.table_input import spark_session
-from dataloading.table_input.run_token import RunToken
-from preproc.criteo.engines.spark import parts, records, tasks
-from preproc.criteo.engines.spark.parts import Piece
-from preproc.criteo.engines.spark.records import RecordFiles, WriteRecords
 
 # Rows of a file that one task writes. A multiple of 4,096 whatever a row's width: no two machines
 # write the same page.
@@ -44,56 +37,21 @@ _SMALL_VALUES = 1 << 20
 _SMALL_BYTES = 64 << 20
 
 
-class SparkEngine:
-    """See `CriteoEngine`; memory limit, threads and scratch folder are those of a local master.
-
-    Raises:
-        ValueError: on entering: Spark does not start, or its workers do not see our files.
-    """
+class SparkEngine(SparkPreparation):
+    """See `CriteoEngine` and `SparkPreparation`."""
 
     name = "spark"
     writes_in_order = True
     columns_at_once = True
 
     def __init__(self, options: CriteoOptions, scratch: Path):
-        self._options = options
-        self._scratch = scratch
-
-    def __enter__(self):
-        self._interruptions = spark_session.Interruptions()
-        settings = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(records.BLOCKS_PER_BATCH)}
-        self._spark = spark_session.start(
-            self._options, self._scratch, f"criteo: {self._options.output}", settings
+        super().__init__(
+            options,
+            scratch,
+            f"criteo: {options.output}",
+            Staging(options.output).scratch,
+            {"spark.sql.execution.arrow.maxRecordsPerBatch": str(records.BLOCKS_PER_BATCH)},
         )
-        self._interruptions.watch(self._spark)
-        self._is_cluster = not spark_session.is_local(self._spark.sparkContext.master)
-        path = Staging(self._options.output).scratch / "spark_run"
-        self._token = RunToken(path, uuid.uuid4().hex)
-        try:
-            self._token.create()
-            with self.explained_errors():
-                self._check_workers()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *exception):
-        spark_session.stop(self._spark)
-        self._interruptions.end()
-
-    def explained_errors(self):
-        return spark_session.explained_errors(self._options, self._interruptions)
-
-    def _check_workers(self) -> None:
-        """Lets every worker look for our files; those that come later look when they write."""
-        if self._is_cluster:
-            num_tasks = 4 * self._spark.sparkContext.defaultParallelism
-            self._tasks(num_tasks, self._token.checked, "id long").collect()
-
-    def _tasks(self, number: int, work: Callable, schema: str) -> DataFrame:
-        """Returns what `work` yields in a task for each of the numbers from 0."""
-        return self._spark.range(0, number, 1, max(1, number)).mapInArrow(work, schema)
 
     # Days
 
@@ -112,7 +70,7 @@ class SparkEngine:
             options = replace(
                 self._options,
                 threads=1,
-                memory_limit_bytes=spark_session.TASK_BYTES,
+                memory_limit_bytes=TASK_BYTES,
                 master=None,
                 spark_conf=(),
             )
@@ -148,23 +106,13 @@ class SparkEngine:
         count = tasks.CountValues(pieces, tuple(column.name for column in columns))
         counted = self._tasks(len(pieces), count, tasks.COUNTED)
         thresholds = F.array([F.lit(column.threshold) for column in columns])
-        # A range of the order to each task.
         kept = (
             counted.groupBy("column", "value")
             .agg(F.sum("count").alias("count"))
             .where(F.col("count") >= thresholds[F.col("column")])
             .orderBy("column", F.desc("count"), "value")
-            .withColumn("part", F.spark_partition_id())
         )
-        new = [parts.new_folder(column.vocabulary) for column in columns]
-        num_values = dict.fromkeys(range(len(columns)), 0)
-        for column, number in kept.mapInArrow(
-            tasks.WriteVocabularies(tuple(new)), tasks.KEPT
-        ).collect():
-            num_values[column] += number
-        for folder, column in zip(new, columns, strict=True):
-            parts.publish(folder, column.vocabulary)
-        return list(num_values.values())
+        return self._write_vocabularies(kept, [column.vocabulary for column in columns])
 
     def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
         """See `CriteoEngine`; the driver copies the parts, each of which is a file, in order."""
@@ -199,7 +147,7 @@ class SparkEngine:
             "id AS piece", "-1 AS column", "CAST(NULL AS STRING) AS value", "0L AS id"
         )
         if large:
-            known = self._known(columns, large)
+            known = self._read_vocabularies({i: columns[i].vocabulary for i in large}, first_id=1)
             distinct = tasks.DistinctValues(pieces, {i: columns[i].name for i in large})
             values = self._tasks(len(pieces), distinct, tasks.VALUES)
             joined = values.join(known, ["column", "value"])
@@ -215,15 +163,6 @@ class SparkEngine:
             known_rows[file] += count
         return known_rows
 
-    def _known(self, columns: Sequence[CategoricalColumn], large: Sequence[int]) -> DataFrame:
-        """Returns the values of large vocabularies with their ids (column, value, id)."""
-        pieces = {i: parts.pieces([(columns[i].vocabulary, 1)]) for i in large}
-        read = tasks.ReadVocabularies(
-            tuple(piece for i in large for piece in pieces[i]),
-            tuple(i for i in large for _ in pieces[i]),
-        )
-        return self._tasks(len(read.pieces), read, tasks.KNOWN)
-
     def _write(self, encoded: DataFrame, files: RecordFiles) -> dict[tuple[int, str], int]:
         """Writes records; returns the number of values that are not 0, by file and split."""
         write = WriteRecords(self._token, files, self._is_cluster)
@@ -235,7 +174,7 @@ class SparkEngine:
         return counts
 
 
-def _pieces(days: Sequence[DayFile], num_rows: int | None = None) -> tuple[Piece, ...]:
+def _pieces(days: Sequence[DayFile], num_rows: int | None = None) -> tuple[RowGroup, ...]:
     """Returns the pieces of days, as far as they are among the log's first num_rows rows."""
     return tuple(parts.pieces([(day.path, day.first_row) for day in days], num_rows))
 

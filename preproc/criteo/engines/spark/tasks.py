@@ -4,8 +4,7 @@ Runs on the workers and imports nothing of Spark. DuckDB parses, Arrow counts an
 """
 
 import functools
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,29 +15,16 @@ import pyarrow.parquet as pq
 
 from dataloading.table_input.run_token import RunToken
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
-from preproc.criteo.engines.spark.parts import Piece, new_part, part_files
 from preproc.criteo.engines.spark.records import RecordFiles
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import NumericalWriter
 from preproc.criteo.raw_lines import NUM_NUMERICAL
-from preproc.engines.spark_tasks import local_folder, numbers
+from preproc.engines.spark_parts import RowGroup, new_part, part_files
+from preproc.engines.spark_tasks import local_folder, numbers, record_batch, runs
 
 LINES = "part long, lines long, rows long, last long, first_bad long"
 COUNTED = "column int, value string, count long"
-KEPT = "column int, num_values long"
 VALUES = "piece long, column int, value string"
-KNOWN = "column int, value string, id long"
-
-
-def _batch(schema: str, *columns: Sequence) -> pa.RecordBatch:
-    """Returns a batch of a schema that is passed as Spark takes it."""
-    types = {"int": pa.int32(), "long": pa.int64(), "string": pa.string()}
-    fields = [field.split() for field in schema.split(", ")]
-    arrays = [
-        column.cast(types[kind]) if isinstance(column, pa.Array) else pa.array(column, types[kind])
-        for (_, kind), column in zip(fields, columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in fields])
 
 
 @dataclass(frozen=True)
@@ -64,14 +50,14 @@ class ParseRanges:
             ):
                 lines = duckdb.parse_range(self.source, *self.ranges[number], target, Path(scratch))
             row = (number, lines.lines, lines.rows, lines.last, lines.first_bad)
-            yield _batch(LINES, *([value] for value in row))
+            yield record_batch(LINES, *([value] for value in row))
 
 
 @dataclass(frozen=True)
 class CountValues:
     """Number of a piece -> `COUNTED`: the values of its columns and how often they occur."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroup, ...]
     columns: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -80,46 +66,7 @@ class CountValues:
                 counted = pc.value_counts(values.drop_null())
                 distinct = counted.field("values").dictionary_decode()
                 column = np.full(len(counted), i, np.int32)
-                yield _batch(COUNTED, column, distinct, counted.field("counts"))
-
-
-@dataclass(frozen=True)
-class WriteVocabularies:
-    """(column, value, count, part), sorted, of one part -> a file in each column's folder.
-
-    Yields `KEPT`.
-    """
-
-    folders: tuple[Path, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = pa.schema({"value": pa.string(), "count": pa.int64()})
-        for number, batches_of_column in _runs(batches, "column"):
-            first = next(batches_of_column)
-            num_values = 0
-            with (
-                new_part(self.folders[number], first["part"][0].as_py()) as target,
-                pq.ParquetWriter(target, schema) as writer,
-            ):
-                for batch in itertools.chain([first], batches_of_column):
-                    writer.write_batch(batch.select(schema.names).cast(schema))
-                    num_values += batch.num_rows
-            yield _batch(KEPT, [number], [num_values])
-
-
-@dataclass(frozen=True)
-class ReadVocabularies:
-    """Number of a piece of a vocabulary -> `KNOWN`; columns: the column of each piece."""
-
-    pieces: tuple[Piece, ...]
-    columns: tuple[int, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in numbers(batches):
-            piece = self.pieces[number]
-            values = piece.read(["value"]).column(0).combine_chunks()
-            column = np.full(len(values), self.columns[number], np.int32)
-            yield _batch(KNOWN, column, values, piece.first_row + np.arange(len(values)))
+                yield record_batch(COUNTED, column, distinct, counted.field("counts"))
 
 
 @dataclass(frozen=True)
@@ -129,7 +76,7 @@ class DistinctValues:
     columns: number -> name.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroup, ...]
     columns: dict[int, str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -139,14 +86,14 @@ class DistinctValues:
             for i, values in zip(self.columns, columns, strict=True):
                 distinct = pc.unique(values.drop_null()).dictionary_decode()
                 column = np.full(len(distinct), i, np.int32)
-                yield _batch(VALUES, np.full(len(distinct), number), column, distinct)
+                yield record_batch(VALUES, np.full(len(distinct), number), column, distinct)
 
 
 @dataclass(frozen=True)
 class EncodeNumericals:
     """Number of a piece -> records of labels, numerical features and bins."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroup, ...]
     writer: NumericalWriter
     files: RecordFiles
 
@@ -171,13 +118,13 @@ class EncodeValues:
     vocabularies: of each column, or None.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroup, ...]
     columns: tuple[str, ...]
     vocabularies: tuple[Path | None, ...]
     files: RecordFiles
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, run in _runs(batches, "piece"):
+        for number, run in runs(batches, "piece"):
             known = pa.Table.from_batches(run)
             piece = self.pieces[number]
             ids = [
@@ -209,20 +156,3 @@ def _vocabulary(folder: Path) -> pa.Array:
         with pq.ParquetFile(path) as file:
             parts += file.read(["value"])["value"].chunks
     return pa.chunked_array(parts, pa.string()).combine_chunks()
-
-
-def _runs(
-    batches: Iterator[pa.RecordBatch], key: str
-) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-    """Yields each run of equal keys and the parts of batches in it; read them before the next."""
-    slices = _slices(batches, key)
-    for number, run in itertools.groupby(slices, lambda part: part[0]):
-        yield number, (batch for _, batch in run)
-
-
-def _slices(batches: Iterator[pa.RecordBatch], key: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    for batch in batches:
-        keys = batch.column(key).to_numpy()
-        starts = np.flatnonzero(np.diff(keys, prepend=-2))
-        for start, stop in itertools.pairwise([*starts.tolist(), len(keys)]):
-            yield int(keys[start]), batch.slice(start, stop - start)

@@ -19,7 +19,7 @@ from runtime.files.atomic import sync
 
 
 @dataclass(frozen=True)
-class Piece:
+class RowGroup:
     """A row group of a staged file, whose first row is number `first_row` of all."""
 
     path: Path
@@ -61,7 +61,7 @@ def new_part(folder: Path, number: int) -> Iterator[Path]:
     new.replace(target)
 
 
-def pieces(folders: Sequence[tuple[Path, int]], num_rows: int | None = None) -> list[Piece]:
+def pieces(folders: Sequence[tuple[Path, int]], num_rows: int | None = None) -> list[RowGroup]:
     """Returns the pieces of folders, each passed with the number of its first row.
 
     Rows with a number of num_rows or more are left out.
@@ -74,7 +74,7 @@ def pieces(folders: Sequence[tuple[Path, int]], num_rows: int | None = None) -> 
                 size = footer.row_group(i).num_rows
                 left = size if num_rows is None else min(size, num_rows - first_row)
                 if left > 0:
-                    result.append(Piece(path, i, first_row, left))
+                    result.append(RowGroup(path, i, first_row, left))
                 first_row += size
     return result
 
