@@ -29,8 +29,8 @@ from runtime.files.staging import Staging
 # Rows of a file that one task writes. A multiple of 4,096 whatever a row's width: no two machines
 # write the same page.
 _PIECE_ROWS = 1 << 19
-# Below this size of a log, Java's optimizing compiler costs more than it saves: on 10,002 rows a run
-# took 59 s of processor time with it and 36 s without.
+# Below this size of a log, the optimizing compiler of Java costs more than it saves: on 10,002 rows
+# a run took 59 s of processor time with it and 36 s without.
 _SMALL_LOG_BYTES = 32 << 20
 _QUICK_JAVA = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 _RANGE_BYTES = 64 << 20  # of a raw file, to one task
