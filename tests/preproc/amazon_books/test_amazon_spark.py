@@ -25,7 +25,7 @@ from tests.preproc.amazon_books.test_amazon_nvtabular import (
     numbered,
     random_rows,
 )
-from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
+from tests.preproc.criteo.test_spark_runs import QUICK_EXECUTORS, QUICK_JAVA
 
 pytestmark = pytest.mark.engines("pyspark")
 MACHINE = {"memory_limit_bytes": 3 << 30, "threads": 2}
@@ -160,8 +160,8 @@ def test_cluster(run_script, tmp_path):
     generate(tmp_path / "raw", ReviewSizes(5000, 800, 300, 12), 3, literal=False, compress=True)
     command = ["-m", "preproc.amazon_books", "--amazon_dataset_path", tmp_path / "raw"]
     with spark_cluster(tmp_path) as (url, _):
-        for name, flags in (("duckdb", []), ("spark", ["--master", url])):
+        for name, flags in (("duckdb", []), ("spark", ["--master", url, *QUICK_EXECUTORS])):
             output = ["--output_path", tmp_path / f"by_{name}", "--engine", name]
-            done = run_script(*command, *output, *flags)
+            done = run_script(*command, *output, *flags, timeout=900)
             assert done.returncode == 0, done.stderr
     assert files_of(tmp_path / "by_spark") == files_of(tmp_path / "by_duckdb")

@@ -21,13 +21,15 @@ from dataloading.table_input.run_token import RunToken
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import engine as spark_engine
-from preproc.criteo.engines.spark import parts
 from preproc.criteo.engines.spark.engine import SparkEngine
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import SplitLayout
 from preproc.criteo.output.data_set import categorical_files, numerical_writer
 from preproc.criteo.output.output_order import output_order
 from preproc.criteo.output.splits import split_by_day
+from preproc.criteo.prepare import prepare
+from preproc.engines import spark_parts as parts
+from tests.preproc import shared_spark
 from tests.preproc.criteo import criteo_reference as reference
 from tests.preproc.criteo.test_criteo_lines import GOOD, MALFORMED
 from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
@@ -45,20 +47,14 @@ def options(output, **changes):
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
     scratch = tmp_path_factory.mktemp("spark")
-    session = spark_session.start(options(scratch), scratch, "tests")
-    # Fixed partitions: even a small vocabulary has several blocks.
-    session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
-    session.conf.set("spark.sql.shuffle.partitions", 3)
-    yield session
-    spark_session.stop(session)
+    with shared_spark.started(options(scratch), scratch) as session:
+        yield session
 
 
 @contextlib.contextmanager
 def opened(session, folder):
     """Engine in the session that all tests share."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark_session, "start", lambda *_: session)
-        patch.setattr(spark_session, "stop", lambda _: None)
+    with shared_spark.used(session):
         (folder / "out.partial" / "scratch").mkdir(parents=True)
         with SparkEngine(options(folder / "out"), folder) as engine:
             yield engine
@@ -223,6 +219,44 @@ def test_empty_vocabulary(engine, log, tmp_path):
     files = categorical_files(SplitLayout(tmp_path / "data", splits), "cat_7", 1)
     files.create()
     assert engine.write_columns([replace(column, files=files)], days) == [0]
+
+
+@pytest.mark.parametrize("is_joined", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_odd_rows(session, tmp_path, monkeypatch, is_joined):
+    """10,000 rows: odd, missing and huge values, and one in a third of the rows."""
+    if is_joined:
+        monkeypatch.setattr(spark_engine, "_SMALL_VALUES", 0)
+    odd = [
+        "\U0001f600",
+        "é",
+        "e\u0301",
+        "漢",
+        "\uffff",
+        '"',
+        "'",
+        '""',
+        "\\",
+        " ",
+        "NULL",
+        "nan",
+        "0",
+    ]
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for day in range(2):
+        with open(raw / f"day_{day}", "w", encoding="utf-8") as file:
+            for i in range(5_000):
+                cats = {0: "hot" if i % 3 == 0 else f"v{i * 7 % 2003}", 1: odd[i % len(odd)]}
+                cats |= {2: odd[i % 7] * (i % 40), 25: "x" * 90_000 if i % 2_500 == 7 else ""}
+                file.write(reference.line(i % 2, {0: i - 9, 12: -i}, cats) + "\n")
+    files = []
+    for engine in ("duckdb", "spark"):
+        output = tmp_path / engine
+        changes = {"engine": engine, "input": raw, "output": output, "frequency_threshold": 2}
+        with shared_spark.used(session):
+            prepare(replace(options(tmp_path / "out"), **changes))
+        files.append(reference.files_of(output))
+    assert files[1] == files[0]
 
 
 # Settings and errors

@@ -11,7 +11,7 @@ from preproc.movielens.arguments import parse
 from preproc.movielens.generate_ratings import RatingSizes, generate
 from runtime.cli import USER_ERROR
 from tests.preproc import shared_spark
-from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
+from tests.preproc.criteo.test_spark_runs import QUICK_EXECUTORS, QUICK_JAVA
 
 pytestmark = pytest.mark.engines("pyspark")
 MACHINE = ["--memory_limit", "3GB", "--threads", "2"]
@@ -109,8 +109,8 @@ def test_cluster(run_script, odd_ratings, tmp_path):
     """One master and two workers write DuckDB's files."""
     command = ["-m", "preproc.movielens", "--input", odd_ratings, "--min_ratings", "12"]
     with spark_cluster(tmp_path) as (url, _):
-        for name, flags in (("duckdb", []), ("spark", ["--master", url])):
+        for name, flags in (("duckdb", []), ("spark", ["--master", url, *QUICK_EXECUTORS])):
             output = ["--output", tmp_path / f"by_{name}", "--engine", name]
-            done = run_script(*command, *output, "--valid_negative", "3", *flags)
+            done = run_script(*command, *output, "--valid_negative", "3", *flags, timeout=900)
             assert done.returncode == 0, done.stderr
     assert files_of(tmp_path / "by_spark") == files_of(tmp_path / "by_duckdb")
