@@ -64,9 +64,9 @@ ALLOWED = {
     "benchmarks": {"deployment", "dlrm", "main", "ncf", "preproc", "sim"} | RECIPES,
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
-SPARK = tuple(
-    f"preproc/criteo/engines/spark/{part}.py"
-    for part in ("engine", "session", "lines", "blocks", "tasks")
+SPARK = (
+    "preproc/engines/spark_session.py",
+    *(f"preproc/criteo/engines/spark/{part}.py" for part in ("engine", "lines", "blocks", "tasks")),
 )
 NVTABULAR = tuple(
     f"preproc/{file}.py"

@@ -12,8 +12,9 @@ from preproc.arguments import (
     refuse_unread_flags,
 )
 from preproc.criteo.log_files import parse_days
-from preproc.criteo.options import SPARK, TRAINING_ROWS, CriteoOptions
+from preproc.criteo.options import TRAINING_ROWS, CriteoOptions
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
+from preproc.engines.spark_options import SPARK, unread_spark_flags
 
 _FIRST_CATEGORICAL = 1 + NUM_NUMERICAL  # field of a line, after label and numerical features
 
@@ -104,8 +105,7 @@ _SPLIT_FLAGS = ("holdout_fraction", "validation_fraction", "output_ordering", "s
 
 def _unread(flags: dict) -> Iterator[tuple[str, str]]:
     """Yields the flags that nothing would read, each with what does read it."""
-    if flags.get("engine") != "spark":
-        yield from ((name, "--engine spark") for name in _SPARK_FLAGS)
+    yield from unread_spark_flags(CriteoOptions, flags)
     if "encode_only" in flags:
         reader = "a preparation without --encode_only"
         specified = f"{reader}: the data set of --vocabulary specifies it"
@@ -113,13 +113,6 @@ def _unread(flags: dict) -> Iterator[tuple[str, str]]:
         yield from ((name, reader) for name in (*_SPLIT_FLAGS, "vocabulary_only"))
     if "vocabulary_only" in flags:
         yield from ((name, "a preparation of rows") for name in _SPLIT_FLAGS)
-    if "master" in flags:
-        yield "threads", "no --master, which specifies them itself, like local[4]"
-        if not flags["master"].startswith("local"):
-            yield (
-                "memory_limit",
-                "a local --master; a cluster's is --spark_conf spark.executor.memory=...",
-            )
     if flags.get("output_ordering") in ("input", "any"):
         yield "seed", "--output_ordering total_random or day_random"
     if "estimate" in flags:

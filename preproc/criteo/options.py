@@ -4,14 +4,15 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from dataloading.spec.feature_spec import TEST
-from preproc.arguments import MachineOptions, flag
+from preproc.arguments import flag
+from preproc.engines.spark_options import SPARK, SparkOptions
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
-_DATA_SET, SPARK = "vocabulary and splits", "Spark"
+_DATA_SET = "vocabulary and splits"
 
 
 @dataclass(frozen=True)
-class CriteoOptions(MachineOptions):
+class CriteoOptions(SparkOptions):
     """One run of the preparation; `python -m preproc.criteo --help` describes each field.
 
     Raises:
@@ -101,16 +102,6 @@ class CriteoOptions(MachineOptions):
         "what does the work: duckdb (this machine, the default), spark (a cluster) or nvtabular (a "
         "GPU, or this machine); all give the same files",
         choices=("duckdb", "spark", "nvtabular"),
-    )
-    master: str | None = flag(
-        None,
-        "local[N], spark://HOST:PORT, yarn or k8s://URL (default: local[--threads]). A cluster's "
-        "memory is set by spark-submit or --spark_conf, and its workers have temporary folders of "
-        "their own",
-        SPARK,
-    )
-    spark_conf: tuple[str, ...] = flag(
-        (), "a setting; may be repeated", SPARK, action="append", nargs=None, metavar="KEY=VALUE"
     )
     skew_broadcast_pct: float = flag(
         1.0,

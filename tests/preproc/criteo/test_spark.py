@@ -20,7 +20,6 @@ from preproc.criteo.engines.interface import DayFile
 from preproc.criteo.engines.spark import blocks as spark_blocks
 from preproc.criteo.engines.spark import engine as spark_engine
 from preproc.criteo.engines.spark import lines as spark_lines
-from preproc.criteo.engines.spark import session as spark_session
 from preproc.criteo.engines.spark import tasks
 from preproc.criteo.engines.spark.engine import SparkEngine
 from preproc.criteo.options import CriteoOptions
@@ -29,11 +28,13 @@ from preproc.criteo.output.data_set import categorical_files, numerical_writer
 from preproc.criteo.output.output_order import output_order
 from preproc.criteo.output.splits import split_by_day
 from preproc.criteo.raw_lines import MAX_LINE_BYTES
+from preproc.engines import spark_session
 from tests.preproc.criteo import criteo_reference as reference
 from tests.preproc.criteo.test_criteo_lines import GOOD, LINE_ENDS, MALFORMED
 from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
 
 pytestmark = pytest.mark.engines("pyspark")
+PYSPARK_USERS = ("preproc.criteo.engines.spark", "preproc.engines.spark_session")
 BLOCK_BYTES = 16 << 10  # some 200 lines
 
 
@@ -45,7 +46,7 @@ def options(output, **changes):
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
     scratch = tmp_path_factory.mktemp("spark")
-    session = spark_session.start(options(scratch), scratch)
+    session = spark_session.start(options(scratch), scratch, "tests")
     # Fixed partitions: even a small vocabulary has several blocks.
     session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
     session.conf.set("spark.sql.shuffle.partitions", 3)
@@ -286,7 +287,7 @@ def test_empty_vocabulary(engine, log, tmp_path):
 
 
 def settings(tmp_path, **changes):
-    return spark_session.settings(options(tmp_path / "out", **changes), tmp_path)
+    return spark_session.settings(options(tmp_path / "out", **changes), tmp_path, "tests")
 
 
 def test_settings(tmp_path, monkeypatch):
@@ -355,7 +356,7 @@ def test_start_with_broken_context(tmp_path, monkeypatch, is_stopped, cause):
     with pytest.raises(
         ValueError, match=rf"^Spark does not start with --master local\[2\]: {cause}"
     ):
-        spark_session.start(options(tmp_path / "out"), tmp_path)
+        spark_session.start(options(tmp_path / "out"), tmp_path, "tests")
     assert ended == [1]
 
 
@@ -373,7 +374,7 @@ def test_start_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(spark_session, "SparkContext", context)
     monkeypatch.setattr(spark_session, "stop_gateway", lambda: ended.append(True))
     with pytest.raises(ValueError, match="0 threads; it needs Java"):
-        spark_session.start(options(tmp_path / "out"), tmp_path)
+        spark_session.start(options(tmp_path / "out"), tmp_path, "tests")
     assert ended
 
 
@@ -478,7 +479,7 @@ def test_packages_of_the_container(root, run_script):
 
 
 def test_missing_pyspark(tmp_path, monkeypatch):
-    for name in [n for n in sys.modules if n.startswith("preproc.criteo.engines.spark")]:
+    for name in [n for n in sys.modules if n.startswith(PYSPARK_USERS)]:
         monkeypatch.delitem(sys.modules, name)
     for name in [n for n in sys.modules if n.split(".")[0] == "pyspark"] + ["pyspark"]:
         monkeypatch.setitem(sys.modules, name, None)

@@ -26,9 +26,10 @@ except ModuleNotFoundError as error:
     ) from error
 
 from preproc.criteo.engines.spark import blocks as spark_blocks
-from preproc.criteo.engines.spark import lines, session
+from preproc.criteo.engines.spark import lines
 from preproc.criteo.engines.spark import tasks as spark_tasks
 from preproc.criteo.engines.spark.blocks import BLOCK, SEQ
+from preproc.engines import spark_session
 
 # A vocabulary up to this size is looked up without moving the log's rows. Spark holds some 100
 # bytes for each of its values, in every executor.
@@ -57,10 +58,12 @@ class SparkEngine:
         self._scratch = scratch
 
     def __enter__(self):
-        self._interruptions = session.Interruptions()
-        self._spark = session.start(self._options, self._scratch)
+        self._interruptions = spark_session.Interruptions()
+        self._spark = spark_session.start(
+            self._options, self._scratch, f"criteo: {self._options.output}"
+        )
         self._interruptions.watch(self._spark)
-        self._is_cluster = not session.is_local(self._spark.sparkContext.master)
+        self._is_cluster = not spark_session.is_local(self._spark.sparkContext.master)
         path = Staging(self._options.output).scratch / "spark_run"
         self._token = spark_tasks.RunToken(path, uuid.uuid4().hex)
         try:
@@ -73,11 +76,11 @@ class SparkEngine:
         return self
 
     def __exit__(self, *exception):
-        session.stop(self._spark)
+        spark_session.stop(self._spark)
         self._interruptions.end()
 
     def explained_errors(self):
-        return session.explained_errors(self._options, self._interruptions)
+        return spark_session.explained_errors(self._options, self._interruptions)
 
     def _check_workers(self) -> None:
         """Lets every worker look for our files; those that come later look when they write."""

@@ -17,10 +17,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from preproc.criteo.options import CriteoOptions
+from preproc.engines.spark_options import SparkOptions
 
 _PACKAGES = ("preproc", "dataloading", "runtime")  # what the tasks import of ours
-_ROOT = Path(__file__).resolve().parents[4]
+_ROOT = Path(__file__).resolve().parents[2]
 # Memory outside the heap of a local master: this process, the JVM's own code and buffers, and per
 # thread a Python worker and the JVM's buffers for it. Measured.
 _OUTSIDE_HEAP_BYTES = 640 << 20
@@ -37,8 +37,8 @@ def is_local(master: str) -> bool:
     return _LOCAL_MASTER.fullmatch(master) is not None
 
 
-def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
-    """Returns Spark's settings; those of --spark_conf come last and win.
+def settings(options: SparkOptions, scratch: Path, name: str) -> dict[str, str]:
+    """Returns Spark's settings, with `name` as the application's; those of --spark_conf win.
 
     A process that spark-submit started has read its flags already: master and memory are set, and
     only a --master here is another.
@@ -51,7 +51,7 @@ def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
     if master is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = f"local[{options.threads}]"
     result = {
-        "spark.app.name": f"criteo: {options.output}",
+        "spark.app.name": name,
         "spark.speculation": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -91,7 +91,7 @@ def settings(options: CriteoOptions, scratch: Path) -> dict[str, str]:
     return result
 
 
-def _heap_bytes(master: str, options: CriteoOptions) -> int:
+def _heap_bytes(master: str, options: SparkOptions) -> int:
     threads = _LOCAL_MASTER.fullmatch(master)[1] or "1"
     num_threads = os.cpu_count() if threads == "*" else int(threads)
     outside = _OUTSIDE_HEAP_BYTES + num_threads * _OUTSIDE_HEAP_BYTES_PER_THREAD
@@ -105,15 +105,15 @@ def _heap_bytes(master: str, options: CriteoOptions) -> int:
     return heap
 
 
-def start(options: CriteoOptions, scratch: Path) -> SparkSession:
-    """Starts Spark.
+def start(options: SparkOptions, scratch: Path, name: str) -> SparkSession:
+    """Starts Spark as the application `name`.
 
     Raises:
         ValueError: wrong settings, no Java, or a cluster that cannot be reached; nothing of Spark
             is left then.
         OSError: no space left for our zipped sources, among others.
     """
-    wanted = settings(options, scratch)
+    wanted = settings(options, scratch, name)
     packages = _zipped_packages(scratch)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(wanted.get("spark.master", "")):
@@ -210,7 +210,7 @@ class Interruptions:
 
 
 @contextlib.contextmanager
-def explained_errors(options: CriteoOptions, interruptions: Interruptions):
+def explained_errors(options: SparkOptions, interruptions: Interruptions):
     """Turns errors of Spark and Java into KeyboardInterrupt, ValueError or OSError."""
     try:
         yield
