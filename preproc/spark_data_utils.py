@@ -32,11 +32,11 @@ from preproc.criteo.arguments import parse_thresholds, threshold_of_limit
 from preproc.criteo.log_files import parse_days
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.data_set import CATEGORICALS
-from preproc.criteo.output.staging import SPEC_FILE
 from preproc.criteo.prepare import prepare
 from preproc.criteo.raw_lines import NUM_NUMERICAL
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_file, atomic_folder
+from runtime.files.staging import SPEC_FILE
 
 FINISHED = "_SUCCESS"
 ROWS_PER_FILE = 1 << 23

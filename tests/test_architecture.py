@@ -65,7 +65,8 @@ ALLOWED = {
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
 SPARK = (
-    "preproc/engines/spark_session.py",
+    "dataloading/table_input/spark_session.py",
+    "dataloading/transcode/spark/jobs.py",
     *(f"preproc/criteo/engines/spark/{part}.py" for part in ("engine", "lines", "blocks", "tasks")),
 )
 NVTABULAR = tuple(

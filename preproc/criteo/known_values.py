@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, FeatureSpec
 from preproc.criteo.output import data_set
-from preproc.criteo.output.staging import SPEC_FILE
+from runtime.files.staging import SPEC_FILE
 
 # Metadata of the vocabulary, which the new data set repeats.
 _METADATA = ("frequency_threshold", "column_thresholds", "vocabulary_days")

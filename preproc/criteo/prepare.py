@@ -21,9 +21,9 @@ from preproc.criteo.output.binary_files import NUM_BINS, ColumnFiles, SplitLayou
 from preproc.criteo.output.output_order import OutputOrder, output_order
 from preproc.criteo.output.row_buckets import in_random_order
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
-from preproc.criteo.output.staging import SPEC_FILE, Staging, check_output, stage_key
 from preproc.criteo.raw_lines import explain, has_labels, read_line
 from runtime.files.atomic import sync
+from runtime.files.staging import SPEC_FILE, Staging, check_output, stage_key
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class _Stages:
         for file in files:
             unlabelled = [] if self.with_labels else ["no labels"]
             keys.append(stage_key(self.engine.name, fingerprint(file.path), *unlabelled))
-            paths.append(self.staging.days / f"{keys[-1]}.parquet")
+            paths.append(self.staging.part("days") / f"{keys[-1]}.parquet")
             counts.append(self._parse_day(file, keys[-1], paths[-1]))
             if counts[-1]["bad_lines"] and self.options.on_bad_line == "error":
                 raise ValueError(_bad_lines_message(file, counts[-1], self.with_labels))
@@ -212,7 +212,7 @@ class _Stages:
         return in_random_order(files, self.scratch)
 
     def write_categorical(self, log: ParsedLog, column: str) -> int:
-        vocabulary = self.staging.vocabulary / f"{column}.{self.engine.name}"
+        vocabulary = self.staging.part("vocabulary") / f"{column}.{self.engine.name}"
         values, vocabulary_key = self._vocabulary(log, column, vocabulary)
         cardinality = values + 1
         files = data_set.categorical_files(
@@ -237,7 +237,7 @@ class _Stages:
 
     def count_categorical(self, log: ParsedLog, column: str) -> int:
         """Writes the vocabulary of a column, and no rows; returns the column's cardinality."""
-        vocabulary = self.staging.vocabulary / f"{column}.{self.engine.name}"
+        vocabulary = self.staging.part("vocabulary") / f"{column}.{self.engine.name}"
         values, _ = self._vocabulary(log, column, vocabulary)
         self._write_vocabulary(column, vocabulary)
         return values + 1

@@ -5,9 +5,9 @@ import shutil
 import pytest
 import yaml
 
+from dataloading.table_input import environment
 from docs import original_commands
 from preproc.criteo.generate_logs import generate_day
-from preproc.engines import environment
 from tests.forked_python import install_shim
 from tests.original_commands.commands import ROOT, STAND_INS, Commands
 

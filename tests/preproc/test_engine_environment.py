@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dataloading.table_input import environment
 from preproc.amazon_books.generate_reviews import ReviewSizes
 from preproc.amazon_books.generate_reviews import generate as generate_reviews
 from preproc.criteo.generate_logs import generate_day
-from preproc.engines import environment
 from runtime.cli import USER_ERROR
 
 ROOT = Path(__file__).parents[2]

@@ -3,9 +3,9 @@
 import importlib.util
 from pathlib import Path
 
+from dataloading.table_input import environment
 from preproc.amazon_books.engines.interface import AmazonEngine
 from preproc.amazon_books.options import AmazonOptions
-from preproc.engines import environment
 
 _GPU = Path("/dev/nvidiactl")  # exists where NVIDIA's driver is loaded
 

@@ -11,7 +11,7 @@ from preproc.criteo.multi_hot.options import MultiHotOptions
 from preproc.criteo.multi_hot.output import OutputJob, OutputPart, PartWriter
 from preproc.criteo.multi_hot.source import SourceData, open_source
 from preproc.criteo.multi_hot.tables import draw_table, table_file
-from preproc.criteo.output.staging import Staging, check_output, stage_key
+from runtime.files.staging import Staging, check_output, stage_key
 from runtime.start_messages import hide_start_messages
 
 _writer: PartWriter | None = None  # of this process

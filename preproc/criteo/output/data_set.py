@@ -19,8 +19,8 @@ from preproc.criteo.output.binary_files import (
     SplitLayout,
 )
 from preproc.criteo.output.splits import Split
-from preproc.criteo.output.staging import SPEC_FILE
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
+from runtime.files.staging import SPEC_FILE
 
 LABEL = "label"
 CATEGORICALS = tuple(f"cat_{i}" for i in range(NUM_CATEGORICAL))

@@ -13,8 +13,8 @@ from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.log_files import find_log_files, parse_days
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
-from preproc.criteo.output.staging import check_output
 from preproc.criteo.prepare import prepare
+from runtime.files.staging import check_output
 from tests.preproc.criteo import criteo_reference as reference
 
 GOOD = reference.line(1, {0: 4}, {0: "aa"})

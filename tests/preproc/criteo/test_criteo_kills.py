@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from dataloading.table_input import environment
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.prepare import prepare
-from preproc.engines import environment
 
 ROOT = Path(__file__).parents[3]
 ENGINES = {

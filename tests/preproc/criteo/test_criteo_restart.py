@@ -13,8 +13,8 @@ import pytest
 from preproc.criteo import prepare as prepare_module
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.staging import Staging
 from preproc.criteo.prepare import prepare
+from runtime.files.staging import Staging
 from tests.preproc.criteo import criteo_reference as reference
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +24,8 @@ KILLED_RUN = """
 import os, signal, sys
 from preproc.criteo import __main__
 from preproc.criteo.engines import duckdb_engine
-from preproc.criteo.output import binary_files, row_buckets, staging
+from preproc.criteo.output import binary_files, row_buckets
+from runtime.files import staging
 row_buckets._BUCKET_BYTES = 256
 place, name, when, calls = eval(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 function = getattr(place, name)

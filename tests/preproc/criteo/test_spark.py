@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from dataloading.table_input import spark_session
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import DayFile
 from preproc.criteo.engines.spark import blocks as spark_blocks
@@ -28,13 +29,12 @@ from preproc.criteo.output.data_set import categorical_files, numerical_writer
 from preproc.criteo.output.output_order import output_order
 from preproc.criteo.output.splits import split_by_day
 from preproc.criteo.raw_lines import MAX_LINE_BYTES
-from preproc.engines import spark_session
 from tests.preproc.criteo import criteo_reference as reference
 from tests.preproc.criteo.test_criteo_lines import GOOD, LINE_ENDS, MALFORMED
 from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
 
 pytestmark = pytest.mark.engines("pyspark")
-PYSPARK_USERS = ("preproc.criteo.engines.spark", "preproc.engines.spark_session")
+PYSPARK_USERS = ("preproc.criteo.engines.spark", "dataloading.table_input.spark_session")
 BLOCK_BYTES = 16 << 10  # some 200 lines
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from dataloading.table_input import environment
 from preproc.criteo.generate_logs import generate_day
-from preproc.engines import environment
 from tests.preproc.criteo import criteo_reference as reference
 
 pytestmark = pytest.mark.skipif(

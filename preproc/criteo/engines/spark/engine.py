@@ -13,7 +13,7 @@ from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.interface import DayFile
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
-from preproc.criteo.output.staging import Staging
+from runtime.files.staging import Staging
 
 try:
     from pyspark.sql import DataFrame
@@ -25,11 +25,11 @@ except ModuleNotFoundError as error:
         "use --engine duckdb"
     ) from error
 
+from dataloading.table_input import spark_session
 from preproc.criteo.engines.spark import blocks as spark_blocks
 from preproc.criteo.engines.spark import lines
 from preproc.criteo.engines.spark import tasks as spark_tasks
 from preproc.criteo.engines.spark.blocks import BLOCK, SEQ
-from preproc.engines import spark_session
 
 # A vocabulary up to this size is looked up without moving the log's rows. Spark holds some 100
 # bytes for each of its values, in every executor.

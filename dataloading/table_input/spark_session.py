@@ -11,13 +11,12 @@ import sys
 import threading
 import zipfile
 from pathlib import Path
+from typing import Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-
-from preproc.engines.spark_options import SparkOptions
 
 _PACKAGES = ("preproc", "dataloading", "runtime")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +29,15 @@ _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _STOP_S = 20  # how long the JVM may take to end
 _JAVA_ERROR = re.compile(r"(?:Caused by: )?[\w.$]+(?:Exception|Error): (.*)")
 _PYTHON_ERROR = re.compile(r"^(ValueError|OSError|FileNotFoundError): (.*)", re.MULTILINE)
+
+
+class SparkOptions(Protocol):
+    """Flags of a command that Spark reads; memory limit and threads are those of a local master."""
+
+    master: str | None
+    spark_conf: tuple[str, ...]
+    threads: int
+    memory_limit_bytes: int
 
 
 def is_local(master: str) -> bool:

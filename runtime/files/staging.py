@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from runtime.files.atomic import FileLock, atomic_file, sync
 
@@ -20,7 +21,7 @@ _STAGE_VERSION = 2
 SPEC_FILE = "feature_spec.yaml"
 
 
-def stage_key(*parts) -> str:
+def stage_key(*parts: object) -> str:
     """A short hash of JSON values."""
     return hashlib.sha256(json.dumps([_STAGE_VERSION, *parts]).encode()).hexdigest()[:32]
 
@@ -50,14 +51,13 @@ class Staging:
         self.folder = output.absolute().with_name(output.name + ".partial")
         self.output = output
         self.data = self.folder / "data"
-        self.days = self.folder / "days"
-        self.vocabulary = self.folder / "vocabulary"
         self.scratch = self.folder / "scratch"
         self._state_path = self.folder / "state.json"
         self._lock = FileLock(self.folder / "lock")
-        self._temp_folder = None
+        self._temp_folder: Path | None = None
+        self._stages: dict[str, dict[str, Any]] = {}
 
-    def __enter__(self):
+    def __enter__(self) -> "Staging":
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self._lock.acquire(blocking=False):
             raise ValueError(
@@ -69,11 +69,17 @@ class Staging:
             with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
                 self._stages = json.loads(self._state_path.read_text())
         shutil.rmtree(self.scratch, ignore_errors=True)
-        for folder in (self.data, self.days, self.vocabulary, self.scratch):
+        for folder in (self.data, self.scratch):
             folder.mkdir(exist_ok=True)
         return self
 
-    def __exit__(self, *exception):
+    def part(self, name: str) -> Path:
+        """Returns the folder of this name for what stages leave behind, which may be new."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def __exit__(self, *exception: object) -> None:
         if self._temp_folder is not None:
             shutil.rmtree(self._temp_folder, ignore_errors=True)
         if not self._stages:  # nothing to resume from, e.g. where the engine would not start
@@ -99,7 +105,9 @@ class Staging:
         """Returns True if a stage was finished with this key."""
         return self._stages.get(name, {}).get("key") == key
 
-    def run(self, name: str, key: str, work: Callable[[], dict]) -> tuple[dict, bool]:
+    def run(
+        self, name: str, key: str, work: Callable[[], dict[str, Any]]
+    ) -> tuple[dict[str, Any], bool]:
         """Returns the stage's result (JSON values), and whether it is new.
 
         work: does the stage; everything it wrote is on the disk when it returns.
