@@ -31,7 +31,7 @@ _JAVA_ERROR = re.compile(r"(?:Caused by: )?[\w.$]+(?:Exception|Error): (.*)")
 _PYTHON_ERROR = re.compile(r"^(ValueError|OSError|FileNotFoundError): (.*)", re.MULTILINE)
 
 
-class SparkOptions(Protocol):
+class SparkFlags(Protocol):
     """Flags of a command that Spark reads; memory limit and threads are those of a local master."""
 
     master: str | None
@@ -45,7 +45,7 @@ def is_local(master: str) -> bool:
     return _LOCAL_MASTER.fullmatch(master) is not None
 
 
-def settings(options: SparkOptions, scratch: Path, name: str) -> dict[str, str]:
+def settings(options: SparkFlags, scratch: Path, name: str) -> dict[str, str]:
     """Returns Spark's settings, with `name` as the application's; those of --spark_conf win.
 
     A process that spark-submit started has read its flags already: master and memory are set, and
@@ -78,8 +78,8 @@ def settings(options: SparkOptions, scratch: Path, name: str) -> dict[str, str]:
         if "," in str(scratch.absolute()):
             raise ValueError(
                 f"Spark takes the comma in the folder for temporary files, {scratch.absolute()}, "
-                "for a separator; choose a --temp_dir without a comma, and an --output whose last "
-                "part has none"
+                "for a separator; choose an --output, and where there is one a --temp_dir, "
+                "without a comma"
             )
         result |= {
             "spark.driver.memory": f"{_heap_bytes(master, options) >> 20}m",
@@ -99,7 +99,7 @@ def settings(options: SparkOptions, scratch: Path, name: str) -> dict[str, str]:
     return result
 
 
-def _heap_bytes(master: str, options: SparkOptions) -> int:
+def _heap_bytes(master: str, options: SparkFlags) -> int:
     threads = _LOCAL_MASTER.fullmatch(master)[1] or "1"
     num_threads = os.cpu_count() if threads == "*" else int(threads)
     outside = _OUTSIDE_HEAP_BYTES + num_threads * _OUTSIDE_HEAP_BYTES_PER_THREAD
@@ -108,12 +108,12 @@ def _heap_bytes(master: str, options: SparkOptions) -> int:
         raise ValueError(
             f"--memory_limit {options.memory_limit_bytes >> 20} MiB is too small for Spark with "
             f"{num_threads} threads, which needs {(outside + _MIN_HEAP_BYTES) >> 20} MiB; possible "
-            "solutions: a larger --memory_limit, fewer --threads, --engine duckdb"
+            "solutions: a larger --memory_limit, a --master with fewer threads, --engine duckdb"
         )
     return heap
 
 
-def start(options: SparkOptions, scratch: Path, name: str) -> SparkSession:
+def start(options: SparkFlags, scratch: Path, name: str) -> SparkSession:
     """Starts Spark as the application `name`.
 
     Raises:
@@ -218,7 +218,7 @@ class Interruptions:
 
 
 @contextlib.contextmanager
-def explained_errors(options: SparkOptions, interruptions: Interruptions):
+def explained_errors(options: SparkFlags, interruptions: Interruptions):
     """Turns errors of Spark and Java into KeyboardInterrupt, ValueError or OSError."""
     try:
         yield
@@ -228,12 +228,13 @@ def explained_errors(options: SparkOptions, interruptions: Interruptions):
         if "No space left on device" in text:
             raise OSError(
                 errno.ENOSPC,
-                "No space left on device, reported by Spark; its own files are in --temp_dir",
+                "No space left on device, reported by Spark; its own files are in the folder for "
+                "temporary files, next to the output by default",
             ) from error
         if "OutOfMemoryError" in text or "Py4JNetworkError" in type(error).__name__:
             raise ValueError(
                 f"Spark ran out of memory, or its JVM died: {one_line(error)}; possible solutions: "
-                f"a --memory_limit above {options.memory_limit_bytes >> 20} MiB, fewer --threads, "
+                f"a --memory_limit above {options.memory_limit_bytes >> 20} MiB, fewer threads, "
                 "on a cluster --spark_conf spark.executor.memory=..."
             ) from error
         errors = _PYTHON_ERROR.findall(text)
@@ -249,3 +250,13 @@ def one_line(error: Exception) -> str:
     causes = [match[1] for line in text.splitlines() if (match := _JAVA_ERROR.match(line.strip()))]
     lines = [line.strip() for line in [*causes[-1:], *text.splitlines()] if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def literal(path: Path) -> str:
+    """Returns a path of the shared file system for Spark to read.
+
+    Spark would take `*`, `?`, `[` and `{` for a pattern, and a path without a scheme for one of the
+    cluster's own store.
+    """
+    escaped = "".join("\\" + c if c in "*?[]{}\\" else c for c in str(path.absolute()))
+    return f"file://{escaped}"

@@ -321,7 +321,9 @@ def test_wrong_settings(tmp_path, changes, message):
 
 
 def test_comma_in_the_scratch_folder(tmp_path):
-    with pytest.raises(ValueError, match="takes the comma .*/a,b, .* a --temp_dir without a comma"):
+    with pytest.raises(
+        ValueError, match="takes the comma .*/a,b, .* an --output, .* without a comma"
+    ):
         settings(tmp_path / "a,b")
     cluster = settings(tmp_path / "a,b", master="yarn")  # its workers have folders of their own
     assert "spark.local.dir" not in cluster

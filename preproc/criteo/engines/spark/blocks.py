@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from dataloading.table_input.spark_session import literal
 from runtime.files.atomic import sync
 
 BLOCK, SEQ = "block", "seq"  # columns of staged rows
@@ -123,13 +124,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def literal(path: Path) -> str:
-    """Returns a path of the shared file system for Spark to read.
-
-    Spark would take `*`, `?`, `[` and `{` for a pattern, and a path without a scheme for one of the
-    cluster's own store.
-    """
-    escaped = "".join("\\" + c if c in "*?[]{}\\" else c for c in str(path.absolute()))
-    return f"file://{escaped}"

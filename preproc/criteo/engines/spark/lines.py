@@ -7,8 +7,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from dataloading.table_input.spark_session import literal
 from preproc.criteo.engines.spark import blocks as spark_blocks
-from preproc.criteo.engines.spark.blocks import BLOCK, SEQ, literal
+from preproc.criteo.engines.spark.blocks import BLOCK, SEQ
 from preproc.criteo.output.binary_files import MIN_NUMERICAL
 from preproc.criteo.raw_lines import (
     LINE_PATTERN,
