@@ -39,7 +39,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup browser-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-step bench-interaction-preparation bench-recommendation bench-serving bench-spark-scores bench-network clean
+.PHONY: help setup engines serve-setup cluster-setup browser-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-step bench-interaction-preparation bench-recommendation bench-serving bench-spark-scores bench-transcode bench-network clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -104,7 +104,7 @@ data/demo/feature_spec.yaml: | .venv/installed .venv/op
 	$(PY) -m dataloading.synthetic --output data/demo --rows 2000000
 
 # Files that name the marker or the list of engines; others may import TensorFlow, which that environment lacks.
-ENGINE_TESTS = $(if $(filter no,$(ENGINES)),true,.venv-engines/bin/python -m pytest -m engines $$(grep -rliw --include='test_*.py' engines tests/preproc))
+ENGINE_TESTS = $(if $(filter no,$(ENGINES)),true,.venv-engines/bin/python -m pytest -m engines $$(grep -rliw --include='test_*.py' engines tests/preproc tests/dataloading))
 
 test: $(READY) ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
@@ -181,6 +181,9 @@ bench-preparation: .venv/installed ## rows per second and peak memory of the Cri
 
 bench-engines: .venv/installed .venv-engines/installed ## the Criteo preparation by DuckDB, Spark and NVTabular: the same files, seconds and memory
 	@$(PY) -m benchmarks.preparation_engines
+
+bench-transcode: .venv/installed .venv-engines/installed ## transcode by DuckDB and Spark: the same files, seconds and memory
+	@$(PY) -m benchmarks.transcode_engines
 
 bench-sequence: .venv/op .venv-torch/installed ## SIM's, DIEN's and DIN's training step compared with plain PyTorch, interleaved
 	@$(PY) -m benchmarks.sequence_training

@@ -14,8 +14,8 @@ import pytest
 
 from runtime.logs import plots
 from runtime.start_messages import hide_start_messages
-from tests import forked_python as forked_python_server
 from tests import disk, no_pictures
+from tests import forked_python as forked_python_server
 
 hide_start_messages()
 LONG_FILES = ("test_kills.py", "test_elastic.py", "test_spark_runs.py")

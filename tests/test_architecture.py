@@ -66,6 +66,7 @@ ALLOWED = {
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
 SPARK = (
     "dataloading/table_input/spark_session.py",
+    "dataloading/transcode/spark/jobs.py",
     "deployment/predict/spark_scores.py",
     "preproc/engines/spark_preparation.py",
     "preproc/engines/spark_events.py",

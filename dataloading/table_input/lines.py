@@ -16,35 +16,72 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLOCK_BYTES = 1 << 20
 
 
-def line_blocks(path: Path, where: str) -> Iterator[bytes]:
+class LongLine(ValueError):
+    """A line that does not fit into a block; `num_lines` lines of the same reader precede it."""
+
+    def __init__(self, where: str, num_lines: int):
+        super().__init__(
+            f"{where}: line {num_lines + 1} has {_BLOCK_BYTES} bytes or more; expected fewer. Is "
+            "it a CSV file?"
+        )
+        self.num_lines = num_lines
+
+
+def num_blocks(path: Path) -> int:
+    """Returns the number of blocks of a file that is not compressed; some may be empty."""
+    return -(-path.stat().st_size // _BLOCK_BYTES) + 1  # the last one has no line end
+
+
+def line_blocks(path: Path, where: str, first: int = 0, stop: int | None = None) -> Iterator[bytes]:
     """Yields whole lines of a file, decompressed according to its name, in blocks of 1 MiB.
 
     A line ends with `\\n`, `\\r\\n` or `\\r`, the last one possibly with the file. A byte order
     mark at the start is left out.
 
+    Args:
+        path: the file.
+        where: name of the file in messages.
+        first: the block to begin with, of a file that is not compressed. Block i ends with the last
+            line that ends within the first i + 1 MiB.
+        stop: the block to end before; None: the end of the file.
+
     Raises:
-        ValueError: a line is too long; the message calls the file `where`.
+        LongLine: a line is too long.
         OSError: the file cannot be decompressed.
     """
-    rest, bare = b"", BYTE_ORDER_MARK
-    num_lines = 0
+    rest, bare = b"", b"" if first else BYTE_ORDER_MARK
+    num_lines, number = 0, first
     with pa.input_stream(str(path)) as stream:
-        while data := stream.read(_BLOCK_BYTES):
+        if first:
+            rest = _open_line(stream, first)
+        while (stop is None or number < stop) and (data := stream.read(_BLOCK_BYTES)):
             data = (rest + data).removeprefix(bare)
             bare = b""
-            # What follows a \r at the very end may be its \n.
-            end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
+            end = _last_line_end(data)
             if not end and len(data) >= _BLOCK_BYTES:
-                raise ValueError(
-                    f"{where}: line {num_lines + 1} has {_BLOCK_BYTES} bytes or more; expected "
-                    "fewer. Is it a CSV file?"
-                )
+                raise LongLine(where, num_lines)
             if end:
                 num_lines += len(data[:end].splitlines())
                 yield data[:end]
             rest = data[end:]
-    if rest:
+            number += 1
+    if rest and (stop is None or number < stop):
         yield rest
+
+
+def _last_line_end(data: bytes) -> int:
+    """Returns the number of bytes of the whole lines at the start of data."""
+    # What follows a \r at the very end may be its \n.
+    return max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
+
+
+def _open_line(stream: pa.NativeFile, block: int) -> bytes:
+    """Returns the bytes before a block of the line that ends in it, and moves the stream there."""
+    start = max(0, (block - 2) * _BLOCK_BYTES - 1)
+    stream.seek(start)
+    before = stream.read(block * _BLOCK_BYTES - start)
+    rest = before[_last_line_end(before) :]
+    return rest if start or rest != before else rest.removeprefix(BYTE_ORDER_MARK)
 
 
 def open_quote(block: bytes, delimiter: str) -> tuple[int, bytes] | None:

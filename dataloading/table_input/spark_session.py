@@ -256,3 +256,13 @@ def one_line(error: Exception) -> str:
     causes = [match[1] for line in text.splitlines() if (match := _JAVA_ERROR.match(line.strip()))]
     lines = [line.strip() for line in [*causes[-1:], *text.splitlines()] if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def literal(path: Path) -> str:
+    """Returns a path of the shared file system for Spark to read.
+
+    Spark would take `*`, `?`, `[` and `{` for a pattern, and a path without a scheme for one of the
+    cluster's own store.
+    """
+    escaped = "".join("\\" + c if c in "*?[]{}\\" else c for c in str(path.absolute()))
+    return f"file://{escaped}"

@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dataloading.spec import rules
+from dataloading.spec import rules, yaml_io
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
 from dataloading.spec.output_folder import (
     SPEC_FILE,
@@ -19,11 +19,12 @@ from dataloading.spec.output_folder import (
     check_apart,
     check_replaceable,
 )
-from dataloading.transcode.arguments import ROLES, parse_bytes, parser
+from dataloading.table_input import environment
+from dataloading.transcode.arguments import ROLES, SPARK, parser
 from dataloading.transcode.encoding import KnownData, new_encoding
-from dataloading.transcode.infer import known_content, new_content
+from dataloading.transcode.infer import Scan, known_content, new_content
 from dataloading.transcode.raw_spec import RawSpec
-from dataloading.transcode.rows import transcode
+from dataloading.transcode.rows import DuckDBEngine
 from dataloading.transcode.split import SplitRequest, parse_split
 from dataloading.transcode.summary import summary
 from runtime.cli import exit_status
@@ -33,7 +34,16 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
     otherwise."""
     flags = parser().parse_args(argv)
-    return exit_status(lambda: print(run(flags)), "interrupted; nothing was written under --output")
+    interrupted = "interrupted; nothing was written under --output"
+    if flags.engine == SPARK:
+        interrupted = "interrupted; run it again to resume"
+
+    def work() -> None:
+        if argv is None:
+            environment.enter(flags.engine, "dataloading.transcode")
+        print(run(flags))
+
+    return exit_status(work, interrupted)
 
 
 def run(flags: argparse.Namespace) -> str:
@@ -46,50 +56,71 @@ def run(flags: argparse.Namespace) -> str:
         )
     if flags.chunk_size < 1:
         raise ValueError(f"--chunk_size is {flags.chunk_size}; expected 1 or more")
+    _check_engine(flags)
     split = parse_split(flags)
     _check_growth(flags)
     known = None if flags.vocabulary is None else KnownData.read(flags)
     if flags.overwrite:
         _check_apart(flags, known)
     check_replaceable(Path(flags.output), flags.overwrite, spec_file)  # before hours of reading
-    spec, inferred = _raw_data(flags, split, known)
-    _check_splits(spec_file, spec, split)
-    if flags.grow and TRAIN not in spec.sources:
-        raise ValueError(
-            f"--grow counts new values in the split '{TRAIN}'; {spec.origin} has "
-            f"{rules.listing(spec.sources)}"
-        )
-    if known is None:
-        encoding = new_encoding(spec, flags)
-    else:
-        spec, encoding = spec.as_in(known.spec, known.derived), known.encoding
-        if encoding.growth is not None:
-            spec = spec.without_sizes(encoding.growth.cardinalities)
-    needs_memory = encoding.categorify or flags.split_by_time is not None
-    if flags.memory_limit is not None and not needs_memory:
-        raise ValueError(
-            "--memory_limit is for counting and looking up the values of --categorify, and for "
-            "--split_by_time"
-        )
-    written = transcode(
-        spec,
-        encoding,
-        Path(flags.output),
-        split=split,
-        spec_file=spec_file,
-        chunk_size=flags.chunk_size,
-        memory_limit_bytes=parse_bytes("1GB" if flags.memory_limit is None else flags.memory_limit),
-        overwrite=flags.overwrite,
-    )
+    with _open_engine(flags) as engine:
+        path = engine.input_path(flags.input)
+        spec, inferred = _raw_data(flags, path, split, known, engine.scan)
+        _check_splits(spec_file, spec, split)
+        if flags.grow and TRAIN not in spec.sources:
+            raise ValueError(
+                f"--grow counts new values in the split '{TRAIN}'; {spec.origin} has "
+                f"{rules.listing(spec.sources)}"
+            )
+        if known is None:
+            encoding = new_encoding(spec, flags, path.is_file())
+        else:
+            spec, encoding = spec.as_in(known.spec, known.derived), known.encoding
+            if encoding.growth is not None:
+                spec = spec.without_sizes(encoding.growth.cardinalities)
+        needs_memory = encoding.categorify or flags.split_by_time is not None
+        if flags.memory_limit is not None and not needs_memory and flags.engine != SPARK:
+            raise ValueError(
+                "--memory_limit is for counting and looking up the values of --categorify, and for "
+                "--split_by_time"
+            )
+        written = engine.transcode(spec, encoding, split)
     report = summary(spec, written, Path(flags.output))
     return f"{inferred}\n\n{report}" if inferred else report
 
 
+def _open_engine(flags: argparse.Namespace):
+    if flags.engine == SPARK:
+        from dataloading.transcode.spark.engine import SparkTranscoder
+
+        return SparkTranscoder(flags)
+    return DuckDBEngine(flags)
+
+
+def _check_engine(flags: argparse.Namespace) -> None:
+    """Raises ValueError for flags and paths that only Spark reads, or no engine."""
+    for name in ("master", "spark_conf") if flags.engine != SPARK else ():
+        if getattr(flags, name) is not None:
+            raise ValueError(f"--{name} is only read with --engine {SPARK}; leave it out")
+    names = ("output", "vocabulary", *(() if flags.engine == SPARK else ("input",)))
+    for name in names:
+        if "://" in (getattr(flags, name) or ""):
+            only = f", or --engine {SPARK}, which reads it" if name == "input" else ""
+            raise ValueError(
+                f"--{name} {getattr(flags, name)}: expected a path of this machine{only}"
+            )
+
+
 def _raw_data(
-    flags: argparse.Namespace, split: SplitRequest | None, known: KnownData | None
+    flags: argparse.Namespace,
+    path: Path,
+    split: SplitRequest | None,
+    known: KnownData | None,
+    scan: Scan,
 ) -> tuple[RawSpec, str]:
-    """Returns the raw data of --input, and its feature spec for people where it was inferred."""
-    path, inferred = Path(flags.input), ""
+    """Returns the raw data of --input, which is at `path`, and its feature spec for people where it
+    was inferred."""
+    inferred = ""
     described = [f"--{role}" for role in ROLES if getattr(flags, role) is not None]
     if not path.is_file():
         if described:
@@ -97,7 +128,9 @@ def _raw_data(
                 f"{described[0]} describes a column of a file: expected --input FILE, got {path}; "
                 "the columns of a folder are described by its feature spec"
             )
-        return RawSpec.from_yaml(path / flags.feature_spec_in), ""
+        content = yaml_io.read_mapping(path / flags.feature_spec_in)
+        folder = (path / flags.feature_spec_in).parent
+        return RawSpec.from_content(content, folder, _origin(flags, path)), ""
     if flags.feature_spec_in != SPEC_FILE:
         raise ValueError(
             f"--feature_spec_in is for a folder, --input {path} is a file: give the folder to read "
@@ -105,13 +138,20 @@ def _raw_data(
         )
     if known is None:
         roles = {role: getattr(flags, role) for role in ROLES}
-        content, inferred = new_content(path, roles, flags.split_by_time, flags.chunk_size)
+        content, inferred = new_content(path, roles, flags.split_by_time, scan)
     elif described:
         raise ValueError(f"{described[0]} and --vocabulary: the columns are those of {known.path}")
     else:
         target = TEST if split is None and not flags.grow else TRAIN
         content = known_content(path, known.spec, known.derived, target)
-    return RawSpec.from_content(content, path.parent, str(path)), inferred
+    return RawSpec.from_content(content, path.parent, _origin(flags, path)), inferred
+
+
+def _origin(flags: argparse.Namespace, path: Path) -> str:
+    """Returns what messages call the feature spec of --input, or the file that it names."""
+    if str(path) == str(Path(flags.input)):
+        return str(path if path.is_file() else path / flags.feature_spec_in)
+    return flags.input  # remote, and `path` is a copy
 
 
 def _check_growth(flags: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from dataloading.transcode.split import DEFAULT_SHARES
 MIN_MEMORY_BYTES = 128 << 20
 ALL = "all"
 AUTO = "auto"
+ENGINES = DUCKDB, SPARK = ("duckdb", "spark")
 # Flags of texts: metavar and help.
 _FLAGS = {
     "--categorify": (
@@ -59,7 +60,13 @@ _FLAGS = {
     "--memory_limit": (
         "SIZE",
         "memory to count and look up the values of --categorify and to sort the times of "
-        "--split_by_time (default 1GB); the rest takes some 350 MB",
+        "--split_by_time (default 1GB); the rest takes some 350 MB. With --engine spark, memory of "
+        "the driver (default 4GB), which is all of Spark with a local --master",
+    ),
+    "--master": (
+        "URL",
+        "--engine spark: local[N], spark://HOST:PORT, yarn or k8s://URL (default: local[*]). A "
+        "cluster's memory is set by spark-submit or --spark_conf",
     ),
 }
 # Of the columns of an --input file.
@@ -104,6 +111,10 @@ def parser() -> argparse.ArgumentParser:
     add("--chunk_size", type=int, default=65_536, metavar="ROWS", help=help_text)
     for flag, (metavar, help_text) in (_FLAGS | _ROLE_FLAGS).items():
         add(flag, metavar=metavar, help=help_text)
+    help_text = "what does the work: duckdb (this machine, the default) or spark (a cluster); both "
+    add("--engine", choices=ENGINES, default=ENGINES[0], help=help_text + "write the same files")
+    help_text = "--engine spark: a setting; may be repeated"
+    add("--spark_conf", action="append", metavar="KEY=VALUE", help=help_text)
     help_text = "with --vocabulary: values that are frequent enough in train and have no id there "
     add("--grow", action="store_true", help=help_text + "get new ids, after its ids")
     help_text = "with --grow and --date: remove values that did not occur in train in the last N "

@@ -43,6 +43,11 @@ class CandidateListCheck:
         # Of candidate lists that have not ended.
         self._users = self._labels = pa.array([])
 
+    @property
+    def length(self) -> int:
+        """Rows per candidate list; 1 where there is nothing to check."""
+        return 1 if self._label is None else self._length
+
     def add(self, values: dict[str, pa.Array], block_of: dict[str, Block]) -> None:
         """Takes in the next rows: by feature their values, and the block that they are from."""
         if self._label is None:

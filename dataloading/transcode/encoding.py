@@ -151,9 +151,8 @@ def parse_date(text: str | None) -> datetime.date | None:
         raise ValueError(f"--date is '{text}'; expected a day such as 2026-11-26") from None
 
 
-def new_encoding(spec: RawSpec, flags: argparse.Namespace) -> Encoding:
-    """Returns the encoding that the flags request."""
-    is_file = Path(flags.input).is_file()
+def new_encoding(spec: RawSpec, flags: argparse.Namespace, is_file: bool) -> Encoding:
+    """Returns the encoding that the flags request; `is_file`: --input is a file."""
     buckets = parse_buckets(flags.hash_buckets)
     categorify = ALL if is_file and flags.categorify is None else flags.categorify
     if categorify == ALL:

@@ -8,7 +8,7 @@ are neither text nor number, are left out.
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from dataloading.spec.feature_spec import (
     FeatureSpec,
 )
 from dataloading.table_input import values as table_values
-from dataloading.table_input.files import file_blocks
+from dataloading.table_input.files import Block
 from dataloading.table_input.lines import line_blocks
 from dataloading.transcode.progress import progress_bar
 from dataloading.transcode.raw_spec import AUTO, CSV, PARQUET, RawChunk
@@ -50,10 +50,24 @@ class ColumnFacts:
     rows: int = 0
     missing: int = 0
     is_text: bool = False
+    is_list: bool = False
     is_whole: bool = True
     other_type: str = ""
     separators: set[int] = field(default_factory=set)
     different: set = field(default_factory=set)
+
+    def merge(self, other: "ColumnFacts") -> None:
+        """Takes in the facts of other blocks."""
+        self.rows += other.rows
+        self.missing += other.missing
+        self.is_text |= other.is_text
+        self.is_list |= other.is_list
+        self.is_whole &= other.is_whole
+        self.separators |= other.separators
+        self.other_type = other.other_type or self.other_type
+        self._check_lengths()
+        if len(self.different) <= MOST_DIFFERENT:
+            self.different |= other.different
 
     def add(self, column: pa.Array) -> None:
         """Takes in the values of a block."""
@@ -95,12 +109,15 @@ class ColumnFacts:
             self.is_text = True
 
     def _add_lists(self, column: pa.Array) -> None:
-        self.is_text = True
+        self.is_text = self.is_list = True
         lengths = pc.fill_null(pc.list_value_length(column), 0)
         self.separators |= {length - 1 for length in pc.unique(lengths).to_pylist()}
-        if len(self.separators) > 1:
-            self.other_type = "lists of different lengths"
+        self._check_lengths()
         self._add_different(column.flatten().drop_null())
+
+    def _check_lengths(self) -> None:
+        if self.is_list and len(self.separators) > 1:
+            self.other_type = "lists of different lengths"
 
     def _add_different(self, present: pa.Array) -> None:
         if len(self.different) <= MOST_DIFFERENT:
@@ -196,7 +213,7 @@ def _columns_of(path: Path) -> tuple[list[str], dict]:
 
 
 def new_content(
-    path: Path, flags: Mapping[str, str | None], time: str | None, chunk_size: int
+    path: Path, flags: Mapping[str, str | None], time: str | None, scan: "Scan"
 ) -> tuple[dict, str]:
     """Returns the sections of the simplified feature spec of a new data set, and the spec for
     people.
@@ -205,7 +222,7 @@ def new_content(
         path: the file.
         flags: role -> its flag: label, categorical, numerical, drop, user and item.
         time: column of --split_by_time.
-        chunk_size: the most rows to read at a time.
+        scan: reads the columns.
 
     Raises:
         ValueError: the file cannot be read, or the roles do not fit its columns.
@@ -218,7 +235,9 @@ def new_content(
         reasons = dict.fromkeys(features, "")
     else:
         read = [name for name in names if name not in (*roles["drop"], *roles["label"])]
-        facts = _scan(path, read, chunk, chunk_size)
+        facts = scan(path, RawChunk(**{**chunk, "features": tuple(read)})) if read else {}
+        if not all(column.rows for column in facts.values()):
+            raise ValueError(f"{path}: has no rows")
         channels, features = _inferred(facts, roles, time)
         reasons = dict.fromkeys(roles["label"], "label") | dict.fromkeys(roles["drop"], "--drop")
         reasons |= {name: str(column) for name, column in facts.items()}
@@ -233,16 +252,17 @@ def new_content(
     return content, _printed(content, reasons)
 
 
-def _scan(path: Path, names: list[str], chunk: dict, chunk_size: int) -> dict[str, ColumnFacts]:
+Scan = Callable[[Path, RawChunk], dict[str, ColumnFacts]]  # (file, columns) -> facts
+
+
+def facts_of(blocks: Iterable[Block], names: Collection[str]) -> dict[str, ColumnFacts]:
+    """Returns the facts of columns in blocks."""
     facts = {name: ColumnFacts() for name in names}
-    raw = RawChunk(**{**chunk, "features": tuple(names)})
     with progress_bar("inferring columns", " rows") as bar:
-        for block in file_blocks(path, raw, chunk_size, str(path)) if names else ():
+        for block in blocks:
             for name, column in facts.items():
                 column.add(block.columns[name])
             bar.update(block.num_rows)
-    if not all(column.rows for column in facts.values()):
-        raise ValueError(f"{path}: has no rows")
     return facts
 
 

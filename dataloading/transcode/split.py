@@ -6,7 +6,7 @@ A row's split depends on its number or its time alone, not on the size of a bloc
 import argparse
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from dataloading.table_input import values as table_values
 from dataloading.table_input.duckdb_files import read_parquet
 from dataloading.table_input.duckdb_session import DuckDBSession
-from dataloading.table_input.files import Block, split_blocks
+from dataloading.table_input.files import Block
 from dataloading.table_input.values import BadValue
 from dataloading.transcode.raw_spec import RawSpec
 
@@ -113,9 +113,11 @@ def routes_of(
     spec: RawSpec,
     request: SplitRequest | None,
     session: DuckDBSession,
-    chunk_size: int,
+    write_times: "WriteTimes",
 ) -> list[Route]:
     """Returns where the rows of each raw split go; `session` is entered to sort times.
+
+    write_times: writes the column of times, for `SplitRequest.column`.
 
     Raises:
         ValueError: the column does not exist, or a value is missing or not a time.
@@ -136,7 +138,7 @@ def routes_of(
             )
         with session:
             numbers = functools.partial(
-                _time_numbers, column, *_time_bounds(spec, request, session, chunk_size)
+                _time_numbers, column, *_time_bounds(request, session, write_times)
             )
         remedy = (
             f"a larger share for it, or a column with more different times than '{column}': rows "
@@ -168,49 +170,67 @@ def _time_numbers(
     return np.searchsorted(np.array(bounds), times, side="left")
 
 
+class WrittenTimes(NamedTuple):
+    """Times of a column up to the first that is not of a type.
+
+    Attributes:
+        files: Parquet files with the column `time`.
+        num_rows: their number.
+        failure: message about the first other one; empty without one.
+    """
+
+    files: Sequence[Path]
+    num_rows: int
+    failure: str = ""
+
+
+WriteTimes = Callable[[str, pa.DataType], WrittenTimes]  # (column, type) -> times
+
+
 def _time_bounds(
-    spec: RawSpec, request: SplitRequest, session: DuckDBSession, chunk_size: int
+    request: SplitRequest, session: DuckDBSession, write_times: WriteTimes
 ) -> tuple[pa.DataType, list]:
     """Returns the type of the texts of the column, and the last time of each split but the last
     one. Reads the column once for each type that it may have."""
-    file, failures = session.scratch.with_name("times"), []
+    failures = []
     for time_type in _TIME_TYPES:
-        num_rows, failure = _write_times(spec, request.column, time_type, file, chunk_size)
-        if failure:
-            failures.append((num_rows, failure))
+        times = write_times(request.column, time_type)
+        if times.failure:
+            failures.append(times)
             continue
         bounds = []
         for share in np.cumsum(list(request.shares.values()))[:-1]:
-            offset = max(1, math.floor(share * num_rows + 0.5)) - 1
+            offset = max(1, math.floor(share * times.num_rows + 0.5)) - 1
             (bound,) = session.connection.execute(
-                f"SELECT time FROM {read_parquet(file)} ORDER BY time LIMIT 1 OFFSET {offset}"
+                f"SELECT time FROM {read_parquet(times.files)} ORDER BY time LIMIT 1 "
+                f"OFFSET {offset}"
             ).fetchone()
             bounds.append(bound)
         return time_type, bounds
-    raise ValueError(max(failures, key=lambda failure: failure[0])[1])
+    raise ValueError(max(failures, key=lambda times: times.num_rows).failure)
 
 
-def _write_times(
-    spec: RawSpec, column: str, time_type: pa.DataType, file: Path, chunk_size: int
-) -> tuple[int, str]:
-    """Writes the times up to the first that is not of a type; returns their number, and what is
-    wrong with that one."""
+def write_block_times(
+    rows: Iterable[list[Block]], column: str, time_type: pa.DataType, file: Path
+) -> WrittenTimes:
+    """Writes the times of rows, which come as `split_blocks` yields them."""
     num_rows = 0
     schema = pa.schema([("time", _stored_type(time_type))])
     with pq.ParquetWriter(file, schema) as writer:
-        for blocks in split_blocks(spec, TRAIN, chunk_size):
+        for blocks in rows:
             block = next(block for block in blocks if column in block.columns)
             try:
                 times = _times(block.columns[column], time_type)
             except BadValue as bad:
-                return num_rows + bad.index, (
+                failure = (
                     f"{block.where}: --split_by_time {column}: found {bad.found} in row "
                     f"{block.first_row + bad.index} (rows are counted from 1, a header is not); "
                     f"{bad.rule}"
                 )
+                return WrittenTimes([file], num_rows + bad.index, failure)
             writer.write_batch(pa.record_batch([pa.array(times)], schema=schema))
             num_rows += len(times)
-    return num_rows, ""
+    return WrittenTimes([file], num_rows)
 
 
 def _stored_type(time_type: pa.DataType) -> pa.DataType:

@@ -106,13 +106,6 @@ _SPLIT_FLAGS = ("holdout_fraction", "validation_fraction", "output_ordering", "s
 def _unread(flags: dict) -> Iterator[tuple[str, str]]:
     """Yields the flags that nothing would read, each with what does read it."""
     yield from unread_spark_flags(CriteoOptions, flags)
-    if "master" in flags:
-        yield "threads", "no --master, which specifies them itself, like local[4]"
-        if not str(flags["master"]).startswith("local"):
-            yield (
-                "memory_limit",
-                "a local --master; a cluster's is --spark_conf spark.executor.memory=...",
-            )
     if "encode_only" in flags:
         reader = "a preparation without --encode_only"
         specified = f"{reader}: the data set of --vocabulary specifies it"

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from dataloading.table_input import spark_session
 from preproc.engines import spark_parts
 from preproc.engines.spark_preparation import SparkPreparation
 from preproc.engines.spark_tasks import WriteEvents
@@ -43,7 +44,7 @@ class SparkEvents(SparkPreparation):
 
     def _read(self, paths: Sequence[Path]) -> DataFrame:
         """Returns (user, item, time) of Parquet files in our file system."""
-        return self._spark.read.parquet(*map(_literal, paths)).select(
+        return self._spark.read.parquet(*map(spark_session.literal, paths)).select(
             "user",
             "item",
             (F.col("time") + F.lit(0)).alias("time"),  # -0.0 is 0.0
@@ -128,13 +129,3 @@ def vocabulary_type(folder: Path) -> pa.DataType:
 def read_pairs(path: Path) -> np.ndarray:
     """Returns the pairs of a file of `NumberedEvents.events`, int32 [n, 2]."""
     return np.fromfile(path, np.int32).reshape(-1, 2)
-
-
-def _literal(path: Path) -> str:
-    """Returns a path of the shared file system for Spark to read.
-
-    Spark would take `*`, `?`, `[` and `{` for a pattern, and a path without a scheme for one of the
-    cluster's own store.
-    """
-    escaped = "".join("\\" + c if c in "*?[]{}\\" else c for c in str(path.absolute()))
-    return f"file://{escaped}"

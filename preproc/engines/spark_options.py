@@ -35,9 +35,16 @@ def require_spark() -> None:
 
 
 def unread_spark_flags(options: type, flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yields the flags of Spark where another engine does the work, with what reads them.
+    """Yields flags of a command line that Spark, or another engine, does not read, with a reader.
 
     options: dataclass of all flags, with `engine` among them.
     """
     if flags.get("engine") != "spark":
         yield from ((name, "--engine spark") for name in flags_of(options, SPARK))
+    if "master" in flags:
+        yield "threads", "no --master, which specifies them itself, like local[4]"
+        if not str(flags["master"]).startswith("local"):
+            yield (
+                "memory_limit",
+                "a local --master; a cluster's is --spark_conf spark.executor.memory=...",
+            )

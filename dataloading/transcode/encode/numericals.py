@@ -6,7 +6,6 @@ feature: values are filled first, then standardized, then rounded once.
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 
@@ -17,20 +16,13 @@ from dataloading.spec import rules
 from dataloading.spec.feature_spec import NUMERICAL_CHANNEL, TRAIN
 from dataloading.table_input import values as table_values
 from dataloading.transcode.arguments import ALL
+from dataloading.transcode.encode.statistics import RunningStatistics, Scale
 from dataloading.transcode.raw_spec import RawSpec
 
 MEAN = "mean"
 NONE = "none"
 LARGE = 100  # a mean or a standard deviation above it is worth a warning
 _LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Mean and standard deviation of a feature; a deviation of 0 does not divide."""
-
-    mean: float
-    standard_deviation: float
 
 
 @dataclass(frozen=True)
@@ -133,43 +125,11 @@ def known_rules(own: Mapping, origin: str) -> NumericalRules:
     return NumericalRules(fill, False, tuple(scales), indicators, scales)
 
 
-class RunningStatistics:
-    """Mean and population standard deviation of a stream of values; NaN is a missing value.
-
-    The deviations from the first value are accumulated with the update of Chan et al., "Updating
-    Formulae and a Pairwise Algorithm for Computing Sample Variances", so a small deviation around
-    a large mean is exact, and that of a constant is 0.
-    """
-
-    def __init__(self):
-        self.count = 0
-        self._first = self._mean = self._squares = 0.0
-
-    def add(self, values: np.ndarray) -> None:
-        """Accumulates float64 values."""
-        present = values[~np.isnan(values)]
-        if not present.size:
-            return
-        if not self.count:
-            self._first = float(present[0])
-        present -= self._first
-        mean = float(present.mean())
-        count, change = self.count + present.size, mean - self._mean
-        self._squares += float(np.square(present - mean).sum())
-        self._squares += change * change * self.count * present.size / count
-        self._mean += change * present.size / count
-        self.count = count
-
-    @property
-    def scale(self) -> Scale:
-        """Mean and standard deviation of the values; there must be one."""
-        return Scale(self._first + self._mean, math.sqrt(self._squares / self.count))
-
-
 class NumericalFeature:
     """Reads, fills and standardizes the values of one feature.
 
     Attributes:
+        statistics: of the values in training.
         fill_value: replaces missing values; None: they are errors.
         scale: of a standardized feature, None for another one.
         indicator: name of the feature that marks missing values; may be empty.
@@ -183,8 +143,7 @@ class NumericalFeature:
         self.name, self._spec, self._rules = name, spec, rules
         self._dtype = np.dtype(spec.features[name]["dtype"])
         self._read_dtype = np.dtype(np.float64) if name in rules.standardize else self._dtype
-        self._statistics = RunningStatistics()
-        self._num_missing: Counter[str] = Counter()
+        self.statistics = RunningStatistics()
         self.fill_value: float | None = None
         self.scale: Scale | None = None
         self.indicator = ""
@@ -196,29 +155,31 @@ class NumericalFeature:
         numbers = table_values.numericals(values, self._read_dtype, may_miss=fills)
         return numbers.astype(np.float64)
 
-    def add(self, split: str, values: np.ndarray) -> None:
-        """Takes in values that `read` returned."""
-        if split == TRAIN and self._rules.known_scales is None:
-            self._statistics.add(values)
-        self._num_missing[split] += int(np.count_nonzero(np.isnan(values)))
+    @property
+    def needs_statistics(self) -> bool:
+        """True if the values in training are to be added to `statistics`."""
+        return self._rules.known_scales is None
 
-    def complete(self) -> None:
-        """Fixes scale, fill value and indicator when all rows are read."""
+    def complete(self, misses_values: bool) -> None:
+        """Fixes scale, fill value and indicator when all rows are read.
+
+        misses_values: whether values are missing in training.
+        """
         rules = self._rules
         if rules.known_scales is not None:
             self.scale = rules.known_scales.get(self.name)
         elif self.name in rules.standardize:
-            if not self._statistics.count:
+            if not self.statistics.count:
                 raise ValueError(
                     f"--standardize {self.name}: the feature has no value in '{TRAIN}': leave it "
                     f"out, or name the features to standardize (--standardize {NONE}: no feature)"
                 )
-            self.scale = self._statistics.scale
+            self.scale = self.statistics.scale
         if self.name in rules.fill:
             self.fill_value = self._rounded(rules.fill[self.name])
         if rules.known_indicators is not None:
             self.indicator = rules.known_indicators.get(self.name, "")
-        elif rules.mark_missing and self._num_missing[TRAIN]:
+        elif rules.mark_missing and misses_values:
             self.indicator = f"{self.name}_missing"
         if self.indicator in (*self._spec.features, *self._spec.unused):
             raise ValueError(
@@ -228,12 +189,12 @@ class NumericalFeature:
 
     def _rounded(self, fill: str | float) -> float:
         if fill == MEAN:
-            if not self._statistics.count:
+            if not self.statistics.count:
                 raise ValueError(
                     f"--fill_missing {self.name}=mean: the feature has no value in '{TRAIN}': "
                     f"leave it out, or give a value with --fill_missing {self.name}=0"
                 )
-            fill = self._statistics.scale.mean
+            fill = self.statistics.scale.mean
         with np.errstate(over="ignore"):
             rounded = float(np.asarray(fill).astype(self._read_dtype))
         if not np.isfinite(rounded):
@@ -280,14 +241,10 @@ class NumericalFeature:
     @property
     def is_large(self) -> bool:
         """True for training values so large that they should be standardized."""
-        if self.scale is not None or not self._statistics.count:
+        if self.scale is not None or not self.statistics.count:
             return False
-        scale = self._statistics.scale
+        scale = self.statistics.scale
         return max(abs(scale.mean), scale.standard_deviation) > LARGE
-
-    def missing_share(self, split: str, num_rows: int) -> float:
-        """Returns the share of the values of a split that are missing."""
-        return self._num_missing[split] / (num_rows * self._spec.hotness(self.name))
 
 
 def with_indicators(spec: RawSpec, numericals: Collection[NumericalFeature]) -> RawSpec:
@@ -303,9 +260,11 @@ def with_indicators(spec: RawSpec, numericals: Collection[NumericalFeature]) -> 
     return dataclasses.replace(spec, features=features, channels=channels)
 
 
-def numerical_metadata(numericals: Collection[NumericalFeature], rows: Mapping[str, int]) -> dict:
+def numerical_metadata(
+    numericals: Collection[NumericalFeature], missing_share: Mapping[str, Mapping[str, float]]
+) -> dict:
     """Returns what the data set stores: fill values, indicators, shares of missing values, scales,
-    and features that may need one; `rows` is the number of rows of each split."""
+    and features that may need one; `missing_share` has split -> feature -> share."""
     filled = [feature for feature in numericals if feature.fill_value is not None]
     scales = {feature.name: asdict(feature.scale) for feature in numericals if feature.scale}
     unscaled = [feature.name for feature in numericals if feature.is_large]
@@ -315,8 +274,8 @@ def numerical_metadata(numericals: Collection[NumericalFeature], rows: Mapping[s
             "fill_missing": {feature.name: feature.fill_value for feature in filled},
             "missing_indicators": {f.name: f.indicator for f in filled if f.indicator},
             "missing_share": {
-                split: {feature.name: feature.missing_share(split, n) for feature in filled}
-                for split, n in rows.items()
+                split: {feature.name: shares[feature.name] for feature in filled}
+                for split, shares in missing_share.items()
             },
         }
     parts = {"standardize": scales, "unscaled": unscaled}

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from dataloading.keys.growth import last_seen_file, previous_ids_file
 from dataloading.keys.vocabulary import text_file, write_counted
 from dataloading.spec.feature_spec import TRAIN
-from dataloading.table_input.files import chunk_blocks, place
+from dataloading.table_input.files import Block, chunk_blocks, place
 from dataloading.transcode.encode import vocabulary
-from dataloading.transcode.encode.vocabulary import Days, TextColumn, Vocabularies
+from dataloading.transcode.encode.vocabulary import CountedTexts, Days, Vocabularies
 from dataloading.transcode.encoding import Encoding
 from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 
@@ -49,14 +49,17 @@ def is_far_above(share: float, trained: float) -> bool:
 
 
 _BLANK = r"^\s*$"
-_INTEGER = r"^\s*-?[0-9]+\s*$"
-_FLOAT = r"^\s*-?[0-9]+\.0\s*$"
+INTEGER = r"^\s*-?[0-9]+\s*$"
+FLOAT = r"^\s*-?[0-9]+\.0\s*$"
 _VOCABULARY_INTEGER = re.compile(rb"-?[0-9]+\t[0-9]+\s*")
 _SCANNED_ROWS = 1 << 16
 
 
 def float_integers(
-    spec: RawSpec, features: Iterable[str], vocabularies: Mapping[str, Path]
+    spec: RawSpec,
+    features: Iterable[str],
+    vocabularies: Mapping[str, Path],
+    matching: Callable[[RawSpec, str, RawChunk, set[str], str], set[str]] | None = None,
 ) -> dict[str, set[str]]:
     """Finds CSV files in which all integers of a feature are written as `7.0`.
 
@@ -67,10 +70,12 @@ def float_integers(
     Args:
         features: looked up or hashed as text; those of more values than one in a row are left out.
         vocabularies: feature -> vocabulary, of some features.
+        matching: in place of `matching_features`.
 
     Returns:
         A file, as `Block.where` names it -> features whose values there need `without_point`.
     """
+    matching = matching or matching_features
     features = {name for name in features if spec.hotness(name) == 1}
     files = [
         (split, dataclasses.replace(chunk, files=(file,)), features & set(chunk.features))
@@ -79,11 +84,11 @@ def float_integers(
         for file in chunk.files
         if chunk.type == CSV and features & set(chunk.features)
     ]
-    floats = [_matching(spec, *file, _FLOAT) for file in files]
+    floats = [matching(spec, *file, FLOAT) for file in files]
     candidates = set[str]().union(*floats)
     for (split, chunk, wanted), own in zip(files, floats, strict=True):
         others = (candidates & wanted) - own
-        candidates -= others - _matching(spec, split, chunk, others, _INTEGER)
+        candidates -= others - matching(spec, split, chunk, others, INTEGER)
     for name in candidates & set(vocabularies):
         with open(vocabularies[name], "rb") as lines:
             if not all(_VOCABULARY_INTEGER.fullmatch(line) for line in lines):
@@ -99,12 +104,18 @@ def without_point(values: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(values, r"\.0(\s*)$", r"\1")
 
 
-def _matching(
+def matching_features(
     spec: RawSpec, split: str, chunk: RawChunk, features: set[str], pattern: str
 ) -> set[str]:
     """Returns the features whose values in a file all match a pattern or are missing."""
+    blocks = chunk_blocks(spec, split, chunk, _SCANNED_ROWS) if features else ()
+    return features_that_match(blocks, features, pattern)
+
+
+def features_that_match(blocks: Iterable[Block], features: set[str], pattern: str) -> set[str]:
+    """Returns the features whose values in blocks of a CSV file all match or are missing."""
     features = set(features)
-    for block in chunk_blocks(spec, split, chunk, _SCANNED_ROWS) if features else ():
+    for block in blocks:
         for name in sorted(features):
             good = pc.match_substring_regex(block.columns[name], f"{pattern}|{_BLANK}")
             if not pc.all(good, min_count=0).as_py():
@@ -124,6 +135,7 @@ class TextIds:
         column: (split, feature) -> its texts.
 
     Attributes:
+        tables: feature -> its vocabulary, for lookups.
         unknown_shares: split -> feature -> share of the values that have id 0.
         evicted: feature -> number of its values that were evicted, if any.
     """
@@ -133,11 +145,11 @@ class TextIds:
         encoding: Encoding,
         folder: Path,
         vocabularies: Vocabularies,
-        column: Callable[[str, str], TextColumn],
+        column: Callable[[str, str], CountedTexts],
     ):
         self._encoding, self._folder = encoding, folder
         self._vocabularies, self._column = vocabularies, column
-        self._tables: dict[str, Path] = {}
+        self.tables: dict[str, Path] = {}
         self.unknown_shares: dict[str, dict[str, float]] = {}
         self._thresholds: dict[str, int] = {}
         self._new: dict[str, int] = {}
@@ -150,7 +162,7 @@ class TextIds:
         fixed = self._encoding.frequency_threshold
         threshold = automatic_threshold if fixed is None else lambda *_: fixed
         for number, feature in enumerate(self._encoding.categorify):
-            table = self._tables[feature] = scratch / f"{number}.vocabulary"
+            table = self.tables[feature] = scratch / f"{number}.vocabulary"
             text = self._folder / text_file(feature)
             text.parent.mkdir(exist_ok=True)
             known = self._encoding.vocabularies.get(feature)
@@ -192,11 +204,16 @@ class TextIds:
 
     def ids(self, split: str, feature: str) -> Iterator[np.ndarray]:
         """Yields the ids of the texts of a split, and counts the unknown ones."""
-        texts, num_unknown = self._column(split, feature), 0
-        for ids in self._vocabularies.look_up(texts, self._tables[feature]):
+        num_unknown = 0
+        for ids in self._vocabularies.look_up(self._column(split, feature), self.tables[feature]):
             num_unknown += int(np.count_nonzero(ids == vocabulary.UNKNOWN))
             yield ids
-        self.unknown_shares.setdefault(split, {})[feature] = num_unknown / texts.num_values
+        self.count_unknown(split, feature, num_unknown)
+
+    def count_unknown(self, split: str, feature: str, num_unknown: int) -> None:
+        """Takes in how many values of a split have id 0."""
+        num_values = self._column(split, feature).num_values
+        self.unknown_shares.setdefault(split, {})[feature] = num_unknown / num_values
 
     def look_for_unknown(self) -> None:
         """Notes a warning for each feature with far more values of id 0 than in training, which
@@ -211,7 +228,7 @@ class TextIds:
 
     def _warning(self, feature: str, split: str, share: float, trained: float) -> str:
         texts = self._column(split, feature)
-        frequent = self._vocabularies.most_frequent_unknown(texts, self._tables[feature])
+        frequent = self._vocabularies.most_frequent_unknown(texts, self.tables[feature])
         most = "all of them are missing"
         if frequent is not None:
             value, count = frequent

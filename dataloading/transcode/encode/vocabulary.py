@@ -9,7 +9,7 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,18 @@ def bucket_ids(texts: pa.Array, buckets: int) -> np.ndarray:
     return np.array(ids, np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
 
 
+class CountedTexts(Protocol):
+    """Texts of a feature in the rows of a split.
+
+    Attributes:
+        num_values: values of all rows, missing ones included.
+        counts: a query for the different `value`s that are not null, and the `count` of each.
+    """
+
+    num_values: int
+    counts: str
+
+
 class TextColumn(NamedTuple):
     """Column of texts in a Parquet file, or of lists of `hotness` texts; null where missing."""
 
@@ -59,6 +71,12 @@ class TextColumn(NamedTuple):
             row = f"file_row_number * {self.hotness} + unnest(range({self.hotness}))"
             value = f"unnest({self.name})"
         return f"(SELECT {row} AS row, {value} AS value FROM {read_parquet(self.path, _NUMBERED)})"
+
+    @property
+    def counts(self) -> str:
+        """A query for `value` and `count`; see `CountedTexts`."""
+        query = f"SELECT value, count(*) AS count FROM {self.sql}"
+        return f"({query} WHERE value IS NOT NULL GROUP BY value)"
 
 
 class Days(NamedTuple):
@@ -85,7 +103,7 @@ class Vocabularies(DuckDBSession):
     """
 
     def count(
-        self, texts: TextColumn, threshold: Callable[[int, int], int], target: Path
+        self, texts: CountedTexts, threshold: Callable[[int, int], int], target: Path
     ) -> tuple[int, int]:
         """Writes the vocabulary of values that are frequent enough, by falling count, ties by the
         bytes of their UTF-8 text; returns its number of values, and the least count, which is
@@ -101,17 +119,13 @@ class Vocabularies(DuckDBSession):
         self.connection.execute("DROP TABLE counts")
         return kept, least
 
-    def _count(self, texts: TextColumn) -> None:
+    def _count(self, texts: CountedTexts) -> None:
         self.connection.execute(
-            f"""
-            CREATE OR REPLACE TEMP TABLE counts AS
-            SELECT value, count(*) AS count FROM {texts.sql}
-            WHERE value IS NOT NULL GROUP BY value
-            """
+            f"CREATE OR REPLACE TEMP TABLE counts AS SELECT value, count FROM {texts.counts}"
         )
 
     def grow(
-        self, texts: TextColumn, least: int, table: Path, days: Days
+        self, texts: CountedTexts, least: int, table: Path, days: Days
     ) -> tuple[np.ndarray, int]:
         """Adds the values of texts that occur `least` times to a vocabulary, in the order of
         `count` after its values, without those that `days` evicts.
@@ -182,14 +196,15 @@ class Vocabularies(DuckDBSession):
             )
         shutil.copyfile(known, text)
 
-    def most_frequent_unknown(self, texts: TextColumn, vocabulary: Path) -> tuple[str, int] | None:
+    def most_frequent_unknown(
+        self, texts: CountedTexts, vocabulary: Path
+    ) -> tuple[str, int] | None:
         """Returns the most frequent value without an id and its count; None: each has an id."""
         return self.connection.execute(
             f"""
-            SELECT value, count(*) AS count
-            FROM (SELECT value FROM {texts.sql} WHERE value IS NOT NULL)
-            ANTI JOIN {read_parquet(vocabulary)} USING (value)
-            GROUP BY value ORDER BY count DESC, value LIMIT 1
+            SELECT value, count
+            FROM {texts.counts} ANTI JOIN {read_parquet(vocabulary)} USING (value)
+            ORDER BY count DESC, value LIMIT 1
             """
         ).fetchone()
 

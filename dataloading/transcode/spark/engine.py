@@ -1,0 +1,148 @@
+"""A run of transcode with Spark: the same files as DuckDB's, by tasks on parts of the rows."""
+
+import argparse
+import functools
+import os
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.table_input.files import RawChunk, file_blocks
+from dataloading.transcode.arguments import parse_bytes
+from dataloading.transcode.encode.vocabulary import Vocabularies
+from dataloading.transcode.encoding import Encoding
+from dataloading.transcode.infer import ColumnFacts, facts_of
+from dataloading.transcode.raw_spec import RawSpec
+from dataloading.transcode.spark import plan, sources
+from dataloading.transcode.spark.jobs import SparkJobs
+from dataloading.transcode.spark.run import SparkRun, Workplace, report
+from dataloading.transcode.spark.run_folder import RunFolder
+from dataloading.transcode.split import SplitRequest
+from dataloading.transcode.transcoding import check_metadata, write_spec
+from runtime.files.staging import Staging, stage_key
+
+_DEFAULT_MEMORY = "4GB"
+_DUCKDB_SHARE = 4  # DuckDB gets 1 byte of --memory_limit in 4
+
+
+class SessionOptions(NamedTuple):
+    """See `spark_session.SparkOptions`."""
+
+    master: str | None
+    spark_conf: tuple[str, ...]
+    threads: int
+    memory_limit_bytes: int
+
+
+class SparkTranscoder:
+    """See `rows.DuckDBEngine`. `OUTPUT.partial` keeps what a killed run has done."""
+
+    def __init__(self, flags: argparse.Namespace):
+        self._flags = flags
+        memory_bytes = parse_bytes(flags.memory_limit or _DEFAULT_MEMORY)
+        self._duckdb_bytes = memory_bytes // _DUCKDB_SHARE
+        self._options = SessionOptions(
+            flags.master,
+            tuple(flags.spark_conf or ()),
+            len(os.sched_getaffinity(0)),
+            memory_bytes - self._duckdb_bytes,
+        )
+
+    def __enter__(self):
+        output = Path(self._flags.output)
+        self._staging = Staging(output).__enter__()
+        self._jobs = SparkJobs(self._options, self._staging.scratch, f"transcode: {output}")
+        try:
+            self._jobs.__enter__()
+        except BaseException:
+            self._staging.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception):
+        try:
+            self._jobs.__exit__(*exception)
+        finally:
+            self._staging.__exit__(*exception)
+
+    def input_path(self, path: str) -> Path:
+        """Returns a path that all workers see: the same one, or that of a copy."""
+        if not sources.is_remote(path):
+            return Path(path)
+        report(f"copying {path}")
+        folder = self._staging.folder / "input" / stage_key(path)[:16]
+        name = path.rstrip("/").rpartition("/")[2]
+        if name.endswith((".csv", ".tsv", ".gz", ".parquet")):
+            sources.copy_file(self._jobs, path, folder / name)
+            return folder / name
+        sources.copy_folder(self._jobs, path, self._flags.feature_spec_in, folder)
+        return folder
+
+    def scan(self, path: Path, chunk: RawChunk) -> dict[str, ColumnFacts]:
+        """Returns the facts of the columns of a file."""
+        report("inferring columns")
+        folder = self._folder("scan", chunk, _status(path))
+        rows = sources.Sources(self._jobs, folder, self._flags.chunk_size).rows_of_file(path, chunk)
+        work = functools.partial(_facts, rows.source, chunk, self._flags.chunk_size, str(path))
+        parts = folder.once(
+            "facts", lambda: self._jobs.map(folder, "infer", work, plan.slices(rows))
+        )
+        result = facts_of((), chunk.features)
+        for facts in parts:
+            for name, column in facts.items():
+                result[name].merge(column)
+        return result
+
+    def transcode(
+        self, spec: RawSpec, encoding: Encoding, split: SplitRequest | None
+    ) -> FeatureSpec:
+        """Writes the data set; see `rows.transcode`."""
+        check_metadata(spec)
+        flags = self._flags
+        files = [
+            _status(spec.base_directory / file)
+            for chunks in spec.sources.values()
+            for chunk in chunks
+            for file in chunk.files
+        ]
+        known = [_status(path) for path in encoding.vocabularies.values()]
+        folder = self._folder("run", spec, encoding, split, flags.chunk_size, files, known)
+        duckdb = Vocabularies(self._staging.scratch / "duckdb", self._duckdb_bytes)
+        workplace = Workplace(self._jobs, folder, self._staging.data, duckdb)
+        final = SparkRun(workplace, spec, encoding, split, flags.chunk_size).finish()
+        write_spec(final, spec.is_interactions, self._staging.data / flags.feature_spec_out)
+        data = self._staging.data
+        written = [path.relative_to(data) for path in data.rglob("*") if path.is_file()]
+        self._staging.publish(written)
+        return FeatureSpec.from_yaml(Path(flags.output) / flags.feature_spec_out)
+
+    def _folder(self, kind: str, *depends_on) -> RunFolder:
+        """Returns the folder of what a run with this input and these flags has done so far."""
+        key = stage_key(kind, *map(repr, depends_on))
+        path = self._staging.folder / f"{kind}-{key}"
+        if not path.exists():
+            for other in self._staging.folder.glob(f"{kind}-*"):
+                shutil.rmtree(other)
+            if kind == "run":  # what lies there is of another run
+                shutil.rmtree(self._staging.data)
+                self._staging.data.mkdir()
+        elif kind == "run":
+            report(f"resuming in {self._staging.folder}")
+        shutil.rmtree(path / "failed", ignore_errors=True)
+        (path / "results").mkdir(parents=True, exist_ok=True)
+        self._staging.run(kind, key, dict)  # or an interruption would remove the folder
+        return RunFolder(path, self._jobs.token, self._jobs.is_cluster)
+
+
+def _facts(source, chunk: RawChunk, chunk_size: int, where: str, part) -> dict[str, ColumnFacts]:
+    return facts_of(file_blocks(Path(source.path), chunk, chunk_size, where, part), chunk.features)
+
+
+def _status(path: Path) -> tuple[str, int, int]:
+    """Returns what changes with a file; raises ValueError where it does not exist."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return str(path), 0, 0  # reported by what reads it
+    return str(path), status.st_size, status.st_mtime_ns

@@ -1,0 +1,195 @@
+"""Spark's part of a run: jobs over parts, counts of texts, their ids, and remote files."""
+
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+try:
+    from pyspark.sql import functions as F
+except ModuleNotFoundError as error:
+    raise ValueError(
+        "--engine spark needs PySpark, which is not installed; install it with `make engines`, or "
+        "use --engine duckdb"
+    ) from error
+
+from dataloading.table_input import spark_session
+from dataloading.table_input.run_token import RunToken
+from dataloading.transcode.spark.encode_task import EncodePart
+from dataloading.transcode.spark.run_folder import Failure, MapItems, RunFolder
+
+_MOST_TASKS = 10_000  # of a job
+_BROADCAST_VALUES = 1 << 18  # vocabularies up to this size go to every executor
+_COUNTS = "part int, split int, feature int, value string, count long"
+
+
+class SparkJobs:
+    """Context manager around one Spark session.
+
+    Args:
+        options: `spark_session.SparkOptions`.
+        scratch: folder for temporary files, which all workers share.
+        name: of the application.
+
+    Raises:
+        ValueError: on entering: Spark does not start, or its workers do not see our files.
+    """
+
+    def __init__(self, options: spark_session.SparkOptions, scratch: Path, name: str):
+        self._options, self._scratch, self._name = options, scratch, name
+
+    def __enter__(self):
+        self._interruptions = spark_session.Interruptions()
+        self._spark = spark_session.start(self._options, self._scratch, self._name)
+        self._interruptions.watch(self._spark)
+        self._context = self._spark.sparkContext
+        self.is_cluster = not spark_session.is_local(self._context.master)
+        self.token = RunToken(self._scratch / "spark_run", uuid.uuid4().hex)
+        try:
+            self.token.create()
+            if self.is_cluster:
+                token, num_tasks = self.token, 4 * self._context.defaultParallelism
+                with self.explained_errors():
+                    numbers = self._context.parallelize(range(num_tasks), num_tasks)
+                    numbers.foreach(lambda _: token.check())
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception):
+        spark_session.stop(self._spark)
+        self._interruptions.end()
+
+    def explained_errors(self):
+        """Turns errors of Spark into ValueError, OSError and KeyboardInterrupt."""
+        return spark_session.explained_errors(self._options, self._interruptions)
+
+    def map(
+        self, folder: RunFolder, job: str, work: Callable[[Any], Any], items: Sequence[Any]
+    ) -> list[Any]:
+        """Returns the results of work on items, which are tasks of one job, in order.
+
+        Raises:
+            ValueError: that of the first item whose work raises one.
+        """
+        self._interruptions.check()
+        if not items:
+            return []
+        with self.explained_errors():
+            numbered = self._context.parallelize(
+                list(enumerate(items)), min(len(items), _MOST_TASKS)
+            )
+            results = numbered.map(MapItems(folder, job, work)).collect()
+        failure = next((result for result in results if isinstance(result, Failure)), None)
+        if failure is not None:
+            raise ValueError(failure.message)
+        return results
+
+    def count_texts(self, counts: Path, target: Path) -> None:
+        """Writes the sums of the counts of all parts: split, feature, value, count."""
+        self._interruptions.check()
+        with self.explained_errors():
+            rows = self._spark.read.schema(_COUNTS).parquet(spark_session.literal(counts))
+            summed = rows.groupBy("split", "feature", "value").agg(F.sum("count").alias("count"))
+            # Sorted, so that readers of a feature skip the others.
+            summed.sortWithinPartitions("split", "feature").write.mode("overwrite").parquet(
+                f"file://{target.absolute()}"
+            )
+
+    def encode(
+        self,
+        task: EncodePart,
+        counts: Path,
+        vocabularies: Sequence[Path],
+        num_values: int,
+        parts: Sequence[int],
+        num_parts: int,
+    ) -> None:
+        """Encodes parts: only their different values are looked up, and move between workers.
+
+        Args:
+            task: encodes one part.
+            counts: folder of the counted texts of parts.
+            vocabularies: one per feature, named after its number.
+            num_values: of all of them.
+            parts: numbers of the parts to encode.
+            num_parts: of all parts.
+        """
+        self._interruptions.check()
+        wanted = F.col("part").isin(list(parts)) if len(parts) < num_parts else F.lit(True)
+        marks = self._spark.range(0, num_parts, 1, 1).select(F.col("id").cast("int").alias("part"))
+        marks = marks.where(wanted)
+        rows = marks.select(
+            "part",
+            F.lit(-1).alias("split"),
+            F.lit(-1).alias("feature"),
+            F.lit(None).cast("string").alias("value"),
+            F.lit(None).cast("long").alias("id"),
+        )
+        with self.explained_errors():
+            if vocabularies:
+                paths = map(spark_session.literal, vocabularies)
+                known = self._spark.read.schema("value string, count long").parquet(*paths)
+                known = known.select(
+                    F.regexp_extract("_metadata.file_name", r"^(\d+)", 1)
+                    .cast("int")
+                    .alias("feature"),
+                    "value",
+                    (F.col("_metadata.row_index") + 1).alias("id"),
+                )
+                known = F.broadcast(known) if num_values <= _BROADCAST_VALUES else known
+                texts = self._spark.read.schema(_COUNTS).parquet(spark_session.literal(counts))
+                ids = texts.where(wanted).join(known, ["feature", "value"])
+                rows = rows.unionByName(ids.select(*rows.columns))
+            num_tasks = min(len(parts), _MOST_TASKS)
+            placed = rows.repartition(num_tasks, "part").sortWithinPartitions(
+                "part", "split", "feature"
+            )
+            results = placed.mapInArrow(task, "part int, message string").collect()
+        failures = sorted((row.part, row.message) for row in results if row.message is not None)
+        if failures:
+            raise ValueError(failures[0][1])
+
+    def copy(self, source: str, target: Path) -> None:
+        """Copies a file from a file system that Spark knows, like hdfs:// and s3a://.
+
+        Raises:
+            ValueError: the file does not exist, or its file system is unknown or fails.
+        """
+        self._interruptions.check()
+        hadoop = self._context._jvm.org.apache.hadoop.fs
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new = target.with_name(target.name + ".new")
+        configuration = self._context._jsc.hadoopConfiguration()
+        try:
+            with self.explained_errors():
+                path, local = hadoop.Path(source), hadoop.Path(f"file://{new.absolute()}")
+                hadoop.FileUtil.copy(
+                    path.getFileSystem(configuration),
+                    path,
+                    local.getFileSystem(configuration),
+                    local,
+                    False,
+                    configuration,
+                )
+        except ValueError as error:
+            raise ValueError(f"{source}: cannot be copied: {error}") from error
+        new.rename(target)
+
+    def modified(self, source: str) -> tuple[int, int]:
+        """Returns the size in bytes of a file that Spark knows, and the time of its change in ms.
+
+        Raises:
+            ValueError: the file does not exist, or its file system is unknown or fails.
+        """
+        hadoop = self._context._jvm.org.apache.hadoop.fs
+        try:
+            with self.explained_errors():
+                path = hadoop.Path(source)
+                status = path.getFileSystem(self._context._jsc.hadoopConfiguration()).getFileStatus(
+                    path
+                )
+                return status.getLen(), status.getModificationTime()
+        except ValueError as error:
+            raise ValueError(f"{source}: cannot be read: {error}") from error

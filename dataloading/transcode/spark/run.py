@@ -1,0 +1,278 @@
+"""Stages of a run of transcode with Spark, on parts of the rows; Spark itself is in `jobs.py`."""
+
+import dataclasses
+import functools
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.table_input.duckdb_files import read_parquet
+from dataloading.table_input.files import CSV, RawChunk, check_lengths, file_blocks
+from dataloading.transcode.candidate_lists import CandidateListCheck
+from dataloading.transcode.encode.statistics import BlockStatistics
+from dataloading.transcode.encode.texts import TextIds, features_that_match, float_integers
+from dataloading.transcode.encode.vocabulary import Vocabularies
+from dataloading.transcode.encoding import Encoding
+from dataloading.transcode.raw_spec import RawSpec
+from dataloading.transcode.spark import plan, sources
+from dataloading.transcode.spark.encode_task import EncodePart, PartRows
+from dataloading.transcode.spark.jobs import SparkJobs
+from dataloading.transcode.spark.plan import FileRows, Part, SplitPlan
+from dataloading.transcode.spark.run_folder import RunFolder
+from dataloading.transcode.spark.tasks import PartFacts, PartStatistics, StagePart
+from dataloading.transcode.split import SplitRequest, WrittenTimes, routes_of, write_block_times
+from dataloading.transcode.transcoding import Transcoding
+
+_SCANNED_ROWS = 1 << 16
+
+
+class CountedColumn(NamedTuple):
+    """See `CountedTexts`."""
+
+    num_values: int
+    counts: str
+
+
+class Workplace(NamedTuple):
+    """Spark, DuckDB and the folders of a run.
+
+    Attributes:
+        jobs: Spark's.
+        folder: of what the run has done so far.
+        data: folder of the data set.
+        vocabularies: DuckDB, which sorts the vocabularies and the times.
+    """
+
+    jobs: SparkJobs
+    folder: RunFolder
+    data: Path
+    vocabularies: Vocabularies
+
+
+class SparkRun:
+    """The stages of one run: reads, counts and encodes all rows."""
+
+    def __init__(
+        self,
+        workplace: Workplace,
+        raw: RawSpec,
+        encoding: Encoding,
+        split: SplitRequest | None,
+        chunk_size: int,
+    ):
+        self._jobs, self._folder, self._data, self._vocabularies = workplace
+        self._raw, self._encoding, self._chunk_size = raw, encoding, chunk_size
+        jobs, folder = self._jobs, self._folder
+        report("counting rows")
+        rows = sources.Sources(jobs, folder, chunk_size).rows_of_splits(raw)
+        self._parts = self._plan(rows)
+        routes = routes_of(raw, split, self._vocabularies, self._write_times)
+        texts = (*encoding.categorify, *encoding.hash_buckets)
+        floats = float_integers(raw, texts, encoding.vocabularies, _Matching(self, rows, texts))
+        self._work = Transcoding(raw, routes, encoding, self._data, floats)
+
+    def map(self, job: str, work, items: list) -> list:
+        """Returns the results of a job, which a run that resumes has; see `SparkJobs.map`."""
+        return self._folder.once(job, lambda: self._jobs.map(self._folder, job, work, items))
+
+    def _plan(self, rows: Mapping[str, list[list[FileRows]]]) -> dict[str, list[Part]]:
+        parts, number = {}, 0
+        for split, chunks in rows.items():
+            num_rows = [sum(int(file.blocks.sum()) for file in files) for files in chunks]
+            check_lengths(self._raw, split, num_rows)
+            if not num_rows[0]:
+                raise ValueError(f"{self._raw.origin}: source_spec: split '{split}' has no rows")
+            length = 1
+            if self._raw.is_interactions:
+                length = CandidateListCheck(self._raw, split).length
+            parts[split] = SplitPlan(split, chunks, self._chunk_size).parts(number, length)
+            number += len(parts[split])
+        return parts
+
+    def _write_times(self, column: str, time_type: pa.DataType) -> WrittenTimes:
+        folder = self._folder.path / "times" / str(time_type)
+        work = functools.partial(
+            _times, folder, self._raw.sources[TRAIN], self._chunk_size, column, time_type
+        )
+        files, num_rows = [], 0
+        for times in self.map(f"times {time_type}", work, self._parts[TRAIN]):
+            files += times.files
+            num_rows += times.num_rows
+            if times.failure:
+                return WrittenTimes(files, num_rows, times.failure)
+        return WrittenTimes(files, num_rows)
+
+    def finish(self) -> FeatureSpec:
+        """Returns the spec of the data set, whose files are written."""
+        work, encoding = self._work, self._encoding
+        facts = self._stage()
+        self._add_statistics(facts)
+        texts = TextIds(encoding, self._data, self._vocabularies, self._counted)
+        counts = self._folder.path / "counted"
+        tables = self._folder.path / "vocabularies"
+        tables.mkdir(exist_ok=True)
+        if encoding.categorify:
+            report("counting values")
+            self._folder.once(
+                "counted", lambda: self._jobs.count_texts(self._folder.path / "counts", counts)
+            )
+            with self._vocabularies:
+                layout = work.complete(texts, tables)
+        else:
+            layout = work.complete(texts, tables)
+        self._encode(layout, texts, facts)
+        if encoding.categorify:
+            with self._vocabularies:
+                texts.look_for_unknown()
+        return dataclasses.replace(layout, metadata=work.metadata(texts))
+
+    def _stage(self) -> list[PartFacts]:
+        """Stages all rows; returns the facts about each part."""
+        report("reading rows")
+        work, parts = self._work, [part for own in self._parts.values() for part in own]
+        task = StagePart(
+            self._folder,
+            self._raw,
+            tuple(work.routes),
+            work.values,
+            self._chunk_size,
+            tuple(work.numericals),
+            self._encoding.categorify,
+            tuple(work.spec.sources),
+        )
+        facts = self.map("stage", task, parts)
+        for part in facts:
+            work.facts.update(part.facts)
+        for route in work.routes:
+            work.check_targets(route, self._parts[route.source][-1].stop)
+        return facts
+
+    def _add_statistics(self, facts: list[PartFacts]) -> None:
+        work = self._work
+        names = [name for name, f in work.numericals.items() if f.needs_statistics]
+        if not names:
+            return
+        report("computing statistics")
+        first: dict[str, float] = {}
+        for part in facts:
+            first = {**part.first, **first}
+        columns = {name: work.values.columns[name] for name in names}
+        blocks = [(n, part.train_blocks) for n, part in enumerate(facts) if len(part.train_blocks)]
+        results = self.map("statistics", PartStatistics(self._folder, columns, first), blocks)
+        for position, name in enumerate(names):
+            own = (
+                BlockStatistics(int(count), float(mean), float(squares))
+                for part in results
+                for count, mean, squares in part[:, position]
+                if count
+            )
+            work.numericals[name].statistics.add_blocks(own, first.get(name, 0.0))
+
+    def _counted(self, split: str, feature: str) -> CountedColumn:
+        files = sorted((self._folder.path / "counted").glob("*.parquet"))
+        number = list(self._work.spec.sources).index(split)
+        place = f"split = {number} AND feature = {self._encoding.categorify.index(feature)}"
+        num_values = self._work.facts.rows[split] * self._work.spec.hotness(feature)
+        query = f"(SELECT value, count FROM {read_parquet(files)} WHERE {place})"
+        return CountedColumn(num_values, query)
+
+    def _encode(self, layout: FeatureSpec, texts: TextIds, facts: list[PartFacts]) -> None:
+        """Writes all files, and counts the values with id 0."""
+        report("encoding rows")
+        work, categorify = self._work, self._encoding.categorify
+        for split, chunks in layout.source_spec.items():
+            for chunk in chunks:
+                width = sum(map(layout.hotness, chunk.features))
+                width *= layout.dtype(chunk.features[0]).itemsize
+                path = self._data / chunk.files[0]
+                path.parent.mkdir(exist_ok=True)
+                with open(path, "ab") as file:
+                    file.truncate(work.facts.rows[split] * width)
+        before, parts = Counter(), {}
+        for number, part in enumerate(facts):
+            parts[number] = tuple(
+                PartRows(split, rows, before[split]) for split, rows in part.facts.rows.items()
+            )
+            before.update(part.facts.rows)
+        task = EncodePart(
+            self._folder, self._data, layout, work.values, work.numericals, categorify, parts
+        )
+        results = self._folder.path / "results"
+        left = [n for n in parts if not (results / f"encoded {n}.pickle").exists()]
+        if left:
+            tables = [texts.tables[name] for name in categorify]
+            num_values = sum(layout.cardinality(name) - 1 for name in categorify)
+            counts = self._folder.path / "counts"
+            self._jobs.encode(task, counts, tables, num_values, left, len(parts))
+        unknown = Counter()
+        for number in parts:
+            unknown.update(self._folder.once(f"encoded {number}", _missing_part))
+        for split, chunks in layout.source_spec.items():
+            for chunk in chunks:
+                if (name := chunk.features[0]) in categorify:
+                    texts.count_unknown(split, name, unknown[split, name])
+
+
+class _Matching:
+    """See `texts.matching_features`: one job per pattern, over all files with texts."""
+
+    def __init__(
+        self, run: SparkRun, rows: Mapping[str, list[list[FileRows]]], texts: tuple[str, ...]
+    ):
+        self._run, self._rows, self._texts = run, rows, set(texts)
+        self._results: dict[str, dict[tuple, set[str]]] = {}
+
+    def __call__(
+        self, spec: RawSpec, split: str, chunk: RawChunk, features: set[str], pattern: str
+    ) -> set[str]:
+        if not features:
+            return set()
+        if pattern not in self._results:
+            self._results[pattern] = self._match(spec, pattern)
+        return features & self._results[pattern][split, chunk]
+
+    def _match(self, spec: RawSpec, pattern: str) -> dict[tuple, set[str]]:
+        keys, items = [], []
+        result: dict[tuple, set[str]] = {}
+        for split, chunks in spec.sources.items():
+            for chunk, files in zip(chunks, self._rows[split], strict=True):
+                names = {n for n in self._texts & set(chunk.features) if spec.hotness(n) == 1}
+                if chunk.type != CSV or not names:
+                    continue
+                for name, file in zip(chunk.files, files, strict=True):
+                    key = split, dataclasses.replace(chunk, files=(name,))
+                    result[key] = set(names)
+                    for part in plan.slices(file):
+                        keys.append(key)
+                        items.append((file.source, chunk, names, part))
+        number = len(self._results)
+        work = functools.partial(_matching, pattern)
+        for key, names in zip(keys, self._run.map(f"match {number}", work, items), strict=True):
+            result[key] &= names
+        return result
+
+
+def _matching(pattern: str, item: tuple) -> set[str]:
+    source, chunk, names, part = item
+    blocks = file_blocks(Path(source.path), chunk, _SCANNED_ROWS, source.where, part)
+    return features_that_match(blocks, names, pattern)
+
+
+def _times(folder: Path, chunks, chunk_size: int, column: str, time_type, part: Part):
+    folder.mkdir(parents=True, exist_ok=True)
+    blocks = part.blocks(chunks, chunk_size)
+    return write_block_times(blocks, column, time_type, folder / f"{part.number:06}.parquet")
+
+
+def _missing_part():
+    raise ValueError("a part was not encoded: run the command again to resume")
+
+
+def report(text: str) -> None:
+    """Prints the stage that begins."""
+    print(f"spark: {text}", file=sys.stderr, flush=True)

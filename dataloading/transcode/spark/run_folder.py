@@ -1,0 +1,79 @@
+"""Folder of a run, which all workers share, and the results and failures that it keeps."""
+
+import contextlib
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dataloading.table_input.run_token import RunToken
+from runtime.files.atomic import atomic_file
+
+
+class Failure(NamedTuple):
+    """A message for the user; the least place is that of the first error in the order of rows."""
+
+    place: tuple[int, ...]
+    message: str
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Folder of a run, on a file system that all workers share.
+
+    Attributes:
+        path: the folder.
+        token: proves that a worker sees it, and that its run has not ended.
+        sync: whether files are written by several machines.
+    """
+
+    path: Path
+    token: RunToken
+    sync: bool
+
+    def staged(self, split: str, part: int) -> Path:
+        """Returns the staged rows of a part that a split of the data set gets."""
+        return self.path / "rows" / split / f"{part:06}.parquet"
+
+    def counts(self, part: int) -> Path:
+        """Returns the counted texts of a part."""
+        return self.path / "counts" / f"{part:06}.parquet"
+
+    def once(self, name: str, work: Callable[[], Any]) -> Any:
+        """Returns the result of work, which is stored under a name: a run that resumes reads it."""
+        path = self.path / "results" / f"{name}.pickle"
+        with contextlib.suppress(FileNotFoundError):
+            return pickle.loads(path.read_bytes())
+        result = work()
+        with atomic_file(path) as stream:
+            pickle.dump(result, stream)
+        return result
+
+    def unless_failed(self, job: str, place: int, work: Callable[[], Any]) -> Any:
+        """Returns the result of work, or its `Failure`; None where an earlier place has failed."""
+        self.token.check()
+        folder = self.path / "failed" / job
+        with contextlib.suppress(FileNotFoundError):
+            if any(int(name) < place for name in os.listdir(folder)):
+                return None
+        try:
+            return work()
+        except ValueError as error:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / str(place)).touch()
+            return Failure((place,), str(error))
+
+
+@dataclass(frozen=True)
+class MapItems:
+    """(number, item) -> result of `work(item)`, its `Failure`, or None; see `RunFolder`."""
+
+    folder: RunFolder
+    job: str
+    work: Callable[[Any], Any]
+
+    def __call__(self, numbered: tuple[int, Any]) -> Any:
+        number, item = numbered
+        return self.folder.unless_failed(self.job, number, lambda: self.work(item))

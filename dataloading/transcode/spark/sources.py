@@ -1,0 +1,155 @@
+"""Raw files of a run as all workers can read any part of them: local and not compressed."""
+
+import contextlib
+import functools
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+
+from dataloading.table_input.files import (
+    CSV,
+    RawChunk,
+    TableSource,
+    existing_file,
+    file_blocks,
+    place,
+)
+from dataloading.transcode.raw_spec import RawSpec
+from dataloading.transcode.spark import plan
+from dataloading.transcode.spark.jobs import SparkJobs
+from dataloading.transcode.spark.plan import FileRows, SourceFile
+from dataloading.transcode.spark.run_folder import RunFolder
+from runtime.files.atomic import atomic_file
+
+_COMPRESSED = (".gz", ".bz2", ".lz4", ".zst")  # as `pa.input_stream` detects it
+_COPIES = 8  # remote files that are copied at a time
+_COPIED_BYTES = 1 << 22
+
+
+def is_remote(path: str) -> bool:
+    """Returns whether a path is that of another file system, like hdfs:// or s3a://."""
+    return "://" in path
+
+
+def copy_folder(jobs: SparkJobs, source: str, spec_file: str, target: Path) -> None:
+    """Copies a feature spec and the files that it names from a file system that Spark knows."""
+    source = source.rstrip("/")
+    copy_file(jobs, f"{source}/{spec_file}", target / spec_file)
+    spec = RawSpec.from_yaml(target / spec_file)
+    base = f"{source}/{spec_file}".rpartition("/")[0]
+    files = {file for chunks in spec.sources.values() for chunk in chunks for file in chunk.files}
+    with ThreadPoolExecutor(_COPIES) as pool:
+        copies = [
+            pool.submit(copy_file, jobs, f"{base}/{file}", spec.base_directory / file)
+            for file in sorted(files)
+        ]
+        for copy in copies:
+            copy.result()
+
+
+def copy_file(jobs: SparkJobs, source: str, target: Path) -> None:
+    """Copies a file, unless an earlier run did and it has not changed since."""
+    status = json.dumps(jobs.modified(source))
+    record = target.with_name(f"{target.name}.copied")
+    with contextlib.suppress(FileNotFoundError):
+        if record.read_text() == status and target.exists():
+            return
+    jobs.copy(source, target)
+    record.write_text(status)
+
+
+class Sources:
+    """Files of raw data, and the number of rows of each of their blocks.
+
+    Args:
+        jobs: counts the rows.
+        folder: keeps counts, and copies of compressed files.
+        chunk_size: the most rows of a block.
+    """
+
+    def __init__(self, jobs: SparkJobs, folder: RunFolder, chunk_size: int):
+        self._jobs, self._folder, self._chunk_size = jobs, folder, chunk_size
+
+    def rows_of_file(self, path: Path, chunk: RawChunk) -> FileRows:
+        """Returns the rows of a file that `--input` names."""
+        (rows,) = self._rows([(path, str(path), chunk)])
+        return rows
+
+    def rows_of_splits(self, spec: TableSource) -> dict[str, list[list[FileRows]]]:
+        """Returns for each split the rows of the files of each chunk.
+
+        Raises:
+            ValueError: a file does not exist or cannot be read.
+        """
+        files = [
+            (existing_file(spec, split, file), place(spec, split, file), chunk)
+            for split, chunks in spec.sources.items()
+            for chunk in chunks
+            for file in chunk.files
+        ]
+        rows = iter(self._rows(files))
+        return {
+            split: [[next(rows) for _ in chunk.files] for chunk in chunks]
+            for split, chunks in spec.sources.items()
+        }
+
+    def _rows(self, files: list[tuple[Path, str, RawChunk]]) -> list[FileRows]:
+        # The absolute path: tasks of Spark may have another working folder.
+        plain = self._plain([(path.absolute(), where, chunk) for path, where, chunk in files])
+        sources = [
+            SourceFile(str(path), where, chunk.type, chunk.header)
+            for path, (_, where, chunk) in zip(plain, files, strict=True)
+        ]
+        ranges = plan.ranges(sources)
+        work = functools.partial(_count, tuple(sources))
+        counted = self._folder.once(
+            "rows of files", lambda: self._jobs.map(self._folder, "count rows", work, ranges)
+        )
+        result = plan.file_rows(sources, list(zip(ranges, counted, strict=True)), self._chunk_size)
+        for rows, (path, where, chunk) in zip(result, files, strict=True):
+            if not rows.blocks.any():  # empty, or not readable, which is an error here
+                next(file_blocks(path, chunk, self._chunk_size, where), None)
+        return result
+
+    def _plain(self, files: list[tuple[Path, str, RawChunk]]) -> list[Path]:
+        """Returns files that are not compressed: the same ones, or copies."""
+        copies = {
+            number: (path, self._folder.path / "plain" / f"{number}.csv")
+            for number, (path, _, chunk) in enumerate(files)
+            if chunk.type == CSV and path.name.endswith(_COMPRESSED)
+        }
+        are_whole = self._folder.once(
+            "plain files",
+            lambda: self._jobs.map(self._folder, "decompress", _decompress, [*copies.values()]),
+        )
+        for number, is_whole in zip(copies, are_whole, strict=True):
+            path, where, chunk = files[number]
+            if not is_whole:
+                for _ in file_blocks(path, chunk, self._chunk_size, where):
+                    pass  # raises the error with the row before it
+        return [copies.get(number, (path, path))[1] for number, (path, *_) in enumerate(files)]
+
+
+def _count(files: tuple[SourceFile, ...], part: plan.FileRange) -> plan.LineCounts:
+    return plan.count_lines(files[part.file], part)
+
+
+def _decompress(paths: tuple[Path, Path]) -> bool:
+    """Writes a copy; returns whether the file can be decompressed."""
+    source, target = paths
+    try:
+        stream = pa.input_stream(str(source))
+        first = stream.read(_COPIED_BYTES)
+    except OSError:
+        return False
+    with stream, atomic_file(target) as copy:
+        data = first
+        while data:
+            copy.write(data)
+            try:
+                data = stream.read(_COPIED_BYTES)
+            except OSError:
+                return False
+    return True

@@ -1,0 +1,170 @@
+"""Work of Spark's tasks on the parts of a run; imports nothing of Spark.
+
+Results are files of the run's folder, which all workers share. A repeated task writes the same
+bytes again; a part that an earlier run finished is not read again.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dataloading.spec.feature_spec import TRAIN
+from dataloading.transcode.candidate_lists import CandidateListCheck
+from dataloading.transcode.encode.row_values import (
+    RowFacts,
+    RowValues,
+    staged_numbers,
+    staged_values,
+)
+from dataloading.transcode.encode.statistics import BlockStatistics
+from dataloading.transcode.raw_spec import RawSpec
+from dataloading.transcode.spark.plan import Part
+from dataloading.transcode.spark.run_folder import RunFolder
+from dataloading.transcode.split import Route
+from dataloading.transcode.stored_files import StagedRows
+from runtime.files.atomic import sync
+
+COUNTS = pa.schema(
+    [
+        ("part", pa.int32()),
+        ("split", pa.int32()),
+        ("feature", pa.int32()),
+        ("value", pa.string()),
+        ("count", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class PartFacts:
+    """Facts about a part.
+
+    Attributes:
+        facts: of its rows.
+        train_blocks: rows in training of each block, int64.
+        first: numerical feature -> its first value in training; features without one are absent.
+    """
+
+    facts: RowFacts
+    train_blocks: np.ndarray
+    first: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class StagePart:
+    """Reads and checks the rows of a part, stages them, and counts its texts."""
+
+    folder: RunFolder
+    raw: RawSpec
+    routes: tuple[Route, ...]
+    values: RowValues
+    chunk_size: int
+    numericals: tuple[str, ...]
+    texts: tuple[str, ...]  # features whose values are counted
+    splits: tuple[str, ...]  # of the data set
+
+    def __call__(self, part: Part) -> PartFacts:
+        """Returns the facts about a part."""
+        return self.folder.once(f"part {part.number}", lambda: self._staged(part))
+
+    def _staged(self, part: Part) -> PartFacts:
+        route = next(route for route in self.routes if route.source == part.split)
+        chunks, facts, blocks_of_train = self.raw.sources[part.split], RowFacts(), []
+        check = CandidateListCheck(self.raw, part.split) if self.raw.is_interactions else None
+        if check and part.before:
+            for blocks in part.before.blocks(chunks, self.chunk_size):
+                check.add(*self._read(part.split, blocks, RowFacts()))
+        first: dict[str, float] = {}
+        with contextlib.ExitStack() as stack:
+            staged = {}
+            for target in route.targets:
+                path = self.folder.staged(target, part.number)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                staged[target] = stack.enter_context(contextlib.closing(StagedRows(path)))
+            row = part.start
+            for blocks in part.blocks(chunks, self.chunk_size):
+                values, block_of = self._read(part.split, blocks, facts)
+                if check:
+                    check.add(values, block_of)
+                batch = self.values.staged(values)
+                for target, mask in route.parts(row, block_of):
+                    rows = batch if mask is None else batch.filter(pa.array(mask))
+                    self.values.count(target, rows, facts)
+                    staged[target].append(rows)
+                    if target == TRAIN:
+                        blocks_of_train.append(rows.num_rows)
+                        self._see_first(rows, first)
+                row += batch.num_rows
+        if row != part.stop:
+            raise ValueError(
+                f"{self.raw.origin}: split '{part.split}': expected {part.stop - part.start} rows "
+                f"in part {part.number}, got {row - part.start}: files changed while they were read"
+            )
+        if check and part.is_last:
+            check.end()
+        self._count_texts(part.number, route)
+        return PartFacts(facts, np.array(blocks_of_train, np.int64), first)
+
+    def _read(self, split: str, blocks: list, facts: RowFacts) -> tuple[dict, dict]:
+        block_of = {name: block for block in blocks for name in block.columns}
+        return self.values.read(split, block_of, facts), block_of
+
+    def _see_first(self, rows: pa.RecordBatch, first: dict[str, float]) -> None:
+        for name in self.numericals:
+            if name not in first:
+                values = staged_numbers(rows, self.values.columns[name])
+                present = values[~np.isnan(values)]
+                if present.size:
+                    first[name] = float(present[0])
+
+    def _count_texts(self, part: int, route: Route) -> None:
+        path = self.folder.counts(part)
+        path.parent.mkdir(exist_ok=True)
+        with pq.ParquetWriter(path, COUNTS) as writer:
+            for target in route.targets:
+                file = self.folder.staged(target, part)
+                for number, feature in enumerate(self.texts):
+                    column = self.values.columns[feature]
+                    rows = pq.read_table(file, columns=[column]).combine_chunks()
+                    values = [staged_values(batch, column) for batch in rows.to_batches()]
+                    if not values:
+                        continue
+                    counted = pc.value_counts(pa.concat_arrays(values).drop_null())
+                    numbers = (part, self.splits.index(target), number)
+                    constants = [np.full(len(counted), n, np.int32) for n in numbers]
+                    columns = [*map(pa.array, constants), *counted.flatten()]
+                    writer.write_batch(pa.record_batch(columns, schema=COUNTS))
+        sync(path)
+
+
+@dataclass(frozen=True)
+class PartStatistics:
+    """Statistics of the blocks of a part: number -> float64 [blocks, features, 3]."""
+
+    folder: RunFolder
+    columns: Mapping[str, str]  # numerical feature -> staged column
+    first: Mapping[str, float]
+
+    def __call__(self, numbered: tuple[int, np.ndarray]) -> np.ndarray:
+        """Returns counts, means and squares; counts are 0 where no value is present."""
+        part, blocks = numbered
+        result = np.zeros((len(blocks), len(self.columns), 3))
+        ends = np.cumsum(blocks)
+        for position, (name, column) in enumerate(self.columns.items()):
+            table = pq.read_table(self.folder.staged(TRAIN, part), columns=[column])
+            batches = table.combine_chunks().to_batches()
+            if not batches or name not in self.first:
+                continue
+            values = np.concatenate([staged_numbers(batch, column) for batch in batches])
+            hotness = len(values) // max(1, int(ends[-1]))
+            for block, (end, size) in enumerate(zip(ends, blocks, strict=True)):
+                own = values[(end - size) * hotness : end * hotness]
+                present = own[~np.isnan(own)]
+                if present.size:
+                    result[block, position] = BlockStatistics.of(present, self.first[name])
+        return result
