@@ -45,7 +45,7 @@ class FileRange(NamedTuple):
     stop: int
 
 
-class LineCounts(NamedTuple):
+class BlockLines(NamedTuple):
     """Rows of each block of a range; `is_cut` where a line is too long for a block."""
 
     rows: np.ndarray
@@ -69,29 +69,29 @@ def ranges(files: Sequence[SourceFile]) -> list[FileRange]:
     return result
 
 
-def count_lines(file: SourceFile, part: FileRange) -> LineCounts:
+def count_lines(file: SourceFile, part: FileRange) -> BlockLines:
     """Counts the lines of each block, a header among them, or the rows of a Parquet file.
 
     The count of a file that cannot be read is 0; reading it raises the error.
     """
     if file.kind != CSV:
         try:
-            return LineCounts(np.array([pq.read_metadata(file.path).num_rows]))
+            return BlockLines(np.array([pq.read_metadata(file.path).num_rows]))
         except (pa.ArrowException, OSError):
-            return LineCounts(np.array([0]))
+            return BlockLines(np.array([0]))
     counts = []
     for number in range(part.first, part.stop):
         try:
             blocks = list(line_blocks(Path(file.path), file.where, number, number + 1))
         except LongLine:
-            return LineCounts(np.array(counts, np.int64), is_cut=True)
+            return BlockLines(np.array(counts, np.int64), is_cut=True)
         counts.append(sum(len(block.splitlines()) for block in blocks))
-    return LineCounts(np.array(counts, np.int64))
+    return BlockLines(np.array(counts, np.int64))
 
 
 def file_rows(
     files: Sequence[SourceFile],
-    counted: Sequence[tuple[FileRange, LineCounts]],
+    counted: Sequence[tuple[FileRange, BlockLines]],
     chunk_size: int,
 ) -> list[FileRows]:
     """Returns the rows of all files from the counts of all ranges, which are in order.

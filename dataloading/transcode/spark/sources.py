@@ -132,7 +132,7 @@ class Sources:
         return [copies.get(number, (path, path))[1] for number, (path, *_) in enumerate(files)]
 
 
-def _count(files: tuple[SourceFile, ...], part: plan.FileRange) -> plan.LineCounts:
+def _count(files: tuple[SourceFile, ...], part: plan.FileRange) -> plan.BlockLines:
     return plan.count_lines(files[part.file], part)
 
 
