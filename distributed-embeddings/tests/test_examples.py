@@ -33,6 +33,7 @@ def numbers(pattern: str, text: str) -> list[float]:
     return [float(number) for number in re.findall(pattern + r":? ([\d.]+)", text)]
 
 
+@pytest.mark.long
 def test_lookup_benchmark(run_script):
     options = "--voc 100 --emb 8 --batch 16 --max_hotness 4 --iterations 2"
     done = run_script(EXAMPLES / "benchmarks/benchmark.py", *options.split())
@@ -51,6 +52,7 @@ def test_dlrm_on_generated_rows(run_script):
     assert auc > 0.7, done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_missing", [0, 1])
 def test_dlrm_on_binary_files(run_script, tmp_path, num_missing):
     rng = np.random.default_rng(0)
@@ -102,6 +104,7 @@ def test_synthetic_model(run_script, flags):
     assert "use_model_fit" in flags or "Benchmark step [0/4]" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -118,6 +121,7 @@ def test_errors_before_anything_is_allocated(run_script, flags, message):
     assert "tables created" not in done.stderr
 
 
+@pytest.mark.long
 def test_plan_of_a_synthetic_model(run_script):
     flags = "--model jumbo --plan_only --plan_world_size 128 --optimizer adagrad"
     done = run_script(SYNTHETIC / "main.py", *flags.split())

@@ -10,7 +10,7 @@ TARGETS = {
     *("bench-checkpoints", "bench-loader", "bench-preparation", "bench-engines", "bench-records"),
     *("bench-sequence", "bench-sequence-preparation", "bench-ncf", "bench-embedding"),
     *("bench-mlperf", "bench-step", "bench-interaction-preparation", "bench-recommendation"),
-    *("bench-serving", "bench-network", "bench-transcode"),
+    *("bench-serving", "bench-spark-scores", "bench-network", "bench-transcode"),
 }
 
 

@@ -20,6 +20,7 @@ def test_uneven_threads(capsys):
     assert "--ranks 2 cannot share --threads 3 evenly" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_page(tmp_path, root):
     page = tmp_path / "page.md"
     flags = ["--quick", "--ranks=1", "--precisions=bfloat16", "--output", str(page)]

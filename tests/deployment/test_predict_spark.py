@@ -93,6 +93,7 @@ def test_scores_of_mode_predict(trained_dlrm, tmp_path):
     np.testing.assert_allclose(actual, trained_dlrm.scores(tmp_path), rtol=0, atol=1e-6)
 
 
+@pytest.mark.long
 @needs_spark
 def test_csv(tmp_path):
     """Text of a CSV file, with empty lists; the output is CSV, too."""
@@ -110,6 +111,7 @@ def test_csv(tmp_path):
     np.testing.assert_allclose(table["score"].to_numpy(), expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.long
 @needs_spark
 def test_bad_value(tmp_path):
     """The row is named by its keys, and there is no output."""
@@ -138,9 +140,9 @@ def kill_executors(tmp_path, num_kills, num_rows):
     model, source = write_clicks(tmp_path / "model"), tmp_path / "rows.parquet"
     table, num_files = random_clicks(num_rows), 10 + 2 * num_kills
     source.mkdir()
-    for i in range(num_files):
-        part = table.slice(i * num_rows // num_files, num_rows // num_files)
-        pq.write_table(part, source / f"{i}.parquet")
+    bounds = np.linspace(0, num_rows, num_files + 1).astype(int)
+    for start, stop in zip(bounds, bounds[1:], strict=False):
+        pq.write_table(table.slice(start, stop - start), source / f"{start}.parquet")
     output, kills = tmp_path / "out.parquet", 0
     settings = (
         "spark.executor.memory=512m",
@@ -172,6 +174,7 @@ def check_kills(tmp_path, num_kills, num_rows):
     np.testing.assert_allclose(scores, np.load(tmp_path / "local.npy"), rtol=0, atol=1e-6)
 
 
+@pytest.mark.long
 @needs_spark
 def test_killed_executor(tmp_path):
     """No row is lost or repeated."""

@@ -56,6 +56,7 @@ def test_name_and_content_of_wheel(root):
     assert facts["tensorflow"] == tf.__version__
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("target", "architecture"), [("volta", 70), ("ampere", 80)])
 def test_targets_of_architectures(package, tmp_path, target, architecture):
     """`make volta` and `make ampere` of NVIDIA's package, with a stand-in for nvcc."""
@@ -69,6 +70,7 @@ def test_targets_of_architectures(package, tmp_path, target, architecture):
     assert re.findall(r"code=sm_(\d+)", compiled) == [str(architecture)]
 
 
+@pytest.mark.long
 def test_test_target(root):
     """`make test` in the folder of the op runs its tests; they are only collected here."""
     collect = {"PYTEST_ADDOPTS": "--collect-only -q"}

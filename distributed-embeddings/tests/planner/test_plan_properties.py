@@ -67,6 +67,7 @@ def test_balance_of_ranks(arguments):
     assert max(per_rank) <= sum(per_rank) / len(per_rank) + largest
 
 
+@pytest.mark.long
 @MANY
 @given(cases(strategies=("memory_optimized",)))
 def test_memory_optimized_against_merlins_rule(arguments):

@@ -157,6 +157,7 @@ def assert_like_duckdb(source, folder, **changed):
     return files
 
 
+@pytest.mark.long
 @needs_nvtabular
 def test_days_against_duckdb(log, tmp_path):
     files = assert_like_duckdb(
