@@ -1,6 +1,7 @@
 """Scores on Spark: those of `--mode predict`, every row once, also where executors are killed."""
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -141,7 +142,7 @@ def kill_executors(tmp_path, num_kills, num_rows):
     table, num_files = random_clicks(num_rows), 10 + 2 * num_kills
     source.mkdir()
     bounds = np.linspace(0, num_rows, num_files + 1).astype(int)
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         pq.write_table(table.slice(start, stop - start), source / f"{start}.parquet")
     output, kills = tmp_path / "out.parquet", 0
     settings = (
