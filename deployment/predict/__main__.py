@@ -23,6 +23,7 @@ from dataloading.transcode.arguments import parse_bytes
 from deployment.option_checks import check_ranges
 from deployment.predict.folder_input import FolderInput
 from deployment.predict.input import FileInput
+from deployment.predict.partition_scores import SCORE
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
 from deployment.serving.interface import Interface
@@ -94,6 +95,11 @@ def _check_engine(flags: argparse.Namespace) -> None:
                 raise ValueError(
                     f"--engine spark: expected --{name}: {_NEEDED_BY_SPARK[name]}; got none"
                 )
+        if SCORE in flags.predictions_keep.split(","):
+            raise ValueError(
+                f"--predictions_keep {SCORE}: --output has a column '{SCORE}' of its own; rename "
+                "that of --input, or keep others"
+            )
         unread = ("split",)
     else:
         unread = ("predictions_keep", "master", "spark_conf", "memory_limit", "overwrite")

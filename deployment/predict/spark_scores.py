@@ -8,7 +8,6 @@ from dataloading.spec.rules import listing, suggestion
 from deployment.predict.partition_scores import SCORE, PartitionScorer
 from deployment.serving.interface import Interface
 from deployment.triton.model_folders import ModelFolders
-from runtime.files.predictions import check_kept
 
 try:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +65,6 @@ def score_on_spark(options: SparkScoringOptions, model: ModelFolders, interface:
     """
     file_format = _format_of(options.input, "--input")
     target_format = _format_of(options.output, "--output")
-    check_kept(options.output, [(name,) for name in options.kept], "--output")
     settings = _COMMITTER | {"spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS)}
     interruptions = spark_session.Interruptions()
     with tempfile.TemporaryDirectory() as scratch:

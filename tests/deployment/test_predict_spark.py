@@ -194,6 +194,10 @@ def test_killed_executors(tmp_path):
     [
         (["--engine", "spark"], "--engine spark: expected --output: a folder of part files"),
         (["--engine", "spark", "--output=x.parquet"], "expected --predictions_keep: the columns"),
+        (
+            ["--engine=spark", "--output=x.parquet", "--predictions_keep=score"],
+            "--predictions_keep score: --output has a column 'score' of its own",
+        ),
         (["--predictions_keep", "a"], "--predictions_keep: --engine local does not read it"),
         (["--master", "local"], "--master: --engine local does not read it; leave it out"),
         (
