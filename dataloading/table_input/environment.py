@@ -52,3 +52,12 @@ def enter(engine: str, module: str) -> None:
     # A process of its own would have to pass on signals, and would outlive a killed parent.
     command = [str(python()), "-m", module, *sys.argv[1:]]
     os.execve(command[0], command, {**os.environ, _ENTERED: "1"})
+
+
+def require_spark(other: str = "duckdb") -> None:
+    """Raises ValueError where PySpark is not installed; other: an engine that does not need it."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise ValueError(
+            "--engine spark needs PySpark, which is not installed; install it with `make engines`, "
+            f"or use --engine {other}"
+        )

@@ -9,23 +9,26 @@ import signal
 import subprocess
 import sys
 import threading
+import uuid
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+
+from dataloading.table_input.run_token import RunToken
 
 _PACKAGES = ("preproc", "dataloading", "deployment", "runtime")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[2]
-TASK_BYTES = 384 << 20  # for the Python worker of a task, with its DuckDB
 # Memory outside the heap of a local master: this process, the JVM's own code and buffers, and per
-# thread a Python worker and the JVM's buffers for it. Measured.
+# thread the JVM's buffers for a Python worker. Measured.
 _OUTSIDE_HEAP_BYTES = 640 << 20
-_OUTSIDE_HEAP_BYTES_PER_THREAD = TASK_BYTES + (64 << 20)
+_BUFFER_BYTES = 64 << 20
+WORKER_BYTES = 384 << 20  # a Python worker, with its DuckDB
 _MIN_HEAP_BYTES = 512 << 20
 _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _STOP_S = 20  # how long the JVM may take to end
@@ -48,9 +51,15 @@ def is_local(master: str) -> bool:
 
 
 def settings(
-    options: SparkOptions, scratch: Path, name: str, more: Mapping[str, str] | None = None
+    options: SparkOptions,
+    scratch: Path,
+    name: str,
+    more: Mapping[str, str] | None = None,
+    worker_bytes: int = WORKER_BYTES,
 ) -> dict[str, str]:
     """Returns the settings of an application called `name`; those of --spark_conf win over `more`.
+
+    worker_bytes: memory of a task's Python process, which a local master leaves out of its heap.
 
     A process that spark-submit started has read its flags already: master and memory are set, and
     only a --master here is another.
@@ -87,7 +96,7 @@ def settings(
                 "part has none"
             )
         result |= {
-            "spark.driver.memory": f"{_heap_bytes(master, options) >> 20}m",
+            "spark.driver.memory": f"{_heap_bytes(master, options, worker_bytes) >> 20}m",
             "spark.driver.host": "127.0.0.1",
             "spark.local.dir": str(scratch.absolute()),
             "spark.ui.enabled": "false",
@@ -104,10 +113,10 @@ def settings(
     return result
 
 
-def _heap_bytes(master: str, options: SparkOptions) -> int:
+def _heap_bytes(master: str, options: SparkOptions, worker_bytes: int) -> int:
     threads = _LOCAL_MASTER.fullmatch(master)[1] or "1"
     num_threads = os.cpu_count() if threads == "*" else int(threads)
-    outside = _OUTSIDE_HEAP_BYTES + num_threads * _OUTSIDE_HEAP_BYTES_PER_THREAD
+    outside = _OUTSIDE_HEAP_BYTES + num_threads * (_BUFFER_BYTES + worker_bytes)
     heap = options.memory_limit_bytes - outside
     if heap < _MIN_HEAP_BYTES:
         raise ValueError(
@@ -119,7 +128,11 @@ def _heap_bytes(master: str, options: SparkOptions) -> int:
 
 
 def start(
-    options: SparkOptions, scratch: Path, name: str, more: Mapping[str, str] | None = None
+    options: SparkOptions,
+    scratch: Path,
+    name: str,
+    more: Mapping[str, str] | None = None,
+    worker_bytes: int = WORKER_BYTES,
 ) -> SparkSession:
     """Starts Spark with these `settings`.
 
@@ -128,7 +141,7 @@ def start(
             is left then.
         OSError: no space left for our zipped sources, among others.
     """
-    wanted = settings(options, scratch, name, more)
+    wanted = settings(options, scratch, name, more, worker_bytes)
     packages = _zipped_packages(scratch)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(wanted.get("spark.master", "")):
@@ -235,12 +248,13 @@ def explained_errors(options: SparkOptions, interruptions: Interruptions):
         if "No space left on device" in text:
             raise OSError(
                 errno.ENOSPC,
-                "No space left on device, reported by Spark; its own files are in --temp_dir",
+                "No space left on device, reported by Spark; its own files are in the folder for "
+                "temporary files, next to the output by default",
             ) from error
         if "OutOfMemoryError" in text or "Py4JNetworkError" in type(error).__name__:
             raise ValueError(
                 f"Spark ran out of memory, or its JVM died: {one_line(error)}; possible solutions: "
-                f"a --memory_limit above {options.memory_limit_bytes >> 20} MiB, fewer --threads, "
+                f"a --memory_limit above {options.memory_limit_bytes >> 20} MiB, fewer threads, "
                 "on a cluster --spark_conf spark.executor.memory=..."
             ) from error
         errors = _PYTHON_ERROR.findall(text)
@@ -248,6 +262,76 @@ def explained_errors(options: SparkOptions, interruptions: Interruptions):
             kind = ValueError if errors[-1][0] == "ValueError" else OSError
             raise kind(errors[-1][1]) from error
         raise ValueError(f"Spark failed: {one_line(error)}") from error
+
+
+class Session:
+    """Context manager around a Spark session and what its work has in common.
+
+    Args:
+        options: memory limit and threads are those of a local master.
+        scratch: for what does not fit into memory.
+        name: of the application.
+        shared: folder that all workers must see, in which they look for a file of ours; None where
+            they read and write only what Spark does.
+        more: see `settings`.
+        worker_bytes: see `settings`.
+
+    Attributes:
+        token: proves to a task that it works on the files of this run; only with `shared`.
+        is_cluster: tasks run on other machines, after entering.
+
+    Raises:
+        ValueError: on entering: Spark does not start, or its workers do not see our files.
+    """
+
+    def __init__(
+        self,
+        options: SparkOptions,
+        scratch: Path,
+        name: str,
+        shared: Path | None = None,
+        more: Mapping[str, str] | None = None,
+        worker_bytes: int = WORKER_BYTES,
+    ):
+        self._options, self._scratch = options, scratch
+        self._start = (options, scratch, name, more, worker_bytes)
+        self.token: RunToken | None = None
+        if shared is not None:
+            # Absolute: tasks may have another working folder.
+            self.token = RunToken(shared.absolute() / "spark_run", uuid.uuid4().hex)
+
+    def __enter__(self):
+        self._interruptions = Interruptions()
+        self._spark = start(*self._start)
+        self._interruptions.watch(self._spark)
+        self.is_cluster = not is_local(self._spark.sparkContext.master)
+        try:
+            if self.token is not None:
+                self.token.create()
+                with self.explained_errors():
+                    self._check_workers(self.token)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception):
+        stop(self._spark)
+        self._interruptions.end()
+
+    def explained_errors(self):
+        """Turns errors of Spark into KeyboardInterrupt, ValueError or OSError."""
+        return explained_errors(self._options, self._interruptions)
+
+    def _check_workers(self, token: RunToken) -> None:
+        """Lets every worker look for our files; those that come later look when they write."""
+        if self.is_cluster:
+            num_tasks = 4 * self._spark.sparkContext.defaultParallelism
+            self._tasks(num_tasks, token.checked, "id long").collect()
+
+    def _tasks(self, number: int, work: Callable, schema: str) -> DataFrame:
+        """Returns what `work` yields in a task for each of the numbers from 0."""
+        return self._spark.range(0, number, 1, max(1, number)).mapInArrow(work, schema)
 
 
 def one_line(error: Exception) -> str:

@@ -91,6 +91,7 @@ def run(flags: argparse.Namespace) -> str:
 
 def _open_engine(flags: argparse.Namespace):
     if flags.engine == SPARK:
+        environment.require_spark()
         from dataloading.transcode.spark.engine import SparkTranscoder
 
         return SparkTranscoder(flags)

@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
     for flag, (metavar, help_text) in (_FLAGS | _ROLE_FLAGS).items():
         add(flag, metavar=metavar, help=help_text)
     help_text = "what does the work: duckdb (this machine, the default) or spark (a cluster); both "
-    add("--engine", choices=ENGINES, default=ENGINES[0], help=help_text + "write the same files")
+    add("--engine", choices=ENGINES, default=DUCKDB, help=help_text + "write the same files")
     help_text = "--engine spark: a setting; may be repeated"
     add("--spark_conf", action="append", metavar="KEY=VALUE", help=help_text)
     help_text = "with --vocabulary: values that are frequent enough in train and have no id there "

@@ -111,6 +111,7 @@ def _check_engine(flags: argparse.Namespace) -> None:
 
 def _score_on_spark(flags: argparse.Namespace) -> str:
     """Scores a table on Spark; returns the text that the command prints."""
+    environment.require_spark(LOCAL)
     from deployment.predict.spark_scores import SparkScoringOptions, score_on_spark
 
     model = find_model(flags.model)

@@ -14,6 +14,8 @@ from deployment.serving.checks import BadRequest
 from deployment.serving.interface import SCORES
 from deployment.serving.scorer import RequestScorer
 
+SCORE = SCORES.removesuffix("s")  # the column
+
 
 @dataclass(frozen=True)
 class PartitionScorer:
@@ -72,9 +74,6 @@ class PartitionScorer:
                     f"{where(start + error.row)}{name}: found {error.value}; {error.rule}"
                 ) from None
         return scores
-
-
-SCORE = SCORES.removesuffix("s")  # the column
 
 
 @functools.lru_cache(1)

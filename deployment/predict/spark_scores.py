@@ -4,22 +4,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import FloatType, StructField, StructType
+
 from dataloading.spec.rules import listing, suggestion
+from dataloading.table_input.spark_session import Session
 from deployment.predict.partition_scores import SCORE, PartitionScorer
 from deployment.serving.interface import Interface
 from deployment.triton.model_folders import ModelFolders
-
-try:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import FloatType, StructField, StructType
-except ModuleNotFoundError as error:
-    raise ValueError(
-        "--engine spark needs PySpark, which is not installed; install it with `make engines`, or "
-        "use --engine local"
-    ) from error
-
-from dataloading.table_input import spark_session
 
 _ARROW_ROWS = 8192  # of a batch that a task receives
 _FORMATS = {".parquet": "parquet", ".csv": "csv"}
@@ -39,7 +32,7 @@ class SparkScoringOptions:
         output: folder of part files that ends with .parquet or .csv.
         kept: columns of the input that identify a row, written before the scores.
         batch_size: rows per request; None: the model's maximum.
-        master, spark_conf, threads, memory_limit_bytes: see `spark_session.SparkOptions`.
+        master, spark_conf, threads, memory_limit_bytes: see `SparkOptions`.
         overwrite: whether to replace an output.
     """
 
@@ -66,50 +59,42 @@ def score_on_spark(options: SparkScoringOptions, model: ModelFolders, interface:
     file_format = _format_of(options.input, "--input")
     target_format = _format_of(options.output, "--output")
     settings = _COMMITTER | {"spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS)}
-    interruptions = spark_session.Interruptions()
-    with tempfile.TemporaryDirectory() as scratch:
-        name = f"predict: {options.output}"
-        spark = spark_session.start(options, Path(scratch), name, settings)
-        interruptions.watch(spark)
-        try:
-            with spark_session.explained_errors(options, interruptions):
-                return _score(spark, options, model, interface, (file_format, target_format))
-        finally:
-            spark_session.stop(spark)
-            interruptions.end()
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        _Scoring(options, Path(scratch), f"predict: {options.output}", more=settings) as scoring,
+        scoring.explained_errors(),
+    ):
+        return scoring.score(model, interface, file_format, target_format)
 
 
-def _score(
-    spark: SparkSession,
-    options: SparkScoringOptions,
-    model: ModelFolders,
-    interface: Interface,
-    formats: tuple[str, str],
-) -> int:
-    file_format, target_format = formats
-    table = spark.read.load(options.input, format=file_format, header=True)
-    features = [feature.name for feature in interface.features]
-    _check_columns(options.input, table, features, "the model's features")
-    _check_columns(options.input, table, options.kept, "--predictions_keep")
-    columns = tuple(dict.fromkeys((*features, *options.kept)))
-    fields = [table.schema[name] for name in options.kept]
-    # Quoted and renamed: Spark would take a point in a name for a field of a struct.
-    table = table.select(
-        [F.col(f"`{name.replace('`', '``')}`").alias(f"c{i}") for i, name in enumerate(columns)]
-    )
-    schema = StructType([*fields, StructField(SCORE, FloatType())])
-    scorer = PartitionScorer(
-        folder=str(model.folder),
-        dense_folder=None if model.dense_folder is None else str(model.dense_folder),
-        columns=columns,
-        kept=options.kept,
-        is_csv=file_format == "csv",
-        batch_size=options.batch_size or interface.max_batch_size,
-    )
-    scores = table.mapInArrow(scorer, schema)
-    mode = "overwrite" if options.overwrite else "errorifexists"
-    scores.write.save(options.output, format=target_format, mode=mode, header=True)
-    return spark.read.load(options.output, format=target_format, header=True).count()
+class _Scoring(Session):
+    def score(
+        self, model: ModelFolders, interface: Interface, file_format: str, target_format: str
+    ) -> int:
+        options, spark = self._options, self._spark
+        table = spark.read.load(options.input, format=file_format, header=True)
+        features = [feature.name for feature in interface.features]
+        _check_columns(options.input, table, features, "the model's features")
+        _check_columns(options.input, table, options.kept, "--predictions_keep")
+        columns = tuple(dict.fromkeys((*features, *options.kept)))
+        fields = [table.schema[name] for name in options.kept]
+        # Quoted and renamed: Spark would take a point in a name for a field of a struct.
+        table = table.select(
+            [F.col(f"`{name.replace('`', '``')}`").alias(f"c{i}") for i, name in enumerate(columns)]
+        )
+        schema = StructType([*fields, StructField(SCORE, FloatType())])
+        scorer = PartitionScorer(
+            folder=str(model.folder),
+            dense_folder=None if model.dense_folder is None else str(model.dense_folder),
+            columns=columns,
+            kept=options.kept,
+            is_csv=file_format == "csv",
+            batch_size=options.batch_size or interface.max_batch_size,
+        )
+        scores = table.mapInArrow(scorer, schema)
+        mode = "overwrite" if options.overwrite else "errorifexists"
+        scores.write.save(options.output, format=target_format, mode=mode, header=True)
+        return spark.read.load(options.output, format=target_format, header=True).count()
 
 
 def _check_columns(path: str, table: DataFrame, names: tuple[str, ...] | list[str], what: str):

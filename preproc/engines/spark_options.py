@@ -1,6 +1,5 @@
 """Flags of preparations that Spark can do, readable without PySpark."""
 
-import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -23,15 +22,6 @@ class SparkMachineOptions(MachineOptions):
     spark_conf: tuple[str, ...] = flag(
         (), "a setting; may be repeated", SPARK, action="append", nargs=None, metavar="KEY=VALUE"
     )
-
-
-def require_spark() -> None:
-    """Raises ValueError where PySpark is not installed."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise ValueError(
-            "--engine spark needs PySpark, which is not installed; install it with `make engines`, "
-            "or use --engine duckdb"
-        )
 
 
 def unread_spark_flags(options: type, flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:

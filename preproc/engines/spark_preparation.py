@@ -1,81 +1,18 @@
-"""Spark with the resources of a preparation, and work that several preparations give to it."""
+"""Work that several preparations give to Spark."""
 
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from dataloading.table_input import spark_session
-from dataloading.table_input.run_token import RunToken
+from dataloading.table_input.spark_session import Session
 from preproc.engines import spark_parts
-from preproc.engines.spark_options import SparkMachineOptions
 from preproc.engines.spark_tasks import KEPT, ReadVocabularies, WriteVocabularies
 
 
-class SparkPreparation:
-    """A context manager with a session in it, which an engine adds its work to.
-
-    Memory limit, threads and scratch folder are those of a local master.
-
-    Args:
-        options: of the preparation.
-        scratch: for what does not fit into memory.
-        name: of the application.
-        shared: folder of the output's file system, in which workers look for a file of ours.
-        settings: of Spark.
-
-    Raises:
-        ValueError: on entering: Spark does not start, or its workers do not see our files.
-    """
-
-    def __init__(
-        self,
-        options: SparkMachineOptions,
-        scratch: Path,
-        name: str,
-        shared: Path,
-        settings: Mapping[str, str] | None = None,
-    ):
-        self._options = options
-        self._scratch = scratch
-        self._name = name
-        self._settings = settings
-        # Absolute: tasks may have another working folder.
-        self._token = RunToken(shared.absolute() / "spark_run", uuid.uuid4().hex)
-
-    def __enter__(self):
-        self._interruptions = spark_session.Interruptions()
-        self._spark = spark_session.start(self._options, self._scratch, self._name, self._settings)
-        self._interruptions.watch(self._spark)
-        self._is_cluster = not spark_session.is_local(self._spark.sparkContext.master)
-        try:
-            self._token.create()
-            with self.explained_errors():
-                self._check_workers()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *exception):
-        spark_session.stop(self._spark)
-        self._interruptions.end()
-
-    def explained_errors(self):
-        """Turns errors of Spark into KeyboardInterrupt, ValueError or OSError."""
-        return spark_session.explained_errors(self._options, self._interruptions)
-
-    def _check_workers(self) -> None:
-        """Lets every worker look for our files; those that come later look when they write."""
-        if self._is_cluster:
-            num_tasks = 4 * self._spark.sparkContext.defaultParallelism
-            self._tasks(num_tasks, self._token.checked, "id long").collect()
-
-    def _tasks(self, number: int, work: Callable, schema: str) -> DataFrame:
-        """Returns what `work` yields in a task for each of the numbers from 0."""
-        return self._spark.range(0, number, 1, max(1, number)).mapInArrow(work, schema)
+class SparkPreparation(Session):
+    """See `Session`."""
 
     def _write_vocabularies(self, ordered: DataFrame, targets: Sequence[Path]) -> list[int]:
         """Writes values in their order as staged folders (value, count); returns their numbers.

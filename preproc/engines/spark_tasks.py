@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dataloading.table_input.key_runs import runs
 from preproc.engines.spark_parts import RowGroup, new_part
 
 KEPT = "column int, num_values long"
@@ -37,22 +38,6 @@ def record_batch(schema: str, *columns: Sequence) -> pa.RecordBatch:
         for (_, kind), column in zip(fields, columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, [name for name, _ in fields])
-
-
-def runs(
-    batches: Iterator[pa.RecordBatch], key: str
-) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-    """Yields each run of equal keys and the parts of batches in it; read them before the next."""
-    for number, run in itertools.groupby(_slices(batches, key), lambda part: part[0]):
-        yield number, (batch for _, batch in run)
-
-
-def _slices(batches: Iterator[pa.RecordBatch], key: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    for batch in batches:
-        keys = batch.column(key).to_numpy()
-        starts = np.flatnonzero(np.diff(keys, prepend=-2))
-        for start, stop in itertools.pairwise([*starts.tolist(), len(keys)]):
-            yield int(keys[start]), batch.slice(start, stop - start)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import numpy as np
 from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
 from dataloading.spec.feature_spec import TEST, VALIDATION
 from dataloading.spec.output_folder import data_set_folder
+from dataloading.table_input import environment
 from dataloading.table_input.duckdb_files import quoted
-from preproc.engines.spark_options import require_spark
 from preproc.movielens.data_set import (
     CandidateLists,
     raw_value,
@@ -150,7 +150,7 @@ def _numbered(
         duckdb.connection.execute(
             f"COPY ({typed_rows(duckdb, files)}) TO {quoted(rows)} (FORMAT parquet)"
         )
-    require_spark()
+    environment.require_spark()
     from preproc.movielens.spark_engine import RatingsSparkEngine
 
     with RatingsSparkEngine(options, scratch) as spark, spark.explained_errors():

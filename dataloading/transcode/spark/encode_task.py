@@ -1,6 +1,5 @@
 """Task of Spark that writes the rows of parts into the files of the data set."""
 
-import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
+from dataloading.table_input.key_runs import runs
 from dataloading.transcode.encode.numericals import NumericalFeature
 from dataloading.transcode.encode.row_values import RowValues, staged_values
 from dataloading.transcode.encode.vocabulary import UNKNOWN
@@ -53,30 +53,17 @@ class EncodePart:
 
         Rows without a value stand for parts without a known value.
         """
-        pending: list[pa.RecordBatch] = []
-        part = None
-        for batch in batches:
-            parts = batch.column("part").to_numpy()
-            cuts = [0, *(np.flatnonzero(np.diff(parts)) + 1), batch.num_rows]
-            for start, stop in itertools.pairwise(cuts):
-                if start == stop:
-                    continue
-                if part is not None and parts[start] != part:
-                    yield self._encoded(part, pending)
-                    pending = []
-                part = int(parts[start])
-                pending.append(batch.slice(start, stop - start))
-        if part is not None:
-            yield self._encoded(part, pending)
+        for part, rows in runs(batches, "part"):
+            yield self._encoded(part, list(rows))
 
     def _encoded(self, part: int, rows: list[pa.RecordBatch]) -> pa.RecordBatch:
         def work() -> dict:
             return self.folder.once(f"encoded {part}", lambda: self._write(part, rows))
 
         result = self.folder.unless_failed("encode", part, work)
-        place = result.message if isinstance(result, Failure) else None
+        message = result.message if isinstance(result, Failure) else None
         return pa.record_batch(
-            {"part": pa.array([part], pa.int32()), "message": pa.array([place], pa.string())}
+            {"part": pa.array([part], pa.int32()), "message": pa.array([message], pa.string())}
         )
 
     def _write(self, part: int, rows: list[pa.RecordBatch]) -> dict[tuple[str, str], int]:

@@ -140,9 +140,9 @@ def _facts(source, chunk: RawChunk, chunk_size: int, where: str, part) -> dict[s
 
 
 def _status(path: Path) -> tuple[str, int, int]:
-    """Returns what changes with a file; raises ValueError where it does not exist."""
+    """Returns path, size and time of change of a file; 0 for both where it does not exist."""
     try:
         status = path.stat()
     except FileNotFoundError:
-        return str(path), 0, 0  # reported by what reads it
+        return str(path), 0, 0  # what reads it reports that
     return str(path), status.st_size, status.st_mtime_ns

@@ -1,69 +1,33 @@
 """Spark's part of a run: jobs over parts, counts of texts, their ids, and remote files."""
 
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-try:
-    from pyspark.sql import functions as F
-except ModuleNotFoundError as error:
-    raise ValueError(
-        "--engine spark needs PySpark, which is not installed; install it with `make engines`, or "
-        "use --engine duckdb"
-    ) from error
+from pyspark.sql import functions as F
 
 from dataloading.table_input import spark_session
-from dataloading.table_input.run_token import RunToken
+from dataloading.table_input.spark_session import Session, SparkOptions
 from dataloading.transcode.spark.encode_task import EncodePart
 from dataloading.transcode.spark.run_folder import Failure, MapItems, RunFolder
 
 _MOST_TASKS = 10_000  # of a job
+_WORKER_BYTES = 128 << 20  # see `Session`
 _BROADCAST_VALUES = 1 << 18  # vocabularies up to this size go to every executor
 _COUNTS = "part int, split int, feature int, value string, count long"
 
 
-class SparkJobs:
-    """Context manager around one Spark session.
+class SparkJobs(Session):
+    """Jobs in a Spark session.
 
     Args:
-        options: `spark_session.SparkOptions`.
+        options: see `Session`.
         scratch: folder for temporary files, which all workers share.
         name: of the application.
-
-    Raises:
-        ValueError: on entering: Spark does not start, or its workers do not see our files.
     """
 
-    def __init__(self, options: spark_session.SparkOptions, scratch: Path, name: str):
-        self._options, self._scratch, self._name = options, scratch, name
-
-    def __enter__(self):
-        self._interruptions = spark_session.Interruptions()
-        self._spark = spark_session.start(self._options, self._scratch, self._name)
-        self._interruptions.watch(self._spark)
-        self._context = self._spark.sparkContext
-        self.is_cluster = not spark_session.is_local(self._context.master)
-        self.token = RunToken(self._scratch / "spark_run", uuid.uuid4().hex)
-        try:
-            self.token.create()
-            if self.is_cluster:
-                token, num_tasks = self.token, 4 * self._context.defaultParallelism
-                with self.explained_errors():
-                    numbers = self._context.parallelize(range(num_tasks), num_tasks)
-                    numbers.foreach(lambda _: token.check())
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *exception):
-        spark_session.stop(self._spark)
-        self._interruptions.end()
-
-    def explained_errors(self):
-        """Turns errors of Spark into ValueError, OSError and KeyboardInterrupt."""
-        return spark_session.explained_errors(self._options, self._interruptions)
+    def __init__(self, options: SparkOptions, scratch: Path, name: str):
+        super().__init__(options, scratch, name, scratch, worker_bytes=_WORKER_BYTES)
 
     def map(
         self, folder: RunFolder, job: str, work: Callable[[Any], Any], items: Sequence[Any]
@@ -77,7 +41,7 @@ class SparkJobs:
         if not items:
             return []
         with self.explained_errors():
-            numbered = self._context.parallelize(
+            numbered = self._spark.sparkContext.parallelize(
                 list(enumerate(items)), min(len(items), _MOST_TASKS)
             )
             results = numbered.map(MapItems(folder, job, work)).collect()
@@ -158,10 +122,10 @@ class SparkJobs:
             ValueError: the file does not exist, or its file system is unknown or fails.
         """
         self._interruptions.check()
-        hadoop = self._context._jvm.org.apache.hadoop.fs
+        hadoop = self._spark.sparkContext._jvm.org.apache.hadoop.fs
         target.parent.mkdir(parents=True, exist_ok=True)
         new = target.with_name(target.name + ".new")
-        configuration = self._context._jsc.hadoopConfiguration()
+        configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
         try:
             with self.explained_errors():
                 path, local = hadoop.Path(source), hadoop.Path(f"file://{new.absolute()}")
@@ -183,13 +147,13 @@ class SparkJobs:
         Raises:
             ValueError: the file does not exist, or its file system is unknown or fails.
         """
-        hadoop = self._context._jvm.org.apache.hadoop.fs
+        hadoop = self._spark.sparkContext._jvm.org.apache.hadoop.fs
         try:
             with self.explained_errors():
                 path = hadoop.Path(source)
-                status = path.getFileSystem(self._context._jsc.hadoopConfiguration()).getFileStatus(
-                    path
-                )
+                status = path.getFileSystem(
+                    self._spark.sparkContext._jsc.hadoopConfiguration()
+                ).getFileStatus(path)
                 return status.getLen(), status.getModificationTime()
         except ValueError as error:
             raise ValueError(f"{source}: cannot be read: {error}") from error

@@ -6,7 +6,6 @@ from pathlib import Path
 from dataloading.table_input import environment
 from preproc.amazon_books.engines.interface import AmazonEngine
 from preproc.amazon_books.options import AmazonOptions
-from preproc.engines.spark_options import require_spark
 
 _GPU = Path("/dev/nvidiactl")  # exists where NVIDIA's driver is loaded
 
@@ -21,7 +20,7 @@ def default_engine() -> str:
 def open_engine(options: AmazonOptions, scratch: Path) -> AmazonEngine:
     """Returns the engine that `--engine` names."""
     if options.engine == "spark":
-        require_spark()
+        environment.require_spark()
         from preproc.amazon_books.engines.spark_engine import AmazonSparkEngine
 
         return AmazonSparkEngine(options, scratch)

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from dataloading.table_input import environment
 from preproc.criteo.engines.interface import CriteoEngine
 from preproc.criteo.options import CriteoOptions
-from preproc.engines.spark_options import require_spark
 
 
 def open_engine(options: CriteoOptions, scratch: Path, with_labels: bool = True) -> CriteoEngine:
@@ -13,7 +13,7 @@ def open_engine(options: CriteoOptions, scratch: Path, with_labels: bool = True)
     with_labels: False for a log without labels, which only DuckDB reads (`--encode_only`).
     """
     if options.engine == "spark":
-        require_spark()
+        environment.require_spark()
         from preproc.criteo.engines.spark.engine import SparkEngine
 
         return SparkEngine(options, scratch)

@@ -395,7 +395,7 @@ def test_explained_errors(tmp_path, raised, kind, message):
 def test_error_of_a_task(engine, log, tmp_path):
     """Tasks of a run without its token write nothing; their error message reaches the driver."""
     days, _ = log
-    engine._token.path.unlink()
+    engine.token.path.unlink()
     splits = tuple(split_by_day([day.num_rows for day in days]))
     writer = numerical_writer(
         SplitLayout(tmp_path / "data", splits), with_labels=True, with_bins=False
@@ -408,9 +408,9 @@ def test_error_of_a_task(engine, log, tmp_path):
     ):
         engine.write_numericals(days, writer)
     assert not any(any(writer.labels.path(split).read_bytes()) for split in splits)
-    engine._is_cluster = True
+    engine.is_cluster = True
     with pytest.raises(ValueError, match="does not see"), engine.explained_errors():
-        engine._check_workers()
+        engine._check_workers(engine.token)
 
 
 def test_dropped_interrupt(engine, tmp_path, monkeypatch):

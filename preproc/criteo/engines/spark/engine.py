@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from dataloading.table_input.spark_session import TASK_BYTES
+from dataloading.table_input.spark_session import WORKER_BYTES
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import records, tasks
@@ -77,11 +77,11 @@ class SparkEngine(SparkPreparation):
             options = replace(
                 self._options,
                 threads=1,
-                memory_limit_bytes=TASK_BYTES,
+                memory_limit_bytes=WORKER_BYTES,
                 master=None,
                 spark_conf=(),
             )
-            parse = tasks.ParseRanges(self._token, lines.resolve(), tuple(ranges), new, options)
+            parse = tasks.ParseRanges(self.token, lines.resolve(), tuple(ranges), new, options)
             counted = self._tasks(len(ranges), parse, tasks.LINES).collect()
         finally:
             plain.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ class SparkEngine(SparkPreparation):
 
     def _write(self, encoded: DataFrame, files: RecordFiles) -> dict[tuple[int, str], int]:
         """Writes records; returns the number of values that are not 0, by file and split."""
-        write = WriteRecords(self._token, files, self._is_cluster)
+        write = WriteRecords(self.token, files, self.is_cluster)
         counts: dict[tuple[int, str], int] = {}
         for file, split, nonzero in (
             encoded.repartition("piece").mapInArrow(write, records.COUNTS).collect()

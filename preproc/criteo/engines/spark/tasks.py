@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dataloading.table_input.key_runs import runs
 from dataloading.table_input.run_token import RunToken
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.spark.records import RecordFiles
@@ -20,7 +21,7 @@ from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import NumericalWriter
 from preproc.criteo.raw_lines import NUM_NUMERICAL
 from preproc.engines.spark_parts import RowGroup, new_part, part_files
-from preproc.engines.spark_tasks import local_folder, numbers, record_batch, runs
+from preproc.engines.spark_tasks import local_folder, numbers, record_batch
 
 LINES = "part long, lines long, rows long, last long, first_bad long"
 COUNTED = "column int, value string, count long"
