@@ -5,7 +5,7 @@ traffic_worker.py URL MODEL ROWS.npz CLIENTS REQUESTS SEED; prints a JSON object
 
 import json
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -36,23 +36,24 @@ def main(url, model, path, clients, requests, seed) -> dict:
     with np.load(path) as file:
         rows = dict(file)
     expected = rows.pop("expected")
-    result = {"answered": 0, "resent": 0, "failures": []}
 
-    def run(number: int) -> None:
+    def run(number: int) -> dict:
+        result = {"answered": 0, "failures": []}
         with Client(url, model, in_flight=2, patience_s=PATIENCE_S) as client:
             try:
                 work(client, rows, expected, int(requests), int(seed) + number)
-                result["answered"] += int(requests)
+                result["answered"] = int(requests)
             except Exception as error:
-                result["failures"].append(f"{type(error).__name__}: {error}")
-            result["resent"] += client.resent
+                result["failures"] = [f"{type(error).__name__}: {error}"]
+            return result | {"resent": client.resent}
 
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(int(clients))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return result
+    with ThreadPoolExecutor(int(clients)) as threads:
+        results = list(threads.map(run, range(int(clients))))
+    return {
+        "answered": sum(result["answered"] for result in results),
+        "resent": sum(result["resent"] for result in results),
+        "failures": [failure for result in results for failure in result["failures"]],
+    }
 
 
 if __name__ == "__main__":
