@@ -16,7 +16,7 @@ from recipes.execution import execute
 from recipes.from_flags import load_feature_spec
 from recipes.registry import BY_NAME
 from runtime.cluster import launcher
-from runtime.start_messages import hide_start_messages
+from runtime.tensorflow_start import prepare_tensorflow
 from training import setup
 from training.errors import USER_ERROR
 from training.failures import report_failure
@@ -34,7 +34,7 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
     recipe, defaults, aliases = definition.name, definition.defaults, definition.aliases
     flags_of = definition.flags_of
     argv = sys.argv if argv is None else argv
-    hide_start_messages()  # and, by the log level, TensorFlow's traces of errors reported here
+    prepare_tensorflow()  # and, by the log level, TensorFlow's traces of errors reported here
     try:
         if "--helpxml" in argv[1:]:
             print(configuration.usage_xml(flags_of or recipe, defaults, aliases), flush=True)

@@ -28,7 +28,7 @@ from recipes.registry import BY_NAME
 from runtime.cluster import launcher
 from runtime.files.predictions import read_predictions
 from runtime.logs import run_folder
-from runtime.start_messages import hide_start_messages
+from runtime.tensorflow_start import prepare_tensorflow
 from training import setup
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def load_model(
         >>> model = load_model(result.checkpoint)
         >>> model(batch)  # scores, float32 [samples]
     """
-    hide_start_messages()
+    prepare_tensorflow()
     from recipes.loaded_model import LoadedModel
 
     return LoadedModel(checkpoint, dataset_path)
@@ -205,7 +205,7 @@ def _saving_in_run_dir(definition: Definition, flags: dict[str, Any]) -> tuple[C
 
 
 def _run(config: Config, definition: Definition) -> Result:
-    hide_start_messages()
+    prepare_tensorflow()
     setup.check_paths(config)
     outcome = execute(config, definition, catches_signals=False)
     return Result(outcome.summary, outcome.checkpoints, outcome.plots, outcome.run_dir)

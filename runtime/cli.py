@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from runtime.start_messages import hide_start_messages
+from runtime.tensorflow_start import prepare_tensorflow
 
 USER_ERROR = 2  # exit status for wrong flags or data and a full disk, as argparse's own
 INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as the shell counts
@@ -21,7 +21,7 @@ def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted"
     Returns:
         The result of `work`, 0 for None; or `USER_ERROR`, `INTERRUPTED` or `BROKEN_PIPE`.
     """
-    hide_start_messages()  # some tools import TensorFlow while they work
+    prepare_tensorflow()  # some tools import TensorFlow while they work
     try:
         status = work() or 0
         sys.stdout.flush()

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from runtime.logs import plots
-from runtime.start_messages import hide_start_messages
+from runtime.tensorflow_start import prepare_tensorflow
 from tests import disk, no_pictures
 from tests import forked_python as forked_python_server
 
-hide_start_messages()
+prepare_tensorflow()
 LONG_FILES = ("test_kills.py", "test_elastic.py", "test_spark_runs.py")
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -126,10 +126,10 @@ def install_shim(folder: Path, path: Path, keras: str | None = None) -> None:
 
 def serve(path: str) -> None:
     """Forks a process per connection, without end."""
-    from runtime.start_messages import hide_start_messages
+    from runtime.tensorflow_start import prepare_tensorflow
     from tests import disk
 
-    hide_start_messages()
+    prepare_tensorflow()
     os.fsync = disk.checked
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a test may have ignored it for this process
     for name in PRELOADED:

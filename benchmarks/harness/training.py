@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.harness import report
 from benchmarks.harness.ranks import Ranks, ask_and_watch
 from benchmarks.harness.report import Page, summary, table
+from runtime.tensorflow_start import prepare_tensorflow
 
 NUM_COMPARED_STEPS = 3
 # glibc returns the memory of each large tensor to the system, and every step pays for getting it
@@ -91,6 +92,7 @@ class TrainingMeasurements:
         self, write_rows: Callable[[Path, Case], None], args: argparse.Namespace
     ) -> None:
         """Measures one case after the other, on the rows that `write_rows` puts into a folder."""
+        prepare_tensorflow()  # the sides inherit its variables
         for case in self.cases.values():
             with tempfile.TemporaryDirectory() as folder:
                 write_rows(Path(folder), case)

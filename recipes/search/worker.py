@@ -14,7 +14,7 @@ from typing import Any
 import config as configuration
 from recipes.execution import execute
 from recipes.registry import BY_NAME
-from runtime.start_messages import hide_start_messages
+from runtime.tensorflow_start import prepare_tensorflow
 from training.errors import TrainingDiverged
 
 # Kinds of messages from a worker, each with a value. The answer to EVALUATION is whether the trial
@@ -33,7 +33,7 @@ def work(connection: Connection, recipe: str) -> None:
     Ends at once when the process of the search does.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    hide_start_messages()
+    prepare_tensorflow()
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             arguments, run_dir = connection.recv()

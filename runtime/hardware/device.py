@@ -13,7 +13,7 @@ from distributed_embeddings.collectives import World
 import config as configuration
 from runtime.hardware.gpu import Gpu, identify
 from runtime.hardware.memory import RankMemory, agree_on_memory, read_memory
-from runtime.start_messages import without_start_messages
+from runtime.tensorflow_start import without_start_messages
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from preproc.criteo.multi_hot.output import OutputJob, OutputPart, PartWriter
 from preproc.criteo.multi_hot.source import SourceData, open_source
 from preproc.criteo.multi_hot.tables import draw_table, table_file
 from runtime.files.staging import Staging, check_output, stage_key
-from runtime.start_messages import hide_start_messages
+from runtime.tensorflow_start import prepare_tensorflow
 
 _writer: PartWriter | None = None  # of this process
 
@@ -148,7 +148,7 @@ def _written(job: OutputJob, parts: list[OutputPart], processes: int) -> Iterato
 
 def _open(job: OutputJob) -> None:
     global _writer
-    hide_start_messages()  # of TensorFlow, which writes records
+    prepare_tensorflow()  # of TensorFlow, which writes records
     _writer = PartWriter(job)
 
 

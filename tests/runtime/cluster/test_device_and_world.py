@@ -292,7 +292,7 @@ def test_invalid_collectives_of_one_process():
 
 def test_silent_start_of_xla(run_script):
     code = (
-        "from runtime.start_messages import hide_start_messages; hide_start_messages();"
+        "from runtime.tensorflow_start import prepare_tensorflow; prepare_tensorflow();"
         "import tensorflow as tf; from runtime.hardware.device import start_xla_on_cpu;"
         "double = tf.function(lambda x: 2 * x, jit_compile=True);"
         "start_xla_on_cpu(); print(double(tf.constant(1.0)).numpy())"

@@ -1,6 +1,7 @@
-"""Lines that TensorFlow writes to stderr when it starts."""
+"""Start of TensorFlow: its variables, and the lines that it writes to stderr."""
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -11,8 +12,8 @@ IMPORT = """
 import signal
 import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by jobs of a shell
-from runtime.start_messages import hide_start_messages
-hide_start_messages()
+from runtime.tensorflow_start import prepare_tensorflow
+prepare_tensorflow()
 try:
     import tensorflow
     import json
@@ -26,6 +27,7 @@ LINES = (
     "E0000 00:00:1.2 3 x.h:7] SetPriority unimplemented for this stream.\n"
     "last \N{EM DASH} no end of line"
 )
+VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 KEPT = "first\nlast \N{EM DASH} no end of line"
 
 
@@ -57,6 +59,14 @@ def run_python(root, tmp_path):
 
 def test_start_of_a_tool(run_python):
     assert run_python(TOOL) == (0, "")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is left alone elsewhere")
+@pytest.mark.parametrize(("variables", "value"), [({}, "1"), ({VARIABLE: "0"}, "0")])
+def test_onednn(run_python, monkeypatch, variables, value):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    end = f"os.write(2, os.environ[{VARIABLE!r}].encode() + bytes([10]))"
+    assert run_python(IMPORT, end, **variables) == (0, f"{KEPT}{value}\nafter\n")
 
 
 def test_log_levels(run_python):
