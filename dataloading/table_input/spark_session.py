@@ -20,6 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from dataloading.table_input import java_classes
 from dataloading.table_input.run_token import RunToken
 
 _PACKAGES = ("preproc", "dataloading", "deployment", "runtime")  # what the tasks import of ours
@@ -30,6 +31,7 @@ _OUTSIDE_HEAP_BYTES = 640 << 20
 _BUFFER_BYTES = 64 << 20
 WORKER_BYTES = 384 << 20  # a Python worker, with its DuckDB
 _MIN_HEAP_BYTES = 512 << 20
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _STOP_S = 20  # how long the JVM may take to end
 _JAVA_ERROR = re.compile(r"(?:Caused by: )?[\w.$]+(?:Exception|Error): (.*)")
@@ -84,7 +86,6 @@ def settings(
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         "spark.hadoop.parquet.block.size": str(32 << 20),
-        **(more or {}),
     }
     if master is not None:
         result["spark.master"] = master
@@ -102,6 +103,7 @@ def settings(
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "32",
         }
+    result |= more or {}
     for setting in options.spark_conf:
         key, equals, value = setting.partition("=")
         if not equals or not key.startswith("spark."):
@@ -110,6 +112,8 @@ def settings(
                 "spark.sql.shuffle.partitions=400"
             )
         result[key] = value
+    if is_local(result.get("spark.master", "")) and (classes := java_classes.options()):
+        result[_JAVA_OPTIONS] = f"{classes} {result.get(_JAVA_OPTIONS, '')}"
     return result
 
 

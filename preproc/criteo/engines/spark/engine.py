@@ -30,9 +30,14 @@ from runtime.files.staging import Staging
 # write the same page.
 _PIECE_ROWS = 1 << 19
 # Below this size of a log, the optimizing compiler of Java costs more than it saves: on 10,002 rows
-# a run took 59 s of processor time with it and 36 s without.
+# a run took 59 s of processor time with it and 36 s without. 4 partitions took 4 s less than 32,
+# and queries that are not compiled 1 s less.
 _SMALL_LOG_BYTES = 32 << 20
-_QUICK_JAVA = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+_SMALL_LOG_SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.codegen.wholeStage": "false",
+}
 _RANGE_BYTES = 64 << 20  # of a raw file, to one task
 _LEAST_RANGE_BYTES = 4 << 20
 # Vocabularies that every Python worker reads whole, as long as they are smaller than this
@@ -56,7 +61,7 @@ class SparkEngine(SparkPreparation):
             Staging(options.output).scratch,
             {
                 "spark.sql.execution.arrow.maxRecordsPerBatch": str(records.BLOCKS_PER_BATCH),
-                **(_QUICK_JAVA if _log_bytes(options.input) < _SMALL_LOG_BYTES else {}),
+                **(_SMALL_LOG_SETTINGS if _log_bytes(options.input) < _SMALL_LOG_BYTES else {}),
             },
         )
 
