@@ -24,7 +24,7 @@ def prepare_tensorflow() -> None:
     Variables that are set already keep their values:
 
     - TF_CPP_MIN_LOG_LEVEL is 2; 0 hides nothing.
-    - TF_ENABLE_ONEDNN_OPTS is 1 on x86. By itself, TensorFlow uses oneDNN from AVX512-VNNI on.
+    - TF_ENABLE_ONEDNN_OPTS is 1 on x86. TensorFlow's default is 1 from AVX512-VNNI on only.
       With AVX2, too, its kernels are faster, and its allocator keeps the memory of large tensors,
       which malloc returns to the system at every step.
     """

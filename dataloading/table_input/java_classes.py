@@ -38,6 +38,6 @@ def archive() -> Path | None:
 
 
 def options() -> str:
-    """Returns options of Java that map the archive; empty where there is none."""
+    """Returns options of Java that map the archive; empty without an archive."""
     path = archive()
     return f'"-XX:SharedArchiveFile={path}" {SILENT}' if path and path.exists() else ""
