@@ -100,13 +100,18 @@ def _check_engine(flags: argparse.Namespace) -> None:
                 f"--predictions_keep {SCORE}: --output has a column '{SCORE}' of its own; rename "
                 "that of --input, or keep others"
             )
-        unread = ("split",)
+        unread = {"split": "--engine spark"}
+        if flags.master:
+            unread["threads"] = f"--master {flags.master}"
+            if not flags.master.startswith("local"):
+                unread["memory_limit"] = f"--master {flags.master}"
     else:
-        unread = ("predictions_keep", "master", "spark_conf", "memory_limit", "overwrite")
-    for name in unread:
+        names = ("predictions_keep", "master", "spark_conf", "memory_limit", "overwrite")
+        unread = dict.fromkeys(names, f"--engine {flags.engine}")
+    for name, reader in unread.items():
         if getattr(flags, name):
             flag = {"split": "mapping"}.get(name, name)
-            raise ValueError(f"--{flag}: --engine {flags.engine} does not read it; leave it out")
+            raise ValueError(f"--{flag}: {reader} does not read it; leave it out")
 
 
 def _score_on_spark(flags: argparse.Namespace) -> str:

@@ -26,6 +26,7 @@ from tests.deployment.serving.made_models import write_clicks
 
 ROOT = Path(__file__).parents[2]
 # Java compiles for seconds what a short run does once.
+ON_SPARK = ["--engine=spark", "--output=x.parquet", "--predictions_keep=a"]
 QUICK = ["--spark_conf=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
 KEYS = ["--predictions_keep", "a.b,user"]
 
@@ -201,8 +202,16 @@ def test_killed_executors(tmp_path):
         (["--predictions_keep", "a"], "--predictions_keep: --engine local does not read it"),
         (["--master", "local"], "--master: --engine local does not read it; leave it out"),
         (
-            ["--engine=spark", "--output=x.parquet", "--predictions_keep=a", "--mapping=test"],
+            [*ON_SPARK, "--mapping=test"],
             "--mapping: --engine spark does not read it; leave it out",
+        ),
+        (
+            [*ON_SPARK, "--master=local[2]", "--threads=2"],
+            "--threads: --master local[2] does not read it; leave it out",
+        ),
+        (
+            [*ON_SPARK, "--master=yarn", "--memory_limit=2GB"],
+            "--memory_limit: --master yarn does not read it; leave it out",
         ),
     ],
 )
