@@ -65,7 +65,9 @@ ALLOWED = {
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
 SPARK = (
+    "dataloading/table_input/java_classes.py",
     "dataloading/table_input/spark_session.py",
+    "dataloading/table_input/write_java_classes.py",
     "dataloading/transcode/spark/jobs.py",
     "deployment/predict/spark_scores.py",
     "preproc/engines/spark_preparation.py",
