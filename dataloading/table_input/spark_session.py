@@ -13,7 +13,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -40,6 +40,15 @@ _PYTHON_ERROR = re.compile(r"^(ValueError|OSError|FileNotFoundError): (.*)", re.
 
 class SparkOptions(Protocol):
     """Flags of a command that Spark reads; memory limit and threads are those of a local master."""
+
+    master: str | None
+    spark_conf: tuple[str, ...]
+    threads: int
+    memory_limit_bytes: int
+
+
+class SessionOptions(NamedTuple):
+    """`SparkOptions` without a command's other flags."""
 
     master: str | None
     spark_conf: tuple[str, ...]
@@ -90,19 +99,7 @@ def settings(
     if master is not None:
         result["spark.master"] = master
     if master is not None and is_local(master):
-        if "," in str(scratch.absolute()):
-            raise ValueError(
-                f"Spark takes the comma in the folder for temporary files, {scratch.absolute()}, "
-                "for a separator; choose a --temp_dir without a comma, and an --output whose last "
-                "part has none"
-            )
-        result |= {
-            "spark.driver.memory": f"{_heap_bytes(master, options, worker_bytes) >> 20}m",
-            "spark.driver.host": "127.0.0.1",
-            "spark.local.dir": str(scratch.absolute()),
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "32",
-        }
+        result |= _local_settings(scratch, _heap_bytes(master, options, worker_bytes))
     result |= more or {}
     for setting in options.spark_conf:
         key, equals, value = setting.partition("=")
@@ -115,6 +112,22 @@ def settings(
     if is_local(result.get("spark.master", "")) and (classes := java_classes.options()):
         result[_JAVA_OPTIONS] = f"{classes} {result.get(_JAVA_OPTIONS, '')}"
     return result
+
+
+def _local_settings(scratch: Path, heap_bytes: int) -> dict[str, str]:
+    if "," in str(scratch.absolute()):
+        raise ValueError(
+            f"Spark takes the comma in the folder for temporary files, {scratch.absolute()}, for "
+            "a separator; choose a --temp_dir without a comma, and an --output whose last part has "
+            "none"
+        )
+    return {
+        "spark.driver.memory": f"{heap_bytes >> 20}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(scratch.absolute()),
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "32",
+    }
 
 
 def _heap_bytes(master: str, options: SparkOptions, worker_bytes: int) -> int:
@@ -188,8 +201,11 @@ def stop(started: SparkSession | SparkContext | None) -> None:
     stop_gateway()
 
 
-def stop_gateway() -> None:
-    """Ends the JVM, if this process started one, so that a later start gets one of its own."""
+def stop_gateway(wait_s: float = _STOP_S) -> None:
+    """Ends the JVM, if this process started one, so that a later start gets one of its own.
+
+    wait_s: when a JVM that has not ended is killed.
+    """
     gateway = SparkContext._gateway
     if gateway is None:
         return
@@ -201,7 +217,7 @@ def stop_gateway() -> None:
         return
     java.stdin.close()  # what it waits for
     try:
-        java.wait(_STOP_S)
+        java.wait(wait_s)
     except subprocess.TimeoutExpired:
         java.kill()
         java.wait()

@@ -3,16 +3,15 @@
 python -m dataloading.table_input.write_java_classes
 """
 
-import os
 import sys
 import tempfile
 from pathlib import Path
 
-from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dataloading.table_input import java_classes
+from dataloading.table_input import java_classes, spark_session
+from dataloading.table_input.spark_session import SessionOptions
 
 _END_S = 300  # Java writes the archive when it ends: 20 s on 2 cores
 
@@ -24,8 +23,8 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         new = Path(folder) / archive.name
-        options = f'"-XX:ArchiveClassesAtExit={new}" {java_classes.SILENT}'
-        _run_job(Path(folder), options)
+        archive.unlink(missing_ok=True)  # Java does not write one while it maps one
+        _run_job(Path(folder), f'"-XX:ArchiveClassesAtExit={new}" {java_classes.SILENT}')
         if not new.exists():
             print(f"Java has not written {archive.name}: Spark starts without it", file=sys.stderr)
             return 1
@@ -35,24 +34,16 @@ def main() -> int:
 
 def _run_job(folder: Path, java_options: str) -> None:
     """Runs a job with the operations of our commands, and waits for the end of its Java."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    conf = SparkConf().setMaster("local[2]")
-    conf.set("spark.driver.extraJavaOptions", java_options)
-    conf.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
-    conf.set("spark.local.dir", str(folder))
-    context = SparkContext(conf=conf)
-    context.setLogLevel("OFF")
-    spark = SparkSession(context)
+    settings = (f"spark.driver.extraJavaOptions={java_options}",)
+    options = SessionOptions("local[2]", settings, threads=2, memory_limit_bytes=3 << 30)
+    spark = spark_session.start(options, folder, "Java classes")
     table = str(folder / "table")
     _numbers(spark).write.parquet(table)
     stored = spark.read.parquet(table)
     counts = stored.groupBy("value").agg(F.count("id").alias("count"))
     stored.join(counts, "value").orderBy("id").mapInArrow(_same, "value string, id long").collect()
-    java = SparkContext._gateway.proc
     spark.stop()
-    java.stdin.close()
-    java.wait(_END_S)
+    spark_session.stop_gateway(_END_S)
 
 
 def _numbers(spark: SparkSession) -> DataFrame:

@@ -11,8 +11,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/pyth
 from pyspark import SparkContext
 
 from dataloading.table_input import java_classes, spark_session
-from dataloading.table_input.spark_session import Session
-from dataloading.transcode.spark.engine import SessionOptions
+from dataloading.table_input.spark_session import Session, SessionOptions
 
 pytestmark = pytest.mark.engines("pyspark")
 PYSPARK_FILE = java_classes.pyspark.__file__

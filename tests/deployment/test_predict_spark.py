@@ -26,8 +26,8 @@ from tests.deployment.serving.made_models import write_clicks
 
 ROOT = Path(__file__).parents[2]
 # Java compiles for seconds what a short run does once.
-ON_SPARK = ["--engine=spark", "--output=x.parquet", "--predictions_keep=a"]
 QUICK = ["--spark_conf=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+ON_SPARK = ["--engine=spark", "--output=x.parquet", "--predictions_keep=a"]
 KEYS = ["--predictions_keep", "a.b,user"]
 
 
@@ -196,7 +196,7 @@ def test_killed_executors(tmp_path):
         (["--engine", "spark"], "--engine spark: expected --output: a folder of part files"),
         (["--engine", "spark", "--output=x.parquet"], "expected --predictions_keep: the columns"),
         (
-            ["--engine=spark", "--output=x.parquet", "--predictions_keep=score"],
+            [*ON_SPARK[:2], "--predictions_keep=score"],
             "--predictions_keep score: --output has a column 'score' of its own",
         ),
         (["--predictions_keep", "a"], "--predictions_keep: --engine local does not read it"),

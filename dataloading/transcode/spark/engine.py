@@ -5,10 +5,10 @@ import functools
 import os
 import shutil
 from pathlib import Path
-from typing import NamedTuple
 
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.table_input.files import RawChunk, file_blocks
+from dataloading.table_input.spark_session import SessionOptions
 from dataloading.transcode.arguments import parse_bytes
 from dataloading.transcode.encode.vocabulary import Vocabularies
 from dataloading.transcode.encoding import Encoding
@@ -24,15 +24,6 @@ from runtime.files.staging import Staging, stage_key
 
 _DEFAULT_MEMORY = "4GB"
 _DUCKDB_SHARE = 4  # DuckDB gets 1 byte of --memory_limit in 4
-
-
-class SessionOptions(NamedTuple):
-    """See `spark_session.SparkOptions`."""
-
-    master: str | None
-    spark_conf: tuple[str, ...]
-    threads: int
-    memory_limit_bytes: int
 
 
 class SparkTranscoder:

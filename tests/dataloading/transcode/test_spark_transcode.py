@@ -19,9 +19,9 @@ pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/pyth
 
 from benchmarks.harness.spark_cluster import spark_cluster
 from dataloading.table_input import spark_session
+from dataloading.table_input.spark_session import SessionOptions
 from dataloading.transcode import __main__ as transcode
 from dataloading.transcode.spark import plan
-from dataloading.transcode.spark.engine import SessionOptions
 
 pytestmark = pytest.mark.engines("pyspark")
 ROOT = Path(__file__).parents[3]
