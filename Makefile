@@ -104,7 +104,7 @@ data/demo/feature_spec.yaml: | .venv/installed .venv/op
 	$(PY) -m dataloading.synthetic --output data/demo --rows 2000000
 
 # Files that name the marker or the list of engines; others may import TensorFlow, which that environment lacks.
-ENGINE_TESTS = $(if $(filter no,$(ENGINES)),true,.venv-engines/bin/python -m pytest -m engines $$(grep -rliw --include='test_*.py' engines tests/preproc tests/dataloading))
+ENGINE_TESTS = $(if $(filter no,$(ENGINES)),true,.venv-engines/bin/python -m pytest -m engines $$(grep -rlwE --include='test_*.py' 'ENGINES|mark\.engines' tests/preproc tests/dataloading))
 
 test: $(READY) ## run the tests
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.harness import preparations
 from benchmarks.harness.preparations import PreparationRun, median_s, run
 from benchmarks.harness.report import Page, command
-from dataloading.table_input import environment
+from dataloading.engines import environment
 from preproc.movielens.generate_ratings import RATINGS
 
 OURS, PANDAS = "preproc.movielens (DuckDB, NumPy)", "pandas, NumPy"

@@ -22,7 +22,7 @@ from benchmarks.harness import preparations
 from benchmarks.harness.preparations import ROOT, PreparationRun, median_s, run, size_mb
 from benchmarks.harness.report import Page, command
 from benchmarks.harness.spark_cluster import spark_cluster
-from dataloading.table_input import environment
+from dataloading.engines import environment
 
 REAL_ROWS = ROOT.parent / "shared/data/criteo_kaggle/train_10000.txt"
 TARGET_RATIO = 8  # DuckDB relative to Spark, local[2]

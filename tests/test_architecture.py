@@ -46,6 +46,7 @@ ALLOWED = {
         "dataloading.interactions.unseen_items",
         "dataloading.keys.vocabulary",
         "dataloading.spec",
+        "dataloading.engines",
         "dataloading.table_input",
         "runtime.cli",
         "runtime.files",
@@ -65,9 +66,9 @@ ALLOWED = {
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
 SPARK = (
-    "dataloading/table_input/java_classes.py",
-    "dataloading/table_input/spark_session.py",
-    "dataloading/table_input/write_java_classes.py",
+    "dataloading/engines/java_classes.py",
+    "dataloading/engines/spark_session.py",
+    "dataloading/engines/write_java_classes.py",
     "dataloading/transcode/spark/jobs.py",
     "deployment/predict/spark_scores.py",
     "preproc/engines/spark_preparation.py",

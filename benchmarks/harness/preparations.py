@@ -21,7 +21,7 @@ import psutil
 
 from benchmarks.harness import report
 from benchmarks.harness.report import spread
-from dataloading.table_input import environment
+from dataloading.engines import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 _ARROW_VERSION = re.compile(rb"parquet-cpp-arrow version [0-9.]+")

@@ -20,13 +20,13 @@ from dataloading.describe.facts import (
     rare_items_note,
 )
 from dataloading.describe.tables import FLAG, describe_tables
+from dataloading.engines.duckdb_session import DuckDBSession
 from dataloading.formats.raw_binary import BinaryChunk
 from dataloading.formats.split_tfrecords.chunk import RecordChunk
 from dataloading.formats.split_tfrecords.dataset import length_faults
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
 from dataloading.spec.feature_spec import LABEL_CHANNEL, Chunk, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
-from dataloading.table_input.duckdb_session import DuckDBSession
 from runtime.cli import exit_status
 
 BROKEN = 1  # exit status where the data set is not whole

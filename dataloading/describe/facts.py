@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from dataloading.engines.duckdb_session import DuckDBSession
 from dataloading.formats.raw_binary import BinaryChunk
 from dataloading.interactions.candidate_rules import broken_lists, list_length_key
 from dataloading.interactions.stored import length_of_lists, stores_labels
@@ -25,7 +26,6 @@ from dataloading.spec.feature_spec import (
     Chunk,
     FeatureSpec,
 )
-from dataloading.table_input.duckdb_session import DuckDBSession
 
 _BLOCK_BYTES = 8 << 20
 _NUM_TOP = 5

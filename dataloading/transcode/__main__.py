@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from dataloading.engines import environment
 from dataloading.spec import rules, yaml_io
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
 from dataloading.spec.output_folder import (
@@ -19,7 +20,6 @@ from dataloading.spec.output_folder import (
     check_apart,
     check_replaceable,
 )
-from dataloading.table_input import environment
 from dataloading.transcode.arguments import ROLES, SPARK, parser
 from dataloading.transcode.encoding import KnownData, new_encoding
 from dataloading.transcode.infer import Scan, known_content, new_content

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dataloading.engines.duckdb_session import DuckDBSession
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from dataloading.table_input import values as table_values
 from dataloading.table_input.duckdb_files import read_parquet
-from dataloading.table_input.duckdb_session import DuckDBSession
 from dataloading.table_input.files import Block
 from dataloading.table_input.values import BadValue
 from dataloading.transcode.raw_spec import RawSpec

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dataloading.engines import environment
 from dataloading.spec.rules import listing
-from dataloading.table_input import environment
 from dataloading.transcode.arguments import parse_bytes
 from deployment.option_checks import check_ranges
 from deployment.predict.folder_input import FolderInput

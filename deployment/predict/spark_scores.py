@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import FloatType, StructField, StructType
 
+from dataloading.engines.spark_session import Session
 from dataloading.spec.rules import listing, suggestion
-from dataloading.table_input.spark_session import Session
 from deployment.predict.partition_scores import SCORE, PartitionScorer
 from deployment.serving.interface import Interface
 from deployment.triton.model_folders import ModelFolders

@@ -5,7 +5,7 @@ python -m preproc.amazon_books --amazon_dataset_path raw --output_path parquet
 
 import sys
 
-from dataloading.table_input import environment
+from dataloading.engines import environment
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.prepare import prepare
 from runtime.cli import exit_status

@@ -5,7 +5,7 @@ python -m preproc.criteo --input raw --output data --frequency_threshold 15 --da
 
 import sys
 
-from dataloading.table_input import environment
+from dataloading.engines import environment
 from preproc.criteo.arguments import parse
 from preproc.criteo.estimate import estimate
 from preproc.criteo.prepare import prepare

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dataloading.table_input.duckdb_session import DuckDBSession
+from dataloading.engines.duckdb_session import DuckDBSession
 from preproc.arguments import MachineOptions
 
 # The part of the memory limit that DuckDB does not account for: Python, NumPy, Arrow and code

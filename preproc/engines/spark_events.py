@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from dataloading.table_input import spark_session
+from dataloading.engines import spark_session
 from preproc.engines import spark_parts
 from preproc.engines.spark_preparation import SparkPreparation
 from preproc.engines.spark_tasks import WriteEvents

@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from dataloading.table_input.spark_session import Session
+from dataloading.engines.spark_session import Session
 from preproc.engines import spark_parts
 from preproc.engines.spark_tasks import KEPT, ReadVocabularies, WriteVocabularies
 

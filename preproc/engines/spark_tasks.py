@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataloading.table_input.key_runs import runs
+from dataloading.engines.key_runs import runs
 from preproc.engines.spark_parts import RowGroup, new_part
 
 KEPT = "column int, num_values long"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dataloading.engines import environment
 from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
 from dataloading.spec.feature_spec import TEST, VALIDATION
 from dataloading.spec.output_folder import data_set_folder
-from dataloading.table_input import environment
 from dataloading.table_input.duckdb_files import quoted
 from preproc.movielens.data_set import (
     CandidateLists,

@@ -7,7 +7,7 @@ from benchmarks import interaction_preparation
 from benchmarks.harness import preparations
 from benchmarks.harness.preparations import PreparationRun
 from benchmarks.interaction_preparation import OURS, PANDAS, checksum, compare, main
-from dataloading.table_input import environment
+from dataloading.engines import environment
 
 
 def stand_in(monkeypatch, seconds, peak_mib=900.0, checksums="aaaaa"):

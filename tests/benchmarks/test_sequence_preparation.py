@@ -6,7 +6,7 @@ from benchmarks import sequence_preparation
 from benchmarks.harness import preparations
 from benchmarks.harness.preparations import PreparationRun, size_mb
 from benchmarks.sequence_preparation import DUCKDB, NVTABULAR, compare, own_s, prepare, stages_s
-from dataloading.table_input import environment
+from dataloading.engines import environment
 
 LOG = """staged 9,000 events; left out 0 bad lines or rows, 0.5 s
 kept 7,618 events of 156 users and 1,541 items, 1.25 s

@@ -9,6 +9,7 @@ import yaml
 
 from dataloading.describe import __main__ as describe
 from dataloading.describe import facts
+from dataloading.engines.duckdb_session import DuckDBSession
 from dataloading.formats.raw_binary import BinaryChunk
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
@@ -16,7 +17,6 @@ from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
-from dataloading.table_input.duckdb_session import DuckDBSession
 from dataloading.transcribe import main as transcribe
 
 # Four rows: (click, x, y0, y1, user, tag, tag), and a feature in no channel.

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.harness.spark_cluster import spark_cluster
-from dataloading.table_input import environment
+from dataloading.engines import environment
 from deployment.deploy import __main__ as deploy
 from deployment.predict.__main__ import main
 from deployment.predict.folder_input import FolderInput

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import yaml
 
-from dataloading.table_input import environment
+from dataloading.engines import environment
 from docs import original_commands
 from preproc.criteo.generate_logs import generate_day
 from tests.forked_python import install_shim

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from dataloading.table_input import spark_session
+from dataloading.engines import spark_session
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dataloading.table_input import environment
+from dataloading.engines import environment
 from preproc.amazon_books.generate_reviews import ReviewSizes
 from preproc.amazon_books.generate_reviews import generate as generate_reviews
 from preproc.criteo.generate_logs import generate_day

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from dataloading.engines.duckdb_session import DuckDBSession
 from dataloading.keys.vocabulary import unescaped
 from dataloading.table_input.duckdb_files import quoted, read_parquet
-from dataloading.table_input.duckdb_session import DuckDBSession
 
 UNKNOWN = 0  # the id of missing values and of those that are not in the vocabulary
 _ROWS = 1 << 20  # looked up at a time

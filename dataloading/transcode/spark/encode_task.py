@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dataloading.engines.key_runs import runs
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
-from dataloading.table_input.key_runs import runs
 from dataloading.transcode.encode.numericals import NumericalFeature
 from dataloading.transcode.encode.row_values import RowValues, staged_values
 from dataloading.transcode.encode.vocabulary import UNKNOWN

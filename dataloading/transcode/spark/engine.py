@@ -6,9 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
+from dataloading.engines.spark_session import SessionOptions
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.table_input.files import RawChunk, file_blocks
-from dataloading.table_input.spark_session import SessionOptions
 from dataloading.transcode.arguments import parse_bytes
 from dataloading.transcode.encode.vocabulary import Vocabularies
 from dataloading.transcode.encoding import Encoding

@@ -6,8 +6,8 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from dataloading.table_input import spark_session
-from dataloading.table_input.spark_session import Session, SparkOptions
+from dataloading.engines import spark_session
+from dataloading.engines.spark_session import Session, SparkOptions
 from dataloading.transcode.spark.encode_task import EncodePart
 from dataloading.transcode.spark.run_folder import Failure, MapItems, RunFolder
 

@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from dataloading.table_input import environment
+from dataloading.engines import environment
 from preproc.amazon_books.engines.interface import AmazonEngine
 from preproc.amazon_books.options import AmazonOptions
 

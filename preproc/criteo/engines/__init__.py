@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dataloading.table_input import environment
+from dataloading.engines import environment
 from preproc.criteo.engines.interface import CriteoEngine
 from preproc.criteo.options import CriteoOptions
 

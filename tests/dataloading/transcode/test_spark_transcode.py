@@ -18,8 +18,8 @@ import yaml
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 
 from benchmarks.harness.spark_cluster import spark_cluster
-from dataloading.table_input import spark_session
-from dataloading.table_input.spark_session import SessionOptions
+from dataloading.engines import spark_session
+from dataloading.engines.spark_session import SessionOptions
 from dataloading.transcode import __main__ as transcode
 from dataloading.transcode.spark import plan
 

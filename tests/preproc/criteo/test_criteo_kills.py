@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from dataloading.table_input import environment
+from dataloading.engines import environment
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.prepare import prepare

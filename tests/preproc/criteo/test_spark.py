@@ -16,8 +16,8 @@ pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/pyth
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from dataloading.table_input import spark_session
-from dataloading.table_input.run_token import RunToken
+from dataloading.engines import spark_session
+from dataloading.engines.run_token import RunToken
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import engine as spark_engine
@@ -35,7 +35,7 @@ from tests.preproc.criteo.test_criteo_lines import GOOD, MALFORMED
 from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
 
 pytestmark = pytest.mark.engines("pyspark")
-PYSPARK_USERS = ("preproc.criteo.engines.spark", "dataloading.table_input.spark_session")
+PYSPARK_USERS = ("preproc.criteo.engines.spark", "dataloading.engines.spark_session")
 RANGE_BYTES = 16 << 10  # some 200 lines
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from dataloading.table_input import environment
+from dataloading.engines import environment
 from preproc.criteo.generate_logs import generate_day
 from tests.preproc.criteo import criteo_reference as reference
 

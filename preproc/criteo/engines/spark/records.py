@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataloading.table_input.run_token import RunToken
+from dataloading.engines.run_token import RunToken
 from preproc.criteo.output.binary_files import ColumnFiles
 
 _BLOCK_BYTES = 16 << 10

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataloading.table_input.key_runs import runs
-from dataloading.table_input.run_token import RunToken
+from dataloading.engines.key_runs import runs
+from dataloading.engines.run_token import RunToken
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.spark.records import RecordFiles
 from preproc.criteo.options import CriteoOptions

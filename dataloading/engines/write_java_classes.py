@@ -1,6 +1,6 @@
 """Writes the archive of Spark's Java classes (`java_classes`); `make engines` runs it.
 
-python -m dataloading.table_input.write_java_classes
+python -m dataloading.engines.write_java_classes
 """
 
 import sys
@@ -10,8 +10,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from dataloading.table_input import java_classes, spark_session
-from dataloading.table_input.spark_session import SessionOptions
+from dataloading.engines import java_classes, spark_session
+from dataloading.engines.spark_session import SessionOptions
 
 _END_S = 300  # Java writes the archive when it ends: 20 s on 2 cores
 

@@ -20,8 +20,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from dataloading.table_input import java_classes
-from dataloading.table_input.run_token import RunToken
+from dataloading.engines import java_classes
+from dataloading.engines.run_token import RunToken
 
 _PACKAGES = ("preproc", "dataloading", "deployment", "runtime")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/pyth
 
 from pyspark import SparkContext
 
-from dataloading.table_input import java_classes, spark_session
-from dataloading.table_input.spark_session import Session, SessionOptions
+from dataloading.engines import java_classes, spark_session
+from dataloading.engines.spark_session import Session, SessionOptions
 
 pytestmark = pytest.mark.engines("pyspark")
 PYSPARK_FILE = java_classes.pyspark.__file__
@@ -49,7 +49,7 @@ def test_start_with_archive(archive, tmp_path, monkeypatch):
 @pytest.mark.long
 def test_writing(archive, tmp_path):
     code = (
-        "import sys, pyspark; from dataloading.table_input import write_java_classes as w;"
+        "import sys, pyspark; from dataloading.engines import write_java_classes as w;"
         f"pyspark.__file__ = {java_classes.pyspark.__file__!r}; sys.exit(w.main())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
