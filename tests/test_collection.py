@@ -1,12 +1,14 @@
-"""Names of tests are equal in all processes; otherwise pytest's workers refuse to begin."""
+"""Which tests are collected, and their names.
+
+The names are equal in all processes; otherwise pytest's workers refuse to begin.
+"""
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
-
-pytestmark = pytest.mark.long
 
 # That of the collection: tests may import what writes into it (Merlin chooses Protocol Buffers in
 # Python, whose messages pytest names otherwise).
@@ -21,6 +23,42 @@ sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.arg
 """
 
 
+CASES = """
+import pytest
+
+@pytest.mark.quick("1-*", {pattern!r})
+@pytest.mark.parametrize("second", ["a", "b"])
+@pytest.mark.parametrize("first", [1, 2])
+def test_product(first, second):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "arguments", "expected"),
+    [
+        ("2-b", [], "3 passed, 1 skipped"),
+        ("2-b", ["--long"], "4 passed"),
+        ("3-b", ["--long"], "4 passed"),
+        ("3-b", ["test_cases.py::test_product[1-a]"], "1 passed"),
+        ("3-b", [], "test_cases.py::test_product: quick: no case has the id '3-b'"),
+    ],
+)
+def test_quick_cases(pattern, arguments, expected, root, tmp_path):
+    shutil.copy(root / "conftest.py", tmp_path)
+    (tmp_path / "test_cases.py").write_text(CASES.format(pattern=pattern))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert expected in done.stdout + done.stderr
+
+
+@pytest.mark.long
 def test_names_in_another_process(request, root):
     """pytest-xdist's workers collect for themselves, at different times and hash seeds."""
     names = [item.nodeid for item in request.session.items]

@@ -89,6 +89,7 @@ def test_metadata(wheel):
     assert metadata.get_payload().startswith("# distributed-embeddings")
 
 
+@pytest.mark.long
 def test_imports_without_optional_packages(installed, tmp_path):
     """Only testing.random_plans needs hypothesis, and nothing needs Horovod to be imported."""
     program = """
@@ -111,6 +112,7 @@ def test_quick_start_outside_the_repository(installed, tmp_path):
     assert last < 0.1 < first
 
 
+@pytest.mark.long
 def test_tables_of_both_classes_outside_the_repository(installed, tmp_path):
     output = run_outside(installed, tmp_path, "-c", TABLES_OF_BOTH_CLASSES)
     assert "64 (2, 64) [64, 64]" in output

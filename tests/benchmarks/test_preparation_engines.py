@@ -155,6 +155,7 @@ def test_sides_of_a_comparison(stand_ins, tmp_path):
     assert sorted(masters) == ["local[2]"] * 2 + ["spark://127.0.0.1:1"] * 2
 
 
+@pytest.mark.long
 def test_criteo_preparation(run_script, tmp_path):
     """A preparation of tiny logs misses the target of its speed."""
     flags = ["--rows", 400, "--memory_rows", 800, "--repeats", 2, "--work_dir", tmp_path]

@@ -203,6 +203,7 @@ def test_death_of_a_rank(root, monkeypatch):
     assert all(map(ends, pids))
 
 
+@pytest.mark.quick("no rank comes")
 @pytest.mark.parametrize(
     ("launch", "message"),
     [

@@ -117,6 +117,7 @@ def test_page(dense_ms, met):
     assert "--items 400" in page
 
 
+@pytest.mark.long
 def test_our_side(tmp_path):
     from benchmarks.sequence_training.ours import SequenceTraining
 

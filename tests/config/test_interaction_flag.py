@@ -32,6 +32,7 @@ def train(folder, interaction, numericals, capsys, *flags):
     return values
 
 
+@pytest.mark.quick("5")
 @pytest.mark.parametrize("numericals", [5, 0])
 def test_equal_losses(numericals, tmp_path, capsys):
     """In bfloat16, the fused operation errs at most twice as much as the plain one."""

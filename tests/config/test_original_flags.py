@@ -36,6 +36,7 @@ def parsed_message(recipe, argument):
     return ""
 
 
+@pytest.mark.quick("ncf")
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_hyphens(recipe):
     """A flag and its spelling with hyphens are the same, as is the error of a wrong value."""

@@ -163,6 +163,7 @@ def test_note():
     assert applied("dlrm", 10**9).preset_note.endswith("at least 524,288,000): no flag is changed")
 
 
+@pytest.mark.quick("20000-dlrm", "50000000-sim", "20000-ncf")
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("num_samples", [20_000, 50_000_000])
 def test_pinned_flags(recipe, num_samples):
@@ -295,6 +296,7 @@ def message(run_dir):
     return [e["data"]["message"] for e in lines(run_dir / "log.json") if e.get("step") == "MESSAGE"]
 
 
+@pytest.mark.long
 def test_checkpoint(tiny, tmp_path):
     """eval, predict, a resumed training and a new one from its weights get its model."""
     data, model = f"--dataset_path={tiny}", tmp_path / "model"
@@ -339,6 +341,7 @@ def twenty_thousand(tmp_path_factory, run_script):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recipe", [dlrm, pytest.param(dcnv2, marks=pytest.mark.long)])
 def test_quality(recipe, twenty_thousand, tmp_path):
     """Far from the 0.5 of the published settings; the larger the data, the closer to the best."""

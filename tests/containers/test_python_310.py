@@ -77,6 +77,7 @@ def test_later_syntax():
         later("try:\n  pass\nexcept* ValueError:\n  pass\n")
 
 
+@pytest.mark.long
 def test_all_files(root):
     listed = subprocess.check_output(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],

@@ -484,6 +484,7 @@ def test_under_sanitizers(tmp_path):
     assert ", 0 failed" in done.stdout
 
 
+@pytest.mark.long
 def test_under_valgrind(tmp_path, library_path):
     """driver.cc under memcheck, which also reports the use of uninitialized numbers. It does not
     support AVX-512: the processor that it emulates has AVX2 at most."""

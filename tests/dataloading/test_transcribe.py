@@ -314,6 +314,7 @@ def no_long_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 
 
+@pytest.mark.quick("on the way", "split binaries")
 @pytest.mark.parametrize(
     ("kind", "file", "prebatch"),
     [

@@ -77,6 +77,7 @@ def errors(actual, expected):
     ]
 
 
+@pytest.mark.quick("0", "1")
 @pytest.mark.parametrize("batch", [0, 1, 255])
 def test_op_against_float64(batch):
     for features, dim in SIZES:
@@ -294,6 +295,7 @@ def test_inferred_shapes_of_gradients():
         assert [g.shape.as_list() for g in gradients] == [[8, 27, 128], [8, 128]]
 
 
+@pytest.mark.long
 def test_unaligned_memory(run_script):
     """Memory of another library, without a copy; in a process of its own, which may crash."""
     done = run_script(

@@ -47,6 +47,7 @@ def assert_same_files(tmp_path, command, generate, *flags):
     assert {name for name in plain | hive if plain.get(name) != hive.get(name)} == set()
 
 
+@pytest.mark.quick("duckdb")
 @pytest.mark.parametrize("name", [*ENGINES, SPARK])
 def test_criteo(name, tmp_path):
     def generate(raw):

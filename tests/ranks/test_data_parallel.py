@@ -15,13 +15,18 @@ from nn.keras import keras
 from tests.ranks import data_parallel_worker
 from tests.ranks.conftest import gloo_command
 
+LONG_CASES = ("sgd", "legacy_adagrad", "legacy_adam")  # adagrad, adam and legacy_sgd remain
+
 
 @pytest.fixture(scope="module")
-def two_ranks(root):
+def two_ranks(root, request):
     """The output of the worker, which ends at the first case that fails."""
     pytest.importorskip("horovod", reason="Horovod is not installed")
+    left_out = () if request.config.getoption("--long") else LONG_CASES
+    cases = [case for case in data_parallel_worker.CASES if case not in left_out]
+    worker = [sys.executable, "-m", data_parallel_worker.__name__, *cases]
     return subprocess.run(
-        [*gloo_command(), "-np", "2", sys.executable, "-m", data_parallel_worker.__name__],
+        [*gloo_command(), "-np", "2", *worker],
         cwd=root,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "HOROVOD_CYCLE_TIME": "1"},
         capture_output=True,
@@ -31,7 +36,13 @@ def two_ranks(root):
     )
 
 
-@pytest.mark.parametrize("case", data_parallel_worker.CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.long) if case in LONG_CASES else case
+        for case in data_parallel_worker.CASES
+    ],
+)
 def test_two_ranks(two_ranks, case):
     done = re.findall(rf"rank (\d) of 2: {case} ok", two_ranks.stdout)
     assert sorted(done) == ["0", "1"], two_ranks.stdout + two_ranks.stderr

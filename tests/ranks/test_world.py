@@ -11,6 +11,7 @@ WORKER = "tests/ranks/world_worker.py"
 ME = rf"{re.escape(socket.gethostname())}, pid \d+"
 
 
+@pytest.mark.quick("gloo-*")
 @pytest.mark.parametrize(
     ("launcher", "missing", "kind"),
     [("gloo", 1, "graph"), ("mpi", 0, "eager")],

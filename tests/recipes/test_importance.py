@@ -24,6 +24,7 @@ def importance_of(run_dir):
     return {row.pop("feature"): {k: float(v) for k, v in row.items()} for row in rows}
 
 
+@pytest.mark.long
 def test_importance_of_a_ranking_model(rows, tmp_path, capsys):
     model = f"--save_checkpoint_path={tmp_path / 'model'}"
     data = (f"--dataset_path={rows}", "--eval_mapping=validation", *DLRM)

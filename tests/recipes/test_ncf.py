@@ -104,6 +104,7 @@ def test_threshold(rows, trained, tmp_path, capsys):
     assert "--threshold 0.999 was not reached" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_resume(rows, tmp_path, capsys):
     """Flags that the checkpoint gives, and flags that must not change."""
     flags = (*GMF, f"--checkpoint_dir={tmp_path / 'model'}", "--resume=auto")
@@ -286,6 +287,7 @@ def test_bfloat16(rows, tmp_path):
     assert run(rows, tmp_path, *TINY, "--opt_level=O2")["hr@3"] > 2 * CHANCE
 
 
+@pytest.mark.long
 def test_dynamic_loss_scale_of_accumulated_batches(float16_on_a_cpu, rows, tmp_path):
     flags = (*TINY, "-e=2", "--opt_level=O2", "--grads_accumulated=2", "--print_freq=1")
     assert run(rows, tmp_path, *flags)["steps"] == 10

@@ -90,6 +90,7 @@ def check(lines, scores, users, top, seen=()):
     assert number == len(lines)
 
 
+@pytest.mark.quick("neumf-parquet", "gmf-csv")
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_all_users(rows, model, tmp_path, suffix):
     checkpoints, scores = model

@@ -94,6 +94,7 @@ def seen_pairs():
     return {(user, item) for user, item in pairs if item}
 
 
+@pytest.mark.quick("flags1")
 @pytest.mark.parametrize("flags", [("--top=5",), ("--top=60", "--exclude_seen")])
 def test_full_sort(trained, tmp_path, flags, capsys):
     scores, users = trained[2], sorted(last_rows())

@@ -79,6 +79,7 @@ def test_original_data_set(rows, tmp_path):
     assert run(theirs, tmp_path / "2", *flags)["test_loss"] == ours["test_loss"]
 
 
+@pytest.mark.quick("dien", "din", "no_history")
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "sim"])
 def test_train_and_evaluate(model, rows, tmp_path):
     save = tmp_path / "model"
@@ -190,6 +191,7 @@ def test_prebatches(rows, tmp_path):
     assert other["test_loss"] == pytest.approx(one["test_loss"], rel=1e-6)
 
 
+@pytest.mark.quick("flags1-20")
 @pytest.mark.parametrize(
     ("flags", "steps"),
     [
@@ -221,6 +223,7 @@ def test_speed_without_a_checkpoint(rows, tmp_path, capsys):
     assert len(lines_of_steps) == 3 and all(data["samples/s"] > 0 for _, data in lines_of_steps)
 
 
+@pytest.mark.long
 def test_bfloat16(rows, tmp_path):
     assert run(rows, tmp_path, *SIM, "--amp")["test_auc"] > 0.6
 

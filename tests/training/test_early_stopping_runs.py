@@ -68,6 +68,7 @@ def test_patience(tiny, stopped, tmp_path):
     assert tested["auc"] == pytest.approx(summary["best_auc"], abs=1e-9)
 
 
+@pytest.mark.long
 def test_resumed_patience(stopped, tmp_path, capsys):
     folder, summary, flags = stopped
     saved = (f"--save_checkpoint_path={tmp_path / 'm'}", "--resume=auto")
@@ -88,6 +89,7 @@ def test_resumed_patience(stopped, tmp_path, capsys):
     assert more["steps"] > summary["steps"]
 
 
+@pytest.mark.quick("ncf", "dlrm")
 @pytest.mark.parametrize("recipe", [dlrm, dcnv2, sim, ncf], ids=lambda recipe: recipe.__name__)
 def test_stop_of_every_recipe(recipe, tiny, tmp_path, capsys):
     """A model that does not learn: the first evaluation is the best one."""

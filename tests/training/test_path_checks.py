@@ -91,6 +91,7 @@ def test_unwritable_predictions_without_tensorflow(tiny, tmp_path, run_script):
     assert re.search(r"scores.npy exists and is not a file", stderr)
 
 
+@pytest.mark.quick("launcher0-2", "launcher1-None")
 @pytest.mark.parametrize(
     ("launcher", "code"),
     [

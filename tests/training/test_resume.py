@@ -50,6 +50,7 @@ def undisturbed(tiny, tmp_path_factory):
     return folder
 
 
+@pytest.mark.quick("1", "6", "12")
 @pytest.mark.parametrize("step", [1, 2, 4, 6, 12])
 def test_resumed_training(tiny, undisturbed, tmp_path, step):
     """Cut before, at and after evaluations, at the end of an epoch and of all."""
@@ -192,6 +193,7 @@ def test_damaged_checkpoint(tiny, undisturbed, tmp_path, capsys):
     same_arrays(undisturbed / "model", tmp_path / "model")
 
 
+@pytest.mark.quick("3-15", "4-2")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("step", [3, 4])
 def test_stop_signal(tiny, undisturbed, tmp_path, monkeypatch, capsys, number, step):
@@ -227,6 +229,7 @@ def test_resume_without_checkpoint(tmp_path, capsys):
     assert "--dataset_path is missing" in capsys.readouterr().err
 
 
+@pytest.mark.quick("5-continue", "12-stop")
 @pytest.mark.parametrize("policy", ["continue", "stop"])
 @pytest.mark.parametrize("step", [5, 12])
 def test_failed_save(tiny, tmp_path, monkeypatch, capsys, policy, step):

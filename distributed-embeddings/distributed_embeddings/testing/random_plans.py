@@ -1,5 +1,6 @@
 """Random planning problems, and checks of their plans."""
 
+import os
 from collections import Counter
 
 from hypothesis import settings
@@ -7,7 +8,12 @@ from hypothesis import strategies as st
 
 from distributed_embeddings.planner import STRATEGIES, Table
 
-MANY = settings(max_examples=500, deadline=None, derandomize=True, database=None)
+MANY = settings(
+    max_examples=int(os.environ.get("RANDOM_PLANS", 100)),
+    deadline=None,
+    derandomize=True,
+    database=None,
+)
 
 shape = st.tuples(st.integers(1, 3000), st.integers(1, 40), st.sampled_from([2, 4]))
 shapes = st.integers(0, 12).flatmap(lambda n: st.lists(shape, min_size=n, max_size=n))

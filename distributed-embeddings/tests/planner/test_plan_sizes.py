@@ -97,6 +97,7 @@ def many_tables(count):
     ]
 
 
+@pytest.mark.quick("no limit", "data-parallel")
 @pytest.mark.parametrize(
     "options",
     [{}, {"device_memory_bytes": 10 * GIB}, {"data_parallel_threshold": 10**5}],

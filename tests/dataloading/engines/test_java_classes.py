@@ -37,6 +37,7 @@ def is_mapped(scratch) -> bool:
     return "classes-" in maps
 
 
+@pytest.mark.long
 def test_start_with_archive(archive, tmp_path, monkeypatch):
     written = Path(PYSPARK_FILE).parent / archive.name
     if not written.exists():

@@ -229,6 +229,7 @@ def test_start_within_an_epoch(tmp_path, shuffle):
         assert ids(loader.dataset(5, start_sample)) == whole[start_sample:]
 
 
+@pytest.mark.quick("*-1", "*-2", "*-25-3")
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 @pytest.mark.parametrize("num_samples", [24, 25, 37, 1])
 @pytest.mark.parametrize("shuffle", [False, True])

@@ -183,6 +183,7 @@ def test_static_shapes(by_prebatch):
     assert spec.labels.shape.as_list() == spec.weights.shape.as_list() == [None, 1]
 
 
+@pytest.mark.quick("10-7", "4-64")
 @pytest.mark.parametrize("prebatch", [1, 4, 7, 64])
 @pytest.mark.parametrize("batch_size", [4, 10])
 def test_rows_of_an_epoch(by_prebatch, small_windows, prebatch, batch_size):

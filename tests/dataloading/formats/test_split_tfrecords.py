@@ -211,6 +211,7 @@ def test_order_of_split_binaries(stored, tmp_path):
     assert [row.one for row in whole] == order.tolist()
 
 
+@pytest.mark.quick("1-*", "3-*")
 @ORDERS
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_shares_of_ranks(stored, order, world_size):

@@ -70,6 +70,7 @@ def excess(counts, expected):
     return (chi_square - freedom) / math.sqrt(2 * freedom)
 
 
+@pytest.mark.quick("2-1", "97-4")
 @pytest.mark.parametrize(
     ("num_interactions", "negative_samples"), [(1, 4), (2, 1), (97, 4), (512, 3)]
 )
@@ -126,6 +127,7 @@ def test_batch_sizes_and_restarts(stored):
         assert batches(loader, 2, 485) == []
 
 
+@pytest.mark.quick("97-2")
 @pytest.mark.parametrize(("num_interactions", "world_size"), [(97, 2), (1, 3)])
 def test_shares_of_ranks(stored, world_size, num_interactions):
     spec, batch_size = stored(num_interactions).spec, 240
@@ -226,6 +228,7 @@ def test_samples_of_huge_permutations(size):
     assert abs(excess(buckets, len(request) / 100)) < 4
 
 
+@pytest.mark.quick("6", "7")
 @pytest.mark.parametrize("size", [4, 5, 6, 7])
 def test_positions_in_small_permutations(size):
     epochs = 400

@@ -62,6 +62,7 @@ def open_rows(request, stored):
     return open_one
 
 
+@pytest.mark.quick("*-2", "shuffled-13-30-3")
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 @pytest.mark.parametrize("num_samples", [30, 1])
 @pytest.mark.parametrize("start_sample", [0, 13])
@@ -193,6 +194,7 @@ def test_weights_of_a_padded_batch_by_hand(open_rows):
     np.testing.assert_array_equal(last, [[weight, weight]] + [[weight, 0]] * 3)
 
 
+@pytest.mark.quick("*-2", "shuffled-29-3")
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 @pytest.mark.parametrize("num_samples", [24, 29, 31, 1])
 def test_mean_over_ranks(open_rows, world_size, num_samples):

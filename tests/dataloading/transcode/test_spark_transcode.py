@@ -158,6 +158,7 @@ def test_file(engines, tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
+@pytest.mark.long
 def test_folder(engines, tmp_path):
     folder = shop_folder(tmp_path / "raw", ending=".0")
     flags = ("--categorify", "city,tags,number", "--hash_buckets", "user=50")

@@ -52,6 +52,7 @@ def dlrm(tmp_path_factory):
     return trained, *converted(trained, folder)
 
 
+@pytest.mark.quick("dlrm", "dcnv2", "sim", "dien", "din", "neumf", "dlrm_without_*")
 @pytest.mark.parametrize(
     "name", [*untrained.RANKING, *untrained.SEQUENCE, *untrained.INTERACTION, "dien_in_a_loop"]
 )
@@ -77,6 +78,7 @@ def test_agreement_with_tensorflow(name, tmp_path, monkeypatch):
         np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
+@pytest.mark.long
 def test_scores_of_trained_sim(trained_sim, tmp_path, capfd, caplog):
     trained = open_checkpoint(str(trained_sim.checkpoint))
     serving_spec, _, file = converted(trained, tmp_path)

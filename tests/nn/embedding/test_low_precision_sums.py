@@ -188,6 +188,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.quick("activation unit")
 @pytest.mark.parametrize("kind", LAYERS)
 def test_gradients_of_weights_in_bfloat16(kind, monkeypatch):
     """TensorFlow's products of float16 on a CPU are themselves sums in float16."""

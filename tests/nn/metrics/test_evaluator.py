@@ -93,6 +93,7 @@ def test_roc_curve_of_last_evaluation(drawn, tmp_path):
     assert (fpr.tolist(), tpr.tolist()) == ([0, 0, 1, 1], [0, 1, 1, 1])
 
 
+@pytest.mark.quick("2-*", "3-333-*")
 @pytest.mark.parametrize("auc_thresholds", [None, 100], ids=["exact", "binned"])
 @pytest.mark.parametrize("num_samples", [384, 333, 1])  # 333: the last batch is uneven
 @pytest.mark.parametrize("size", [2, 3, 4])

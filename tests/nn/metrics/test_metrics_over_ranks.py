@@ -243,6 +243,7 @@ def curves_of_ranks(size, make, rows_of_rank, max_points):
     return run_threads(size, run)
 
 
+@pytest.mark.quick("*-2", "20-weighted-3")
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("max_points", [20, 1000])

@@ -58,6 +58,7 @@ def test_scores_by_hand(tmp_path, stored):
     assert first.shape == (2,) and last.shape == (1,)
 
 
+@pytest.mark.quick("*-1", "*-2", "77-3")
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("num_samples", [96, 77, 49, 1])  # 77, 49, 1: the last batch is uneven
 def test_order_of_scores(stored, size, num_samples):
@@ -132,6 +133,7 @@ def spoilt(at: float, bad: float):
     return model
 
 
+@pytest.mark.quick("*-nan", "8-3-inf")
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("row", [0, 8, 9, 15])

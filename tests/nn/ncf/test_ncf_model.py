@@ -109,6 +109,7 @@ def test_bytes_of_dense_gradients(model_type, layers, weights):
     assert dense_bytes(lambda: NCFModel(config)) == 4 * weights
 
 
+@pytest.mark.quick("neumf", "one*")
 @pytest.mark.parametrize(
     ("model_type", "users", "items", "dropout"),
     [

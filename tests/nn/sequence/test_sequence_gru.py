@@ -172,6 +172,7 @@ def test_history_without_steps():
     np.testing.assert_array_equal(augru(x, tf.zeros([3, 0]), mask), np.zeros([3, 2]))
 
 
+@pytest.mark.quick("augru")
 @pytest.mark.parametrize("kind", LAYERS)
 def test_loop_over_many_steps(kind, monkeypatch):
     """Compares the loop with unrolled steps; its graph does not grow with the number of steps."""

@@ -95,6 +95,7 @@ def test_bytes_of_dense_gradients(kind, parts, width):
     assert dense_bytes(lambda: SequenceModel(a_config(kind))) == 4 * weights
 
 
+@pytest.mark.quick("sim", "din unit")
 @each_kind
 def test_numeric_gradients(kind):
     """Numeric gradients along one direction per variable, in float64."""
@@ -162,6 +163,7 @@ def test_single_row(kind):
         np.testing.assert_allclose(logits[0], together[i], rtol=1e-12)
 
 
+@pytest.mark.quick("*-sim", "*-dien", "*-din unit")
 @each_kind
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_precision(kind, dtype):

@@ -87,6 +87,7 @@ def test_models_of_nvidia(kind):
     np.testing.assert_allclose(total, classification + parts["dien_aux_loss"], rtol=1e-9)
 
 
+@pytest.mark.quick("dien", "din*")
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_nvidia(kind):
     """Every weight's gradient, by central differences along a random direction."""
@@ -270,6 +271,7 @@ def test_stable_names():
     ]
 
 
+@pytest.mark.long
 def test_low_precision():
     """bfloat16 is near float32, forward and backward, in a compiled graph too."""
     batch, gradients = rows(LENGTHS), []

@@ -130,6 +130,7 @@ def random_rows(values, feature_values, seed):
     return events, user_rows, item_rows + item_rows[:3]  # some are there twice
 
 
+@pytest.mark.quick("text-many")
 @needs_nvtabular
 @pytest.mark.filterwarnings("ignore:Row group memory size")  # larger than partitions may be here
 @pytest.mark.parametrize("small_parts", [False, True], ids=["one partition", "many"])

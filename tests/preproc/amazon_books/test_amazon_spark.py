@@ -52,6 +52,7 @@ def engine(session, tmp_path):
         yield engine
 
 
+@pytest.mark.quick("integers, broadcast")
 @pytest.mark.parametrize(
     ("values", "feature_values", "is_joined"),
     [

@@ -75,6 +75,7 @@ def test_last_day_again(log, known, tmp_path, capsys):
         assert (tmp_path / "out" / name).read_bytes() == (known / name).read_bytes()
 
 
+@pytest.mark.quick("gzip")
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
 def test_rows_without_labels(log, known, tmp_path, zipped):
     """Rows without labels give all files but label.bin; the feature spec lists no label file."""

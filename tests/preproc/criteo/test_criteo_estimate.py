@@ -41,6 +41,7 @@ def truth(source, output, threshold):
     return spec.cardinalities("categorical"), sum(path.stat().st_size for path in files)
 
 
+@pytest.mark.long
 def test_small_log(log, tmp_path):
     """The sample is the whole log: everything is exact, but for the length of a count."""
     result = estimate(options(log, frequency_threshold=3))

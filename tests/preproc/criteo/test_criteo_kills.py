@@ -65,6 +65,7 @@ def start(engine, raw, output):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "num_kills"),
     [

@@ -110,6 +110,7 @@ LINE_ENDS = {
 }
 
 
+@pytest.mark.quick("returns*", "*bad*", "a huge line", "byte order mark")
 @pytest.mark.parametrize("data", [each[0] for each in LINE_ENDS.values()], ids=LINE_ENDS)
 def test_ranges(engine, tmp_path, data):
     """Ranges of a file, parsed one by one, give its rows and numbers of lines."""

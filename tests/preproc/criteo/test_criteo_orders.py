@@ -124,6 +124,7 @@ def test_default_order(log, in_input_order, tmp_path):
         assert rows_of(spec, split) == rows_of(in_input_order, split)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "ordering", ["total_random", pytest.param("day_random", marks=pytest.mark.long)]
 )

@@ -121,6 +121,7 @@ def test_bin_ids():
     assert result.tolist() == [0, 0, 1, 2, 3, 3, 4, 4, 5, 5, 6, NUM_BINS - 1]
 
 
+@pytest.mark.quick("train")
 @pytest.mark.parametrize("vocabulary_days", [None, "train"])
 def test_bins_against_reference(log, tmp_path, vocabulary_days):
     """Days and one file; all else stays as it is without bins."""
@@ -136,6 +137,7 @@ def test_bins_against_reference(log, tmp_path, vocabulary_days):
     assert reference.files_of(tmp_path / "one") == expected
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("threshold", [0, 1, 2, 15])
 def test_days_against_reference(log, tmp_path, threshold):
     run(log, tmp_path / "out", frequency_threshold=threshold)
@@ -202,6 +204,7 @@ def test_literal_values(tmp_path):
     assert reference.files_of(tmp_path / "out") == expected
 
 
+@pytest.mark.quick("2-True")
 @needs_kaggle
 @pytest.mark.parametrize(("threshold", "bins"), [(0, False), (2, True), (15, False)])
 def test_kaggle_rows(tmp_path, threshold, bins):
@@ -221,6 +224,7 @@ def test_kaggle_days(tmp_path):
     assert reference.files_of(tmp_path / "out") == expected
 
 
+@pytest.mark.quick("4")
 @pytest.mark.parametrize("threads", [1, 4])
 def test_order_of_rows(tmp_path, threads):
     """Several threads read one large file; cat_0 and num_0 hold the number of the row."""

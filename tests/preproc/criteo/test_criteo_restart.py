@@ -65,6 +65,11 @@ def finished_before(stderr):
     return len(re.findall(r"finished before", stderr))
 
 
+@pytest.mark.quick(
+    "staging.os-rename-*",
+    "binary_files.ColumnFiles-create-*",
+    "duckdb_engine.CriteoDuckDBEngine-parse_day-*",
+)
 @pytest.mark.parametrize(
     ("place", "name", "when", "calls", "num_finished"),
     [

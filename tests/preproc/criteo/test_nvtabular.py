@@ -86,6 +86,9 @@ COLUMNS = {
 }
 
 
+@pytest.mark.quick(
+    "odd values-slices", "ties-partitions", "all missing-*", "none often enough-slices"
+)
 @needs_nvtabular
 @pytest.mark.parametrize("parts", ["one", "partitions", "slices"])
 @pytest.mark.parametrize("name", COLUMNS)

@@ -63,6 +63,7 @@ def odd_ratings(tmp_path):
     return path
 
 
+@pytest.mark.quick("broadcast")
 @pytest.mark.parametrize("is_joined", [False, True], ids=["broadcast", "joined"])
 def test_odd_ratings(session, odd_ratings, tmp_path, monkeypatch, is_joined):
     if is_joined:
@@ -73,6 +74,7 @@ def test_odd_ratings(session, odd_ratings, tmp_path, monkeypatch, is_joined):
     assert {"train/user.bin", "validation/item.bin", "vocabulary/user.csv"} <= set(files)
 
 
+@pytest.mark.long
 def test_integers(session, tmp_path, root):
     """A real log with integer users and items, or a generated one."""
     path = root.parent / "shared/data/movielens_latest_small/ratings.csv"

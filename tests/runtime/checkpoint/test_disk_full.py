@@ -241,6 +241,7 @@ def test_space_that_returns(mount, rows, root, undisturbed):
     check_same(arrays_of_last(folder), undisturbed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("resumes", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_failed_last_save(mount, rows, run_script, undisturbed, resumes):
     """continue: the training ends with an error, because its result is not saved; with space again

@@ -290,6 +290,7 @@ def test_invalid_collectives_of_one_process():
         world.all_to_all([1.0, 2.0], [1], "x")
 
 
+@pytest.mark.long
 def test_silent_start_of_xla(run_script):
     code = (
         "from runtime.tensorflow_start import prepare_tensorflow; prepare_tensorflow();"
