@@ -25,6 +25,7 @@ FROM packages AS native
 ARG CUDA_ARCHITECTURES="70 75 80 86 89 90 100 120"
 COPY op_build op_build
 COPY tensorflow-dot-based-interact tensorflow-dot-based-interact
+COPY dataloading/kernels dataloading/kernels
 RUN CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES}" XDG_CACHE_HOME=/wheels bash op_build/install.sh 1
 
 FROM container

@@ -66,7 +66,7 @@ engines: .venv-engines/installed ## make .venv-engines with Spark and NVTabular,
 
 serve-setup: .venv-serve/installed ## make .venv-serve with a Triton server, to serve models on this machine
 
-OPS := tensorflow-dot-based-interact distributed-embeddings/kernels
+OPS := tensorflow-dot-based-interact distributed-embeddings/kernels dataloading/kernels
 OP_SOURCES := $(wildcard op_build/* $(foreach op,$(OPS),$(addprefix $(op)/,Makefile *.py *.toml */*.py */*/*.py */*/*/*.py */cc/*.h */cc/*/*.*)))
 # The requested kernels; `auto` keeps those that are installed.
 OP_CHOICE := $(CUDA) $(CUDA_ARCHITECTURES)

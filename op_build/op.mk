@@ -1,4 +1,4 @@
-# Builds the library of a TensorFlow op; `make op` of the repository runs it and installs the wheel.
+# Builds the library of TensorFlow ops, or of functions; `make op` of the repository runs it and installs the wheel.
 # A Makefile that includes it sets NAME (of the sources and of the library), PACKAGE, LIBRARY_FOLDER
 # and TESTS.
 #
@@ -83,13 +83,15 @@ build/cuda.o: $(CC)/cuda/launch.cu $(HEADERS) build/settings
 	  { echo "op: $(NVCC) could not compile the GPU kernels (above); CUDA=0 leaves them out" >&2; exit 1; }
 
 # CUDA's runtime is linked statically and its symbols are hidden: TensorFlow may have another version.
-OBJECTS := build/ops.o build/kernels.o $(CPU) $(if $(WITH_CUDA),build/cuda.o)
+# A library without operations of TensorFlow is loaded by ctypes and knows nothing of TensorFlow.
+OPERATIONS := $(if $(wildcard $(CC)/ops),build/ops.o build/kernels.o)
+OBJECTS := $(OPERATIONS) $(CPU) $(if $(WITH_CUDA),build/cuda.o)
 LINK := $(if $(WITH_CUDA),"$(NVCC)" -cudart static -Xlinker --exclude-libs=ALL -ccbin "$(lastword $(CXX))", \
   $(CXX) $(if $(SANITIZE),-fsanitize=$(SANITIZE)))
 $(LIBRARY): $(OBJECTS)
 	@echo "op: linking $@"
 	@. build/settings; ln -sfn "$$library" build/libtensorflow_framework.so  # a path without spaces
-	@$(LINK) -shared $^ -o $@ build/libtensorflow_framework.so
+	@$(LINK) -shared $^ -o $@ $(if $(OPERATIONS),build/libtensorflow_framework.so)
 
 # With the library's size, so that a part of it is not taken for the whole.
 $(BUILD): $(LIBRARY)

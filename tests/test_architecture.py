@@ -101,6 +101,7 @@ HOMES = {
         "benchmarks/dot_interaction.py",
         "tensorflow-dot-based-interact/tensorflow_dot_based_interact/__init__.py",
     ),
+    "dataloading_kernels": ("dataloading/pipeline/gather.py",),
     "pyspark": SPARK,
     "py4j": SPARK,
     "nvtabular": NVTABULAR,

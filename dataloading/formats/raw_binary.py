@@ -5,6 +5,7 @@ import bisect
 import numpy as np
 
 from dataloading.pipeline.chunk_reader import ChunkLayout, ChunkReader, stored_dtype
+from dataloading.pipeline.gather import Scattered, aligned, gather
 from dataloading.pipeline.sample_dataset import SampleDataset, StoredOptions
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
@@ -41,35 +42,42 @@ class BinaryChunk:
 
     def __init__(self, spec: FeatureSpec, chunk: Chunk):
         self.dtype = stored_dtype(spec, chunk.features[0])
-        sample_bytes = spec.sample_bytes(chunk)
-        self._width = sample_bytes // self.dtype.itemsize
+        self._sample_bytes = spec.sample_bytes(chunk)
+        self._width = self._sample_bytes // self.dtype.itemsize
         self._parts, self._starts, self._files = [], [0], []
         for file in chunk.files:
             path = spec.base_directory / file
             if path.stat().st_size:  # an empty file cannot be mapped
-                # One value per sample, because NumPy copies such values fastest.
-                part = np.memmap(path, f"V{sample_bytes}", "r").view(np.ndarray)
+                part = np.memmap(path, np.uint8, "r").view(np.ndarray)
                 self._parts.append(part)
-                self._starts.append(self._starts[-1] + len(part))
+                self._starts.append(self._starts[-1] + len(part) // self._sample_bytes)
                 self._files.append(file)
 
-    def read(self, samples: range | np.ndarray) -> np.ndarray:
-        if isinstance(samples, range):
-            pieces = [
-                part[max(samples.start - first, 0) : max(samples.stop - first, 0)]
-                for part, first in zip(self._parts, self._starts, strict=False)
-            ]
-            values = np.concatenate(pieces)
-        else:
-            bounds = np.searchsorted(samples, self._starts)
-            pieces = [
-                part.take(samples[start:stop] - first)
-                for part, first, start, stop in zip(
-                    self._parts, self._starts, bounds[:-1], bounds[1:], strict=False
-                )
-            ]
-            values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return values.view(self.dtype).reshape(-1, self._width)
+    def read(self, samples: range | Scattered) -> np.ndarray:
+        read = self._read_run if isinstance(samples, range) else self._read_scattered
+        return read(samples).view(self.dtype).reshape(-1, self._width)
+
+    def _read_run(self, samples: range) -> np.ndarray:
+        """Returns the bytes of neighboring samples."""
+        values, end = aligned(len(samples) * self._sample_bytes), 0
+        for part, first in zip(self._parts, self._starts, strict=False):
+            start = max(samples.start - first, 0) * self._sample_bytes
+            piece = part[start : max(samples.stop - first, 0) * self._sample_bytes]
+            begin, end = end, end + len(piece)
+            values[begin:end] = piece
+        return values
+
+    def _read_scattered(self, scattered: Scattered) -> np.ndarray:
+        """Returns the bytes of the samples of a batch."""
+        samples, places = scattered
+        values = aligned(len(samples) * self._sample_bytes)
+        bounds = np.searchsorted(samples, self._starts)
+        for part, first, start, stop in zip(
+            self._parts, self._starts, bounds[:-1], bounds[1:], strict=False
+        ):
+            offsets = (samples[start:stop] - first) * self._sample_bytes
+            gather(part, offsets, places[start:stop], self._sample_bytes, values)
+        return values
 
     def locate(self, sample: int) -> tuple[str, int]:
         part = bisect.bisect_right(self._starts, sample) - 1

@@ -4,6 +4,7 @@ import bisect
 
 import numpy as np
 
+from dataloading.pipeline.gather import Scattered
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
 TENSOR_CHUNK_TYPE = "torch_tensor"
@@ -37,10 +38,12 @@ class TensorChunk:
         self._starts = np.cumsum([0, *map(len, parts)]).tolist()
         self._values = parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def read(self, samples: range | np.ndarray) -> np.ndarray:
+    def read(self, samples: range | Scattered) -> np.ndarray:
         if isinstance(samples, range):
-            samples = slice(samples.start, samples.stop)
-        return np.array(self._values[samples]).view(self.dtype)
+            return np.array(self._values[samples.start : samples.stop]).view(self.dtype)
+        values = np.empty((len(samples.samples), *self._values.shape[1:]), self._values.dtype)
+        values[samples.places] = self._values[samples.samples]
+        return values.view(self.dtype)
 
     def locate(self, sample: int) -> tuple[str, int]:
         part = bisect.bisect_right(self._starts, sample) - 1

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dataloading.pipeline.columns import Column, Role
+from dataloading.pipeline.gather import Scattered
 from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.pipeline.sample_dataset import StoredOptions
 from dataloading.spec import feature_spec as fs
@@ -19,9 +20,9 @@ class OpenChunk(Protocol):
     dtype: np.dtype
     ragged: bool  # samples differ in length; the chunk then has one feature
 
-    def read(self, samples: range | np.ndarray) -> Samples:
-        """Returns a copy `[samples, width]` of the samples of a range (of step 1) or of an int64
-        array, which is ascending unless the chunk is ragged."""
+    def read(self, samples: range | Scattered) -> Samples:
+        """Returns a copy `[samples, width]` of the samples of a range (of step 1) or of a batch,
+        in its order."""
 
     def locate(self, sample: int) -> tuple[str, int]:
         """Returns the file that holds a sample, and the sample's number in it."""
@@ -148,7 +149,10 @@ class ChunkReader:
         self.columns = tuple(self._spans)
 
     def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[Samples]:
-        stored = self._read_chunks(samples, {self._spans[column].chunk for column in columns})
+        # Sorted once for all chunks.
+        wanted = samples if isinstance(samples, range) else Scattered.of(samples)
+        numbers = sorted({self._spans[column].chunk for column in columns})
+        stored = {number: self._chunks[number].read(wanted) for number in numbers}
         arrays = []
         for column in columns:
             span = self._spans[column]
@@ -161,27 +165,6 @@ class ChunkReader:
             values = values.astype(column.dtype, copy=False)
             arrays.append(array._replace(values=values) if isinstance(array, Ragged) else values)
         return arrays
-
-    def _read_chunks(self, samples: range | np.ndarray, numbers: set[int]) -> dict[int, Samples]:
-        """Returns these samples of each of these chunks."""
-        if isinstance(samples, range):
-            return {number: self._chunks[number].read(samples) for number in sorted(numbers)}
-        # In ascending order a chunk is read once through, which is faster than jumping in it: the
-        # jumps are then within a batch, which fits into the caches.
-        order = np.argsort(samples)
-        ascending, position = samples[order], np.empty_like(order)
-        position[order] = np.arange(len(order))
-        stored = {}
-        for number in sorted(numbers):
-            chunk = self._chunks[number]
-            if chunk.ragged:
-                stored[number] = chunk.read(samples)
-            else:
-                array = chunk.read(ascending)
-                # Each sample is copied as one value.
-                whole = array.view(f"V{array.shape[1] * array.itemsize}").reshape(-1)
-                stored[number] = whole.take(position).view(array.dtype).reshape(array.shape)
-        return stored
 
     def location(
         self, column: Column, samples: range | np.ndarray, array: Samples, invalid: np.ndarray

@@ -161,6 +161,7 @@ def test_packages(image, tmp_path, root):
         "horovod",
         "tensorflow-dot-based-interact",
         "distributed-embeddings-kernels",
+        "dataloading-kernels",
         "pip",
         "setuptools",
         "wheel",

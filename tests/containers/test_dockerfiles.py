@@ -143,7 +143,10 @@ def test_make_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
     needed = ["Makefile", "setup_environment.py", "runtime/cluster/horovodrun.py"]
     needed += [
         f"{op}/setup.py"
-        for op in ("tensorflow-dot-based-interact", "distributed-embeddings/kernels")
+        for op in (
+            *("tensorflow-dot-based-interact", "distributed-embeddings/kernels"),
+            "dataloading/kernels",
+        )
     ]
     patterns = ("requirements*", "requirements/*", "runtime/setup/*.sh", "deployment/serve/*.sh")
     for file in (*needed, *itertools.chain.from_iterable(map(root.glob, patterns))):

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.folder_format import Format, read_format
-from dataloading.formats.split_tfrecords.gather import gather, gather_ragged
 from dataloading.pipeline.ragged import Ragged, concatenate_samples, cut_samples
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of
@@ -301,30 +300,3 @@ def test_too_many_ids_for_row_splits_of_32_bits():
     values = np.broadcast_to(np.int8(0), 2**31)
     with pytest.raises(ValueError, match=r"a batch has 2,147,483,648 ids .* Use a smaller batch"):
         Ragged.from_lengths(values, np.array([2**31]))
-
-
-@pytest.mark.parametrize("num_files", [1, 3])
-def test_gathered_bytes(num_files):
-    generator = np.random.default_rng(0)
-    contents = [generator.integers(0, 256, 50 + k, np.uint8) for k in range(num_files)]
-    content = contents.__getitem__
-    file = generator.integers(0, num_files, 40)
-    inputs = file if num_files > 1 else None
-    offsets = generator.integers(0, 42, 40)
-    offsets[0] = len(contents[file[0]]) - 8  # the last bytes
-    for size in (1, 3, 8):
-        expected = [contents[f][o : o + size].tobytes() for f, o in zip(file, offsets, strict=True)]
-        assert gather(content, inputs, offsets, size).tobytes() == b"".join(expected)
-        assert len(gather(content, inputs, offsets, size)) == 40
-    lengths = generator.integers(0, 5, 40).astype(np.int32)
-    expected = [
-        contents[f][o : o + 2 * n].tobytes() for f, o, n in zip(file, offsets, lengths, strict=True)
-    ]
-    assert gather_ragged(content, inputs, offsets, lengths, 2).tobytes() == b"".join(expected)
-    nothing = np.empty(0, np.int64)
-    assert not len(gather(content, None if num_files == 1 else nothing, nothing, 4))
-    assert not len(
-        gather_ragged(
-            contents.__getitem__, None if num_files == 1 else nothing, nothing, nothing, 4
-        )
-    )

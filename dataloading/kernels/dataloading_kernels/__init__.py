@@ -1,0 +1,5 @@
+"""The compiled part of the loaders: see `dataloading.pipeline.gather`."""
+
+from pathlib import Path
+
+LIBRARY = Path(__file__).with_name("_loader_ops.so")

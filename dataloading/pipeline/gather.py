@@ -1,0 +1,150 @@
+"""Copies of samples from anywhere in mapped files, without a Python step per sample.
+
+The package `dataloading-kernels` does it in compiled code, where it is installed; else NumPy does.
+"""
+
+import ctypes
+import functools
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+_ALIGNMENT = 64  # bytes; TensorFlow takes over arrays at such addresses without a copy
+
+
+class Scattered(NamedTuple):
+    """Samples from anywhere, in ascending order: files are read once through.
+
+    `samples[i]` is the sample at position `places[i]` of the batch.
+    """
+
+    samples: np.ndarray  # int64 [n], ascending
+    places: np.ndarray  # int64 [n], a permutation
+
+    @classmethod
+    def of(cls, batch: np.ndarray) -> "Scattered":
+        """From the samples of a batch, int64 `[n]`, in its order."""
+        places = np.argsort(batch)
+        return cls(batch[places], places)
+
+
+def aligned(num_bytes: int) -> np.ndarray:
+    """Returns uninitialized bytes at an address that TensorFlow takes over without a copy."""
+    buffer = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    return buffer[-buffer.ctypes.data % _ALIGNMENT :][:num_bytes]
+
+
+def gather(
+    content: np.ndarray, offsets: np.ndarray, places: np.ndarray, size: int, out: np.ndarray
+) -> None:
+    """Copies `size` bytes from each offset to `out[places[i] * size]` and the bytes behind.
+
+    Args:
+        content: uint8 `[bytes]`, contiguous; all ranges are within it.
+        offsets: int64 `[n]`.
+        places: int64 `[n]`.
+        out: uint8, contiguous.
+    """
+    library = _library()
+    if library is not None:
+        library.gather(*_addresses(content, offsets, places), len(offsets), size, out.ctypes.data)
+    elif len(offsets):
+        out.view(f"V{size}")[places] = _windows(content, size)[offsets]
+
+
+def read_splits(
+    content: np.ndarray,
+    offsets: np.ndarray,
+    places: np.ndarray,
+    dtype: np.dtype,
+    lengths: np.ndarray,
+) -> np.ndarray:
+    """Reads two neighboring row splits at each offset.
+
+    Args:
+        content, offsets, places: see `gather`.
+        dtype: of the row splits, int32 or int64.
+        lengths: int64; `lengths[places[i]]` becomes the difference.
+
+    Returns:
+        The first of the two, int64 `[n]`.
+    """
+    library = _library()
+    if library is not None:
+        splits = np.empty(len(offsets), np.int64)
+        library.read_splits(
+            *_addresses(content, offsets, places),
+            *(len(offsets), dtype.itemsize, splits.ctypes.data, lengths.ctypes.data),
+        )
+        return splits
+    if not len(offsets):
+        return offsets
+    pairs = _windows(content, 2 * dtype.itemsize)[offsets].view(dtype).astype(np.int64)
+    lengths[places] = pairs[1::2] - pairs[::2]
+    return pairs[::2]
+
+
+def gather_ragged(
+    content: np.ndarray,
+    offsets: np.ndarray,
+    places: np.ndarray,
+    size: int,
+    lengths: np.ndarray,
+    begins: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Copies `lengths[p]` values from each offset to `out[begins[p] * size]`; p is `places[i]`.
+
+    Args:
+        content, offsets, places, out: see `gather`.
+        size: bytes per value.
+        lengths, begins: int64, in values.
+    """
+    library = _library()
+    if library is not None:
+        library.gather_ragged(
+            *_addresses(content, offsets, places),
+            *(len(offsets), size, lengths.ctypes.data, begins.ctypes.data, out.ctypes.data),
+        )
+        return
+    # Samples of one length are copied together: the costs are per sample and not per value.
+    sizes, starts = lengths[places] * size, begins[places] * size
+    order = np.argsort(sizes, kind="stable")
+    for chosen in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):
+        width = int(sizes[chosen[0]]) if len(chosen) else 0
+        if width:
+            _windows(out, width)[starts[chosen]] = _windows(content, width)[offsets[chosen]]
+
+
+def _windows(content: np.ndarray, size: int) -> np.ndarray:
+    """Returns all runs of `size` bytes, so that an index is an offset.
+
+    The dtype V has no alignment, so NumPy gathers from them without copying the file first.
+    """
+    values = content[: len(content) // size * size].view(f"V{size}")
+    return as_strided(values, (len(content) - size + 1,), (1,))
+
+
+def _addresses(content: np.ndarray, offsets: np.ndarray, places: np.ndarray) -> list[int]:
+    assert all(array.dtype == np.int64 and array.flags.c_contiguous for array in (offsets, places))
+    return [array.ctypes.data for array in (content, offsets, places)]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    """Returns the compiled functions; None where they are not installed."""
+    try:
+        from dataloading_kernels import LIBRARY
+    except ImportError:
+        return None
+    library = ctypes.CDLL(str(LIBRARY))
+    samples = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    for function, num_pointers in (
+        (library.gather, 1),
+        (library.read_splits, 2),
+        (library.gather_ragged, 3),
+    ):
+        function.argtypes = samples + [ctypes.c_void_p] * num_pointers
+        function.restype = None
+    return library
