@@ -1,4 +1,4 @@
-"""Which tests are collected, and their names.
+"""Collection of tests: the cases of `make test`, and names.
 
 The names are equal in all processes; otherwise pytest's workers refuse to begin.
 """

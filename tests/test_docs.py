@@ -152,10 +152,15 @@ PARTS = sorted(
 )
 
 
+def runs_in_make_test(part: Part) -> bool:
+    """Returns whether a part is a first page's, without the demo, which `make test-newest` runs."""
+    return part.page in FIRST_PAGES and not any("make demo" in block for block in part.blocks)
+
+
 @pytest.mark.parametrize(
     "part",
     [
-        pytest.param(part, marks=() if part.page in FIRST_PAGES else pytest.mark.long)
+        pytest.param(part, marks=() if runs_in_make_test(part) else pytest.mark.long)
         for part in PARTS
     ],
     ids=lambda part: part.page.name,
