@@ -163,39 +163,35 @@ class RecordChunk:
         index, (samples, places) = self._index, scattered
         record = index.record_of(samples)
         index.verify(record)
-        parts = list(self._parts(record))
-        size, first = self.dtype.itemsize, index.first_samples[:-1]
+        in_record = samples - index.first_samples[record]
+        size = self.dtype.itemsize
         if not self.ragged:
             width = self._width * size
-            offsets = (self._begins - first * width)[record] + samples * width
+            offsets = self._begins[record] + in_record * width
             values = aligned(len(samples) * width)
-            for content, part in parts:
+            for content, part in self._parts(record):
                 gather(content, offsets[part], places[part], width, values)
             return values, None
         dtype = self._splits_dtype or np.dtype(np.int32)
-        offsets = (self._splits_begin - first * dtype.itemsize)[record] + samples * dtype.itemsize
+        offsets = self._splits_begin[record] + in_record * dtype.itemsize
         lengths, splits = np.empty((2, len(samples)), np.int64)
-        for content, part in parts:
+        for content, part in self._parts(record):
             splits[part] = read_splits(content, offsets[part], places[part], dtype, lengths)
         offsets = self._begins[record] + splits * size
         ends = np.cumsum(lengths)
+        begins = ends - lengths
         values = aligned(int(ends[-1] if len(ends) else 0) * size)
-        for content, part in parts:
-            where = (content, offsets[part], places[part])
-            gather_ragged(*where, size, lengths, ends - lengths, values)
+        for content, part in self._parts(record):
+            gather_ragged(content, offsets[part], places[part], size, lengths, begins, values)
         return values, lengths
 
     def _parts(self, records: np.ndarray) -> Iterator[tuple[np.ndarray, slice]]:
         """Yields the content of each file of these records, ascending, and the records' slice."""
-        index = self._index
-        if index.num_files == 1:
-            yield index.content(0), slice(0, len(records))
-            return
-        files = index.files[records]
+        files = self._index.files[records]
         bounds = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)]
         for start, stop in itertools.pairwise(bounds):
             if start < stop:
-                yield index.content(int(files[start])), slice(start, stop)
+                yield self._index.content(int(files[start])), slice(start, stop)
 
     def _row_splits(self, record: int, start: int, stop: int) -> np.ndarray:
         """Returns the row splits `start` to `stop`, including the last one, of a record."""
