@@ -13,6 +13,7 @@ import ncf
 from config import parse
 from dataloading.describe import __main__ as describe
 from dataloading.formats.torch_tensor import TensorChunk
+from dataloading.pipeline.gather import Scattered
 from dataloading.spec.feature_spec import FeatureSpec
 from runtime.checkpoint import __main__ as checkpoint_tool
 from runtime.files.torch_file import read_tensors
@@ -259,7 +260,7 @@ def test_several_tensor_files(tmp_path):
     stored = TensorChunk(spec, spec.source_spec["train"][0])
     assert spec.num_samples("train") == 3 and stored.dtype == np.uint8
     assert stored.read(range(2)).tolist() == [[1, 0], [0, 1]]
-    assert stored.read(np.array([0, 2])).tolist() == [[1, 0], [1, 1]]
+    assert stored.read(Scattered.of(np.array([2, 0]))).tolist() == [[1, 1], [1, 0]]
     assert stored.locate(2) == ("b.pt", 1)
 
 
