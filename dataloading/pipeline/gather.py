@@ -58,31 +58,29 @@ def read_splits(
     offsets: np.ndarray,
     places: np.ndarray,
     dtype: np.dtype,
+    size: int,
+    begins: np.ndarray,
     lengths: np.ndarray,
-) -> np.ndarray:
-    """Reads two neighboring row splits at each offset.
+) -> None:
+    """Reads two neighboring row splits at each offset: where a sample's values begin and end.
 
     Args:
         content, offsets, places: see `gather`.
         dtype: of the row splits, int32 or int64.
+        size: bytes per value.
+        begins: int64 `[n]`, contiguous; `size` times the first row split is added to `begins[i]`.
         lengths: int64; `lengths[places[i]]` becomes the difference.
-
-    Returns:
-        The first of the two, int64 `[n]`.
     """
     library = _library()
     if library is not None:
-        splits = np.empty(len(offsets), np.int64)
         library.read_splits(
             *_addresses(content, offsets, places),
-            *(len(offsets), dtype.itemsize, splits.ctypes.data, lengths.ctypes.data),
+            *(len(offsets), dtype.itemsize, size, begins.ctypes.data, lengths.ctypes.data),
         )
-        return splits
-    if not len(offsets):
-        return offsets
-    pairs = _windows(content, 2 * dtype.itemsize)[offsets].view(dtype).astype(np.int64)
-    lengths[places] = pairs[1::2] - pairs[::2]
-    return pairs[::2]
+    elif len(offsets):
+        pairs = _windows(content, 2 * dtype.itemsize)[offsets].view(dtype).astype(np.int64)
+        lengths[places] = pairs[1::2] - pairs[::2]
+        begins += size * pairs[::2]
 
 
 def gather_ragged(
@@ -90,26 +88,27 @@ def gather_ragged(
     offsets: np.ndarray,
     places: np.ndarray,
     size: int,
-    lengths: np.ndarray,
-    begins: np.ndarray,
+    row_splits: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Copies `lengths[p]` values from each offset to `out[begins[p] * size]`; p is `places[i]`.
+    """Copies the values of ragged samples, sample `places[i]` from `offsets[i]`.
 
     Args:
-        content, offsets, places, out: see `gather`.
+        content, offsets, places: see `gather`.
         size: bytes per value.
-        lengths, begins: int64, in values.
+        row_splits: int32 `[n + 1]`, where the values of each sample begin in `out`, and their end.
+        out: uint8 `[row_splits[-1] * size]`, contiguous.
     """
     library = _library()
     if library is not None:
         library.gather_ragged(
             *_addresses(content, offsets, places),
-            *(len(offsets), size, lengths.ctypes.data, begins.ctypes.data, out.ctypes.data),
+            *(len(offsets), size, row_splits.ctypes.data, out.ctypes.data),
         )
         return
     # Samples of one length are copied together: the costs are per sample and not per value.
-    sizes, starts = lengths[places] * size, begins[places] * size
+    starts = row_splits[places] * np.int64(size)
+    sizes = row_splits[places + 1] * np.int64(size) - starts
     order = np.argsort(sizes, kind="stable")
     for chosen in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):
         width = int(sizes[chosen[0]]) if len(chosen) else 0
@@ -139,12 +138,11 @@ def _library() -> ctypes.CDLL | None:
     except ImportError:
         return None
     library = ctypes.CDLL(str(LIBRARY))
-    samples = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
-    for function, num_pointers in (
-        (library.gather, 1),
-        (library.read_splits, 2),
-        (library.gather_ragged, 3),
-    ):
-        function.argtypes = samples + [ctypes.c_void_p] * num_pointers
+    size, pointer = ctypes.c_int64, ctypes.c_void_p
+    samples = [pointer, pointer, pointer, size]
+    library.gather.argtypes = [*samples, size, pointer]
+    library.read_splits.argtypes = [*samples, size, size, pointer, pointer]
+    library.gather_ragged.argtypes = [*samples, size, pointer, pointer]
+    for function in (library.gather, library.read_splits, library.gather_ragged):
         function.restype = None
     return library

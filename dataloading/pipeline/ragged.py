@@ -15,14 +15,24 @@ class Ragged(NamedTuple):
     @classmethod
     def from_lengths(cls, values: np.ndarray, lengths: np.ndarray) -> "Ragged":
         """From the number of ids of each sample, which add up to `len(values)`."""
-        if len(values) > np.iinfo(np.int32).max:
-            raise ValueError(
-                f"a batch has {len(values):,} ids of one ragged feature; expected at "
-                f"most {np.iinfo(np.int32).max:,}. Use a smaller batch"
-            )
-        row_splits = np.zeros(len(lengths) + 1, np.int32)
-        np.cumsum(lengths, out=row_splits[1:])
-        return cls(values, row_splits)
+        return cls(values, row_splits_of(lengths))
+
+
+def row_splits_of(lengths: np.ndarray) -> np.ndarray:
+    """Returns the row splits, int32 `[n + 1]`, of samples with these numbers of ids, int64 `[n]`.
+
+    Raises:
+        ValueError: the ids are too many for int32.
+    """
+    num_ids = int(lengths.sum())
+    if num_ids > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"a batch has {num_ids:,} ids of one ragged feature; expected at "
+            f"most {np.iinfo(np.int32).max:,}. Use a smaller batch"
+        )
+    row_splits = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=row_splits[1:])
+    return row_splits
 
 
 Samples = np.ndarray | Ragged  # of one feature: an array `[samples, hotness]`, or ragged ids

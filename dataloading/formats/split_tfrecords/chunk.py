@@ -1,7 +1,6 @@
 """Open chunks of split TFRecords: the values of samples, from the bytes of records."""
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from dataloading.formats.tfrecord.framing import RecordError, is_intact
 from dataloading.formats.tfrecord.index import RecordIndex
 from dataloading.formats.tfrecord.wire import Tensor, tensors_of
 from dataloading.pipeline.gather import Scattered, aligned, gather, gather_ragged, read_splits
-from dataloading.pipeline.ragged import Ragged, Samples
+from dataloading.pipeline.ragged import Ragged, Samples, row_splits_of
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
 # Of a split; those of training and evaluation, and other open files, are at most 1,024.
@@ -21,7 +20,7 @@ _MAPPED_FILES = 256
 class RecordChunk:
     """The files of a `tfrecord` chunk, mapped into memory where they are read; see `OpenChunk`.
 
-    Opening it parses the heads of all records once and keeps 65 bytes of each. A record's checksum
+    Opening it parses the heads of all records once and keeps 73 bytes of each. A record's checksum
     and row splits are verified when a sample of it is read for the first time. Samples are
     independent of record boundaries.
 
@@ -57,6 +56,16 @@ class RecordChunk:
         )
         num_samples, self._begins, self._num_values, self._splits_begin = self._index.facts
         self._index.set_num_samples(num_samples)
+        # Where sample 0 would be if the samples before a record had the bytes of its own.
+        begins = self._splits_begin if self.ragged else self._begins
+        self._origins = begins - self._index.first_samples[:-1] * self._step
+
+    @property
+    def _step(self) -> int:
+        """Bytes between what is stored of neighboring samples: a row split, or the values."""
+        if self.ragged:
+            return (self._splits_dtype or np.dtype(np.int32)).itemsize
+        return self._width * self.dtype.itemsize
 
     def _check_format(self, folder: Path, features: tuple[str, ...]) -> None:
         stated = self.format
@@ -129,14 +138,14 @@ class RecordChunk:
 
     def read(self, samples: range | Scattered) -> Samples:
         read = self._read_run if isinstance(samples, range) else self._read_scattered
-        content, lengths = read(samples)
+        content, row_splits = read(samples)
         values = content.view(self.dtype)
-        if self.ragged:
-            return Ragged.from_lengths(values, lengths)
+        if row_splits is not None:
+            return Ragged(values, row_splits)
         return values.reshape(-1, self._width)
 
-    def _read_run(self, samples: range) -> tuple[np.ndarray, np.ndarray]:
-        """Returns bytes and lengths of neighboring samples, copied record by record."""
+    def _read_run(self, samples: range) -> tuple[np.ndarray, np.ndarray | None]:
+        """Returns bytes and row splits of neighboring samples, copied record by record."""
         index, size = self._index, self.dtype.itemsize
         runs, lengths = [], [np.empty(0, np.int64)]
         last = int(index.record_of(samples.stop - 1))
@@ -156,42 +165,49 @@ class RecordChunk:
         for file, start, stop in runs:  # copied one by one: a view would keep its file mapped
             begin, end = end, end + stop - start
             values[begin:end] = index.content(file)[start:stop]
-        return values, np.concatenate(lengths)
+        return values, row_splits_of(np.concatenate(lengths)) if self.ragged else None
 
     def _read_scattered(self, scattered: Scattered) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns bytes and lengths of any samples."""
-        index, (samples, places) = self._index, scattered
-        record = index.record_of(samples)
-        index.verify(record)
-        in_record = samples - index.first_samples[record]
-        size = self.dtype.itemsize
+        """Returns bytes and row splits of any samples."""
+        samples, places = scattered
+        record = self._index.record_of(samples)
+        self._index.verify(record)
+        parts = self._parts(record)
+        offsets = samples * self._step
+        offsets += self._origins[record]
         if not self.ragged:
-            width = self._width * size
-            offsets = self._begins[record] + in_record * width
-            values = aligned(len(samples) * width)
-            for content, part in self._parts(record):
-                gather(content, offsets[part], places[part], width, values)
+            values = aligned(len(samples) * self._step)
+            for file, part in parts:
+                content = self._index.content(file)
+                gather(content, offsets[part], places[part], self._step, values)
             return values, None
-        dtype = self._splits_dtype or np.dtype(np.int32)
-        offsets = self._splits_begin[record] + in_record * dtype.itemsize
-        lengths, splits = np.empty((2, len(samples)), np.int64)
-        for content, part in self._parts(record):
-            splits[part] = read_splits(content, offsets[part], places[part], dtype, lengths)
-        offsets = self._begins[record] + splits * size
-        ends = np.cumsum(lengths)
-        begins = ends - lengths
-        values = aligned(int(ends[-1] if len(ends) else 0) * size)
-        for content, part in self._parts(record):
-            gather_ragged(content, offsets[part], places[part], size, lengths, begins, values)
-        return values, lengths
+        begins, lengths = self._begins[record], np.empty(len(samples), np.int64)
+        dtype, size = self._splits_dtype, self.dtype.itemsize
+        for file, part in parts:
+            content = self._index.content(file)
+            read_splits(content, offsets[part], places[part], dtype, size, begins[part], lengths)
+        row_splits = row_splits_of(lengths)
+        values = aligned(int(row_splits[-1]) * size)
+        for file, part in parts:
+            content = self._index.content(file)
+            gather_ragged(content, begins[part], places[part], size, row_splits, values)
+        return values, row_splits
 
-    def _parts(self, records: np.ndarray) -> Iterator[tuple[np.ndarray, slice]]:
-        """Yields the content of each file of these records, ascending, and the records' slice."""
-        files = self._index.files[records]
-        bounds = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)]
-        for start, stop in itertools.pairwise(bounds):
-            if start < stop:
-                yield self._index.content(int(files[start])), slice(start, stop)
+    def _parts(self, records: np.ndarray) -> list[tuple[int, slice]]:
+        """Returns each file of these records, ascending, and the slice of its records."""
+        files = self._index.files
+        if not len(records):
+            return []
+        numbers = range(int(files[records[0]]), int(files[records[-1]]) + 1)
+        bounds = np.searchsorted(
+            records, self._index.first_records[numbers.start + 1 : numbers.stop]
+        )
+        spans = itertools.pairwise([0, *bounds.tolist(), len(records)])
+        return [
+            (file, slice(*span))
+            for file, span in zip(numbers, spans, strict=True)
+            if span[0] < span[1]
+        ]
 
     def _row_splits(self, record: int, start: int, stop: int) -> np.ndarray:
         """Returns the row splits `start` to `stop`, including the last one, of a record."""

@@ -30,6 +30,7 @@ class RecordIndex:
         content: file number -> its bytes, uint8 `[size]`; raises ValueError if it has changed.
         files, starts, stops: int64 `[records]`; file of each record, and its content there.
         facts: int64 `[num_facts, records]`.
+        first_records: int64 `[files + 1]`, number of each file's first record.
         first_samples: int64 `[records + 1]`, number of each record's first sample; see
             `set_num_samples`.
         prebatch: maximum number of samples per record.
@@ -63,7 +64,7 @@ class RecordIndex:
         # One contiguous array of each, because a shuffled batch gathers from them.
         columns = np.concatenate(entries).T.copy()
         self.starts, self.stops, self.facts = columns[0], columns[1], columns[2:]
-        self._first_records = np.cumsum([0, *sizes])
+        self.first_records = np.cumsum([0, *sizes])
         self._verified = np.zeros(len(self.files), bool)
         self.prebatch = 1
 
@@ -142,12 +143,12 @@ class RecordIndex:
     def locate(self, row: int) -> tuple[str, int]:
         """Returns the file that holds a sample, and the sample's number in it."""
         file = int(self.files[self.record_of(row)])
-        return self._names[file], row - int(self.first_samples[self._first_records[file]])
+        return self._names[file], row - int(self.first_samples[self.first_records[file]])
 
     def location(self, record: int, row: int | None = None) -> str:
         """Returns how messages name a record, or a sample of it, counted within the record."""
         file = int(self.files[record])
-        where = f"record {record - self._first_records[file]} of file '{self._names[file]}'"
+        where = f"record {record - self.first_records[file]} of file '{self._names[file]}'"
         if row is not None and self.prebatch > 1:
             where = f"row {row} of {where}"
         return f"{self._where}: {where} (counted from 0)"

@@ -5,6 +5,7 @@ import pytest
 
 from dataloading.pipeline import gather as module
 from dataloading.pipeline.gather import Scattered, aligned, gather, gather_ragged, read_splits
+from dataloading.pipeline.ragged import row_splits_of
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 5000, np.uint8)
 
@@ -50,12 +51,12 @@ def test_different_lengths(implementation, size):
     lengths[places[:3]] = 0, 25, 1
     offsets = random.integers(0, len(CONTENT) - 30 * size, 300)
     offsets[1] = len(CONTENT) - 25 * size
-    begins = np.cumsum(lengths) - lengths
+    row_splits = row_splits_of(lengths)
     out = np.zeros(lengths.sum() * size + 1, np.uint8)
-    gather_ragged(CONTENT, offsets, places, size, lengths, begins, out[:-1])
+    gather_ragged(CONTENT, offsets, places, size, row_splits, out[:-1])
     for place, offset in zip(places, offsets, strict=True):
         num_bytes = lengths[place] * size
-        actual = out[begins[place] * size :][:num_bytes]
+        actual = out[row_splits[place] * size :][:num_bytes]
         assert actual.tolist() == CONTENT[offset : offset + num_bytes].tolist()
     assert out[-1] == 0, "nothing is written behind"
 
@@ -65,14 +66,14 @@ def test_row_splits(implementation, dtype):
     row_splits = np.array([0, 5, 5, 7, 2**30], dtype)
     content = np.frombuffer(b"..." + row_splits.tobytes(), np.uint8)
     samples, places = np.array([0, 1, 3]), np.array([2, 0, 1])
-    lengths = np.full(3, -1)
+    begins, lengths = np.array([100, 200, 300]), np.full(3, -1)
     offsets = 3 + samples * row_splits.itemsize
-    splits = read_splits(content, offsets, places, row_splits.dtype, lengths)
-    assert splits.tolist() == [0, 5, 7] and lengths.tolist() == [0, 2**30 - 7, 5]
+    read_splits(content, offsets, places, row_splits.dtype, 4, begins, lengths)
+    assert begins.tolist() == [100, 220, 328] and lengths.tolist() == [0, 2**30 - 7, 5]
 
 
 def test_no_samples(implementation):
     nothing = np.empty(0, np.int64)
     gather(CONTENT[:0], nothing, nothing, 4, aligned(0))
-    assert not len(read_splits(CONTENT, nothing, nothing, np.dtype(np.int32), nothing))
-    gather_ragged(CONTENT, nothing, nothing, 4, nothing, nothing, aligned(0))
+    read_splits(CONTENT, nothing, nothing, np.dtype(np.int32), 4, nothing, nothing)
+    gather_ragged(CONTENT, nothing, nothing, 4, np.zeros(1, np.int32), aligned(0))

@@ -45,13 +45,13 @@ inline void Copy(std::uint8_t* to, const std::uint8_t* from, std::int64_t size) 
 // Two neighboring row splits, of type T, at each offset.
 template <typename T>
 void ReadSplits(const std::uint8_t* content, const std::int64_t* offsets,
-                const std::int64_t* places, std::int64_t num_samples, std::int64_t* splits,
-                std::int64_t* lengths) {
+                const std::int64_t* places, std::int64_t num_samples, std::int64_t size,
+                std::int64_t* begins, std::int64_t* lengths) {
   for (std::int64_t i = 0; i < num_samples; ++i) {
     if (i + kAhead < num_samples) Prefetch(content + offsets[i + kAhead], 2 * sizeof(T));
     T pair[2];  // records are not aligned
     std::memcpy(pair, content + offsets[i], sizeof(pair));
-    splits[i] = pair[0];
+    begins[i] += pair[0] * size;
     lengths[places[i]] = pair[1] - pair[0];
   }
 }
@@ -69,23 +69,23 @@ void gather(const std::uint8_t* content, const std::int64_t* offsets, const std:
   }
 }
 
-// splits[i] = the row split at offsets[i]; lengths[places[i]] = the next one minus it. Row splits have
-// 4 or 8 bytes.
+// begins[i] += size * the row split at offsets[i]; lengths[places[i]] = the next one minus it. Row
+// splits have 4 or 8 bytes.
 void read_splits(const std::uint8_t* content, const std::int64_t* offsets,
                  const std::int64_t* places, std::int64_t num_samples, std::int64_t split_size,
-                 std::int64_t* splits, std::int64_t* lengths) {
+                 std::int64_t size, std::int64_t* begins, std::int64_t* lengths) {
   const auto read = split_size == 4 ? ReadSplits<std::int32_t> : ReadSplits<std::int64_t>;
-  read(content, offsets, places, num_samples, splits, lengths);
+  read(content, offsets, places, num_samples, size, begins, lengths);
 }
 
-// With p = places[i]: out[begins[p] * size : ... + lengths[p] * size] = content[offsets[i] : ...]
+// With p = places[i]: out[row_splits[p] * size : row_splits[p + 1] * size] = content[offsets[i] : ...]
 void gather_ragged(const std::uint8_t* content, const std::int64_t* offsets,
                    const std::int64_t* places, std::int64_t num_samples, std::int64_t size,
-                   const std::int64_t* lengths, const std::int64_t* begins, std::uint8_t* out) {
+                   const std::int32_t* row_splits, std::uint8_t* out) {
   for (std::int64_t i = 0; i < num_samples; ++i) {
     if (i + kAhead < num_samples) Prefetch(content + offsets[i + kAhead], kCacheLine);
-    const std::int64_t place = places[i];
-    Copy(out + begins[place] * size, content + offsets[i], lengths[place] * size);
+    const std::int64_t begin = row_splits[places[i]], end = row_splits[places[i] + 1];
+    Copy(out + begin * size, content + offsets[i], (end - begin) * size);
   }
 }
 
