@@ -14,17 +14,25 @@ trap 'rm -rf "$work"' EXIT
 "$python" -m venv "$work/venv"
 "$work/venv/bin/python" -m pip install --disable-pip-version-check --quiet uv==0.9.11
 
+uv_compile() {
+  UV_PYTHON_DOWNLOADS=never "$work/venv/bin/uv" pip compile --quiet --no-annotate --no-header "$@"
+}
+
 # resolve LOCK PYTHONS ARGUMENT...: the lock's first line names its Pythons, which setup_environment.py reads.
 resolve() {
   local lock=$1 pythons=$2
   shift 2
-  UV_PYTHON_DOWNLOADS=never "$work/venv/bin/uv" pip compile --quiet --no-annotate --no-header --output-file "$work/lock" \
-    --python-version "${pythons%% *}" "$@"
+  uv_compile --output-file "$work/lock" --python-version "${pythons%% *}" "$@"
   {
     echo "# Python: $pythons"
     echo "# Every package with its version; made by \`make lock\`."
     grep -v "sys_platform == 'win32'" "$work/lock"
   } >"$work/complete"
+  # --universal takes versions that a Python may have by their metadata, also those without a wheel for it.
+  local version
+  for version in $pythons; do
+    uv_compile --no-deps --python-version "$version" --output-file "$work/checked" "$work/complete"
+  done
   mv "$work/complete" "$lock"
   rm "$work/lock"
   echo "lock: $(grep -c == "$lock") lines in $lock"
