@@ -103,7 +103,7 @@ def test_function_of_package():
 
 @pytest.mark.skipif(NVCC is None, reason="no nvcc here: only the CPU part was built")
 def test_cuda_architectures(root):
-    """Those that were asked for, by default those of the Makefile."""
+    """The requested ones, by default those of the Makefile."""
     cuda, *wanted = (root / ".venv/op").read_text().split()
     if cuda == "0":
         pytest.skip("the op was built without its CUDA part")
