@@ -208,7 +208,7 @@ def check(
         start = time.monotonic()
         return there.run(command), time.monotonic() - start
 
-    flags = [f"PYTHON={python}", f"LOCK={lock}", "ENGINES=no", "CUDA=0"]
+    flags = [f"PYTHON={python}", f"LOCK={lock}", "ENGINES=no", *op_choice(lock)]
     flags += [] if args.ranks else ["HOROVOD=no"]
     cells["set-up, s"] = f"{seconds(['make', 'setup', *flags])[1]:.0f}"
     versions = there.versions()
@@ -242,6 +242,16 @@ def check(
         cells["tests"] = there.run(["make", "test", *flags]).splitlines()[-1].strip("= ")
     name = f"Python {versions['python']}, TensorFlow {versions['tensorflow']}"
     return Report({"platform": name, **cells}, [f"{name}: {text}" for text in failures])
+
+
+def op_choice(lock: str) -> list[str]:
+    """Returns the flags of the compiled ops: with the TensorFlow of .venv those of its wheels,
+    which are then taken from the cache."""
+    if lock != setup_environment.BASE_LOCK:
+        return ["CUDA=0"]
+    cuda, *architectures = (ROOT / ".venv/op").read_text().split()
+    chosen = [f"CUDA_ARCHITECTURES={' '.join(architectures)}"] if architectures else []
+    return [f"CUDA={cuda}", *chosen]
 
 
 def find_pythons() -> dict[str, str]:
