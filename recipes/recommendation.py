@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from config import Config
 from config.sections.recommendation import ALL_USERS
@@ -33,14 +34,14 @@ class Recommendation:
         notes: remarks for the log.
     """
 
-    users: np.ndarray
+    users: NDArray[np.int64]
     user_vocabulary: Vocabulary
     item_vocabulary: Vocabulary
     count: int
-    candidates: np.ndarray
+    candidates: NDArray[np.int64]
     search: TopItemSearch
-    inputs: Callable[[np.ndarray], Any]
-    excluded: Callable[[np.ndarray], Pairs] | None
+    inputs: Callable[[NDArray[np.int64]], Any]
+    excluded: Callable[[NDArray[np.int64]], Pairs] | None
     notes: tuple[str, ...]
 
     @property
@@ -96,9 +97,9 @@ def user_ids(
     config: Config,
     feature: str,
     vocabulary: Vocabulary,
-    is_known: np.ndarray | None = None,
+    is_known: NDArray[np.bool_] | None = None,
     what: str = "",
-) -> np.ndarray:
+) -> NDArray[np.int64]:
     """Returns the ids of the users of `--users`, int64 [n].
 
     Args:
@@ -138,11 +139,17 @@ class SeenItems:
         candidates: ids of the items that are searched, ascending; pairs have their places.
     """
 
-    def __init__(self, keys: np.ndarray, num_items: int, users: np.ndarray, candidates: np.ndarray):
+    def __init__(
+        self,
+        keys: NDArray[np.int64],
+        num_items: int,
+        users: NDArray[np.int64],
+        candidates: NDArray[np.int64],
+    ):
         self._keys, self._num_items, self._users = keys, num_items, users
         self._candidates = candidates
 
-    def __call__(self, numbers: np.ndarray) -> Pairs:
+    def __call__(self, numbers: NDArray[np.int64]) -> Pairs:
         """Returns the pairs of some users, by their numbers."""
         from nn.top_items import Pairs
 

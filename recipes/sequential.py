@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from distributed_embeddings.collectives import World
+from numpy.typing import NDArray
 
 from config import Config, OptimizerConfig
 from dataloading.formats.sequence_tfrecord.channels import (
@@ -132,7 +133,7 @@ def _recommendation(
     rows = RowReader(spec, split, [*channels.user, *channels.positive])
     scorer, features = CandidateScorer(model), [tf.constant(f) for f in catalogue.features]
 
-    def inputs(numbers: np.ndarray) -> Any:
+    def inputs(numbers: NDArray[np.int64]) -> Any:
         columns = rows.read(last[ids[numbers]])
         num_user = len(channels.user)
         return scorer.histories(
