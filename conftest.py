@@ -39,6 +39,6 @@ def pytest_collection_modifyitems(config, items):
         if "long" in item.keywords or (quick and not any(matches.values())):
             item.add_marker(skip)
     names_cases = any("::" in argument for argument in config.args)
-    for (test, pattern), used in is_used.items():
-        if not used and not names_cases:
-            raise pytest.UsageError(f"{test}: quick: no case has the id {pattern!r}")
+    unknown = [f"{test}[{pattern}]" for (test, pattern), used in is_used.items() if not used]
+    if unknown and not names_cases:
+        raise pytest.UsageError(f"quick: no case has the id of {', '.join(unknown)}")

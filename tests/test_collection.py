@@ -41,7 +41,7 @@ def test_product(first, second):
         ("2-b", ["--long"], "4 passed"),
         ("3-b", ["--long"], "4 passed"),
         ("3-b", ["test_cases.py::test_product[1-a]"], "1 passed"),
-        ("3-b", [], "test_cases.py::test_product: quick: no case has the id '3-b'"),
+        ("3-b", [], "quick: no case has the id of test_cases.py::test_product[3-b]"),
     ],
 )
 def test_quick_cases(pattern, arguments, expected, root, tmp_path):

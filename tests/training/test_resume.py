@@ -193,8 +193,8 @@ def test_damaged_checkpoint(tiny, undisturbed, tmp_path, capsys):
     same_arrays(undisturbed / "model", tmp_path / "model")
 
 
-@pytest.mark.quick("3-15", "4-2")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.quick("3-SIGTERM", "4-SIGINT")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 @pytest.mark.parametrize("step", [3, 4])
 def test_stop_signal(tiny, undisturbed, tmp_path, monkeypatch, capsys, number, step):
     """At step 4 an evaluation is due: it waits for the next run."""
