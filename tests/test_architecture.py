@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -333,6 +334,43 @@ def test_variable_names(root):
         counts[Path(file).parts[0]] += unclear_names(tree)
     too_many = {p: n for p, n in counts.items() if n > UNCLEAR_NAMES_LEFT.get(p, 0)}
     assert too_many == {}, f"more variables called {sorted(UNCLEAR_NAMES)} than before"
+
+
+def bare_arrays(tree: ast.AST) -> list[int]:
+    """Lines of annotations with `np.ndarray` alone."""
+    annotations = []
+    for node in ast.walk(tree):
+        annotations += [getattr(node, name, None) for name in ("annotation", "returns")]
+    nodes = [node for a in annotations if isinstance(a, ast.AST) for node in ast.walk(a)]
+    with_arguments = {id(node.value) for node in nodes if isinstance(node, ast.Subscript)}
+    return [
+        node.lineno
+        for node in nodes
+        if isinstance(node, ast.Attribute)
+        and node.attr == "ndarray"
+        and id(node) not in with_arguments
+    ]
+
+
+def test_array_types(root):
+    """NumPy 1's types, of the oldest supported versions, need arguments; mypy sees NumPy 2's."""
+    settings = (root / "pyproject.toml").read_text()
+    names = ast.literal_eval(re.search(r"^files = (\[.*\])$", settings, re.MULTILINE)[1])
+    typed = tuple(name if name.endswith(".py") else f"{name}/" for name in names)
+    lines = {f: bare_arrays(tree) for f, tree in product(root).items() if f.startswith(typed)}
+    assert len(lines) > 100
+    assert {file: numbers for file, numbers in lines.items() if numbers} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def f(a: np.ndarray, b: list[np.ndarray]) -> NDArray[np.int64]: ...", [1, 1]),
+        ("x: np.ndarray[Any, Any] = np.ndarray(3)", []),
+    ],
+)
+def test_bare_arrays(source, expected):
+    assert bare_arrays(ast.parse(source)) == expected
 
 
 def test_folder_sizes(root):
