@@ -41,12 +41,12 @@ endif
 endif
 
 SANITIZE ?=
-comma := ,
 CXXFLAGS := -O3 -DNDEBUG -std=c++17 -fPIC -Wall -Wextra -Wno-psabi -fno-math-errno \
   $(if $(SANITIZE),-O1 -g -UNDEBUG -fsanitize=$(SANITIZE) -fno-sanitize=vptr)
-# TensorFlow's headers are not ours to warn about: -isystem. What it deprecates is what its older versions have. With these
-# sanitizers GCC 12 takes comparisons with null for no constants, and Abseil's headers need them to be.
-OP_FLAGS = $(CXXFLAGS) $(if $(SANITIZE),-fno-sanitize=null$(comma)nonnull-attribute$(comma)returns-nonnull-attribute) -Wno-deprecated-declarations -isystem "$$include" $$flags $(if $(WITH_CUDA),-DWITH_CUDA)
+# TensorFlow's headers are not ours to warn about: -isystem. What it deprecates is what its older versions have.
+# Under three sanitizers GCC 12 rejects comparisons with null in constant expressions, which Abseil's headers contain.
+NO_NULL_CHECKS := -fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute
+OP_FLAGS = $(CXXFLAGS) $(if $(SANITIZE),$(NO_NULL_CHECKS)) -Wno-deprecated-declarations -isystem "$$include" $$flags $(if $(WITH_CUDA),-DWITH_CUDA)
 NVCC_FLAGS := -O3 -DNDEBUG -std=c++17 -Xcompiler -fPIC,-Wall --threads 2 -ccbin "$(lastword $(CXX))" \
   $(foreach a,$(ARCHITECTURES),-gencode arch=compute_$(a),code=sm_$(a)) \
   -gencode arch=compute_$(lastword $(ARCHITECTURES)),code=compute_$(lastword $(ARCHITECTURES))

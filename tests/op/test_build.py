@@ -85,8 +85,9 @@ def test_artifacts(root, tmp_path):
     for name in ("op_build", "tensorflow-dot-based-interact"):
         shutil.copytree(root / name, tmp_path / name, symlinks=True)
     folder = tmp_path / "tensorflow-dot-based-interact"
-    choice = (root / ".venv/op").read_text().split()
-    done = make(folder, "pkg", *(f"CUDA={value}" for value in choice[:1]))
+    cuda, *architectures = (root / ".venv/op").read_text().split()
+    choice = {"CUDA_ARCHITECTURES": " ".join(architectures)} if architectures else {}
+    done = make(folder, "pkg", f"CUDA={cuda}", **choice)
     assert done.returncode == 0, done.stderr
     # The wheel of the environment may come from ~/.cache.
     is_built = any((root / "tensorflow-dot-based-interact").rglob("_*_ops.so"))

@@ -245,11 +245,14 @@ def check(
 
 
 def op_choice(lock: str) -> list[str]:
-    """Returns the flags of the compiled ops: with the TensorFlow of .venv those of its wheels,
-    which are then taken from the cache."""
-    if lock != setup_environment.BASE_LOCK:
+    """Returns the flags of make for the compiled ops.
+
+    With the TensorFlow of .venv they are those of its own build, whose wheels are in the cache.
+    """
+    stamp = ROOT / ".venv/op"  # absent without a compiler
+    if lock != setup_environment.BASE_LOCK or not stamp.exists():
         return ["CUDA=0"]
-    cuda, *architectures = (ROOT / ".venv/op").read_text().split()
+    cuda, *architectures = stamp.read_text().split()
     chosen = [f"CUDA_ARCHITECTURES={' '.join(architectures)}"] if architectures else []
     return [f"CUDA={cuda}", *chosen]
 

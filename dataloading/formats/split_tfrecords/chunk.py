@@ -56,16 +56,12 @@ class RecordChunk:
         )
         num_samples, self._begins, self._num_values, self._splits_begin = self._index.facts
         self._index.set_num_samples(num_samples)
-        # Where sample 0 would be if the samples before a record had the bytes of its own.
-        begins = self._splits_begin if self.ragged else self._begins
-        self._origins = begins - self._index.first_samples[:-1] * self._step
-
-    @property
-    def _step(self) -> int:
-        """Bytes between what is stored of neighboring samples: a row split, or the values."""
+        # Sample n's values, or its row split where ragged, are at its record's origin + n * step.
         if self.ragged:
-            return (self._splits_dtype or np.dtype(np.int32)).itemsize
-        return self._width * self.dtype.itemsize
+            begins, self._step = self._splits_begin, (self._splits_dtype or np.dtype("i4")).itemsize
+        else:
+            begins, self._step = self._begins, self._width * self.dtype.itemsize
+        self._origins = begins - self._index.first_samples[:-1] * self._step
 
     def _check_format(self, folder: Path, features: tuple[str, ...]) -> None:
         stated = self.format
@@ -195,19 +191,9 @@ class RecordChunk:
 
     def _parts(self, records: np.ndarray) -> list[tuple[int, slice]]:
         """Returns each file of these records, ascending, and the slice of its records."""
-        files = self._index.files
-        if not len(records):
-            return []
-        numbers = range(int(files[records[0]]), int(files[records[-1]]) + 1)
-        bounds = np.searchsorted(
-            records, self._index.first_records[numbers.start + 1 : numbers.stop]
-        )
-        spans = itertools.pairwise([0, *bounds.tolist(), len(records)])
-        return [
-            (file, slice(*span))
-            for file, span in zip(numbers, spans, strict=True)
-            if span[0] < span[1]
-        ]
+        bounds = np.searchsorted(records, self._index.first_records).tolist()
+        spans = enumerate(itertools.pairwise(bounds))
+        return [(file, slice(start, stop)) for file, (start, stop) in spans if start < stop]
 
     def _row_splits(self, record: int, start: int, stop: int) -> np.ndarray:
         """Returns the row splits `start` to `stop`, including the last one, of a record."""
