@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from docs import original_commands
 from tests.original_commands import extraction
 
 ROOT = Path(__file__).resolve().parents[2]
+QUOTED_ROOT = shlex.quote(str(ROOT))  # its path may hold spaces
 # Programs that a machine may lack, and what runs in their place there.
 STAND_INS = {
     "mpiexec": """#!/usr/bin/env bash
@@ -128,5 +130,5 @@ def clone(commands, folder, *numbers, **options):
     """Runs `git clone` and what follows it, then --help of a recipe of the clone."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git repository")
-    commands.variables["root"] = ROOT
+    commands.variables["root"] = QUOTED_ROOT
     commands.run(*numbers, cwd=folder, append="&& test -f main.py", **options)

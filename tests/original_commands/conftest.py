@@ -9,7 +9,7 @@ from dataloading.engines import environment
 from docs import original_commands
 from preproc.criteo.generate_logs import generate_day
 from tests.forked_python import install_shim
-from tests.original_commands.commands import ROOT, STAND_INS, Commands
+from tests.original_commands.commands import QUOTED_ROOT, ROOT, STAND_INS, Commands
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def programs(tmp_path_factory, forked_python):
     install_shim(folder, forked_python)
     texts = {name: text for name, text in STAND_INS.items() if shutil.which(name) is None}
     # The real one first starts an interpreter that imports TensorFlow, in each of many starts.
-    launcher = f'#!/bin/sh\nexec python {ROOT}/tests/ranks/horovodrun.py --gloo "$@"\n'
+    launcher = f'#!/bin/sh\nexec python {QUOTED_ROOT}/tests/ranks/horovodrun.py --gloo "$@"\n'
     for name, text in {**texts, "horovodrun": launcher}.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)

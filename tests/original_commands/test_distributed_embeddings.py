@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.original_commands.commands import ROOT
+from tests.original_commands.commands import QUOTED_ROOT, ROOT
 
 PACKAGE = ROOT / "distributed-embeddings"
 SMALL_DLRM = (
@@ -35,7 +35,7 @@ def test_build(commands, tmp_path):
     if not (ROOT / ".git").exists():
         pytest.skip("not a git repository")
     installed = tmp_path / "installed"
-    commands.variables |= {"workspace": tmp_path, "root": ROOT, "installed": installed}
+    commands.variables |= {"workspace": tmp_path, "root": QUOTED_ROOT, "installed": installed}
     commands.run(5, 6, 7, 8, 9, PYTHON=sys.executable)
     assert (installed / "distributed_embeddings/__init__.py").is_file()
     append = "&& python -c 'import distributed_embeddings as d; print(d.__file__)'"
