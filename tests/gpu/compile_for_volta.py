@@ -117,12 +117,14 @@ def dot_interaction_kernels(architecture: int) -> list[str]:
 def embedding_bag_kernels(_: int) -> list[str]:
     """Names of the kernels of launch.cu; the sort's are the toolkit's."""
     widest = {"half": 8, "bf16": 8, "float": 4, "signed char": 16}
+    rows_ahead = {"half": 4, "bf16": 4, "float": 4, "signed char": 2}
     names = ["CountRunsKernel", "AddRunsKernel", "WriteRunsKernel"]
     names += [f"ExpandKernel<{payload}>" for payload in ("BagNumber", "WeightedBag")]
     names += [
-        f"ForwardKernel<{table}, {output}, {count}>"
+        f"ForwardKernel<{table}, {output}, {count}, {rows}>"
         for table, output in itertools.product(widest, _DTYPES)
         for count in sorted({1, 4, widest[table]})
+        for rows in sorted({rows_ahead[table], 1 if count == widest[table] else rows_ahead[table]})
     ]
     kinds = ("kSgd", "kAdagrad", "kRowWiseAdagrad", "kAdam")
     optimizers = [f"Optimizer<{t}, {kind}>" for t, kind in itertools.product(_DTYPES, kinds)]
@@ -134,6 +136,11 @@ def embedding_bag_kernels(_: int) -> list[str]:
             for source, sink in itertools.product(sources, sinks)
         ]
         names += [f"OtherRowsKernel<{dtype}, {count}>" for dtype in _DTYPES]
+    names += [
+        f"ReduceKernel<PieceSource<{gradient}>, {sink}, 8>"
+        for gradient, sink in itertools.product(("half", "bf16"), sinks)
+        if "float" not in sink
+    ]
     return names
 
 

@@ -76,8 +76,9 @@ def family(kernel: str) -> str:
     names = {"__half": "float16", "__nv_bfloat16": "bfloat16", "signed char": "int8"}
     for name, dtype in names.items():
         kernel = kernel.replace(name, dtype)
-    if match := re.fullmatch(r"ForwardKernel<(\w+), \w+, (\d+)>", kernel):
-        return f"lookup, {match[1]} table, vectors of {match[2]}"
+    if match := re.fullmatch(r"ForwardKernel<(\w+), \w+, (\d+), (\d)>", kernel):
+        one_id = ", one id" if match[3] == "1" else ""
+        return f"lookup, {match[1]} table, vectors of {match[2]}{one_id}"
     if match := re.fullmatch(r"OtherRowsKernel<\w+, (\d)>", kernel):
         return f"other rows, Adam, vectors of {match[1]}"
     if match := re.fullmatch(

@@ -383,8 +383,8 @@ def test_report_of_compiler():
     assert list(symbols.values()) == [ptxas.Usage(32, 8, 4)]
     assert ptxas.readable(symbols) == ["CountRunsKernel"]
     kernels = {
-        "ForwardKernel<float, float, 4>": ptxas.Usage(40, 0, 0),
-        "ForwardKernel<float, __half, 4>": ptxas.Usage(45, 8, 4),
+        "ForwardKernel<float, float, 4, 4>": ptxas.Usage(40, 0, 0),
+        "ForwardKernel<float, __half, 4, 4>": ptxas.Usage(45, 8, 4),
     }
     table = compile_report.table({90: compile_report.Compiled(kernels, [], 1.0, None)})
     assert table.splitlines()[-1] == "| lookup, float table, vectors of 4 | 2 | 45, 4 spilled |"
@@ -393,7 +393,8 @@ def test_report_of_compiler():
 @pytest.mark.parametrize(
     ("kernel", "family"),
     [
-        ("ForwardKernel<signed char, __half, 16>", "lookup, int8 table, vectors of 16"),
+        ("ForwardKernel<signed char, __half, 16, 2>", "lookup, int8 table, vectors of 16"),
+        ("ForwardKernel<float, __half, 4, 1>", "lookup, float table, vectors of 4, one id"),
         (
             "ReduceKernel<PieceSource<float>, Optimizer<__half, 2>, 4>",
             "sums of pieces, row-wise Adagrad, vectors of 4",

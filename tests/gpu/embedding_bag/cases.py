@@ -108,6 +108,9 @@ def update_sweep(long: bool) -> Iterator[BagCase]:
     for weighted in (False, True):
         yield BagCase(4, 150, LONG, weighted=weighted, optimizer="adagrad", multiprocessors=2)
     yield BagCase(2, 9, MANY, optimizer="row_wise_adagrad", uses=2)
+    # A group of lanes takes several pieces, one after the other.
+    for optimizer in ("sgd", "row_wise_adagrad"):
+        yield BagCase(128, 60, ((16, 9000, False),), optimizer=optimizer)
 
 
 def edges() -> Iterator[BagCase]:

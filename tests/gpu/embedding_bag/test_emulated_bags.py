@@ -170,12 +170,16 @@ def test_instructions_of_memory(tmp_path):
     assert len(kernels) == len(embedding_bag_kernels(80))
     for name, entry in kernels.items():
         assert not re.search(r"\s(ld|st)\.(v\d\.)?[a-z]\d+", entry), name
-        if not re.search(r"(Forward|Reduce|OtherRows)Kernel<.*, (4|8|16)>", name):
+        if not re.search(
+            r"ForwardKernel<.*, (4|8|16), \d>|(Reduce|OtherRows)Kernel<.*, [48]>", name
+        ):
             continue
         assert "st.global.v" in entry, name
         # One number: the accumulator of a row.
-        assert len(re.findall(r"st\.global\.(f32|[ub]16)", entry)) <= ("2>, 4>" in name), name
-        if re.search(r"<float, \w+, 4>|, 8>|, 16>|PieceSource<float>", name):
+        assert len(re.findall(r"st\.global\.(f32|[ub]16)", entry)) <= bool(
+            re.search("2>, [48]>", name)
+        ), name
+        if re.search(r"<float, \w+, 4, |, 8>|, (8|16), \d>|PieceSource<float>", name):
             assert "ld.global.v4" in entry, name
 
 
@@ -202,12 +206,21 @@ _MISTAKES = [
     ("runs.cuh", "    p.tiles[tile] = before;\n", ""),
     ("workspace.cuh", "while (table.rows >> bits", "while (table.rows >> (bits + 1)"),
     ("workspace.cuh", "take(2 * stretches * table.dim", "take(stretches * table.dim"),
+    ("runs.cuh", "first == 0 ? ~key[0] : ", "first == 0 ? key[0] : "),
+    ("runs.cuh", "if (first + i < p.num_pairs && key[i] != before)", "if (key[i] != before)"),
+    ("runs.cuh", "found.rows | (first % kStretch == 0)", "found.rows"),
     # Sums.
-    ("reduce.cuh", "if (item->row == no_row) return false;\n    item->number = sorted",
-     "item->number = sorted"),
-    ("reduce.cuh", "if (item->row == no_row || last + 1", "if (last + 1"),
+    ("reduce.cuh", "if (ahead.row == no_row) return false;\n", ""),
+    ("reduce.cuh", "item->begin % kStretch != 0 || BeginsRow(keys, item->begin)", "true"),
+    ("reduce.cuh", "item->end == num_pairs ||\n                      keys[item->end] != item->row",
+     "item->end == num_pairs"),
+    ("reduce.cuh", "bounds = p.source.LoadBounds(index + 2 * groups);",
+     "bounds = p.source.LoadBounds(index + groups);"),
+    ("reduce.cuh", "      payloads = next;\n", ""),
+    ("reduce.cuh", "range < left ? range : left", "range"),
+    ("reduce.cuh", "if (item->row == no_row || next_row", "if (next_row"),
     ("reduce.cuh", "begins && ends ? -1", "begins ? -1"),
-    ("reduce.cuh", "    if (keys[first] == item->row && !BeginsRow(keys, first)) return false;",
+    ("reduce.cuh", "    if (first_row == item->row && !BeginsRow(keys, first)) return false;",
      "   "),
     ("reduce.cuh", "2 * (stretch + i) + (stretch + i == item.begin)", "2 * (stretch + i)"),
     ("reduce.cuh", "(bag - uses[use].first_bag) * dim", "bag * dim"),
@@ -226,10 +239,12 @@ _MISTAKES = [
     ("launch.cu", "kSharedBytesOfColumns, p);\n      if (error != 0) return error;\n    }\n  }",
      "kSharedBytesOfColumns, p);\n      if (error != 0) return error;\n    }\n    break;\n  }"),
     ("launch.cu", "CanMove(kWidest, p.dim, table, output)", "CanMove(kWidest, p.dim, table)"),
-    ("launch.cu", "CanMove(4, table->dim, Rows{sums, SizeOf(sum_dtype)})", "true"),
+    ("launch.cu", "CanMove(count, table->dim, Rows{sums, SizeOf(sum_dtype)})", "true"),
     ("reduce.cuh", "case kFloat16:", "case kBfloat16:"),
-    ("launch.cu", "CanMoveGradients(4, table->dim, gradient_dtype, uses, num_uses) &&\n"
-     "      CanMove(4, table->dim, Rows{table", "CanMove(4, table->dim, Rows{table"),
+    ("launch.cu", "CanMoveGradients(count, table->dim, gradient_dtype, uses, num_uses) &&\n"
+     "           CanMove(count, table->dim, Rows{table", "CanMove(count, table->dim, Rows{table"),
+    ("launch.cu", "rest.vectors = static_cast<int32_t>(table.dim / kFloats)",
+     "rest.vectors = p.vectors"),
     ("workspace.cuh", " + kAlignment - 1);\n  return", ");\n  return"),
     ("launch.cu", "i == 0 ? uses[i].gradient : nullptr;", "uses[i].gradient;"),
     ("launch.cu", "BitsOfKeys(table), &sorted, stream.get());", "BitsOfKeys(table), &sorted, 0);"),

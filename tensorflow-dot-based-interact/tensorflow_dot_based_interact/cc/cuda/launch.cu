@@ -13,8 +13,9 @@ constexpr int kFragmentBytes = 32;      // of a row, of all kinds of tiles
 constexpr int kTileColumns = 16;
 
 // Warps that a multiprocessor should hold, so that some load while others compute. Chunks are made
-// narrower for it, down to a DRAM burst's worth of a row.
-constexpr int kWantedWarps = 8;
+// narrower for it, down to a DRAM burst's worth of a row. Warps with many tiles gain less from
+// others than they lose with narrow chunks (measured on an H200).
+int WantedWarps(int max_tiles) { return max_tiles == 8 ? 8 : 12; }
 constexpr int kNarrowChunkBytes = 128;
 constexpr int kSystemSharedBytes = 1024;  // that each block costs beside its own
 
@@ -114,7 +115,7 @@ int BackwardWarps(int max_tiles) {
                           : kBackwardWarps<8>;
 }
 
-// The widest chunk that leaves room for kWantedWarps; else the widest of those with the most warps;
+// The widest chunk that leaves room for the wanted warps; else the widest of those with the most warps;
 // else (`tiled` false) nothing fits. `measure(plan)` sets the sizes that follow from a chunk.
 template <class Measure>
 Plan WidestChunk(const dot_interact_shape& shape, const DeviceLimits& limits, int max_tiles,
@@ -141,7 +142,7 @@ Plan WidestChunk(const dot_interact_shape& shape, const DeviceLimits& limits, in
         best = plan;
         best_warps = resident_warps;
       }
-      if (resident_warps >= kWantedWarps) break;
+      if (resident_warps >= WantedWarps(max_tiles)) break;
     }
     if (plan.chunk == multiple) break;
   }

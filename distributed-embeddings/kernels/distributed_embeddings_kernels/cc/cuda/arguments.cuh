@@ -131,6 +131,13 @@ bool IsValid(const embedding_bag_optimizer* optimizer, bool has_rows) {
   return true;
 }
 
+// Whether no bag has several ids.
+bool HaveOneId(const embedding_bag_ids& ids) {
+  return ids.splits == nullptr &&
+         std::all_of(ids.columns, ids.columns + ids.num_columns,
+                     [](const embedding_bag_column& column) { return column.hotness <= 1; });
+}
+
 Ids OnDevice(const embedding_bag_ids& ids) {
   Ids on_device = {};
   on_device.ids = ids.ids;

@@ -41,11 +41,11 @@ EB_DEVICE void MakePayload(WeightedBag* payload, uint32_t bag, float factor) {
 }
 
 // The last i in [0, count) with first(i) <= value, or 0; first(i) ascends.
-template <class First>
-EB_DEVICE int64_t LastNotAbove(int64_t count, int64_t value, const First& first) {
-  int64_t low = 0, high = count;
+template <class Int, class First>
+EB_DEVICE Int LastNotAbove(Int count, Int value, const First& first) {
+  Int low = 0, high = count;
   while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
+    const Int middle = low + (high - low) / 2;
     if (first(middle) <= value) {
       low = middle;
     } else {
@@ -69,7 +69,9 @@ EB_KERNEL void EB_LAUNCH_BOUNDS(kThreads, 4) ExpandKernel(ExpandParameters p) {
     if (p.ids.splits == nullptr) {
       sample = Quotient(static_cast<uint32_t>(item), p.ids_of_columns);
       const int64_t place = item - sample * p.ids_of_columns.divisor + columns[0].first;
-      column = LastNotAbove(p.columns.count, place, [&](int64_t i) { return columns[i].first; });
+      // In 32 bits: the instructions of this search are most of the kernel's.
+      column = LastNotAbove(static_cast<uint32_t>(p.columns.count), static_cast<uint32_t>(place),
+                            [&](uint32_t i) { return columns[i].first; });
       position = sample * p.ids.ids_per_sample + place;
     } else {
       sample = LastNotAbove(p.ids.num_samples, item, [&](int64_t i) { return p.ids.splits[i]; });

@@ -4,7 +4,7 @@
 // of its table rows together, in as few transactions as there are. Nothing is computed that memory
 // would wait for: a row of 512 bytes costs a warp some 30 instructions, and a multiprocessor of an
 // H100 gets 13 bytes a cycle. What counts is the number of loads under way: kRowsAhead for each
-// thread, after the loads of as many ids.
+// thread, after the loads of as many ids. Where bags have one id, one, and as many threads as fit.
 #ifndef EMBEDDING_BAG_CUDA_FORWARD_CUH_
 #define EMBEDDING_BAG_CUDA_FORWARD_CUH_
 
@@ -62,9 +62,16 @@ EB_DEVICE void AddRows(const ForwardParameters& p, const Column& column, const T
   for (int i = 0; i < kRows; ++i) AddTo<T, count>(sum, factor[i], vector[i]);
 }
 
-// T: of the table. count: numbers of a vector; many take more registers.
-template <class T, class Output, int count>
-EB_KERNEL void EB_LAUNCH_BOUNDS(kThreads, (count < 8 ? 4 : 3)) ForwardKernel(ForwardParameters p) {
+// Blocks that registers must leave room for on a multiprocessor.
+template <int count, int kRows>
+constexpr int kForwardBlocks = kRows > 1                 ? (count < 8 ? 4 : 3)
+                               : count < 8 || kMostBlocks < 6 ? kMostBlocks
+                                                              : 6;
+
+// T: of the table. count: numbers of a vector. kRows: loads of rows under way at once.
+template <class T, class Output, int count, int kRows>
+EB_KERNEL void EB_LAUNCH_BOUNDS(kThreads, (kForwardBlocks<count, kRows>))
+    ForwardKernel(ForwardParameters p) {
   EB_SHARED(shared);
   Column* columns = reinterpret_cast<Column*>(shared);
   LoadColumns(columns, p.columns);
@@ -81,12 +88,8 @@ EB_KERNEL void EB_LAUNCH_BOUNDS(kThreads, (count < 8 ? 4 : 3)) ForwardKernel(For
 
     const T* values = static_cast<const T*>(p.values) + number;
     float sum[count] = {};
-    if (bag.end - bag.begin == 1) {  // with one id, instructions count
-      AddRows<1, T, count>(p, column, values, bag.begin, bag.end, sum);
-    } else {
-      for (int64_t position = bag.begin; position < bag.end; position += kRowsAhead<T>) {
-        AddRows<kRowsAhead<T>, T, count>(p, column, values, position, bag.end, sum);
-      }
+    for (int64_t position = bag.begin; position < bag.end; position += kRows) {
+      AddRows<kRows, T, count>(p, column, values, position, bag.end, sum);
     }
     EB_UNROLL
     for (int i = 0; i < count; ++i) sum[i] *= bag.factor;

@@ -60,10 +60,12 @@ int WithDtype(int32_t dtype, const Visit& visit) {
   }
 }
 
-// Calls visit with 4 or 1 (as a type): the numbers of a vector of an update.
-template <class Visit>
-int WithVectors(bool can_move_four, const Visit& visit) {
-  if (can_move_four) return visit(std::integral_constant<int, 4>());
+// Calls visit with 8, 4 or 1 (as a type): the numbers of a vector of an update. can_move: of a number
+// of numbers; 8 where they are of 16 bits.
+template <class CanMoveNumbers, class Visit>
+int WithVectors(bool have_16_bits, const CanMoveNumbers& can_move, const Visit& visit) {
+  if (have_16_bits && can_move(8)) return visit(std::integral_constant<int, 8>());
+  if (can_move(4)) return visit(std::integral_constant<int, 4>());
   return visit(std::integral_constant<int, 1>());
 }
 
@@ -85,7 +87,8 @@ int WithKind(int32_t kind, const Visit& visit) {
 // ---- Forward ------------------------------------------------------------------------------------
 
 // In launches of kMaxColumns columns and of kMaxVectors vectors, or of one sample.
-template <class T, class Output, int count>
+// kRows: loads of rows under way at once.
+template <class T, class Output, int count, int kRows>
 int QueueForward(const embedding_bag_ids& ids, ForwardParameters p, const Stream& stream) {
   const int64_t vectors = p.dim / count;
   p.vectors = DivisorOf(static_cast<uint32_t>(vectors));
@@ -99,7 +102,7 @@ int QueueForward(const embedding_bag_ids& ids, ForwardParameters p, const Stream
          p.first_sample += samples_of_launch) {
       const int64_t samples = std::min(samples_of_launch, ids.num_samples - p.first_sample);
       p.items = static_cast<uint32_t>(samples * vectors_of_sample);
-      const int error = stream.Queue(ForwardKernel<T, Output, count>, p.items,
+      const int error = stream.Queue(ForwardKernel<T, Output, count, kRows>, p.items,
                                      kSharedBytesOfColumns, p);
       if (error != 0) return error;
     }
@@ -112,12 +115,13 @@ int QueueForward(const embedding_bag_ids& ids, const ForwardParameters& p, const
   constexpr int kWidest = 16 / sizeof(T);
   const Rows table = {p.values, sizeof(T)}, output = {p.output, sizeof(Output)};
   if (CanMove(kWidest, p.dim, table, output)) {
-    return QueueForward<T, Output, kWidest>(ids, p, stream);
+    if (HaveOneId(ids)) return QueueForward<T, Output, kWidest, 1>(ids, p, stream);
+    return QueueForward<T, Output, kWidest, kRowsAhead<T>>(ids, p, stream);
   }
   if (kWidest > 4 && CanMove(4, p.dim, table, output)) {
-    return QueueForward<T, Output, 4>(ids, p, stream);
+    return QueueForward<T, Output, 4, kRowsAhead<T>>(ids, p, stream);
   }
-  return QueueForward<T, Output, 1>(ids, p, stream);
+  return QueueForward<T, Output, 1, kRowsAhead<T>>(ids, p, stream);
 }
 
 // ---- Update -------------------------------------------------------------------------------------
@@ -240,13 +244,15 @@ int QueueReduce(const embedding_bag_table& table, const embedding_bag_use* uses,
   const int64_t full_stretches = totals.num_ids / kStretch;
   if (error != 0 || full_stretches == 0) return error;
 
+  constexpr int kFloats = count < 4 ? count : 4;
   ReduceParameters<PartialSource, Sink> rest = {};
   rest.source = {workspace.sorted, table.dim, pieces.partials, pieces.num_pairs, pieces.no_row};
   rest.sink = sink;
   rest.dim = p.dim;
-  rest.vectors = p.vectors;
-  rest.lanes = p.lanes;
-  return stream.Queue(ReduceKernel<PartialSource, Sink, count>, full_stretches * p.lanes, 0, rest);
+  rest.vectors = static_cast<int32_t>(table.dim / kFloats);
+  rest.lanes = LanesFor(rest.vectors);
+  return stream.Queue(ReduceKernel<PartialSource, Sink, kFloats>, full_stretches * rest.lanes, 0,
+                      rest);
 }
 
 // Whether the gradients of all uses can move by `count` numbers.
@@ -286,13 +292,16 @@ int QueueUpdate(const embedding_bag_table& table, const embedding_bag_use* uses,
     if (totals.num_ids > 0) {
       error = WithDtype(gradient_dtype, [&](auto* gradient) {
         using G = std::remove_pointer_t<decltype(gradient)>;
-        return QueueReduce<G, count>(table, uses, num_uses, totals, workspace,
+        constexpr bool kHave16Bits = sizeof(T) == 2 && sizeof(G) == 2;
+        constexpr int kCount = kHave16Bits || count < 4 ? count : 4;
+        return QueueReduce<G, kCount>(table, uses, num_uses, totals, workspace,
                                      /*with_numbers=*/false, sink, stream);
       });
     }
     if constexpr (kind == kAdam) {
       if (error == 0 && optimizer.kind == EMBEDDING_BAG_ADAM) {
-        return QueueOtherRows<T, count>(table, totals, workspace, sink, stream);
+        constexpr int kCount = count < 4 ? count : 4;
+        return QueueOtherRows<T, kCount>(table, totals, workspace, sink, stream);
       }
     }
     return error;
@@ -366,11 +375,14 @@ int embedding_bag_cuda_update(const embedding_bag_table* table, const embedding_
   }
   // The one number of a row that row-wise Adagrad has is no vector.
   const bool has_row_slot = optimizer->kind == EMBEDDING_BAG_ROW_WISE_ADAGRAD;
-  const bool can_move_four =
-      CanMoveGradients(4, table->dim, gradient_dtype, uses, num_uses) &&
-      CanMove(4, table->dim, Rows{table->values, SizeOf(table->dtype)},
-              Rows{has_row_slot ? nullptr : optimizer->slots[0], 4}, Rows{optimizer->slots[1], 4});
-  return WithVectors(can_move_four, [&](auto count) {
+  const auto can_move = [&](int64_t count) {
+    return CanMoveGradients(count, table->dim, gradient_dtype, uses, num_uses) &&
+           CanMove(count, table->dim, Rows{table->values, SizeOf(table->dtype)},
+                   Rows{has_row_slot ? nullptr : optimizer->slots[0], 4},
+                   Rows{optimizer->slots[1], 4});
+  };
+  const bool have_16_bits = SizeOf(table->dtype) == 2 && SizeOf(gradient_dtype) == 2;
+  return WithVectors(have_16_bits, can_move, [&](auto count) {
     return WithDtype(table->dtype, [&](auto* values) {
       using T = std::remove_pointer_t<decltype(values)>;
       return QueueUpdate<T, count>(*table, uses, num_uses, gradient_dtype, *optimizer, scalars,
@@ -404,15 +416,17 @@ int embedding_bag_cuda_gradient(const embedding_bag_table* table, const embeddin
   if (rows == nullptr || sums == nullptr) return EMBEDDING_BAG_BAD_ARGUMENT;
   const Workspace parts = LayOut(*table, totals, num_uses, workspace);
   if (parts.error != 0) return parts.error;
-  const bool can_move_four =
-      CanMoveGradients(4, table->dim, gradient_dtype, uses, num_uses) &&
-      CanMove(4, table->dim, Rows{sums, SizeOf(sum_dtype)});
-  return WithVectors(can_move_four, [&](auto count) {
+  const auto can_move = [&](int64_t count) {
+    return CanMoveGradients(count, table->dim, gradient_dtype, uses, num_uses) &&
+           CanMove(count, table->dim, Rows{sums, SizeOf(sum_dtype)});
+  };
+  return WithVectors(SizeOf(gradient_dtype) == 2, can_move, [&](auto count) {
     return WithDtype(gradient_dtype, [&](auto* dtype) {
       using G = std::remove_pointer_t<decltype(dtype)>;
+      constexpr int kCount = sizeof(G) == 2 || count < 4 ? count : 4;
       const RowList sink = {rows, sums, sum_dtype, table->dim};
-      return QueueReduce<G, count>(*table, uses, num_uses, totals, parts, /*with_numbers=*/true,
-                                   sink, Stream(stream));
+      return QueueReduce<G, kCount>(*table, uses, num_uses, totals, parts, /*with_numbers=*/true,
+                                    sink, Stream(stream));
     });
   });
 }

@@ -6,7 +6,9 @@
 // their order and finishes it. Both launches are this one kernel, with another source of sums.
 //
 // A row that occurs once, float32, dim 128, SGD: 512 bytes of gradient and of weights are read, 512
-// written, all by 16 bytes; the weights are under way before the gradient has come.
+// written, all by 16 bytes; the weights are under way before the gradient has come. The bounds of a
+// piece, its row and its first bags are loaded while the group sums the pieces before: read in turn,
+// each would wait for the one before it.
 #ifndef EMBEDDING_BAG_CUDA_REDUCE_CUH_
 #define EMBEDDING_BAG_CUDA_REDUCE_CUH_
 
@@ -36,6 +38,12 @@ struct Item {
   int64_t partial;  // where its sum goes; -1: it is the row's whole sum
 };
 
+// Bags of some pairs and the factors of their gradients.
+struct Payloads {
+  uint32_t bag[kSumsAhead];
+  float factor[kSumsAhead];
+};
+
 // ---- Sources ------------------------------------------------------------------------------------
 
 // Pieces of the sorted pairs: sums of gradients [bags, dim] of dtype G.
@@ -55,17 +63,43 @@ struct PieceSource {
 
   EB_DEVICE uint32_t NumItems() const { return sorted->num_pieces; }
 
-  // False: nothing is to be done.
-  EB_DEVICE bool Find(uint32_t index, bool writes, Item* item) const {
-    const uint32_t* keys = Global(sorted->keys);
+  // What is loaded first of a piece; then, by its bounds, what its sum begins with.
+  struct Bounds {
+    uint32_t begin;
+    uint32_t end;  // begin: there is no such piece
+  };
+  struct Ahead {
+    Bounds bounds;
+    uint32_t row;
+    Payloads payloads;
+  };
+
+  EB_DEVICE Bounds LoadBounds(uint64_t index) const {
     const uint32_t* pieces = Global(sorted->pieces);
-    item->begin = pieces[index];
-    item->end = index + 1 < sorted->num_pieces ? pieces[index + 1] : num_pairs;
-    item->row = keys[item->begin];
-    if (item->row == no_row) return false;
+    Bounds bounds = {num_pairs, num_pairs};
+    if (index < sorted->num_pieces) bounds.begin = pieces[index];
+    if (index + 1 < sorted->num_pieces) bounds.end = pieces[index + 1];
+    return bounds;
+  }
+
+  EB_DEVICE Ahead LoadAhead(const Bounds& bounds) const {
+    Ahead ahead = {bounds, no_row, LoadPayloads(bounds.begin, bounds.end)};
+    if (bounds.begin < bounds.end) ahead.row = Global(sorted->keys)[bounds.begin];
+    return ahead;
+  }
+
+  // False: nothing is to be done.
+  EB_DEVICE bool Find(const Ahead& ahead, uint64_t index, bool writes, Item* item) const {
+    if (ahead.row == no_row) return false;
+    item->row = ahead.row;
+    item->begin = ahead.bounds.begin;
+    item->end = ahead.bounds.end;
     item->number = sorted->numbers == nullptr ? 0 : Global(sorted->numbers)[index];
-    const bool begins = BeginsRow(keys, item->begin);
-    const bool ends = item->end == num_pairs || keys[item->end] != item->row;
+    // Inside a stretch, a piece begins and ends where its row does.
+    const uint32_t* keys = Global(sorted->keys);
+    const bool begins = item->begin % kStretch != 0 || BeginsRow(keys, item->begin);
+    const bool ends = item->end % kStretch != 0 || item->end == num_pairs ||
+                      keys[item->end] != item->row;
     const uint32_t stretch = item->begin / kStretch;
     item->partial = begins && ends ? -1 : 2 * static_cast<int64_t>(stretch) + begins;
     if (begins && !ends && writes && partials.numbers != nullptr) {
@@ -74,49 +108,49 @@ struct PieceSource {
     return true;
   }
 
-  // Bags and factors of the pairs from `pair` on; those from `end` on have the factor 0.
-  template <int pairs>
-  EB_DEVICE void LoadPayloads(uint64_t pair, uint32_t end, uint32_t (&bag)[pairs],
-                              float (&factor)[pairs]) const {
-    WeightedBag payload[pairs] = {};
+  // Of the pairs from `pair` on; those from `end` on have the factor 0.
+  EB_DEVICE Payloads LoadPayloads(uint64_t pair, uint32_t end) const {
+    WeightedBag payload[kSumsAhead] = {};
     if (weighted) {
       const WeightedBag* from = static_cast<const WeightedBag*>(Global(sorted->payloads)) + pair;
       EB_UNROLL
-      for (int i = 0; i < pairs; ++i) {
+      for (int i = 0; i < kSumsAhead; ++i) {
         if (pair + i < end) payload[i] = from[i];
       }
     } else {
       const BagNumber* from = static_cast<const BagNumber*>(Global(sorted->payloads)) + pair;
       EB_UNROLL
-      for (int i = 0; i < pairs; ++i) {
+      for (int i = 0; i < kSumsAhead; ++i) {
         if (pair + i < end) payload[i] = {from[i], BitsOfFloat(1.0f)};
       }
     }
+    Payloads payloads;
     EB_UNROLL
-    for (int i = 0; i < pairs; ++i) {
-      bag[i] = payload[i].bag;
-      factor[i] = FloatOfBits(payload[i].factor_bits);
+    for (int i = 0; i < kSumsAhead; ++i) {
+      payloads.bag[i] = payload[i].bag;
+      payloads.factor[i] = FloatOfBits(payload[i].factor_bits);
     }
+    return payloads;
   }
 
   EB_DEVICE const G* GradientOf(uint32_t bag) const {
-    const int64_t use = LastNotAbove(num_uses, bag, [&](int64_t i) { return uses[i].first_bag; });
+    const int64_t use = LastNotAbove<int64_t>(num_uses, bag,
+                                              [&](int64_t i) { return uses[i].first_bag; });
     return static_cast<const G*>(uses[use].gradient) + (bag - uses[use].first_bag) * dim;
   }
 
   template <int count>
-  EB_DEVICE void Sum(const Item& item, int32_t number, float (&sum)[count]) const {
+  EB_DEVICE void Sum(const Ahead& ahead, const Item& item, int32_t number,
+                     float (&sum)[count]) const {
     EB_UNROLL
     for (int i = 0; i < count; ++i) sum[i] = 0.0f;
-    uint32_t bag[kSumsAhead];
-    float factor[kSumsAhead];
-    LoadPayloads(item.begin, item.end, bag, factor);
+    Payloads payloads = ahead.payloads;
     for (uint64_t pair = item.begin; pair < item.end; pair += kSumsAhead) {
       const G* from[kSumsAhead];
       EB_UNROLL
       for (int i = 0; i < kSumsAhead; ++i) {
-        from[i] = static_cast<const G*>(gradient) + bag[i] * dim;
-        if (gradient == nullptr) from[i] = GradientOf(bag[i]);
+        from[i] = static_cast<const G*>(gradient) + payloads.bag[i] * dim;
+        if (gradient == nullptr) from[i] = GradientOf(payloads.bag[i]);
       }
       Vector<G, count> vector[kSumsAhead] = {};
       EB_UNROLL
@@ -124,13 +158,10 @@ struct PieceSource {
         if (pair + i < item.end) vector[i] = Load<G, count>(Global(from[i]) + number);
       }
       // The next bags are known when these gradients have come.
-      float next_factor[kSumsAhead];
-      LoadPayloads(pair + kSumsAhead, item.end, bag, next_factor);
+      const Payloads next = LoadPayloads(pair + kSumsAhead, item.end);
       EB_UNROLL
-      for (int i = 0; i < kSumsAhead; ++i) {
-        AddTo<G, count>(sum, factor[i], vector[i]);
-        factor[i] = next_factor[i];
-      }
+      for (int i = 0; i < kSumsAhead; ++i) AddTo<G, count>(sum, payloads.factor[i], vector[i]);
+      payloads = next;
     }
   }
 };
@@ -147,26 +178,45 @@ struct PartialSource {
 
   EB_DEVICE uint32_t NumItems() const { return num_pairs / kStretch; }
 
-  EB_DEVICE bool Find(uint32_t index, bool, Item* item) const {
+  // Few stretches have anything to do: nothing is loaded before their turn.
+  struct Bounds {};
+  struct Ahead {};
+  EB_DEVICE Bounds LoadBounds(uint64_t) const { return {}; }
+  EB_DEVICE Ahead LoadAhead(const Bounds&) const { return {}; }
+
+  EB_DEVICE bool Find(const Ahead&, uint64_t index, bool, Item* item) const {
+    if (index >= NumItems()) return false;
     const uint32_t* keys = Global(sorted->keys);
-    const uint32_t first = index * kStretch;
+    const uint32_t stretch = static_cast<uint32_t>(index);
+    const uint32_t first = stretch * kStretch;
     const uint32_t last = first + kStretch - 1;
+    if (last + 1 == num_pairs) return false;
+    const uint32_t next_row = keys[last + 1];
+    const uint32_t first_row = keys[first];
     item->row = keys[last];
-    if (item->row == no_row || last + 1 == num_pairs || keys[last + 1] != item->row) return false;
-    if (keys[first] == item->row && !BeginsRow(keys, first)) return false;  // began before
-    item->number = partials.numbers == nullptr ? 0 : partials.numbers[index];
+    if (item->row == no_row || next_row != item->row) return false;
+    if (first_row == item->row && !BeginsRow(keys, first)) return false;  // began before
+    item->number = partials.numbers == nullptr ? 0 : partials.numbers[stretch];
     item->partial = -1;
-    // Stretches [begin, end).
-    const uint32_t num_stretches = (num_pairs - 1) / kStretch + 1;
-    item->begin = index;
-    item->end = 1 + static_cast<uint32_t>(LastNotAbove(num_stretches, item->row, [&](int64_t i) {
-      return i <= index ? int64_t{-1} : keys[i * kStretch];
-    }));
+    item->begin = stretch;
+    item->end = EndOfRun(keys, stretch + 1);
     return true;
   }
 
+  // The end of the stretches, from `first` on, that begin with the row of `first`. Most runs end
+  // soon: the search doubles its range from 1 on.
+  EB_DEVICE uint32_t EndOfRun(const uint32_t* keys, uint64_t first) const {
+    const uint64_t left = (num_pairs - 1) / kStretch + 1 - first;
+    const auto row_of = [&](uint64_t i) { return keys[(first + i) * kStretch]; };
+    const uint32_t row = row_of(0);
+    uint64_t range = 1;
+    while (range < left && row_of(range) == row) range *= 2;
+    const uint64_t last = LastNotAbove<uint64_t>(range < left ? range : left, row, row_of);
+    return static_cast<uint32_t>(first + last + 1);
+  }
+
   template <int count>
-  EB_DEVICE void Sum(const Item& item, int32_t number, float (&sum)[count]) const {
+  EB_DEVICE void Sum(const Ahead&, const Item& item, int32_t number, float (&sum)[count]) const {
     EB_UNROLL
     for (int i = 0; i < count; ++i) sum[i] = 0.0f;
     for (uint64_t stretch = item.begin; stretch < item.end; stretch += kPartialsAhead) {
@@ -251,7 +301,8 @@ EB_DEVICE float AddSquares(const Sink& sink, float squares, bool is_whole, uint3
 
 // All lanes of a warp come here together.
 template <int count, class Source, class Sink>
-EB_DEVICE void Reduce(const ReduceParameters<Source, Sink>& p, const Item& item, bool is_active) {
+EB_DEVICE void Reduce(const ReduceParameters<Source, Sink>& p, const typename Source::Ahead& ahead,
+                      const Item& item, bool is_active) {
   const bool is_whole = is_active && item.partial < 0;
   const int32_t lane = ThreadIndex() % p.lanes;
   float sum[count];
@@ -264,7 +315,7 @@ EB_DEVICE void Reduce(const ReduceParameters<Source, Sink>& p, const Item& item,
       const int32_t number = vector * count;
       decltype(p.sink.template LoadRow<count>(0, 0)) before = {};
       if (pass == 1 && is_whole) before = p.sink.template LoadRow<count>(item.row, number);
-      if (!has_sum) p.source.template Sum<count>(item, number, sum);
+      if (!has_sum) p.source.template Sum<count>(ahead, item, number, sum);
       if (pass == 0) {
         const float factor = p.sink.GradientFactor();
         EB_UNROLL
@@ -290,14 +341,19 @@ EB_KERNEL void EB_LAUNCH_BOUNDS(kThreads, (kReduceBlocks<Source, Sink>))
   const uint32_t num_items = p.source.NumItems();
   const uint64_t thread = static_cast<uint64_t>(BlockIndex()) * BlockSize() + ThreadIndex();
   const uint64_t groups = static_cast<uint64_t>(GridSize()) * BlockSize() / p.lanes;
+  const uint64_t place = thread % kWarp / p.lanes;  // of the group, in its warp
+  uint64_t first = thread / kWarp * (kWarp / p.lanes);
+  auto next_ahead = p.source.LoadAhead(p.source.LoadBounds(first + place));
+  auto bounds = p.source.LoadBounds(first + place + groups);
   // The lanes of a warp leave the loop together.
-  for (uint64_t first = thread / kWarp * (kWarp / p.lanes); first < num_items; first += groups) {
-    const uint64_t index = first + thread % kWarp / p.lanes;
-    const bool is_first = thread % p.lanes == 0;
+  for (; first < num_items; first += groups) {
+    const uint64_t index = first + place;
+    const auto ahead = next_ahead;
+    next_ahead = p.source.LoadAhead(bounds);
+    bounds = p.source.LoadBounds(index + 2 * groups);
     Item item = {};
-    const bool is_active =
-        index < num_items && p.source.Find(static_cast<uint32_t>(index), is_first, &item);
-    Reduce<count>(p, item, is_active);
+    const bool is_active = p.source.Find(ahead, index, thread % p.lanes == 0, &item);
+    Reduce<count>(p, ahead, item, is_active);
   }
 }
 

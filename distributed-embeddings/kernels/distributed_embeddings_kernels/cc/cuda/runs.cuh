@@ -12,7 +12,7 @@ namespace embedding_bag {
 namespace device {
 
 constexpr int kStretch = 64;
-constexpr int kPairsPerThread = 8;  // 32 bytes of keys: a memory sector
+constexpr int kPairsPerThread = 16;  // 64 bytes of keys: four loads, or two memory sectors
 constexpr int kTile = kThreads * kPairsPerThread;
 
 // In the workspace: what the sort and the launches below left for those that follow.
@@ -46,10 +46,6 @@ EB_DEVICE bool BeginsRow(const uint32_t* keys, uint32_t pair) {
   return pair == 0 || keys[pair] != keys[pair - 1];
 }
 
-EB_DEVICE bool BeginsPiece(const uint32_t* keys, uint32_t pair) {
-  return pair % kStretch == 0 || keys[pair] != keys[pair - 1];
-}
-
 // Sum over the threads of a block before this one, and (*total) over all. shared: [kThreads].
 EB_DEVICE Count SumOfThreadsBefore(Count own, Count* shared, Count* total) {
   const unsigned thread = ThreadIndex();
@@ -70,13 +66,44 @@ EB_DEVICE Count SumOfThreadsBefore(Count own, Count* shared, Count* total) {
   return {sum.pieces - own.pieces, sum.rows - own.rows};
 }
 
-// The pieces and rows that begin in the pairs of a thread.
-EB_DEVICE Count CountPairs(const RunsParameters& p, uint32_t tile) {
+// The pairs of a thread, [first, first + kPairsPerThread): bits of those that begin a row, a piece.
+struct Beginnings {
+  uint64_t first;
+  uint32_t rows;
+  uint32_t pieces;
+};
+
+EB_DEVICE Beginnings FindBeginnings(const RunsParameters& p, uint32_t tile) {
+  Beginnings found = {static_cast<uint64_t>(tile) * kTile + ThreadIndex() * kPairsPerThread, 0, 0};
+  const uint64_t first = found.first;
+  if (first >= p.num_pairs) return found;
+  uint32_t key[kPairsPerThread] = {};
+  if (first + kPairsPerThread <= p.num_pairs) {
+    const auto keys = Load<uint32_t, kPairsPerThread>(p.keys + first);
+    memcpy(key, &keys, sizeof key);
+  } else {
+    EB_UNROLL
+    for (int i = 0; i < kPairsPerThread; ++i) {
+      if (first + i < p.num_pairs) key[i] = p.keys[first + i];
+    }
+  }
+  uint32_t before = first == 0 ? ~key[0] : p.keys[first - 1];
+  EB_UNROLL
+  for (int i = 0; i < kPairsPerThread; ++i) {
+    if (first + i < p.num_pairs && key[i] != before) found.rows |= 1u << i;
+    before = key[i];
+  }
+  static_assert(kStretch % kPairsPerThread == 0, "a stretch begins with a thread's first pair");
+  found.pieces = found.rows | (first % kStretch == 0);
+  return found;
+}
+
+EB_DEVICE Count CountOf(const Beginnings& found) {
   Count count = {};
-  const uint64_t first = static_cast<uint64_t>(tile) * kTile + ThreadIndex() * kPairsPerThread;
-  for (uint64_t pair = first; pair < first + kPairsPerThread && pair < p.num_pairs; ++pair) {
-    count.pieces += BeginsPiece(p.keys, pair);
-    count.rows += BeginsRow(p.keys, pair);
+  EB_UNROLL
+  for (int i = 0; i < kPairsPerThread; ++i) {
+    count.pieces += found.pieces >> i & 1;
+    count.rows += found.rows >> i & 1;
   }
   return count;
 }
@@ -86,7 +113,7 @@ EB_KERNEL void EB_LAUNCH_BOUNDS(kThreads, 4) CountRunsKernel(RunsParameters p) {
   EB_SHARED(shared);
   for (uint32_t tile = BlockIndex(); tile < p.num_tiles; tile += GridSize()) {
     Count total;
-    SumOfThreadsBefore(CountPairs(p, tile), reinterpret_cast<Count*>(shared), &total);
+    SumOfThreadsBefore(CountOf(FindBeginnings(p, tile)), reinterpret_cast<Count*>(shared), &total);
     if (ThreadIndex() == 0) p.tiles[tile] = total;
   }
 }
@@ -120,15 +147,15 @@ EB_KERNEL void EB_LAUNCH_BOUNDS(kThreads, 4) WriteRunsKernel(RunsParameters p) {
   EB_SHARED(shared);
   for (uint32_t tile = BlockIndex(); tile < p.num_tiles; tile += GridSize()) {
     Count total;
-    Count before = SumOfThreadsBefore(CountPairs(p, tile), reinterpret_cast<Count*>(shared),
-                                      &total);
+    const Beginnings found = FindBeginnings(p, tile);
+    Count before = SumOfThreadsBefore(CountOf(found), reinterpret_cast<Count*>(shared), &total);
     before.pieces += p.tiles[tile].pieces;
     before.rows += p.tiles[tile].rows;
-    const uint64_t first = static_cast<uint64_t>(tile) * kTile + ThreadIndex() * kPairsPerThread;
-    for (uint64_t pair = first; pair < first + kPairsPerThread && pair < p.num_pairs; ++pair) {
-      before.rows += BeginsRow(p.keys, pair);
-      if (!BeginsPiece(p.keys, pair)) continue;
-      p.pieces[before.pieces] = static_cast<uint32_t>(pair);
+    EB_UNROLL
+    for (int i = 0; i < kPairsPerThread; ++i) {
+      before.rows += found.rows >> i & 1;
+      if ((found.pieces >> i & 1) == 0) continue;
+      p.pieces[before.pieces] = static_cast<uint32_t>(found.first + i);
       if (p.numbers != nullptr) p.numbers[before.pieces] = before.rows - 1;
       ++before.pieces;
     }

@@ -10,6 +10,15 @@ namespace device {
 constexpr int kThreads = 256;  // of a block
 constexpr int kWarp = 32;
 
+// Blocks that a multiprocessor holds at most (CUDA C++ Programming Guide, compute capabilities).
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 750
+constexpr int kMostBlocks = 1024 / kThreads;
+#elif defined(__CUDA_ARCH__) && (__CUDA_ARCH__ / 10 % 10 > 5 || __CUDA_ARCH__ >= 1200)
+constexpr int kMostBlocks = 1536 / kThreads;  // 8.6, 8.7, 8.9, 12.0
+#else
+constexpr int kMostBlocks = 2048 / kThreads;
+#endif
+
 // The scale of an int8 row is in the factor of its sum.
 EB_DEVICE float ToFloat(int8_t x) { return static_cast<float>(x); }
 
