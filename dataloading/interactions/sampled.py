@@ -20,7 +20,7 @@ from dataloading.interactions.keyed_permutation import (
     right_shift,
 )
 from dataloading.interactions.stored import num_users_and_items, read_training_rows
-from dataloading.pipeline.batch import Batch, InteractionInputs
+from dataloading.pipeline.batch import Batch, InteractionInputs, dataset_of
 from dataloading.pipeline.shuffle import check_at_least, check_position, check_shares
 from dataloading.spec.feature_spec import FeatureSpec
 
@@ -141,8 +141,7 @@ class SampledInteractions:
             draw = Draw(tf.constant(epoch, tf.int64), start, real, length, weight)
             return Batch(draw, None, None)
 
-        num_batches = -(-(self.num_samples - start_sample) // self.batch_size)
-        return tf.data.Dataset.range(num_batches).map(draw).prefetch(2)
+        return dataset_of(-(-(self.num_samples - start_sample) // self.batch_size), draw)
 
     def samples(self, batch: Batch) -> Batch:
         """Returns the samples of an element of `dataset()`, in TensorFlow operations: a `Batch` of

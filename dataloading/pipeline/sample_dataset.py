@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
+from dataloading.pipeline.batch import Batch, Inputs, RaggedIds, dataset_of
 from dataloading.pipeline.columns import Column, Role, SampleReader
 from dataloading.pipeline.permuted import PermutedReader
 from dataloading.pipeline.ragged import Ragged, Samples
@@ -167,14 +167,11 @@ class SampleDataset:
             except in a short last batch.
         """
         check_position(epoch, start_sample, self.num_samples)
-        import tensorflow as tf
-
-        batch_at = functools.partial(self._batch_at, epoch, start_sample)
-        num_batches = -(-(self.num_samples - start_sample) // self.batch_size)
-        return (
-            tf.data.Dataset.range(num_batches)
-            .map(batch_at, num_parallel_calls=self._options.parallel_reads, deterministic=True)
-            .prefetch(self._options.prefetch_batches)
+        return dataset_of(
+            -(-(self.num_samples - start_sample) // self.batch_size),
+            functools.partial(self._batch_at, epoch, start_sample),
+            parallel_calls=self._options.parallel_reads,
+            prefetch=self._options.prefetch_batches,
         )
 
     @property

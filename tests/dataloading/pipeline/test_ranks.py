@@ -104,6 +104,11 @@ def test_static_shapes_and_dtypes(open_rows):
     assert empty.element_spec.inputs.categorical == ()
 
 
+def test_autotuning(open_rows):
+    """Its thread can delay the end of an iterator, and there is nothing to tune."""
+    assert open_rows(24, 12).dataset().options().autotune.enabled is False
+
+
 def test_global_batch_of_several_generated_blocks():
     """A batch of more rows than a block of the generator (8,192)."""
     settings = {"num_samples": 40_000, "rank": 1, "world_size": 2}
