@@ -208,7 +208,8 @@ _MISTAKES = [
     ("workspace.cuh", "take(2 * stretches * table.dim", "take(stretches * table.dim"),
     ("runs.cuh", "first == 0 ? ~key[0] : ", "first == 0 ? key[0] : "),
     ("runs.cuh", "if (first + i < p.num_pairs && key[i] != before)", "if (key[i] != before)"),
-    ("runs.cuh", "found.rows | (first % kStretch == 0)", "found.rows"),
+    ("runs.cuh", "beginnings.rows | (first % kStretch == 0)",
+     "beginnings.rows"),
     # Sums.
     ("reduce.cuh", "if (ahead.row == no_row) return false;\n", ""),
     ("reduce.cuh", "item->begin % kStretch != 0 || BeginsRow(keys, item->begin)", "true"),

@@ -74,9 +74,9 @@ struct Beginnings {
 };
 
 EB_DEVICE Beginnings FindBeginnings(const RunsParameters& p, uint32_t tile) {
-  Beginnings found = {static_cast<uint64_t>(tile) * kTile + ThreadIndex() * kPairsPerThread, 0, 0};
-  const uint64_t first = found.first;
-  if (first >= p.num_pairs) return found;
+  const uint64_t first = static_cast<uint64_t>(tile) * kTile + ThreadIndex() * kPairsPerThread;
+  Beginnings beginnings = {first, 0, 0};
+  if (first >= p.num_pairs) return beginnings;
   uint32_t key[kPairsPerThread] = {};
   if (first + kPairsPerThread <= p.num_pairs) {
     const auto keys = Load<uint32_t, kPairsPerThread>(p.keys + first);
@@ -90,20 +90,20 @@ EB_DEVICE Beginnings FindBeginnings(const RunsParameters& p, uint32_t tile) {
   uint32_t before = first == 0 ? ~key[0] : p.keys[first - 1];
   EB_UNROLL
   for (int i = 0; i < kPairsPerThread; ++i) {
-    if (first + i < p.num_pairs && key[i] != before) found.rows |= 1u << i;
+    if (first + i < p.num_pairs && key[i] != before) beginnings.rows |= 1u << i;
     before = key[i];
   }
   static_assert(kStretch % kPairsPerThread == 0, "a stretch begins with a thread's first pair");
-  found.pieces = found.rows | (first % kStretch == 0);
-  return found;
+  beginnings.pieces = beginnings.rows | (first % kStretch == 0);
+  return beginnings;
 }
 
-EB_DEVICE Count CountOf(const Beginnings& found) {
+EB_DEVICE Count CountOf(const Beginnings& beginnings) {
   Count count = {};
   EB_UNROLL
   for (int i = 0; i < kPairsPerThread; ++i) {
-    count.pieces += found.pieces >> i & 1;
-    count.rows += found.rows >> i & 1;
+    count.pieces += beginnings.pieces >> i & 1;
+    count.rows += beginnings.rows >> i & 1;
   }
   return count;
 }
@@ -147,15 +147,16 @@ EB_KERNEL void EB_LAUNCH_BOUNDS(kThreads, 4) WriteRunsKernel(RunsParameters p) {
   EB_SHARED(shared);
   for (uint32_t tile = BlockIndex(); tile < p.num_tiles; tile += GridSize()) {
     Count total;
-    const Beginnings found = FindBeginnings(p, tile);
-    Count before = SumOfThreadsBefore(CountOf(found), reinterpret_cast<Count*>(shared), &total);
+    const Beginnings beginnings = FindBeginnings(p, tile);
+    Count before = SumOfThreadsBefore(CountOf(beginnings), reinterpret_cast<Count*>(shared),
+                                      &total);
     before.pieces += p.tiles[tile].pieces;
     before.rows += p.tiles[tile].rows;
     EB_UNROLL
     for (int i = 0; i < kPairsPerThread; ++i) {
-      before.rows += found.rows >> i & 1;
-      if ((found.pieces >> i & 1) == 0) continue;
-      p.pieces[before.pieces] = static_cast<uint32_t>(found.first + i);
+      before.rows += beginnings.rows >> i & 1;
+      if ((beginnings.pieces >> i & 1) == 0) continue;
+      p.pieces[before.pieces] = static_cast<uint32_t>(beginnings.first + i);
       if (p.numbers != nullptr) p.numbers[before.pieces] = before.rows - 1;
       ++before.pieces;
     }
