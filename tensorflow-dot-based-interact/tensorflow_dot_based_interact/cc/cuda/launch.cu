@@ -116,7 +116,8 @@ int BackwardWarps(int max_tiles) {
 }
 
 // The widest chunk that leaves room for the wanted warps; else the widest of those with the most
-// warps; else (`tiled` false) nothing fits. `measure(plan)` sets the sizes that follow from a chunk.
+// warps; else (`tiled` false) nothing fits. `measure(plan)` sets the sizes that follow from a
+// chunk.
 template <class Measure>
 Plan WidestChunk(const dot_interact_shape& shape, const DeviceLimits& limits, int max_tiles,
                  int warps, int multiple, const Measure& measure) {

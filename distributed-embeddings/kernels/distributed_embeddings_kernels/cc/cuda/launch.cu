@@ -60,8 +60,8 @@ int WithDtype(int32_t dtype, const Visit& visit) {
   }
 }
 
-// Calls visit with 8, 4 or 1 (as a type): the numbers of a vector of an update; 8 only where all are
-// of 16 bits. can_move(n): whether vectors of n numbers are aligned.
+// Calls visit with 8, 4 or 1 (as a type): the numbers of a vector of an update; 8 only where all
+// are of 16 bits. can_move(n): whether vectors of n numbers are aligned.
 template <class CanMoveNumbers, class Visit>
 int WithVectors(bool have_16_bits, const CanMoveNumbers& can_move, const Visit& visit) {
   if (have_16_bits && can_move(8)) return visit(std::integral_constant<int, 8>());

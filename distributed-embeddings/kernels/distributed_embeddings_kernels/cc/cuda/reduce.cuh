@@ -7,8 +7,8 @@
 //
 // A row that occurs once, float32, dim 128, SGD: 512 bytes of gradient and of weights are read, 512
 // written, all by 16 bytes; the weights are under way before the gradient has come. The bounds of a
-// piece, its row and its first bags are loaded while the group sums the pieces before: read in turn,
-// each would wait for the one before it.
+// piece, its row and its first bags are loaded while the group sums the pieces before: read in
+// turn, each would wait for the one before it.
 #ifndef EMBEDDING_BAG_CUDA_REDUCE_CUH_
 #define EMBEDDING_BAG_CUDA_REDUCE_CUH_
 
