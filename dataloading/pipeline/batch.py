@@ -89,7 +89,7 @@ def dataset_of(
     Args:
         num_batches: length of the dataset.
         batch_at: returns a batch by its number (int64 scalar); traced to a graph.
-        parallel_calls: batches under construction at a time; None: one, in the caller's thread.
+        parallel_calls: batches under construction at a time; None: one.
         prefetch: finished batches that may wait for the caller.
     """
     import tensorflow as tf

@@ -124,7 +124,7 @@ def embedding_bag_kernels(_: int) -> list[str]:
         f"ForwardKernel<{table}, {output}, {count}, {rows}>"
         for table, output in itertools.product(widest, _DTYPES)
         for count in sorted({1, 4, widest[table]})
-        for rows in sorted({rows_ahead[table], 1 if count == widest[table] else rows_ahead[table]})
+        for rows in ([1] if count == widest[table] else []) + [rows_ahead[table]]
     ]
     kinds = ("kSgd", "kAdagrad", "kRowWiseAdagrad", "kAdam")
     optimizers = [f"Optimizer<{t}, {kind}>" for t, kind in itertools.product(_DTYPES, kinds)]

@@ -132,7 +132,7 @@ def page(op: str, compiled: dict[int, Compiled], compilers: str) -> str:
 
 - date: {datetime.date.today().isoformat()}
 - {compilers}
-- no GPU: nothing here has run on one
+- compiled only: no GPU was used
 
 ## Registers
 

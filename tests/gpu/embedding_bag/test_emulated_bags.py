@@ -176,9 +176,8 @@ def test_instructions_of_memory(tmp_path):
             continue
         assert "st.global.v" in entry, name
         # One number: the accumulator of a row.
-        assert len(re.findall(r"st\.global\.(f32|[ub]16)", entry)) <= bool(
-            re.search("2>, [48]>", name)
-        ), name
+        has_accumulator = re.search("2>, [48]>", name) is not None
+        assert len(re.findall(r"st\.global\.(f32|[ub]16)", entry)) <= has_accumulator, name
         if re.search(r"<float, \w+, 4, |, 8>|, (8|16), \d>|PieceSource<float>", name):
             assert "ld.global.v4" in entry, name
 

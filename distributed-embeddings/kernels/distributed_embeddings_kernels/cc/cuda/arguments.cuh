@@ -131,8 +131,8 @@ bool IsValid(const embedding_bag_optimizer* optimizer, bool has_rows) {
   return true;
 }
 
-// Whether no bag has several ids.
-bool HaveOneId(const embedding_bag_ids& ids) {
+// Whether each bag has one id or none.
+bool HaveAtMostOneId(const embedding_bag_ids& ids) {
   return ids.splits == nullptr &&
          std::all_of(ids.columns, ids.columns + ids.num_columns,
                      [](const embedding_bag_column& column) { return column.hotness <= 1; });

@@ -64,9 +64,8 @@ EB_DEVICE void AddRows(const ForwardParameters& p, const Column& column, const T
 
 // Blocks that registers must leave room for on a multiprocessor.
 template <int count, int kRows>
-constexpr int kForwardBlocks = kRows > 1                 ? (count < 8 ? 4 : 3)
-                               : count < 8 || kMostBlocks < 6 ? kMostBlocks
-                                                              : 6;
+constexpr int kForwardBlocks = kRows > 1 ? (count < 8 ? 4 : 3)
+                                         : AtMost(kMostBlocks, count < 8 ? 8 : 6);
 
 // T: of the table. count: numbers of a vector. kRows: loads of rows under way at once.
 template <class T, class Output, int count, int kRows>

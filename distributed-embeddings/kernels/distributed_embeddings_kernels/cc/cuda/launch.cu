@@ -115,7 +115,7 @@ int QueueForward(const embedding_bag_ids& ids, const ForwardParameters& p, const
   constexpr int kWidest = 16 / sizeof(T);
   const Rows table = {p.values, sizeof(T)}, output = {p.output, sizeof(Output)};
   if (CanMove(kWidest, p.dim, table, output)) {
-    if (HaveOneId(ids)) return QueueForward<T, Output, kWidest, 1>(ids, p, stream);
+    if (HaveAtMostOneId(ids)) return QueueForward<T, Output, kWidest, 1>(ids, p, stream);
     return QueueForward<T, Output, kWidest, kRowsAhead<T>>(ids, p, stream);
   }
   if (kWidest > 4 && CanMove(4, p.dim, table, output)) {
@@ -244,7 +244,7 @@ int QueueReduce(const embedding_bag_table& table, const embedding_bag_use* uses,
   const int64_t full_stretches = totals.num_ids / kStretch;
   if (error != 0 || full_stretches == 0) return error;
 
-  constexpr int kFloats = count < 4 ? count : 4;
+  constexpr int kFloats = std::min(count, 4);
   ReduceParameters<PartialSource, Sink> rest = {};
   rest.source = {workspace.sorted, table.dim, pieces.partials, pieces.num_pairs, pieces.no_row};
   rest.sink = sink;
@@ -293,15 +293,14 @@ int QueueUpdate(const embedding_bag_table& table, const embedding_bag_use* uses,
       error = WithDtype(gradient_dtype, [&](auto* gradient) {
         using G = std::remove_pointer_t<decltype(gradient)>;
         constexpr bool kHave16Bits = sizeof(T) == 2 && sizeof(G) == 2;
-        constexpr int kCount = kHave16Bits || count < 4 ? count : 4;
+        constexpr int kCount = kHave16Bits ? count : std::min(count, 4);
         return QueueReduce<G, kCount>(table, uses, num_uses, totals, workspace,
                                      /*with_numbers=*/false, sink, stream);
       });
     }
     if constexpr (kind == kAdam) {
       if (error == 0 && optimizer.kind == EMBEDDING_BAG_ADAM) {
-        constexpr int kCount = count < 4 ? count : 4;
-        return QueueOtherRows<T, kCount>(table, totals, workspace, sink, stream);
+        return QueueOtherRows<T, std::min(count, 4)>(table, totals, workspace, sink, stream);
       }
     }
     return error;
@@ -423,7 +422,7 @@ int embedding_bag_cuda_gradient(const embedding_bag_table* table, const embeddin
   return WithVectors(SizeOf(gradient_dtype) == 2, can_move, [&](auto count) {
     return WithDtype(gradient_dtype, [&](auto* dtype) {
       using G = std::remove_pointer_t<decltype(dtype)>;
-      constexpr int kCount = sizeof(G) == 2 || count < 4 ? count : 4;
+      constexpr int kCount = sizeof(G) == 2 ? count : std::min<int>(count, 4);
       const RowList sink = {rows, sums, sum_dtype, table->dim};
       return QueueReduce<G, kCount>(*table, uses, num_uses, totals, parts, /*with_numbers=*/true,
                                     sink, Stream(stream));

@@ -19,6 +19,8 @@ constexpr int kMostBlocks = 1536 / kThreads;  // 8.6, 8.7, 8.9, 12.0
 constexpr int kMostBlocks = 2048 / kThreads;
 #endif
 
+EB_DEVICE constexpr int AtMost(int most, int number) { return number < most ? number : most; }
+
 // The scale of an int8 row is in the factor of its sum.
 EB_DEVICE float ToFloat(int8_t x) { return static_cast<float>(x); }
 
