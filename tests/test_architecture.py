@@ -34,7 +34,17 @@ ALLOWED = {
     "nn/layers": {"distributed_embeddings.seeds", "nn.keras", "runtime"},
     "nn/optim": {EMBEDDINGS, "nn.keras", "runtime"},
     "distributed-embeddings": {EMBEDDINGS},
-    "distributed-embeddings/distributed_embeddings/planner": {"distributed_embeddings.planner"},
+    "distributed-embeddings/distributed_embeddings/planner": {f"{EMBEDDINGS}.planner"},
+    "distributed-embeddings/distributed_embeddings/ops": {
+        f"{EMBEDDINGS}.ops",
+        f"{EMBEDDINGS}.precision",
+    },
+    "distributed-embeddings/distributed_embeddings/exchange": {
+        f"{EMBEDDINGS}.exchange",
+        f"{EMBEDDINGS}.ops",
+        f"{EMBEDDINGS}.planner",
+        f"{EMBEDDINGS}.precision",
+    },
     "dataloading": {"runtime.cli", "runtime.files"},
     "dataloading/describe": {"dataloading", "runtime.checkpoint", "runtime.cli"},
     "dataloading/spec": {"runtime.files"},

@@ -20,7 +20,8 @@ from dataloading.interactions.keyed_permutation import (
     right_shift,
 )
 from dataloading.interactions.stored import num_users_and_items, read_training_rows
-from dataloading.pipeline.batch import Batch, InteractionInputs, dataset_of
+from dataloading.pipeline.batch import Batch, InteractionInputs
+from dataloading.pipeline.sample_dataset import dataset_of
 from dataloading.pipeline.shuffle import check_at_least, check_position, check_shares
 from dataloading.spec.feature_spec import FeatureSpec
 

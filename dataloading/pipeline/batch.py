@@ -1,12 +1,6 @@
 """Batches: the interface between loaders and models."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    import tensorflow as tf
+from typing import Any, NamedTuple
 
 
 class RaggedIds(NamedTuple):
@@ -72,33 +66,3 @@ class Batch(NamedTuple):
     inputs: Inputs | SequenceInputs | InteractionInputs
     labels: Any
     weights: Any
-
-
-def dataset_of(
-    num_batches: int,
-    batch_at: Callable[[tf.Tensor], Batch],
-    *,
-    parallel_calls: int | None = None,
-    prefetch: int = 2,
-) -> tf.data.Dataset:
-    """Returns the batches `batch_at(0)` to `batch_at(num_batches - 1)`, in this order.
-
-    Without tf.data's autotuning, which has nothing to choose here: the garbage collection of an
-    iterator may wait for its thread, up to a minute after an error (seen with TensorFlow 2.21).
-
-    Args:
-        num_batches: length of the dataset.
-        batch_at: returns a batch by its number (int64 scalar); traced to a graph.
-        parallel_calls: batches under construction at a time; None: one.
-        prefetch: finished batches that may wait for the caller.
-    """
-    import tensorflow as tf
-
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return (
-        tf.data.Dataset.range(num_batches)
-        .map(batch_at, num_parallel_calls=parallel_calls, deterministic=True)
-        .prefetch(prefetch)
-        .with_options(options)
-    )

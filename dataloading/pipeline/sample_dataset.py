@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dataloading.pipeline.batch import Batch, Inputs, RaggedIds, dataset_of
+from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
 from dataloading.pipeline.columns import Column, Role, SampleReader
 from dataloading.pipeline.permuted import PermutedReader
 from dataloading.pipeline.ragged import Ragged, Samples
@@ -260,3 +260,33 @@ def _next_value(tensors, column: Column):
     row_splits = next(tensors)
     row_splits.set_shape([None])
     return RaggedIds(values, row_splits)
+
+
+def dataset_of(
+    num_batches: int,
+    batch_at: Callable[[tf.Tensor], Batch],
+    *,
+    parallel_calls: int | None = None,
+    prefetch: int = 2,
+) -> tf.data.Dataset:
+    """Returns the batches `batch_at(0)` to `batch_at(num_batches - 1)`, in this order.
+
+    Without tf.data's autotuning, which has nothing to choose here: the garbage collection of an
+    iterator may wait for its thread, up to a minute after an error (seen with TensorFlow 2.21).
+
+    Args:
+        num_batches: length of the dataset.
+        batch_at: returns a batch by its number (int64 scalar); traced to a graph.
+        parallel_calls: batches under construction at a time; None: one.
+        prefetch: finished batches that may wait for the caller.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return (
+        tf.data.Dataset.range(num_batches)
+        .map(batch_at, num_parallel_calls=parallel_calls, deterministic=True)
+        .prefetch(prefetch)
+        .with_options(options)
+    )

@@ -20,7 +20,7 @@ _MODULE_OF = {
     "Embedding": "layers.embedding",
     "IntegerLookup": "layers.integer_lookup",
     "broadcast_variables": "data_parallel.broadcast",
-    "embedding_lookup": "ops.embedding_lookup",
+    "embedding_lookup": "layers.lookup",
 }
 _MODULES = {"dist_model_parallel": "python.layers.dist_model_parallel"}
 

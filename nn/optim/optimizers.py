@@ -63,7 +63,6 @@ class Optimizer(tf.Module):
                 (duplicates are summed), `BagGradient`, or None for a variable that the loss did not
                 depend on.
         """
-        self.begin_step()
         pairs = zip(self.variables_to_move, gradients, strict=True)
         for i, (variable, gradient) in enumerate(pairs):
             if gradient is None:
@@ -80,22 +79,15 @@ class Optimizer(tf.Module):
                 self.apply_dense(i, variable, gradient, learning_rate)
             else:  # the anchor of `distributed_embeddings.exchange.table_wise.RowExchange`
                 variable.assign_sub(gradient)
-        self.end_step(learning_rate)
-
-    def begin_step(self) -> None:
-        """Called before the variables move."""
-
-    def end_step(self, learning_rate) -> None:
-        """Called after `apply_dense` or `apply_sparse` of every variable."""
 
     def decay(self, variable, gradient, learning_rate) -> None:
         """Takes the weight decay from a variable, of a table from the rows with a gradient."""
-        kept = self.kept(learning_rate)
+        factor = self.decay_factor(learning_rate)
         if isinstance(gradient, tf.IndexedSlices) and not self._decays_all_rows:
             rows, _ = tf.unique(gradient.indices)
-            variable.scatter_update(tf.IndexedSlices(tf.gather(variable, rows) * kept, rows))
+            variable.scatter_update(tf.IndexedSlices(tf.gather(variable, rows) * factor, rows))
         else:
-            variable.assign(variable * kept)
+            variable.assign(variable * factor)
 
     def apply_bags(self, i: int, gradient: BagGradient, learning_rate) -> bool:
         """Sums gradients by row and moves variable number i in one pass, weight decay included.
@@ -105,7 +97,7 @@ class Optimizer(tf.Module):
         """
         return False
 
-    def kept(self, learning_rate) -> tf.Tensor:
+    def decay_factor(self, learning_rate) -> tf.Tensor:
         """Returns the share of a weight that the weight decay leaves."""
         return 1.0 - (1.0 if self.independent_decay else learning_rate) * self.weight_decay
 
@@ -134,7 +126,7 @@ class SGD(Optimizer):
         variable.scatter_sub(tf.IndexedSlices(learning_rate * gradient.values, gradient.indices))
 
     def apply_bags(self, i, gradient, learning_rate):
-        gradient.update("sgd", [], learning_rate, self.kept(learning_rate), 0.0, 0.0, 0.0)
+        gradient.update("sgd", [], learning_rate, self.decay_factor(learning_rate))
         return True
 
 
@@ -164,7 +156,7 @@ class Adagrad(Optimizer):
         variable.scatter_sub(tf.IndexedSlices(step, rows))
 
     def apply_bags(self, i, gradient, learning_rate):
-        scalars = (learning_rate, self.kept(learning_rate), self.epsilon, 0.0, 0.0)
+        scalars = (learning_rate, self.decay_factor(learning_rate), self.epsilon)
         gradient.update("adagrad", [self.accumulators[i]], *scalars)
         return True
 
@@ -209,14 +201,13 @@ class RowWiseAdagrad(Optimizer):
     def apply_bags(self, i, gradient, learning_rate):
         if self._row_means is not None:
             return False
-        scalars = (learning_rate, self.kept(learning_rate), self.epsilon, 0.0, 0.0)
+        scalars = (learning_rate, self.decay_factor(learning_rate), self.epsilon)
         gradient.update("rowwise_adagrad", [self.accumulators[i]], *scalars)
         return True
 
-    def begin_step(self):
+    def apply(self, gradients, learning_rate):
         self._waiting = []
-
-    def end_step(self, learning_rate):
+        super().apply(gradients, learning_rate)
         if self._row_means is None:
             return
         means = self._row_means(  # collective
@@ -257,13 +248,14 @@ class Adam(Optimizer):
 
     def decay(self, variable, gradient, learning_rate):
         """Decays every row, as every row moves."""
-        variable.assign(variable * self.kept(learning_rate))
+        variable.assign(variable * self.decay_factor(learning_rate))
 
-    def begin_step(self):
+    def apply(self, gradients, learning_rate):
         self.beta1_power.assign(self.beta1_power * self.beta1)
         self.beta2_power.assign(self.beta2_power * self.beta2)
+        super().apply(gradients, learning_rate)
 
-    def corrected(self, learning_rate):
+    def bias_corrected(self, learning_rate):
         """Returns the learning rate with both bias corrections in it."""
         return learning_rate * tf.sqrt(1.0 - self.beta2_power) / (1.0 - self.beta1_power)
 
@@ -290,13 +282,13 @@ class Adam(Optimizer):
         second.assign(second * self.beta2)
         second.scatter_add(tf.IndexedSlices((1 - self.beta2) * tf.square(g), rows))
         variable.assign_sub(
-            self.corrected(learning_rate) * first / (tf.sqrt(second) + self.epsilon)
+            self.bias_corrected(learning_rate) * first / (tf.sqrt(second) + self.epsilon)
         )
 
     def apply_bags(self, i, gradient, learning_rate):
         scalars = (
-            self.corrected(learning_rate),
-            self.kept(learning_rate),
+            self.bias_corrected(learning_rate),
+            self.decay_factor(learning_rate),
             *(self.epsilon, self.beta1, self.beta2),
         )
         gradient.update(self.kind, [self.first[i], self.second[i]], *scalars)
@@ -316,7 +308,7 @@ class LazyAdam(Adam):
         second = self.beta2 * tf.gather(self.second[i], rows) + (1 - self.beta2) * tf.square(g)
         self.first[i].scatter_update(tf.IndexedSlices(first, rows))
         self.second[i].scatter_update(tf.IndexedSlices(second, rows))
-        step = self.corrected(learning_rate) * first / (tf.sqrt(second) + self.epsilon)
+        step = self.bias_corrected(learning_rate) * first / (tf.sqrt(second) + self.epsilon)
         variable.scatter_sub(tf.IndexedSlices(step, rows))
 
 

@@ -9,7 +9,7 @@ from distributed_embeddings.exchange.bag_gradients import BagGradient
 from nn.optim.optimizers import Gradient
 from nn.train.trainer import Trainer
 
-# `(part, share)` -> losses and gradients of a part of a batch, both times its share of the samples.
+# `(part, share)` -> losses of a part of a batch, and its gradients times its share of the samples.
 Differentiate = Callable[[Any, tf.Tensor], tuple[list[tf.Tensor], list[Gradient | None]]]
 
 
@@ -36,15 +36,15 @@ class AccumulatingTrainer(Trainer):
         self._num_parts, self._make_batch = num_parts, make_batch
 
     def differentiate(
-        self, batch: Any, scale: tf.Tensor | float, share: tf.Tensor | None = None
+        self, batch: Any, scale: tf.Tensor | float
     ) -> tuple[list[tf.Tensor], list[Gradient | None]]:
         if self._make_batch is not None:
             batch = self._make_batch(batch)
         if self._num_parts == 1:
-            return super().differentiate(batch, scale, share)
+            return super().differentiate(batch, scale)
         differentiate = super().differentiate
         return accumulate(
-            lambda part, share: differentiate(part, scale, share), batch, self._num_parts
+            lambda part, share: differentiate(part, scale * share), batch, self._num_parts
         )
 
 
@@ -59,15 +59,12 @@ def accumulate(
     num_samples = tf.shape(tf.nest.flatten(batch)[0])[0]
     num_parts = tf.minimum(num_parts, num_samples)
 
-    def first_sample(number: tf.Tensor) -> tf.Tensor:
-        # In int64: the product of samples and parts may exceed int32.
-        product = tf.cast(number, tf.int64) * tf.cast(num_samples, tf.int64)
-        return tf.cast(product // tf.cast(num_parts, tf.int64), tf.int32)
-
     def run_part(number: tf.Tensor) -> tuple[list[tf.Tensor], list[Gradient | None]]:
-        start, stop = first_sample(number), first_sample(number + 1)
+        start, stop = (_first_sample(n, num_samples, num_parts) for n in (number, number + 1))
         part = tf.nest.map_structure(lambda whole: whole[start:stop], batch)
-        losses, gradients = differentiate(part, (stop - start) / num_samples)
+        share = tf.cast((stop - start) / num_samples, tf.float32)
+        losses, gradients = differentiate(part, share)
+        losses = [value * tf.cast(share, value.dtype) for value in losses]
         return losses, [g.summed() if isinstance(g, BagGradient) else g for g in gradients]
 
     losses, gradients = run_part(tf.constant(0))
@@ -107,3 +104,9 @@ def accumulate(
         shape = gradients[i].dense_shape  # type: ignore[union-attr]
         sums[i] = tf.IndexedSlices(values, indices, shape)
     return losses, sums
+
+
+def _first_sample(part: tf.Tensor, num_samples: tf.Tensor, num_parts: tf.Tensor) -> tf.Tensor:
+    # In int64: the product of samples and parts may exceed int32.
+    product = tf.cast(part, tf.int64) * tf.cast(num_samples, tf.int64)
+    return tf.cast(product // tf.cast(num_parts, tf.int64), tf.int32)

@@ -86,14 +86,13 @@ class Trainer:
         self.step.assign_add(1)
 
     def differentiate(
-        self, batch: Any, scale: tf.Tensor | float, share: tf.Tensor | None = None
+        self, batch: Any, scale: tf.Tensor | float
     ) -> tuple[list[tf.Tensor], list[Gradient | None]]:
         """Returns the loss and its terms of a batch, and the gradients of all variables.
 
         Args:
             batch: the batch.
             scale: factor on the gradients.
-            share: factor on losses and gradients; None is 1.
         """
         with (
             tf.GradientTape(watch_accessed_variables=False) as tape,
@@ -101,14 +100,12 @@ class Trainer:
         ):
             tape.watch(self._variables)
             loss, terms = self.loss(self.model, batch)
-            losses = [loss, *(terms[name] for name in self._loss_terms)]
-            if share is not None:
-                losses = [value * tf.cast(share, value.dtype) for value in losses]
             # The sum of the ranks' gradients is then that of the mean of their losses.
             factor = scale / self.world.size
-            scaled = losses[0]
+            scaled = loss
             if not isinstance(factor, float) or factor != 1.0:
-                scaled *= tf.cast(factor, scaled.dtype)
+                scaled *= tf.cast(factor, loss.dtype)
+        losses = [loss, *(terms[name] for name in self._loss_terms)]
         return losses, lookups.gradient(scaled, self._variables)
 
     def _record(self, loss: tf.Tensor, *terms: tf.Tensor) -> None:

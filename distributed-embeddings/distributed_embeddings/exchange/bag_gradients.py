@@ -45,14 +45,19 @@ class BagGradient:
         values = slices.values * tf.cast(self.factor, slices.dtype)
         return tf.IndexedSlices(values, slices.indices, slices.dense_shape)
 
-    def update(self, optimizer: str, slots: Sequence[tf.Variable], *scalars) -> None:
-        """Moves the variable.
-
-        Args:
-            optimizer, slots: See `embedding_bag.update`.
-            scalars: rate, kept, epsilon, beta1 and beta2.
-        """
-        values = tf.stack([tf.cast(value, tf.float32) for value in (self.factor, *scalars)])
+    def update(
+        self,
+        optimizer: str,
+        slots: Sequence[tf.Variable],
+        learning_rate: Any,
+        decay_factor: Any,
+        epsilon: float = 0.0,
+        beta1: float = 0.0,
+        beta2: float = 0.0,
+    ) -> None:
+        """Moves the variable; see `embedding_bag.update`."""
+        scalars = (self.factor, learning_rate, decay_factor, epsilon, beta1, beta2)
+        values = tf.stack([tf.cast(value, tf.float32) for value in scalars])
         embedding_bag.update(self.variable, slots, optimizer, values, self.uses)
 
 

@@ -6,16 +6,10 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from distributed_embeddings.exchange import bag_gradients
+from distributed_embeddings.exchange.requests import Ids, Requests, Signature, by_group, call_layer
 from distributed_embeddings.exchange.row_wise import RowWise
 from distributed_embeddings.exchange.table_wise import RowExchange, TableWise, unique_name
-from distributed_embeddings.layers.lookup import (
-    Ids,
-    Requests,
-    Signature,
-    by_group,
-    call_layer,
-    look_up,
-)
 from distributed_embeddings.ops.embedding_bag import checked, combine_fixed, combine_ragged
 from distributed_embeddings.planner import Lookup, Plan
 
@@ -77,7 +71,6 @@ class Forward:
                 )
             )
 
-    @tf.autograph.experimental.do_not_convert
     def __call__(self, ids: Mapping[int, Ids], concatenate: bool):
         """Returns the outputs of all features, see `DistributedEmbedding.call`."""
         tables, exchange, outputs = self._tables, self._exchange, {}
@@ -154,16 +147,17 @@ class Forward:
         tables, group = self._tables, requests.ordered[0].group
         holder = tables.groups[group]
         if isinstance(holder, tf.Variable):
-            vectors, outputs = look_up(
-                *(holder, requests, fixed, ragged, tables.dtype, tables.check_ids),
-                compiled=tables.compiled[group],
-            )
+            vectors = [
+                bag_gradients.look_up(
+                    holder, bags, tables.dtype, tables.check_ids, tables.compiled[group]
+                )
+                for bags in requests.bags(fixed, ragged)
+            ]
         else:
-            vectors, outputs = call_layer(holder, requests, fixed, ragged, tables.dtype)
-        pooled, uncombined = [] if vectors is None else [vectors], []
-        for r, output in zip(requests.ragged, outputs, strict=True):
-            (uncombined if r.signature.inner is None else pooled).append(output)
-        return tf.concat(pooled, axis=1) if pooled else None, uncombined
+            vectors = call_layer(holder, requests, fixed, ragged, tables.dtype)
+        num_pooled = len(vectors) - len(requests.uncombined)  # which come last
+        pooled = tf.concat(vectors[:num_pooled], axis=1) if num_pooled else None
+        return pooled, vectors[num_pooled:]
 
     def _look_up_row_wise(self, ids, name: str) -> dict[int, tf.Tensor]:
         tables, outputs = self._tables, {}

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from distributed_embeddings.layers.lookup import Ids, Requests
+from distributed_embeddings.exchange.requests import Ids, Requests
 
 _calls_in_graph = weakref.WeakKeyDictionary()
 

@@ -4,30 +4,29 @@ import re
 import warnings
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from distributed_embeddings.collectives import current
 from distributed_embeddings.exchange.forward import Forward, RankTables
+from distributed_embeddings.exchange.requests import Signature, by_group, read_ids
 from distributed_embeddings.exchange.row_means import RowMeans
 from distributed_embeddings.exchange.row_wise import RowWise
 from distributed_embeddings.exchange.table_wise import RowExchange
 from distributed_embeddings.keras import keras
-from distributed_embeddings.layers.lookup import Ids, Signature, by_group, read_ids
 from distributed_embeddings.layers.strategy import DistEmbeddingStrategy, make_plan
 from distributed_embeddings.layers.table_spec import (
     Scaled,
     TableSpec,
     Untracked,
-    matrix_of,
     read_table,
 )
-from distributed_embeddings.layers.weights import LocalShard, TableWeight, fill
+from distributed_embeddings.layers.weights import fill
+from distributed_embeddings.layers.whole_tables import WholeTables
 from distributed_embeddings.planner import DATA_PARALLEL, HOST, ROW_SLICED, TABLE_PARALLEL, Plan
 
 
 @keras.utils.register_keras_serializable(package="distributed_embeddings")
-class DistributedEmbedding(keras.layers.Layer):
+class DistributedEmbedding(WholeTables, keras.layers.Layer):
     """Embedding tables sharded over ranks, looked up by the samples of all ranks.
 
     Every call is collective: all ranks call together, with batches of any size. In a `tf.function`
@@ -185,25 +184,36 @@ class DistributedEmbedding(keras.layers.Layer):
 
     def build(self, input_shape=None):
         """Creates this rank's variables and draws their initial values."""
-        for g, group in enumerate(self._groups):
-            spec = self._tables[group.shards[0].table]
-            self._check_group([self._tables[shard.table] for shard in group.shards])
-            with tf.device("CPU:0" if group.device == HOST else None):
-                if spec.fused:
-                    holder = self.add_weight(
-                        name=f"{group.kind}_{g}",
-                        shape=[group.rows, group.dim],
-                        dtype=spec.dtype,
-                        initializer="zeros",
-                        trainable=self.trainable and spec.trainable,
-                        experimental_autocast=False,  # never a float16 copy of a whole table
-                    )
-                else:
-                    holder = self._build_custom(spec, group)
-            self._holders.append(holder)
-            if group.kind != DATA_PARALLEL:
-                for variable in [holder] if spec.fused else holder.weights:
-                    variable.de_local = True  # this rank's own: neither reduced nor broadcast
+        self._holders += [self._make_holder(g) for g in range(len(self._groups))]
+        self._rank_tables = self._make_rank_tables()
+        fused = [t for t, spec in enumerate(self._tables) if spec.fused]
+        for t, weight in zip(fused, self._weights_of(fused), strict=True):
+            fill(weight, self._tables[t].initializer)
+        super().build(input_shape)
+
+    def _make_holder(self, g: int) -> tf.Variable | keras.layers.Layer:
+        """Creates the variable of a group, or the layer of a class of its own."""
+        group = self._groups[g]
+        spec = self._tables[group.shards[0].table]
+        self._check_group([self._tables[shard.table] for shard in group.shards])
+        with tf.device("CPU:0" if group.device == HOST else None):
+            if spec.fused:
+                holder = self.add_weight(
+                    name=f"{group.kind}_{g}",
+                    shape=[group.rows, group.dim],
+                    dtype=spec.dtype,
+                    initializer="zeros",
+                    trainable=self.trainable and spec.trainable,
+                    experimental_autocast=False,  # never a float16 copy of a whole table
+                )
+            else:
+                holder = self._build_custom(spec, group)
+        if group.kind != DATA_PARALLEL:
+            for variable in [holder] if spec.fused else holder.weights:
+                variable.de_local = True  # this rank's own: neither reduced nor broadcast
+        return holder
+
+    def _make_rank_tables(self) -> RankTables:
         check_ids = self._check_ids
         if check_ids is None:
             check_ids = not tf.config.get_visible_devices("GPU")
@@ -214,7 +224,7 @@ class DistributedEmbedding(keras.layers.Layer):
         is_whole = all(len(slices) <= 1 for slices in self.plan.column_slices)
         if self.world_size == 1 and is_whole:
             local += exchanged.pop()
-        self._rank_tables = RankTables(
+        return RankTables(
             plan=self.plan,
             groups=Untracked(self._holders),
             compiled=tuple(map(self._may_be_compiled, self._groups)),
@@ -227,10 +237,6 @@ class DistributedEmbedding(keras.layers.Layer):
             dtype=tf.as_dtype(self.compute_dtype),
             check_ids=check_ids,
         )
-        fused = [t for t, spec in enumerate(self._tables) if spec.fused]
-        for t, weight in zip(fused, self._weights_of(fused), strict=True):
-            fill(weight, self._tables[t].initializer)
-        super().build(input_shape)
 
     def _may_be_compiled(self, group) -> bool:
         configs = [self._tables[shard.table].config for shard in group.shards]
@@ -368,173 +374,6 @@ class DistributedEmbedding(keras.layers.Layer):
         means = RowMeans(self.world, self.plan, variables, f"{self._exchange_name}.row_means")
         return means if means.any_slices else None
 
-    def table_weights(self) -> list[TableWeight]:
-        """Returns the whole tables, in their order, wherever rows and columns are stored."""
-        return self._weights_of(range(len(self._tables)))
-
-    def _weights_of(self, tables: Sequence[int], values=None) -> list[TableWeight]:
-        """Returns whole tables; `values` replaces the variables, group by group."""
-        self._must_be_built()
-        wanted = set(tables)
-        local: dict[int, list[LocalShard]] = {}
-        holders = self._holders if values is None else values
-        for group, holder in zip(self._groups, holders, strict=True):
-            if not wanted & {shard.table for shard in group.shards}:
-                continue
-            is_layer = isinstance(holder, keras.layers.Layer)
-            variable = matrix_of(holder, group) if is_layer else holder
-            for shard, offset in zip(group.shards, group.row_offsets, strict=True):
-                local.setdefault(shard.table, []).append(LocalShard(shard, variable, offset))
-        order = {shard: i for i, shard in enumerate(self.plan.local_shards(self.rank))}
-        shards: dict[int, list] = {}
-        for rank in range(self.world_size):
-            for shard in self.plan.local_shards(rank):
-                shards.setdefault(shard.table, []).append(shard)
-        return [
-            TableWeight(
-                spec.table.name,
-                (spec.table.rows, spec.table.dim),
-                np.dtype(spec.dtype.as_numpy_dtype),
-                self.world,
-                tuple(shards[t]),
-                # In the plan's order, by which the receiver of their rows cuts them apart.
-                tuple(sorted(local.get(t, ()), key=lambda part: order[part.shard])),
-            )
-            for t, spec in [(t, self._tables[t]) for t in tables]
-        ]
-
-    def get_weights(self, all_ranks: bool = False) -> list[np.ndarray]:
-        """Returns whole tables, on rank 0 or on all, [] on the others; collective."""
-        return self._gathered(self.table_weights(), all_ranks)
-
-    def get_col_sliced_weights(self, local_weights, all_ranks: bool = False) -> list[np.ndarray]:
-        """Returns the whole table-parallel tables; collective.
-
-        Args:
-            local_weights: Values of this rank's table-parallel variables, in the order of
-                `local_embedding_layers`.
-            all_ranks: Whether all ranks get the tables; otherwise rank 0, and the others [].
-        """
-        return self._gather_kind(TABLE_PARALLEL, local_weights, all_ranks)
-
-    def get_row_sliced_weights(self, weights) -> list[np.ndarray]:
-        """Returns the whole row-sliced tables, on all ranks; collective.
-
-        Args:
-            weights: Values of this rank's rows, in the order of `row_layers`.
-        """
-        return self._gather_kind(ROW_SLICED, weights, True)
-
-    def _gather_kind(self, kind: str, local_weights, all_ranks: bool) -> list[np.ndarray]:
-        groups = [g for g, group in enumerate(self._groups) if group.kind == kind]
-        if len(local_weights) != len(groups):
-            raise ValueError(
-                f"{self.name}: expected the values of this rank's {len(groups)} {kind} variables, "
-                f"got {len(local_weights)}"
-            )
-        values: list = [None] * len(self._groups)
-        for g, value in zip(groups, local_weights, strict=True):
-            values[g] = tf.convert_to_tensor(value)
-        return self._gathered(self._weights_of(self._tables_of(kind), values), all_ranks)
-
-    def _gathered(self, weights: list[TableWeight], all_ranks: bool) -> list[np.ndarray]:
-        wanted, arrays = all_ranks or self.world.is_chief, []
-        for weight in weights:
-            table = np.empty(weight.shape, weight.dtype) if wanted else None
-            for first, last in weight.pieces():
-                piece = weight.gather_rows(first, last, all_ranks)
-                if wanted:
-                    table[first:last] = piece
-            arrays.append(table)
-        return arrays if wanted else []
-
-    def set_col_slice_weights(self, weights) -> list[np.ndarray]:
-        """Returns this rank's parts of the table-parallel tables; it sets nothing.
-
-        Args:
-            weights: The whole table-parallel tables (`strategy.table_groups[1]`), arrays or paths
-                of .npy files.
-
-        Returns:
-            Values of this rank's variables, in the order of `local_embedding_layers`.
-        """
-        return self._parts(TABLE_PARALLEL, weights)
-
-    def set_row_slice_weights(self, weights) -> list[np.ndarray]:
-        """Returns this rank's rows of the row-sliced tables; it sets nothing.
-
-        Args:
-            weights: The whole row-sliced tables (`strategy.table_groups[2]`), arrays or paths.
-
-        Returns:
-            Values of this rank's variables, in the order of `row_layers`.
-        """
-        return self._parts(ROW_SLICED, weights)
-
-    def _parts(self, kind: str, weights) -> list[np.ndarray]:
-        tables = self._tables_of(kind)
-        if len(weights) != len(tables):
-            raise ValueError(
-                f"{self.name}: expected {len(tables)} {kind} tables, got {len(weights)}"
-            )
-        whole = {
-            t: _opened(self._tables[t].table.name, self._tables[t].shape, source)
-            for t, source in zip(tables, weights, strict=True)
-        }
-        return [
-            np.concatenate(
-                [
-                    whole[s.table][s.row_start : s.row_end, s.column_start : s.column_end]
-                    for s in group.shards
-                ]
-            )
-            for group in self._groups
-            if group.kind == kind
-        ]
-
-    def _tables_of(self, kind: str) -> tuple[int, ...]:
-        plan = self.plan
-        return plan.row_sliced_tables if kind == ROW_SLICED else plan.table_parallel_tables
-
-    def set_weights(self, weights, chunk: int = 134217728, use_lock: bool = False) -> None:
-        """Sets the tables from whole ones; each rank takes its part.
-
-        Args:
-            weights: For each table, in their order, an array [rows, dim] or the path of a .npy
-                file, of which only this rank's part is read.
-            chunk: Elements to copy at a time.
-            use_lock: Whether one rank copies after the other, to save host memory.
-
-        Raises:
-            ValueError: Another number of tables, or another shape.
-        """
-        tables = self.table_weights()
-        if len(weights) != len(tables):
-            raise ValueError(
-                f"set_weights got {len(weights)} tables, the layer {self.name} has {len(tables)}"
-            )
-        error, opened = None, []
-        try:
-            opened = [
-                _opened(weight.name, weight.shape, source)
-                for weight, source in zip(tables, weights, strict=True)
-            ]
-        except (ValueError, OSError) as caught:
-            error = caught
-        if use_lock:  # the others would wait for this rank's turn
-            self.world.agree(error and str(error))
-        elif error is not None:
-            raise error
-        for turn in range(self.world_size if use_lock else 1):
-            if not use_lock or turn == self.rank:
-                for weight, values in zip(tables, opened, strict=True):
-                    step = max(1, chunk // weight.shape[1])
-                    for first in range(0, weight.shape[0], step):
-                        part = values[first : first + step]
-                        weight.write(first, np.asarray(part, dtype=weight.dtype))
-            if use_lock:
-                self.world.barrier(f"{self._exchange_name}.set_weights")
-
     def get_config(self):
         """Returns the arguments; not those of a layer that was made from a `plan`."""
         if self._config is None:
@@ -565,13 +404,6 @@ class DistributedEmbedding(keras.layers.Layer):
         ]
         return cls(**{**config, "embeddings": embeddings})
 
-    def _must_be_built(self) -> None:
-        if not self._holders and self._groups:
-            raise ValueError(
-                f"{self.name} has no weights yet: call it once, or build(None), before its weights "
-                "are read or set"
-            )
-
     def call(self, inputs, concatenate: bool = False):
         """Looks up a batch; all ranks together.
 
@@ -584,12 +416,10 @@ class DistributedEmbedding(keras.layers.Layer):
             For each feature, in their order, the output of this rank's samples in the compute
             dtype: with a combiner [batch, ..., dim], without [batch, ..., hotness, dim].
         """
-        forward, ids = self._prepare(inputs)
-        return forward(ids, concatenate)
+        return self._look_up(inputs, concatenate)
 
-    @tf.autograph.experimental.do_not_convert
-    def _prepare(self, inputs) -> tuple[Forward, dict[int, Ids]]:
-        """Reads the ids of a batch, and returns the lookup of their signatures."""
+    @tf.autograph.experimental.do_not_convert  # hides a signature, which Keras reads of `call`
+    def _look_up(self, inputs, concatenate: bool):
         inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
         features = range(len(self._feature_tables))
         if not self.dp_input:
@@ -615,7 +445,7 @@ class DistributedEmbedding(keras.layers.Layer):
             self._sequence.calls.assign_add(tf.zeros([0]))
         if self._forward is None or self._forward.signatures != signatures:
             self._forward = Forward(self._rank_tables, signatures)
-        return self._forward, ids
+        return self._forward(ids, concatenate)
 
     def _check_batch_sizes(self, features, ids) -> None:
         sizes: dict[int | None, int] = {}
@@ -670,12 +500,3 @@ class DistributedEmbedding(keras.layers.Layer):
             )
         self._all_signatures[:] = own, everything
         return everything
-
-
-def _opened(name: str, shape: tuple[int, ...], source) -> np.ndarray:
-    """Returns a table from an array or a file."""
-    is_path = isinstance(source, (str, bytes)) or hasattr(source, "__fspath__")
-    values = np.load(source, mmap_mode="r") if is_path else source
-    if tuple(values.shape) != shape:
-        raise ValueError(f"table {name} is {list(shape)}, set_weights got {list(values.shape)}")
-    return values

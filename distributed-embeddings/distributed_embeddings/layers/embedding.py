@@ -4,8 +4,9 @@ import warnings
 
 import tensorflow as tf
 
+from distributed_embeddings.exchange.requests import read_ids
 from distributed_embeddings.keras import keras
-from distributed_embeddings.layers.lookup import look_up_pooled, read_ids
+from distributed_embeddings.layers.lookup import look_up_pooled
 
 COMBINERS = (None, "sum", "mean")
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import distributed_embeddings as dmp
 import numpy as np
 import tensorflow as tf
+from distributed_embeddings.exchange.requests import read_ids
 from distributed_embeddings.keras import keras
-from distributed_embeddings.layers.lookup import read_ids
 from distributed_embeddings.testing.traced_ranks import (
     TracedRank,
     collectives_of,

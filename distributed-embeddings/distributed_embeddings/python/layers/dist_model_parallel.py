@@ -8,8 +8,8 @@ from distributed_embeddings.data_parallel.gradient_tape import DistributedGradie
 from distributed_embeddings.data_parallel.optimizer import DistributedOptimizer
 from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.layers.lookup import read_var_no_copy
 from distributed_embeddings.layers.strategy import DistEmbeddingStrategy
-from distributed_embeddings.ops.embedding_lookup import read_var_no_copy
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",
