@@ -6,7 +6,8 @@ Below `main.py` no module sees absl: modules take the values that they need from
 """
 
 from config.command_line import flag_names, parse
-from config.config import Config, flag_types
+from config.config import Config, flag_types, flags_with
+from config.flag import FIXED, OWN
 from config.help import usage, usage_xml
 from config.sections.checkpoint import CheckpointConfig
 from config.sections.data import is_drawn_from_flags
@@ -17,6 +18,8 @@ from config.sections.optimizer import OptimizerConfig
 from config.sections.run import TERABYTE, RunConfig
 
 __all__ = [
+    "FIXED",
+    "OWN",
     "TERABYTE",
     "CheckpointConfig",
     "Config",
@@ -27,6 +30,7 @@ __all__ = [
     "canonical_value",
     "flag_names",
     "flag_types",
+    "flags_with",
     "is_drawn_from_flags",
     "parse",
     "parse_embedding_dims",

@@ -172,6 +172,17 @@ def _sections_by_flag(flag_set: str) -> dict[str, str]:
     return names | {field.name: section for section, field in fields_of(flag_set)}
 
 
+@functools.cache
+def flags_with(**rules: Any) -> frozenset[str]:
+    """Returns the names of all recipes' flags whose rules have these values."""
+    return frozenset(
+        field.name
+        for kind in SECTIONS.values()
+        for field in dataclasses.fields(kind)
+        if all(getattr(rules_of(field), name) == value for name, value in rules.items())
+    )
+
+
 def flag_types(flag_set: str, name: str) -> tuple[type, ...]:
     """Returns the Python types that the value of a flag may have."""
     hint = typing.get_type_hints(SECTIONS[_sections_by_flag(flag_set)[name]])[name]

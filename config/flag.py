@@ -13,6 +13,9 @@ COLLABORATIVE = ("ncf",)
 
 RECIPES = RANKING + SEQUENTIAL + COLLABORATIVE
 
+# Values of a flag in a resumed training, see `Rules.resume`.
+ADOPTED, FIXED, OWN = "adopted", "fixed", "own"
+
 # Values of --mode.
 TRAIN = ("train",)
 TRAIN_OR_INFERENCE = ("train", "inference")
@@ -91,6 +94,9 @@ class Rules:
             log has a note.
         needs: conditions without which it is an error to pass the flag.
         spaced: whether the items of a list may also be separate arguments: `--layers 64 32`.
+        resume: value in a resumed training. ADOPTED: the checkpoint's, unless the flag is passed;
+            FIXED: the checkpoint's, and passing another is an error; OWN: that of the command.
+        is_local: whether processes may differ in it: it names what is on each machine.
     """
 
     choices: tuple[str, ...] = ()
@@ -107,6 +113,8 @@ class Rules:
     used_with: tuple[Need, ...] = ()
     needs: tuple[Need, ...] = ()
     spaced: bool = False
+    resume: str = ADOPTED
+    is_local: bool = False
 
     def flag(self, default: Any, help_text: str) -> Any:
         """Returns the dataclass field of a flag with these rules.

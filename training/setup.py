@@ -10,7 +10,7 @@ from typing import Any
 from distributed_embeddings.collectives import World
 from distributed_embeddings.collectives.launch import launched
 
-from config import Config, presets
+from config import Config, flags_with, presets
 from config.flag import RANKING
 from config.sections import original
 from dataloading.formats.row_count import count_training_samples
@@ -33,13 +33,6 @@ from training.state import Position, RunContext
 
 # `build(config, spec, world, device)` of a recipe; no spec (None) for samples drawn from flags.
 Build = Callable[[Config, Any, World, Device], Recipe]
-
-# Flags that may differ between processes: they name what is on each machine.
-_LOCAL_FLAGS = {
-    *("dataset_path", "run_dir", "log_path", "tensorboard_dir", "predictions_path", "rank_logs"),
-    *("users", "mlperf_log", "mlflow_uri"),
-    *("inter_op_parallelism", "intra_op_parallelism", "num_parallel_calls"),
-}
 
 
 def check_paths(config: Config) -> None:
@@ -245,7 +238,8 @@ def _check_predictions_path(config: Config) -> None:
 
 def _shared_flags(config: Config) -> dict[str, Any]:
     """Returns the flags that must be equal in all processes."""
-    return {f"--{name}": value for name, value in config.flat().items() if name not in _LOCAL_FLAGS}
+    local = flags_with(is_local=True)
+    return {f"--{name}": value for name, value in config.flat().items() if name not in local}
 
 
 def _build_recipe(

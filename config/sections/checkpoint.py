@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import COLLABORATIVE, SEQUENTIAL, TRAIN, Need, Rules, Values, excludes
+from config.flag import COLLABORATIVE, OWN, SEQUENTIAL, TRAIN, Need, Rules, Values, excludes
 
 _MODEL = excludes("plan_only")
 _SAVES = Need(
@@ -17,18 +17,18 @@ _saving = functools.partial(Rules, modes=TRAIN, needs=(_SAVES,))
 class CheckpointConfig:
     """Checkpoints and resuming."""
 
-    save_checkpoint_path: str | None = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
+    save_checkpoint_path: str | None = Rules(resume=OWN, modes=TRAIN, needs=(_MODEL,)).flag(
         None, "folder of this training's checkpoints; one is always saved at the end"
     )
-    restore_checkpoint_path: str | None = Rules(needs=(_MODEL,)).flag(
+    restore_checkpoint_path: str | None = Rules(resume=OWN, needs=(_MODEL,)).flag(
         None, "checkpoint to load; of a folder of checkpoints the newest is loaded"
     )
-    load_checkpoint_path: str | None = Rules(recipes=SEQUENTIAL, needs=(_MODEL,)).flag(
+    load_checkpoint_path: str | None = Rules(resume=OWN, recipes=SEQUENTIAL, needs=(_MODEL,)).flag(
         None,
         "checkpoint to continue from, as in NVIDIA's recipe; in training as --resume, or without a "
         "checkpoint there a new training; in other modes as --restore_checkpoint_path",
     )
-    resume: str | None = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
+    resume: str | None = Rules(resume=OWN, modes=TRAIN, needs=(_MODEL,)).flag(
         None,
         "training to resume, or auto; auto: the newest checkpoint in --save_checkpoint_path, or "
         "without one a new training; otherwise the path of a checkpoint or of a folder of "

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import COLLABORATIVE, TRAIN, Need, Rules, Values, requires
+from config.flag import COLLABORATIVE, FIXED, OWN, TRAIN, Need, Rules, Values, requires
 from config.sections.evaluation import evaluates
 
 _HAS_MLP = requires("model_type", "neumf", "mlp")
@@ -45,50 +45,53 @@ class CollaborativeConfig:
     dropout: float = _training(at_least=0, below=1, needs=(_HAS_MLP,)).flag(
         0.5, "dropout rate after each layer; 0: no dropout"
     )
-    negative_samples: int = _training(at_least=0).flag(
+    negative_samples: int = _training(resume=FIXED, at_least=0).flag(
         4, "negative items drawn per interaction, again in each epoch; 0: none"
     )
-    negative_exponent: float = _training(at_least=0).flag(
+    negative_exponent: float = _training(resume=FIXED, at_least=0).flag(
         0.0,
         "exponent of the popularity of drawn negatives; the probability of an item is "
         "proportional to its number of interactions to this power: 0 is uniform, a higher one "
         "favours popular items less in the trained model",
     )
     valid_negative: int = _collaborative(
-        at_least=1, modes=("train", "eval", "inference"), read_when=evaluates
+        resume=FIXED, at_least=1, modes=("train", "eval", "inference"), read_when=evaluates
     ).flag(
         100,
         "negatives in the candidate list of a held-out item; the first ones that the data set "
         "stores (by default at most all of them), or drawn if it stores none",
     )
     topk: int = _collaborative(
-        at_least=1, modes=("train", "eval", "inference"), read_when=evaluates
+        resume=FIXED, at_least=1, modes=("train", "eval", "inference"), read_when=evaluates
     ).flag(10, "length of the ranking; held-out items within it are hits")
     threshold: float = _training(above=0, at_most=1, read_when=evaluates).flag(
         1.0,
         "hit rate at which training stops; the time to reach it is reported (time_to_target)",
     )
-    grads_accumulated: int = _training(at_least=1).flag(
+    grads_accumulated: int = _training(resume=FIXED, at_least=1).flag(
         1, "batches whose gradients are averaged per update; memory is that of one batch"
     )
-    pretrained_gmf: str | None = _training(needs=(_NEUMF,)).flag(
+    pretrained_gmf: str | None = _training(resume=OWN, needs=(_NEUMF,)).flag(
         None, "trained GMF that initializes NeuMF; a checkpoint, or a folder of checkpoints"
     )
-    pretrained_mlp: str | None = _training(needs=(_NEUMF,)).flag(
+    pretrained_mlp: str | None = _training(resume=OWN, needs=(_NEUMF,)).flag(
         None, "trained MLP that initializes NeuMF; a checkpoint, or a folder of checkpoints"
     )
     alpha: float = _training(
-        at_least=0, at_most=1, needs=(requires("pretrained_gmf"), requires("pretrained_mlp"))
+        resume=OWN,
+        at_least=0,
+        at_most=1,
+        needs=(requires("pretrained_gmf"), requires("pretrained_mlp")),
     ).flag(0.5, "weight of the pretrained GMF's output; that of the MLP's is 1 - alpha")
     checkpoint_dir: str | None = _collaborative(
-        read_when=lambda flags: bool(flags.value("checkpoint_dir"))
+        resume=OWN, read_when=lambda flags: bool(flags.value("checkpoint_dir"))
     ).flag(
         None,
         "folder of checkpoints to write, or to read; training saves there, keeps the best one "
         "(--keep_best) and writes its weights as model.pth, which PyTorch reads; other modes load "
         "the best one, unless --restore_checkpoint_path names another",
     )
-    opt_level: str | None = _collaborative(choices=("O0", "O2")).flag(
+    opt_level: str | None = _collaborative(resume=OWN, choices=("O0", "O2")).flag(
         None, "precision; O2 (--amp) or O0 (--noamp); by default O2 on a GPU and O0 on a CPU"
     )
     batch_sizes: tuple[int, ...] = _collaborative(at_least=1, modes=("inference",)).flag(
@@ -102,7 +105,7 @@ class CollaborativeConfig:
     n_items: int = _collaborative(at_least=1, needs=(_SWEEPS,), modes=("inference",)).flag(
         26744, "items of the model that --batch_sizes measures; by default those of a checkpoint"
     )
-    local_rank: int | None = _collaborative(at_least=0).flag(
+    local_rank: int | None = _collaborative(resume=OWN, at_least=0).flag(
         None,
         "rank of this process on its machine; must equal the one that the launcher (horovodrun, "
         "mpirun, srun) assigned",

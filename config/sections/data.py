@@ -4,6 +4,8 @@ import functools
 from dataclasses import dataclass
 
 from config.flag import (
+    FIXED,
+    OWN,
     RANKING,
     SEQUENTIAL,
     TRAIN,
@@ -29,7 +31,7 @@ _HAS_FEATURE_SPEC = Need(
     "with --dataset_type tf_raw, split_tfrecords or --synthetic_dataset_use_feature_spec",
     lambda flags: not is_drawn_from_flags(flags),
 )
-_drawn = functools.partial(Rules, recipes=RANKING, used_with=_DRAWN)
+_drawn = functools.partial(Rules, resume=FIXED, recipes=RANKING, used_with=_DRAWN)
 _sequential = functools.partial(Rules, recipes=SEQUENTIAL)
 
 
@@ -41,14 +43,14 @@ def _evaluates_training_split(flags: Values) -> bool:
 class DataConfig:
     """Data set and input pipeline."""
 
-    dataset_path: str | None = Rules(used_with=(_HAS_FEATURE_SPEC,)).flag(
+    dataset_path: str | None = Rules(is_local=True, used_with=(_HAS_FEATURE_SPEC,)).flag(
         None, "folder of the data set, which holds the feature spec"
     )
     feature_spec: str = Rules(used_with=(_HAS_FEATURE_SPEC,)).flag(
         "feature_spec.yaml", "file name of the feature spec in --dataset_path"
     )
     dataset_type: str = Rules(
-        choices=("tf_raw", "split_tfrecords", "synthetic"), recipes=RANKING
+        resume=FIXED, choices=("tf_raw", "split_tfrecords", "synthetic"), recipes=RANKING
     ).flag(
         "tf_raw",
         "format of the data set; tf_raw: split binary files; split_tfrecords: prebatched "
@@ -62,38 +64,47 @@ class DataConfig:
         "split to evaluate on; auto is validation (else test) during training and test (else "
         "validation) in the other modes",
     )
-    shuffle: bool = Rules(recipes=RANKING + SEQUENTIAL, modes=TRAIN, used_with=(_STORED,)).flag(
+    shuffle: bool = Rules(
+        resume=FIXED, recipes=RANKING + SEQUENTIAL, modes=TRAIN, used_with=(_STORED,)
+    ).flag(
         True,
         "shuffle the training samples; the order differs in each epoch and is a function of "
         "--seed; --noshuffle reads them in file order",
     )
     shuffle_window_rows: int = Rules(
-        at_least=1, multiple_of=8192, recipes=RANKING, modes=TRAIN, used_with=(requires("shuffle"),)
+        resume=FIXED,
+        at_least=1,
+        multiple_of=8192,
+        recipes=RANKING,
+        modes=TRAIN,
+        used_with=(requires("shuffle"),),
     ).flag(524_288, "samples that --shuffle permutes at a time; a multiple of 8192")
-    prefetch_batches: int = Rules(at_least=0, recipes=RANKING + SEQUENTIAL).flag(
+    prefetch_batches: int = Rules(resume=OWN, at_least=0, recipes=RANKING + SEQUENTIAL).flag(
         2, "batches read ahead of the training step"
     )
-    prefetch_test_size: int = _sequential(at_least=0, read_when=evaluates).flag(
+    prefetch_test_size: int = _sequential(resume=OWN, at_least=0, read_when=evaluates).flag(
         2, "batches read ahead of the evaluation step"
     )
-    num_parallel_calls: int | None = _sequential(at_least=1).flag(
+    num_parallel_calls: int | None = _sequential(resume=OWN, is_local=True, at_least=1).flag(
         None, "batches decoded in parallel; by default half the cores of the process, at least 2"
     )
     prebatch_train_size: int = _sequential(
+        resume=OWN,
         at_least=0,
         read_when=lambda flags: flags.value("mode") == "train" or _evaluates_training_split(flags),
     ).flag(0, "samples per record of the training files; 0 takes the number from the feature spec")
     prebatch_test_size: int = _sequential(
+        resume=OWN,
         at_least=0,
         read_when=lambda flags: evaluates(flags) and not _evaluates_training_split(flags),
     ).flag(0, "samples per record of the other files; 0 takes the number from the feature spec")
-    drop_remainder: bool = _sequential(modes=TRAIN).flag(
+    drop_remainder: bool = _sequential(resume=FIXED, modes=TRAIN).flag(
         False, "drop the last training batch of an epoch if it is incomplete"
     )
-    repeat_count: int = _sequential(at_least=0, modes=TRAIN).flag(
+    repeat_count: int = _sequential(resume=FIXED, at_least=0, modes=TRAIN).flag(
         0, "passes over the training samples per epoch; 0 means 1"
     )
-    disable_cache: bool = _sequential().flag(
+    disable_cache: bool = _sequential(resume=OWN).flag(
         False, "decode the samples again in each epoch; by default they are cached"
     )
 
@@ -103,7 +114,7 @@ class SyntheticConfig:
     """Synthetic data set (--dataset_type synthetic)."""
 
     synthetic_dataset_train_batches: int = Rules(
-        at_least=1, recipes=RANKING, modes=TRAIN, used_with=(_SYNTHETIC,)
+        resume=FIXED, at_least=1, recipes=RANKING, modes=TRAIN, used_with=(_SYNTHETIC,)
     ).flag(64008, "training batches of the synthetic data set")
     synthetic_dataset_valid_batches: int = Rules(
         at_least=1, recipes=RANKING, used_with=(_SYNTHETIC,)
@@ -120,9 +131,9 @@ class SyntheticConfig:
     synthetic_dataset_num_numerical_features: int = _drawn(at_least=0).flag(
         13, "numerical features of the synthetic data set"
     )
-    synthetic_dataset_use_feature_spec: bool = Rules(recipes=RANKING, used_with=(_SYNTHETIC,)).flag(
-        False, "take the features from --dataset_path; the file is --feature_spec"
-    )
+    synthetic_dataset_use_feature_spec: bool = Rules(
+        resume=FIXED, recipes=RANKING, used_with=(_SYNTHETIC,)
+    ).flag(False, "take the features from --dataset_path; the file is --feature_spec")
 
 
 def check_dataset_path(flags: Values) -> None:

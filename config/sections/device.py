@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from config.flag import Need, Rules, excludes, flag
+from config.flag import OWN, Need, Rules, excludes, flag
 
 
 def read_loss_scale(text: str) -> float | str:
@@ -41,7 +41,7 @@ class DeviceConfig:
         "loss scale of float16 training, or dynamic; a number is at least 1; dynamic starts at "
         "32768, halves at a non-finite gradient and doubles after 2,000 steps without one",
     )
-    cpu: bool = flag(False, "do not use GPUs")
+    cpu: bool = Rules(resume=OWN).flag(False, "do not use GPUs")
     xla: bool = Rules(used_with=(excludes("run_eagerly"),)).flag(
         False, "compile operations with XLA where it can fuse them"
     )
@@ -49,10 +49,11 @@ class DeviceConfig:
         False, "make runs on the same hardware bitwise reproducible; slower on a GPU"
     )
     affinity: str = Rules(
+        resume=OWN,
         choices=(
             *("disabled", "socket", "socket_single", "socket_single_unique"),
             *("socket_unique_interleaved", "socket_unique_continuous"),
-        )
+        ),
     ).flag(
         "disabled",
         "binding of each process to cores; socket: those of its GPU's socket; socket_single: one "
@@ -60,9 +61,11 @@ class DeviceConfig:
         "and socket_unique_continuous: an exclusive share of them, assigned round-robin or in "
         "contiguous blocks",
     )
-    inter_op_parallelism: int | None = Rules(at_least=0).flag(
+    inter_op_parallelism: int | None = Rules(resume=OWN, is_local=True, at_least=0).flag(
         None, "threads that run operations concurrently"
     )
-    intra_op_parallelism: int | None = Rules(at_least=0).flag(None, "threads within an operation")
-    run_eagerly: bool = flag(False, "run without tf.function, for debugging")
-    tfdata_debug: bool = flag(False, "run tf.data eagerly, for debugging")
+    intra_op_parallelism: int | None = Rules(resume=OWN, is_local=True, at_least=0).flag(
+        None, "threads within an operation"
+    )
+    run_eagerly: bool = Rules(resume=OWN).flag(False, "run without tf.function, for debugging")
+    tfdata_debug: bool = Rules(resume=OWN).flag(False, "run tf.data eagerly, for debugging")

@@ -3,13 +3,13 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import RANKING, TRAIN, Rules, Values, excludes, flag, requires
+from config.flag import OWN, RANKING, TRAIN, Rules, Values, excludes, requires
 
 _MODEL = excludes("plan_only")
 _ALL_IDS = excludes("model_parallel_input")
 
 _PLAN = (requires("plan_only"),)
-_ranking_plan = functools.partial(Rules, recipes=RANKING, needs=_PLAN)
+_ranking_plan = functools.partial(Rules, resume=OWN, recipes=RANKING, needs=_PLAN)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class DistributionConfig:
         "auto",
         "dtype of exchanged embedding vectors; auto is that of the model's activations",
     )
-    rank_timeout_s: float = Rules(at_least=1, needs=(_MODEL,)).flag(
+    rank_timeout_s: float = Rules(resume=OWN, at_least=1, needs=(_MODEL,)).flag(
         600.0, "seconds after which a rank that does not respond ends the training"
     )
     elastic: bool = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
@@ -53,15 +53,15 @@ class DistributionConfig:
         "each rank reads the ids of its own tables; it does so for the whole global batch, which "
         "saves the exchange of ids (excludes row-wise sharded and replicated tables)",
     )
-    plan_only: bool = flag(
+    plan_only: bool = Rules(resume=OWN).flag(
         False,
         "print the sharding plan and exit; the plan names the rank that stores each shard of each "
         "table; nothing is allocated",
     )
-    plan_world_size: int = Rules(at_least=1, needs=_PLAN).flag(
+    plan_world_size: int = Rules(resume=OWN, at_least=1, needs=_PLAN).flag(
         8, "world size of the plan (--plan_only)"
     )
-    plan_ranks_per_machine: int = Rules(at_least=1, needs=_PLAN).flag(
+    plan_ranks_per_machine: int = Rules(resume=OWN, at_least=1, needs=_PLAN).flag(
         8, "ranks per machine assumed by the plan; the last machine may have fewer (--plan_only)"
     )
     plan_device_memory_gb: float | None = Rules(at_least=0).flag(

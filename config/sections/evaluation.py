@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from config.flag import (
     COLLABORATIVE,
+    OWN,
     RANKING,
     SEQUENTIAL,
     TRAIN,
@@ -79,16 +80,19 @@ class EvaluationConfig:
     evaluate_training_rows: bool = _training(recipes=SEQUENTIAL, read_when=evaluates).flag(
         True, "also evaluate on the training samples; logs train_auc and train_loss"
     )
-    warmup_batches: int = Rules(at_least=0, read_when=_measures).flag(
+    warmup_batches: int = Rules(resume=OWN, at_least=0, read_when=_measures).flag(
         10, "batches before a measurement; --mode inference and --benchmark leave them out"
     )
-    benchmark: bool = Rules(recipes=SEQUENTIAL).flag(
+    benchmark: bool = Rules(resume=OWN, recipes=SEQUENTIAL).flag(
         False,
         "measure --benchmark_steps steps; they follow --warmup_batches and there is no "
         "evaluation; the samples are read repeatedly if there are fewer",
     )
     benchmark_steps: int = Rules(
-        at_least=0, recipes=SEQUENTIAL, read_when=lambda flags: bool(flags.value("benchmark"))
+        resume=OWN,
+        at_least=0,
+        recipes=SEQUENTIAL,
+        read_when=lambda flags: bool(flags.value("benchmark")),
     ).flag(200, "steps to measure; 0: those of --epochs")
 
 

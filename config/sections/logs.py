@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from config.flag import RANKING, TRAIN, TRAIN_OR_INFERENCE, Rules, excludes, flag, requires
+from config.flag import OWN, RANKING, TRAIN, TRAIN_OR_INFERENCE, Rules, excludes, requires
 
 
 def _check_organization(name: str) -> None:
@@ -14,43 +14,55 @@ def _check_organization(name: str) -> None:
 class LogConfig:
     """Logs and profile."""
 
-    run_dir: str | None = flag(
+    run_dir: str | None = Rules(resume=OWN, is_local=True).flag(
         None, "folder of the run's log, plots and profile; by default runs/<recipe>-<time>"
     )
     print_freq: int = Rules(at_least=1, modes=TRAIN_OR_INFERENCE).flag(
         1000, "steps between log lines; the first ones are at 10, 20, 50, 100, ... steps"
     )
-    log_filename: str = Rules(used_with=(excludes("log_path"),)).flag(
+    log_filename: str = Rules(resume=OWN, used_with=(excludes("log_path"),)).flag(
         "log.json", "file name of the DLLogger log in --run_dir"
     )
-    log_path: str | None = flag(None, "path of the DLLogger log; replaces --log_filename")
-    rank_logs: str | None = Rules(needs=(excludes("plan_only"),)).flag(
+    log_path: str | None = Rules(resume=OWN, is_local=True).flag(
+        None, "path of the DLLogger log; replaces --log_filename"
+    )
+    rank_logs: str | None = Rules(resume=OWN, is_local=True, needs=(excludes("plan_only"),)).flag(
         None,
         "folder of per-rank log files; they hold stdout, stderr and crash traces, which also go "
         "to the terminal",
     )
     mlperf_log: str | None = Rules(
-        modes=TRAIN, recipes=RANKING, needs=(requires("interaction", "cross"),)
+        resume=OWN,
+        is_local=True,
+        modes=TRAIN,
+        recipes=RANKING,
+        needs=(requires("interaction", "cross"),),
     ).flag(
         None,
         "file of MLPerf's log lines; those of DLRM-DCNv2, which the compliance checker of "
         "mlperf-logging reads; rank 0 writes them",
     )
     mlperf_organization: str = Rules(
-        modes=TRAIN, recipes=RANKING, needs=(requires("mlperf_log"),), check=_check_organization
+        resume=OWN,
+        modes=TRAIN,
+        recipes=RANKING,
+        needs=(requires("mlperf_log"),),
+        check=_check_organization,
     ).flag("unnamed", "organization in --mlperf_log")
-    tensorboard_dir: str | None = flag(None, "folder of TensorBoard summaries; by default none")
-    mlflow_uri: str | None = flag(
+    tensorboard_dir: str | None = Rules(resume=OWN, is_local=True).flag(
+        None, "folder of TensorBoard summaries; by default none"
+    )
+    mlflow_uri: str | None = Rules(resume=OWN, is_local=True).flag(
         None,
         "MLflow tracking server (http://HOST:PORT) or database (sqlite:///FILE); for parameters "
         "and metrics; needs the package mlflow; by default none",
     )
-    profiler_start_step: int | None = Rules(modes=TRAIN, at_least=0).flag(
+    profiler_start_step: int | None = Rules(resume=OWN, modes=TRAIN, at_least=0).flag(
         None, "step at which the profiler starts"
     )
     profiler_steps: int = Rules(
-        modes=TRAIN, at_least=1, used_with=(requires("profiler_start_step"),)
+        resume=OWN, modes=TRAIN, at_least=1, used_with=(requires("profiler_start_step"),)
     ).flag(10, "steps that the profiler records")
     profiled_rank: int = Rules(
-        modes=TRAIN, at_least=0, used_with=(requires("profiler_start_step"),)
+        resume=OWN, modes=TRAIN, at_least=0, used_with=(requires("profiler_start_step"),)
     ).flag(0, "rank that is profiled")

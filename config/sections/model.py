@@ -4,7 +4,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from config.flag import RANKING, SEQUENTIAL, TRAIN, Rules, Values, requires
+from config.flag import FIXED, RANKING, SEQUENTIAL, TRAIN, Rules, Values, requires
 
 _CROSS = requires("interaction", "cross")
 _SIM = requires("model_type", "sim")
@@ -61,7 +61,7 @@ class ModelConfig:
     cross_layer_projection_dim: int = _ranking(at_least=1, used_with=(_CROSS,)).flag(
         512, "rank of the weight matrices of the cross layers"
     )
-    embedding_trainable: bool = Rules(modes=TRAIN).flag(
+    embedding_trainable: bool = Rules(resume=FIXED, modes=TRAIN).flag(
         True, "update the embedding tables during training"
     )
     embedding_zeros_initializer: bool = _ranking(modes=TRAIN).flag(

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import SEQUENTIAL, TRAIN, Need, Rules, Values, requires
+from config.flag import FIXED, SEQUENTIAL, TRAIN, Need, Rules, Values, requires
 
 
 def _uses(flags: Values, kind: str) -> bool:
@@ -29,12 +29,13 @@ _training = functools.partial(Rules, modes=TRAIN)
 class OptimizerConfig:
     """Optimizers and learning rate schedule."""
 
-    optimizer: str = _training(choices=("sgd", "adagrad", "adam", "lazy_adam")).flag(
+    optimizer: str = _training(resume=FIXED, choices=("sgd", "adagrad", "adam", "lazy_adam")).flag(
         "sgd",
         "optimizer of the dense weights; lazy_adam: Adam, whose tables move in the rows of the "
         "batch only",
     )
     embedding_optimizer: str = _training(
+        resume=FIXED,
         choices=("auto", "sgd", "adagrad", "rowwise_adagrad", "adam", "lazy_adam"),
         used_with=(requires("embedding_trainable"),),
     ).flag(

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from config.flag import RANKING, Rules, Values
+from config.flag import OWN, RANKING, Rules, Values
 
 # Values of --dot_interaction and those of --interaction that they stand for.
 DOT_INTERACTIONS = {"custom_cuda": "dot", "tensorflow": "dot_tensorflow", "dummy": "dot"}
@@ -36,15 +36,15 @@ class OriginalConfig:
         "train two dense layers of one unit in place of the model; they read the numerical "
         "features only: the speed is that of the input pipeline",
     )
-    saved_model_output_path: str | None = _ranking(modes=("train", "deploy")).flag(
+    saved_model_output_path: str | None = _ranking(resume=OWN, modes=("train", "deploy")).flag(
         None,
         "folder of a TensorFlow SavedModel to write; of the checkpoint (--mode deploy), or of the "
         "training's last one, with --keep_best its best one",
     )
     saved_model_input_path: str | None = _ranking(
-        modes=("eval", "importance", "predict", "inference")
+        resume=OWN, modes=("eval", "importance", "predict", "inference")
     ).flag(None, "SavedModel to run in place of a checkpoint; written by --saved_model_output_path")
-    save_input_signature: bool = _ranking(modes=("train", "deploy")).flag(
+    save_input_signature: bool = _ranking(resume=OWN, modes=("train", "deploy")).flag(
         False, "store the signature of a SavedModel; always so"
     )
     fp16: bool = _ranking().flag(

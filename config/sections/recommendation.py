@@ -15,7 +15,7 @@ _recommending = functools.partial(Rules, recipes=SEQUENTIAL + COLLABORATIVE, mod
 class RecommendationConfig:
     """Recommendations (--mode recommend)."""
 
-    users: str = _recommending().flag(
+    users: str = _recommending(is_local=True).flag(
         ALL_USERS,
         "users to recommend items to; a .csv or .parquet file with a column of the name of the "
         "user feature, or all; original values where the data set has a vocabulary",

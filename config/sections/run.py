@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from config.flag import (
+    FIXED,
+    OWN,
     SEQUENTIAL,
     TRAIN,
     TRAIN_OR_INFERENCE,
@@ -27,7 +29,8 @@ class RunConfig:
     """Mode, batch sizes and length of the run."""
 
     mode: str = Rules(
-        choices=("train", "eval", "importance", "predict", "recommend", "inference", "deploy")
+        resume=OWN,
+        choices=("train", "eval", "importance", "predict", "recommend", "inference", "deploy"),
     ).flag(
         "train",
         "task; train, or with a checkpoint eval (report its metrics), importance (measure how much "
@@ -35,14 +38,14 @@ class RunConfig:
         "recommend (write the top items of users), inference (measure throughput and latency; also "
         "without a checkpoint) or deploy (write a SavedModel, --saved_model_output_path)",
     )
-    preset: str = Rules(modes=TRAIN, choices=(AUTO, SMALL, TERABYTE, MLPERF)).flag(
+    preset: str = Rules(resume=FIXED, modes=TRAIN, choices=(AUTO, SMALL, TERABYTE, MLPERF)).flag(
         AUTO,
         "values of flags that are not passed; terabyte: the defaults shown here, those of the "
         "published recipes; small: for smaller data sets, computed from the number of training "
         "samples; auto: small or terabyte, chosen by that number; mlperf (dcnv2.py): MLPerf "
         "Training's DLRM-DCNv2, with its target AUC",
     )
-    batch_size: int = Rules(at_least=1, read_when=_trains_in_batches).flag(
+    batch_size: int = Rules(resume=FIXED, at_least=1, read_when=_trains_in_batches).flag(
         65536, "global batch size of training"
     )
     valid_batch_size: int | None = Rules(at_least=1, read_when=evaluates).flag(
@@ -54,12 +57,14 @@ class RunConfig:
     max_steps: int = Rules(
         at_least=1, special=-1, modes=TRAIN_OR_INFERENCE, read_when=is_full_run
     ).flag(-1, "step after which the run ends; -1: no limit")
-    seed: int | None = Rules(at_least=0, special=-1).flag(
+    seed: int | None = Rules(resume=FIXED, at_least=0, special=-1).flag(
         None,
         "seed of weights, shuffling and synthetic samples; by default and with -1 drawn at random "
         "and logged",
     )
-    predictions_path: str | None = Rules(needs=(requires("mode", "predict", "recommend"),)).flag(
+    predictions_path: str | None = Rules(
+        resume=OWN, is_local=True, needs=(requires("mode", "predict", "recommend"),)
+    ).flag(
         None,
         "file of the scores of --mode predict, in sample order; .parquet, .csv or .npy; of the "
         "items of --mode recommend: .parquet or .csv",

@@ -3,43 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from config import TERABYTE, Config, canonical_value, flag_types
+from config import FIXED, OWN, TERABYTE, Config, canonical_value, flag_types, flags_with
 
 # Flags of generated data that set its size and not its content.
 _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
-
-# A resumed training must have the same values as the one that it continues.
-_SAME_TRAINING = {
-    *("dataset_type", "shuffle", "shuffle_window_rows", "batch_size", "seed"),
-    *("drop_remainder", "repeat_count", "negative_samples", "grads_accumulated"),
-    *("topk", "valid_negative", "negative_exponent"),
-    *("optimizer", "embedding_optimizer", "embedding_trainable", "preset"),
-}
-
-# Flags of this machine or call, which a resumed training does not take from the checkpoint.
-_OWN = {
-    *("mode", "resume", "restore_checkpoint_path", "save_checkpoint_path", "predictions_path"),
-    "load_checkpoint_path",
-    *(
-        "run_dir",
-        "log_path",
-        "tensorboard_dir",
-        "mlflow_uri",
-        "profiler_start_step",
-        "profiler_steps",
-    ),
-    *("profiled_rank", "run_eagerly", "tfdata_debug", "cpu", "inter_op_parallelism"),
-    *("intra_op_parallelism", "prefetch_batches", "warmup_batches", "rank_timeout_s"),
-    *("plan_only", "plan_world_size", "plan_ranks_per_machine", "affinity"),
-    *("plan_measure", "plan_tflops", "plan_memory_gb_per_s", "plan_machine_gb_per_s"),
-    *("plan_network_gb_per_s", "plan_input_gb_per_s", "plan_latency_us"),
-    *("log_filename", "benchmark", "benchmark_steps", "rank_logs"),
-    *("mlperf_log", "mlperf_organization"),
-    *("num_parallel_calls", "prefetch_test_size", "disable_cache"),
-    *("prebatch_train_size", "prebatch_test_size", "checkpoint_dir", "local_rank", "opt_level"),
-    *("pretrained_gmf", "pretrained_mlp", "alpha"),
-    *("saved_model_output_path", "saved_model_input_path", "save_input_signature"),
-}
 
 # Flags of earlier versions, which have no counterpart.
 _REMOVED = {"embedding_backend"}
@@ -150,11 +117,9 @@ def resume_flags(
             "that one"
         )
     ours = config.flat()
-    adopted = {name: value for name, value in flags.items() if name not in _OWN}
+    adopted = {name: value for name, value in flags.items() if name not in flags_with(resume=OWN)}
     adopted = _checked(config, {**remembered, **adopted}, where)
-    fixed = _SAME_TRAINING | set(remembered)
-    fixed |= {name for name in ours if name.startswith("synthetic_dataset_")}
-    fixed -= {"synthetic_dataset_valid_batches"}
+    fixed = flags_with(resume=FIXED) | set(remembered)
     changed = []
     for name, value in list(adopted.items()):
         if name in fixed:

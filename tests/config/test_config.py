@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from config import Config, parse, parse_embedding_dims, usage
-from config.config import fields_of
+from config import FIXED, OWN, Config, flags_with, parse, parse_embedding_dims, usage
+from config.config import SECTIONS, fields_of
 from config.flag import rules_of
 from config.help import WIDTH
 from dcnv2 import DEFAULTS as DCNV2_DEFAULTS
@@ -483,3 +483,25 @@ def test_recipe_with_the_flags_of_another():
 def test_unknown_recipe():
     with pytest.raises(ValueError, match="unknown recipe 'resnet': expected one of dlrm, dcnv2"):
         parse(["prog", PATH], "resnet")
+
+
+def test_resumed_values_of_flags():
+    """Each flag has one rule for a resumed training, also if two sections define it."""
+    own, fixed, local = (
+        flags_with(resume=OWN),
+        flags_with(resume=FIXED),
+        flags_with(is_local=True),
+    )
+    assert not own & fixed
+    assert {"mode", "resume", "run_dir", "plan_tflops", "profiled_rank"} <= own
+    assert {"batch_size", "seed", "optimizer", "synthetic_dataset_alpha"} <= fixed
+    assert not {"epochs", "learning_rate", "synthetic_dataset_valid_batches"} & (own | fixed)
+    assert "dataset_path" in local and not {"batch_size", "seed"} & local
+    for name in own | fixed | local:
+        rules = [
+            rules_of(field)
+            for kind in SECTIONS.values()
+            for field in dataclasses.fields(kind)
+            if field.name == name
+        ]
+        assert len({(rule.resume, rule.is_local) for rule in rules}) == 1, name
