@@ -101,7 +101,7 @@ def hold_out(rows: Path, output: Path, popular: float) -> None:
     negatives = draw_unseen(np.arange(num_users), num_items, keys, 99, CHOOSING_SEED)
     chance = np.random.default_rng(CHOOSING_SEED).exponential(size=len(items))
 
-    def held(power: float) -> np.ndarray:
+    def held_out_rows(power: float) -> np.ndarray:
         """The row of each user that is held out: of exponential times over weights the least."""
         order = np.argsort(chance / counts[items] ** power)
         return order[np.unique(users[order], return_index=True)[1]]
@@ -109,11 +109,11 @@ def hold_out(rows: Path, output: Path, popular: float) -> None:
     least, most = -1.0, 0.0
     for _ in range(12):
         power = (least + most) / 2
-        lists = np.concatenate([items[held(power)][:, None], negatives], axis=1)
+        lists = np.concatenate([items[held_out_rows(power)][:, None], negatives], axis=1)
         results, _ = popularity_of(counts, lists, np.arange(lists.shape[1])[None] == 0)
         least, most = (power, most) if results < popular else (least, power)
-    left = np.delete(np.arange(len(users)), held(power))
-    candidates = CandidateLists(np.arange(num_users), items[held(power)], negatives)
+    left = np.delete(np.arange(len(users)), held_out_rows(power))
+    candidates = CandidateLists(np.arange(num_users), items[held_out_rows(power)], negatives)
     output.mkdir()
     data_set.write_train(output, [(users[left], items[left])])
     data_set.write_candidate_lists(output, VALIDATION, candidates)
@@ -145,7 +145,7 @@ def measure(task: Task, data: Path, seeds: int, folder: Path) -> dict[str, Any]:
     return {
         "tried": tried,
         "chosen": flags,
-        "found": [train(rows[TEST], folder, flags, seed, TEST) for seed in range(1, seeds + 1)],
+        "runs": [train(rows[TEST], folder, flags, seed, TEST) for seed in range(1, seeds + 1)],
         "popular": popularity(rows[TEST]),
         "time_to_target": time_to(task, rows[TEST], folder, flags),
     }
@@ -164,7 +164,7 @@ def time_to(task: Task, rows: Path, folder: Path, flags: str) -> float | None:
 def results_table(results: dict[str, dict[str, Any]]) -> list[str]:
     rows = []
     for name, result in results.items():
-        runs, to_target = result["found"], result["time_to_target"]
+        runs, to_target = result["runs"], result["time_to_target"]
         pairs = (TASKS[name].published, result["popular"])
         rows.append(
             (

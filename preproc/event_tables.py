@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataloading.table_input.duckdb_files import quoted, read_csv, read_parquet
-from preproc.raw_files import unpacked
+from preproc.raw_files import unpack
 
 _WHOLE, _FRACTION, _FLOAT, _TIMESTAMP, _NO_TIME = range(5)
 _NUMBER = r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
@@ -111,7 +111,7 @@ def csv_file(
     Raises:
         ValueError: a column is missing, or the file is not CSV, or not UTF-8.
     """
-    with unpacked(path, target.parent) as plain:
+    with unpack(path, target.parent) as plain:
         with open(plain, encoding="utf-8-sig", errors="replace", newline="") as source:
             line = source.readline()
         try:
@@ -136,7 +136,7 @@ def stage_csv(
     skip_bad_rows: bool = False,
     remedy: str = "",
 ) -> EventFile:
-    """Does the same with `plain`, the content of a file of any format.
+    """Returns a CSV file of any layout, whose content is `plain`; see `csv_file`.
 
     columns: column in queries -> its number, from 0, and its name for messages.
     """

@@ -31,7 +31,7 @@ def gzip_errors(source: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def unpacked(path: Path, scratch: Path) -> Iterator[Path]:
+def unpack(path: Path, scratch: Path) -> Iterator[Path]:
     """Yields the file itself, or a temporary file in `scratch` with the content of its gzip data.
 
     Raises:
@@ -47,6 +47,6 @@ def unpacked(path: Path, scratch: Path) -> Iterator[Path]:
         yield Path(target.name)
 
 
-def opened(path: Path) -> BinaryIO:
+def open_unpacked(path: Path) -> BinaryIO:
     """Opens a file to read its content, unpacked where it is gzip data."""
     return gzip.open(path) if is_gzip(path) else open(path, "rb")

@@ -47,7 +47,7 @@ def check_same_data(
         data: the data set, that of the checkpoint or one that has grown from it.
         path: the checkpoint.
     """
-    if saved["feature_spec"] in Growth.of(data).ancestors:
+    if saved["feature_spec"] in Growth.from_spec(data).ancestors:
         return
     spec_hash = data.fingerprint() if data else None
     current = describe_training(config, recipe, spec_hash)
@@ -74,7 +74,7 @@ def restore(
         Notes on tables whose rows differ from those of the checkpoint.
     """
     assert start.path is not None
-    model, growth = recipe.model, Growth.of(data)
+    model, growth = recipe.model, Growth.from_spec(data)
     weights = training_weights(recipe) if start.resumes else model.weights_to_save()
     # Evicted values moved the ids since an ancestor, not since the data set itself.
     is_same = data is not None and data.fingerprint() == data_of_start

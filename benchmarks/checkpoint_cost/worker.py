@@ -44,7 +44,7 @@ class SavedTraining(DLRMTraining):
         world, signals = World(), StopSignal()
         self._policy = CheckpointPolicy(config.checkpoint, folder, world, log, signals)
         self._no_policy = CheckpointPolicy(config.checkpoint, None, world, log, signals)
-        self._folder, self._num_kept = folder, config.checkpoint.keep_checkpoints
+        self._num_kept = config.checkpoint.keep_checkpoints
 
     def _note(self, text: str) -> None:
         self._saved_at = time.perf_counter()

@@ -246,7 +246,7 @@ def in_turn(sides: list, number: int) -> list:
 
 
 def compare_losses(case: Case, workers: Mapping[Side, Ranks]) -> list[float]:
-    """Does the first steps of all sides; returns the losses of our side.
+    """Runs the first steps of all sides; returns the losses of our side.
 
     Raises:
         RuntimeError: another side's losses differ, so that the sides train different models.

@@ -37,8 +37,8 @@ def keys_of_epoch(words: np.ndarray, epoch: tf.Tensor) -> list[tf.Tensor]:
     """Returns an int64 scalar below 2^32 for each word but the first; others in every epoch."""
     import tensorflow as tf
 
-    epoch = _mixed(words[0] ^ (epoch & _LOW))
-    return tf.unstack(_mixed(words[1:] ^ epoch), num=len(words) - 1)
+    epoch = _hash(words[0] ^ (epoch & _LOW))
+    return tf.unstack(_hash(words[1:] ^ epoch), num=len(words) - 1)
 
 
 class KeyedOrder:
@@ -82,9 +82,13 @@ class KeyedOrder:
         right = pairs - left * right_width
         for number, key in enumerate(keys):
             if number % 2 == 0:
-                left = _moved(left, _below(left_width, _scrambled(right, key)), left_width)
+                left = _add_modulo(
+                    left, _below(left_width, _hash_high_bits(right, key)), left_width
+                )
             else:
-                right = _moved(right, _below(right_width, _scrambled(left, key)), right_width)
+                right = _add_modulo(
+                    right, _below(right_width, _hash_high_bits(left, key)), right_width
+                )
         return left * right_width + right
 
 
@@ -102,11 +106,11 @@ def drawn_below(limit: int, numbers: tf.Tensor, largest: int, keys: list[tf.Tens
     first, second = keys
     low = numbers
     if largest > _LOW:
-        low = (numbers & _LOW) ^ _mixed(right_shift(numbers, _BITS) ^ second)
+        low = (numbers & _LOW) ^ _hash(right_shift(numbers, _BITS) ^ second)
     # Two words of a random number of 64 bits, scaled by its high bits; one word would be too coarse
     # for millions of items.
-    low_word = _mixed(low ^ first)
-    high_word = _scrambled(low_word, second)
+    low_word = _hash(low ^ first)
+    high_word = _hash_high_bits(low_word, second)
     return right_shift(high_word * limit + _below(limit, low_word), _BITS)
 
 
@@ -125,7 +129,7 @@ def _widths(size: int) -> tuple[int, int]:
     return left, -(-size // left)
 
 
-def _moved(half: tf.Tensor, distance: tf.Tensor, width: int) -> tf.Tensor:
+def _add_modulo(half: tf.Tensor, distance: tf.Tensor, width: int) -> tf.Tensor:
     """Returns (half + distance) mod width, of numbers below it."""
     moved = half + distance - width
     return moved + (right_shift(moved, 63) & width)  # a negative number, shifted, is all ones
@@ -136,14 +140,14 @@ def _below(limit: int, words: tf.Tensor) -> tf.Tensor:
     return right_shift(words * limit, _BITS)
 
 
-def _scrambled(words: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """A bijection of numbers below 2^32 whose high bits depend on all bits."""
+def _hash_high_bits(words: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    """Maps numbers below 2^32 one to one; the high bits depend on all bits."""
     words = ((words ^ key) * _FIRST) & _LOW
     return ((words ^ right_shift(words, 15)) * _SECOND) & _LOW
 
 
-def _mixed(words: tf.Tensor) -> tf.Tensor:
-    """A bijection of numbers below 2^32 all of whose bits depend on all bits."""
+def _hash(words: tf.Tensor) -> tf.Tensor:
+    """Maps numbers below 2^32 one to one; each bit depends on all bits."""
     words = ((words ^ right_shift(words, 16)) * _FIRST) & _LOW
     words = ((words ^ right_shift(words, 13)) * _SECOND) & _LOW
     return words ^ right_shift(words, 16)

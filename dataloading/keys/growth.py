@@ -40,7 +40,7 @@ class Growth:
     evicted: dict[str, Path] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spec: FeatureSpec | None) -> "Growth":
+    def from_spec(cls, spec: FeatureSpec | None) -> "Growth":
         """Returns the growth that the metadata of a data set describe."""
         own = spec.metadata.get(METADATA) if spec else None
         if spec is None or not isinstance(own, dict):

@@ -39,6 +39,6 @@ def read_keys(path: str, feature: str, vocabulary: Vocabulary, flag: str) -> np.
             values = texts(flat(block.columns[feature], 1))
         except BadValue as bad:
             row = block.first_row + bad.index
-            raise ValueError(f"{where}: row {row}: got {bad.found}; {bad.rule}") from None
+            raise ValueError(f"{where}: row {row}: got {bad.value}; {bad.rule}") from None
         ids.append(vocabulary.encode(values, where, block.first_row))
     return np.concatenate(ids)

@@ -150,7 +150,7 @@ class ChunkReader:
 
     def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[Samples]:
         # Sorted once for all chunks.
-        wanted = samples if isinstance(samples, range) else Scattered.of(samples)
+        wanted = samples if isinstance(samples, range) else Scattered.from_batch(samples)
         numbers = sorted({self._spans[column].chunk for column in columns})
         stored = {number: self._chunks[number].read(wanted) for number in numbers}
         arrays = []

@@ -23,7 +23,7 @@ class Scattered(NamedTuple):
     places: np.ndarray  # int64 [n], a permutation
 
     @classmethod
-    def of(cls, batch: np.ndarray) -> "Scattered":
+    def from_batch(cls, batch: np.ndarray) -> "Scattered":
         """From the samples of a batch, int64 `[n]`, in its order."""
         places = np.argsort(batch)
         return cls(batch[places], places)

@@ -307,15 +307,15 @@ def _check_known_feature(name: object, features: Features, where: str) -> None:
 
 def _check_mapping(raw: Any, where: str, form: str, may_be_empty: bool = False) -> None:
     if not isinstance(raw, dict) or not (raw or may_be_empty):
-        raise ValueError(f"{where}: {_found(raw)}; expected a mapping of {form}")
+        raise ValueError(f"{where}: {_describe_value(raw)}; expected a mapping of {form}")
 
 
 def _check_list(raw: Any, where: str, what: str, may_be_empty: bool = False) -> None:
     if not isinstance(raw, list | tuple) or not (raw or may_be_empty):
-        raise ValueError(f"{where}: {what}: {_found(raw)}; expected a list")
+        raise ValueError(f"{where}: {what}: {_describe_value(raw)}; expected a list")
 
 
-def _found(raw: Any) -> str:
+def _describe_value(raw: Any) -> str:
     if raw is None or raw in ({}, [], ()):
         return "nothing there"
     return f"found {raw!r:.100} ({type(raw).__name__})"

@@ -20,7 +20,7 @@ class BadValue(Exception):
 
     def __init__(self, index: int, value: str, rule: str):
         super().__init__(value, rule)
-        self.index, self.found, self.rule = int(index), value, rule
+        self.index, self.value, self.rule = int(index), value, rule
 
 
 def flat(column: pa.Array, hotness: int) -> pa.Array:

@@ -139,7 +139,7 @@ def _growth(flags: argparse.Namespace, spec: FeatureSpec, own: dict) -> GrowthRe
             f"--evict_after {days}: expected 1 or more days, --date, and features of clicks; got "
             f"--date {flags.date}, and the channels {rules.listing(spec.channel_spec)}"
         )
-    earlier = () if own.get("evicted") else Growth.of(spec).ancestors
+    earlier = () if own.get("evicted") else Growth.from_spec(spec).ancestors
     return GrowthRequest(growing, thresholds, (spec.fingerprint(), *earlier), days)
 
 

@@ -223,7 +223,7 @@ def write_block_times(
                 times = _times(block.columns[column], time_type)
             except BadValue as bad:
                 failure = (
-                    f"{block.where}: --split_by_time {column}: found {bad.found} in row "
+                    f"{block.where}: --split_by_time {column}: found {bad.value} in row "
                     f"{block.first_row + bad.index} (rows are counted from 1, a header is not); "
                     f"{bad.rule}"
                 )

@@ -102,7 +102,7 @@ def batch_arrays(
             values[feature.name] = feature_values(columns[feature.name], feature, is_history)
         except BadValue as bad:
             raise ValueError(
-                f"{where(bad.index)}: column '{feature.name}': found {bad.found}; expected "
+                f"{where(bad.index)}: column '{feature.name}': found {bad.value}; expected "
                 f"{_expected(feature, is_history)}"
             ) from None
     return request_arrays(interface, values)

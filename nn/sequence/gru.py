@@ -34,7 +34,7 @@ class _Gate(NamedTuple):
     kernel: tf.Tensor
     bias: tf.Tensor
 
-    def of(self, x: tf.Tensor, activation) -> tf.Tensor:
+    def apply(self, x: tf.Tensor, activation) -> tf.Tensor:
         """Returns activation(x K + b); on a CPU the three become one operation."""
         return activation(tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias))
 
@@ -45,7 +45,7 @@ _affine = fused_affine(tf.identity, lambda y, dy: dy)
 class _LoopedGate(_Gate):
     """Gate of a loop, in float32: the loop sums gradients in the dtype of the weights outside."""
 
-    def of(self, x: tf.Tensor, activation) -> tf.Tensor:
+    def apply(self, x: tf.Tensor, activation) -> tf.Tensor:
         return activation(_affine(x, *(tf.cast(weight, x.dtype) for weight in self)))
 
 
@@ -65,10 +65,10 @@ class _Step(NamedTuple):
 def _forward(x, scale, state, reset: _Gate, update: _Gate, candidate: _Gate):
     """Returns (next state [batch, units], `_Step`) of one step."""
     inputs = tf.concat([x, state], axis=1)
-    r = reset.of(inputs, tf.sigmoid)
-    u = update.of(inputs, tf.sigmoid)
+    r = reset.apply(inputs, tf.sigmoid)
+    u = update.apply(inputs, tf.sigmoid)
     reset_inputs = tf.concat([x, r * state], axis=1)
-    c = candidate.of(reset_inputs, tf.tanh)
+    c = candidate.apply(reset_inputs, tf.tanh)
     gain = scale * u
     kept = _Step(state, scale, gain, inputs, reset_inputs, r, u, c)
     return state + gain * (c - state), kept
@@ -110,7 +110,7 @@ class _Backward:
         d_scale = tf.matmul(d_gain * kept.update, tf.ones([z_update.shape[1], 1], z.dtype))
         return tf.add_n(d_before), d_x, d_scale
 
-    def of_weights(self) -> list[tf.Tensor]:
+    def weight_gradients(self) -> list[tf.Tensor]:
         """Returns the gradients of (kernel, bias) of each gate, summed in at least float32."""
         *kernels, biases = map(_sum, zip(*self._parts, strict=True))
         biases = tf.split(biases, len(kernels))
@@ -147,7 +147,7 @@ def _recurrence(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor
                 d_x.append(d_x_t)
                 d_scale.append(d_scale_t)
             d_scale = tf.concat(d_scale[::-1], axis=1)
-            return (tf.stack(d_x[::-1], axis=1), d_scale, *backward.of_weights())
+            return (tf.stack(d_x[::-1], axis=1), d_scale, *backward.weight_gradients())
 
         return (tf.stack(states[1:], axis=1) if all_states else states[-1]), gradient
 
@@ -155,7 +155,7 @@ def _recurrence(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor
 
 
 def _looped(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor:
-    """Does what `_recurrence` does for any number of steps; the gradient is TensorFlow's."""
+    """Returns the states of `_recurrence` for any number of steps, with TensorFlow's gradient."""
     by_step = tf.transpose(x, [1, 0, 2]), tf.transpose(scale)[:, :, tf.newaxis]
     units = gates[0].bias.shape[0]
     gates = [_LoopedGate(*map(precise, gate)) for gate in gates]

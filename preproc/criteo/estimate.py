@@ -76,7 +76,7 @@ def estimate(options: CriteoOptions) -> Estimate:
     files = [file.path for file in find_log_files(options.input, options.days)]
     with tempfile.TemporaryDirectory(prefix="criteo_estimate.") as folder:
         folder = Path(folder)
-        sample = _Sample.of(files, folder / "sample.tsv")
+        sample = _Sample.draw(files, folder / "sample.tsv")
         small = CriteoOptions(
             input=options.input,
             output=None,
@@ -133,7 +133,7 @@ class _Sample:
     largest_unpacked: int
 
     @classmethod
-    def of(cls, files: list[Path], target: Path) -> "_Sample":
+    def draw(cls, files: list[Path], target: Path) -> "_Sample":
         """Writes the sample, its lines in random order, so that a part of them is one as well."""
         lines, total, largest = [], 0, 0
         compressed_bytes = sum(path.stat().st_size for path in files)
@@ -207,7 +207,7 @@ def _num_values(
         if wanted <= sample_rows:
             return seen(max(1, round(wanted)), lower)
         counts = [seen(max(1, sample_rows >> halvings), lower) for halvings in (3, 2, 1, 0)]
-        return _carried_on(counts, wanted / sample_rows)
+        return _extrapolate(counts, wanted / sample_rows)
 
     # A column that runs out of values shows it first in those that are seen at all.
     return min(in_all_rows(1), in_all_rows(min(threshold, _SAMPLE_THRESHOLD)))
@@ -231,8 +231,8 @@ def _digamma(n: int) -> float:
     return shift + math.log(n) - 1 / (2 * n) - 1 / (12 * n**2) + 1 / (120 * n**4)
 
 
-def _carried_on(counts: list[int], factor: float) -> int:
-    """A count at an eighth, a quarter, half and all of a sample -> at `factor` times the sample.
+def _extrapolate(counts: list[int], factor: float) -> int:
+    """Extrapolates counts at an eighth, a quarter, half and all of a sample to `factor` samples.
 
     From doubling to doubling the growth in logarithms is multiplied by what it was multiplied by
     within the sample: 1 for a power law without end, less where a column runs out of values.

@@ -19,7 +19,7 @@ class KnownValues:
     spec: FeatureSpec
 
     @classmethod
-    def of(cls, folder: Path) -> "KnownValues":
+    def from_data_set(cls, folder: Path) -> "KnownValues":
         """Reads a prepared data set; raises ValueError unless it is one with Criteo's columns."""
         if not (folder / SPEC_FILE).is_file():
             raise ValueError(

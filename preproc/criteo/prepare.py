@@ -52,7 +52,7 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
         check_output(options.output, source, options.overwrite)
     files = find_log_files(options.input, options.days)
     _check_vocabulary_days(options, files)
-    known = KnownValues.of(options.vocabulary) if options.encode_only else None
+    known = KnownValues.from_data_set(options.vocabulary) if options.encode_only else None
     with_bins = options.bin_numericals if known is None else known.with_bins
     # Whether labels are there is read off the first line: of new rows they may be unknown.
     with_labels = known is None or has_labels([file.path for file in files])
@@ -113,7 +113,7 @@ class _Stages:
         return self._run_all([(name, key)], lambda _: [work()], note)[0]
 
     def _run_all(self, stages: list[tuple[str, str]], work, note) -> list[dict]:
-        """Does the same with several stages at once; see `Staging.run_all`."""
+        """Returns the results of stages that run together, see `Staging.run_all`; reports each."""
         started = time.perf_counter()
         results = self.staging.run_all(stages, work)
         num_new = sum(is_new for _, is_new in results)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, opened
+from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, open_unpacked
 
 NUM_NUMERICAL = 13
 NUM_CATEGORICAL = 26
@@ -74,7 +74,7 @@ def _shown(value: bytes) -> str:
 def has_labels(paths: Sequence[Path]) -> bool:
     """Returns whether the log's first line has a label; True for a log without lines."""
     for path in paths:
-        with gzip_errors(path), opened(path) as file:
+        with gzip_errors(path), open_unpacked(path) as file:
             line = file.readline(MAX_LINE_BYTES).removeprefix(BYTE_ORDER_MARK)
         if line:
             return not line.startswith(b"\t")
@@ -89,7 +89,7 @@ def line_end(path: Path) -> str:
 
 def read_line(path: Path, number: int) -> bytes:
     """Line `number` (the first is 1) of a plain or gzip file, without its line end."""
-    with opened(path) as file:
+    with open_unpacked(path) as file:
         for i, line in enumerate(file, 1):
             if i == 1:
                 line = line.removeprefix(BYTE_ORDER_MARK)
@@ -145,7 +145,7 @@ def write_plain_copy(source: Path, target: Path, start: int = 0, stop: int | Non
     too long, not UTF-8 or hold control characters become `MALFORMED_PLACEHOLDER`. Uses a few times
     8 MiB. Raises ValueError for damaged gzip data.
     """
-    with gzip_errors(source), opened(source) as file, open(target, "wb") as out:
+    with gzip_errors(source), open_unpacked(source) as file, open(target, "wb") as out:
         file.seek(start)
         left = math.inf if stop is None else stop - start
         rest = file.read(min(left, len(BYTE_ORDER_MARK)))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from dataloading.interactions.unseen_items import MOST_IDS, keys_of
-from preproc.raw_files import gzip_errors, opened
+from preproc.raw_files import gzip_errors, open_unpacked
 
 _LISTS = 1 << 13  # candidate lists whose negatives are looked up at a time
 _KEYS = ("user", "item")
@@ -134,7 +134,7 @@ def _negatives(path: Path, positives: np.ndarray, test: Path) -> np.ndarray:
 def _read(path: Path) -> pa.Table:
     """Reads a file without a header and with tabs between fields; empty lines mean nothing."""
     try:
-        with gzip_errors(path), opened(path) as file:
+        with gzip_errors(path), open_unpacked(path) as file:
             return pa_csv.read_csv(
                 file,
                 # Only a single thread knows the numbers of rows.

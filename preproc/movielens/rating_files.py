@@ -11,7 +11,7 @@ from preproc.engines.duckdb_session import PreparationSession
 from preproc.event_tables import EventFile
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.source_files import CSV
-from preproc.raw_files import BYTE_ORDER_MARK, unpacked
+from preproc.raw_files import BYTE_ORDER_MARK, unpack
 
 _FLAGS = "--user_column, --item_column and --timestamp_column"
 _DAT_COLUMNS = {"user": (0, "the user"), "item": (1, "the item"), "time": (3, "the time")}
@@ -50,7 +50,7 @@ def _rating_file(
         return event_tables.csv_file(
             session.connection, path, target, options.delimiter, names, _FLAGS
         )
-    with unpacked(path, target.parent) as plain:
+    with unpack(path, target.parent) as plain:
         with open(plain, "rb") as source:
             is_marked = source.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
         encoding = "utf-8" if is_marked else "latin-1"

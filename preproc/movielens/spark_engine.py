@@ -16,13 +16,13 @@ from preproc.movielens.options import MovieLensOptions
 
 
 class RatingsSparkEngine(SparkEvents):
-    """Does what `RatingsEngine` does with a log of typed rows; see `SparkPreparation`."""
+    """`RatingsEngine` of a log of typed rows on Spark; see `SparkPreparation`."""
 
     def __init__(self, options: MovieLensOptions, scratch: Path):
         super().__init__(options, scratch, f"movielens: {options.output}", scratch)
 
     def number(self, rows: Path, min_ratings: int) -> Counts:
-        """Does the same as `RatingsEngine.number` with a file of `typed_rows`."""
+        """Numbers users and items of a file of `typed_rows`; see `RatingsEngine.number`."""
         self._interruptions.check()
         pairs = self._read([rows]).groupBy("user", "item").agg(F.min("time").alias("time"))
         pairs.persist(StorageLevel.DISK_ONLY)

@@ -1,4 +1,4 @@
-"""When a training saves checkpoints, and how it handles saves that failed."""
+"""Policy of a training's checkpoints: the steps that are saved, and saves that failed."""
 
 import contextlib
 import time

@@ -91,7 +91,7 @@ def restore(
         _check_shapes(path, entries, weights, kept_rows)
         for weight in weights:
             rows = (kept_rows or {}).get(_table_of(weight.name))
-            for local in weight.held():
+            for local in weight.local_boxes():
                 for row, values, column in _rows_of_box(path, entries[weight.name], local, rows):
                     weight.write(row, values, column)
                     barrier.keepalive()

@@ -39,7 +39,7 @@ class Weight(Protocol):
     def saved_by(self, rank: int) -> Sequence[Box]:
         """Returns the boxes that `rank` saves; all ranks together save all of it once."""
 
-    def held(self) -> Sequence[Box]:
+    def local_boxes(self) -> Sequence[Box]:
         """Returns the boxes that this rank restores from a checkpoint."""
 
     def read(self, box: Box) -> NDArray[Any]:
@@ -77,7 +77,7 @@ class VariableWeight:
     def saved_by(self, rank: int) -> list[Box]:
         return [matrix_of(self.shape)] if rank == 0 else []
 
-    def held(self) -> list[Box]:
+    def local_boxes(self) -> list[Box]:
         return [matrix_of(self.shape)]
 
     def read(self, box: Box) -> NDArray[Any]:

@@ -118,7 +118,7 @@ class Staging:
     def run_all(
         self, stages: Sequence[tuple[str, str]], work: Callable[[list[int]], list[dict[str, Any]]]
     ) -> list[tuple[dict[str, Any], bool]]:
-        """Does several stages (name, key) at once; returns what `run` returns of each.
+        """Runs several stages (name, key) together; returns what `run` returns of each.
 
         work: receives the places of those that no earlier run finished, and returns their results.
         """

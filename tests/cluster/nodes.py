@@ -44,11 +44,11 @@ def missing() -> str | None:
     """Returns what this machine lacks to have nodes, as one sentence; None if it has all."""
     if os.geteuid() != 0:
         return "nodes are made by root"
-    packages = {package for name, package in _PROGRAMS.items() if not _found(name)}
+    packages = {package for name, package in _PROGRAMS.items() if not _path_of(name)}
     if packages:
         return f"not installed: {', '.join(sorted(packages))} (`make cluster-setup`)"
     tried = subprocess.run(
-        [_found("unshare"), *_NAMESPACES, "--fork", "--mount-proc", "true"],
+        [_path_of("unshare"), *_NAMESPACES, "--fork", "--mount-proc", "true"],
         capture_output=True,
         text=True,
         check=False,
@@ -69,7 +69,7 @@ class _Namespaces:
         # bash, because it buries the orphans of its process namespace.
         holder = ("bash", "-c", "echo ready; read -r _")
         self._unshare = subprocess.Popen(
-            [_found("unshare"), *kinds, "--fork", "--kill-child", *holder],
+            [_path_of("unshare"), *kinds, "--fork", "--kill-child", *holder],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the tests, which end this in their order
@@ -111,8 +111,8 @@ class Node:
         """
         # nsenter goes to the root folder when it changes the mounts.
         return [
-            *(_found("nsenter"), "--target", str(self._namespaces.pid), *_NAMESPACES, "--"),
-            *(_found("setpriv"), "--pdeathsig", "KILL", "env", "--chdir", os.getcwd()),
+            *(_path_of("nsenter"), "--target", str(self._namespaces.pid), *_NAMESPACES, "--"),
+            *(_path_of("setpriv"), "--pdeathsig", "KILL", "env", "--chdir", os.getcwd()),
             *map(str, argv),
         ]
 
@@ -312,7 +312,7 @@ def start_sshd(node: Node, etc: Path) -> None:
     node.mount(etc, Path("/etc/ssh"))
     (node.folder / "run/sshd").mkdir()
     log = node.folder / "sshd.log"
-    server = [_found("sshd"), "-D", "-e", "-o", f"ListenAddress={node.address}"]
+    server = [_path_of("sshd"), "-D", "-e", "-o", f"ListenAddress={node.address}"]
     process = node.start(server, log=log)
     deadline = time.monotonic() + 60
     while f"Server listening on {node.address}" not in log.read_text():
@@ -323,7 +323,7 @@ def start_sshd(node: Node, etc: Path) -> None:
 
 def _ip(namespaces: _Namespaces, *words: str) -> None:
     """Runs `ip` in a network; the process numbers in it are this one's."""
-    enter = [_found("nsenter"), "--target", str(namespaces.pid), "--net", "--", _found("ip")]
+    enter = [_path_of("nsenter"), "--target", str(namespaces.pid), "--net", "--", _path_of("ip")]
     subprocess.run([*enter, *words], check=True)
 
 
@@ -333,5 +333,5 @@ def _outermost(paths) -> list[Path]:
     return sorted(path for path in paths if not paths.intersection(path.parents))
 
 
-def _found(program: str) -> str | None:
+def _path_of(program: str) -> str | None:
     return shutil.which(program, path=_PATH)

@@ -190,5 +190,5 @@ def test_missing_requirements(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert machines.missing() == "nodes are made by root"
     monkeypatch.undo()
-    monkeypatch.setattr(machines, "_found", lambda name: "false" if name == "unshare" else name)
+    monkeypatch.setattr(machines, "_path_of", lambda name: "false" if name == "unshare" else name)
     assert machines.missing().startswith("this machine makes no namespaces")

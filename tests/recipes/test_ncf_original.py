@@ -260,7 +260,7 @@ def test_several_tensor_files(tmp_path):
     stored = TensorChunk(spec, spec.source_spec["train"][0])
     assert spec.num_samples("train") == 3 and stored.dtype == np.uint8
     assert stored.read(range(2)).tolist() == [[1, 0], [0, 1]]
-    assert stored.read(Scattered.of(np.array([2, 0]))).tolist() == [[1, 1], [1, 0]]
+    assert stored.read(Scattered.from_batch(np.array([2, 0]))).tolist() == [[1, 1], [1, 0]]
     assert stored.locate(2) == ("b.pt", 1)
 
 

@@ -54,7 +54,6 @@ class RecordIndex:
         self._inspect, self._num_facts, self._check = inspect, num_facts, check
         self._paths = [folder / name for name in names]
         self._states = [_state(path) for path in self._paths]
-        self.num_files = len(names)
         # Safe where several batches are read at the same time: a map that is dropped while it is
         # read is closed after the reading.
         self.content = functools.lru_cache(max_mapped)(self._map)

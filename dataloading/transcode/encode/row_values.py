@@ -112,7 +112,7 @@ class RowValues:
         except BadValue as bad:
             row = block.first_row + bad.index // values_per_index
             raise ValueError(
-                f"{block.where}: feature '{feature}': found {bad.found} in row {row} (rows are "
+                f"{block.where}: feature '{feature}': found {bad.value} in row {row} (rows are "
                 f"counted from 1, a header is not); {bad.rule}"
             ) from None
         return values if isinstance(values, pa.Array) else pa.array(values)

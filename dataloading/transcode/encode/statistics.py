@@ -24,7 +24,7 @@ class BlockStatistics(NamedTuple):
     squares: float
 
     @classmethod
-    def of(cls, present: np.ndarray, first: float) -> "BlockStatistics":
+    def from_values(cls, present: np.ndarray, first: float) -> "BlockStatistics":
         """Returns the statistics of float64 values, of which there must be one and no NaN."""
         present = present - first
         mean = _sum(present) / present.size
@@ -65,7 +65,7 @@ class RunningStatistics:
             return
         if not self.count:
             self._first = float(present[0])
-        self._merge(BlockStatistics.of(present, self._first))
+        self._merge(BlockStatistics.from_values(present, self._first))
 
     def add_blocks(self, blocks: Iterable[BlockStatistics], first: float) -> None:
         """Accumulates blocks of values, in order, less the first value of all."""

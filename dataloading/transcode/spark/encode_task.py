@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from dataloading.engines.key_runs import runs
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
-from dataloading.transcode.encode.numericals import NumericalFeature
 from dataloading.transcode.encode.row_values import RowValues, staged_values
 from dataloading.transcode.encode.vocabulary import UNKNOWN
 from dataloading.transcode.spark.run_folder import Failure, RunFolder
@@ -44,7 +43,6 @@ class EncodePart:
     data: Path
     layout: FeatureSpec
     values: RowValues
-    numericals: Mapping[str, NumericalFeature]
     texts: tuple[str, ...]
     parts: Mapping[int, tuple[PartRows, ...]]
 

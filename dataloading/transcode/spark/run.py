@@ -199,9 +199,7 @@ class SparkRun:
                 PartRows(split, rows, before[split]) for split, rows in part.facts.rows.items()
             )
             before.update(part.facts.rows)
-        task = EncodePart(
-            self._folder, self._data, layout, work.values, work.numericals, categorify, parts
-        )
+        task = EncodePart(self._folder, self._data, layout, work.values, categorify, parts)
         results = self._folder.path / "results"
         left = [n for n in parts if not (results / f"encoded {n}.pickle").exists()]
         if left:

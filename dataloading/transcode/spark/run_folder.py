@@ -13,9 +13,8 @@ from runtime.files.atomic import atomic_file
 
 
 class Failure(NamedTuple):
-    """A message for the user; the least place is that of the first error in the order of rows."""
+    """Message of a part's error, for the user."""
 
-    place: tuple[int, ...]
     message: str
 
 
@@ -63,7 +62,7 @@ class RunFolder:
         except ValueError as error:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / str(place)).touch()
-            return Failure((place,), str(error))
+            return Failure(str(error))
 
 
 @dataclass(frozen=True)

@@ -166,5 +166,5 @@ class PartStatistics:
                 own = values[(end - size) * hotness : end * hotness]
                 present = own[~np.isnan(own)]
                 if present.size:
-                    result[block, position] = BlockStatistics.of(present, self.first[name])
+                    result[block, position] = BlockStatistics.from_values(present, self.first[name])
         return result

@@ -44,47 +44,39 @@ _BUFFERS_PER_INSTANCE = 2
 
 
 def write_tables(
-    trained: TrainedModel, tables: Sequence[tuple[str, int, int]], folder: Path
+    trained: TrainedModel,
+    tables: Sequence[tuple[str, int, int]],
+    folder: Path,
+    is_fused: bool = False,
 ) -> None:
     """Writes keys and vectors of each table into `table_folder(i)`, block by block, each verified.
 
     The key of a row is its number. The key after the last row means "no id" and has a vector of
     zeros, as have keys that fill a small table up.
 
+    Args:
+        tables: (name, rows, width) of each table.
+        is_fused: whether all tables, of one width, are written as the one table of
+            `hps_keys.fused`.
+
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, truncated or changed.
         OSError: a file cannot be written; names the file.
     """
-    for number, (name, rows, dim) in enumerate(tables):
-        target = folder / table_folder(number)
+    for number, group in enumerate([tables] if is_fused else [[table] for table in tables]):
+        target, start = folder / table_folder(number), 0
         with write_errors_name(target):
             target.mkdir()
             keys = open(target / "key", "xb", buffering=0)  # noqa: SIM115
             vectors = open(target / "emb_vector", "xb", buffering=0)  # noqa: SIM115
         with keys, vectors:
-            for first_row, block in blocks_of(trained, name):
-                append(keys, np.arange(first_row, first_row + len(block), dtype=np.int64))
-                append(vectors, block)
-            _append_zeros(keys, vectors, rows, dim)
-
-
-def write_fused_table(
-    trained: TrainedModel, tables: Sequence[tuple[str, int, int]], folder: Path
-) -> None:
-    """Writes all tables, of one width, as the one table of `hps_keys.fused`; see `write_tables`."""
-    target, start = folder / table_folder(0), 0
-    with write_errors_name(target):
-        target.mkdir()
-        keys = open(target / "key", "xb", buffering=0)  # noqa: SIM115
-        vectors = open(target / "emb_vector", "xb", buffering=0)  # noqa: SIM115
-    with keys, vectors:
-        for name, rows, _ in tables:
-            for first_row, block in blocks_of(trained, name):
-                first_key = start + first_row
-                append(keys, np.arange(first_key, first_key + len(block), dtype=np.int64))
-                append(vectors, block)
-            start += rows
-        _append_zeros(keys, vectors, start, tables[0][2])
+            for name, rows, _ in group:
+                for first_row, block in blocks_of(trained, name):
+                    first_key = start + first_row
+                    append(keys, np.arange(first_key, first_key + len(block), dtype=np.int64))
+                    append(vectors, block)
+                start += rows
+            _append_zeros(keys, vectors, start, group[0][2])
 
 
 def _append_zeros(keys, vectors, rows: int, dim: int) -> None:

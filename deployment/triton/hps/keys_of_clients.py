@@ -53,8 +53,7 @@ def write_tables(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes the tables, the configuration of HPS and that of Triton."""
     options, tables = context.options, context.serving_spec.tables
     interface, version = _interface(context), folder / str(VERSION)
-    write = files.write_fused_table if options.fused_embedding else files.write_tables
-    write(context.trained, tables, version)
+    files.write_tables(context.trained, tables, version, options.fused_embedding)
     served_path = options.served_path or os.path.abspath(options.model_repository)
     entry = files.ps_entry(
         name,

@@ -77,7 +77,7 @@ class TableWeight:
             and shard.rows * shard.columns
         ]
 
-    def held(self) -> list[Box]:
+    def local_boxes(self) -> list[Box]:
         return [self._box(local.shard) for local in self.local if local.shard.rows]
 
     def _box(self, shard: Shard) -> Box:

@@ -111,7 +111,7 @@ def look_up(variable: tf.Variable, bags: Bags, dtype: tf.DType) -> tf.Tensor:
 def look_up_in_tensor(
     table: tf.Tensor, bags: Bags, dtype: tf.DType, scales: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Does what `look_up` does in a tensor, without a gradient.
+    """Looks up and combines rows of a tensor, see `look_up`; without a gradient.
 
     Args:
         table: float32, float16, bfloat16 or int8 [rows, dim].
@@ -130,7 +130,7 @@ def look_up_in_tensor(
 def plain_look_up(
     table, bags: Bags, dtype: tf.DType, scales: tf.Tensor | None = None, check: bool = False
 ) -> tf.Tensor:
-    """Does what `look_up` and `look_up_in_tensor` do, with TensorFlow's operations: the reference.
+    """Looks up and combines rows with TensorFlow's operations: the reference of the compiled ones.
 
     Args:
         table: A variable, which gets a gradient, or a tensor.

@@ -160,7 +160,9 @@ class Objective:
     memory_weight: float
 
     @classmethod
-    def of(cls, workload: Workload, tables: Sequence[int], memory_weight: float) -> "Objective":
+    def from_workload(
+        cls, workload: Workload, tables: Sequence[int], memory_weight: float
+    ) -> "Objective":
         """Returns the objective for placing `tables` (numbers)."""
         work = sum(workload.work_s(t, workload.tables[t].dim, DEVICE) for t in tables)
         size = sum(workload.table_bytes(t) for t in tables)

@@ -63,9 +63,9 @@ class _Infeasible:
     def available_bytes(self) -> int:
         return self.workload.world_size * self.rank_bytes
 
-    def fits_with(self, strategy: str = "auto", **limits: int | None) -> bool:
-        """Tries other limits."""
-        return solve(self.workload, replace(self.limits, **limits), strategy, True) is not None
+    def fits_with(self, **limits: int | None) -> bool:
+        """Returns whether a plan exists with other limits."""
+        return solve(self.workload, replace(self.limits, **limits), "auto", True) is not None
 
     def solutions(self) -> Iterator[str]:
         """Yields solutions, the least intrusive first."""

@@ -134,7 +134,7 @@ class _Placement:
     def objective(self) -> Objective:
         within_limit = self.limits.device_memory_bytes is not None
         weight = MEMORY_WEIGHT_WITHIN_LIMIT if within_limit else MEMORY_WEIGHT
-        return Objective.of(self.workload, self.kinds[1], weight)
+        return Objective.from_workload(self.workload, self.kinds[1], weight)
 
     @cached_property
     def memory(self) -> MemoryLimits:

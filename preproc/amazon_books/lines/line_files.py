@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, is_gzip, opened
+from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, is_gzip, open_unpacked
 
 _PIECE_BYTES = 256 << 20
 _BLOCK_BYTES = 4 << 20
@@ -38,7 +38,7 @@ def pieces(file: Path, scratch: Path) -> Iterator[tuple[Path, int]]:
     Raises:
         ValueError: the gzip data is cut off or damaged.
     """
-    with gzip_errors(file), opened(file) as source:
+    with gzip_errors(file), open_unpacked(file) as source:
         is_marked = source.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
         if not is_marked:
             source.seek(0)

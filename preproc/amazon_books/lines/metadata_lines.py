@@ -20,7 +20,7 @@ from preproc.amazon_books.lines.line_files import (
     shown,
     text_field,
 )
-from preproc.raw_files import gzip_errors, opened
+from preproc.raw_files import gzip_errors, open_unpacked
 
 ITEM, CATEGORIES = "asin", "categories"
 SCHEMA = pa.schema([("item", pa.string()), ("item_0", pa.string())])
@@ -44,7 +44,11 @@ def stage_metadata(
         ValueError: a bad line, with `on_bad_line` "error"; or damaged gzip data.
     """
     num_bad, rows = 0, []
-    with pq.ParquetWriter(target, SCHEMA) as writer, gzip_errors(file), opened(file) as lines:
+    with (
+        pq.ParquetWriter(target, SCHEMA) as writer,
+        gzip_errors(file),
+        open_unpacked(file) as lines,
+    ):
         for number, line in enumerate(lines, 1):
             try:
                 if text := line_text(line, number):

@@ -34,7 +34,7 @@ class StoredArray:
     columns: slice
 
     @classmethod
-    def of(cls, array: np.memmap) -> "StoredArray":
+    def from_memmap(cls, array: np.memmap) -> "StoredArray":
         """Returns the place of a whole mapped file or .npy file."""
         return cls(Path(array.filename), array.dtype, array.offset, array.shape, slice(None))
 
@@ -262,7 +262,7 @@ def _array(path: Path) -> StoredArray:
             f"{path}: expected [samples, columns] in C order, got shape {array.shape}"
             + (" in Fortran order" if array.ndim == 2 else "")
         )
-    return StoredArray.of(array)
+    return StoredArray.from_memmap(array)
 
 
 def _members(path: Path) -> list[StoredArray]:

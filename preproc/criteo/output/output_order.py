@@ -85,8 +85,8 @@ def _network(pairs: np.ndarray, width: int, height: int, keys: np.ndarray) -> np
     left = pairs // width  # below height
     right = pairs - left * width
     for turn in range(0, _ROUNDS, 2):
-        _move(left, _mixed(right, keys[turn], height), height)
-        _move(right, _mixed(left, keys[turn + 1], width), width)
+        _move(left, _hash_below(right, keys[turn], height), height)
+        _move(right, _hash_below(left, keys[turn + 1], width), width)
     return left * width + right
 
 
@@ -97,8 +97,8 @@ def _move(values: np.ndarray, distance: np.ndarray, limit: int) -> None:
     values += (values >> 63) & limit  # a negative number, shifted, is all ones
 
 
-def _mixed(values: np.ndarray, key: np.uint64, limit: int) -> np.ndarray:
-    """Pseudo-random numbers 0 .. limit - 1 from numbers (the finaliser of SplitMix64)."""
+def _hash_below(values: np.ndarray, key: np.uint64, limit: int) -> np.ndarray:
+    """Returns pseudo-random numbers in [0, limit) (the finalizer of SplitMix64)."""
     mixed = values.view(np.uint64) + key
     mixed ^= mixed >> np.uint64(30)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)

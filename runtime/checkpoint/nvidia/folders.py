@@ -126,7 +126,7 @@ def restore_original(
             check_cardinalities(path, [weight.shape[0] for weight in tables])
         for number, weight in enumerate(tables):
             entry = table_entry(path, number, weight.shape)
-            for local in weight.held():
+            for local in weight.local_boxes():
                 for box, values in entry.blocks(local):
                     weight.write(box.row, values, box.column)
                     barrier.keepalive()

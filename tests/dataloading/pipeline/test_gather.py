@@ -19,7 +19,7 @@ def implementation(request, monkeypatch):
 
 
 def test_order():
-    samples, places = Scattered.of(np.array([7, 0, 9, 3]))
+    samples, places = Scattered.from_batch(np.array([7, 0, 9, 3]))
     assert samples.tolist() == [0, 3, 7, 9] and places.tolist() == [1, 3, 0, 2]
 
 

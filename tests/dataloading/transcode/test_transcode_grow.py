@@ -61,13 +61,13 @@ def test_new_values(tmp_path, first, capsys):
     assert [new.cardinality(name) for name in ("user", "city", "shop")] == [7, 5, 141]
     assert (old.dtype("shop"), new.dtype("shop")) == (np.int8, np.int16)
     assert new.metadata["transcode"]["frequency_threshold"] == {"city": 2}
-    assert Growth.of(new) == Growth((old.fingerprint(),))
+    assert Growth.from_spec(new) == Growth((old.fingerprint(),))
     # Nothing new: ids stay, also those that no row has.
     third = grown(tmp_path / "third", second, ["Oslo"], "--date=2026-11-07")
     assert values_of(third) == ["Bern", "Oslo", "Lima", "Rome"]
     spec = FeatureSpec.from_yaml(third / "feature_spec.yaml")
     assert [spec.cardinality(name) for name in ("user", "city", "shop")] == [7, 5, 141]
-    assert Growth.of(spec).ancestors == (new.fingerprint(), old.fingerprint())
+    assert Growth.from_spec(spec).ancestors == (new.fingerprint(), old.fingerprint())
 
 
 def test_evicted_values(tmp_path, first):
@@ -81,7 +81,7 @@ def test_evicted_values(tmp_path, first):
     assert stored(third, "city") == [4, 3, 4, 3]
     before, after = (FeatureSpec.from_yaml(path / "feature_spec.yaml") for path in (second, third))
     assert after.metadata["transcode"]["evicted"] == {"city": 1}
-    growth = Growth.of(after)
+    growth = Growth.from_spec(after)
     assert growth.ancestors == (before.fingerprint(),)
     assert growth.kept_rows(before.fingerprint())["city"].tolist() == [0, 2, 3, 4]
     assert growth.kept_rows("another") is None

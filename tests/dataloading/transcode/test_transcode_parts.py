@@ -143,12 +143,12 @@ def test_facts_of_slices(tmp_path):
 def test_statistics_of_blocks(size):
     """A sum of pairs is that of exact arithmetic, to the last digits, for any number of values."""
     values = np.random.default_rng(size).gamma(2, 10, size)
-    block = BlockStatistics.of(values, values[0])
+    block = BlockStatistics.from_values(values, values[0])
     assert block.mean == pytest.approx(float(np.mean(values - values[0])), rel=1e-13, abs=1e-13)
     one, other = RunningStatistics(), RunningStatistics()
     one.add(values)
     one.add(values[::-1] + 1)
-    blocks = [BlockStatistics.of(part, values[0]) for part in (values, values[::-1] + 1)]
+    blocks = [BlockStatistics.from_values(part, values[0]) for part in (values, values[::-1] + 1)]
     other.add_blocks(blocks, values[0])
     assert one.scale == other.scale
     assert one.scale.standard_deviation == pytest.approx(

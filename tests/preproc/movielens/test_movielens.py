@@ -251,11 +251,11 @@ def test_scratch_folder(tmp_path, by_hand, monkeypatch):
     """Files are unpacked in --temp_dir, by default in the folder that becomes the output."""
     seen = []
 
-    def unpacked(path, scratch):
+    def unpack(path, scratch):
         seen.append(scratch)
-        return raw_files.unpacked(path, scratch)
+        return raw_files.unpack(path, scratch)
 
-    monkeypatch.setattr(event_tables, "unpacked", unpacked)
+    monkeypatch.setattr(event_tables, "unpack", unpack)
     (tmp_path / "temp").mkdir()
     flags = ["--input", by_hand, "--min_ratings", 4, "--valid_negative", 1]
     prepared(tmp_path, *flags, "--temp_dir", tmp_path / "temp")

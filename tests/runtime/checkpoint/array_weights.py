@@ -40,7 +40,7 @@ class ArrayWeight:
         boxes = self._cuts[rank] if rank < len(self._cuts) else []
         return [box for box in boxes if box.size]
 
-    def held(self) -> list[Box]:
+    def local_boxes(self) -> list[Box]:
         """Returns the boxes that this rank saves."""
         return self.saved_by(self._rank)
 
@@ -52,7 +52,7 @@ class ArrayWeight:
         """Sets the values, which must be this rank's."""
         rows, columns = values.shape
         passed = Box(row, row + rows, column, column + columns)
-        assert any(box.overlap(passed) == passed for box in self.held()), (self.name, passed)
+        assert any(box.overlap(passed) == passed for box in self.local_boxes()), (self.name, passed)
         self.matrix[row : row + rows, column : column + columns] = values
 
 

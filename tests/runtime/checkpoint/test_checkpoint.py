@@ -435,7 +435,7 @@ def test_tables_of_the_original_layout(tmp_path, cut):
     for rank in range(len(CUTS[cut])):
         table, _ = table_of(rank, CUTS[cut])
         checkpoint.restore(tmp_path, [table])
-        for box in table.held():
+        for box in table.local_boxes():
             expected = (whole + 1)[box.row : box.row_end, box.column : box.column_end]
             np.testing.assert_array_equal(table.read(box), expected)
 

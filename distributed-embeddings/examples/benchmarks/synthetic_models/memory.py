@@ -10,7 +10,6 @@ from model_sizes import ModelSizes
 # Of the available memory; the rest is for activations, exchange buffers and TensorFlow.
 USABLE = 0.85
 STATE_BYTES = {"sgd": 0, "adagrad": 4, "adam": 8}  # per element of a table
-_GIB = 2**30
 
 
 def make_plan(

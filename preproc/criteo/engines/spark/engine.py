@@ -68,7 +68,7 @@ class SparkEngine(SparkPreparation):
     # Days
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
-        """See `CriteoEngine`; `target` is a staged folder (`parts.py`) in DuckDB's columns."""
+        """See `CriteoEngine`; `target` is a staged folder of `spark_parts` in DuckDB's columns."""
         self._interruptions.check()
         plain = scratch / "plain.tsv"
         new = parts.new_folder(target)
