@@ -11,6 +11,7 @@ from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.cluster.failure import stack_sample
 from training.checkpoints import training_weights
+from training.epoch_log import make_epoch_log
 from training.errors import TrainingDiverged
 from training.mlperf import MLPerfHook
 from training.schedule import evaluation_batches, loss_is_due, note_schedule, samples_of_batch
@@ -38,7 +39,7 @@ class TrainingLoop:
         mlperf: MLPerfHook,
     ):
         from runtime.logs.profiler import Profiler
-        from runtime.logs.timer import Speeds, StepTimer
+        from runtime.logs.timer import StepTimer
 
         assert run.recipe.train is not None and run.total_steps is not None
         self.recipe, self.data, self.goal = run.recipe, run.recipe.train, run.recipe.goal
@@ -59,8 +60,9 @@ class TrainingLoop:
         warmup_steps = min(WARMUP_STEPS, max(0, self.total_steps - self.position.step) // 2)
         if self.evaluation.benchmark:
             warmup_steps = self.evaluation.warmup_batches
-        times_epochs = self.log.names.epoch_lines or self.evaluation.benchmark
-        self.timer, self.speeds = StepTimer(warmup_steps, epochs=times_epochs), Speeds()
+        self.epoch_log = make_epoch_log(run)
+        times_epochs = self.epoch_log.times_epochs or self.evaluation.benchmark
+        self.timer = StepTimer(warmup_steps, epochs=times_epochs)
         self.profiler = Profiler(run.config.logs, run.run_dir, self.world)
 
         self.evaluate_after = evaluation_batches(
@@ -181,12 +183,11 @@ class TrainingLoop:
         """Evaluates the model, logs the metrics and updates the best evaluation."""
         self.report()
         self.mlperf.start_evaluation()
-        metrics = self._measure()
+        metrics, seconds = self._measure()
         if not metrics:  # interrupted, because a signal requests to stop
             return
         position, elapsed_s = self.position, self._elapsed_s()
-        if not (self.log.names.epoch_lines and self._epoch_has_ended()):
-            self.log.log(position.step, {**metrics, "elapsed_s": elapsed_s}, epoch=position.epoch)
+        self.epoch_log.log_evaluation(metrics, elapsed_s, seconds, self._epoch_has_ended())
         if note := self._evaluator().note:
             self.log.message(note)
         position.add_evaluation(self.goal, metrics, elapsed_s)
@@ -195,11 +196,11 @@ class TrainingLoop:
         if not self._is_over():
             self.mlperf.start_block()
 
-    def _measure(self) -> dict[str, float]:
-        """Returns the metrics of an evaluation; none if a stop is requested during it."""
+    def _measure(self) -> tuple[dict[str, float], float]:
+        """Returns the metrics of an evaluation, none if a stop is requested, and its seconds."""
         from nn.metrics.classification import NonFiniteScores
 
-        evaluator, valid = self._evaluator(), self.recipe.valid
+        evaluator = self._evaluator()
         self.checkpoints.reset_pace()
         try:
             with (
@@ -211,26 +212,14 @@ class TrainingLoop:
         except NonFiniteScores as error:
             step = self._reported_step
             raise TrainingDiverged(f"between step {step - 1} and {step}: {error}") from None
-        if valid is not None:
-            self.speeds.evaluated(valid.num_samples, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
         self.checkpoints.reset_pace()
-        return metrics
+        return metrics, seconds
 
     def end_epoch(self) -> None:
-        """Logs a line on the epoch if it has ended, in the logs that have such lines."""
-        position = self.position
-        if not (self.log.names.epoch_lines and self._epoch_has_ended()):
-            return
-        if self._evaluation_is_due() or self.evaluation.benchmark:
-            return
-        self.report()
-        metrics = position.metrics if position.evaluated_step == position.step else {}
-        num_samples, values = self.timer.epoch_samples, self.timer.end_epoch()
-        if self.log.names.speeds:
-            values = self.speeds.of_epoch(num_samples, values["epoch_s"], bool(metrics))
-            if losses := position.history["train_loss"]:
-                values["loss"] = losses[-1][1]
-        self.log.end_epoch(position.epoch, position.step, {**values, **metrics})
+        """Logs the end of an epoch, after the evaluation that is due there."""
+        if self._epoch_has_ended() and not self._evaluation_is_due():
+            self.epoch_log.log_epoch(self.timer, self.report)
 
     def save(self) -> None:
         """Starts to save a checkpoint."""
@@ -267,17 +256,12 @@ class TrainingLoop:
                 f"{best.step}: {f'checkpoint {path}' if path else 'its checkpoint was not kept'}"
             )
         throughput = self.timer.mean_throughput()
-        losses = position.history["train_loss"] if self.log.names.speeds else []
-        end = {"loss": losses[-1][1]} if losses else {}
-        if self.log.names.speeds:  # these logs have it without a threshold, too
-            end[goal.reached_name] = self._elapsed_s()
         return {
             **position.metrics,
-            **end,
+            **self.epoch_log.summary(self._elapsed_s()),
             **position.best_values(goal),
             "steps": position.step,
             **(self.timer.end_epoch() if self.evaluation.benchmark else {}),
-            **(self.speeds.summary() if self.log.names.speeds else {}),
             **({} if math.isnan(throughput) else {"throughput": throughput}),
             "elapsed_s": self._elapsed_s(),
         }
