@@ -1,9 +1,10 @@
 """Checks of flags that several commands have in common."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from runtime.options import check_range
 
 
 def distinct_integers(text: str) -> tuple[int, ...]:
@@ -19,18 +20,9 @@ def check_ranges(
     minimum: Mapping[str, float],
     maximum: Mapping[str, float] | None = None,
 ) -> None:
-    """Raises ValueError for a number below its minimum, above its maximum, infinite or NaN.
-
-    Numbers may be in tuples; None, for a flag that is not set, passes.
-    """
+    """Raises ValueError for a flag outside its limits; see `runtime.options.check_range`."""
     for name, least in minimum.items():
-        most = (maximum or {}).get(name)
-        for value in flags[name] if isinstance(flags[name], tuple) else (flags[name],):
-            if value is None or least <= value <= (sys.float_info.max if most is None else most):
-                continue
-            upper = " or more" if most is None else f" to {most}"
-            finite = " and finite" if isinstance(value, float) else ""
-            raise ValueError(f"--{name}: expected {least}{upper}{finite}, got {value}")
+        check_range(name, flags[name], least, (maximum or {}).get(name))
 
 
 def check_writable(path: Path, flag: str) -> None:

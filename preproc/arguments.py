@@ -1,86 +1,19 @@
-"""Flags of the preparations: fields of dataclasses that also define the command line.
-
-A field made by `flag` holds the help text and limits; `add_flags` gives it a flag of its name.
-"""
+"""Flags that preparations have in common, and checks of their values."""
 
 import argparse
 import dataclasses
 import os
 import re
-import typing
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from runtime.options import add_flags, check_limits, flag
 
 MIN_MEMORY_BYTES = 384 << 20
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _DELIMITERS = {"tab": "\t", "\\t": "\t"}
-
-
-def flag(
-    default,
-    text: str,
-    group: str = "",
-    *,
-    alias: str = "",
-    at_least: int | None = None,
-    **arguments,
-):
-    """Returns the dataclass field of a command-line flag.
-
-    Args:
-        default: value where the flag is not passed; `dataclasses.MISSING` if it is required.
-        text: help text. A default that is a number or text is appended, unless the text has one.
-        group: title of a group in the help.
-        alias: another name of the flag, like --path.
-        at_least: smallest value, which `check_limits` checks.
-        arguments: of `ArgumentParser.add_argument`, in place of those that follow from the type.
-    """
-    if not isinstance(default, bool) and isinstance(default, int | float | str):
-        text += "" if "(default" in text else f" (default {default})"
-    arguments = {"help": text, **arguments}
-    metadata = {"group": group, "alias": alias, "at_least": at_least, "arguments": arguments}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
-    """Adds the flags of a dataclass; names of fields lose `_bytes` at the end."""
-    groups = {"": parser}
-    for field in dataclasses.fields(options):
-        if not field.metadata:
-            continue
-        title = field.metadata["group"]
-        if title not in groups:
-            groups[title] = parser.add_argument_group(title)
-        names = filter(None, [f"--{field.name.removesuffix('_bytes')}", field.metadata["alias"]])
-        arguments = _arguments_of(field.type) | field.metadata["arguments"]
-        if field.default is dataclasses.MISSING:
-            arguments["required"] = True
-        groups[title].add_argument(*names, **arguments)
-
-
-def _arguments_of(annotation) -> dict:
-    if annotation is bool:
-        return {"action": "store_true"}
-    if typing.get_origin(annotation) is tuple:
-        return {"nargs": "+", "type": typing.get_args(annotation)[0], "metavar": "FILE"}
-    return {"type": (typing.get_args(annotation) or (annotation,))[0]}
-
-
-def flags_of(options: type, group: str) -> list[str]:
-    """Returns the names of the flags of a group."""
-    return [
-        field.name for field in dataclasses.fields(options) if field.metadata.get("group") == group
-    ]
-
-
-def check_limits(options) -> None:
-    """Raises ValueError for a field below its `at_least`."""
-    for field in dataclasses.fields(options):
-        value, least = getattr(options, field.name), field.metadata.get("at_least")
-        if least is not None and value is not None and value < least:
-            raise ValueError(f"--{field.name} must be {least} or more, got {value}")
 
 
 def settle_size(sizes, name: str, default: int, least: int, most: int, reason: str) -> None:
@@ -112,7 +45,7 @@ def generator_flags(
         parser.add_argument(f"--{switch}", action="store_true", help=text)
     flags = vars(parser.parse_args(argv))
     if flags["seed"] < 0:
-        raise ValueError(f"--seed must be 0 or more, got {flags['seed']}")
+        raise ValueError(f"--seed: expected 0 or more, got {flags['seed']}")
     numbers = {field.name: flags.pop(field.name) for field in dataclasses.fields(sizes)}
     passed = {name: value for name, value in numbers.items() if value is not None}
     return {**flags, "sizes": sizes(**passed)}

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
-from preproc.arguments import MachineOptions, add_flags, complete_machine_flags
+from preproc.arguments import MachineOptions, complete_machine_flags
 from preproc.criteo.arguments import parse_thresholds, threshold_of_limit
 from preproc.criteo.log_files import parse_days
 from preproc.criteo.options import CriteoOptions
@@ -37,6 +37,7 @@ from preproc.criteo.raw_lines import NUM_NUMERICAL
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_file, atomic_folder
 from runtime.files.staging import SPEC_FILE
+from runtime.options import add_flags
 
 FINISHED = "_SUCCESS"
 ROWS_PER_FILE = 1 << 23

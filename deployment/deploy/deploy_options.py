@@ -1,100 +1,158 @@
-"""Options of `python -m deployment.deploy` and their rules."""
+"""Flags of `python -m deployment.deploy` and their rules."""
 
-from dataclasses import dataclass
+import argparse
+import dataclasses
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from deployment.artifacts.table_files import INT8, NONE
-from deployment.option_checks import check_ranges
+from deployment.artifacts.table_files import INT8, NONE, QUANTIZATIONS
+from deployment.option_checks import distinct_integers
 from deployment.serving.interface import DENSE, SPARSE, UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO
 from deployment.triton.repository import check_name
 from deployment.triton.tensorrt import ONNX, SAVED_MODEL, TRT, check_precision
+from runtime.options import check_limits, flag
 
 LOCAL, TENSORFLOW, HPS = "local", "tensorflow", "hps"
 # Tensors of requests and answers: those of this toolkit, or those of NVIDIA's deployment.
 NATIVE, NVIDIA = "native", "nvidia"
 PRECISIONS = ("fp32", "fp16", "bf16")
 
-# Backends of the flags that not all of them read.
-_READ_BY = {
-    "device_memory_gb": (TENSORFLOW,),
-    "gpus": (TENSORFLOW, HPS),
-    "gpu_cache_share": (HPS,),
-    "served_path": (HPS,),
-    "threads_per_instance": (LOCAL,),
-    "top_items": (LOCAL,),
-    "max_queue_delay_us": (LOCAL, TENSORFLOW),
-    "dense_format": (TENSORFLOW, HPS),
-    "trt_optimal_batch_size": (TENSORFLOW, HPS),
-    "cpu": (TENSORFLOW,),
-}
-_MINIMUM = {
-    "max_batch_size": 1,
-    "model_version": 1,
-    "top_items": 1,
-    "trt_optimal_batch_size": 1,
-    "load_model_timeout_s": 1e-3,
-    "instances": 1,
-    "check_rows": 0,
-    "max_queue_delay_us": 0,
-    "threads_per_instance": 0,
-    "device_memory_gb": 0,
-    "gpus": 0,
-    "gpu_cache_share": 1e-6,
-}
-# Mostly limits of the fields of Triton's messages, int32 and uint64.
-_MAXIMUM = {
-    "max_batch_size": 2**31 - 1,
-    "model_version": 2**31 - 1,
-    "instances": 2**31 - 1,
-    "gpus": 2**31 - 1,
-    "max_queue_delay_us": 2**64 - 1,
-    "gpu_cache_share": 1,
-}
+_MAX_INT32, _MAX_UINT64 = 2**31 - 1, 2**64 - 1  # of the fields of Triton's messages
+_PART_NAME = "name of the part of an ensemble (default: NAME_"
 
 
 @dataclass(frozen=True)
 class DeployOptions:
-    """Options of one deployment, described by `python -m deployment.deploy --help`.
-
-    Fields that only some deployments read default to None.
+    """Flags of one deployment. Those that only some deployments read default to None.
 
     Raises:
         ValueError: a value out of range, or flags that contradict each other.
     """
 
-    checkpoint_dir: str
-    model_repository: Path
-    dataset_path: str | None = None
-    model_name: str | None = None  # None: the recipe's
-    sparse_model_name: str | None = None  # None: that of the ensemble and the role
-    dense_model_name: str | None = None
-    model_version: int = 1
-    backend: str = LOCAL
-    tensors: str = NATIVE
-    dense_format: str | None = None  # None: TensorRT, or ONNX with `cpu`
-    trt_optimal_batch_size: int | None = None  # None: max_batch_size
-    cpu: bool | None = None
-    monolithic: bool = False
-    top_items: int | None = None  # None: scores of the items of requests
-    precision: str = "fp32"
-    quantize_tables: str = NONE
-    check_rows: int | None = None
-    unknown_ids: str = UNKNOWN_IS_ERROR
-    max_batch_size: int = 2048
-    dynamic_batching: bool = True
-    max_queue_delay_us: int | None = None
-    instances: int = 1
-    threads_per_instance: int | None = None
-    execution_env: str | None = None
-    device_memory_gb: float | None = None
-    gpus: tuple[int, ...] | None = None
-    gpu_cache_share: float | None = None
-    served_path: str | None = None
-    fused_embedding: bool | None = None
-    overwrite: bool = False
-    load_model: bool = False
-    server_url: str = "127.0.0.1:8001"
-    load_model_timeout_s: float = 120.0
+    checkpoint_dir: str = flag(
+        MISSING, "a checkpoint, or a folder of them: the best one (--keep_best), else the newest"
+    )
+    model_repository: Path = flag(MISSING, "Triton's folder of models")
+    dataset_path: str | None = flag(
+        None, "data set of the training (default: its path in the training)"
+    )
+    model_name: str | None = flag(None, "(default: the recipe's name)")
+    model_version: int = flag(1, "version folder of the model", at_least=1, at_most=_MAX_INT32)
+    backend: str = flag(
+        LOCAL,
+        "the server: local, Triton's Python backend on the CPU, with onnxruntime or OpenVINO "
+        "and tables that all instances share (default); tensorflow, SavedModels of the tables and "
+        "TensorRT on a GPU; hps, Merlin's hierarchical parameter server and TensorRT",
+        choices=(LOCAL, TENSORFLOW, HPS),
+    )
+    tensors: str = flag(
+        NATIVE,
+        "tensors of requests and answers: native, int64 ids and scores (default); nvidia, "
+        "those of NVIDIA's deployment of DLRM and DCNv2, which its clients send: int32 ids, or "
+        "keys with hps, and logits as DENSE_OUTPUT",
+        choices=(NATIVE, NVIDIA),
+    )
+    monolithic: bool = flag(False, "one model in place of an ensemble (not hps)")
+    cpu: bool | None = flag(None, "all models run on the CPU (tensorflow)", read_by=(TENSORFLOW,))
+    precision: str = flag(
+        "fp32",
+        "of the dense part (default fp32). local: fp16 and bf16 by OpenVINO. On a GPU bf16 "
+        "needs trtexec here",
+        choices=PRECISIONS,
+    )
+    quantize_tables: str = flag(
+        NONE,
+        "store rows of tables as float16, or as int8 with a float32 scale for each row "
+        "(default none, float32); reports the AUC before and after (not hps)",
+        choices=QUANTIZATIONS,
+    )
+    check_rows: int | None = flag(
+        None,
+        "compare the AUC as trained and as served, of smaller tables or half precision, on "
+        "the first N evaluation rows (default: all); 0: no comparison",
+        at_least=0,
+    )
+    unknown_ids: str = flag(
+        UNKNOWN_IS_ERROR,
+        "ids of at least the cardinality: a bad request (default), or mapped to id 0",
+        choices=(UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO),
+    )
+    max_batch_size: int = flag(
+        2048, "maximum rows per request and batch", at_least=1, at_most=_MAX_INT32
+    )
+    dynamic_batching: bool = flag(
+        True,
+        "batch waiting requests (default yes; hps and a monolithic SavedModel never do)",
+        action=argparse.BooleanOptionalAction,
+    )
+    max_queue_delay_us: int | None = flag(
+        None,
+        "time that a request waits for others (default 0)",
+        at_least=0,
+        at_most=_MAX_UINT64,
+        read_by=(LOCAL, TENSORFLOW),
+    )
+    instances: int = flag(
+        1, "concurrent copies of each model, or per GPU", at_least=1, at_most=_MAX_INT32
+    )
+    threads_per_instance: int | None = flag(
+        None, "0: the cores divided by the copies (0; local)", at_least=0, read_by=(LOCAL,)
+    )
+    execution_env: str | None = flag(
+        None, "Python environment of the models, as the server sees it"
+    )
+    device_memory_gb: float | None = flag(
+        None, "budget for tables on a GPU (0; tensorflow)", at_least=0, read_by=(TENSORFLOW,)
+    )
+    gpus: tuple[int, ...] | None = flag(
+        None,
+        "GPUs with copies of the models, like 0,1, each with the tables that TensorFlow has "
+        "on the host once more (default 0; not local)",
+        at_least=0,
+        at_most=_MAX_INT32,
+        read_by=(TENSORFLOW, HPS),
+        type=distinct_integers,
+    )
+    gpu_cache_share: float | None = flag(
+        None,
+        "share of rows on a GPU (default 0.5; hps)",
+        at_least=1e-6,
+        at_most=1,
+        read_by=(HPS,),
+    )
+    served_path: str | None = flag(
+        None, "--model_repository as the server of HPS sees it", read_by=(HPS,)
+    )
+    overwrite: bool = flag(False, "replace models that this tool wrote")
+    top_items: int | None = flag(
+        None,
+        "answer the N items of highest score of each row, of all items, in place of the score "
+        "of one item (checkpoints of sim and ncf, --monolithic, local)",
+        at_least=1,
+        read_by=(LOCAL,),
+    )
+    sparse_model_name: str | None = flag(None, f"{_PART_NAME}sparse)")
+    dense_model_name: str | None = flag(None, f"{_PART_NAME}dense)")
+    dense_format: str | None = flag(
+        None,
+        "dense part of an ensemble (tensorflow, hps): trt, TensorRT (default); onnx, "
+        "onnxruntime in fp32 (default with --cpu); tf-savedmodel, TensorFlow",
+        read_by=(TENSORFLOW, HPS),
+        choices=(TRT, ONNX, SAVED_MODEL),
+    )
+    trt_optimal_batch_size: int | None = flag(
+        None,
+        "of TensorRT (default: --max_batch_size)",
+        at_least=1,
+        read_by=(TENSORFLOW, HPS),
+    )
+    fused_embedding: bool | None = flag(
+        None,
+        "store all tables as one, whose rows are the keys of requests (hps, --tensors nvidia)",
+    )
+    load_model: bool = flag(False, "let a running server load the models afterwards")
+    server_url: str = flag("127.0.0.1:8001", "host:port of that server's gRPC")
+    load_model_timeout_s: float = flag(120.0, "limit of the loading (default 120)", at_least=1e-3)
 
     @property
     def part_names(self) -> dict[str, str]:
@@ -130,12 +188,12 @@ class DeployOptions:
         for name in (self.model_name, *self.part_names.values()):
             if name is not None:
                 check_name(name)
-        check_ranges(vars(self), _MINIMUM, _MAXIMUM)
-        for flag, backends in _READ_BY.items():
-            value = getattr(self, flag)
-            if value is not None and self.backend not in backends:
+        check_limits(self)
+        for field in dataclasses.fields(self):
+            value, backends = getattr(self, field.name), field.metadata["read_by"]
+            if backends and value is not None and self.backend not in backends:
                 raise ValueError(
-                    f"--{flag} {value}: the backend {self.backend} does not read it, only "
+                    f"--{field.name} {value}: the backend {self.backend} does not read it, only "
                     f"{' and '.join(backends)} do: leave the flag out"
                 )
         for is_broken, message in (*self._rules_of_parts(), *self._rules()):

@@ -5,14 +5,9 @@ from collections.abc import Iterator
 
 from preproc.amazon_books.engines import default_engine
 from preproc.amazon_books.options import AMAZON, AMAZON_FLAGS, CSV, TABLE_FLAGS, AmazonOptions
-from preproc.arguments import (
-    add_flags,
-    complete_machine_flags,
-    flags_of,
-    passed_flags,
-    refuse_unread_flags,
-)
+from preproc.arguments import complete_machine_flags, passed_flags, refuse_unread_flags
 from preproc.engines.spark_options import unread_spark_flags
+from runtime.options import add_flags, flags_of
 
 
 def parse(argv: list[str] | None = None) -> AmazonOptions:

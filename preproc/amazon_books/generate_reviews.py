@@ -21,9 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from preproc.arguments import flag, generator_flags, settle_size
+from preproc.arguments import generator_flags, settle_size
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_file
+from runtime.options import flag
 
 REVIEWS, METADATA = "reviews_Books.json", "meta_Books.json"
 # Defaults: reviews to a user, reviews to an item, items to a category, most categories.

@@ -23,8 +23,9 @@ from preproc.amazon_books.prepared_rows import (
     read_layout,
     read_rows,
 )
-from preproc.arguments import add_flags, check_limits, flag, passed_flags
+from preproc.arguments import passed_flags
 from runtime.cli import exit_status
+from runtime.options import add_flags, check_limits, flag
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,12 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from preproc.arguments import (
-    add_flags,
-    complete_machine_flags,
-    flags_of,
-    passed_flags,
-    refuse_unread_flags,
-)
+from preproc.arguments import complete_machine_flags, passed_flags, refuse_unread_flags
 from preproc.criteo.log_files import parse_days
 from preproc.criteo.options import TRAINING_ROWS, CriteoOptions
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 from preproc.engines.spark_options import SPARK, unread_spark_flags
+from runtime.options import add_flags, flags_of
 
 _FIRST_CATEGORICAL = 1 + NUM_NUMERICAL  # field of a line, after label and numerical features
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from preproc.arguments import check_limits, flag, generator_flags
+from preproc.arguments import generator_flags
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 from runtime.cli import exit_status
+from runtime.options import check_limits, flag
 
 # Numbers of different values, of the order of the Criteo Kaggle log's.
 NUM_VALUES = (

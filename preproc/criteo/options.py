@@ -4,8 +4,8 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from dataloading.spec.feature_spec import TEST
-from preproc.arguments import flag
 from preproc.engines.spark_options import SparkMachineOptions
+from runtime.options import flag
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
 _DATA_SET = "vocabulary and splits"
@@ -108,7 +108,7 @@ class CriteoOptions(SparkMachineOptions):
         super().__post_init__()
         for threshold in (self.frequency_threshold, *dict(self.column_thresholds).values()):
             if threshold < 0:
-                raise ValueError(f"--frequency_threshold must be 0 or more, got {threshold}")
+                raise ValueError(f"--frequency_threshold: expected 0 or more, got {threshold}")
         if self.output is None and not self.estimate:
             raise ValueError("--output is missing: the folder of the prepared data set")
         if (self.vocabulary is None) == self.encode_only:

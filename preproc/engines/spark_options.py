@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from preproc.arguments import MachineOptions, flag, flags_of
+from preproc.arguments import MachineOptions
+from runtime.options import flag, flags_of
 
 SPARK = "Spark"  # group of the flags below, and of those that a preparation adds to them
 

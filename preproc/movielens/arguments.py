@@ -4,16 +4,11 @@ import argparse
 from pathlib import Path
 
 from dataloading.spec.output_folder import check_apart
-from preproc.arguments import (
-    add_flags,
-    complete_machine_flags,
-    flags_of,
-    passed_flags,
-    refuse_unread_flags,
-)
+from preproc.arguments import complete_machine_flags, passed_flags, refuse_unread_flags
 from preproc.engines.spark_options import SPARK, unread_spark_flags
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.source_files import DAT, NCF, Source, find_source
+from runtime.options import add_flags, flags_of
 
 
 def parse(argv: list[str] | None = None) -> MovieLensOptions:

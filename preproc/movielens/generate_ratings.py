@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from preproc.arguments import flag, generator_flags, settle_size
+from preproc.arguments import generator_flags, settle_size
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_file, write_errors_name
+from runtime.options import flag
 
 RATINGS = "ratings.csv"
 HEADER = b"userId,movieId,rating,timestamp\n"

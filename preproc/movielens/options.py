@@ -3,9 +3,10 @@
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from preproc.arguments import check_columns, flag, parse_delimiter
+from preproc.arguments import check_columns, parse_delimiter
 from preproc.engines.spark_options import SparkMachineOptions
 from preproc.movielens.source_files import Source
+from runtime.options import flag
 
 
 @dataclass(frozen=True)

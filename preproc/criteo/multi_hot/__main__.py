@@ -6,10 +6,11 @@ python -m preproc.criteo.multi_hot --input data/criteo --output data/criteo_mult
 import argparse
 import sys
 
-from preproc.arguments import add_flags, passed_flags
+from preproc.arguments import passed_flags
 from preproc.criteo.multi_hot.options import MultiHotOptions
 from preproc.criteo.multi_hot.prepare import prepare
 from runtime.cli import exit_status
+from runtime.options import add_flags
 
 
 def main(argv: list[str] | None = None) -> int:

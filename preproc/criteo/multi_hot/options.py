@@ -4,8 +4,8 @@ import os
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from preproc.arguments import check_limits, flag
 from preproc.criteo.multi_hot.tables import DISTRIBUTIONS
+from runtime.options import check_limits, flag
 
 FORMATS = ("tf_raw", "split_tfrecords", "npz")
 

@@ -32,10 +32,10 @@ def log(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([*AMAZON, "--min_events", "1"], "--min_events must be 2 or more, got 1"),
-        ([*AMAZON, "--max_history", "0"], "--max_history must be 1 or more, got 0"),
-        ([*AMAZON, "--threads", "0"], "--threads must be 1 or more, got 0"),
-        ([*AMAZON, "--seed", "-1"], "--seed must be 0 or more, got -1"),
+        ([*AMAZON, "--min_events", "1"], "--min_events: expected 2 or more, got 1"),
+        ([*AMAZON, "--max_history", "0"], "--max_history: expected 1 or more, got 0"),
+        ([*AMAZON, "--threads", "0"], "--threads: expected 1 or more, got 0"),
+        ([*AMAZON, "--seed", "-1"], "--seed: expected 0 or more, got -1"),
         (
             [*AMAZON, "--seed", str(1 << 64)],
             "--seed must be below 2.64, got 18446744073709551616",

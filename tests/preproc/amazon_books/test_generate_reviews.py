@@ -161,7 +161,7 @@ def test_distinct_names(prefix, digits):
         (["--reviews", "5", "--users", "6"], r"--users must be 1 to 5 \(each user .*\), got 6"),
         (["--items", "60466177"], "--items must be 1 to 60,466,176 .*, got 60,466,177"),
         (["--items", "3", "--categories", "4"], "--categories must be 1 to 3 .*, got 4"),
-        (["--seed", "-1"], "--seed must be 0 or more, got -1"),
+        (["--seed", "-1"], "--seed: expected 0 or more, got -1"),
     ],
 )
 def test_bad_flags(tmp_path, capsys, flags, message):

@@ -74,9 +74,9 @@ def test_interrupt(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--days", "-1"], "--days must be 1 or more, got -1"),
-        (["--rows_per_day", "-5"], "--rows_per_day must be 1 or more, got -5"),
-        (["--seed", "-1"], "--seed must be 0 or more, got -1"),
+        (["--days", "-1"], "--days: expected 1 or more, got -1"),
+        (["--rows_per_day", "-5"], "--rows_per_day: expected 1 or more, got -5"),
+        (["--seed", "-1"], "--seed: expected 0 or more, got -1"),
     ],
     ids=["days", "rows_per_day", "seed"],
 )

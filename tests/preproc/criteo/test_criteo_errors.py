@@ -102,8 +102,8 @@ def test_days_of_a_single_file(raw, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"frequency_threshold": -1}, "--frequency_threshold must be 0 or more, got -1"),
-        ({"threads": 0}, "--threads must be 1 or more, got 0"),
+        ({"frequency_threshold": -1}, "--frequency_threshold: expected 0 or more, got -1"),
+        ({"threads": 0}, "--threads: expected 1 or more, got 0"),
         ({"memory_limit_bytes": 1 << 20}, "--memory_limit must be 384 MiB or more, got 1 MiB"),
         ({"temp_dir": Path("nowhere")}, "--temp_dir nowhere is not a folder"),
         ({"holdout_fraction": 0.0}, "--holdout_fraction must lie between 0 and 1, got 0.0"),

@@ -180,5 +180,5 @@ def test_flags():
     assert parse([*common[:-1], "--seed", "7"]).output_ordering == "total_random"
     with pytest.raises(ValueError, match="--seed is only read with --output_ordering total_random"):
         parse([*common, "input", "--seed", "7"])
-    with pytest.raises(ValueError, match="--seed must be 0 or more, got -1"):
+    with pytest.raises(ValueError, match="--seed: expected 0 or more, got -1"):
         parse([*common, "total_random", "--seed", "-1"])

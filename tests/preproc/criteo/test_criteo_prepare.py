@@ -352,5 +352,5 @@ def test_wrong_thresholds(text, message):
     "changes", [{"frequency_threshold": -1}, {"column_thresholds": ((3, -1),)}]
 )
 def test_negative_thresholds(log, tmp_path, changes):
-    with pytest.raises(ValueError, match="--frequency_threshold must be 0 or more, got -1"):
+    with pytest.raises(ValueError, match="--frequency_threshold: expected 0 or more, got -1"):
         run(log, tmp_path / "out", **changes)

@@ -184,7 +184,7 @@ def test_two_processes(one_hot, tmp_path):
         (["--hotness=2,5"], "--hotness has 2 values; expected one for each of the 3"),
         (["--hotness=2,0,1"], "expected whole numbers from 1"),
         (["--days=3"], "--days is only read with --format npz"),
-        (["--format=npz", "--days=1"], "--days must be 2 or more"),
+        (["--format=npz", "--days=1"], "--days: expected 2 or more"),
         (["--cardinalities=3000000000", "--hotness=1"], "expected at most 2147483648"),
     ],
 )

@@ -191,9 +191,9 @@ def test_files(tmp_path, refused):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--seed", -1), "--seed must be 0 or more, got -1"),
-        (("--threads", 0), "--threads must be 1 or more, got 0"),
-        (("--valid_negative", 0), "--valid_negative must be 1 or more, got 0"),
+        (("--seed", -1), "--seed: expected 0 or more, got -1"),
+        (("--threads", 0), "--threads: expected 1 or more, got 0"),
+        (("--valid_negative", 0), "--valid_negative: expected 1 or more, got 0"),
         (("--min_ratings", 1), "--min_ratings must be 2 or more, so that a user whose last inter"),
         (("--min_ratings", 2, "--validation"), "--min_ratings must be 3 or more"),
         (("--memory_limit", "10MB"), "--memory_limit must be 384 MiB or more, got 10 MiB"),

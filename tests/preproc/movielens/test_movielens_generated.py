@@ -126,7 +126,7 @@ def test_full_disk(tmp_path):
         (["--users", "0"], "--users must be 1 to 1,073,741,824"),
         (["--movies", "39"], "--movies must be 40 to"),
         (["--ratings", "1000", "--users", "51"], "--ratings must be 1,020 to"),
-        (["--seed", "-1"], "--seed must be 0 or more, got -1"),
+        (["--seed", "-1"], "--seed: expected 0 or more, got -1"),
     ],
 )
 def test_invalid_flags(tmp_path, capsys, flags, message):
