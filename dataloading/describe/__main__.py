@@ -3,7 +3,8 @@
     python -m dataloading.describe data/mine
     python -m dataloading.describe data/mine --checkpoint runs/mine    also the model's tables
 
-Every byte of split binaries and split TFRecords is checked, a few megabytes at a time.
+Every value of split binaries, split TFRecords and tensor files is checked, a few megabytes at a
+time.
 """
 
 import argparse
@@ -21,10 +22,10 @@ from dataloading.describe.facts import (
 )
 from dataloading.describe.tables import FLAG, describe_tables
 from dataloading.engines.duckdb_session import DuckDBSession
-from dataloading.formats.raw_binary import BinaryChunk
-from dataloading.formats.split_tfrecords.chunk import RecordChunk
+from dataloading.formats.open_chunk import READABLE, open_chunk
 from dataloading.formats.split_tfrecords.dataset import length_faults
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
+from dataloading.pipeline.chunk_reader import OpenChunk
 from dataloading.spec.feature_spec import LABEL_CHANNEL, Chunk, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
 from runtime.cli import exit_status
@@ -32,7 +33,6 @@ from runtime.cli import exit_status
 BROKEN = 1  # exit status where the data set is not whole
 _MEMORY_BYTES = 1 << 30  # for counting ids; what does not fit goes to a temporary folder
 _FILES_SHOWN = 3  # of a chunk with more files, the sum
-_LOOKED_AT = ("split_binary", CHUNK_TYPE)  # types of chunks; of others, whether files are there
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -82,19 +82,17 @@ def describe_split(
             bodies += [f"  {file}: {size:,} bytes" for file, size in sizes.items()]
         if problems:
             continue
-        if chunk.type not in _LOOKED_AT:
+        if chunk.type not in READABLE:
             bodies.append(
                 f"    {chunk.type}: rows and values are not checked ({', '.join(chunk.features)})"
             )
             continue
         try:
+            stored = open_chunk(spec, split, chunk)
+            rows[index] = stored.num_samples
             if chunk.type == CHUNK_TYPE:
-                stored = opened[index] = RecordChunk(spec, split, chunk)
-                rows[index] = stored.num_samples
-            else:
-                stored = BinaryChunk(spec, chunk)
-                rows[index] = sum(sizes.values()) // spec.sample_bytes(chunk)
-            for facts in chunk_facts(spec, chunk, stored, rows[index], session):
+                opened[index] = stored
+            for facts in chunk_facts(spec, chunk, stored, session):
                 faults += [f"split '{split}': {fault}" for fault in facts.faults]
                 bodies.append("    " + _feature_line(spec, facts, stored))
                 bodies += rare_items_note(spec, split, facts)
@@ -120,12 +118,12 @@ def describe_split(
 
 def _conclusion(types: set[str]) -> str:
     """Returns the last line on a data set without faults."""
-    if types <= set(_LOOKED_AT):
+    if types <= set(READABLE):
         return "complete: every file is there, has all its rows, and no value is out of range"
     parts = ["every file is there"]
-    if looked_at := " and ".join(name for name in _LOOKED_AT if name in types):
+    if looked_at := " and ".join(name for name in READABLE if name in types):
         parts.append(f"those of type {looked_at} have all their rows, and no value is out of range")
-    others = ", ".join(sorted(types - set(_LOOKED_AT)))
+    others = ", ".join(sorted(types - set(READABLE)))
     return "; ".join([*parts, f"those of type {others} were not checked"])
 
 
@@ -160,9 +158,7 @@ def _as_stored(spec: FeatureSpec) -> FeatureSpec:
         raise
 
 
-def _feature_line(
-    spec: FeatureSpec, facts: IdFacts | NumberFacts, stored: BinaryChunk | RecordChunk
-) -> str:
+def _feature_line(spec: FeatureSpec, facts: IdFacts | NumberFacts, stored: OpenChunk) -> str:
     name = facts.feature
     channel = next((c for c, names in spec.channel_spec.items() if name in names), "no channel")
     hotness = spec.hotness(name)

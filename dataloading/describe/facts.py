@@ -123,7 +123,7 @@ class NumberFacts:
 
 
 def chunk_facts(
-    spec: FeatureSpec, chunk: Chunk, stored: OpenChunk, num_rows: int, session: DuckDBSession
+    spec: FeatureSpec, chunk: Chunk, stored: OpenChunk, session: DuckDBSession
 ) -> list[IdFacts | NumberFacts]:
     """Returns the facts of the features of a chunk, ids or, without a cardinality, numbers.
 
@@ -146,7 +146,7 @@ def chunk_facts(
 
     def ids_in_range() -> Iterator[pa.RecordBatch]:
         try:
-            for columns in column_blocks(spec, chunk, stored, num_rows):
+            for columns in column_blocks(spec, chunk, stored):
                 for number, column in enumerate(facts):
                     ids = column.add(columns[column.feature])
                     if ids is not None:
@@ -175,14 +175,14 @@ def chunk_facts(
 
 
 def column_blocks(
-    spec: FeatureSpec, chunk: Chunk, stored: OpenChunk, num_rows: int
+    spec: FeatureSpec, chunk: Chunk, stored: OpenChunk
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields the rows of a chunk: feature -> [rows, hotness]; [ids, 1] of one whose rows differ in
     length."""
     spans = spans_of(spec, [chunk])
     block_rows = max(1, _BLOCK_BYTES // spec.sample_bytes(chunk))
-    for start in range(0, num_rows, block_rows):
-        rows = stored.read(range(start, min(start + block_rows, num_rows)))
+    for start in range(0, stored.num_samples, block_rows):
+        rows = stored.read(range(start, min(start + block_rows, stored.num_samples)))
         if isinstance(rows, Ragged):
             yield {chunk.features[0]: rows.values[:, None]}
         else:

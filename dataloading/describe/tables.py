@@ -6,10 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.describe.facts import column_blocks
-from dataloading.formats.raw_binary import CHUNK_TYPE as BINARY
-from dataloading.formats.raw_binary import BinaryChunk
-from dataloading.formats.split_tfrecords.chunk import RecordChunk
-from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE as RECORDS
+from dataloading.formats.open_chunk import READABLE, open_chunk
 from dataloading.spec.feature_spec import ITEM_CHANNEL, TRAIN, USER_CHANNEL, FeatureSpec
 from runtime import checkpoint
 from runtime.checkpoint.reader import rows_of
@@ -64,17 +61,10 @@ def ids_in_use(spec: FeatureSpec, num_ids: Mapping[str, int]) -> dict[str, np.nd
     in_use: dict[str, np.ndarray] = {}
     for chunk in spec.source_spec.get(TRAIN, ()):
         features = [name for name in chunk.features if name in num_ids]
-        if not features or chunk.type not in (BINARY, RECORDS):
+        if not features or chunk.type not in READABLE:
             continue
-        if chunk.type == RECORDS:
-            stored = RecordChunk(spec, TRAIN, chunk)
-            num_samples = stored.num_samples
-        else:
-            stored = BinaryChunk(spec, chunk)
-            sizes = ((spec.base_directory / file).stat().st_size for file in chunk.files)
-            num_samples = sum(sizes) // spec.sample_bytes(chunk)
         in_use |= {feature: np.zeros(num_ids[feature], bool) for feature in features}
-        for columns in column_blocks(spec, chunk, stored, num_samples):
+        for columns in column_blocks(spec, chunk, open_chunk(spec, TRAIN, chunk)):
             for feature in features:
                 in_use[feature][columns[feature].ravel()] = True
     return in_use

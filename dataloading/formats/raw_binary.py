@@ -52,6 +52,7 @@ class BinaryChunk:
                 self._parts.append(part)
                 self._starts.append(self._starts[-1] + len(part) // self._sample_bytes)
                 self._files.append(file)
+        self.num_samples = self._starts[-1]
 
     def read(self, samples: range | Scattered) -> np.ndarray:
         read = self._read_run if isinstance(samples, range) else self._read_scattered

@@ -36,6 +36,7 @@ class TensorChunk:
             self.dtype = np.dtype("u1")
         self._files = chunk.files
         self._starts = np.cumsum([0, *map(len, parts)]).tolist()
+        self.num_samples = self._starts[-1]
         self._values = parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def read(self, samples: range | Scattered) -> np.ndarray:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.formats.raw_binary import CHUNK_TYPE, BinaryChunk
-from dataloading.formats.torch_tensor import TENSOR_CHUNK_TYPE, TensorChunk
+from dataloading.formats.open_chunk import open_chunk
+from dataloading.formats.raw_binary import CHUNK_TYPE
+from dataloading.formats.torch_tensor import TENSOR_CHUNK_TYPE
 from dataloading.interactions.candidate_rules import (
     broken_lists,
     candidate_list_length,
@@ -201,8 +202,7 @@ class _Rows:
         columns = [(role, spans[spec.channel(channel)[0]]) for channel, role in roles.items()]
         used = sorted({span.chunk for _, span in columns})
         num_samples = spec.num_samples(split, used)
-        kinds = {CHUNK_TYPE: BinaryChunk, TENSOR_CHUNK_TYPE: TensorChunk}
-        opened = {number: kinds[chunks[number].type](spec, chunks[number]) for number in used}
+        opened = {number: open_chunk(spec, split, chunks[number]) for number in used}
         self._reader = ChunkReader(spec, split, columns, opened, num_samples)
         self._columns = dict(zip(roles, self._reader.columns, strict=True))
         self._samples = range(num_samples)

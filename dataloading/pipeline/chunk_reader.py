@@ -19,6 +19,7 @@ class OpenChunk(Protocol):
 
     dtype: np.dtype
     ragged: bool  # samples differ in length; the chunk then has one feature
+    num_samples: int
 
     def read(self, samples: range | Scattered) -> Samples:
         """Returns a copy `[samples, width]` of the samples of a range (of step 1) or of a batch,

@@ -286,7 +286,7 @@ def dataset_of(
     options.autotune.enabled = False
     return (
         tf.data.Dataset.range(num_batches)
-        .map(batch_at, num_parallel_calls=parallel_calls, deterministic=True)
+        .map(batch_at, num_parallel_calls=parallel_calls, deterministic=parallel_calls and True)
         .prefetch(prefetch)
         .with_options(options)
     )

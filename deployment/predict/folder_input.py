@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
+from dataloading.formats.raw_binary import CHUNK_TYPE, BinaryChunk
+from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.spec.rules import listing
 from deployment.predict.input import ENCODING_ADVICE, RequestBatch, request_arrays
 from deployment.serving.interface import Interface, ServedFeature
-
-_STORED = "split_binary"
 
 
 class FolderInput:
@@ -41,26 +41,28 @@ class FolderInput:
             for number, chunk in enumerate(self._spec.source_spec[split])
             if not set(names).isdisjoint(chunk.features)
         ]
-        self.paths, self._columns = [self._folder / SPEC_FILE], {}
-        for chunk in (self._spec.source_spec[split][number] for number in used):
-            if chunk.type != _STORED:
+        self.paths = [self._folder / SPEC_FILE]
+        chunks = [self._spec.source_spec[split][number] for number in used]
+        for chunk in chunks:
+            if chunk.type != CHUNK_TYPE:
                 raise ValueError(
-                    f"{self._where}: expected chunks of the type {_STORED}, got {chunk.type} for "
-                    f"{listing(chunk.files)}. {ENCODING_ADVICE}"
+                    f"{self._where}: expected chunks of the type {CHUNK_TYPE}, got {chunk.type} "
+                    f"for {listing(chunk.files)}. {ENCODING_ADVICE}"
                 )
             self.paths += [self._folder / file for file in chunk.files]
         self.num_rows = self._spec.num_samples(split, used)
         if not self.num_rows:
             raise ValueError(f"{self._where}: has no rows")
-        for number in used:
-            self._columns |= self._mapped(self._spec.source_spec[split][number])
+        self._chunks = [BinaryChunk(self._spec, chunk) for chunk in chunks]
+        self._spans = spans_of(self._spec, chunks)
         self.ignored = [name for name in chunk_of if name not in names]
 
     def requests(self, batch_size: int) -> Iterator[RequestBatch]:
         """Yields all samples in order, at most `batch_size` per request; refuses negative ids."""
         for start in range(0, self.num_rows, batch_size):
             stop = min(start + batch_size, self.num_rows)
-            values = {f.name: self._values(f, start, stop) for f in self._interface.features}
+            samples = [chunk.read(range(start, stop)) for chunk in self._chunks]
+            values = {f.name: self._values(f, samples, start) for f in self._interface.features}
             yield RequestBatch(start + 1, request_arrays(self._interface, values))
 
     def where(self, row: int) -> str:
@@ -109,32 +111,15 @@ class FolderInput:
                 f"got {actual}. {ENCODING_ADVICE}"
             )
 
-    def _mapped(self, chunk) -> dict[str, list[np.ndarray]]:
-        """Maps the files of a chunk: feature -> per file the values [rows, hotness]."""
-        dtype = self._spec.dtype(chunk.features[0])
-        # NumPy trusts a stored bool to be 0 or 1; as a byte it can be checked.
-        dtype = np.dtype("u1") if dtype.kind == "b" else dtype.newbyteorder("<")
-        width = self._spec.sample_bytes(chunk) // dtype.itemsize
-        paths = [self._folder / file for file in chunk.files]
-        files = [
-            np.memmap(path, dtype, "r").reshape(-1, width)
-            for path in paths
-            if path.stat().st_size  # an empty file cannot be mapped
-        ]
-        columns, start = {}, 0
-        for name in chunk.features:
-            stop = start + self._spec.hotness(name)
-            columns[name] = [values[:, start:stop] for values in files]
-            start = stop
-        return columns
+    def _values(self, feature: ServedFeature, samples: list[np.ndarray], start: int):
+        """Returns the values [rows, count] of a feature.
 
-    def _values(self, feature: ServedFeature, start: int, stop: int) -> np.ndarray:
-        """Returns the values [rows, count] of the samples start to stop - 1."""
-        first_row, pieces = 0, []
-        for values in self._columns[feature.name]:
-            pieces.append(values[max(start - first_row, 0) : max(stop - first_row, 0)])
-            first_row += len(values)
-        values = np.concatenate(pieces)
+        Args:
+            samples: values [rows, sum of hotness] of each chunk.
+            start: the first row.
+        """
+        span = self._spans[feature.name]
+        values = samples[span.chunk][:, span.begin : span.end]
         if feature.cardinality is None:
             with np.errstate(over="ignore"):  # the request's checks refuse infinity
                 return values.astype(np.float32)

@@ -171,9 +171,8 @@ def one_feature(folder, ids, cardinality) -> FeatureSpec:
 
 def facts_of(spec: FeatureSpec, scratch) -> list:
     (chunk,) = spec.source_spec["train"]
-    num_rows = spec.num_samples("train")
     with DuckDBSession(scratch / "duckdb", 1 << 28) as session:
-        return facts.chunk_facts(spec, chunk, BinaryChunk(spec, chunk), num_rows, session)
+        return facts.chunk_facts(spec, chunk, BinaryChunk(spec, chunk), session)
 
 
 @pytest.mark.parametrize("cardinality", [4, 60, 3000])

@@ -1,0 +1,23 @@
+"""Files of a chunk opened by its type."""
+
+from dataloading.formats import raw_binary, torch_tensor
+from dataloading.formats.split_tfrecords import folder_format
+from dataloading.formats.split_tfrecords.chunk import RecordChunk
+from dataloading.pipeline.chunk_reader import OpenChunk
+from dataloading.spec.feature_spec import Chunk, FeatureSpec
+
+READABLE = (raw_binary.CHUNK_TYPE, torch_tensor.TENSOR_CHUNK_TYPE, folder_format.CHUNK_TYPE)
+
+
+def open_chunk(spec: FeatureSpec, split: str, chunk: Chunk) -> OpenChunk:
+    """Opens the files of a chunk of a type in `READABLE`.
+
+    Raises:
+        ValueError: files are damaged, or do not fit the spec.
+    """
+    if chunk.type == folder_format.CHUNK_TYPE:
+        return RecordChunk(spec, split, chunk)
+    if chunk.type == torch_tensor.TENSOR_CHUNK_TYPE:
+        return torch_tensor.TensorChunk(spec, chunk)
+    assert chunk.type == raw_binary.CHUNK_TYPE, chunk.type
+    return raw_binary.BinaryChunk(spec, chunk)
