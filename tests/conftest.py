@@ -123,14 +123,6 @@ def forked_python(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def forked_python_with_keras_2(tmp_path_factory):
-    """`forked_python` with TF_USE_LEGACY_KERAS=1."""
-    path = tmp_path_factory.mktemp("python") / "socket"
-    with forked_python_server.running(path, TF_USE_LEGACY_KERAS="1"):
-        yield path
-
-
-@pytest.fixture(scope="session")
 def run_script(request, tmp_path_factory):
     """Runs `python ARGS...` in the repository, as a user would; returns the completed process.
 

@@ -30,13 +30,13 @@ PRELOADED = (
     *("tensorflow", "tensorflow.keras.layers", "horovod.tensorflow", "pyarrow.parquet", "yaml"),
     *("psutil", "duckdb", "tqdm"),
 )
-# Takes the place of `python` on PATH. Not for servers: a signal would end this
-# process alone. Nor for programs with another Keras: TensorFlow selects it when it is imported.
+# Takes the place of `python` on PATH. Not for servers: a signal would end this process alone.
+# `tf.keras` is Keras 2, as in all programs that import distributed_embeddings before they use it.
 SHIM = """#!/bin/sh
 '''exec' {quoted} -IS "$0" "$@"
 '''
 import os, sys
-if os.environ.get("TF_USE_LEGACY_KERAS") != {keras!r} or "deployment.serve" in sys.argv:
+if "deployment.serve" in sys.argv:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 sys.path.append({root!r})
 from tests import forked_python
@@ -85,13 +85,13 @@ class Program:
 
 
 @contextlib.contextmanager
-def running(path: Path, **variables: str) -> Iterator[None]:
-    """Serves at `path` until the context ends, with more environment variables."""
+def running(path: Path) -> Iterator[None]:
+    """Serves at `path` until the context ends."""
     command = [sys.executable, "-m", __name__, str(path)]
     server = subprocess.Popen(
         command,
         cwd=Path(__file__).parents[1],
-        env={**os.environ, **variables},
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -103,13 +103,12 @@ def running(path: Path, **variables: str) -> Iterator[None]:
         server.communicate()
 
 
-def install_shim(folder: Path, path: Path, keras: str | None = None) -> None:
+def install_shim(folder: Path, path: Path) -> None:
     """Writes `folder / "python"`, which runs programs by the server at `path`.
 
     Args:
         folder: is created.
         path: of the server's socket.
-        keras: value of TF_USE_LEGACY_KERAS in the server's environment.
     """
     root = str(Path(__file__).resolve().parents[1])
     folder.mkdir()
@@ -118,7 +117,6 @@ def install_shim(folder: Path, path: Path, keras: str | None = None) -> None:
         quoted=shlex.quote(sys.executable),
         root=root,
         socket=str(path),
-        keras=keras,
     )
     (folder / "python").write_text(text)
     (folder / "python").chmod(0o755)

@@ -165,7 +165,7 @@ def runs_in_make_test(part: Part) -> bool:
     ],
     ids=lambda part: part.page.name,
 )
-def test_commands_of_a_page(part, tmp_path, request, outputs_of_parts):
+def test_commands_of_a_page(part, tmp_path, forked_python, outputs_of_parts):
     """The blocks of a page run one after the other, as a reader would run them."""
     if not any(runs_here(block) for block in part.blocks):
         pytest.skip("nothing of it can be run here")
@@ -174,9 +174,7 @@ def test_commands_of_a_page(part, tmp_path, request, outputs_of_parts):
     if part.blocks[0] != blocks(part.page)[0]:
         (home / "data").mkdir(exist_ok=True)  # by the blocks before
     before = outputs(home)
-    keras_2 = any("export TF_USE_LEGACY_KERAS=1" in block for block in part.blocks)
-    server = request.getfixturevalue("forked_python" + ("_with_keras_2" if keras_2 else ""))
-    install_shim(home.with_name("shims"), server, "1" if keras_2 else None)
+    install_shim(home.with_name("shims"), forked_python)
     run_blocks(part.page, part.blocks, home)
     created = outputs(home) - before
     (outputs_of_parts / f"{PARTS.index(part)}.json").write_text(json.dumps(sorted(created)))

@@ -4,9 +4,15 @@
 
 The names, arguments and module paths are those of NVIDIA Merlin's distributed-embeddings. They are
 imported when they are first used: the planner needs no TensorFlow.
+
+Importing the package makes `tf.keras` Keras 2 in TensorFlow 2.16 and later, unless the environment
+variable TF_USE_LEGACY_KERAS is set, or the program has used `tf.keras` before.
 """
 
 import importlib
+import os
+
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # TensorFlow reads it when it loads `tf.keras`
 
 __version__ = "1.0.0"
 

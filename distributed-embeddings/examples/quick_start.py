@@ -1,9 +1,7 @@
 """Hybrid-parallel training of a Keras model: tables sharded over ranks, dense layers replicated.
 
-    TF_USE_LEGACY_KERAS=1 python quick_start.py
-    TF_USE_LEGACY_KERAS=1 horovodrun -np 2 python quick_start.py
-
-`TF_USE_LEGACY_KERAS=1` makes `tf.keras` Keras 2 in TensorFlow 2.16 and later.
+python quick_start.py
+horovodrun -np 2 python quick_start.py
 """
 
 import numpy as np

@@ -92,6 +92,29 @@ def test_int64_ids():
     np.testing.assert_array_equal(result, [[2, 2]])
 
 
+@pytest.mark.parametrize(("policy", "row"), [("mixed_float16", 2049), ("mixed_bfloat16", 257)])
+def test_float_ids_in_mixed_precision(policy, row):
+    """Keras would cast the ids, 2049 and 257, to the compute dtype: to 2048 and 256."""
+    layer = DistributedEmbedding([Embedding(4000, 1)], dtype=policy)
+    (vector,) = layer([tf.constant([[float(row)]])])
+    (table,) = layer.get_weights()
+    np.testing.assert_allclose(float(vector[0, 0, 0]), table[row, 0], rtol=1e-2)
+
+
+def test_xla_without_compiled_operations():
+    layer = DistributedEmbedding(tables((3, 2), (4, 2)), use_custom_kernel=False)
+    inputs = ids([[2], [0]], [[1], [3]])
+    expected = layer(inputs, concatenate=True)
+    compiled = tf.function(lambda *i: layer([*i], concatenate=True), jit_compile=True)
+    np.testing.assert_array_equal(compiled(*inputs), expected)
+    assert DistributedEmbedding.from_config(layer.get_config())._use_custom_kernel is False
+
+
+def test_mask_of_keras_embedding():
+    with pytest.warns(UserWarning, match="mask_zero=True is not supported"):
+        DistributedEmbedding([keras.layers.Embedding(3, 2, mask_zero=True)])
+
+
 def test_ids_of_two_dtypes():
     layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
     inputs_value = (tf.constant([[2]], tf.int64), tf.constant([[1]], tf.int32))

@@ -189,6 +189,22 @@ def test_id_beyond_table_on_cpu(bad):
         embedding()(tf.constant([0, bad]))
 
 
+@pytest.mark.parametrize("combiner", [None, "sum"])
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("bad", [2**32 + 1, 2**63 + 1])
+def test_id_beyond_32_bits(combiner, compiled, bad):
+    """Of 5 rows, the id 2^32 + 1 is not row 1; unsigned ones are not cut either."""
+    layer = dmp.Embedding(5, 2, combiner=combiner, use_custom_kernel=compiled)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        layer(tf.constant([[bad]], tf.uint64 if bad > 2**62 else tf.int64))
+
+
+def test_sparse_ids_in_another_order():
+    layer = dmp.Embedding(5, 2, combiner="sum")
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"tf\.sparse\.reorder"):
+        layer(tf.SparseTensor([[1, 0], [0, 0], [1, 1]], [1, 2, 3], [2, 4]))
+
+
 def test_config_round_trip():
     layer = dmp.Embedding(
         3,

@@ -143,8 +143,6 @@ class Recipe:
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "TF_CPP_MIN_LOG_LEVEL": "2",
         }
-        if importlib.util.find_spec("tf_keras") is not None:
-            environment["TF_USE_LEGACY_KERAS"] = "1"  # `tf.keras` is Keras 3 otherwise
         done = subprocess.run(
             [*command, *flags],
             env=environment,

@@ -51,7 +51,7 @@ def installed(wheel, tmp_path_factory) -> Path:
 
 def run_outside(installed: Path, folder: Path, *args) -> str:
     """Runs a program on the installed wheel; returns its output."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_USE_LEGACY_KERAS": "1"}
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     paths = [str(installed), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     done = subprocess.run(

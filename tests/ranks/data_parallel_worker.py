@@ -215,6 +215,27 @@ def check_eager_and_minimize(world):
         same(train_minimize(world, make()), expected)
 
 
+def check_loss_scaling(world):
+    """State that the inner optimizer makes for a rank's own variable is the rank's own."""
+    for name in ("adam", "legacy_adam"):
+        make = OPTIMIZERS[name]
+        scaled = keras.mixed_precision.LossScaleOptimizer(make(), dynamic=False, initial_scale=4)
+        same(train_fit(world, scaled), train_one_rank(make()))
+
+
+def check_saved_model_of_tables(world):
+    """A Keras SavedModel of a layer whose tables are exchanged."""
+    ids = [keras.Input([1], dtype=tf.int32) for _ in range(2)]
+    layers = [dmp.Embedding(rows, 4, combiner="sum") for rows in (5, 7)]
+    layer = dmp.DistributedEmbedding(layers)
+    model = keras.Model(ids, keras.layers.Dense(1)(tf.concat(layer(ids), axis=1)))
+    batch = [tf.constant([[1], [3]])] * 2
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(folder, save_format="tf")
+        restored = keras.models.load_model(folder)
+        np.testing.assert_array_equal(restored(batch), model(batch))
+
+
 def check_options(world):
     hvd = horovod_tensorflow()
     make = OPTIMIZERS["adam"]
@@ -547,6 +568,8 @@ CASES = {
     "dynamic_loss_scale": check_dynamic_loss_scale,
     "global_clipnorm": check_global_clipnorm,
     "saved_model": check_saved_model,
+    "loss_scaling": check_loss_scaling,
+    "saved_model_of_tables": check_saved_model_of_tables,
     **{name: lambda world, name=name: check_optimizer(world, name) for name in OPTIMIZERS},
 }
 

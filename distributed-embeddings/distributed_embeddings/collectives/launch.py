@@ -17,10 +17,21 @@ class Launched(NamedTuple):
 
 
 def launched() -> Launched | None:
-    """Returns the processes of a launcher; None without one, or if it started a single process."""
+    """Returns the processes of a launcher; None without one, or if it started a single process.
+
+    Raises:
+        ValueError: PyTorch's launcher started several processes, which Horovod cannot connect.
+    """
     for variable in SIZE_VARIABLES:
         if size := int(os.environ.get(variable) or 0):
             return Launched(variable, size) if size > 1 else None
+    torch = [os.environ.get(name) for name in ("WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")]
+    if all(torch) and torch[0] != "1":
+        raise ValueError(
+            f"expected processes of horovodrun, mpirun or srun, got {torch[0]} of torchrun or "
+            "torch.distributed.launch (WORLD_SIZE, LOCAL_RANK and MASTER_ADDR are set): each would "
+            f"train a model of its own. Start them with `horovodrun --gloo -np {torch[0]}`"
+        )
     return None
 
 

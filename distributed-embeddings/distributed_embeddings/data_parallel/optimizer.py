@@ -11,8 +11,27 @@ from distributed_embeddings.data_parallel.gradient_tape import (
 )
 from distributed_embeddings.data_parallel.reduction import Reduction
 from distributed_embeddings.exchange.table_wise import traced_graph
+from distributed_embeddings.keras import check_keras_2, keras
 
 _EAGER = object()  # in place of a graph
+
+
+class _OwnState:
+    """Mixin for an optimizer's class: the state of a rank's own variable is the rank's own, too."""
+
+    def add_variable_from_reference(self, model_variable, *args, **kwargs):
+        """Adds state of a variable."""
+        return self._like(model_variable, super().add_variable_from_reference, *args, **kwargs)
+
+    def add_slot(self, var, *args, **kwargs):
+        """Adds state of a variable, for Keras' legacy optimizers."""
+        return self._like(var, super().add_slot, *args, **kwargs)
+
+    def _like(self, variable, make, *args, **kwargs):
+        state = make(variable, *args, **kwargs)
+        if self._reduction.is_own(variable):
+            state.de_local = True
+        return state
 
 
 class _ReducingOptimizer:
@@ -72,20 +91,6 @@ class _ReducingOptimizer:
                 "...), or call minimize()"
             )
 
-    def add_variable_from_reference(self, model_variable, *args, **kwargs):
-        """Adds state of a variable; that of a rank's own variable is its own, too."""
-        return self._like(model_variable, super().add_variable_from_reference, *args, **kwargs)
-
-    def add_slot(self, var, *args, **kwargs):
-        """Adds state of a variable, for Keras' legacy optimizers."""
-        return self._like(var, super().add_slot, *args, **kwargs)
-
-    def _like(self, variable, make, *args, **kwargs):
-        state = make(variable, *args, **kwargs)
-        if self._reduction.is_own(variable):
-            state.de_local = True
-        return state
-
 
 def DistributedOptimizer(
     optimizer,
@@ -112,14 +117,16 @@ def DistributedOptimizer(
         **kwargs: Horovod's options, see `Reduction`.
 
     Raises:
-        ValueError: an option that is not supported, or an optimizer with state. When gradients are
-            applied: `clipnorm`, on several ranks that have tables of their own.
+        ValueError: an option that is not supported, an optimizer with state, or one of Keras 3.
+            When gradients are applied: `clipnorm`, on several ranks that have tables of their own.
     """
     if backward_passes_per_step != 1:
         raise ValueError(
             f"backward_passes_per_step={backward_passes_per_step} is not supported: add gradients "
             "up in a loop of your own and hand their sum to apply_gradients"
         )
+    kinds = (keras.optimizers.Optimizer, keras.optimizers.legacy.Optimizer)
+    check_keras_2(optimizer, kinds, "optimizer")
     reduction = Reduction(**kwargs)
     if isinstance(optimizer, _ReducingOptimizer):
         return optimizer
@@ -134,6 +141,7 @@ def DistributedOptimizer(
             "own tables: wrap it before its first step, then restore it"
         )
     _extend(innermost, ClippingOptimizer, reduction)
+    _extend(innermost, _OwnState, reduction)
     _extend(optimizer, _ReducingOptimizer, reduction)
     object.__setattr__(optimizer, "_reduced_in", None)
     mark_gradients_of_horovod()

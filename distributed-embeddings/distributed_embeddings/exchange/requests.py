@@ -64,14 +64,20 @@ def read_ids(ids, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
 
     Raises:
         ValueError: Ids of another rank, [batch] with a combiner, or an unknown hotness without one.
+        tf.errors.InvalidArgumentError: Sparse ids in another order.
     """
     if isinstance(ids, tf.SparseTensor):
         if ids.shape.rank not in (2, None):
             raise ValueError(f"{feature}: sparse ids must be [batch, any], got {ids.shape}")
         rows = tf.cast(ids.indices[:, 0], tf.int32)
+        tf.debugging.assert_non_negative(
+            rows[1:] - rows[:-1],
+            f"{feature}: expected sparse ids in the order of their samples, got others: call "
+            "tf.sparse.reorder",
+        )
         batch_size = tf.cast(ids.dense_shape[0], tf.int32)
         lengths = tf.math.bincount(rows, minlength=batch_size, dtype=tf.int32)
-        return _ragged(_integers(ids.values), lengths, combiner)
+        return _ragged(integer_ids(ids.values), lengths, combiner)
     if isinstance(ids, tf.RaggedTensor):
         if ids.shape.rank != 2 or ids.ragged_rank != 1:
             raise ValueError(
@@ -79,8 +85,8 @@ def read_ids(ids, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
                 f"{ids.shape} with ragged rank {ids.ragged_rank}"
             )
         lengths = tf.cast(ids.row_lengths(), tf.int32)
-        return _ragged(_integers(ids.values), lengths, combiner)
-    return _read_dense(_integers(tf.convert_to_tensor(ids)), combiner, feature)
+        return _ragged(integer_ids(ids.values), lengths, combiner)
+    return _read_dense(integer_ids(tf.convert_to_tensor(ids)), combiner, feature)
 
 
 def _read_dense(ids: tf.Tensor, combiner: str | None, feature: str) -> tuple[Signature, Ids]:
@@ -116,7 +122,8 @@ def _ragged(values: tf.Tensor, lengths, combiner: str | None) -> tuple[Signature
     return Signature(True, inner, 0, combiner), Ids(values, lengths)
 
 
-def _integers(ids: tf.Tensor) -> tf.Tensor:
+def integer_ids(ids: tf.Tensor) -> tf.Tensor:
+    """Returns ids as int32 or int64, which no value of a wider dtype is cut to."""
     if ids.dtype in (tf.int32, tf.int64):
         return ids
     return tf.cast(ids, tf.int64 if ids.dtype.size > 2 else tf.int32)

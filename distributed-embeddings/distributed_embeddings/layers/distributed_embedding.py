@@ -59,6 +59,9 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
             of the output.
         check_ids: Whether ids outside their table raise InvalidArgumentError; None: on CPUs. On a
             GPU the check synchronizes; without it a row of another table, or zeros, are read.
+        use_custom_kernel: Whether the compiled operations may be used. False for a function with
+            `jit_compile=True`, for second derivatives, and for a SavedModel that a process without
+            the package distributed-embeddings-kernels loads.
         world: The ranks; None: those of the process.
 
     Raises:
@@ -86,10 +89,11 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
         plan: Plan | None = None,
         exchange_dtype: str | None = None,
         check_ids: bool | None = None,
+        use_custom_kernel: bool = True,
         world=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(**{"autocast": False, **kwargs})  # ids stay what they are
         self.world = current() if world is None else world
         self.rank, self.world_size = self.world.rank, self.world.size
         self._exchange_name = "tables." + re.sub(r"[^A-Za-z0-9_.-]", "_", self.name)
@@ -112,7 +116,7 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
                 f"exchange_dtype is float32, bfloat16, float16 or None, got {exchange_dtype!r}"
             )
         self._exchange_dtype = exchange_dtype and tf.as_dtype(exchange_dtype)
-        self._check_ids = check_ids
+        self._check_ids, self._use_custom_kernel = check_ids, use_custom_kernel
         self._config = None  # not that of a plan
         if plan is None:
             self._config = {
@@ -135,7 +139,7 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
         self._holders: list = []  # of each group its variable, or a layer of a class of its own
         # Written to by every call of a graph, so that the calls run in sequence. A dependency of
         # checkpoints and saved models, but no weight of the layer.
-        self._sequence: tf.train.Checkpoint | None = None
+        self._sequence: tf.__internal__.tracking.AutoTrackable | None = None
         self._rank_tables: RankTables | None = None
         self._forward: Forward | None = None  # of the last call's signatures
         # Of model-parallel input, after the first call: this rank's signatures, and those of all.
@@ -239,8 +243,10 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
         )
 
     def _may_be_compiled(self, group) -> bool:
-        configs = [self._tables[shard.table].config for shard in group.shards]
-        return all(config.get("use_custom_kernel", True) for config in configs)
+        tables = (self._tables[shard.table] for shard in group.shards)
+        return self._use_custom_kernel and all(
+            table.config.get("use_custom_kernel", True) for table in tables
+        )
 
     def _make_anchor(self) -> tf.Variable | None:
         """Returns the variable by which the backward pass comes to every exchange on this rank.
@@ -251,9 +257,8 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
         exchanged = {*self.plan.table_parallel_tables, *self.plan.row_sliced_tables}
         if self.world_size == 1 or not exchanged:
             return None
-        self._sequence = tf.train.Checkpoint(
-            calls=tf.Variable(tf.zeros([0]), trainable=False, name="calls")
-        )
+        self._sequence = tf.__internal__.tracking.AutoTrackable()
+        self._sequence.calls = tf.Variable(tf.zeros([0]), trainable=False, name="calls")
         is_read = self.plan.workload.features_of
         own = [
             holder
@@ -393,6 +398,7 @@ class DistributedEmbedding(WholeTables, keras.layers.Layer):
             "data_parallel_threshold": self.data_parallel_threshold,
             "gpu_embedding_size": self.gpu_embedding_size,
             "check_ids": self._check_ids,
+            "use_custom_kernel": self._use_custom_kernel,
             **self._config,
         }
 

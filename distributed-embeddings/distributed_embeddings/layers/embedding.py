@@ -4,7 +4,7 @@ import warnings
 
 import tensorflow as tf
 
-from distributed_embeddings.exchange.requests import read_ids
+from distributed_embeddings.exchange.requests import integer_ids, read_ids
 from distributed_embeddings.keras import keras
 from distributed_embeddings.layers.lookup import look_up_pooled
 
@@ -99,11 +99,10 @@ class Embedding(keras.layers.Layer):
         return kept + [self.output_dim]
 
     def call(self, inputs):
-        """Looks up ids: int32, int64, or anything that can be cast to int32."""
+        """Looks up ids: integers, or floats with integer values."""
         if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
             return self._look_up_ragged(inputs)
-        if inputs.dtype not in (tf.int32, tf.int64):
-            inputs = tf.cast(inputs, tf.int32)
+        inputs = integer_ids(inputs)
         if self.combiner is None:
             return self._cast(tf.gather(self.embeddings, inputs))
         if inputs.shape.rank is not None and inputs.shape.rank < 2:
@@ -160,9 +159,14 @@ class Embedding(keras.layers.Layer):
         config = dict(config)
         config.pop("input_length", None)
         if config.pop("mask_zero", False):
-            warnings.warn(
-                f"{config.get('name', cls.__name__)}: mask_zero=True is not supported and has no "
-                "effect: id 0 is looked up like any other, and the next layers see no mask",
-                stacklevel=2,
-            )
+            warn_of_mask(config.get("name", cls.__name__))
         return super().from_config(config)
+
+
+def warn_of_mask(name: str) -> None:
+    """Warns that `mask_zero=True` of a layer has no effect."""
+    warnings.warn(
+        f"{name}: mask_zero=True is not supported and has no effect: id 0 is looked up like any "
+        "other, and the next layers see no mask",
+        stacklevel=3,
+    )

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from distributed_embeddings.keras import keras
-from distributed_embeddings.layers.embedding import Embedding
+from distributed_embeddings.keras import check_keras_2, keras
+from distributed_embeddings.layers.embedding import Embedding, warn_of_mask
 from distributed_embeddings.planner import Table
 
 
@@ -36,7 +36,12 @@ class TableSpec:
 
 
 def read_table(t: int, layer: keras.layers.Layer) -> TableSpec:
-    """Returns the table of the layer at position `t`."""
+    """Returns the table of the layer at position `t`.
+
+    Raises:
+        ValueError: It is not a layer of Keras 2, or has no input_dim or output_dim.
+    """
+    check_keras_2(layer, (keras.layers.Layer,), f"embeddings[{t}]")
     config = layer.get_config()
     sizes = config.get("input_dim"), config.get("output_dim")
     if not all(isinstance(size, (int, np.integer)) for size in sizes):
@@ -45,6 +50,8 @@ def read_table(t: int, layer: keras.layers.Layer) -> TableSpec:
             f"output_dim in its get_config(), got {sizes[0]} and {sizes[1]}"
         )
     known = type(layer) in (keras.layers.Embedding, Embedding)
+    if known and config.get("mask_zero"):
+        warn_of_mask(layer.name)
     extras = ("embeddings_regularizer", "embeddings_constraint", "activity_regularizer")
     fused = known and not any(config.get(extra) for extra in extras)
     dtype = tf.as_dtype(layer.variable_dtype or "float32")

@@ -139,8 +139,8 @@ def plain_look_up(
     columns, dim = bags.columns, table.shape[1]
     ids = bags.checked().ids if check else bags.ids
     offsets = bags.by_id(columns.row_offsets)
-    if table.shape[0] is not None:
-        ids = tf.cast(ids, tf.int32 if table.shape[0] < 2**31 else tf.int64)
+    if table.shape[0] is not None and table.shape[0] >= 2**31:
+        ids = tf.cast(ids, tf.int64)  # with offsets
     if np.any(offsets):
         ids += tf.constant(offsets, ids.dtype)
     rows = tf.gather(table, ids)

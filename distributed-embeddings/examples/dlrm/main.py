@@ -8,7 +8,7 @@ label.bin, numerical.bin and cat_0.bin to cat_25.bin in `train` and `test`.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -31,11 +31,14 @@ def define_flags() -> None:
     flags.DEFINE_integer("decay_steps", 24000, "Steps of falling learning rate.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 65536, "Samples per step of all ranks.", lower_bound=1)
     flags.DEFINE_integer("num_batches", 340, "Generated training batches.", lower_bound=1)
+    flags.DEFINE_integer("num_numerical_features", 13, "Numerical features.", lower_bound=1)
+    flags.DEFINE_integer("num_categorical_features", None, "Checked: the number of tables.")
     flags.DEFINE_list("table_sizes", ["1000"] * 26, "Rows of each table of generated data.")
     flags.DEFINE_integer("embedding_dim", 128, "Columns of the tables.", lower_bound=1)
     flags.DEFINE_list("bottom_mlp_dims", ["512", "256", "128"], "Widths of the bottom MLP.")
     flags.DEFINE_list("top_mlp_dims", ["1024", "1024", "512", "256", "1"], "Widths of the top MLP.")
     flags.DEFINE_bool("dp_input", False, "Data-parallel instead of model-parallel input.")
+    flags.DEFINE_bool("test_combiner", False, "Tables with a combiner, and ids [batch, 1].")
     flags.DEFINE_string("dist_strategy", "memory_balanced", "Placement strategy.")
     flags.DEFINE_integer("print_freq", 1000, "Steps between printed losses.", lower_bound=1)
 
@@ -59,28 +62,27 @@ class WarmupAndDecay(keras.optimizers.schedules.LearningRateSchedule):
         return {name: getattr(self, name) for name in names}
 
 
-def batches(data: ClickData, batch_size: int, world: World, features) -> Iterator[tuple]:
-    """Yields ((numerical, ids), labels) of full batches.
+def local_batches(data: Iterable[ClickData], world: World, features) -> Iterator[tuple]:
+    """Yields ((numerical, ids), labels) of this rank's part of each batch.
 
     Args:
-        data: Samples of all ranks.
-        batch_size: Samples of all ranks.
-        world: The ranks, each of which gets its part of a batch.
+        data: Batches of the samples of all ranks.
+        world: The ranks.
         features: Features whose ids are of the samples of all ranks (model-parallel input); None:
             all features, of this rank's samples.
     """
-    local_size = batch_size // world.size
-    for start in range(0, len(data.labels) - batch_size + 1, batch_size):
-        whole = slice(start, start + batch_size)
-        first = start + world.rank * local_size
-        local = slice(first, first + local_size)
+    for batch in data:
+        local_size = len(batch.labels) // world.size
+        local = slice(world.rank * local_size, (world.rank + 1) * local_size)
         if features is None:
-            ids = [ids[local] for ids in data.categorical]
+            ids = [feature[local] for feature in batch.categorical]
         else:
-            ids = [data.categorical[f][whole] for f in features]
+            ids = [batch.categorical[f] for f in features]
         ids = [tf.constant(feature, tf.int64) for feature in ids]
-        labels = tf.constant(data.labels[local][:, None], tf.float32)
-        yield (tf.constant(data.numerical[local], tf.float32), ids), labels
+        if FLAGS.test_combiner:
+            ids = [feature[:, tf.newaxis] for feature in ids]
+        labels = tf.constant(batch.labels[local][:, None], tf.float32)
+        yield (tf.constant(batch.numerical[local], tf.float32), ids), labels
 
 
 def evaluate(model: DotDLRM, test: Iterator[tuple], world: World) -> tuple[float, float]:
@@ -95,23 +97,27 @@ def evaluate(model: DotDLRM, test: Iterator[tuple], world: World) -> tuple[float
     return float(auc.result()), float(mean_loss.result())
 
 
-def read_data() -> tuple[list[int], ClickData, ClickData]:
-    """Returns the rows of each table, and the samples of training and test."""
-    if FLAGS.dataset_path:
-        folder = Path(FLAGS.dataset_path)
-        table_sizes = read_table_sizes(folder)
-        splits = [read_split(folder / name, table_sizes) for name in ("train", "test")]
-    else:
+def read_data() -> tuple[list[int], Iterable[ClickData], Iterable[ClickData]]:
+    """Returns the rows of each table, and the batches of training and test."""
+    batch_size, num_numerical = FLAGS.batch_size, FLAGS.num_numerical_features
+    if not FLAGS.dataset_path:
         table_sizes = [int(rows) for rows in FLAGS.table_sizes]
-        num_test = math.ceil(FLAGS.num_batches / 10)
-        sizes = (FLAGS.num_batches * FLAGS.batch_size, num_test * FLAGS.batch_size)
-        splits = [generate(size, table_sizes, seed) for seed, size in enumerate(sizes)]
-    for name, data in zip(("training", "test"), splits, strict=True):
-        if len(data.labels) < FLAGS.batch_size:
+        nums_batches = FLAGS.num_batches, math.ceil(FLAGS.num_batches / 10)
+        splits = [
+            generate(num_batches, batch_size, table_sizes, num_numerical, seed)
+            for seed, num_batches in enumerate(nums_batches)
+        ]
+        return table_sizes, *splits
+    folder = Path(FLAGS.dataset_path)
+    table_sizes, splits = read_table_sizes(folder), []
+    for name in ("train", "test"):
+        data = read_split(folder / name, table_sizes, num_numerical)
+        if len(data.labels) < batch_size:
             raise app.UsageError(
-                f"--batch_size {FLAGS.batch_size} is larger than the {len(data.labels)} {name} "
-                "samples: choose a smaller one"
+                f"--batch_size {batch_size} is larger than the {len(data.labels)} samples of "
+                f"{folder / name}: choose a smaller one"
             )
+        splits.append(data.batches(batch_size))
     return table_sizes, *splits
 
 
@@ -126,11 +132,17 @@ def main(_) -> None:
     if gpus:
         tf.config.set_visible_devices(gpus[world.local_rank % len(gpus)], "GPU")
     table_sizes, train_data, test_data = read_data()
+    if FLAGS.num_categorical_features not in (None, len(table_sizes)):
+        raise app.UsageError(
+            f"--num_categorical_features {FLAGS.num_categorical_features}: expected the number of "
+            f"tables, {len(table_sizes)} (--table_sizes)"
+        )
     model = DotDLRM(
         table_sizes,
         FLAGS.embedding_dim,
         [int(width) for width in FLAGS.bottom_mlp_dims],
         [int(width) for width in FLAGS.top_mlp_dims],
+        combiner="sum" if FLAGS.test_combiner else None,
         strategy=FLAGS.dist_strategy,
         dp_input=FLAGS.dp_input,
     )
@@ -150,7 +162,7 @@ def main(_) -> None:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
-    for step, batch in enumerate(batches(train_data, FLAGS.batch_size, world, features)):
+    for step, batch in enumerate(local_batches(train_data, world, features)):
         loss = train_step(*batch)
         if step == 0:
             dmp.broadcast_variables(model.variables, root_rank=0)
@@ -158,8 +170,7 @@ def main(_) -> None:
             (mean,) = world.all_reduce([loss], "mean", "mean_loss")
             if world.is_chief:
                 print(f"step: {step}, loss: {mean:.5f}", flush=True)
-    test = batches(test_data, FLAGS.batch_size, world, features)
-    auc, test_loss = evaluate(model, test, world)
+    auc, test_loss = evaluate(model, local_batches(test_data, world, features), world)
     if world.is_chief:
         print(f"Evaluation completed, AUC: {auc:.5f}, test_loss: {test_loss:.5f}")
 

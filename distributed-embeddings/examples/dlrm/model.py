@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from distributed_embeddings.keras import keras
 from distributed_embeddings.python.layers import dist_model_parallel as dmp
+from distributed_embeddings.python.layers.embedding import Embedding
 
 
 def table_initializer(rows: int) -> keras.initializers.Initializer:
@@ -28,13 +29,14 @@ class DotDLRM(keras.Model):
         table_sizes: Rows of each table.
         embedding_dim: Columns of all tables, and the last width of `bottom_mlp`.
         bottom_mlp, top_mlp: Widths of the dense layers.
+        combiner: Combiner of the tables, for ids [batch, 1]; None for ids [batch].
         **options: Further arguments of `DistributedEmbedding`.
 
     Raises:
         ValueError: The bottom MLP does not end with `embedding_dim`.
     """
 
-    def __init__(self, table_sizes, embedding_dim, bottom_mlp, top_mlp, **options):
+    def __init__(self, table_sizes, embedding_dim, bottom_mlp, top_mlp, combiner=None, **options):
         super().__init__()
         if bottom_mlp[-1] != embedding_dim:
             raise ValueError(
@@ -42,13 +44,11 @@ class DotDLRM(keras.Model):
                 f"got {bottom_mlp}: the interaction multiplies both"
             )
         self.bottom, self.top = mlp(bottom_mlp, "relu"), mlp(top_mlp, None)
-        self.embeddings = dmp.DistributedEmbedding(
-            [
-                keras.layers.Embedding(rows, embedding_dim, table_initializer(rows))
-                for rows in table_sizes
-            ],
-            **options,
-        )
+        tables = [
+            Embedding(rows, embedding_dim, table_initializer(rows), combiner=combiner)
+            for rows in table_sizes
+        ]
+        self.embeddings = dmp.DistributedEmbedding(tables, **options)
 
     def call(self, inputs):
         """Returns logits [batch, 1] of (numerical [batch, 13], ids of each feature [batch])."""
