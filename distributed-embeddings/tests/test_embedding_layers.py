@@ -193,7 +193,7 @@ def test_id_beyond_table_on_cpu(bad):
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("bad", [2**32 + 1, 2**63 + 1])
 def test_id_beyond_32_bits(combiner, compiled, bad):
-    """Of 5 rows, the id 2^32 + 1 is not row 1; unsigned ones are not cut either."""
+    """The id 2^32 + 1 is not row 1; unsigned ids are not cut either."""
     layer = dmp.Embedding(5, 2, combiner=combiner, use_custom_kernel=compiled)
     with pytest.raises(tf.errors.InvalidArgumentError):
         layer(tf.constant([[bad]], tf.uint64 if bad > 2**62 else tf.int64))

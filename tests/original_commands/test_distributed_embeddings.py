@@ -23,9 +23,7 @@ def test_code(commands):
     distributed-embeddings/tests/test_keras_versions.py completes."""
     start = r" (?=from |\w+ = |import distributed)"  # of a statement
     program = re.sub(start, "\n", commands.block(2))
-    used = set(re.findall(r"dmp\.(\w+)", commands.block(1)))
-    assert used == {"DistributedEmbedding", "DistributedGradientTape", "broadcast_variables"}
-    commands.shell(f"python - <<'END'\n{program}\nfor name in {used}: getattr(dmp, name)\nEND")
+    commands.shell(f"python - <<'END'\n{program}\nEND")
 
 
 def test_build(commands, tmp_path):
