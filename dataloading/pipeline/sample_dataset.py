@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -201,7 +202,9 @@ class SampleDataset:
         dtypes = []  # of the arrays; a ragged column has two of them
         for column in columns:
             dtypes += [tf.as_dtype(column.dtype)] + [tf.int32] * (column.width is None)
-        read = functools.partial(self._read_part, epoch, start_sample)
+        # TensorFlow keeps the function as long as the process: it must not keep files open. The
+        # pipeline keeps this object by the method that it maps.
+        read = functools.partial(_read_part, weakref.ref(self), epoch, start_sample)
         # Without state: with --deterministic as well, several batches are read at a time.
         tensors = iter(tf.numpy_function(read, [index], dtypes, stateful=False))
         values = {column: _next_value(tensors, column) for column in columns}
@@ -242,6 +245,10 @@ class SampleDataset:
             ValueError: a value is invalid.
         """
         return self._reader.read(self._order.samples(0, start, stop), self.columns)
+
+
+def _read_part(reference: weakref.ref, epoch: int, start_sample: int, index) -> list[np.ndarray]:
+    return reference()._read_part(epoch, start_sample, index)
 
 
 def _next_value(tensors, column: Column):

@@ -1,6 +1,8 @@
 """Shares of a global batch on several ranks: weights of uneven ones, and model-parallel input."""
 
 import dataclasses
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -60,6 +62,19 @@ def open_rows(request, stored):
         return RawBinaryDataset(stored(num_samples), "train", batch_size, **order, **settings)
 
     return open_one
+
+
+def test_memory_of_a_finished_pipeline(open_rows):
+    """A data set is freed with its pipeline, whose iterator alone keeps it."""
+    rows = open_rows(30, 8)
+    reference = weakref.ref(rows)
+    iterator = iter(rows.dataset())
+    del rows
+    gc.collect()
+    assert len(list(iterator)) == 4
+    del iterator
+    gc.collect()
+    assert reference() is None
 
 
 @pytest.mark.quick("*-2", "shuffled-13-30-3")
