@@ -21,13 +21,19 @@ def training_weights(recipe: Recipe) -> list[checkpoint.Weight]:
     return recipe.model.weights_to_save() + recipe.model.optimizer_weights(recipe.groups)
 
 
-def describe_training(config: Config, recipe: Recipe, spec_hash: str | None) -> dict[str, Any]:
+def fingerprint(data: FeatureSpec | None) -> str | None:
+    """Returns the fingerprint of a data set; None for data generated from flags."""
+    return data.fingerprint() if data else None
+
+
+def describe_training(config: Config, recipe: Recipe, data: FeatureSpec | None) -> dict[str, Any]:
     """Returns a checkpoint's description of its model and of the training that it is from."""
     return {
         "recipe": config.recipe,
         "model_flags": dict(recipe.model_flags),
         "flags": config.flat(),
-        "feature_spec": spec_hash,
+        "feature_spec": fingerprint(data),
+        "id_spaces": list(Growth.from_spec(data).id_spaces),
         "training_rows": recipe.train.num_samples if recipe.train else None,
         "versions": devices.describe(),
     }
@@ -49,8 +55,7 @@ def check_same_data(
     """
     if saved["feature_spec"] in Growth.from_spec(data).ancestors:
         return
-    spec_hash = data.fingerprint() if data else None
-    current = describe_training(config, recipe, spec_hash)
+    current = describe_training(config, recipe, data)
     for name in ("feature_spec", "training_rows"):
         if saved[name] != current[name]:
             raise ValueError(
@@ -62,23 +67,32 @@ def check_same_data(
 
 
 def restore(
-    start: Start, recipe: Recipe, world: World, data: FeatureSpec | None, data_of_start: str | None
+    start: Start,
+    recipe: Recipe,
+    world: World,
+    data: FeatureSpec | None,
+    saved: Mapping[str, Any],
 ) -> list[str]:
     """Restores the model, and the optimizers of a resumed training, from a checkpoint.
 
     Args:
         data: the data set.
-        data_of_start: fingerprint of that of the checkpoint; None if it is unknown.
+        saved: the checkpoint's description, see `describe_training`; empty if it has none.
 
     Returns:
         Notes on tables whose rows differ from those of the checkpoint.
+
+    Raises:
+        ValueError: the ids of the data set are other values than those of the checkpoint.
     """
     assert start.path is not None
     model, growth = recipe.model, Growth.from_spec(data)
+    data_of_start, id_spaces = saved.get("feature_spec"), saved.get("id_spaces", ())
+    growth.check_ids(id_spaces, f"{start.flag} {start.path}")
     weights = training_weights(recipe) if start.resumes else model.weights_to_save()
     # Evicted values moved the ids since an ancestor, not since the data set itself.
     is_same = data is not None and data.fingerprint() == data_of_start
-    kept_rows = None if is_same else growth.kept_rows(data_of_start)
+    kept_rows = None if is_same else growth.kept_rows(data_of_start, id_spaces)
     with checkpoint.suggest_previous(start.path, start.flag):
         changes = checkpoint.restore(start.path, weights, world, start.resumes, kept_rows)
     if not changes:
@@ -89,7 +103,7 @@ def restore(
         for table, change in changes.items()
     )
     notes = [f"new rows of tables: {rows}"]
-    if data_of_start not in growth.ancestors:
+    if data_of_start not in growth.ancestors and not growth.continues(id_spaces):
         notes.append(
             "the data set does not state that it has grown from the checkpoint's "
             "(dataloading.transcode --grow): the first ids of each table must mean the same"
@@ -110,7 +124,7 @@ def describe_start(
             flags = ", ".join(f"--{name} {run.config.value(name)}" for name in changed)
             text += f"; other than before: {flags}"
         yield text
-        if saved.description["feature_spec"] != run.spec_hash:
+        if saved.description["feature_spec"] != fingerprint(run.data):
             yield "note: the data set has grown; training starts at its first sample"
     elif checkpoint.is_original(path):
         is_whole = "dense" in saved.description["original_layout"]

@@ -23,7 +23,7 @@ MIN_MEASURED_BATCHES = 100
 
 def train(run: RunContext) -> Summary:
     """Trains the model, with evaluations and checkpoints on the way."""
-    description = describe_training(run.config, run.recipe, run.spec_hash)
+    description = describe_training(run.config, run.recipe, run.data)
     with handle_failures(run) as checkpoints:
         loop = TrainingLoop(run, checkpoints, description, mlperf.open_hook(run))
         loop.run()

@@ -14,7 +14,7 @@ from config import Config, flags_with, presets
 from config.flag import RANKING
 from config.sections import original
 from dataloading.formats.row_count import count_training_samples
-from dataloading.spec.feature_spec import TRAIN
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
 from runtime.checkpoint import Index, describe, resolve
@@ -81,14 +81,14 @@ def open_run(
         seed = world.gather_objects(devices.choose_seed(config.run.seed), "seed")[0]
         config = config.replace(seed=seed)
         binding_note = affinity.bind(config.device.affinity, world, device.gpu)
-        recipe, spec_hash, notes = _build_recipe(config, build, start, saved, world, device)
+        recipe, data, notes = _build_recipe(config, build, start, saved, world, device)
         pretrained = None
         if recipe.pretrained is not None:
             pretrained = "not read: the training resumes" if start.resumes else recipe.pretrained()
         position = Position()
         if start.resumes and saved is not None:
             position = Position.from_json(saved.state, recipe.goal)
-            if saved.description["feature_spec"] != spec_hash:
+            if saved.description["feature_spec"] != checkpoints.fingerprint(data):
                 position = position.on_grown_data()
         total_steps = _count_steps(config, recipe, position)
         run_dir, restart_note = _make_run_dir(config, position, world)
@@ -103,7 +103,7 @@ def open_run(
         ) as log:
             run = RunContext(
                 *(config, recipe, device, world, log, run_dir),
-                *(start, position, total_steps, spec_hash),
+                *(start, position, total_steps, data),
             )
             for text in _describe(run, binding_note, restart_note, pretrained, notes):
                 log.message(text)
@@ -244,12 +244,11 @@ def _shared_flags(config: Config) -> dict[str, Any]:
 
 def _build_recipe(
     config: Config, build: Build, start: Start, saved: Index | None, world: World, device: Device
-) -> tuple[Recipe, str | None, list[str]]:
-    """Returns the recipe, its weights restored from a checkpoint, the feature spec's hash, and
-    notes on what was restored."""
+) -> tuple[Recipe, FeatureSpec | None, list[str]]:
+    """Returns the recipe, its weights restored from a checkpoint, the data set, and notes on what
+    was restored."""
     spec = run_on_all_ranks(world, lambda: load_feature_spec(config))
-    spec_hash = spec.fingerprint() if spec else None
-    world.check_agreement({"the feature spec": spec_hash})
+    world.check_agreement({"the feature spec": checkpoints.fingerprint(spec)})
 
     def compose() -> Recipe:
         recipe = build(config, spec, world, device)
@@ -261,11 +260,11 @@ def _build_recipe(
     world.check_agreement({**recipe.model_flags, **recipe.facts})
     notes = list[str]()
     if start.path is not None:
-        data_of_start = saved.description.get("feature_spec") if saved else None
+        description = saved.description if saved else {}
         notes = run_on_all_ranks(
-            world, lambda: checkpoints.restore(start, recipe, world, spec, data_of_start)
+            world, lambda: checkpoints.restore(start, recipe, world, spec, description)
         )
-    return recipe, spec_hash, notes
+    return recipe, spec, notes
 
 
 def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | None:

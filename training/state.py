@@ -11,6 +11,7 @@ from typing import Any
 from distributed_embeddings.collectives import World
 
 from config import Config
+from dataloading.spec.feature_spec import FeatureSpec
 from recipes.recipe import Goal, Recipe
 from runtime.checkpoint.resume import Start
 from runtime.hardware.device import Device
@@ -27,7 +28,7 @@ class RunContext:
         position: position that the training starts from and advances.
         total_steps: steps of the whole training, those of earlier runs included; None in other
             modes.
-        spec_hash: fingerprint of the feature spec; None for data generated from flags.
+        data: the data set; None for data generated from flags.
         catches_signals: whether SIGTERM and SIGINT request a checkpoint and the end of a training.
         on_evaluation: called with the goal's metric after each evaluation of a training; an
             exception ends the training.
@@ -42,7 +43,7 @@ class RunContext:
     start: Start
     position: Position
     total_steps: int | None
-    spec_hash: str | None
+    data: FeatureSpec | None
     catches_signals: bool = True
     on_evaluation: Callable[[float], None] = lambda metric: None
 

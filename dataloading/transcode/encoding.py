@@ -54,6 +54,7 @@ class Encoding:
     trained_unknown: of these -> the share of `UNKNOWN` in the rows that the vocabulary is from.
     date: day of the rows, kept with their values; None: not kept.
     growth: growth of `vocabularies` and of plain ids; None: they stay.
+    id_spaces: see `keys.growth.Growth`; of the data set of `vocabularies`.
     """
 
     categorify: tuple[str, ...] = ()
@@ -64,6 +65,7 @@ class Encoding:
     numericals: NumericalRules = field(default_factory=NumericalRules)
     date: datetime.date | None = None
     growth: GrowthRequest | None = None
+    id_spaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class KnownData:
             numericals=known_rules(own, str(path)),
             date=parse_date(flags.date),
             growth=_growth(flags, spec, own) if flags.grow else None,
+            id_spaces=Growth.from_spec(spec).id_spaces,
         )
         return cls(path, spec, encoding)
 

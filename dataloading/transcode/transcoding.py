@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dataloading.interactions.stored import check_channels
+from dataloading.keys.growth import id_space_of
 from dataloading.keys.vocabulary import text_file
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.spec.output_folder import METADATA
@@ -106,12 +107,22 @@ class Transcoding:
         return {**self.spec.metadata, METADATA: own}
 
     def _lineage(self, texts: TextIds) -> dict:
-        """Returns the day of the rows, and the data sets whose ids this one continues."""
-        date, growth = self.encoding.date, self.encoding.growth
+        """Returns the day of the rows, and the ids that those of this data set continue."""
+        encoding, known = self.encoding, list(self.encoding.id_spaces)
+        date, growth = encoding.date, encoding.growth
         own: dict = {} if date is None else {"date": str(date)}
         if growth is not None:
             own["grown_from"] = list(growth.ancestors[: 1 if texts.evicted else None])
-        return own
+        if growth is None and encoding.vocabularies:
+            id_spaces = known
+        else:
+            files = [self.folder / text_file(name) for name in sorted(encoding.categorify)]
+            id_spaces = [id_space_of(files)] if files else []
+            if texts.evicted:
+                own |= {"evicted_from": known[0]} if known else {}
+            else:
+                id_spaces += [known_ids for known_ids in known if known_ids not in id_spaces]
+        return own | ({"id_spaces": id_spaces} if id_spaces else {})
 
 
 def check_metadata(spec: RawSpec) -> None:

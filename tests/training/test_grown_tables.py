@@ -81,9 +81,28 @@ def test_scores_of_old_ids(shop, tmp_path, capsys):
     grown = encode(tmp_path, "new", again, f"--vocabulary={shop}/day6")
     capsys.readouterr()
     np.testing.assert_array_equal(scores(shop, tmp_path, grown), expected)
-    output = capsys.readouterr().out
-    assert "note: new rows of tables: user 3 of 13, city 1 of 6" in output
-    assert "the data set does not state that it has grown" in output
+    assert "note: new rows of tables: user 3 of 13, city 1 of 6" in capsys.readouterr().out
+
+
+def test_ids_of_other_values(tmp_path, capsys):
+    """Equal cardinalities do not make ids equal: those of days whose values were evicted differ."""
+    flags = ("--label=bought", "--split=0.5,0.5,0", "--frequency_threshold=0")
+    days = [encode(tmp_path, "day1", orders(range(4), range(3)), *flags, "--date=2026-11-01")]
+    for number in (2, 3):
+        users = orders([10 * number + i for i in range(4)], range(3))
+        grow = (f"--vocabulary={days[-1]}", "--grow", f"--date=2026-11-0{number}")
+        grow += ("--split=0.5,0.5,0", "--evict_after=1")
+        days.append(encode(tmp_path, f"day{number}", users, *grow))
+    flags = (f"--dataset_path={days[0]}", *TINY, *ADAGRAD, f"--save_checkpoint_path={tmp_path}/m")
+    assert in_process(tmp_path / "run", *flags)[0] == 0
+    capsys.readouterr()
+    for data, is_refused in ((days[0], False), (days[1], False), (days[2], True)):
+        flags = (f"--dataset_path={data}", f"--restore_checkpoint_path={tmp_path}/m")
+        flags += ("--mode=eval", "--eval_mapping=validation")
+        code, _ = in_process(tmp_path / "run", *flags)
+        assert code == 2 * is_refused
+        message = "its tables have the ids of other vocabularies"
+        assert (message in "".join(capsys.readouterr())) == is_refused
 
 
 @pytest.mark.parametrize("name", ["day6", "evicted"])
@@ -129,14 +148,12 @@ def test_refused_tables(shop, tmp_path, capsys):
     grown = tmp_path / "grown"
     resumed(shop, "day6", grown)
     restore = f"--restore_checkpoint_path={grown / 'm'}"
-    for name, rows in {"days": 10, "evicted": 6}.items():
+    shrunk = r"sparse/user is float32 \[13, 4\], the model needs float32 \[10, 4\]: a training rest"
+    for name, message in {"days": shrunk, "evicted": "the ids of other vocabularies"}.items():
         flags = (f"--dataset_path={shop / name}", restore, *TINY, "--evals_per_epoch=0")
         code, _ = in_process(tmp_path / "run", *flags)
         assert code == 2
-        pattern = rf"sparse/user is float32 \[13, 4\], the model needs float32 \[{rows}, 4\]: a "
-        assert re.search(
-            pattern + "training restores tables that have grown", capsys.readouterr().err
-        )
+        assert re.search(message, capsys.readouterr().err)
     resume = f"--resume={grown / 'm'}"
     assert in_process(tmp_path / "run", f"--dataset_path={shop / 'days'}", resume)[0] == 2
     assert "a training resumes with more data that" in capsys.readouterr().err

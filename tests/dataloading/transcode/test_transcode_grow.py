@@ -61,7 +61,9 @@ def test_new_values(tmp_path, first, capsys):
     assert [new.cardinality(name) for name in ("user", "city", "shop")] == [7, 5, 141]
     assert (old.dtype("shop"), new.dtype("shop")) == (np.int8, np.int16)
     assert new.metadata["transcode"]["frequency_threshold"] == {"city": 2}
-    assert Growth.from_spec(new) == Growth((old.fingerprint(),))
+    growth = Growth.from_spec(new)
+    assert growth.ancestors == (old.fingerprint(),) and not growth.evicted
+    assert growth.id_spaces[1:] == Growth.from_spec(old).id_spaces
     # Nothing new: ids stay, also those that no row has.
     third = grown(tmp_path / "third", second, ["Oslo"], "--date=2026-11-07")
     assert values_of(third) == ["Bern", "Oslo", "Lima", "Rome"]
