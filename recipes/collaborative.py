@@ -145,7 +145,9 @@ def _drawn_spec(config: Config, world: World) -> fs.FeatureSpec:
     counts = {"user": "n_users", "item": "n_items"}
     cardinalities = {"user": flags.n_users, "item": flags.n_items}
     if path := config.checkpoint.restore_checkpoint_path:
-        for name, entry in checkpoint.describe(checkpoint.resolve(path)).weights.items():
+        for name, entry in checkpoint.describe(
+            checkpoint.resolve(checkpoint.best_of(path))
+        ).weights.items():
             kind = name.rpartition("_")[2]
             if name.startswith("sparse/") and counts.get(kind, name) not in config.explicit:
                 cardinalities[kind] = entry.shape[0]

@@ -84,8 +84,9 @@ class TrainingLoop:
             self.log.message(
                 f"note: --early_stopping without {missing}: the best weights are not kept"
             )
-        if self.best_folder is not None and self.position.step:
-            # The run may resume before the best checkpoint, or was killed before it set the link.
+        if self.folder is not None and self.position.step:
+            # The run may resume before the best checkpoint, on other data, or without keeping the
+            # best one; or the one before was killed before it set the link.
             run_on_all_ranks(self.world, self._update_best_link)
         if not self.position.has_reached(self.goal):
             self.position.goal_reached_s = None  # of another threshold
@@ -307,6 +308,6 @@ class TrainingLoop:
             )
 
     def _update_best_link(self) -> None:
-        if self.world.is_chief and self.best_folder is not None:
-            best = self.position.best
-            self.best_folder.set_best(best.step if best else None)
+        if self.world.is_chief and self.folder is not None:
+            best = self.position.best if self.best_folder else None
+            self.folder.set_best(best.step if best else None)

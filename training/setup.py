@@ -17,7 +17,7 @@ from dataloading.formats.row_count import count_training_samples
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
-from runtime.checkpoint import Index, describe, resolve
+from runtime.checkpoint import Index, best_of, describe, resolve
 from runtime.checkpoint.resume import Start, find, set_up_flags
 from runtime.cluster import distributed, elastic, launcher
 from runtime.cluster.distributed import run_on_all_ranks
@@ -51,7 +51,7 @@ def check_paths(config: Config) -> None:
         return
     saved, run, resume = config.checkpoint, config.run, config.checkpoint.resume
     if saved.restore_checkpoint_path:
-        describe(resolve(saved.restore_checkpoint_path))
+        describe(resolve(best_of(saved.restore_checkpoint_path)))
     elif resume and resume != "auto" and run.mode == "train":
         describe(resolve(resume, "--resume"))
     spec = load_feature_spec(config)

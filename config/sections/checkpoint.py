@@ -21,7 +21,9 @@ class CheckpointConfig:
         None, "folder of this training's checkpoints; one is always saved at the end"
     )
     restore_checkpoint_path: str | None = Rules(resume=OWN, needs=(_MODEL,)).flag(
-        None, "checkpoint to load; of a folder of checkpoints the newest is loaded"
+        None,
+        "checkpoint to load; of a folder of checkpoints the best one (--keep_best), else the "
+        "newest",
     )
     load_checkpoint_path: str | None = Rules(resume=OWN, recipes=SEQUENTIAL, needs=(_MODEL,)).flag(
         None,

@@ -84,7 +84,7 @@ class CollaborativeConfig:
         needs=(requires("pretrained_gmf"), requires("pretrained_mlp")),
     ).flag(0.5, "weight of the pretrained GMF's output; that of the MLP's is 1 - alpha")
     checkpoint_dir: str | None = _collaborative(
-        resume=OWN, read_when=lambda flags: bool(flags.value("checkpoint_dir"))
+        read_when=lambda flags: bool(flags.value("checkpoint_dir"))
     ).flag(
         None,
         "folder of checkpoints to write, or to read; training saves there, keeps the best one "

@@ -9,7 +9,7 @@ from distributed_embeddings.collectives import World
 from config import Config
 from runtime.checkpoint.files import Index
 from runtime.checkpoint.flags import adopt_flags, adopt_original, resume_flags
-from runtime.checkpoint.folder import Folder, is_checkpoint, resolve, suggest_previous
+from runtime.checkpoint.folder import Folder, best_of, is_checkpoint, resolve, suggest_previous
 from runtime.checkpoint.lock import RESUME_WAIT_S, WAIT_S
 from runtime.checkpoint.nvidia.folders import is_original
 from runtime.checkpoint.reader import describe
@@ -123,7 +123,7 @@ def _named_start(config: Config) -> Path | None:
     """Returns the checkpoint that a flag names."""
     resume = _resume_flag(config)
     if config.checkpoint.restore_checkpoint_path:
-        return resolve(config.checkpoint.restore_checkpoint_path)
+        return resolve(best_of(config.checkpoint.restore_checkpoint_path))
     if not resume or resume == "auto" or _is_new(config):
         return None
     return resolve(resume, "--resume")
