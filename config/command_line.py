@@ -14,9 +14,23 @@ from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL, rules_of
 from config.sections.original import DOT_INTERACTIONS
 from config.sections.run import AUTO
 
+
+class _IntegerParser(flags.IntegerParser):
+    """Parser of integers, also of whole floats like 1000.0, which original command lines have."""
+
+    def convert(self, argument: Any) -> int:
+        if isinstance(argument, str) and re.fullmatch(r"-?[0-9]+\.0*", argument):
+            argument = argument.partition(".")[0]
+        return int(super().convert(argument))
+
+
+def _define_integer(**arguments: Any) -> None:
+    flags.DEFINE(_IntegerParser(), serializer=flags.ArgumentSerializer(), **arguments)
+
+
 _SCALARS: dict[type, Callable[..., Any]] = {
     bool: flags.DEFINE_bool,
-    int: flags.DEFINE_integer,
+    int: _define_integer,
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
 }

@@ -20,6 +20,7 @@ ALLOWED = {
     "ncf.py": {"main", "recipes"},
     "convert.py": {"preproc.movielens"},
     "gen_csv.py": {"dataloading.gen_csv"},
+    "prepare_synthetic_dataset.py": {"dataloading.prepare_synthetic_dataset"},
     "transcode.py": {"dataloading.transcode"},
     "inference.py": {"main", "recipes"},
     "main.py": RECIPES,

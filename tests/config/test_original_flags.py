@@ -277,3 +277,13 @@ def test_published_flags(recipe):
     on = read(*(f"--{name}=1" for name in switches), recipe=recipe).flat()
     off = read(*(f"--no{name}" for name in switches), recipe=recipe).flat()
     assert len(switches) > 8 and all(on[name] and not off[name] for name in switches)
+
+
+def test_whole_floats(capsys):
+    """The flag of the original is a float; an interval is a whole number of steps."""
+    assert (
+        parse(["dlrm.py", "--dataset_path=d", "--print_freq=1000.0"], "dlrm").logs.print_freq
+        == 1000
+    )
+    with pytest.raises(ValueError, match="print_freq"):
+        parse(["dlrm.py", "--dataset_path=d", "--print_freq=0.5"], "dlrm")
