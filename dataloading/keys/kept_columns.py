@@ -15,6 +15,7 @@ from dataloading.keys.vocabulary import Vocabulary, read_vocabulary
 from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.output_folder import METADATA
 from dataloading.spec.rules import listing, suggestion
 from dataloading.synthetic.rows import BLOCK_SAMPLES, SyntheticSamples
 
@@ -163,8 +164,14 @@ def check_names(names: Sequence[str], known: Sequence[str], where: str) -> None:
 def vocabularies_of(
     spec: FeatureSpec, names: Sequence[str], tables: Mapping[str, str] | None = None
 ) -> dict[str, Vocabulary]:
-    """Returns the vocabularies of those features that have one; see `history_columns`."""
+    """Returns the vocabularies of those features that have one; see `history_columns`.
+
+    Raises:
+        ValueError: the data set is encoded by a vocabulary whose file is missing.
+    """
     vocabularies = {}
+    own = spec.metadata.get(METADATA)
+    encoded = own.get("vocabulary", {}) if isinstance(own, dict) else {}
     for name in names:
         feature = (tables or {}).get(name, name)
         if "cardinality" not in spec.feature_spec[feature]:
@@ -173,4 +180,9 @@ def vocabularies_of(
         vocabulary = read_vocabulary(folder, feature, cardinality)
         if vocabulary is not None:
             vocabularies[name] = vocabulary
+        elif feature in encoded:
+            raise ValueError(
+                f"--predictions_keep {name}: expected the vocabulary {folder / encoded[feature]}, "
+                "which has the original values of its ids, got no such file: restore it"
+            )
     return vocabularies

@@ -124,3 +124,13 @@ def test_unknown_feature(binaries):
     message = "--predictions_keep times: expected features of .*: age, .*; did you mean 'time'"
     with pytest.raises(ValueError, match=message):
         columns_of(binaries, ["times"])
+
+
+def test_missing_vocabulary(binaries):
+    path = binaries / "feature_spec.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["metadata"] = {"transcode": {"vocabulary": {"city": "vocabulary/city.tsv"}}}
+    path.write_text(yaml.safe_dump(content))
+    (binaries / "vocabulary/city.tsv").rename(binaries / "vocabulary/elsewhere.tsv")
+    with pytest.raises(ValueError, match="--predictions_keep city: expected the vocabulary "):
+        columns_of(binaries, ["city"])
