@@ -235,16 +235,29 @@ def _csv_batches(path: Path, chunk: RawChunk, where: str, part: FileSlice):
     blocks = line_blocks(path, where, part.first_block, part.stop_block)
     if chunk.header:
         start = next(blocks if part.first_block == 0 else line_blocks(path, where), b"")
+        _check_bytes(start, where, 0)
         _check_quotes(start, chunk, where, 0)
         header, lines = re.fullmatch(rb"([^\r\n]*)(?:\r\n?|\n)?(.*)", start, re.DOTALL).groups()
         names = _columns(header, chunk, where)
         if part.first_block == 0:
             blocks = itertools.chain([lines] if lines else [], blocks)
     for block in blocks:
+        _check_bytes(block, where, first_row)
         _check_quotes(block, chunk, where, first_row)
         table = _parsed(block, chunk, names, where, first_row)
         yield from table.to_batches()
         first_row += table.num_rows
+
+
+def _check_bytes(block: bytes, where: str, first_row: int) -> None:
+    """Raises ValueError for a NUL byte: the CSV parser of PyArrow 25 joins rows after one."""
+    if (position := block.find(b"\0")) < 0:
+        return
+    row = first_row + len((block[:position] + b".").splitlines()) - 1
+    raise ValueError(
+        f"{where}: {f'row {row}' if row else 'the header'}: expected UTF-8 text, got a NUL byte "
+        "(rows are counted from 1, a header is not): remove it, or convert the file from UTF-16"
+    )
 
 
 def _check_quotes(block: bytes, chunk: RawChunk, where: str, first_row: int) -> None:
@@ -278,7 +291,7 @@ def _parsed(
         strings_can_be_null=True,
     )
     try:
-        return pa_csv.read_csv(pa.py_buffer(block), read, parse, convert)
+        table = pa_csv.read_csv(pa.py_buffer(block), read, parse, convert)
     except pa.ArrowInvalid as error:
         match = _WRONG_ROW.match(str(error))
         if not match:
@@ -289,6 +302,12 @@ def _parsed(
             f"columns ({rules.listing(names)}): {text!r:.100} (rows are counted from 1, a "
             f"header is not; fields lie between {chunk.delimiter!r})"
         ) from None
+    if table.num_rows != (num_lines := len(block.splitlines())):
+        raise ValueError(
+            f"{where}: expected {num_lines} rows from row {first_row} on, one per line, got "
+            f"{table.num_rows} from PyArrow {pa.__version__}: install another version"
+        )
+    return table
 
 
 def _columns(header: bytes, chunk: RawChunk, where: str) -> list[str]:

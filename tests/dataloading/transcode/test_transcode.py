@@ -15,6 +15,7 @@ import yaml
 
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.table_input import files as table_files
 from dataloading.table_input import lines as transcode_lines
 from dataloading.transcode import __main__ as transcode
 from dataloading.transcode import rows, stored_files
@@ -277,6 +278,26 @@ def test_byte_order_marks(tmp_path, monkeypatch):
     assert run(raw(tmp_path, spec, a=rows), "--categorify=city", EVERY) == 0
     lines = (tmp_path / "out/vocabulary/city.tsv").read_text().splitlines()
     assert lines == ["0\t1", *(f"\ufeff{i}\t1" for i in range(1, 9))]
+
+
+@pytest.mark.parametrize("position", [0, 700, 9000])
+def test_nul_bytes(position, tmp_path, capsys):
+    """PyArrow 25 skips separators after a NUL byte in long blocks, so that rows are joined."""
+    lines = ["click,price,age,user,city", *(f"{i % 2},{i},{i},5,t{i}" for i in range(9001))]
+    lines[position] += "\0"
+    spec = changed()
+    spec["source_spec"]["train"] = [{**SPEC["source_spec"]["train"][0], "header": True}]
+    folder = raw(tmp_path, spec, a="\n".join(lines))
+    row = f"row {position}" if position else "the header"
+    refused(capsys, f"file 'a': {row}: expected UTF-8 text, got a NUL byte", folder)
+
+
+def test_joined_rows_of_pyarrow(tmp_path, monkeypatch, capsys):
+    def joined(*arguments, read_csv=table_files.pa_csv.read_csv):
+        return read_csv(*arguments)[1:]
+
+    monkeypatch.setattr(table_files.pa_csv, "read_csv", joined)
+    refused(capsys, "expected 3 rows from row 1 on, one per line, got 2", raw(tmp_path, a=ROWS))
 
 
 def test_invalid_utf8(tmp_path, capsys):
