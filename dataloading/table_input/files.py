@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from dataloading.spec import rules
 from dataloading.table_input.lines import BYTE_ORDER_MARK, line_blocks, open_quote
 from dataloading.table_input.parquet_rows import batches_from
+from dataloading.table_input.values import BadValue
 
 CSV = "csv"
 PARQUET = "parquet"
@@ -71,6 +72,15 @@ class Block(NamedTuple):
     @property
     def num_rows(self) -> int:
         return len(next(iter(self.columns.values())))
+
+    def value_error(self, subject: str, bad: BadValue, hotness: int = 1) -> ValueError:
+        """Returns the error of a value, `hotness` of which are in each row; `subject` names their
+        column or flag."""
+        row = self.first_row + bad.index // hotness
+        return ValueError(
+            f"{self.where}: {subject}: found {bad.value} in row {row} (rows are counted from 1, a "
+            f"header is not); {bad.rule}"
+        )
 
     def rows(self, start: int, stop: int | None = None) -> "Block":
         """Returns the rows start to stop - 1 of this block."""
@@ -277,8 +287,10 @@ def _parsed(
     """The rows of whole lines; columns that are not read are left out."""
     if block.startswith(BYTE_ORDER_MARK):  # text, in the middle of a file; Arrow takes off one
         block = BYTE_ORDER_MARK + block
+    # Columns that are not read may share a name; the reader wants different ones.
+    unique = [name if name in chunk.features else f"\0{i}" for i, name in enumerate(names)]
     # One thread: rows come in order, and the number of a wrong one is known.
-    read = pa_csv.ReadOptions(use_threads=False, block_size=len(block), column_names=names)
+    read = pa_csv.ReadOptions(use_threads=False, block_size=len(block), column_names=unique)
     parse = pa_csv.ParseOptions(
         delimiter=chunk.delimiter,
         quote_char='"' if chunk.quoting else False,
@@ -312,12 +324,27 @@ def _parsed(
 
 def _columns(header: bytes, chunk: RawChunk, where: str) -> list[str]:
     """The column names in the first line of a CSV file."""
-    line = header.decode("utf-8", "replace")
+    line = decoded_header(header, where)
     quoting = csv.QUOTE_MINIMAL if chunk.quoting else csv.QUOTE_NONE
     names = next(csv.reader([line], delimiter=chunk.delimiter, quoting=quoting), [])
     _check_columns(names, chunk, where)
-    # Columns that are not read may share a name; the reader wants different ones.
-    return [name if name in chunk.features else f"\0{i}" for i, name in enumerate(names)]
+    return names
+
+
+def decoded_header(line: bytes, where: str) -> str:
+    """Returns the first line of a CSV file as text.
+
+    Raises:
+        ValueError: it is not UTF-8, or has a NUL byte.
+    """
+    _check_bytes(line, where, 0)
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        bad = line[error.start : error.start + 8]
+        raise ValueError(
+            f"{where}: the header: expected UTF-8 text, got the bytes {bad!r}: convert the file"
+        ) from None
 
 
 def _check_columns(names: list[str], chunk: RawChunk, where: str) -> None:

@@ -194,7 +194,7 @@ BAD_ROWS = {
     "1,2,3,4,": "'city': found no value in row 2 .*give it an id of its own",
     "1,2,3,-4,0": "'user': found -4 in row 2 .*; ids are 0 or more; .*--categorify",
     "1,2,3,4.5,0": "'user': found '4.5' in row 2 .*; expected a whole number",
-    "1,2,3,0x1f,0": "'user': found '0x1f' in row 2 .*; ids are whole numbers",
+    "1,2,3,0x1f,0": "'user': found '0x1f' in row 2 .*; expected a whole number",
     "1,2,3,9223372036854775808,0": "'user': found '9223372036854775808' in row 2",
     "1,2,3,9223372036854775807,0": "'user': found 9223372036854775807 in row 2 .*; ids lie in",
     "1,2,3,4,berlin": "'city': found 'berlin' in row 2",
@@ -328,7 +328,7 @@ def parquet_spec(**features) -> dict:
         ({"c": {}}, {"c": [0, None]}, "'c': found no value in row 2"),
         ({"c": {}}, {"c": [0.0, 1.5]}, "'c': found 1.5 in row 2 .*a double is .*convert the col"),
         ({"c": {}}, {"c": [0.0, None]}, "'c': found no value in row 2"),
-        ({"c": {}}, {"c": [0.0, float("nan")]}, "'c': found nan in row 2 .*a whole number of 2.53"),
+        ({"c": {}}, {"c": [0.0, float("nan")]}, "'c': found no value in row 2 "),
         ({"c": {}}, {"c": [2.0**53 + 2, 1]}, "'c': found 9007199254740994 in row 1"),
         ({"c": {}}, {"c": [{"a": 1}] * 2}, "'c': found a struct.*ids are whole numbers: convert"),
         (
