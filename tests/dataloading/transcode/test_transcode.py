@@ -219,6 +219,13 @@ def test_bad_rows(line, tmp_path, capsys):
     refused(capsys, "split 'train': .*" + BAD_ROWS[line], folder)
 
 
+def test_columns_in_the_message_of_a_bad_row(tmp_path, capsys):
+    """Columns that are not read have their names."""
+    folder = raw(tmp_path, chunk_with(header=True), a="click,price,age,user,city,day\n1,2,3,4,0\n")
+    message = r"row 1 has 5 fields, there are 6 columns \(click, price, age, user, city, day\)"
+    refused(capsys, message, folder)
+
+
 def test_header(tmp_path, capsys):
     chunk = {**SPEC["source_spec"]["train"][0], "header": True}
     spec = changed(source_spec={"train": [chunk]})
@@ -505,6 +512,12 @@ def test_files_without_rows_and_damaged_files(tmp_path, capsys):
         (["--memory_limit=1GB"], "--memory_limit is for counting"),
         (["--categorify=city", "--memory_limit=much"], "--memory_limit is 'much'; expected a size"),
         (["--categorify=city", "--memory_limit=1MB"], "--memory_limit is '1MB'"),
+        (["--categorify=city", "--memory_limit=9999999999GB"], "from 128MiB to 1048576GiB"),
+        (["--categorify=city", f"--memory_limit={'9' * 400}GB"], "from 128MiB to 1048576GiB"),
+        (
+            ["--categorify=city", f"--frequency_threshold={1 << 63}"],
+            "a whole number from 0 to 2.63",
+        ),
         (["--categorify=city", "--vocabulary=d"], "--categorify and --vocabulary: the encoding is"),
     ],
 )
