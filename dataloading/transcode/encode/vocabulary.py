@@ -93,6 +93,26 @@ class Days(NamedTuple):
     target: Path | None = None
 
 
+def check_last_seen(path: Path, num_values: int) -> None:
+    """Raises ValueError unless a file has the last day of each value of a vocabulary."""
+    try:
+        with pq.ParquetFile(path) as file:
+            days = pa.types.is_date(file.schema_arrow.field("last_seen").type)
+            batches = file.iter_batches(columns=["last_seen"], use_threads=False)
+            num_days = sum(len(batch.column(0).drop_null()) for batch in batches) if days else 0
+    except (pa.ArrowException, OSError, KeyError) as error:
+        words = " ".join(str(error).split())
+        raise ValueError(
+            f"{path}: expected the last day of each value of the vocabulary, which is a part of "
+            f"the data set, got a file that cannot be read: {words:.200}; make the data set again"
+        ) from None
+    if num_days != num_values or file.metadata.num_rows != num_values:
+        raise ValueError(
+            f"{path}: expected the last day of each of the {num_values:,} values of the "
+            f"vocabulary, got {num_days:,} days: take the file that belongs to the data set"
+        )
+
+
 class Vocabularies(DuckDBSession):
     """Counts and looks up values.
 
