@@ -179,7 +179,7 @@ def decimals(*texts, scale=0):
     ],
 )
 def test_inferred_parquet_types(name, values, expected, tmp_path, capsys):
-    """What is inferred is encoded, and what cannot be encoded is left out."""
+    """Inferred columns can be encoded, and other columns are left out."""
     table = pa.table({"label": [0, 1] * 20, "city": [*"ab"] * 20, name: values})
     pq.write_table(table, tmp_path / "a.parquet")
     assert run(tmp_path / "a.parquet", "--label=label", output=tmp_path / "out") == 0
