@@ -11,6 +11,7 @@ from pathlib import Path
 from runtime.options import add_flags, check_limits, flag
 
 MIN_MEMORY_BYTES = 384 << 20
+_MAX_BYTES = 1 << 50
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _DELIMITERS = {"tab": "\t", "\\t": "\t"}
@@ -108,7 +109,10 @@ def parse_size(text: str) -> int:
     unit = match[2].upper() if match else "?"
     if not match or (unit and unit not in _UNITS):
         raise ValueError(f"expected a size like 4GB, 512MiB or a number of bytes, got {text!r}")
-    return int(float(match[1]) * _UNITS.get(unit, 1))
+    size = float(match[1]) * _UNITS.get(unit, 1)
+    if size > _MAX_BYTES:
+        raise ValueError(f"expected a size of at most {_MAX_BYTES >> 40}TiB, got {text!r:.40}")
+    return int(size)
 
 
 def machine_memory_bytes() -> int:

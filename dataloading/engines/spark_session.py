@@ -56,6 +56,29 @@ class SessionOptions(NamedTuple):
     memory_limit_bytes: int
 
 
+class SparkCommand(NamedTuple):
+    """Memory and flags of a command that uses Spark.
+
+    Attributes:
+        worker_bytes: memory of a task's Python process, outside the heap of a local master.
+        duckdb_share: DuckDB gets 1 byte of --memory_limit in this number; 0: none.
+        fewer_threads: the flag for fewer threads.
+        other_folder: the flags for another folder for temporary files, without a comma.
+    """
+
+    worker_bytes: int = WORKER_BYTES
+    duckdb_share: int = 0
+    fewer_threads: str = "fewer --threads"
+    other_folder: str = "a --temp_dir without a comma, and an --output whose last part has none"
+
+    def duckdb_bytes(self, limit_bytes: int) -> int:
+        """Returns the part of --memory_limit that DuckDB gets."""
+        return limit_bytes // self.duckdb_share if self.duckdb_share else 0
+
+
+_PREPARATION = SparkCommand()
+
+
 def is_local(master: str) -> bool:
     """Returns whether a master's tasks run in the driver's own process."""
     return _LOCAL_MASTER.fullmatch(master) is not None
@@ -66,11 +89,9 @@ def settings(
     scratch: Path,
     name: str,
     more: Mapping[str, str] | None = None,
-    worker_bytes: int = WORKER_BYTES,
+    command: SparkCommand = _PREPARATION,
 ) -> dict[str, str]:
     """Returns the settings of an application called `name`; those of --spark_conf win over `more`.
-
-    worker_bytes: memory of a task's Python process, which a local master leaves out of its heap.
 
     A process that spark-submit started has read its flags already: master and memory are set, and
     only a --master here is another.
@@ -99,7 +120,7 @@ def settings(
     if master is not None:
         result["spark.master"] = master
     if master is not None and is_local(master):
-        result |= _local_settings(scratch, _heap_bytes(master, options, worker_bytes))
+        result |= _local_settings(scratch, _heap_bytes(master, options, command), command)
     result |= more or {}
     for setting in options.spark_conf:
         key, equals, value = setting.partition("=")
@@ -114,12 +135,11 @@ def settings(
     return result
 
 
-def _local_settings(scratch: Path, heap_bytes: int) -> dict[str, str]:
+def _local_settings(scratch: Path, heap_bytes: int, command: SparkCommand) -> dict[str, str]:
     if "," in str(scratch.absolute()):
         raise ValueError(
             f"Spark takes the comma in the folder for temporary files, {scratch.absolute()}, for "
-            "a separator; choose a --temp_dir without a comma, and an --output whose last part has "
-            "none"
+            f"a separator; choose {command.other_folder}"
         )
     return {
         "spark.driver.memory": f"{heap_bytes >> 20}m",
@@ -130,16 +150,19 @@ def _local_settings(scratch: Path, heap_bytes: int) -> dict[str, str]:
     }
 
 
-def _heap_bytes(master: str, options: SparkOptions, worker_bytes: int) -> int:
+def _heap_bytes(master: str, options: SparkOptions, command: SparkCommand) -> int:
     threads = _LOCAL_MASTER.fullmatch(master)[1] or "1"
     num_threads = os.cpu_count() if threads == "*" else int(threads)
-    outside = _OUTSIDE_HEAP_BYTES + num_threads * (_BUFFER_BYTES + worker_bytes)
-    heap = options.memory_limit_bytes - outside
+    outside = _OUTSIDE_HEAP_BYTES + num_threads * (_BUFFER_BYTES + command.worker_bytes)
+    limit, share = options.memory_limit_bytes, command.duckdb_share
+    heap = limit - command.duckdb_bytes(limit) - outside
     if heap < _MIN_HEAP_BYTES:
+        least = outside + _MIN_HEAP_BYTES
+        least += -(-least // (share - 1)) if share else 0
         raise ValueError(
-            f"--memory_limit {options.memory_limit_bytes >> 20} MiB is too small for Spark with "
-            f"{num_threads} threads, which needs {(outside + _MIN_HEAP_BYTES) >> 20} MiB; possible "
-            "solutions: a larger --memory_limit, fewer --threads, --engine duckdb"
+            f"--memory_limit {limit >> 20} MiB is too small for Spark with {num_threads} threads, "
+            f"which needs {-(-least >> 20)} MiB; possible solutions: a larger --memory_limit, "
+            f"{command.fewer_threads}, --engine duckdb"
         )
     return heap
 
@@ -149,7 +172,7 @@ def start(
     scratch: Path,
     name: str,
     more: Mapping[str, str] | None = None,
-    worker_bytes: int = WORKER_BYTES,
+    command: SparkCommand = _PREPARATION,
 ) -> SparkSession:
     """Starts Spark with these `settings`.
 
@@ -158,7 +181,7 @@ def start(
             is left then.
         OSError: no space left for our zipped sources, among others.
     """
-    wanted = settings(options, scratch, name, more, worker_bytes)
+    wanted = settings(options, scratch, name, more, command)
     packages = _zipped_packages(scratch)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(wanted.get("spark.master", "")):
@@ -294,7 +317,7 @@ class Session:
         shared: folder that all workers must see, in which they look for a file of ours; None where
             they read and write only what Spark does.
         more: see `settings`.
-        worker_bytes: see `settings`.
+        command: see `settings`.
 
     Attributes:
         token: proves to a task that it works on the files of this run; only with `shared`.
@@ -311,10 +334,10 @@ class Session:
         name: str,
         shared: Path | None = None,
         more: Mapping[str, str] | None = None,
-        worker_bytes: int = WORKER_BYTES,
+        command: SparkCommand = _PREPARATION,
     ):
         self._options, self._scratch = options, scratch
-        self._start = (options, scratch, name, more, worker_bytes)
+        self._start = (options, scratch, name, more, command)
         self.token: RunToken | None = None
         if shared is not None:
             # Absolute: tasks may have another working folder.

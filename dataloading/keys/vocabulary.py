@@ -5,8 +5,10 @@
 and unknown values (`dataloading.transcode`, `preproc.criteo`).
 """
 
+import itertools
 import re
 import urllib.parse
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from dataloading.spec.rules import listing
 
 # Texts that are integers and nothing else: 007 and 7.0 stay texts.
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
+COUNTED_SCHEMA = pa.schema([("value", pa.string()), ("count", pa.int64())])
+_LINES = 1 << 16  # of a text file, read at a time
 _WHOLE_FILE = 1 << 30  # bytes of a block of a vocabulary, the most that Arrow parses at once
 # What stands for what in a line of text; the first must be the escape character itself.
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
@@ -147,24 +151,34 @@ def _numbered_values(path: Path) -> pa.Array:
 
 def _counted_values(path: Path) -> pa.Array:
     """Returns the values of a file with lines `value<tab>count`."""
-    if not path.stat().st_size:
-        return pa.array([], pa.string())
-    table = pa_csv.read_csv(
-        path,
-        pa_csv.ReadOptions(column_names=["value", "count"], block_size=_block_size(path)),
-        pa_csv.ParseOptions(delimiter="\t", quote_char=False, ignore_empty_lines=False),
-        pa_csv.ConvertOptions(
-            column_types={"value": pa.string(), "count": pa.int64()}, null_values=[]
-        ),
-    )
-    texts = _one_array(table["value"])
-    has_escapes = pc.match_substring(texts, "\\")
-    replaced = pa.array(map(unescaped, texts.filter(has_escapes).to_pylist()), pa.string())
-    return pc.replace_with_mask(texts, has_escapes, replaced)
+    blocks = [block.column("value") for block in read_counted(path)]
+    return pa.concat_arrays(blocks) if blocks else pa.array([], pa.string())
 
 
-def unescaped(value: str) -> str:
+def read_counted(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yields the columns `value` and `count` of a file of `write_counted`.
+
+    No CSV parser reads it: one would drop U+FEFF at the start of the first value.
+
+    Raises:
+        ValueError: a line is not value, tab, count.
+    """
+    with open(path, encoding="utf-8", newline="\n") as lines:
+        try:
+            while block := list(itertools.islice(lines, _LINES)):
+                texts, counts = zip(*(line.rsplit("\t", 1) for line in block), strict=True)
+                columns = [list(map(_unescaped, texts)), list(map(int, counts))]
+                yield pa.record_batch(columns, schema=COUNTED_SCHEMA)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(
+                f"{path}: is not a vocabulary; its lines are value, tab, count: {error}"
+            ) from None
+
+
+def _unescaped(value: str) -> str:
     """Returns the value that `write_counted` wrote as this text."""
+    if "\\" not in value:
+        return value
     return re.sub(r"\\.", lambda match: _MEANINGS.get(match[0], match[0]), value)
 
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from dataloading.spec import rules
 from dataloading.table_input.lines import BYTE_ORDER_MARK, line_blocks, open_quote
 from dataloading.table_input.parquet_rows import batches_from
+from dataloading.table_input.values import BadValue
 
 CSV = "csv"
 PARQUET = "parquet"
@@ -71,6 +72,15 @@ class Block(NamedTuple):
     @property
     def num_rows(self) -> int:
         return len(next(iter(self.columns.values())))
+
+    def value_error(self, subject: str, bad: BadValue, hotness: int = 1) -> ValueError:
+        """Returns the error of a value, `hotness` of which are in each row; `subject` names their
+        column or flag."""
+        row = self.first_row + bad.index // hotness
+        return ValueError(
+            f"{self.where}: {subject}: found {bad.value} in row {row} (rows are counted from 1, a "
+            f"header is not); {bad.rule}"
+        )
 
     def rows(self, start: int, stop: int | None = None) -> "Block":
         """Returns the rows start to stop - 1 of this block."""
@@ -235,16 +245,29 @@ def _csv_batches(path: Path, chunk: RawChunk, where: str, part: FileSlice):
     blocks = line_blocks(path, where, part.first_block, part.stop_block)
     if chunk.header:
         start = next(blocks if part.first_block == 0 else line_blocks(path, where), b"")
+        _check_bytes(start, where, 0)
         _check_quotes(start, chunk, where, 0)
         header, lines = re.fullmatch(rb"([^\r\n]*)(?:\r\n?|\n)?(.*)", start, re.DOTALL).groups()
         names = _columns(header, chunk, where)
         if part.first_block == 0:
             blocks = itertools.chain([lines] if lines else [], blocks)
     for block in blocks:
+        _check_bytes(block, where, first_row)
         _check_quotes(block, chunk, where, first_row)
         table = _parsed(block, chunk, names, where, first_row)
         yield from table.to_batches()
         first_row += table.num_rows
+
+
+def _check_bytes(block: bytes, where: str, first_row: int) -> None:
+    """Raises ValueError for a NUL byte: the CSV parser of PyArrow 25 joins rows after one."""
+    if (position := block.find(b"\0")) < 0:
+        return
+    row = first_row + len((block[:position] + b".").splitlines()) - 1
+    raise ValueError(
+        f"{where}: {f'row {row}' if row else 'the header'}: expected UTF-8 text, got a NUL byte "
+        "(rows are counted from 1, a header is not): remove it, or convert the file from UTF-16"
+    )
 
 
 def _check_quotes(block: bytes, chunk: RawChunk, where: str, first_row: int) -> None:
@@ -264,8 +287,10 @@ def _parsed(
     """The rows of whole lines; columns that are not read are left out."""
     if block.startswith(BYTE_ORDER_MARK):  # text, in the middle of a file; Arrow takes off one
         block = BYTE_ORDER_MARK + block
+    # Columns that are not read may share a name; the reader wants different ones.
+    unique = [name if name in chunk.features else f"\0{i}" for i, name in enumerate(names)]
     # One thread: rows come in order, and the number of a wrong one is known.
-    read = pa_csv.ReadOptions(use_threads=False, block_size=len(block), column_names=names)
+    read = pa_csv.ReadOptions(use_threads=False, block_size=len(block), column_names=unique)
     parse = pa_csv.ParseOptions(
         delimiter=chunk.delimiter,
         quote_char='"' if chunk.quoting else False,
@@ -278,7 +303,7 @@ def _parsed(
         strings_can_be_null=True,
     )
     try:
-        return pa_csv.read_csv(pa.py_buffer(block), read, parse, convert)
+        table = pa_csv.read_csv(pa.py_buffer(block), read, parse, convert)
     except pa.ArrowInvalid as error:
         match = _WRONG_ROW.match(str(error))
         if not match:
@@ -289,16 +314,37 @@ def _parsed(
             f"columns ({rules.listing(names)}): {text!r:.100} (rows are counted from 1, a "
             f"header is not; fields lie between {chunk.delimiter!r})"
         ) from None
+    if table.num_rows != (num_lines := len(block.splitlines())):
+        raise ValueError(
+            f"{where}: expected {num_lines} rows from row {first_row} on, one per line, got "
+            f"{table.num_rows} from PyArrow {pa.__version__}: install another version"
+        )
+    return table
 
 
 def _columns(header: bytes, chunk: RawChunk, where: str) -> list[str]:
     """The column names in the first line of a CSV file."""
-    line = header.decode("utf-8", "replace")
+    line = decoded_header(header, where)
     quoting = csv.QUOTE_MINIMAL if chunk.quoting else csv.QUOTE_NONE
     names = next(csv.reader([line], delimiter=chunk.delimiter, quoting=quoting), [])
     _check_columns(names, chunk, where)
-    # Columns that are not read may share a name; the reader wants different ones.
-    return [name if name in chunk.features else f"\0{i}" for i, name in enumerate(names)]
+    return names
+
+
+def decoded_header(line: bytes, where: str) -> str:
+    """Returns the first line of a CSV file as text.
+
+    Raises:
+        ValueError: it is not UTF-8, or has a NUL byte.
+    """
+    _check_bytes(line, where, 0)
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        bad = line[error.start : error.start + 8]
+        raise ValueError(
+            f"{where}: the header: expected UTF-8 text, got the bytes {bad!r}: convert the file"
+        ) from None
 
 
 def _check_columns(names: list[str], chunk: RawChunk, where: str) -> None:

@@ -5,7 +5,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 SEPARATOR = ";"  # between the values of one CSV field, where the hotness is above 1
-_WRITTEN_AS_TEXT = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_null)
+_WRITTEN_AS_TEXT = (
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_decimal,
+    pa.types.is_null,
+)
+_WHOLE_DECIMAL = pa.decimal256(76, 0)  # holds every whole decimal; casting a fraction to it fails
+_HEXADECIMAL = "^[+-]?0[xX]"
 _LARGEST_EXACT = 1 << 53  # whole numbers up to here are different in float64
 _FILL = "fill missing values with --fill_missing mean, 0 or another value"
 _LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
@@ -29,7 +36,7 @@ def flat(column: pa.Array, hotness: int) -> pa.Array:
     Raises:
         BadValue: `index` is a row.
     """
-    column = _decoded(column)
+    column = decoded(column)
     if is_text(column) and hotness > 1:
         column = pc.split_pattern(column, SEPARATOR)
     if not is_list(column):
@@ -47,17 +54,29 @@ def flat(column: pa.Array, hotness: int) -> pa.Array:
             f"'{SEPARATOR}' between them)",
         )
     try:
-        return _decoded(column.flatten())
+        return decoded(column.flatten())
     except BadValue as bad:
         bad.index //= hotness
         raise
 
 
-def _decoded(column: pa.Array) -> pa.Array:
+def decoded(column: pa.Array) -> pa.Array:
+    """Returns values of a type that all functions of Arrow take: dictionaries, views and bytes
+    become plain values and text, float16 becomes float32.
+
+    Raises:
+        BadValue: bytes are not UTF-8.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if pa.types.is_binary_view(column.type):
+        column = column.cast(pa.binary())
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         column = converted(column, pa.string(), "UTF-8 text")
+    elif pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    elif pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())
     return column
 
 
@@ -79,7 +98,8 @@ def numericals(values: pa.Array, dtype: np.dtype, may_miss: bool = False) -> np.
     bad = np.isinf(numbers) if may_miss else ~np.isfinite(numbers)
     _refuse(bad, numbers, f"numerical features are finite: {_FILL}")
     largest = min(_LARGEST, float(np.finfo(dtype).max))
-    rule = f"{np.dtype(dtype)} holds up to {largest:g}: scale it (for example, its logarithm)"
+    holder = "float16" if dtype == np.float16 else "float32"
+    rule = f"{holder} holds up to {largest:g}: scale it (for example, its logarithm)"
     if dtype == np.float16:
         rule += ", or give the feature 'dtype: float32' in the feature spec"
     _refuse(np.abs(stored.astype(np.float64)) > _LARGEST, numbers, rule)
@@ -100,16 +120,15 @@ def _floats(values: pa.Array, wanted: str, rule: str) -> np.ndarray:
 def ids(values: pa.Array, cardinality: int | None) -> np.ndarray:
     """Ids, int64, in [0, cardinality); None: any id of 0 or more."""
     way_out = "; turn such values into ids with --categorify or --hash_buckets"
+    values = without_nan(values)
     _check_present(values, "give it an id of its own, or use --categorify")
     if is_text(values):
         values = pc.ascii_trim_whitespace(values)
-        hexadecimal = pc.match_substring(values, "x", ignore_case=True)
-        if pc.any(hexadecimal).as_py():
-            index = pc.index(hexadecimal, True).as_py()
-            raise BadValue(index, repr(values[index].as_py()), "ids are whole numbers" + way_out)
         numbers = converted(values, pa.int64(), "a whole number below 2^63", way_out)
     elif pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
         numbers = converted(values, pa.int64(), "below 2^63", way_out)
+    elif pa.types.is_decimal(values.type):
+        numbers = converted(values, pa.int64(), "a whole number below 2^63", way_out)
     elif pa.types.is_floating(values.type):
         numbers = _whole(values)
     else:
@@ -131,10 +150,12 @@ def labels(values: pa.Array, dtype: np.dtype) -> np.ndarray:
 
 
 def texts(values: pa.Array) -> pa.Array:
-    """Values to look up or hash, as text without spaces around it; null for missing values and the
-    empty text."""
+    """Values to look up or hash, as text without spaces around it; null for missing values, NaN
+    and the empty text."""
     if pa.types.is_floating(values.type):
-        values = _whole(values)
+        values = _whole(without_nan(values))
+    elif pa.types.is_decimal(values.type):
+        values = converted(values, _WHOLE_DECIMAL, "a whole number")
     if is_text(values):
         values = without_empty(values)
     elif not any(kind(values.type) for kind in _WRITTEN_AS_TEXT):
@@ -171,23 +192,49 @@ def _whole(values: pa.Array) -> pa.Array:
 def converted(values: pa.Array, target: pa.DataType, what: str, way_out: str = "") -> pa.Array:
     """A cast, or the first value that cannot be one."""
     try:
-        return values.cast(target)
+        return _cast(values, target)
     except pa.ArrowInvalid:
         start, stop = 0, len(values)  # of a part that has the first such value
     while stop - start > 1:
         middle = (start + stop) // 2
         try:
-            values.slice(start, middle - start).cast(target)
+            _cast(values.slice(start, middle - start), target)
             start = middle
         except pa.ArrowInvalid:
             stop = middle
     raise BadValue(start, f"{values[start].as_py()!r:.100}", f"expected {what}{way_out}")
 
 
+def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """A cast that refuses texts such as `0x10`, which Arrow would convert to an integer."""
+    is_read = is_text(values) and pa.types.is_integer(target)
+    if is_read and pc.any(pc.match_substring_regex(values, _HEXADECIMAL)).as_py():
+        raise pa.ArrowInvalid("a hexadecimal number")
+    return values.cast(target)
+
+
 def without_empty(values: pa.Array) -> pa.Array:
     """Trimmed texts; null for an empty one."""
     values = pc.ascii_trim_whitespace(values)
     return pc.if_else(pc.equal(values, ""), None, values)
+
+
+def without_nan(values: pa.Array) -> pa.Array:
+    """Returns values in which each NaN is null."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), None, values)
+
+
+def are_whole(values: pa.Array) -> bool:
+    """Returns whether `texts` takes values that are not text."""
+    if not pa.types.is_floating(values.type) and not pa.types.is_decimal(values.type):
+        return any(kind(values.type) for kind in _WRITTEN_AS_TEXT)
+    try:
+        texts(values)
+    except BadValue:
+        return False
+    return True
 
 
 def is_text(values: pa.Array) -> bool:

@@ -7,6 +7,8 @@ from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.transcode.split import DEFAULT_SHARES
 
 MIN_MEMORY_BYTES = 128 << 20
+MAX_MEMORY_BYTES = 1 << 50
+_MAX_COUNT = (1 << 63) - 1
 ALL = "all"
 AUTO = "auto"
 ENGINES = DUCKDB, SPARK = ("duckdb", "spark")
@@ -132,7 +134,7 @@ def parse_buckets(text: str | None) -> dict[str, int]:
     buckets = {}
     for item in text.split(",") if text else ():
         name, _, count = item.rpartition("=")
-        valid = name and count.isdecimal() and 1 <= int(count) < 1 << 63
+        valid = name and count.isdecimal() and 1 <= int(count) <= _MAX_COUNT
         if not valid or name in buckets:
             raise ValueError(
                 f"--hash_buckets has '{item}'; expected feature=N with N from 1 to 2^63 - 1, "
@@ -146,9 +148,10 @@ def parse_threshold(text: str | None) -> int | None:
     """Returns a frequency threshold, or None for `auto`."""
     if text in (None, AUTO):
         return None
-    if not text.isdecimal():
+    if not text.isdecimal() or int(text) > _MAX_COUNT:
         raise ValueError(
-            f"--frequency_threshold is '{text}'; expected '{AUTO}' or a whole number, 0 or more"
+            f"--frequency_threshold is '{text}'; expected '{AUTO}' or a whole number from 0 to "
+            "2^63 - 1"
         )
     return int(text)
 
@@ -156,10 +159,10 @@ def parse_threshold(text: str | None) -> int | None:
 def parse_bytes(text: str) -> int:
     """A size like 500MB, 1.5GB, 512MiB or 2GiB in bytes."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([MG]i?B)", text, re.IGNORECASE)
-    size = round(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
-    if size < MIN_MEMORY_BYTES:
+    size = float(match[1]) * _UNITS[match[2].upper()] if match else 0
+    if not MIN_MEMORY_BYTES <= size <= MAX_MEMORY_BYTES:
         raise ValueError(
-            f"--memory_limit is '{text}'; expected a size like 1GB, {MIN_MEMORY_BYTES >> 20}MiB "
-            "or more"
+            f"--memory_limit is '{text:.40}'; expected a size like 1GB, from "
+            f"{MIN_MEMORY_BYTES >> 20}MiB to {MAX_MEMORY_BYTES >> 30}GiB"
         )
-    return size
+    return round(size)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dataloading.keys.growth import Growth
+from dataloading.keys.growth import Growth, last_seen_file
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import TRAIN, USER_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import METADATA, SPEC_FILE
@@ -18,6 +18,7 @@ from dataloading.transcode.encode.numericals import (
     parse_fill,
     parse_standardize,
 )
+from dataloading.transcode.encode.vocabulary import check_last_seen
 from dataloading.transcode.raw_spec import ID_CHANNELS, RawSpec
 
 _FLAGS = (
@@ -105,7 +106,7 @@ class KnownData:
             trained_unknown=trained if isinstance(trained, dict) else {},
             numericals=known_rules(own, str(path)),
             date=parse_date(flags.date),
-            growth=_growth(flags, spec, own) if flags.grow else None,
+            growth=_growth(flags, spec, own, files) if flags.grow else None,
             id_spaces=Growth.from_spec(spec).id_spaces,
         )
         return cls(path, spec, encoding)
@@ -116,7 +117,9 @@ class KnownData:
         return set(self.encoding.numericals.known_indicators.values())
 
 
-def _growth(flags: argparse.Namespace, spec: FeatureSpec, own: dict) -> GrowthRequest:
+def _growth(
+    flags: argparse.Namespace, spec: FeatureSpec, own: dict, vocabularies: Mapping[str, Path]
+) -> GrowthRequest:
     """Returns the growth that the flags request of the data set of --vocabulary."""
     where, days = f"--grow: the data set {flags.vocabulary}", flags.evict_after
     ids = [name for channel in ID_CHANNELS for name in spec.channel_spec.get(channel, ())]
@@ -137,6 +140,15 @@ def _growth(flags: argparse.Namespace, spec: FeatureSpec, own: dict) -> GrowthRe
             f"{where} keeps the days of its values (--date {own['date']}): expected the day of the "
             "new rows, --date YYYY-MM-DD"
         )
+    if "date" in own:
+        known_date = parse_date(str(own["date"]), f"{flags.vocabulary}: metadata 'date'")
+        if parse_date(flags.date) < known_date:
+            raise ValueError(
+                f"--date {flags.date}: expected the day of the new rows, {known_date} or later, "
+                f"which is the day of {flags.vocabulary}"
+            )
+        for name, file in vocabularies.items():
+            check_last_seen(last_seen_file(file), growing[name] - 1)
     if days is not None and (days < 1 or flags.date is None or USER_CHANNEL in spec.channel_spec):
         raise ValueError(
             f"--evict_after {days}: expected 1 or more days, --date, and features of clicks; got "
@@ -146,12 +158,12 @@ def _growth(flags: argparse.Namespace, spec: FeatureSpec, own: dict) -> GrowthRe
     return GrowthRequest(growing, thresholds, (spec.fingerprint(), *earlier), days)
 
 
-def parse_date(text: str | None) -> datetime.date | None:
-    """Returns the date of --date; None without it."""
+def parse_date(text: str | None, name: str = "--date") -> datetime.date | None:
+    """Returns the date of --date, or of what has this name in messages; None without it."""
     try:
         return None if text is None else datetime.date.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"--date is '{text}'; expected a day such as 2026-11-26") from None
+        raise ValueError(f"{name} is '{text}'; expected a day such as 2026-11-26") from None
 
 
 def new_encoding(spec: RawSpec, flags: argparse.Namespace, is_file: bool) -> Encoding:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -29,8 +28,9 @@ from dataloading.spec.feature_spec import (
     FeatureSpec,
 )
 from dataloading.table_input import values as table_values
-from dataloading.table_input.files import Block
+from dataloading.table_input.files import Block, decoded_header
 from dataloading.table_input.lines import line_blocks
+from dataloading.table_input.values import BadValue
 from dataloading.transcode.progress import progress_bar
 from dataloading.transcode.raw_spec import AUTO, CSV, PARQUET, RawChunk
 
@@ -78,12 +78,10 @@ class ColumnFacts:
         values = table_values.flat(column, 1)
         if table_values.is_text(values):
             values = table_values.without_empty(values)
-        elif pa.types.is_floating(values.type):
-            values = pc.if_else(pc.is_nan(values), None, values)
         elif not pa.types.is_null(values.type) and not table_values.is_number(values):
             self.other_type = str(values.type)
             return
-        present = values.drop_null()
+        present = table_values.without_nan(values).drop_null()
         self.missing += len(values) - len(present)
         if not len(present):
             return
@@ -91,9 +89,8 @@ class ColumnFacts:
             self._add_texts(present)
         elif pa.types.is_boolean(present.type):
             self.is_text = True
-        elif not pa.types.is_integer(present.type):
-            numbers = present.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-            self.is_whole &= bool((numbers == np.floor(numbers)).all())
+        else:
+            self.is_whole &= table_values.are_whole(present)
         self._add_different(present)
 
     def _add_texts(self, present: pa.Array) -> None:
@@ -109,11 +106,21 @@ class ColumnFacts:
             self.is_text = True
 
     def _add_lists(self, column: pa.Array) -> None:
+        """Takes in lists; the values of other ones than of `table_values.texts` are left out."""
         self.is_text = self.is_list = True
+        values = column.flatten()
+        try:
+            present = table_values.without_nan(table_values.decoded(values)).drop_null()
+        except BadValue as bad:
+            bad.index = pc.list_parent_indices(column)[bad.index].as_py()
+            raise
+        if table_values.is_text(present) or table_values.are_whole(present):
+            self._add_different(present)
+        else:
+            self.other_type = f"lists of {values.type}"
         lengths = pc.fill_null(pc.list_value_length(column), 0)
         self.separators |= {length - 1 for length in pc.unique(lengths).to_pylist()}
         self._check_lengths()
-        self._add_different(column.flatten().drop_null())
 
     def _check_lengths(self) -> None:
         if self.is_list and len(self.separators) > 1:
@@ -195,7 +202,7 @@ def _columns_of(path: Path) -> tuple[list[str], dict]:
             raise ValueError(f"{path}: is not a Parquet file that can be read: {error}") from None
     else:
         start = next(line_blocks(path, str(path)), b"")
-        header = re.match(rb"[^\r\n]*", start)[0].decode("utf-8", "replace")
+        header = decoded_header(re.match(rb"[^\r\n]*", start)[0], str(path))
         delimiter = "\t" if "\t" in header else ","
         names = next(csv.reader([header], delimiter=delimiter), [])
         chunk = {"type": kind, "header": True, "files": [path.name]}
@@ -261,7 +268,11 @@ def facts_of(blocks: Iterable[Block], names: Collection[str]) -> dict[str, Colum
     with progress_bar("inferring columns", " rows") as bar:
         for block in blocks:
             for name, column in facts.items():
-                column.add(block.columns[name])
+                try:
+                    column.add(block.columns[name])
+                except BadValue as bad:
+                    bad.rule += f"; convert it, or leave the column out: --drop {name}"
+                    raise block.value_error(f"column '{name}'", bad) from None
             bar.update(block.num_rows)
     return facts
 

@@ -25,10 +25,11 @@ from dataloading.transcode.raw_spec import RawSpec
 DEFAULT_SHARES = "0.8,0.1,0.1"
 _SPLITS = (TRAIN, VALIDATION, TEST)
 _TOLERANCE = 1e-6  # of the sum of the shares
-_RULE = (
-    "times are all whole numbers, all numbers, or all ISO 8601 dates or times, such as 2024-05-31 "
-    "or 2024-05-31T23:59:59"
+_FORMS = (
+    "only whole numbers, only finite numbers, or only ISO 8601 dates or times, all with or all "
+    "without an offset, such as 2024-05-31, 2024-05-31T23:59:59 or 2024-05-31T23:59:59Z"
 )
+_RULE = f"expected {_FORMS}"
 # Types that the texts of a column of times may have, in the order in which they are tried; exact
 # ones first. Numbers beyond 2^53 are exact as int64.
 _TIME_TYPES = (
@@ -222,12 +223,8 @@ def write_block_times(
             try:
                 times = _times(block.columns[column], time_type)
             except BadValue as bad:
-                failure = (
-                    f"{block.where}: --split_by_time {column}: found {bad.value} in row "
-                    f"{block.first_row + bad.index} (rows are counted from 1, a header is not); "
-                    f"{bad.rule}"
-                )
-                return WrittenTimes([file], num_rows + bad.index, failure)
+                failure = block.value_error(f"--split_by_time {column}", bad)
+                return WrittenTimes([file], num_rows + bad.index, str(failure))
             writer.write_batch(pa.record_batch([pa.array(times)], schema=schema))
             num_rows += len(times)
     return WrittenTimes([file], num_rows)
@@ -240,14 +237,14 @@ def _stored_type(time_type: pa.DataType) -> pa.DataType:
 def _times(column: pa.Array, time_type: pa.DataType) -> np.ndarray:
     """Returns the times of a column of text, numbers, dates or timestamps, as float64 or int64."""
     values = table_values.flat(column, 1)
-    if pa.types.is_temporal(values.type) and not pa.types.is_time(values.type):
+    if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         values = values.cast(pa.timestamp("us"), safe=False)
     elif table_values.is_text(values):
-        values = table_values.converted(table_values.without_empty(values), time_type, _RULE)
+        values = table_values.converted(table_values.without_empty(values), time_type, _FORMS)
     elif not table_values.is_number(values):
         raise BadValue(0, f"a {values.type}", _RULE)
     elif not pa.types.is_floating(values.type):
-        values = table_values.converted(values, _stored_type(time_type), _RULE)
+        values = table_values.converted(values, _stored_type(time_type), _FORMS)
     if values.null_count:
         index = values.is_null().to_numpy(zero_copy_only=False).argmax()
         raise BadValue(index, "no value", "every row needs a time: " + _RULE)
@@ -255,7 +252,8 @@ def _times(column: pa.Array, time_type: pa.DataType) -> np.ndarray:
         values = values.cast(pa.int64())
     numbers = values.to_numpy(zero_copy_only=False)
     stored = numbers.astype(np.float64 if pa.types.is_floating(time_type) else np.int64)
-    if (stored != numbers).any():  # NaN, and fractions where whole numbers are tried
-        index = np.argmax(stored != numbers)
+    # NaN and infinities, and fractions where whole numbers are tried.
+    if (bad := (stored != numbers) | ~np.isfinite(numbers)).any():
+        index = np.argmax(bad)
         raise BadValue(index, f"{numbers[index]:g}", _RULE)
     return stored

@@ -37,9 +37,10 @@ def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
         more = len(warnings) - _MOST_WARNINGS
         lines.append(f"warning: {more} more features like these: metadata of the feature spec")
     if warnings and "frequency_threshold" in own:
+        again = "without --vocabulary: " if "grown_from" in own else ""
         lines.append(
-            "warning: possible solutions: a larger --frequency_threshold, --hash_buckets, or "
-            "leaving the feature out"
+            f"warning: possible solutions: {again}a larger --frequency_threshold, --hash_buckets, "
+            "or leaving the feature out"
         )
     if unscaled := own.get("unscaled"):
         names = ",".join([*own.get("standardize", {}), *unscaled])

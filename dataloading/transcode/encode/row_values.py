@@ -110,11 +110,7 @@ class RowValues:
                 flat = without_point(flat)
             values = self._converted(feature, flat, facts)
         except BadValue as bad:
-            row = block.first_row + bad.index // values_per_index
-            raise ValueError(
-                f"{block.where}: feature '{feature}': found {bad.value} in row {row} (rows are "
-                f"counted from 1, a header is not); {bad.rule}"
-            ) from None
+            raise block.value_error(f"feature '{feature}'", bad, values_per_index) from None
         return values if isinstance(values, pa.Array) else pa.array(values)
 
     def _converted(self, feature: str, values: pa.Array, facts: RowFacts) -> np.ndarray | pa.Array:

@@ -5,7 +5,6 @@ does not fit goes to a folder.
 """
 
 import datetime
-import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,14 +17,12 @@ import pyarrow.parquet as pq
 import xxhash
 
 from dataloading.engines.duckdb_session import DuckDBSession
-from dataloading.keys.vocabulary import unescaped
+from dataloading.keys.vocabulary import COUNTED_SCHEMA, read_counted
 from dataloading.table_input.duckdb_files import quoted, read_parquet
 
 UNKNOWN = 0  # the id of missing values and of those that are not in the vocabulary
 _ROWS = 1 << 20  # looked up at a time
-_LINES = 1 << 16  # of a text file, read at a time
 _NUMBERED = "file_row_number=true"
-_SCHEMA = pa.schema([("value", pa.string()), ("count", pa.int64())])
 
 
 def bucket_ids(texts: pa.Array, buckets: int) -> np.ndarray:
@@ -94,6 +91,26 @@ class Days(NamedTuple):
     evict_after: int | None = None
     known: Path | None = None
     target: Path | None = None
+
+
+def check_last_seen(path: Path, num_values: int) -> None:
+    """Raises ValueError unless a file has the last day of each value of a vocabulary."""
+    try:
+        with pq.ParquetFile(path) as file:
+            days = pa.types.is_date(file.schema_arrow.field("last_seen").type)
+            batches = file.iter_batches(columns=["last_seen"], use_threads=False)
+            num_days = sum(len(batch.column(0).drop_null()) for batch in batches) if days else 0
+    except (pa.ArrowException, OSError, KeyError) as error:
+        words = " ".join(str(error).split())
+        raise ValueError(
+            f"{path}: expected the last day of each value of the vocabulary, which is a part of "
+            f"the data set, got a file that cannot be read: {words:.200}; make the data set again"
+        ) from None
+    if num_days != num_values or file.metadata.num_rows != num_values:
+        raise ValueError(
+            f"{path}: expected the last day of each of the {num_values:,} values of the "
+            f"vocabulary, got {num_days:,} days: take the file that belongs to the data set"
+        )
 
 
 class Vocabularies(DuckDBSession):
@@ -240,18 +257,8 @@ def read_text(path: Path, target: Path) -> int:
     if not path.is_file():
         raise ValueError(f"{path}: the file does not exist; it is part of the data set")
     num_values = 0
-    with (
-        open(path, encoding="utf-8", newline="\n") as lines,
-        pq.ParquetWriter(target, _SCHEMA) as file,
-    ):
-        try:
-            while block := list(itertools.islice(lines, _LINES)):
-                texts, counts = zip(*(line.rsplit("\t", 1) for line in block), strict=True)
-                columns = [list(map(unescaped, texts)), list(map(int, counts))]
-                file.write_table(pa.table(columns, schema=_SCHEMA))
-                num_values += len(block)
-        except ValueError as error:
-            raise ValueError(
-                f"{path}: is not a vocabulary; its lines are value, tab, count: {error}"
-            ) from None
+    with pq.ParquetWriter(target, COUNTED_SCHEMA) as file:
+        for block in read_counted(path):
+            file.write_batch(block)
+            num_values += block.num_rows
     return num_values

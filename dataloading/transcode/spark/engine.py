@@ -15,7 +15,7 @@ from dataloading.transcode.encoding import Encoding
 from dataloading.transcode.infer import ColumnFacts, facts_of
 from dataloading.transcode.raw_spec import RawSpec
 from dataloading.transcode.spark import plan, sources
-from dataloading.transcode.spark.jobs import SparkJobs
+from dataloading.transcode.spark.jobs import COMMAND, SparkJobs
 from dataloading.transcode.spark.run import SparkRun, Workplace, report
 from dataloading.transcode.spark.run_folder import RunFolder
 from dataloading.transcode.split import SplitRequest
@@ -23,7 +23,6 @@ from dataloading.transcode.transcoding import check_metadata, write_spec
 from runtime.files.staging import Staging, stage_key
 
 _DEFAULT_MEMORY = "4GB"
-_DUCKDB_SHARE = 4  # DuckDB gets 1 byte of --memory_limit in 4
 
 
 class SparkTranscoder:
@@ -31,13 +30,11 @@ class SparkTranscoder:
 
     def __init__(self, flags: argparse.Namespace):
         self._flags = flags
-        memory_bytes = parse_bytes(flags.memory_limit or _DEFAULT_MEMORY)
-        self._duckdb_bytes = memory_bytes // _DUCKDB_SHARE
         self._options = SessionOptions(
             flags.master,
             tuple(flags.spark_conf or ()),
             len(os.sched_getaffinity(0)),
-            memory_bytes - self._duckdb_bytes,
+            parse_bytes(flags.memory_limit or _DEFAULT_MEMORY),
         )
 
     def __enter__(self):
@@ -99,7 +96,12 @@ class SparkTranscoder:
         ]
         known = [_status(path) for path in encoding.vocabularies.values()]
         folder = self._folder("run", spec, encoding, split, flags.chunk_size, files, known)
-        duckdb = Vocabularies(self._staging.scratch / "duckdb", self._duckdb_bytes)
+        limit = self._options.memory_limit_bytes
+        duckdb = Vocabularies(
+            self._staging.scratch / "duckdb",
+            limit,
+            reserved_bytes=limit - COMMAND.duckdb_bytes(limit),
+        )
         workplace = Workplace(self._jobs, folder, self._staging.data, duckdb)
         final = SparkRun(workplace, spec, encoding, split, flags.chunk_size).finish()
         write_spec(final, spec.is_interactions, self._staging.data / flags.feature_spec_out)

@@ -7,12 +7,17 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from dataloading.engines import spark_session
-from dataloading.engines.spark_session import Session, SparkOptions
+from dataloading.engines.spark_session import Session, SparkCommand, SparkOptions
 from dataloading.transcode.spark.encode_task import EncodePart
 from dataloading.transcode.spark.run_folder import Failure, MapItems, RunFolder
 
 _MOST_TASKS = 10_000  # of a job
-_WORKER_BYTES = 128 << 20  # see `Session`
+COMMAND = SparkCommand(
+    worker_bytes=128 << 20,
+    duckdb_share=4,
+    fewer_threads="--master 'local[N]' with fewer threads",
+    other_folder="an --output without a comma in its path",
+)
 _BROADCAST_VALUES = 1 << 18  # vocabularies up to this size go to every executor
 _COUNTS = "part int, split int, feature int, value string, count long"
 
@@ -27,7 +32,7 @@ class SparkJobs(Session):
     """
 
     def __init__(self, options: SparkOptions, scratch: Path, name: str):
-        super().__init__(options, scratch, name, scratch, worker_bytes=_WORKER_BYTES)
+        super().__init__(options, scratch, name, scratch, command=COMMAND)
 
     def map(
         self, folder: RunFolder, job: str, work: Callable[[Any], Any], items: Sequence[Any]

@@ -3,6 +3,7 @@
 Results come back in any order with their row numbers, because DuckDB spills.
 """
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import duckdb
 import numpy as np
 
 from dataloading.table_input.duckdb_files import quoted, read_csv, read_parquet
+from dataloading.table_input.lines import BYTE_ORDER_MARK
 from preproc.criteo.engines.interface import ColumnByColumn, DayFile
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter
@@ -192,13 +194,14 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
     def read_vocabulary(self, source: Path, target: Path) -> int:
         """See `CriteoEngine`; raises ValueError for a file that was changed."""
         new = target.with_suffix(".new")
+        text = _with_byte_order_mark(source, target.with_suffix(".text"))
         options = (
             "auto_detect=false, header=false, delim='\t', quote='', escape='', "
             "columns={'value': 'VARCHAR', 'count': 'BIGINT'}, nullstr='', new_line='\\n'"
         )
         try:
             (values,) = self.connection.execute(
-                f"COPY (SELECT value, count FROM {read_csv(source, options)}) "
+                f"COPY (SELECT value, count FROM {read_csv(text, options)}) "
                 f"TO {quoted(new)} (FORMAT parquet)"
             ).fetchone()
         except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
@@ -206,6 +209,8 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
                 f"{source}: expected a value, a tab and a count on each line: "
                 f"{str(error).splitlines()[0]}; prepare the data set again"
             ) from error
+        if text != source:
+            text.unlink()
         (different,) = self.connection.execute(
             f"SELECT count(DISTINCT value) FROM {_parquet(new)}"
         ).fetchone()
@@ -285,3 +290,16 @@ def column_query(column: str, days: Sequence[DayFile], num_rows: int) -> str:
         f"FROM {_parquet(day.path)} WHERE file_row_number < {num_rows - day.first_row}"
         for day in days
     )
+
+
+def _with_byte_order_mark(source: Path, copy: Path) -> Path:
+    """Returns the file to read as text: where `source` begins with U+FEFF, which is part of its
+    first value, a copy with one more, because DuckDB drops the first."""
+    with open(source, "rb") as lines:
+        if lines.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
+            return source
+        lines.seek(0)
+        with open(copy, "wb") as file:
+            file.write(BYTE_ORDER_MARK)
+            shutil.copyfileobj(lines, file)
+    return copy

@@ -34,7 +34,18 @@ def test_texts_with_commas_quotes_and_lines(tmp_path):
 
 def test_counted_values(tmp_path):
     """Files of `dataloading.transcode`, in which id 0 stands for no value."""
-    texts = ["plain", "tab\there", "line\nend", "back\\slash", "\\t", "\\\\t", 'quo"te', "r\r"]
+    texts = [
+        "\ufeffplain",
+        "nul\0",
+        "plain",
+        "tab\there",
+        "line\nend",
+        "back\\slash",
+        "\\t",
+        "\\\\t",
+        'quo"te',
+        "r\r",
+    ]
     table, file = tmp_path / "table.parquet", tmp_path / "vocabulary/my%20kind.tsv"
     pa.parquet.write_table(
         pa.table({"value": texts, "count": pa.array([9] * len(texts), pa.int64())}), table
@@ -68,7 +79,8 @@ def test_unknown_value(tmp_path, value):
         ("user.csv", "id,value\n0,a\n2,b\n3,c\n", "expected the ids 0, 1, 2, .* got 2 after 1 l"),
         ("user.csv", "id,name\n0,a\n", "is not a vocabulary: .*value"),
         ("user.tsv", "a\t3\n", "expected 2 values, as the cardinality .* is 3, got 1"),
-        ("user.tsv", "a\tb\n", "is not a vocabulary"),
+        ("user.tsv", "a\tb\n", "is not a vocabulary; its lines are value, tab, count"),
+        ("user.tsv", "a\t99999999999999999999\n", "is not a vocabulary; its lines are value, tab"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path, name, text, message):

@@ -337,11 +337,21 @@ def test_remote_file(engines, tmp_path, session, capsys):
             ["--input", "hdfs://host/a"],
             "--input hdfs://host/a: expected a path of this machine, or",
         ),
+        (
+            ["--engine", "spark", "--master", "local[2]", "--memory_limit", "1GB"],
+            "--memory_limit 953 MiB is too small for Spark with 2 threads, which needs 2048 MiB; "
+            "possible solutions: a larger --memory_limit, --master 'local[N]' with fewer threads",
+        ),
+        (
+            ["--engine", "spark", "--output", "{folder}/a,b"],
+            "for a separator; choose an --output without a comma in its path",
+        ),
         (["--engine", "spark", "--output", "s3a://b/o"], "--output s3a://b/o: expected a path of"),
         (["--engine", "spark", "--vocabulary", "s3a://b/o"], "--vocabulary s3a://b/o: expected"),
     ],
 )
 def test_refusals(tmp_path, capsys, flags, message):
+    flags = [flag.replace("{folder}", str(tmp_path)) for flag in flags]
     output = [] if "--output" in flags else ["--output", str(tmp_path / "out")]
     assert transcode.main([*flags, *output]) == 2
     assert message in capsys.readouterr().err

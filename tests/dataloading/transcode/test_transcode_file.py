@@ -1,5 +1,7 @@
 """One CSV or Parquet file without a feature spec: inferred channels of its columns."""
 
+import datetime
+import decimal
 import gzip
 import re
 
@@ -150,6 +152,90 @@ def test_types_of_parquet(tmp_path):
     assert spec.channel("categorical") == ("yes", "code", "text", "two")
     assert spec.hotness("two") == 2
     assert stored(tmp_path / "out", "price", "train") == pytest.approx(number[:320] / 3, rel=1e-6)
+
+
+def decimals(*texts, scale=0):
+    return pa.array(map(decimal.Decimal, texts), pa.decimal128(38, scale))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("grade", decimals(*[*"1234"] * 10), "categorical"),
+        ("grade", decimals(*["1.0", "2.0"] * 20, scale=1), "categorical"),
+        ("big_id", decimals(*(10**30 + i for i in range(40))), "categorical"),
+        ("price_id", decimals(*(f"{i}.5" for i in range(40)), scale=1), "numerical"),
+        ("user_id", [float("nan") if i % 5 == 0 else float(i) for i in range(40)], "categorical"),
+        ("far_id", [1e20 + i for i in range(40)], "numerical"),
+        ("half", pa.array(np.arange(40).astype(np.float16) / 2), "numerical"),
+        ("half_id", pa.array(np.arange(40).astype(np.float16)), "categorical"),
+        ("view", pa.array([*"ab"] * 20, pa.string_view()), "categorical"),
+        ("bytes", pa.array([b"a", b"b"] * 20, pa.binary_view()), "categorical"),
+        ("pair", [[1.0, float("nan")]] * 40, "categorical"),
+        ("pair", [[1.5, 2.0]] * 40, "lists of double"),
+        ("days", [[datetime.date(2026, 1, 1)]] * 40, "lists of date32[day]"),
+        ("deep", [[[1, 2], [3]]] * 40, "lists of list<"),
+        ("structs", [[{"a": 1}]] * 40, "lists of struct<"),
+    ],
+)
+def test_inferred_parquet_types(name, values, expected, tmp_path, capsys):
+    """Inferred columns can be encoded, and other columns are left out."""
+    table = pa.table({"label": [0, 1] * 20, "city": [*"ab"] * 20, name: values})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert run(tmp_path / "a.parquet", "--label=label", output=tmp_path / "out") == 0
+    channels = spec_of(tmp_path / "out").channel_spec
+    channel = next((key for key, names in channels.items() if name in names), None)
+    if channel is None:
+        assert f"# left out: {name} ({expected}" in capsys.readouterr().out
+    else:
+        assert channel == expected
+
+
+def test_whole_decimals_and_nan_as_text(tmp_path):
+    columns = {
+        "label": [0, 1] * 20,
+        "grade": decimals(*["7.00", "12345678901234567890.00"] * 20, scale=2),
+        "shop_id": [float("nan"), 3.0] * 20,
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    assert run(tmp_path / "a.parquet", "--label=label", output=tmp_path / "out") == 0
+    lines = (tmp_path / "out/vocabulary/grade.tsv").read_text().splitlines()
+    assert lines == ["12345678901234567890\t20", "7\t20"]
+    assert (tmp_path / "out/vocabulary/shop_id.tsv").read_text() == "3\t20\n"
+    assert stored(tmp_path / "out", "shop_id")[:4] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.csv",
+            b"label,city\n1,Bern\n0,Z\xfcrich\n",
+            r"column 'city': found b'Z\xfcrich' in row 2",
+        ),
+        (
+            "a.csv",
+            b"label,\xe9t\xe9\n1,2\n",
+            r"the header: expected UTF-8 text, got .* b'\xe9t\xe9'",
+        ),
+        ("a.csv", "label,city\n1,Bern\n".encode("utf-16-le"), "the header: .* got a NUL byte"),
+        (
+            "a.parquet",
+            [b"a", b"b", b"\xff"],
+            r"column 'city': found b'\xff' in row 3 .*UTF-8 .*--drop city",
+        ),
+        ("a.parquet", [[b"a"], [b"b"], [b"\xff"]], r"'city': found b'\xff' in row 3"),
+    ],
+)
+def test_text_that_is_not_utf8(name, content, message, tmp_path, capsys):
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        pq.write_table(pa.table({"label": [0, 1, 0], "city": content}), path)
+    assert run(path, "--label=label", output=tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and re.search(message.replace("\\x", "\\\\x"), error), error
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """--grow, --date and --evict_after: new values after known ones, by hand."""
 
+import datetime
 import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dataloading.keys.growth import Growth
@@ -113,6 +116,10 @@ def test_evicted_values(tmp_path, first):
             ["--vocabulary={encoded}", "--grow", "--date=2026-11-06"],
             "has the vocabulary of 'city' from another data set",
         ),
+        (
+            ["--vocabulary={first}", "--grow", "--date=2026-11-04"],
+            "--date 2026-11-04: expected the day of the new rows, 2026-11-05 or later",
+        ),
         (["--vocabulary={hashed}", "--grow"], "has no ids that can grow: .* got user, city, shop"),
     ],
 )
@@ -129,4 +136,41 @@ def test_refused_growth(tmp_path, first, capsys, flags, message):
     assert run(folder, *(flag.format_map(known) for flag in flags), output=tmp_path / "out") == 2
     error = capsys.readouterr().err
     assert re.search(message, error), error
+    assert not (tmp_path / "out").exists()
+
+
+def days_file(*columns):
+    return lambda path: pq.write_table(pa.table(dict(columns)), path)
+
+
+def damaged(path):
+    data = bytearray(path.read_bytes())
+    data[4:40] = bytes(36)
+    path.write_bytes(data)
+
+
+TODAY = datetime.date(2026, 11, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: path.unlink(), "got a file that cannot be read: .*make the data set again"),
+        (lambda path: path.write_bytes(b""), "got a file that cannot be read: "),
+        (damaged, "got a file that cannot be read: "),
+        (days_file(("day", [TODAY] * 2)), "got a file that cannot be read: "),
+        (days_file(("last_seen", [TODAY])), "each of the 2 values of the vocabulary, got 1 days"),
+        (days_file(("last_seen", [TODAY, None])), "each of the 2 values .*, got 1 days"),
+        (days_file(("last_seen", [1, 2])), "each of the 2 values of the vocabulary, got 0 days"),
+    ],
+    ids=["absent", "empty", "damaged", "another column", "short", "null", "numbers"],
+)
+def test_unreadable_days(tmp_path, first, capsys, change, message):
+    """Growth needs the days of the values of a data set that has a date."""
+    change(first / "vocabulary/city.last_seen.parquet")
+    folder = click_log(tmp_path / "new", SECOND)
+    flags = (f"--vocabulary={first}", "--grow", "--date=2026-11-06")
+    assert run(folder, *flags, output=tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert re.search(f"city.last_seen.parquet: expected the last day of .*{message}", error), error
     assert not (tmp_path / "out").exists()

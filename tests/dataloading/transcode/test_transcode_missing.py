@@ -139,6 +139,12 @@ def test_mean_without_values(tmp_path, capsys):
     )
 
 
+def test_numbers_beyond_float32(tmp_path, capsys):
+    """A standardized feature is read as float64, but a model gets float32."""
+    message = r"'price': found 1e\+39 in row 1 .*; float32 holds up to 3.40282e\+38"
+    refused(capsys, message, raw(tmp_path, a="1,1e39,3,4,0\n"), "--standardize=price")
+
+
 def test_name_of_an_indicator(tmp_path, capsys):
     spec = changed(feature_spec={"price_missing": {}})
     chunk = spec["source_spec"]["train"][0]

@@ -111,11 +111,23 @@ def test_timestamps_of_parquet(tmp_path):
     assert stored(tmp_path / "out", "row", "test") == [0, 2]
 
 
+def test_durations(tmp_path, capsys):
+    table = pa.table({"click": [0, 1], "row": [0, 1], "when": pa.array([5, 3], pa.duration("s"))})
+    chunk = {"type": "parquet", "features": ["click", "row", "when"], "files": ["a"]}
+    folder = raw(tmp_path, {**NUMBERED, "source_spec": {"train": [chunk]}}, a=table)
+    message = "--split_by_time when: found a duration.* in row 1 .*expected only whole"
+    refused(capsys, message, folder, "--split=0.5,0,0.5", "--split_by_time=when")
+
+
 @pytest.mark.parametrize(
     ("times", "message"),
     [
         (["1", "", "2", "3"], "--split_by_time when: found no value in row 2"),
         (["2024-01-01", "2024-01-02", "soon", "x"], "found 'soon' in row 3 .*ISO 8601"),
+        (["2024-01-01T00:00", "2024-01-02T00:00Z"], "row 2 .*all with or all without an offset"),
+        (["1", "2", "0x10", "3"], "found '0x10' in row 3 .*only whole numbers"),
+        (["1.5", "2", "inf", "3"], "found inf in row 3 .*only finite numbers"),
+        (["1.5", "2", "1e400", "3"], "found inf in row 3 .*only finite numbers"),
         (["5", "5", "5", "5"], "the split 'validation' has none of the 4 rows.*more different"),
     ],
 )

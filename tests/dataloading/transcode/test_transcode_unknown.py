@@ -93,6 +93,17 @@ def test_warning_about_a_frequent_value_absent_from_train(tmp_path, capsys):
     assert "100.00% of the values of test have id 0" in capsys.readouterr().out
 
 
+def test_solutions_for_a_growing_vocabulary(tmp_path, capsys):
+    """--vocabulary refuses the flags, so a data set without it is proposed."""
+    known = click_log(tmp_path / "a", ["Bern", "Oslo"] * 20, ["Paris"])
+    assert run(known, "--categorify=city") == 0
+    solutions = "possible solutions: {}a larger --frequency_threshold"
+    assert solutions.format("") in capsys.readouterr().out
+    more = click_log(tmp_path / "b", ["Bern", "Oslo"] * 20, ["Paris"])
+    assert run(more, f"--vocabulary={known / 'out'}", "--grow") == 0
+    assert solutions.format("without --vocabulary: ") in capsys.readouterr().out
+
+
 def test_only_missing_values(tmp_path, capsys):
     folder = click_log(tmp_path, ["Bern", "Oslo"] * 20, ["", "Bern"])
     assert run(folder, "--categorify=city") == 0

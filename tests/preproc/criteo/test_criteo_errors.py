@@ -151,6 +151,12 @@ def test_bad_size(text):
         parse_size(text)
 
 
+@pytest.mark.parametrize("text", ["99999999999999GB", "9" * 400])
+def test_size_beyond_the_limit(text):
+    with pytest.raises(ValueError, match="expected a size of at most 1024TiB, got '99999999"):
+        parse_size(text)
+
+
 def test_command_line():
     argv = ["--input", "a", "--output", "b", "--days", "0-2", "--vocabulary_days", "0,1"]
     options = parse(
