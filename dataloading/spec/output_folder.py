@@ -69,7 +69,8 @@ def _check_data_set(directory: Path, spec_file: str) -> None:
             f"{directory} is not a data set, so it is not replaced; choose another folder ({error})"
         ) from None
     chunks = [chunk for chunks in spec.source_spec.values() for chunk in chunks]
-    if not chunks or {chunk.type for chunk in chunks} - _PREPARED:
+    has_data = bool(chunks) or (directory / VOCABULARY_FOLDER).is_dir()
+    if not has_data or {chunk.type for chunk in chunks} - _PREPARED:
         raise ValueError(
             f"{directory} is not a data set (its {spec_file} names no prepared files, or raw "
             "ones), so it is not replaced; choose another folder"
