@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataloading.table_input.duckdb_files import quoted, read_csv, read_parquet
+from dataloading.table_input.lines import line_blocks, open_quote
 from preproc.raw_files import unpack
 
 _WHOLE, _FRACTION, _FLOAT, _TIMESTAMP, _NO_TIME = range(5)
@@ -36,7 +37,8 @@ _WHOLE_DIGITS = "ltrim(split_part(time, '.', 1), '-')"  # before the point
 _DIGITS = "rtrim(split_part(time, '.', 2), '0')"  # after the point
 _EXACT_DECIMAL = "TRY_CAST({} AS DECIMAL(38, 18))"
 # Bad rows, which --on_bad_line skip leaves out; any other fault is one of the file.
-_ROW_FAULTS = ("MISSING COLUMNS", "TOO MANY COLUMNS", "UNQUOTED VALUE")
+_ROW_FAULTS = ("MISSING COLUMNS", "TOO MANY COLUMNS")
+_ROW_NUMBER = "file_row_number"  # what DuckDB calls the column that it adds to a Parquet file
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ def csv_file(
         remedy: what else helps against these, for messages.
 
     Raises:
-        ValueError: a column is missing, or the file is not CSV, or not UTF-8.
+        ValueError: a column is missing, a quoted field does not end on its line, or the file is
+            not CSV, or not UTF-8.
     """
     with unpack(path, target.parent) as plain:
         with open(plain, encoding="utf-8-sig", errors="replace", newline="") as source:
@@ -121,9 +124,28 @@ def csv_file(
                 f"{path}, line 1: the header is not CSV ({error}); it begins with {line[:60]!r}"
             ) from error
         _check_columns(path, header, list(names.values()), flags)
+        _check_quotes(path, plain, delimiter)
         columns = {column: (header.index(name), name) for column, name in names.items()}
         layout = CsvFormat(len(header), delimiter)
         return stage_csv(connection, path, plain, target, layout, columns, skip_bad_rows, remedy)
+
+
+def _check_quotes(path: Path, plain: Path, delimiter: str) -> None:
+    """Raises ValueError for a quoted field that does not end on its line.
+
+    DuckDB would join it with the next lines up to one with a quotation mark, and leave all of them
+    out as one bad row.
+    """
+    num_lines = 0
+    for block in line_blocks(plain, str(path), compression=None):
+        if open_field := open_quote(block, delimiter):
+            number, line = open_field
+            raise ValueError(
+                f"{path}, line {num_lines + number + 1}: expected fields that are quoted as a "
+                "whole on one line, with quotation marks inside them written twice, got "
+                f"{line!r:.100}; fix the file (--on_bad_line skip does not help here)"
+            )
+        num_lines += len(block.splitlines())
 
 
 def stage_csv(
@@ -192,6 +214,7 @@ def parquet_file(path: Path, names: dict[str, str], flags: str) -> EventFile:
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} cannot be read as parquet: {error}") from error
     _check_columns(path, schema.names, list(names.values()), flags)
+    _check_sql_names(path, schema.names)
     integers = set()
     for column, name in names.items():
         kind = schema.field(name).type
@@ -211,8 +234,25 @@ def parquet_file(path: Path, names: dict[str, str], flags: str) -> EventFile:
     return EventFile(path, names, relation, frozenset(integers))
 
 
+def _check_sql_names(path: Path, names: Sequence[str]) -> None:
+    """Raises ValueError for columns that DuckDB confuses: its names ignore case."""
+    earlier: dict[str, str] = {}
+    for name in names:
+        other = earlier.setdefault(name.lower(), name)
+        if other is not name:
+            raise ValueError(
+                f"{path}: expected column names that differ in more than case, got {other!r} and "
+                f"{name!r}; rename one of them, or write the file without it"
+            )
+    if _ROW_NUMBER in earlier:
+        raise ValueError(
+            f"{path}: expected no column {earlier[_ROW_NUMBER]!r}, which DuckDB adds itself; "
+            "rename it, or write the file without it"
+        )
+
+
 def _with_rows(path: Path) -> str:
-    return read_parquet(path, "file_row_number=true")
+    return read_parquet(path, f"{_ROW_NUMBER}=true")
 
 
 def _identifier(name: str) -> str:

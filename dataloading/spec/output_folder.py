@@ -30,11 +30,16 @@ def data_set_folder(
         yield folder
 
 
-def check_replaceable(directory: Path, overwrite: bool = False, spec_file: str = SPEC_FILE) -> None:
+def check_replaceable(
+    directory: Path,
+    overwrite: bool = False,
+    spec_file: str = SPEC_FILE,
+    more_names: frozenset[str] = frozenset(),
+) -> None:
     """Raises ValueError unless `data_set_folder` can create or replace the folder.
 
     A data set is replaced if its feature spec is a valid one of prepared files and the folder
-    holds only these, the spec itself and the vocabularies.
+    holds only these, the spec itself, the vocabularies and files of `more_names`.
     """
     check_folder_name(directory)
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
@@ -48,7 +53,7 @@ def check_replaceable(directory: Path, overwrite: bool = False, spec_file: str =
             f"{directory} is not a data set (it has no {spec_file}), so it is not replaced; choose "
             "another folder"
         )
-    _check_data_set(directory, spec_file)
+    _check_data_set(directory, spec_file, more_names)
 
 
 def check_apart(directory: Path, read: Path, flag: str) -> None:
@@ -61,7 +66,7 @@ def check_apart(directory: Path, read: Path, flag: str) -> None:
         )
 
 
-def _check_data_set(directory: Path, spec_file: str) -> None:
+def _check_data_set(directory: Path, spec_file: str, more_names: frozenset[str]) -> None:
     try:
         spec = FeatureSpec.from_yaml(directory / spec_file)
     except ValueError as error:
@@ -69,7 +74,8 @@ def _check_data_set(directory: Path, spec_file: str) -> None:
             f"{directory} is not a data set, so it is not replaced; choose another folder ({error})"
         ) from None
     chunks = [chunk for chunks in spec.source_spec.values() for chunk in chunks]
-    if not chunks or {chunk.type for chunk in chunks} - _PREPARED:
+    has_data = bool(chunks) or (directory / VOCABULARY_FOLDER).is_dir()
+    if not has_data or {chunk.type for chunk in chunks} - _PREPARED:
         raise ValueError(
             f"{directory} is not a data set (its {spec_file} names no prepared files, or raw "
             "ones), so it is not replaced; choose another folder"
@@ -79,7 +85,8 @@ def _check_data_set(directory: Path, spec_file: str) -> None:
     for path in sorted(directory.rglob("*")):
         relative = path.relative_to(directory)
         inside = {path.as_posix() for path in (relative, *relative.parents[:-1])}
-        if not inside & named and (path.is_symlink() or not path.is_dir()):
+        is_named = inside & named or path.name in more_names
+        if not is_named and (path.is_symlink() or not path.is_dir()):
             raise ValueError(
                 f"{directory} holds {relative}, which is not part of the data set of its "
                 f"{spec_file}, so it is not replaced; move that away or choose another folder"

@@ -32,7 +32,13 @@ def num_blocks(path: Path) -> int:
     return -(-path.stat().st_size // _BLOCK_BYTES) + 1  # the last one has no line end
 
 
-def line_blocks(path: Path, where: str, first: int = 0, stop: int | None = None) -> Iterator[bytes]:
+def line_blocks(
+    path: Path,
+    where: str,
+    first: int = 0,
+    stop: int | None = None,
+    compression: str | None = "detect",
+) -> Iterator[bytes]:
     """Yields whole lines of a file, decompressed according to its name, in blocks of 1 MiB.
 
     A line ends with `\\n`, `\\r\\n` or `\\r`, the last one possibly with the file. A byte order
@@ -44,6 +50,7 @@ def line_blocks(path: Path, where: str, first: int = 0, stop: int | None = None)
         first: the block to begin with, of a file that is not compressed. Block i ends with the last
             line that ends within the first i + 1 MiB.
         stop: the block to end before; None: the end of the file.
+        compression: None for a file that is not compressed, whatever its name is.
 
     Raises:
         LongLine: a line is too long.
@@ -51,7 +58,7 @@ def line_blocks(path: Path, where: str, first: int = 0, stop: int | None = None)
     """
     rest, bare = b"", b"" if first else BYTE_ORDER_MARK
     num_lines, number = 0, first
-    with pa.input_stream(str(path)) as stream:
+    with pa.input_stream(str(path), compression=compression) as stream:
         if first:
             rest = _open_line(stream, first)
         while (stop is None or number < stop) and (data := stream.read(_BLOCK_BYTES)):

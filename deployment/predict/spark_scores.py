@@ -1,16 +1,22 @@
 """Scores of a table of any size on Spark, in Arrow batches."""
 
+import contextlib
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import FloatType, StructField, StructType
+from pyspark.sql.types import FloatType, StringType, StructField, StructType
 
 from dataloading.engines.spark_session import Session
 from dataloading.spec.rules import listing, suggestion
+from deployment.predict.csv_lines import CsvLines, column_names
 from deployment.predict.partition_scores import SCORE, PartitionScorer
+from deployment.predict.spark_folders import SparkPath, check_apart, check_replaceable
 from deployment.serving.interface import Interface
 from deployment.triton.model_folders import ModelFolders
 
@@ -20,6 +26,23 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv"}
 _COMMITTER = {
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
+}
+# Types that Spark has not, names that differ in case alone, and dates before 1900 in any column.
+_PARQUET = {
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
+    **{
+        f"spark.sql.parquet.{kind}RebaseModeIn{way}": "CORRECTED"
+        for kind in ("datetime", "int96")
+        for way in ("Read", "Write")
+    },
+}
+# Of a CSV output: fields as they are, with quotation marks written twice.
+_CSV_OUTPUT = {
+    "header": True,
+    "escape": '"',
+    "ignoreLeadingWhiteSpace": False,
+    "ignoreTrailingWhiteSpace": False,
 }
 
 
@@ -58,7 +81,8 @@ def score_on_spark(options: SparkScoringOptions, model: ModelFolders, interface:
     """
     file_format = _format_of(options.input, "--input")
     target_format = _format_of(options.output, "--output")
-    settings = _COMMITTER | {"spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS)}
+    settings = _COMMITTER | _PARQUET
+    settings |= {"spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS)}
     with (
         tempfile.TemporaryDirectory() as scratch,
         _Scoring(options, Path(scratch), f"predict: {options.output}", more=settings) as scoring,
@@ -72,40 +96,94 @@ class _Scoring(Session):
         self, model: ModelFolders, interface: Interface, file_format: str, target_format: str
     ) -> int:
         options, spark = self._options, self._spark
-        table = spark.read.load(options.input, format=file_format, header=True)
+        source, output = SparkPath(spark, options.input), SparkPath(spark, options.output)
+        check_apart(output.address(), source.addresses())
+        entries = output.entries()
+        check_replaceable(options.output, output.is_file(), entries, options.overwrite)
         features = [feature.name for feature in interface.features]
-        _check_columns(options.input, table, features, "the model's features")
-        _check_columns(options.input, table, options.kept, "--predictions_keep")
         columns = tuple(dict.fromkeys((*features, *options.kept)))
-        fields = [table.schema[name] for name in options.kept]
-        # Quoted and renamed: Spark would take a point in a name for a field of a struct.
-        table = table.select(
-            [F.col(f"`{name.replace('`', '``')}`").alias(f"c{i}") for i, name in enumerate(columns)]
-        )
-        schema = StructType([*fields, StructField(SCORE, FloatType())])
+        read = self._csv_table if file_format == "csv" else self._parquet_table
+        table, lines, fields = read(source, features, columns)
         scorer = PartitionScorer(
             folder=str(model.folder),
             dense_folder=None if model.dense_folder is None else str(model.dense_folder),
             columns=columns,
             kept=options.kept,
-            is_csv=file_format == "csv",
+            csv=lines,
             batch_size=options.batch_size or interface.max_batch_size,
         )
-        scores = table.mapInArrow(scorer, schema)
-        mode = "overwrite" if options.overwrite else "errorifexists"
-        scores.write.save(options.output, format=target_format, mode=mode, header=True)
-        return spark.read.load(options.output, format=target_format, header=True).count()
+        schema = StructType([*fields, StructField(SCORE, FloatType())])
+        counter = Observation()
+        scores = table.mapInArrow(scorer, schema).observe(counter, F.count(F.lit(1)).alias("rows"))
+        # Unlike overwrite, append removes nothing.
+        mode = "overwrite" if entries else "append"
+        more = _CSV_OUTPUT if target_format == "csv" else {}
+        try:
+            scores.write.save(options.output, format=target_format, mode=mode, **more)
+        except BaseException:
+            with contextlib.suppress(PySparkException, Py4JError, OSError):
+                output.remove_if_empty()
+            raise
+        return counter.get["rows"]
+
+    def _parquet_table(
+        self, source: SparkPath, features: list[str], columns: tuple[str, ...]
+    ) -> tuple[DataFrame, None, list[StructField]]:
+        """Returns the columns of Parquet files, and the fields of those that are kept."""
+        table = self._spark.read.parquet(source.pattern())
+        self._check_columns(table.columns, features)
+        fields = [table.schema[name] for name in self._options.kept]
+        # Renamed: names may differ in case alone.
+        return (
+            table.select([_column(name, f"c{i}") for i, name in enumerate(columns)]),
+            None,
+            fields,
+        )
+
+    def _csv_table(
+        self, source: SparkPath, features: list[str], columns: tuple[str, ...]
+    ) -> tuple[DataFrame, CsvLines, list[StructField]]:
+        """Returns the lines of CSV files, what splits them, and the fields that are kept."""
+        where = f"--input {self._options.input}"
+        # The values of folders such as day=01 are text, as all values of a CSV file.
+        self._spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+        table = self._spark.read.text(source.pattern())
+        line, *partitions = table.columns
+        file = F.when(F.col("_metadata.file_block_start") == 0, F.col("_metadata.file_path"))
+        lines = table.select(
+            F.col(line).cast("binary").alias("line"),
+            file.alias("file"),
+            *(_column(name, name) for name in partitions if name in columns),
+        )
+        header = lines.where(F.col("file").isNotNull()).first()
+        if header is None:
+            raise ValueError(f"{where}: expected CSV with a header, got no line")
+        names = column_names(bytes(header["line"]), where)
+        self._check_columns([*names, *partitions], features)
+        used = tuple(name for name in columns if name in names)
+        fields = [StructField(name, StringType()) for name in self._options.kept]
+        return lines, CsvLines(where, names, used), fields
+
+    def _check_columns(self, names: Sequence[str], features: list[str]) -> None:
+        path = self._options.input
+        _check_names(path, names, features, "the model's features")
+        _check_names(path, names, self._options.kept, "--predictions_keep")
 
 
-def _check_columns(path: str, table: DataFrame, names: tuple[str, ...] | list[str], what: str):
+def _column(name: str, alias: str) -> Column:
+    """Returns a column, quoted: Spark would take a point in a name for a field of a struct."""
+    return F.col(f"`{name.replace('`', '``')}`").alias(alias)
+
+
+def _check_names(path: str, columns: Sequence[str], names: Sequence[str], what: str) -> None:
     """Raises ValueError for a name that is not that of exactly one column."""
-    missing = [name for name in names if table.columns.count(name) != 1]
+    missing = [name for name in names if columns.count(name) != 1]
     if missing:
-        others = [column for column in table.columns if column not in names]
+        others = [column for column in columns if column not in names]
         raise ValueError(
             f"--input {path}: expected one column for each of {what}, got "
-            f"{table.columns.count(missing[0])} for {listing(missing)}. It has "
-            f"{listing(table.columns)}" + suggestion(missing[0], others)
+            f"{columns.count(missing[0])} for {listing(missing)}. It has "
+            f"{listing(columns)}" + suggestion(missing[0], others)
         )
 
 

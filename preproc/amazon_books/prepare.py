@@ -1,11 +1,7 @@
 """The preparation in titled stages: raw files, staged events, ids, rows."""
 
-import contextlib
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -28,7 +24,8 @@ from preproc.amazon_books.parquet_rows import (
 from preproc.amazon_books.samples import BYTES_PER_USER, splits
 from preproc.amazon_books.tables import stage_tables
 from preproc.engines.duckdb_session import PreparationSession
-from runtime.files.atomic import FileLock, atomic_folder
+from preproc.scratch_folder import scratch_folder
+from runtime.files.atomic import atomic_folder
 
 # Memory in addition to the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
 _BASE_BYTES = 192 << 20
@@ -49,7 +46,7 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
     say = _Reporter()
     with (
         atomic_folder(options.output_path) as folder,
-        _scratch_folder(options, folder) as scratch,
+        scratch_folder(options.output_path, folder, options.temp_dir) as scratch,
     ):
         log, bad = _stage(options, scratch)
         num_events = sum(pq.read_metadata(file).num_rows for file in log.events)
@@ -97,33 +94,6 @@ class _Reporter:
         now = time.perf_counter()
         print(f"{what}, {now - self._last:.1f} s", file=sys.stderr, flush=True)
         self._last = now
-
-
-@contextlib.contextmanager
-def _scratch_folder(options: AmazonOptions, folder: Path) -> Iterator[Path]:
-    """Yields a folder for temporary files, in `--temp_dir` or else in `folder`, the later output.
-
-    A file `.<output>.preparing` next to the output excludes other runs for the same output and
-    names both folders, so that the next run removes those of a killed one.
-    """
-    output = options.output_path.resolve()
-    path = output.with_name(f".{output.name}.preparing")
-    lock = FileLock(path)
-    if not lock.acquire(blocking=False):
-        raise ValueError(f"another run is preparing {output} (it holds {path}); let it end")
-    try:
-        for leftover in map(Path, path.read_text().splitlines()):
-            if leftover.exists():
-                shutil.rmtree(leftover)
-                print(f"removed {leftover}, which a killed run left", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(
-            prefix=f"{output.name}.scratch.", dir=options.temp_dir or folder
-        ) as scratch:
-            path.write_text(f"{folder.resolve()}\n{Path(scratch).resolve()}\n")
-            yield Path(scratch)
-    finally:
-        path.unlink(missing_ok=True)
-        lock.release()
 
 
 def _columns(options: AmazonOptions) -> ColumnNames:

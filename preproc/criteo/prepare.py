@@ -22,8 +22,9 @@ from preproc.criteo.output.output_order import OutputOrder, output_order
 from preproc.criteo.output.row_buckets import in_random_order
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.raw_lines import explain, has_labels, read_line
+from preproc.output_folder import check_output
 from runtime.files.atomic import sync
-from runtime.files.staging import SPEC_FILE, Staging, check_output, stage_key
+from runtime.files.staging import SPEC_FILE, Staging, stage_key
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,9 @@ class _Stages:
             if counts[-1]["bad_lines"] and self.options.on_bad_line == "error":
                 raise ValueError(_bad_lines_message(file, counts[-1], self.with_labels))
         rows = [count["rows"] for count in counts]
+        bad_lines = sum(count["bad_lines"] for count in counts)
         if not sum(rows):
-            raise ValueError(f"--input {self.options.input} holds no rows: every file is empty")
+            raise ValueError(_no_rows_message(self.options.input, bad_lines))
         starts = accumulate(rows[:-1], initial=0)
         days = tuple(DayFile(*day) for day in zip(paths, rows, starts, strict=True))
         splits = tuple(self._split(rows))
@@ -155,7 +157,7 @@ class _Stages:
             rows_key=stage_key(
                 keys, [[s.name, s.start, s.stop] for s in splits], order.runs, order.seed
             ),
-            bad_lines=sum(count["bad_lines"] for count in counts),
+            bad_lines=bad_lines,
         )
 
     def _parse_day(self, file: LogFile, key: str, target: Path) -> dict:
@@ -351,6 +353,16 @@ def _bad_lines_message(file: LogFile, counts: dict, with_labels: bool) -> str:
     return (
         f"{lines}: {file.path}, line {number}: {reason}. Fix the file, or leave such lines out "
         "with --on_bad_line skip"
+    )
+
+
+def _no_rows_message(path: Path, bad_lines: int) -> str:
+    if not bad_lines:
+        return f"--input {path} holds no rows: every file is empty"
+    return (
+        f"--input {path} holds no rows that can be read: expected at least one, got {bad_lines:,} "
+        "malformed lines, which --on_bad_line skip leaves out; run without it to see what is wrong "
+        "with the first one"
     )
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import tempfile
 import time
 import typing
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import hold_out, read_paper
 from preproc.movielens.rating_files import rating_files
 from preproc.movielens.source_files import NCF
+from preproc.scratch_folder import scratch_folder
 
 if typing.TYPE_CHECKING:
     from preproc.movielens.spark_engine import RatingsSparkEngine
@@ -75,12 +75,12 @@ def prepare(options: MovieLensOptions) -> str:
         OSError: no space left, among others.
     """
     started = time.perf_counter()
-    with data_set_folder(options.output, options.overwrite) as folder:
-        with tempfile.TemporaryDirectory(
-            prefix=f"{options.output.name}.scratch.", dir=options.temp_dir or folder
-        ) as scratch:
-            read = _read_paper if options.source.form == NCF else _read_log
-            log = read(options, folder, Path(scratch))
+    with (
+        data_set_folder(options.output, options.overwrite) as folder,
+        scratch_folder(options.output, folder, options.temp_dir) as scratch,
+    ):
+        read = _read_paper if options.source.form == NCF else _read_log
+        log = read(options, folder, scratch)
         _say(
             f"kept {log.counts['interactions']:,} interactions of {log.num_users:,} users and "
             f"{log.num_items:,} items"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 from collections.abc import Sequence
-from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import config as configuration
 from recipes.execution import execute
 from recipes.registry import BY_NAME
+from runtime.parent_process import end_with_parent
 from runtime.tensorflow_start import prepare_tensorflow
 from training.errors import TrainingDiverged
 
@@ -32,19 +30,12 @@ def work(connection: Connection, recipe: str) -> None:
 
     Ends at once when the process of the search does.
     """
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     prepare_tensorflow()
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             arguments, run_dir = connection.recv()
             connection.send(_train(connection, recipe, arguments, Path(run_dir)))
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _train(

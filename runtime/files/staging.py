@@ -26,23 +26,6 @@ def stage_key(*parts: object) -> str:
     return hashlib.sha256(json.dumps([_STAGE_VERSION, *parts]).encode()).hexdigest()[:32]
 
 
-def check_output(output: Path, source: Path, overwrite: bool) -> None:
-    """Raises ValueError if the output folder is there and may not, or should not, be replaced."""
-    if output.resolve() == source.resolve() or output.resolve() in source.resolve().parents:
-        raise ValueError(
-            f"--output {output} holds {source}, which is read and would be replaced; choose another"
-        )
-    if not output.exists():
-        return
-    if not overwrite:
-        raise ValueError(f"--output {output} exists; replace it with --overwrite, or move it away")
-    if not (output / SPEC_FILE).is_file():
-        raise ValueError(
-            f"--output {output} is not a prepared data set (it has no {SPEC_FILE}), so --overwrite "
-            "does not replace it; choose another folder"
-        )
-
-
 class Staging:
     """The folder while a run uses it; a context manager that raises ValueError in other runs."""
 

@@ -1,6 +1,7 @@
 """Scores on Spark: those of `--mode predict`, every row once, also where executors are killed."""
 
 import contextlib
+import csv
 import itertools
 import os
 import signal
@@ -124,6 +125,74 @@ def test_bad_value(tmp_path):
     assert result.returncode == 2
     assert "the row with a.b 'u2', user 2: column 'city': found 9; " in result.stderr
     assert not (tmp_path / "out.parquet/_SUCCESS").exists()
+
+
+@needs_spark
+def test_output_that_holds_the_input(tmp_path):
+    """Nothing is removed, and a run without a fault works next to it."""
+    model, data = write_clicks(tmp_path / "model"), tmp_path / "data.parquet"
+    data.mkdir()
+    pq.write_table(random_clicks(5), data / "rows[1].parquet")
+    result = run(model, data / "rows[1].parquet", data, "--overwrite", *QUICK)
+    assert result.returncode == 2
+    assert f"lies in file:{data}/rows[1].parquet, which is read; choose" in result.stderr
+    assert pq.read_table(data / "rows[1].parquet").num_rows == 5
+
+
+@pytest.mark.long
+@needs_spark
+def test_output_of_keys_in_csv(tmp_path):
+    """Keys are written as they are, and rows are counted, not lines."""
+    model = write_clicks(tmp_path / "model")
+    keys = [" lead", "trail ", 'a"b', "a\nb", "c\\", "x,y", "", "\u00e9"]
+    table = random_clicks(len(keys))
+    table = table.set_column(table.column_names.index("a.b"), "a.b", pa.array(keys))
+    pq.write_table(table, tmp_path / "rows[1].parquet")
+    pq.write_table(random_clicks(1), tmp_path / "rows1.parquet")
+    result = run(model, tmp_path / "rows[1].parquet", tmp_path / "out.csv", *QUICK)
+    assert result.returncode == 0, result.stderr
+    assert f"{len(keys)} rows scored" in result.stdout
+    rows = []
+    for part in (tmp_path / "out.csv").glob("part-*.csv"):
+        with open(part, newline="", encoding="utf-8") as file:
+            rows += csv.DictReader(file)
+    assert [row["a.b"] for row in sorted(rows, key=lambda row: int(row["user"]))] == keys
+
+
+@pytest.mark.long
+@needs_spark
+def test_csv_files_of_other_columns(tmp_path):
+    """They are refused; no empty folder is left, and a rerun needs no --overwrite."""
+    model, rows, output = (
+        write_clicks(tmp_path / "model"),
+        tmp_path / "rows.csv",
+        tmp_path / "o.csv",
+    )
+    rows.mkdir()
+    lines = ["a.b,city,price,words,tags,age,user", "u0,0,1.5,5,1;1,2,0"]
+    (rows / "a.csv").write_text("\n".join(lines) + "\n")
+    (rows / "b.csv").write_text("user,age,price,words,tags,city,a.b\n1,0,1.5,5,1;1,2,u1\n")
+    result = run(model, rows, output, *QUICK)
+    assert result.returncode == 2
+    assert "expected the columns of the other files, in their order" in result.stderr
+    assert not output.exists()
+    (rows / "b.csv").write_text("\n".join(lines).replace("u0", "u1") + "\n")
+    result = run(model, rows, output, *QUICK)
+    assert result.returncode == 0, result.stderr
+    assert "2 rows scored" in result.stdout
+
+
+@pytest.mark.long
+@needs_spark
+def test_ignored_columns(tmp_path):
+    """Timestamps in ns, and names and features that differ in case alone."""
+    model, table = write_clicks(tmp_path / "model"), random_clicks(5)
+    table = table.append_column("at", pa.array(range(5), pa.timestamp("ns")))
+    table = table.append_column("City", pa.array(["x"] * 5))
+    pq.write_table(table, tmp_path / "rows.parquet")
+    result = run(model, tmp_path / "rows.parquet", tmp_path / "out.parquet", *QUICK)
+    assert result.returncode == 0, result.stderr
+    scores_by_key(tmp_path / "out.parquet", 5)
 
 
 def executors(pids) -> list[int]:

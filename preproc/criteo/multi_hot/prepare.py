@@ -11,7 +11,9 @@ from preproc.criteo.multi_hot.options import MultiHotOptions
 from preproc.criteo.multi_hot.output import OutputJob, OutputPart, PartWriter
 from preproc.criteo.multi_hot.source import SourceData, open_source
 from preproc.criteo.multi_hot.tables import draw_table, table_file
-from runtime.files.staging import Staging, check_output, stage_key
+from preproc.output_folder import check_output
+from runtime.files.staging import Staging, stage_key
+from runtime.parent_process import end_with_parent
 from runtime.tensorflow_start import prepare_tensorflow
 
 _writer: PartWriter | None = None  # of this process
@@ -148,6 +150,7 @@ def _written(job: OutputJob, parts: list[OutputPart], processes: int) -> Iterato
 
 def _open(job: OutputJob) -> None:
     global _writer
+    end_with_parent()
     prepare_tensorflow()  # of TensorFlow, which writes records
     _writer = PartWriter(job)
 

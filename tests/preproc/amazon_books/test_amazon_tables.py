@@ -239,7 +239,7 @@ HEADER = "user_id,item_id,time,cat\n"
     [
         ("1,2,3,x\n,2,3,x\n", 1, "log.csv, row 2 .*: no user_id. Fix the file, or .* skip"),
         ("1,,3,x\n", 0, "row 1 .*: no item_id"),
-        ('1,"2\n",3,x\n1,2,"",x\n', 1, "row 2 .*: no time"),
+        ('1,"2",3,x\n1,2,"",x\n', 1, "row 2 .*: no time"),
         ("1,2,3,x\n1,2,3\n", 1, "Line: 3 .* Columns: 4 Found: 3.*--on_bad_line skip leaves"),
         (
             "1,2,3,x\n1,2,3,x,y\n",
@@ -278,6 +278,8 @@ def test_bad_rows(tmp_path, text, num_good, message):
         ),
         ("user_id,item_id,time,time\n1,2,3,4\n", "has 2 columns 'time'; its columns: "),
         ("", "has no column 'user_id'; its columns: none. Specify them with --user_column"),
+        (HEADER + '1,2,3,x\n"1,2,3,x\n1,2,3,x\n', "log.csv, line 3: expected fields that are quo"),
+        (HEADER + '"1,2,3,x\n1,2,3,x\n"1,2,3,x\n', "line 2: .* got b'\"1,2,3,x'; fix the file"),
         (HEADER.encode() + b"\xff,2,3,x\n", "ine:? 2.*Invalid unicode .*not utf-8 encoded"),
         (gzip.compress(HEADER.encode())[:-9], "the gzip data is cut off or damaged"),
     ],
@@ -293,6 +295,8 @@ def test_bad_rows(tmp_path, text, num_good, message):
         "missing",
         "double",
         "empty",
+        "open quote",
+        "open quotes",
         "not UTF-8",
         "gzip",
     ],
@@ -371,6 +375,20 @@ def test_types_of_parquet(tmp_path, columns, message):
         staged(tmp_path, *flags, input_format="parquet")
     log.write_text("no Parquet")
     with pytest.raises(ValueError, match="log.parquet cannot be read as parquet"):
+        staged(tmp_path, "--interactions", log, input_format="parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("USER_ID", "differ in more than case, got 'user_id' and 'USER_ID'; rename one of them"),
+        ("File_row_number", "expected no column 'File_row_number', which DuckDB adds itself"),
+    ],
+)
+def test_names_of_parquet(tmp_path, name, message):
+    log = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"user_id": [1], "item_id": [1], "time": [1], name: [2]}), log)
+    with pytest.raises(ValueError, match=message):
         staged(tmp_path, "--interactions", log, input_format="parquet")
 
 

@@ -14,7 +14,7 @@ from preproc.criteo.log_files import find_log_files, parse_days
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.prepare import prepare
-from runtime.files.staging import check_output
+from preproc.output_folder import check_output
 from tests.preproc.criteo import criteo_reference as reference
 
 GOOD = reference.line(1, {0: 4}, {0: "aa"})
@@ -277,7 +277,7 @@ def test_overwrite_of_other_folders(raw, tmp_path):
     output = tmp_path / "out"
     output.mkdir()
     (output / "thesis.txt").write_text("years of work")
-    with pytest.raises(ValueError, match="is not a prepared data set .it has no feature_spec.yaml"):
+    with pytest.raises(ValueError, match="out is not a data set .it has no feature_spec.yaml"):
         run(raw, output, overwrite=True)
     (output / "thesis.txt").rename(tmp_path / "thesis.txt")
     output.rmdir()
@@ -286,6 +286,32 @@ def test_overwrite_of_other_folders(raw, tmp_path):
     expected = reference.prepare([raw / "day_0", raw / "day_1"], 2)
     assert reference.files_of(output) == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw", "thesis.txt"]
+
+
+@pytest.mark.parametrize("name", ["day_0", "train/notes.txt", "terabyte/day_1"])
+def test_overwrite_of_more_than_a_data_set(raw, tmp_path, name):
+    """A folder with a data set and other files, such as raw data, is not replaced."""
+    output = tmp_path / "out"
+    run(raw, output)
+    (output / name).parent.mkdir(exist_ok=True)
+    (output / name).write_text("raw")
+    with pytest.raises(ValueError, match=f"--overwrite: --output .*out holds {name}, which is not"):
+        run(raw, output, overwrite=True)
+    assert (output / name).read_text() == "raw"
+
+
+def test_overwrite_of_a_vocabulary(raw, tmp_path):
+    output = tmp_path / "out"
+    run(raw, output, vocabulary_only=True)
+    run(raw, output, overwrite=True)
+    assert (output / "train/label.bin").exists()
+
+
+def test_malformed_lines_alone(tmp_path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/day_0").write_text("x\ny\n")
+    with pytest.raises(ValueError, match="expected at least one, got 2 malformed lines, which"):
+        run(tmp_path / "raw", tmp_path / "out", on_bad_line="skip")
 
 
 @pytest.mark.parametrize("output", [".", "..", "../raw"])

@@ -3,8 +3,11 @@ processes."""
 
 import filecmp
 import json
+import subprocess
+import sys
 
 import numpy as np
+import psutil
 import pytest
 
 import dcnv2
@@ -176,6 +179,37 @@ def test_two_processes(one_hot, tmp_path):
     assert run(one_hot, tmp_path / "two", "--processes=2") == 0
     for path in (tmp_path / "one").rglob("*.bin"):
         assert filecmp.cmp(path, tmp_path / "two" / path.relative_to(tmp_path / "one"), False)
+
+
+def test_killed_run(one_hot, tmp_path, root):
+    """Its processes end, too."""
+    flags = [f"--input={one_hot}", f"--output={tmp_path / 'm'}", "--hotness=2,5,1"]
+    command = [sys.executable, "-m", "preproc.criteo.multi_hot", *flags, "--processes=2"]
+    with subprocess.Popen(command, cwd=root, stdout=-3) as run_:
+        workers = []
+        while len(workers) < 2 and run_.poll() is None:
+            workers = [
+                child
+                for child in psutil.Process(run_.pid).children()
+                if "spawn_main" in " ".join(child.cmdline())
+            ]
+        assert run_.poll() is None
+        run_.kill()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    for worker in alive:
+        worker.kill()
+    assert not alive
+
+
+def test_overwrite(one_hot, tmp_path):
+    """A data set is replaced; one with other files next to it is not."""
+    for layout in ("tf_raw", "split_tfrecords"):
+        output = tmp_path / layout
+        assert run(one_hot, output, f"--format={layout}") == 0
+        assert run(one_hot, output, f"--format={layout}", "--overwrite") == 0
+        (output / "day_0").write_text("raw")
+        assert run(one_hot, output, f"--format={layout}", "--overwrite") == 2
+        assert (output / "day_0").read_text() == "raw"
 
 
 @pytest.mark.parametrize(

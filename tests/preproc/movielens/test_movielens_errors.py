@@ -2,6 +2,9 @@
 
 import gzip
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -9,6 +12,15 @@ from preproc.movielens.__main__ import main
 from tests.preproc.movielens.movielens_reference import CSV_HEADER
 
 GOOD = "1,10,3.0,5\n1,11,3.0,6\n"
+
+
+KILLED_RUN = """
+import os, signal, sys
+from preproc.movielens import prepare
+from preproc.movielens.__main__ import main
+prepare.write_spec = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main(sys.argv[1:])
+"""
 
 
 @pytest.fixture
@@ -40,7 +52,7 @@ def refused(tmp_path, capsys):
         (GOOD + "1,12,3.0,0x10\n", "row 3 .*: timestamp is '0x10'"),
         (GOOD + "1,12,3.0,nan\n", "row 3 .*: timestamp is 'nan'"),
         ("1,12,3.0,2014-02-30\n", "row 1 .*: timestamp is '2014-02-30'"),
-        (GOOD + '1,"a\nb",3.0,7\n1,13,3.0,x\n', "row 4 .*: timestamp is 'x'"),
+        (GOOD + '1,"a\nb",3.0,7\n', "line 4: expected fields that are quoted .* got b'1,\"a'"),
         (
             GOOD + "1,12,3.0,2014-02-03\n",
             "row 3 .*: timestamp is '2014-02-03', and times before it are numbers; write all",
@@ -49,7 +61,9 @@ def refused(tmp_path, capsys):
             "1,12,3.0,2014-02-03\n1,12,3.0,2\n",
             "row 2 .*: timestamp is '2', and times before it are timestamps",
         ),
-        (GOOD + '1,"12,3.0,7\n', "cannot be read as CSV: .*Line: 4 .*unterminated quote"),
+        (GOOD + '1,"12,3.0,7\n', "line 4: expected fields that are quoted as a whole on one line"),
+        # Two of them would otherwise hide the rows between them.
+        (GOOD + '"1,2,3.0,7\n1,13,3.0,8\n"2,2,3.0,9\n', "line 4: expected fields that are quoted"),
         (GOOD + "1,\udce9,3.0,7\n", "cannot be read as CSV: .*Line: 4 .*not utf-8 encoded"),
     ],
 )
@@ -81,7 +95,6 @@ def test_bad_lines_of_the_second_dat(tmp_path, refused, rows, message):
     ("name", "text"),
     [
         ("a.csv", f"{CSV_HEADER}\r\n{GOOD}"),
-        ("a.csv", f'{CSV_HEADER}\n"1\r\n2",2,3,4\n' + GOOD.replace("\n", "\r\n")),
         ("a.csv", f"{CSV_HEADER}\n1,10,3.0,5\r{GOOD}"),
         ("a.dat", '1::"2::3::4\n1::2::3::4\r\n'),
     ],
@@ -227,3 +240,25 @@ def test_unread_flags(tmp_path, refused, name, flag, value, what):
         (tmp_path / each).touch()
     messages = refused("--input", tmp_path / name, f"--{flag}", value)
     assert f"--{flag} is not read with {what} ({tmp_path / name})" in messages
+
+
+def test_killed_run(tmp_path, root, capsys):
+    """The next run removes its files."""
+    log, output = tmp_path / "ratings.csv", tmp_path / "out"
+    log.write_text(f"{CSV_HEADER}\n{GOOD}2,10,3.0,5\n2,12,3.0,6\n")
+    flags = [
+        "--input",
+        str(log),
+        "--output",
+        str(output),
+        "--valid_negative",
+        "1",
+        "--min_ratings",
+        "2",
+    ]
+    killed = subprocess.run([sys.executable, "-c", KILLED_RUN, *flags], cwd=root, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = (path for path in tmp_path.glob(".out.*") if path.is_dir())
+    assert main(flags) == 0
+    assert f"removed {left}, which a killed run left" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "ratings.csv"]

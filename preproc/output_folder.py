@@ -1,0 +1,31 @@
+"""Output folders that a preparation may create or replace."""
+
+from pathlib import Path
+
+from dataloading.formats.split_tfrecords.folder_format import FORMAT_FILE, LENGTH_FILE
+from dataloading.spec.output_folder import check_replaceable
+
+# Files of split TFRecords that no feature spec names.
+_OF_TFRECORDS = frozenset({FORMAT_FILE, LENGTH_FILE})
+
+
+def check_output(output: Path, source: Path, overwrite: bool) -> None:
+    """Raises ValueError if the output folder exists and may not, or should not, be replaced.
+
+    Args:
+        output: new, or with `overwrite` a prepared data set and nothing else.
+        source: what is read; it must not lie in `output`.
+        overwrite: whether to replace a data set.
+    """
+    if output.resolve() == source.resolve() or output.resolve() in source.resolve().parents:
+        raise ValueError(
+            f"--output {output} holds {source}, which is read and would be replaced; choose another"
+        )
+    if not output.exists():
+        return
+    if not overwrite:
+        raise ValueError(f"--output {output} exists; replace it with --overwrite, or move it away")
+    try:
+        check_replaceable(output, overwrite, more_names=_OF_TFRECORDS)
+    except ValueError as error:
+        raise ValueError(f"--overwrite: --output {error}") from None
