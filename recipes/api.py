@@ -153,6 +153,11 @@ def load_model(
         >>> model = load_model(result.checkpoint)
         >>> model(batch)  # scores, float32 [samples]
     """
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise ValueError(
+            f"checkpoint: expected the path of a checkpoint or of a folder of them, got "
+            f"{checkpoint!r}; a training that saved none has None as `Result.checkpoint`"
+        )
     prepare_tensorflow()
     from recipes.loaded_model import LoadedModel
 

@@ -170,6 +170,14 @@ def test_scores_of_named_features(trained, rows):
             model(wrong)
 
 
+def test_arguments_of_load_model(trained, rows):
+    with pytest.raises(ValueError, match="expected the path of a checkpoint .*, got None"):
+        recipes.load_model(None)
+    model = recipes.load_model(trained.checkpoint, rows)
+    with pytest.raises(ValueError, match="expected a dictionary .*, got a list"):
+        model([1, 2])
+
+
 def test_scores_of_interactions(tmp_path):
     tastes.write(tmp_path / "rows")
     flags = {"data": tmp_path / "rows", "run_dir": tmp_path / "run", "epochs": 1, "topk": 3}
