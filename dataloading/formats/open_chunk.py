@@ -14,7 +14,7 @@ def is_readable(spec: FeatureSpec, chunk: Chunk) -> bool:
     """Returns whether `open_chunk` reads a chunk.
 
     The type `tfrecord` is that of split TFRecords, and also that of histories, whose records hold
-    all features of a row: the channels of the spec tell them apart.
+    all features of a row: they differ in the channels of the spec.
     """
     if chunk.type == folder_format.CHUNK_TYPE and has_histories(spec):
         return False
