@@ -58,11 +58,13 @@ def parse(
             argument, or flags that contradict each other.
     """
     flag_set, aliases, defaults = flags_of or recipe, aliases or {}, defaults or {}
-    from_files, argv = flag_file.separate(argv)
+    lines, argv = flag_file.separate(argv)
     try:
+        from_files = flag_file.arguments_of(lines)
         stored, explicit = read_flags(from_files, flag_set, defaults, aliases)
     except ValueError as error:
-        raise ValueError(f"--flagfile: {error}") from None
+        _report_line(lines, recipe, flag_set, aliases)
+        raise ValueError(f"--flagfile: {error}") from None  # of several lines
     values, passed = read_flags(argv[1:], flag_set, {**defaults, **stored}, aliases)
     explicit |= passed
     if values["valid_batch_size"] is None:
@@ -77,6 +79,20 @@ def parse(
     resumes = starts and config.run.mode == "train"
     config.check(complete=not (resumes or config.checkpoint.restore_checkpoint_path))
     return config
+
+
+def _report_line(
+    lines: Sequence[flag_file.Line], recipe: str, flag_set: str, aliases: Mapping[str, str]
+) -> None:
+    """Raises ValueError for the first line of files that is an error without the others."""
+    for path, number, arguments in lines:
+        try:
+            read_flags(arguments, flag_set, {}, aliases)
+        except ValueError as error:
+            note, other = "", flag_file.recipe_in(path)
+            if other not in (None, recipe):
+                note = f"; the file has the flags of a run of {other}, and this is {recipe}"
+            raise ValueError(f"--flagfile {path}, line {number}: {error}{note}") from None
 
 
 def read_flags(

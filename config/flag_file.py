@@ -5,20 +5,30 @@ skipped. A line `--flagfile=FILE` includes another file, whose path is relative 
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from config.config import SECTIONS, Config, fields_of
 from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL, rules_of
 
 # Paths of logs, which a repetition must not overwrite, and the rank that a launcher assigns.
 _OF_THE_RUN = ("run_dir", "log_path", "rank_logs", "mlperf_log", "tensorboard_dir", "local_rank")
+_HEADER = "# All flags of a run of "  # followed by the recipe
 _NAMES = ("--flagfile", "-flagfile")
 
 
-def separate(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the arguments in the files of a command line, and the line without `--flagfile`.
+class Line(NamedTuple):
+    """A line of a file of flags: the file, its number from 1 on, and its arguments."""
+
+    path: str
+    number: int
+    arguments: list[str]
+
+
+def separate(argv: Sequence[str]) -> tuple[list[Line], list[str]]:
+    """Returns the lines of the files of a command line, and the line without `--flagfile`.
 
     Args:
         argv: the command line, program name first.
@@ -26,7 +36,7 @@ def separate(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     Raises:
         ValueError: a file cannot be read, or a line of it is not a flag.
     """
-    from_files: list[str] = []
+    from_files: list[Line] = []
     rest, line = list(argv[:1]), iter(argv[1:])
     for argument in line:
         name, equals, path = argument.partition("=")
@@ -36,25 +46,31 @@ def separate(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         path = path if equals else next(line, "")
         if not path:
             raise ValueError("--flagfile: expected the path of a file, got nothing")
-        from_files += read(path)
+        from_files += _lines(path)
     return from_files, rest
 
 
-def read(path: str | Path, including: tuple[Path, ...] = ()) -> list[str]:
+def arguments_of(lines: Sequence[Line]) -> list[str]:
+    """Returns the flags of lines as arguments of a command line."""
+    return [argument for line in lines for argument in line.arguments]
+
+
+def read(path: str | Path) -> list[str]:
     """Returns the flags in a file as arguments of a command line; raises as `separate` does."""
+    return arguments_of(list(_lines(path)))
+
+
+def recipe_in(path: str | Path) -> str | None:
+    """Returns the recipe of the run whose complete flags a file has; None of another file."""
+    match = re.search(rf"^{_HEADER}(\S+);", _read_text(path), re.MULTILINE)
+    return None if match is None else match[1]
+
+
+def _lines(path: str | Path, including: tuple[Path, ...] = ()) -> Iterator[Line]:
     file = Path(path).expanduser()
     if file.resolve() in including:
         raise ValueError(f"--flagfile {path}: includes itself; remove one of its --flagfile lines")
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ValueError(f"--flagfile {path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(
-            f"--flagfile {path}: expected lines of text such as --batch_size=512, got a binary file"
-        ) from None
-    arguments: list[str] = []
-    for number, line in enumerate(map(str.strip, lines), 1):
+    for number, line in enumerate(map(str.strip, _read_text(path).splitlines()), 1):
         if not line or line.startswith("#"):
             continue
         if not line.startswith("-"):
@@ -66,10 +82,20 @@ def read(path: str | Path, including: tuple[Path, ...] = ()) -> list[str]:
         name, _, value = words[0].partition("=")
         if name in _NAMES:
             included = value or " ".join(words[1:])
-            arguments += read(file.parent / included, (*including, file.resolve()))
+            yield from _lines(file.parent / included, (*including, file.resolve()))
         else:
-            arguments += words
-    return arguments
+            yield Line(str(path), number, words)
+
+
+def _read_text(path: str | Path) -> str:
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"--flagfile {path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"--flagfile {path}: expected lines of text such as --batch_size=512, got a binary file"
+        ) from None
 
 
 def text(config: Config, defaults: Mapping[str, Any] | None = None) -> str:
@@ -86,7 +112,7 @@ def text(config: Config, defaults: Mapping[str, Any] | None = None) -> str:
     repeated = config.with_values(dict.fromkeys(_OF_THE_RUN))
     repeated = dataclasses.replace(repeated, explicit=frozenset(config.flat()))
     lines = [
-        f"# All flags of a run of {config.recipe}; --flagfile repeats it. Comments name flags that",
+        f"{_HEADER}{config.recipe}; --flagfile repeats it. Comments name flags that",
         "# have no effect in this run, and the paths of its logs.",
     ]
     titles: set[str] = set()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from config.command_line import flag_names
 from config.flag import RECIPES
-from config.flag_file import separate
+from config.flag_file import arguments_of, separate
 
 _FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 
@@ -35,7 +35,7 @@ def recipe_of(
         return names[-1], rest
 
     from_files, others = separate(rest)
-    arguments = [*from_files, *others[1:]]
+    arguments = [*arguments_of(from_files), *others[1:]]
     passed = {m[1].replace("-", "_") for m in map(_FLAG.match, arguments) if m}
 
     def count(recipe: str) -> int:

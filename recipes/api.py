@@ -39,6 +39,7 @@ _SAVING = {
     *("save_checkpoint_path", "resume", "load_checkpoint_path", "checkpoint_dir"),
     *("saved_model_output_path", "benchmark", "flagfile"),
 }
+_OF_COMMAND_LINE = ("elastic", "plan_only")
 CHECKPOINTS = "checkpoints"  # folder in that of the run
 
 
@@ -63,7 +64,8 @@ class Result:
 def train(recipe: str | Definition, **flags: Any) -> Result:
     """Trains a model.
 
-    One process saves checkpoints in the folder of the run, unless a flag names another folder.
+    One process saves checkpoints in the folder of the run, unless a flag names another folder. The
+    folder of the run is new, `runs/<recipe>-<time>`, unless `run_dir` names one.
 
     Args:
         recipe: `dlrm`, `dcnv2`, `sim` or `ncf`, or the definition of another recipe.
@@ -151,6 +153,11 @@ def load_model(
         >>> model = load_model(result.checkpoint)
         >>> model(batch)  # scores, float32 [samples]
     """
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise ValueError(
+            f"checkpoint: expected the path of a checkpoint or of a folder of them, got "
+            f"{checkpoint!r}; a training that saved none has None as `Result.checkpoint`"
+        )
     prepare_tensorflow()
     from recipes.loaded_model import LoadedModel
 
@@ -172,17 +179,27 @@ def _parse(definition: Definition, mode: str, flags: dict[str, Any]) -> Config:
             f"mode: this function runs --mode {mode}, got mode={flags['mode']!r}; leave it out, or "
             "call another function of train, evaluate and predict"
         )
+    # Before the other rules, which may ask for flags that do not help here.
+    _refuse_of_command_line(definition, {name for name, value in flags.items() if value is True})
     arguments = [_argument(name, value) for name, value in flags.items() if value is not None]
     argv = [definition.name, f"--mode={mode}", *arguments]
-    parts = (definition.defaults, definition.aliases, definition.flags_of)
+    # The original's default folder of a run would be that of every call.
+    defaults = {name: v for name, v in definition.defaults.items() if name != "run_dir"}
+    parts = (defaults, definition.aliases, definition.flags_of)
     config = configuration.parse(argv, definition.name, *parts)
-    if config.distribution.elastic or config.distribution.plan_only:
-        name = "elastic" if config.distribution.elastic else "plan_only"
-        raise ValueError(
-            f"--{name} is of the command line: run python {definition.name}.py --{name}, or leave "
-            "it out"
-        )
+    values = config.flat()
+    _refuse_of_command_line(definition, {name for name in _OF_COMMAND_LINE if values[name]})
     return config
+
+
+def _refuse_of_command_line(definition: Definition, names: set[str]) -> None:
+    """Raises ValueError if a flag of the command line is set."""
+    for name in _OF_COMMAND_LINE:
+        if name in names:
+            raise ValueError(
+                f"--{name} is of the command line: run python {definition.name}.py --{name}, or "
+                "leave it out"
+            )
 
 
 def _argument(name: str, value: Any) -> str:

@@ -62,13 +62,20 @@ class LoadedModel:
             The probability of each sample, float32 [samples].
 
         Raises:
-            ValueError: a feature is missing or unknown, or a value is invalid.
+            ValueError: `batch` is something else, a feature is missing or unknown, or a value is
+                invalid.
             NonFiniteScores: a logit is NaN or infinite.
         """
         if isinstance(batch, Mapping):
             inputs = self._inputs_of(batch)
         else:
             inputs = batch.inputs if isinstance(batch, Batch) else batch
+            if not isinstance(inputs, Inputs | SequenceInputs | InteractionInputs):
+                raise ValueError(
+                    "batch: expected a dictionary with the values of the features "
+                    f"{', '.join(self.features)}, a batch of a data set or its inputs, got a "
+                    f"{type(batch).__name__}"
+                )
         logits = tf.reshape(self._scorer.score(inputs), [-1])
         if not np.isfinite(logits).all():
             raise NonFiniteScores("a logit is NaN or infinite: the model has diverged")

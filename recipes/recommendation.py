@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from nn.top_items import Pairs, TopItems, TopItemSearch
 
 
+_USER_COLUMN = "user"  # of the output
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
     """Users of a data set and the search of their top items.
@@ -62,7 +65,7 @@ class Recommendation:
         import pyarrow as pa
 
         return [
-            ("user", self.user_vocabulary.values.type),
+            (_USER_COLUMN, self.user_vocabulary.values.type),
             ("rank", pa.int32()),
             ("item", self.item_vocabulary.values.type),
             ("score", pa.float32()),
@@ -118,7 +121,7 @@ def user_ids(
         return ids if is_known is None else ids[is_known[ids]]
     from dataloading.keys.key_file import read_keys
 
-    ids = read_keys(path, feature, vocabulary, "--users")
+    ids = read_keys(path, feature, vocabulary, "--users", other_name=_USER_COLUMN)
     if is_known is not None and not is_known[ids].all():
         row = int(np.argmin(is_known[ids]))
         value = vocabulary.decode(ids[row : row + 1])[0].as_py()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,5 +58,11 @@ def table(importances: Sequence[FeatureImportance]) -> list[str]:
     width = max(len("feature"), *(len(importance.feature) for importance in importances))
     lines = [f"{'feature':{width}}  {'AUC drop':>17}  {'log loss rise':>17}"]
     for name, drop, drop_std, rise, rise_std in importances:
-        lines.append(f"{name:{width}}  {drop:8.5f} ± {drop_std:.4f}  {rise:8.5f} ± {rise_std:.4f}")
+        texts = (_change_text(drop, drop_std), _change_text(rise, rise_std))
+        lines.append(f"{name:{width}}  {texts[0]:>17}  {texts[1]:>17}")
     return lines
+
+
+def _change_text(mean: float, std: float) -> str:
+    """Returns a mean, and its standard deviation if there is one."""
+    return f"{mean:.5f}" if math.isnan(std) else f"{mean:.5f} ± {std:.4f}"

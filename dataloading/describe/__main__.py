@@ -4,7 +4,7 @@
     python -m dataloading.describe data/mine --checkpoint runs/mine    also the model's tables
 
 Every value of split binaries, split TFRecords and tensor files is checked, a few megabytes at a
-time.
+time. Records of histories are not read.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from dataloading.describe.facts import (
 )
 from dataloading.describe.tables import FLAG, describe_tables
 from dataloading.engines.duckdb_session import DuckDBSession
-from dataloading.formats.open_chunk import READABLE, open_chunk
+from dataloading.formats.open_chunk import is_readable, open_chunk
 from dataloading.formats.split_tfrecords.dataset import length_faults
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
 from dataloading.pipeline.chunk_reader import OpenChunk
@@ -60,7 +60,7 @@ def describe(path: Path, checkpoint: Path | None = None) -> int:
     if faults:
         print(f"broken: {len(faults)} faults", *faults, sep="\n  ")
         return BROKEN
-    print(_conclusion({chunk.type for chunks in spec.source_spec.values() for chunk in chunks}))
+    print(_conclusion(spec))
     if checkpoint is not None:
         print(*describe_tables(spec, checkpoint), sep="\n")
     return 0
@@ -82,7 +82,7 @@ def describe_split(
             bodies += [f"  {file}: {size:,} bytes" for file, size in sizes.items()]
         if problems:
             continue
-        if chunk.type not in READABLE:
+        if not is_readable(spec, chunk):
             bodies.append(
                 f"    {chunk.type}: rows and values are not checked ({', '.join(chunk.features)})"
             )
@@ -116,15 +116,18 @@ def describe_split(
     return [f"{split}: {count}{kind}, {size_bytes:,} bytes", *bodies]
 
 
-def _conclusion(types: set[str]) -> str:
+def _conclusion(spec: FeatureSpec) -> str:
     """Returns the last line on a data set without faults."""
-    if types <= set(READABLE):
+    chunks = [chunk for chunks in spec.source_spec.values() for chunk in chunks]
+    checked = {chunk.type: None for chunk in chunks if is_readable(spec, chunk)}
+    others = sorted({chunk.type for chunk in chunks if not is_readable(spec, chunk)})
+    if not others:
         return "complete: every file is there, has all its rows, and no value is out of range"
     parts = ["every file is there"]
-    if looked_at := " and ".join(name for name in READABLE if name in types):
-        parts.append(f"those of type {looked_at} have all their rows, and no value is out of range")
-    others = ", ".join(sorted(types - set(READABLE)))
-    return "; ".join([*parts, f"those of type {others} were not checked"])
+    if checked:
+        types = " and ".join(checked)
+        parts.append(f"those of type {types} have all their rows, and no value is out of range")
+    return "; ".join([*parts, f"those of type {', '.join(others)} were not checked"])
 
 
 def _file_sizes(spec: FeatureSpec, split: str, chunk: Chunk) -> tuple[dict[str, int], list[str]]:

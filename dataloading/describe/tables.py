@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.describe.facts import column_blocks
-from dataloading.formats.open_chunk import READABLE, open_chunk
+from dataloading.formats.open_chunk import is_readable, open_chunk
+from dataloading.formats.sequence_tfrecord.channels import has_histories, num_ids
 from dataloading.spec.feature_spec import ITEM_CHANNEL, TRAIN, USER_CHANNEL, FeatureSpec
 from runtime import checkpoint
 from runtime.checkpoint.reader import rows_of
@@ -40,11 +41,11 @@ def describe_tables(spec: FeatureSpec, path: Path) -> Iterator[str]:
         features = {table: _feature_of(spec, table) for table in tables}
         for table, feature in features.items():
             num_rows = tables[table].shape[0]
-            cardinality = spec.feature_spec.get(feature, {}).get("cardinality")
-            if cardinality is None or cardinality > num_rows:
+            count = _num_ids(spec, feature)
+            if count != num_rows:
                 raise ValueError(
                     f"{FLAG} {path}: the table '{table}' has {num_rows:,} rows, {spec.origin} has "
-                    f"{cardinality or 'no'} ids of a feature '{feature}': pass the data set of the "
+                    f"{count or 'no'} ids of a feature '{feature}': pass the data set of the "
                     "training"
                 )
         num_rows_of = {feature: tables[table].shape[0] for table, feature in features.items()}
@@ -61,7 +62,7 @@ def ids_in_use(spec: FeatureSpec, num_ids: Mapping[str, int]) -> dict[str, np.nd
     in_use: dict[str, np.ndarray] = {}
     for chunk in spec.source_spec.get(TRAIN, ()):
         features = [name for name in chunk.features if name in num_ids]
-        if not features or chunk.type not in READABLE:
+        if not features or not is_readable(spec, chunk):
             continue
         in_use |= {feature: np.zeros(num_ids[feature], bool) for feature in features}
         for columns in column_blocks(spec, chunk, open_chunk(spec, TRAIN, chunk)):
@@ -75,6 +76,13 @@ def _feature_of(spec: FeatureSpec, table: str) -> str:
     channels = {"mf_user": USER_CHANNEL, "mf_item": ITEM_CHANNEL}
     channel = channels.get(table.replace("mlp_", "mf_"))
     return spec.channel_spec[channel][0] if channel in spec.channel_spec else table
+
+
+def _num_ids(spec: FeatureSpec, feature: str) -> int | None:
+    """Returns the number of ids of a feature; None of an unknown one, or one without ids."""
+    if "cardinality" not in spec.feature_spec.get(feature, {}):
+        return None
+    return num_ids(spec, feature) if has_histories(spec) else spec.cardinality(feature)
 
 
 def _table_line(norms: list[np.ndarray], num_columns: int, in_use: np.ndarray | None) -> str:

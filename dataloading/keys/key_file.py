@@ -12,7 +12,9 @@ _KINDS = {".csv": CSV, ".parquet": PARQUET}
 _ROWS = 1 << 16
 
 
-def read_keys(path: str, feature: str, vocabulary: Vocabulary, flag: str) -> np.ndarray:
+def read_keys(
+    path: str, feature: str, vocabulary: Vocabulary, flag: str, other_name: str | None = None
+) -> np.ndarray:
     """Returns the ids of the values in the column `feature` of a file, int64 [rows].
 
     Args:
@@ -20,6 +22,7 @@ def read_keys(path: str, feature: str, vocabulary: Vocabulary, flag: str) -> np.
         feature: name of the column.
         vocabulary: the ids of the values.
         flag: name of the path on a command line, for error messages.
+        other_name: name of the column in a file that has no column `feature`.
 
     Raises:
         ValueError: the file cannot be read, lacks the column, has no rows, or a value has no id.
@@ -30,13 +33,14 @@ def read_keys(path: str, feature: str, vocabulary: Vocabulary, flag: str) -> np.
     kind = _KINDS.get(file.suffix.lower())
     if kind is None:
         raise ValueError(f"{where} ends with {file.suffix!r}; expected one of {', '.join(_KINDS)}")
-    _, num_rows = describe_file(file, kind, where)
+    columns, num_rows = describe_file(file, kind, where)
     if not num_rows:
         raise ValueError(f"{where}: expected rows, got none")
+    name = other_name if other_name in columns and feature not in columns else feature
     ids = []
-    for block in file_blocks(file, RawChunk(kind, (feature,), (), header=True), _ROWS, where):
+    for block in file_blocks(file, RawChunk(kind, (name,), (), header=True), _ROWS, where):
         try:
-            values = texts(flat(block.columns[feature], 1))
+            values = texts(flat(block.columns[name], 1))
         except BadValue as bad:
             row = block.first_row + bad.index
             raise ValueError(f"{where}: row {row}: got {bad.value}; {bad.rule}") from None

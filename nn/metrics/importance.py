@@ -4,6 +4,7 @@ Breiman, "Random Forests", 2001; Fisher, Rudin and Dominici, "All Models are Wro
 Useful", 2019.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -18,9 +19,9 @@ class FeatureImportance(NamedTuple):
     Attributes:
         feature: name of the feature.
         auc_drop: AUC of the samples as they are, less that of permuted ones; mean over repetitions.
-        auc_drop_std: its standard deviation over repetitions; 0 of one.
+        auc_drop_std: its standard deviation over repetitions, by n - 1; NaN of one.
         log_loss_rise: log loss of permuted samples, less that of the samples as they are; mean.
-        log_loss_rise_std: its standard deviation over repetitions; 0 of one.
+        log_loss_rise_std: its standard deviation over repetitions, by n - 1; NaN of one.
     """
 
     feature: str
@@ -55,7 +56,10 @@ def permutation_importance(
             changes.append(
                 (metrics["auc"] - values["auc"], values["log_loss"] - metrics["log_loss"])
             )
-        (drop, rise), (drop_std, rise_std) = np.mean(changes, axis=0), np.std(changes, axis=0)
+        drop, rise = np.mean(changes, axis=0)
+        drop_std = rise_std = math.nan
+        if repeats > 1:
+            drop_std, rise_std = np.std(changes, axis=0, ddof=1)
         values_of_feature = map(float, (drop, drop_std, rise, rise_std))
         result.append(FeatureImportance(feature, *values_of_feature))
     return sorted(result, key=lambda importance: -importance.auc_drop)

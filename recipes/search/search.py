@@ -9,30 +9,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from distributed_embeddings.collectives.launch import launched
 
 import config as configuration
 from config import Config
-from config.flag import COLLABORATIVE, RANKING
+from config.flag import COLLABORATIVE
 from config.flag_file import argument
-from dataloading.spec.feature_spec import VALIDATION
-from recipes import ctr
 from recipes.definition import Definition
-from recipes.from_flags import evaluation_split, load_feature_spec
 from recipes.search import worker
+from recipes.search.checks import check_flags, check_model, check_names
 from recipes.search.space import Parameter
 from recipes.search.study import Study, Trial
 from runtime.files.atomic import FileLock, atomic_file
 from runtime.logs.run_folder import FLAGS
 from training.setup import with_preset
-
-# Flags of one run, which trials would share.
-_OF_ONE_RUN = (
-    *("run_dir", "log_path", "tensorboard_dir", "rank_logs", "mlperf_log", "checkpoint_dir"),
-    *("save_checkpoint_path", "resume", "load_checkpoint_path", "saved_model_output_path"),
-    *("elastic", "plan_only", "benchmark"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,42 +88,25 @@ def check(search: Search) -> Config:
             "--workers"
         )
     config = search.config()
-    if config.run.mode != "train":
-        raise ValueError(f"a search trains models, got --mode {config.run.mode}: leave it out")
-    if not config.evaluation.evals_per_epoch:
-        raise ValueError("a search compares evaluations, got --evals_per_epoch 0: pass at least 1")
-    names = [name for name in _OF_ONE_RUN if name in config.explicit]
-    if names:
-        raise ValueError(
-            f"--{names[0]} is of a single run, and each trial is one: leave it out; train the best "
-            f"flags with it after the search (--flagfile {search.best_flags})"
-        )
-    for parameter in search.parameters:
-        if parameter.flag in config.explicit or parameter.flag in _OF_ONE_RUN:
-            raise ValueError(
-                f"--param {parameter.flag}: expected a flag that trials do not share, and that is "
-                "not passed after --; leave one of them out"
-            )
-        for value in parameter.values:
-            search.config(argument(parameter.flag, value))
-    _check_validation_split(config)
+    check_names(search.parameters, config)
+    check_flags(config, search.best_flags)
+    for values in _values_to_check(search.parameters):
+        arguments = [argument(name, value) for name, value in values.items()]
+        try:
+            trial = search.config(*arguments)
+            check_flags(trial, search.best_flags)
+            check_model(trial)
+        except ValueError as error:
+            raise ValueError(f"--param, values {' '.join(arguments)}: {error}") from None
     return config
 
 
-def _check_validation_split(config: Config) -> None:
-    """Raises ValueError if trainings do not evaluate validation samples."""
-    spec = load_feature_spec(config)
-    if config.data.dataset_type == "synthetic" or spec is None:
-        return  # generated samples have every split
-    if config.flag_set in RANKING:
-        spec = ctr.spec_of_data(config, spec)
-    split = evaluation_split(config.data.eval_mapping, "train", spec)
-    if split != VALIDATION:
-        raise ValueError(
-            f"{spec.origin}: expected a split '{VALIDATION}' to compare trials on, got "
-            f"'{split}': flags that are chosen on test samples have test metrics that are too "
-            "high, and on training samples overfit. Prepare the data with a validation split"
-        )
+def _values_to_check(parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
+    """Yields each value of each parameter, with the first values of the others."""
+    first = {parameter.flag: parameter.values[0] for parameter in parameters}
+    for parameter in parameters:
+        for value in parameter.values:
+            yield {**first, parameter.flag: value}
 
 
 def run(search: Search) -> None:
@@ -241,7 +216,7 @@ def _end_trial(search: Search, study: Study, trial: Trial, kind: str, text: str 
         raise ValueError(f"trial {trial.number} ({trial}): {text}")
     metric = f"{search.metric} {trial.best:.5f}"
     if kind == worker.DONE:
-        study.complete(trial)
+        study.complete(trial, (_folder_of(search, trial.number) / FLAGS).read_text())
         best = study.best()
         assert best is not None
         outcome = f"{metric} (best {best[1]:.5f}, trial {best[0]})"
@@ -261,10 +236,10 @@ def _folder_of(search: Search, number: int) -> Path:
 
 def _write_best(search: Search, study: Study) -> None:
     """Writes the complete flags of the best trial as a file for `--flagfile`."""
-    if (best := study.best()) is None:
+    best, flags = study.best(), study.flags_of_best()
+    if best is None or flags is None:  # None: an earlier version has written the file
         return
     number, metric = best
     header = f"# Trial {number} of the search {search.study}: validation {search.metric} {metric}\n"
-    flags = (_folder_of(search, number) / FLAGS).read_text()
     with atomic_file(search.best_flags) as stream:
         stream.write((header + flags).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,8 @@ def _parse(text: str, definition: Definition) -> Parameter:
         low, high = map(convert, values.split(".."))
     except (KeyError, ValueError):
         raise ValueError(f"--param {text}: expected {SYNTAX}") from None
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"--param {text}: expected finite numbers, got {low} and {high}")
     if not flag or low >= high or (kind == "log" and low <= 0):
         rule = "0 < LOW < HIGH" if kind == "log" else "LOW < HIGH"
         raise ValueError(f"--param {text}: expected {rule}, got {low} and {high}")

@@ -10,6 +10,7 @@ from typing import Any
 from recipes.search.space import Parameter
 
 _DESCRIPTION = "search"  # user attribute of a study: recipe, flags and space
+_FLAGS = "flags"  # user attribute of a complete trial: its complete flags, as a file of flags
 
 
 class Study:
@@ -87,9 +88,20 @@ class Study:
 
     def best(self) -> tuple[int, float] | None:
         """Returns number and metric of the best complete trial; None without one."""
-        trials = self._study.get_trials(deepcopy=False, states=(self._states.COMPLETE,))
-        best = max(trials, key=lambda trial: (trial.value, -trial.number), default=None)
+        best = self._best_trial()
         return None if best is None else (best.number, best.value)
+
+    def flags_of_best(self) -> str | None:
+        """Returns the text of the flags of the best complete trial.
+
+        None without one, or of a trial of a version that did not store them.
+        """
+        best = self._best_trial()
+        return None if best is None else best.user_attrs.get(_FLAGS)
+
+    def _best_trial(self) -> Any:
+        trials = self._study.get_trials(deepcopy=False, states=(self._states.COMPLETE,))
+        return max(trials, key=lambda trial: (trial.value, -trial.number), default=None)
 
     def start_trial(self) -> Trial:
         """Returns the next trial."""
@@ -97,8 +109,12 @@ class Study:
         values = {parameter.flag: parameter.suggest(trial) for parameter in self._parameters}
         return Trial(trial, values)
 
-    def complete(self, trial: Trial) -> None:
-        """Ends a trial with its best metric."""
+    def complete(self, trial: Trial, flags: str) -> None:
+        """Ends a trial with its best metric, and stores its complete flags.
+
+        The search does not need the folder of a complete trial again.
+        """
+        trial.store_flags(flags)
         self._study.tell(trial.number, trial.best)
 
     def prune(self, trial: Trial) -> None:
@@ -134,6 +150,10 @@ class Trial:
             self.best = metric
         self._trial.report(metric, self.num_evaluations)
         return not self._trial.should_prune()
+
+    def store_flags(self, flags: str) -> None:
+        """Stores the text of the trial's complete flags."""
+        self._trial.set_user_attr(_FLAGS, flags)
 
     def __str__(self) -> str:
         values = (

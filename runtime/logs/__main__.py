@@ -23,6 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compare(flags: argparse.Namespace) -> None:
+    if flags.plot and not flags.plot.endswith(".png"):
+        raise ValueError(f"--plot: expected a file name that ends with .png, got {flags.plot}")
     records = [read_run(path) for path in flags.runs]
     print(report(records), flush=True)
     if flags.plot:
@@ -32,8 +34,9 @@ def _compare(flags: argparse.Namespace) -> None:
 
 def _dashboard(flags: argparse.Namespace) -> None:
     output = flags.output or f"{flags.folder}/dashboard.html"
-    number = write_dashboard(flags.folder, output)
-    print(f"{output}: {number:,} runs")
+    number, num_unreadable = write_dashboard(flags.folder, output)
+    note = f"; {num_unreadable:,} logs cannot be read, see the page" if num_unreadable else ""
+    print(f"{output}: {number:,} runs{note}")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -17,7 +17,8 @@ _OWN = {"run_dir", "log_path"}
 _PANELS = {
     "Training loss": ("loss", "total_loss"),
     "Loss of evaluations": ("log_loss", "test_loss", "validation_loss"),
-    "Quality": ("auc", "test_auc", "validation_auc", "hr@"),
+    "AUC": ("auc", "test_auc", "validation_auc"),
+    "Hit rate": ("hr@",),
 }
 
 
@@ -31,6 +32,7 @@ class RunRecord:
         summary: the metrics of the summary; None if the run did not end.
         series: (step, value) of each logged value, by step.
         units: unit of each value, if the log has one.
+        splits: evaluated split of each value, if the log has one.
         messages: lines for people, such as those on the placement of tables.
         start: date and time of the first line.
     """
@@ -40,6 +42,7 @@ class RunRecord:
     summary: dict[str, Any] | None = None
     series: dict[str, dict[int, float]] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
+    splits: dict[str, str] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     start: str = ""
 
@@ -49,17 +52,29 @@ class RunRecord:
             return self.summary
         return {name: points[max(points)] for name, points in self.series.items()}
 
-    def points(self, names: Sequence[str]) -> Points:
-        """Returns the series of the first of these names; a name may be a beginning (`hr@`)."""
+    def label(self, name: str) -> str:
+        """Returns the name of a value with its split, so that test and validation differ."""
+        split = self.splits.get(name)
+        return name if split is None or name.startswith(split) else f"{name} ({split})"
+
+    def series_name(self, names: Sequence[str]) -> str | None:
+        """Returns the first of these names that has a series; one may be a beginning (`hr@`)."""
         for name in names:
-            for key, points in self.series.items():
+            for key in self.series:
                 if key == name or (name.endswith("@") and key.startswith(name)):
-                    return sorted(points.items())
-        return ()
+                    return key
+        return None
+
+    def points(self, names: Sequence[str]) -> Points:
+        """Returns the series of `series_name`."""
+        key = self.series_name(names)
+        return () if key is None else sorted(self.series[key].items())
 
 
 def read_run(path: str | Path) -> RunRecord:
     """Reads the log of a run; a resumed run replaces what it repeats.
+
+    The last line is left out if it is not finished, as during a training or after a kill.
 
     Args:
         path: the folder of the run, or its log.
@@ -74,16 +89,20 @@ def read_run(path: str | Path) -> RunRecord:
             f"{path}: expected the folder of a run with {LOG_FILE}, or a log, got neither"
         )
     record, step = RunRecord(str(path)), 0
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    content = file.read_bytes()
+    lines = content.splitlines()
+    for number, line in enumerate(lines, 1):
         try:
-            if not line.startswith("DLLL "):
+            if not line.startswith(b"DLLL "):
                 raise ValueError
-            entry = json.loads(line.removeprefix("DLLL "))
+            entry = json.loads(line.removeprefix(b"DLLL "))
             step = _add(record, entry, step)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            if number == len(lines) and not content.endswith(b"\n"):
+                break
             raise ValueError(
                 f"{file}, line {number}: expected a line of a run's log (DLLL and a JSON object), "
-                f"got {line[:60]!r}"
+                f"got {line[:60].decode(errors='replace')!r}"
             ) from None
     if not record.parameters:
         raise ValueError(f"{file}: expected the log of a run, got a file without parameters")
@@ -93,8 +112,9 @@ def read_run(path: str | Path) -> RunRecord:
 def _add(record: RunRecord, entry: Mapping[str, Any], last_step: int) -> int:
     """Adds a line of the log; returns the step that it is of."""
     if entry["type"] == "METADATA":
-        if unit := entry["metadata"].get("unit"):
-            record.units[entry["metric"]] = unit
+        for values, name in ((record.units, "unit"), (record.splits, "split")):
+            if text := entry["metadata"].get(name):
+                values[entry["metric"]] = text
         return last_step
     step, data = entry["step"], dict(entry["data"])
     record.start = record.start or entry["datetime"].partition(".")[0]
@@ -124,14 +144,11 @@ def report(records: Sequence[RunRecord]) -> str:
         values = [_text(record.parameters.get(name, "-")) for record in records]
         if len(set(values)) > 1:
             rows.append([name, *values])
-    metrics = [record.metrics() for record in records]
     lines = _table(["flags that differ", *names], rows or [["none"]])
-    units = {name: unit for record in records for name, unit in record.units.items()}
-    values_by_metric = [
-        [name, *(metric_text(values.get(name), units.get(name)) for values in metrics)]
-        for name in {name: None for values in metrics for name in values}
-    ]
-    lines += ["", *_table(["metrics", *names], values_by_metric)]
+    metrics = [metric_texts(record) for record in records]
+    labels = {label: None for texts in metrics for label in texts}
+    values_by_label = [[label, *(texts.get(label, "-") for texts in metrics)] for label in labels]
+    lines += ["", *_table(["metrics", *names], values_by_label)]
     for record in records:
         if record.summary is None:
             lines.append(f"note: {record.name} has no summary; its values are the last ones logged")
@@ -140,16 +157,27 @@ def report(records: Sequence[RunRecord]) -> str:
 
 def draw_curves(path: str | Path, records: Sequence[RunRecord]) -> None:
     """Draws losses and quality of runs against the step; OSError if it cannot be written."""
-    curves = {
-        title: {record.name: record.points(names) for record in records}
-        for title, names in _PANELS.items()
-    }
+    curves: dict[str, dict[str, Points]] = {title: {} for title in _PANELS}
+    for title, names in _PANELS.items():
+        for record in records:
+            split = record.splits.get(record.series_name(names) or "")
+            line = record.name if split is None else f"{record.name} ({split})"
+            curves[title][line] = record.points(names)
     drawn = {title: lines for title, lines in curves.items() if any(lines.values())}
     plots.draw("comparison", path, curves=drawn)
 
 
 def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def metric_texts(record: RunRecord) -> dict[str, str]:
+    """Returns the metrics of a run for people, by their labels."""
+    units = record.units
+    return {
+        record.label(name): metric_text(value, units.get(name))
+        for name, value in record.metrics().items()
+    }
 
 
 def metric_text(value: Any, unit: str | None) -> str:

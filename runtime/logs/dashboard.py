@@ -8,11 +8,12 @@ from html import escape
 from pathlib import Path
 
 from runtime.files.atomic import atomic_file
-from runtime.logs.compare import LOG_FILE, RunRecord, draw_curves, metric_text, read_run
+from runtime.logs.compare import LOG_FILE, RunRecord, draw_curves, metric_texts, read_run
 
 # Metrics of the overview, if one of the runs has them.
 _OVERVIEW = (
-    *("auc", "log_loss", "hr@10", "ndcg@10", "best_auc", "best_auc_step", "steps"),
+    *("auc", "test_auc", "validation_auc", "log_loss", "test_loss", "validation_loss"),
+    *("hr@10", "ndcg@10", "best_auc", "best_auc_step", "steps"),
     *("throughput", "elapsed_s"),
 )
 # Runs whose curves are in one picture: more are hard to distinguish.
@@ -29,24 +30,36 @@ pre { overflow-x: auto } .quiet { color: var(--quiet) }
 """
 
 
-def write_dashboard(folder: str | Path, output: str | Path) -> int:
-    """Writes the page of all runs below a folder, the newest first; returns their number.
+def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
+    """Writes the page of all runs below a folder, the newest first.
 
-    A run has its metrics, pictures, messages (tables and their placement) and flags. Results of
-    `deployment.evaluate_latency` below the folder follow.
+    A run has its metrics, pictures, messages (tables and their placement) and flags. Runs whose log
+    cannot be read have a line with the reason. Results of `deployment.evaluate_latency` below the
+    folder follow.
+
+    Returns:
+        The number of runs, and that of runs that cannot be read.
 
     Raises:
-        ValueError: there is no run, or a log has another format.
+        ValueError: there is no run that can be read, or `output` is a folder.
         OSError: the page cannot be written.
     """
     folder = Path(folder)
-    records = [read_run(log.parent) for log in sorted(folder.rglob(LOG_FILE))]
+    if Path(output).is_dir():
+        raise ValueError(
+            f"{output}: expected the path of a file, got a folder; pass a name in it, such as "
+            f"{Path(output) / 'dashboard.html'}"
+        )
+    records, unreadable = _read_runs(folder)
+    if not records and unreadable:
+        raise ValueError(f"{folder}: expected a run that can be read, got: {unreadable[0]}")
     if not records:
         raise ValueError(f"{folder}: expected a folder with runs ({LOG_FILE} below it), got none")
     records.sort(key=lambda record: record.start, reverse=True)
     body = [
         f"<h1>Runs in {escape(str(folder))}</h1>",
         _overview(records, folder),
+        *_list_unreadable(unreadable),
         *_comparison(records),
         "<h2>Runs</h2>",
         *(part for number, record in enumerate(records) for part in _run(record, number, folder)),
@@ -63,7 +76,24 @@ def write_dashboard(folder: str | Path, output: str | Path) -> int:
     )
     with atomic_file(output) as file:
         file.write(page.encode())
-    return len(records)
+    return len(records), len(unreadable)
+
+
+def _read_runs(folder: Path) -> tuple[list[RunRecord], list[str]]:
+    """Returns the runs below a folder, and the reason for each log that cannot be read."""
+    records, unreadable = list[RunRecord](), list[str]()
+    for log in sorted(folder.rglob(LOG_FILE)):
+        try:
+            records.append(read_run(log.parent))
+        except (ValueError, OSError) as error:
+            unreadable.append(str(error))
+    return records, unreadable
+
+
+def _list_unreadable(reasons: Sequence[str]) -> Iterator[str]:
+    if reasons:
+        yield "<h2>Logs that cannot be read</h2>"
+        yield f"<ul>{''.join(f'<li>{escape(reason)}</li>' for reason in reasons)}</ul>"
 
 
 def _name(path: str | Path, folder: Path) -> str:
@@ -71,16 +101,21 @@ def _name(path: str | Path, folder: Path) -> str:
 
 
 def _overview(records: Sequence[RunRecord], folder: Path) -> str:
-    metrics = [record.metrics() for record in records]
-    names = [name for name in _OVERVIEW if any(name in values for values in metrics)]
+    metrics = [metric_texts(record) for record in records]
+    labels = {
+        record.label(name): None
+        for name in _OVERVIEW
+        for record in records
+        if name in record.metrics()
+    }
     rows = []
     for number, (record, values) in enumerate(zip(records, metrics, strict=True)):
         link = f'<a href="#run-{number}">{escape(_name(record.name, folder))}</a>'
         cells = [record.parameters.get(name, "-") for name in ("recipe", "mode")]
         state = "complete" if record.summary is not None else "without summary"
-        texts = [metric_text(values.get(name), record.units.get(name)) for name in names]
+        texts = [values.get(label, "-") for label in labels]
         rows.append([link, *map(escape, map(str, [*cells, record.start, state, *texts]))])
-    return _table(["run", "recipe", "mode", "start", "state", *names], rows)
+    return _table(["run", "recipe", "mode", "start", "state", *map(escape, labels)], rows)
 
 
 def _comparison(records: Sequence[RunRecord]) -> Iterator[str]:
@@ -101,11 +136,7 @@ def _run(record: RunRecord, number: int, folder: Path) -> Iterator[str]:
     """Yields the section of a run; `record.name` is its folder."""
     name = escape(_name(record.name, folder))
     yield f'<details open id="run-{number}"><summary>{name}</summary>'
-    units = record.units
-    rows = [
-        [escape(name), escape(metric_text(value, units.get(name)))]
-        for name, value in record.metrics().items()
-    ]
+    rows = [[escape(label), escape(text)] for label, text in metric_texts(record).items()]
     yield _table(["metric", "value"], rows)
     for picture in sorted(Path(record.name).glob("*.png")):
         yield _image(picture, f"{picture.stem} of {_name(record.name, folder)}")
@@ -119,16 +150,26 @@ def _run(record: RunRecord, number: int, folder: Path) -> Iterator[str]:
 def _latencies(folder: Path) -> Iterator[str]:
     """Yields tables and plots of served latency."""
     for file in sorted(folder.rglob("*.csv")):
-        with file.open(newline="") as lines:
-            reader = csv.reader(lines)
-            header = next(reader, [])
-            if not {"batch_size", "p99_ms"} <= set(header):
-                continue  # such as predictions, which may be many
-            rows = [[escape(cell) for cell in row] for row in reader]
+        try:
+            header, rows = _read_latencies(file)
+        except (ValueError, csv.Error, OSError):  # such as a binary file: not a table of latencies
+            continue
+        if not header:
+            continue
         yield f"<h2>Served latency: {escape(_name(file, folder))}</h2>"
         yield _table([escape(name) for name in header], rows)
         if (picture := file.with_suffix(".png")).is_file():
             yield _image(picture, f"latency of {file.stem}")
+
+
+def _read_latencies(file: Path) -> tuple[list[str], list[list[str]]]:
+    """Returns header and rows, cells as HTML; an empty header for another table."""
+    with file.open(newline="") as lines:
+        reader = csv.reader(lines)
+        header = next(reader, [])
+        if not {"batch_size", "p99_ms"} <= set(header):
+            return [], []  # such as predictions, which may be many
+        return header, [[escape(cell) for cell in row] for row in reader]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -65,9 +65,12 @@ def test_several_files(file):
     ("text", "message"),
     [
         ("batch_size=8\n", r"some.flags, line 1: expected a flag .*, got 'batch_size=8'"),
-        ("\n--batch_sise=8\n", "--flagfile: Unknown command line flag 'batch_sise'"),
-        ("--batch_size=x\n", "--flagfile: flag --batch_size=x"),
-        ("--batch_size=8 --epochs=3\n", "--flagfile: flag --batch_size=8 --epochs=3"),
+        (
+            "\n--batch_sise=8\n",
+            "some.flags, line 2: Unknown command line flag 'batch_sise'",
+        ),
+        ("--batch_size=x\n", "some.flags, line 1: flag --batch_size=x"),
+        ("--batch_size=8 --epochs=3\n", "some.flags, line 1: flag --batch_size=8 --epochs=3"),
         ("--flagfile=some.flags\n", "some.flags: includes itself"),
         ("--flagfile=other.flags\n", "other.flags: cannot be read: No such file"),
         ("--lr=1\n--learning_rate=1\n", "--flagfile: --lr and --learning_rate are aliases"),
@@ -76,6 +79,18 @@ def test_several_files(file):
 def test_errors(file, text, message):
     with pytest.raises(ValueError, match=message):
         parsed("sim", "--dataset_path=d", file(text))
+
+
+def test_file_of_another_recipe(file):
+    argument = file("# a comment\n" + flag_file.text(parsed("dlrm", "--dataset_path=d")))
+    with pytest.raises(ValueError, match="flags of a run of dlrm, and this is ncf$"):
+        parsed("ncf", argument)
+
+
+def test_mistake_in_an_included_file(file):
+    file("--epochs=3\n--no_such_flag\n", "first.flags")
+    with pytest.raises(ValueError, match="first.flags, line 2: Unknown command line flag"):
+        parsed("dlrm", file("--flagfile=first.flags\n--epochs=4\n", "second.flags"))
 
 
 def test_unreadable_files(tmp_path):

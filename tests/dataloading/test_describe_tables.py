@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dataloading.describe import __main__ as describe
+from tests import sequence_data
 from tests.dataloading.test_describe import FILES, described
 from tests.runtime.checkpoint.array_weights import ArrayWeight, save
 
@@ -49,6 +50,7 @@ def test_tables_by_hand(data, tmp_path, capsys):
     [
         (ArrayWeight("dense/bias", TAGS), "expected a checkpoint with embedding tables"),
         (ArrayWeight("sparse/tags", TAGS[:8]), "'tags' has 8 rows, .* has 9 ids of a feature"),
+        (ArrayWeight("sparse/tags", USERS), "'tags' has 300 rows, .* has 9 ids of a feature"),
         (ArrayWeight("sparse/shop", TAGS), "'shop' has 9 rows, .* has no ids of a feature 'shop'"),
     ],
 )
@@ -69,3 +71,28 @@ def test_broken_data_set(tmp_path, capsys):
     assert described(tmp_path, capsys, user=FILES["user.bin"][:3])[0] == 1
     code, report = described_tables(tmp_path, tmp_path / "nowhere", capsys)
     assert code == 1 and "tables of" not in report
+
+
+def test_histories(tmp_path, capsys):
+    """Tables of SIM have norms; the records of its data set are not read."""
+    sequence_data.write(tmp_path / "rows", 5)
+    tables = {"user_id": 41, "item_id_trgt": 61, "cat_id_trgt": 5}
+    weights = [ArrayWeight(f"sparse/{name}", np.ones((n, 4))) for name, n in tables.items()]
+    path = save(tmp_path / "model", weights, {})
+    code, report = described_tables(tmp_path / "rows", path, capsys)
+    assert code == 0, report
+    lines = report.splitlines()
+    assert [line.partition(":")[0] for line in lines if not line.startswith(" ")] == [
+        *("train", "test", "every file is there; those of type tfrecord were not checked"),
+        f"tables of {path}",
+    ]
+    assert sum("tfrecord: rows and values are not checked" in line for line in lines) == 2
+    norms = "norms of rows: min 2, mean 2, max 2; ids in use are unknown"
+    assert lines[-3:] == [f"  {name}: {n} x 4, {norms}" for name, n in tables.items()]
+
+
+def test_missing_histories(tmp_path, capsys):
+    sequence_data.write(tmp_path, 5)
+    (tmp_path / "test.tfrecord").unlink()
+    assert describe.main([str(tmp_path)]) == 1
+    assert "split 'test': file 'test.tfrecord' is not there" in capsys.readouterr().out

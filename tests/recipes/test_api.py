@@ -98,6 +98,21 @@ def test_names_of_sim(tmp_path):
     assert histories == [] or batch
 
 
+def test_folders_of_two_trainings(tmp_path, monkeypatch):
+    """Without run_dir each has a new one, also of the recipe whose command line has a default."""
+    sequence_data.write(tmp_path / "rows", 64)
+    monkeypatch.chdir(tmp_path)
+    sizes = {"embedding_dim": 4, "epochs": 1, "long_seq_length": 7, "gsu_top_k": 3}
+    sizes |= {"batch_size": 32, "affinity": "disabled"}
+    results = [recipes.train("sim", dataset_dir="rows", **sizes) for _ in range(2)]
+    folders = [result.run_dir.resolve() for result in results]
+    assert folders[0] != folders[1]
+    for result, folder in zip(results, folders, strict=True):
+        assert folder.parent == tmp_path / "runs" and folder.name.startswith("sim-")
+        assert result.checkpoint.resolve() == folder / "checkpoints"
+        assert result.checkpoint.is_dir()
+
+
 def test_evaluation(trained, rows, tmp_path):
     result = recipes.evaluate(
         "dlrm",
@@ -155,6 +170,14 @@ def test_scores_of_named_features(trained, rows):
             model(wrong)
 
 
+def test_arguments_of_load_model(trained, rows):
+    with pytest.raises(ValueError, match="expected the path of a checkpoint .*, got None"):
+        recipes.load_model(None)
+    model = recipes.load_model(trained.checkpoint, rows)
+    with pytest.raises(ValueError, match="expected a dictionary .*, got a list"):
+        model([1, 2])
+
+
 def test_scores_of_interactions(tmp_path):
     tastes.write(tmp_path / "rows")
     flags = {"data": tmp_path / "rows", "run_dir": tmp_path / "run", "epochs": 1, "topk": 3}
@@ -175,8 +198,9 @@ def test_errors(rows, tmp_path, run_script):
         ({"epochs": True}, "invalid literal"),
         ({"batch_size": 0}, "--batch_size must be at least 1, got 0"),
         ({"mode": "eval"}, "this function runs --mode train, got mode='eval'"),
-        ({"elastic": True, "resume": "auto", "save_checkpoint_path": "c"}, "--elastic is of the"),
-        ({"plan_only": True}, "--save_checkpoint_path is only read without --plan_only"),
+        ({"elastic": True}, "--elastic is of the command line"),
+        ({"elastic": "true", "resume": "auto", "save_checkpoint_path": "c"}, "--elastic is of the"),
+        ({"plan_only": True}, "--plan_only is of the command line"),
         ({"dataset_path": tmp_path}, "feature_spec.yaml"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -124,6 +124,8 @@ def test_users_of_a_file(trained, tmp_path, capsys):
     lines = recommended(trained, tmp_path, f"--users={path}", "--top=1")
     best = int(trained[2][3].argmax()) + 1
     assert [(line["user"], line["item"]) for line in lines] == [(str(user), f"sku-{best}")]
+    path.write_text(f"rank,user\n1,{user}\n")  # the columns that recommendations have
+    assert recommended(trained, tmp_path, f"--users={path}", "--top=1") == lines
     path.write_text(f"user_id\n{user}\n0\n")
     flags = (f"--load_checkpoint_path={trained[1]}", "--mode=recommend", f"--users={path}")
     flags = (*flags, f"--predictions_path={tmp_path / 'b.csv'}")

@@ -30,6 +30,11 @@ class SequenceChannels:
     history_length: int  # steps of a history, including padding
 
 
+def has_histories(spec: FeatureSpec) -> bool:
+    """Returns whether the rows of a data set are users, target items and histories."""
+    return TARGET_CHANNEL in spec.channel_spec
+
+
 def sequence_channels(
     spec: FeatureSpec,
     splits: tuple[str, ...] = (),

@@ -8,6 +8,7 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from nn.metrics.evaluator import ClickEvaluator
 from nn.metrics.importance import permutation_importance
+from training.importance import table
 
 
 def first_numerical(inputs):
@@ -39,6 +40,16 @@ def test_importance_by_scikit_learn(spec):
         losses = [log_loss(labels, 1 / (1 + np.exp(-np.float64(x)))) for x in (logits, other)]
         drop = roc_auc_score(labels, logits) - roc_auc_score(labels, other)
         changes.append((drop, losses[1] - losses[0]))
-    (drop, rise), (drop_std, rise_std) = np.mean(changes, axis=0), np.std(changes, axis=0)
+    (drop, rise), (drop_std, rise_std) = np.mean(changes, axis=0), np.std(changes, axis=0, ddof=1)
     np.testing.assert_allclose(changes_of["num_0"], (drop, drop_std, rise, rise_std), atol=1e-6)
     assert dict(evaluator.evaluate()) == metrics, "the evaluator reads the samples as they are"
+
+
+def test_one_permutation(spec):
+    """It has no standard deviation."""
+    evaluator = ClickEvaluator(first_numerical, RawBinaryDataset(spec, "test", 64))
+    result = permutation_importance(evaluator, dict(evaluator.evaluate()), 1, 7)
+    assert all(np.isnan([i.auc_drop_std, i.log_loss_rise_std]).all() for i in result)
+    _, first, *_ = table(result)
+    assert "±" not in first and "nan" not in first
+    assert first.split()[:2] == [result[0].feature, f"{result[0].auc_drop:.5f}"]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,11 @@ import pytest
 import dlrm
 from dataloading.synthetic.dataset import write_dataset
 from dataloading.synthetic.rows import synthetic_spec
+from recipes.registry import DLRM
 from recipes.search import __main__ as command
 from recipes.search import worker
+from recipes.search.search import Search, check
+from recipes.search.space import parse_parameters
 from tests.recipes.test_entry_scripts import in_process
 
 REASON = "needs the package optuna, which is optional (pip install optuna)"
@@ -72,6 +76,42 @@ def test_refused_values(data, tmp_path, capsys):
     line = [*arguments(tmp_path, rate="float:-1..1"), "--", f"--dataset_path={data}"]
     assert command.main(line) == 2
     assert "--learning_rate must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("parameter", "message"),
+    [
+        ("mode=choice:train,eval", "--param mode: .* decides what is measured"),
+        ("eval_mapping=choice:test,train", "--param eval_mapping: .* decides what is measured"),
+        ("dataset_path=choice:a,b", "--param dataset_path: .* decides what is measured"),
+        ("flagfile=choice:a,b", "--param flagfile: .* decides what is measured"),
+        ("run_dir=choice:a,b", "--param run_dir: expected a flag that trials do not share"),
+        ("evals_per_epoch=choice:1,0", "--evals_per_epoch=0: .* got --evals_per_epoch 0"),
+        ("embedding_dim=choice:16,xx", "--embedding_dim=xx: --embedding_dim must be an integer"),
+        ("embedding_dim=float:1..4", "--embedding_dim=1.0: --embedding_dim must be an integer"),
+        ("top_mlp_dims=choice:8,1|8,2", "--top_mlp_dims=8,2: "),
+    ],
+)
+def test_refused_parameters(data, tmp_path, capsys, parameter, message):
+    line = [*arguments(tmp_path), f"--param={parameter}", "--", f"--dataset_path={data}"]
+    assert command.main(line) == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error) and error.count("\n") == 1, error
+
+
+def test_values_of_two_parameters(data, tmp_path):
+    """Values that only fit each other are in the space: the preset has other sizes."""
+    space = ("embedding_dim=choice:4", "bottom_mlp_dims=choice:8,4|16,4")
+    search = Search(
+        definition=DLRM,
+        arguments=(f"--dataset_path={data}", "--preset=terabyte"),
+        parameters=parse_parameters(space, DLRM),
+        study="clicks",
+        storage=tmp_path / "study.db",
+        num_trials=1,
+        num_workers=1,
+    )
+    assert check(search).model.embedding_dim == "128"
 
 
 def test_refused_test_samples(data_without_validation, tmp_path, capsys):
@@ -157,8 +197,12 @@ def test_kill_and_resume(data, tmp_path, root):
     ]
     assert summaries[0]["best_auc"] == summaries[1]["best_auc"] == study.best_value
 
+    # Folders of complete trials are not needed again.
+    best.unlink()
+    shutil.rmtree(best.parent / "clicks")
     # Nothing is left to do; other flags are another search.
     assert command.main(line[3:]) == 0
+    assert f"trial {study.best_trial.number} " in best.read_text().lower()
     assert command.main([*line[3:], "--seed=1"]) == 2
 
 

@@ -35,6 +35,8 @@ def test_alias():
         (["learning_rate=log:1"], "--param learning_rate=log:1: expected FLAG=log"),
         (["learning_rate=lin:1..2"], "expected FLAG=log:LOW..HIGH"),
         (["learning_rate=log:0..1"], "expected 0 < LOW < HIGH, got 0.0 and 1.0"),
+        (["learning_rate=log:1e-4..inf"], "expected finite numbers, got 0.0001 and inf"),
+        (["learning_rate=float:nan..1"], "expected finite numbers, got nan and 1.0"),
         (["epochs=int:3..3"], "expected LOW < HIGH, got 3 and 3"),
         (["epochs=int:1..2.5"], "expected FLAG=log:LOW..HIGH"),
         (["epochs=int:1..2", "epochs=int:1..3"], "each flag once, got epochs several times"),

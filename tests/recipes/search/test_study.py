@@ -19,7 +19,7 @@ def end(study, *metrics):
     trial = study.start_trial()
     for metric in metrics:
         trial.evaluated(metric)
-    study.complete(trial)
+    study.complete(trial, f"--rate={trial.number}")
     return trial
 
 
@@ -35,12 +35,13 @@ def test_counted_trials(tmp_path):
     end(first, 0.65)
     first.start_trial()  # interrupted
     assert first.num_done == 3 and first.best() == (0, 0.7)
+    assert first.flags_of_best() == "--rate=0"
     again = study(tmp_path)
     assert again.fail_interrupted() == 1 and again.fail_interrupted() == 0
     again.start_from({"rate": 0.5, "width": "16"})
     assert again.num_done == 3 and again.best() == (0, 0.7)
     assert end(again, 0.9).number == 5, "the start is of new studies"
-    assert again.best() == (5, 0.9)
+    assert again.best() == (5, 0.9) and again.flags_of_best() == "--rate=5"
 
 
 def test_pruning(tmp_path):
@@ -51,7 +52,7 @@ def test_pruning(tmp_path):
     good, bad = pruned.start_trial(), pruned.start_trial()
     assert good.evaluated(0.65) and not bad.evaluated(0.55)
     pruned.prune(bad)
-    pruned.complete(good)
+    pruned.complete(good, "")
     assert pruned.num_done == 7
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from runtime.logs import plots
+from runtime.logs.__main__ import main
 from runtime.logs.compare import draw_curves, read_run, report
 from runtime.logs.run_logger import LogNames, RunLogger
 
@@ -62,6 +63,32 @@ def test_resumed_run(tmp_path):
     assert record.points(("total_loss", "loss")) == [(1, 0.9), (2, 0.8), (3, 0.75), (4, 0.5)]
 
 
+def test_unfinished_last_line(runs):
+    """It is left out, for example during a training; other lines are complete."""
+    log, complete = runs[0] / "log.json", read_run(runs[0])
+    content = log.read_bytes()
+    log.write_bytes(content + b'DLLL {"timestamp": "\xc3')
+    assert read_run(runs[0]) == complete
+    log.write_bytes(content + b'DLLL {"timestamp": "1\n' + content)
+    with pytest.raises(ValueError, match="log.json, line .*: expected a line of a run's log"):
+        read_run(log)
+
+
+def test_splits(tmp_path):
+    """Metrics of validation and test samples are different rows."""
+    for name, split in (("train", "validation"), ("eval", "test")):
+        with RunLogger(tmp_path / name / "log.json", {"mode": name}) as log:
+            log.metadata("auc", split=split)
+            log.metadata("test_auc", split="test")
+            log.summary({"auc": 0.5, "test_auc": 0.25})
+    lines = report([read_run(tmp_path / name) for name in ("train", "eval")]).splitlines()
+    assert [line.split() for line in lines[-3:]] == [
+        ["auc", "(validation)", "0.50000", "-"],
+        ["test_auc", "0.25000", "0.25000"],
+        ["auc", "(test)", "-", "0.50000"],
+    ]
+
+
 def test_lines_of_epochs(tmp_path):
     """Values of an epoch belong to its last step."""
     with RunLogger(tmp_path / "log.json", {"x": 1}, names=LogNames(epoch_lines=True)) as log:
@@ -80,11 +107,14 @@ def test_lines_of_epochs(tmp_path):
         ("loss 0.5\n", r"line 1: expected a line of a run's log .*, got 'loss 0.5'"),
         ("DLLL {}\n", "line 1: expected a line of a run's log"),
         ("DLLL {\n", "line 1: expected a line of a run's log"),
+        (b"\xff\xfe\x00\n", "log.json, line 1: expected a line of a run's log"),
+        ("DLLL {", "log.json: expected the log of a run, got a file without parameters"),
     ],
 )
 def test_errors(tmp_path, content, message):
     if content is not None:
-        (tmp_path / "log.json").write_text(content)
+        content = content.encode() if isinstance(content, str) else content
+        (tmp_path / "log.json").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         read_run(tmp_path)
 
@@ -97,15 +127,37 @@ def test_curves(runs, tmp_path, monkeypatch):
         plots, "draw", lambda kind, path, **content: plots.comparison(path, **content)
     )
     draw_curves(tmp_path / "a.png", [read_run(run) for run in runs])
-    loss, evaluation, quality = figures[0].axes
+    loss, evaluation, auc = figures[0].axes
     assert [axes.get_title() for axes in figures[0].axes] == [
         "Training loss",
         "Loss of evaluations",
-        "Quality",
+        "AUC",
     ]
     assert [list(line.get_ydata()) for line in loss.lines] == [[0.9, 0.8], [0.9, 0.6]]
-    assert [list(line.get_xdata()) for line in quality.lines] == [[2], [1, 2]]
+    assert [list(line.get_xdata()) for line in auc.lines] == [[2], [1, 2]]
     assert [line.get_label() for line in evaluation.lines] == [str(run) for run in runs]
+
+
+def test_lines_of_splits(tmp_path, monkeypatch):
+    """A line names its split; the AUC and the hit rate have panels of their own."""
+    drawn = []
+    monkeypatch.setattr(plots, "draw", lambda kind, path, curves: drawn.append(curves))
+    for name, metric in (("a", "auc"), ("b", "hr@10")):
+        with RunLogger(tmp_path / name / "log.json", {"mode": name}) as log:
+            log.metadata(metric, split="test")
+            log.log(1, {metric: 0.5}, epoch=0)
+    draw_curves("x.png", [read_run(tmp_path / name) for name in "ab"])
+    assert {title: [n for n, p in lines.items() if p] for title, lines in drawn[0].items()} == {
+        "AUC": [f"{tmp_path}/a (test)"],
+        "Hit rate": [f"{tmp_path}/b (test)"],
+    }
+
+
+@pytest.mark.parametrize("name", ["x.xyz", "x", "x.svg"])
+def test_format_of_the_picture(runs, tmp_path, capsys, name):
+    assert main(["compare", *map(str, runs), "--plot", str(tmp_path / name)]) == 2
+    assert "--plot: expected a file name that ends with .png, got" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
 
 
 def test_command(runs, tmp_path, run_script):

@@ -10,6 +10,8 @@ import pytest
 from deployment.client.latency_statistics import Measurement, write_csv
 from runtime.logs import plots
 from runtime.logs.__main__ import main
+from runtime.logs.dashboard import write_dashboard
+from runtime.logs.run_logger import RunLogger
 from tests.runtime.logs.test_compare import write
 
 
@@ -70,3 +72,45 @@ def test_browser(page, tmp_path):
 def test_errors(tmp_path, capsys):
     assert main(["dashboard", str(tmp_path)]) == 2
     assert "expected a folder with runs (log.json below it), got none" in capsys.readouterr().err
+
+
+def test_output_that_is_a_folder(tmp_path, capsys):
+    write(tmp_path / "run", {"recipe": "dlrm"}, {1: 0.9}, {}, None)
+    assert main(["dashboard", str(tmp_path), "--output", str(tmp_path / "run")]) == 2
+    assert "run: expected the path of a file, got a folder" in capsys.readouterr().err
+
+
+def test_unreadable_logs(tmp_path, capsys):
+    """They are listed with the reason, and other files that are not tables are left out."""
+    write(tmp_path / "good", {"recipe": "dlrm"}, {1: 0.9}, {}, None)
+    for name, content in (("empty", b""), ("bytes", bytes(range(128, 256)) * 9 + b"\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log.json").write_bytes(content)
+        (tmp_path / name / "table.csv").write_bytes(content)
+    assert main(["dashboard", str(tmp_path)]) == 0
+    assert "dashboard.html: 1 runs; 2 logs cannot be read, see the page" in capsys.readouterr().out
+    page = (tmp_path / "dashboard.html").read_text()
+    assert "Logs that cannot be read" in page
+    assert "empty/log.json: expected the log of a run, got a file without parameters" in page
+    assert "bytes/log.json, line 1: expected a line" in page
+    (tmp_path / "good/log.json").unlink()
+    assert main(["dashboard", str(tmp_path)]) == 2
+    assert "expected a run that can be read, got: " in capsys.readouterr().err
+
+
+def test_overview_of_splits(tmp_path):
+    """Columns of test and validation differ; SIM has other names."""
+    for name, split, metrics in (
+        ("a", "validation", {"auc": 0.5}),
+        ("b", "test", {"auc": 0.25}),
+        ("c", "test", {"test_auc": 0.75, "test_loss": 0.125}),
+    ):
+        with RunLogger(tmp_path / name / "log.json", {"mode": "train"}) as log:
+            for metric in metrics:
+                log.metadata(metric, split=split)
+            log.summary(metrics)
+    assert write_dashboard(tmp_path, tmp_path / "page.html") == (3, 0)
+    overview = (tmp_path / "page.html").read_text().partition("<h2>Runs</h2>")[0]
+    header = re.findall("<th>(.*?)</th>", overview)
+    assert sorted(header[5:]) == ["auc (test)", "auc (validation)", "test_auc", "test_loss"]
+    assert all(text in overview for text in ("0.50000", "0.25000", "0.75000", "0.12500"))

@@ -1,0 +1,95 @@
+"""Checks of the flags of a search, before its first trial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from config import Config
+from config.flag import COLLABORATIVE, RANKING
+from dataloading.spec.feature_spec import VALIDATION, FeatureSpec
+from recipes import collaborative, ctr, sequential
+from recipes.from_flags import evaluation_split, load_feature_spec
+from recipes.search.space import Parameter
+from training.setup import with_preset
+
+# Flags of one run, which trials would share.
+_OF_ONE_RUN = (
+    *("run_dir", "log_path", "tensorboard_dir", "rank_logs", "mlperf_log", "checkpoint_dir"),
+    *("save_checkpoint_path", "resume", "load_checkpoint_path", "saved_model_output_path"),
+    *("elastic", "plan_only", "benchmark"),
+)
+# Flags that decide what is measured: metrics of trials that differ in them cannot be compared.
+_OF_ALL_TRIALS = (
+    *("mode", "eval_mapping", "dataset_path", "feature_spec", "dataset_type", "flagfile"),
+    *("restore_checkpoint_path", "predictions_path", "log_filename", "mlflow_uri"),
+)
+
+
+def check_flags(config: Config, best_flags: Path) -> None:
+    """Raises ValueError if trials with these flags do not evaluate validation samples, or flags are
+    those of one run.
+
+    Args:
+        config: the flags of all trials, or of one.
+        best_flags: file of the best flags, for the message.
+    """
+    if config.run.mode != "train":
+        raise ValueError(f"a search trains models, got --mode {config.run.mode}: leave it out")
+    if not config.evaluation.evals_per_epoch:
+        raise ValueError("a search compares evaluations, got --evals_per_epoch 0: pass at least 1")
+    names = [name for name in _OF_ONE_RUN if name in config.explicit]
+    if names:
+        raise ValueError(
+            f"--{names[0]} is of a single run, and each trial is one: leave it out; train the best "
+            f"flags with it after the search (--flagfile {best_flags})"
+        )
+    _check_split(config)
+
+
+def check_model(config: Config) -> None:
+    """Raises ValueError if the model refuses the flags of a trial."""
+    spec = _spec_of_data(config)
+    chosen = with_preset(config)
+    if config.flag_set in RANKING:
+        ctr.model_config(chosen, spec)
+    elif config.flag_set in COLLABORATIVE:
+        collaborative.model_config(chosen, spec)
+    else:
+        sequential.model_config(chosen, spec)
+
+
+def check_names(parameters: Sequence[Parameter], config: Config) -> None:
+    """Raises ValueError if a flag cannot be a parameter; `config` has the flags of all trials."""
+    for parameter in parameters:
+        if parameter.flag in _OF_ALL_TRIALS:
+            raise ValueError(
+                f"--param {parameter.flag}: expected a flag of the model or the training, got one "
+                "that decides what is measured, which is the same for all trials: pass it after --"
+            )
+        if parameter.flag in config.explicit or parameter.flag in _OF_ONE_RUN:
+            raise ValueError(
+                f"--param {parameter.flag}: expected a flag that trials do not share, and that is "
+                "not passed after --; leave one of them out"
+            )
+
+
+def _check_split(config: Config) -> None:
+    if config.flag_set in RANKING and config.data.dataset_type == "synthetic":
+        return  # generated samples have every split
+    spec = _spec_of_data(config)
+    split = evaluation_split(config.data.eval_mapping, "train", spec)
+    if split != VALIDATION:
+        raise ValueError(
+            f"{spec.origin}: expected a split '{VALIDATION}' to compare trials on, got "
+            f"'{split}': flags that are chosen on test samples have test metrics that are too "
+            "high, and on training samples overfit. Prepare the data with a validation split"
+        )
+
+
+def _spec_of_data(config: Config) -> FeatureSpec:
+    spec = load_feature_spec(config)
+    if config.flag_set in RANKING:
+        return ctr.spec_of_data(config, spec)
+    assert spec is not None, "only inference draws samples of other recipes"
+    return spec
