@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -61,6 +61,16 @@ class SparkPath:
             return []
         statuses = self._files.listStatus(self._path)
         return [Entry(status.getPath().getName(), status.isDirectory()) for status in statuses]
+
+    def data_files(self) -> Iterator[Any]:
+        """Yields the files with data as Hadoop's paths."""
+        statuses = [self._files.getFileStatus(self._path)] if self.exists() else []
+        for status in statuses or self._files.globStatus(self._path) or ():
+            files = self._files.listFiles(status.getPath(), True)
+            while files.hasNext():
+                path = files.next().getPath()
+                if not path.getName().startswith(("_", ".")):
+                    yield path
 
     def remove_if_empty(self) -> None:
         if self.exists() and not self.entries():

@@ -1,18 +1,23 @@
 """Scores of a table of any size on Spark, in Arrow batches."""
 
 import contextlib
+import json
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import FloatType, StringType, StructField, StructType
 
-from dataloading.engines.spark_session import Session
+from dataloading.engines.spark_session import Session, one_line
 from dataloading.spec.rules import listing, suggestion
 from deployment.predict.csv_lines import CsvLines, column_names
 from deployment.predict.partition_scores import SCORE, PartitionScorer
@@ -37,6 +42,7 @@ _PARQUET = {
         for way in ("Read", "Write")
     },
 }
+_UNKNOWN_TYPE = re.compile(r"Illegal Parquet type|parquet\.format\.LogicalType")
 # Of a CSV output: fields as they are, with quotation marks written twice.
 _CSV_OUTPUT = {
     "header": True,
@@ -130,7 +136,13 @@ class _Scoring(Session):
         self, source: SparkPath, features: list[str], columns: tuple[str, ...]
     ) -> tuple[DataFrame, None, list[StructField]]:
         """Returns the columns of Parquet files, and the fields of those that are kept."""
-        table = self._spark.read.parquet(source.pattern())
+        try:
+            table = self._spark.read.parquet(source.pattern())
+        except (PySparkException, Py4JError) as error:
+            if not _UNKNOWN_TYPE.search(str(error)):
+                raise
+            known = self._known_fields(source, columns)
+            table = self._spark.read.schema(known).parquet(source.pattern())
         self._check_columns(table.columns, features)
         fields = [table.schema[name] for name in self._options.kept]
         # Renamed: names may differ in case alone.
@@ -139,6 +151,44 @@ class _Scoring(Session):
             None,
             fields,
         )
+
+    def _known_fields(self, source: SparkPath, columns: tuple[str, ...]) -> StructType:
+        """Returns the fields of Parquet files whose types Spark has.
+
+        Raises:
+            ValueError: Spark lacks the type of one of `columns`, or does not read the schema.
+        """
+        context, where = self._spark.sparkContext, f"--input {self._options.input}"
+        path, parquet = next(source.data_files()), context._jvm.org.apache.parquet
+        try:
+            footer = parquet.hadoop.ParquetFileReader.readFooter(
+                context._jsc.hadoopConfiguration(), path
+            )
+        except Py4JError:
+            raise ValueError(
+                f"{where}: {path.toString()}: expected types that Spark's Parquet library has, got "
+                f"one that it lacks, such as float16{_half_floats(path)}; cast the column to "
+                "float32, or write the file without it"
+            ) from None
+        converter = context._jvm.org.apache.spark.sql.execution.datasources.parquet
+        convert = converter.ParquetToSparkSchemaConverter(
+            self._spark._jsparkSession.sessionState().conf()
+        ).convert
+        fields: list[StructField] = []
+        for kind in footer.getFileMetaData().getSchema().getFields():
+            one = context._jvm.java.util.ArrayList()
+            one.add(kind)
+            try:
+                converted = convert(parquet.schema.MessageType("file", one))
+            except (PySparkException, Py4JError) as error:
+                if kind.getName() in columns:
+                    raise ValueError(
+                        f"{where}: column '{kind.getName()}': expected a type that Spark has, got "
+                        f"another ({one_line(error)}); cast the column, e.g. to a timestamp"
+                    ) from None
+            else:
+                fields += StructType.fromJson(json.loads(converted.json())).fields
+        return StructType(fields)
 
     def _csv_table(
         self, source: SparkPath, features: list[str], columns: tuple[str, ...]
@@ -168,6 +218,14 @@ class _Scoring(Session):
         path = self._options.input
         _check_names(path, names, features, "the model's features")
         _check_names(path, names, self._options.kept, "--predictions_keep")
+
+
+def _half_floats(path: Any) -> str:
+    """Returns the names of the float16 columns of a local Parquet file, for a message."""
+    if path.toUri().getScheme() != "file":
+        return ""
+    schema = pq.read_schema(path.toUri().getPath())
+    return f" ({listing(field.name for field in schema if field.type == pa.float16())})"
 
 
 def _column(name: str, alias: str) -> Column:

@@ -185,7 +185,7 @@ def test_csv_files_of_other_columns(tmp_path):
 @pytest.mark.long
 @needs_spark
 def test_ignored_columns(tmp_path):
-    """Timestamps in ns, and names and features that differ in case alone."""
+    """Types that Spark lacks, and names that differ in case alone; such keys are refused."""
     model, table = write_clicks(tmp_path / "model"), random_clicks(5)
     table = table.append_column("at", pa.array(range(5), pa.timestamp("ns")))
     table = table.append_column("City", pa.array(["x"] * 5))
@@ -193,6 +193,20 @@ def test_ignored_columns(tmp_path):
     result = run(model, tmp_path / "rows.parquet", tmp_path / "out.parquet", *QUICK)
     assert result.returncode == 0, result.stderr
     scores_by_key(tmp_path / "out.parquet", 5)
+    table = table.append_column("hour", pa.array(range(5), pa.time64("us")))
+    pq.write_table(table, tmp_path / "rows.parquet")
+    result = run(model, tmp_path / "rows.parquet", tmp_path / "b.parquet", *QUICK)
+    assert result.returncode == 0, result.stderr
+    scores_by_key(tmp_path / "b.parquet", 5)
+    more = ["--predictions_keep", "hour", *QUICK]
+    result = run(model, tmp_path / "rows.parquet", tmp_path / "c.parquet", *more)
+    assert result.returncode == 2
+    assert "column 'hour': expected a type that Spark has, got another" in result.stderr
+    table = table.append_column("half", pa.array(np.zeros(5, np.float16)))
+    pq.write_table(table, tmp_path / "rows.parquet")
+    result = run(model, tmp_path / "rows.parquet", tmp_path / "c.parquet", *QUICK)
+    assert result.returncode == 2
+    assert "one that it lacks, such as float16 (half); cast the column" in result.stderr
 
 
 def executors(pids) -> list[int]:
