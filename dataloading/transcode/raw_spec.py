@@ -281,9 +281,9 @@ def _options(chunk: dict, where: str) -> dict:
         if not isinstance(options.get(name, False), bool):
             raise ValueError(f"{where}: {name} is {options[name]!r}; expected {rule}")
     delimiter = options.get("delimiter", ",")
-    if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n;':
+    if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n\0;':
         raise ValueError(
             f"{where}: delimiter is {delimiter!r}; expected one ASCII character but no quotation "
-            'mark, line end or semicolon, which is between the values of one field, e.g. "\\t"'
+            'mark, line end, NUL or semicolon, which is between the values of one field, e.g. "\\t"'
         )
     return {"type": kind, **options}

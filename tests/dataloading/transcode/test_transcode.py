@@ -445,6 +445,7 @@ def chunk_with(**keys) -> dict:
         (chunk_with(type="parquet", header=True), "header: only CSV files have that"),
         (chunk_with(header="yes"), "header is 'yes'; expected true"),
         (chunk_with(quoting=0), "quoting is 0; expected true .* or false"),
+        (chunk_with(delimiter="\0"), r"delimiter is '\\x00'; expected one ASCII character"),
         (chunk_with(delimiter=";"), "delimiter is ';'; expected one ASCII character"),
         (chunk_with(files=["b"]), r"file 'b': the file does not exist \("),
         (
