@@ -2,11 +2,7 @@
 
 from pathlib import Path
 
-from dataloading.formats.split_tfrecords.folder_format import FORMAT_FILE, LENGTH_FILE
 from dataloading.spec.output_folder import check_replaceable
-
-# Files of split TFRecords that no feature spec names.
-_OF_TFRECORDS = frozenset({FORMAT_FILE, LENGTH_FILE})
 
 
 def check_output(output: Path, source: Path, overwrite: bool) -> None:
@@ -26,6 +22,6 @@ def check_output(output: Path, source: Path, overwrite: bool) -> None:
     if not overwrite:
         raise ValueError(f"--output {output} exists; replace it with --overwrite, or move it away")
     try:
-        check_replaceable(output, overwrite, more_names=_OF_TFRECORDS)
+        check_replaceable(output, overwrite)
     except ValueError as error:
         raise ValueError(f"--overwrite: --output {error}") from None

@@ -11,6 +11,8 @@ from runtime.files.atomic import atomic_folder, check_folder_name
 SPEC_FILE = "feature_spec.yaml"
 VOCABULARY_FOLDER = "vocabulary"  # of a data set, next to its feature spec
 METADATA = "transcode"  # key of what transcode stores in the metadata of a data set
+# Files of split TFRecords that no feature spec names.
+FORMAT_FILE, LENGTH_FILE = "format.json", "length.json"
 _PREPARED = {"split_binary", "tfrecord"}  # types of chunks that tools write; others are raw data
 
 
@@ -30,16 +32,11 @@ def data_set_folder(
         yield folder
 
 
-def check_replaceable(
-    directory: Path,
-    overwrite: bool = False,
-    spec_file: str = SPEC_FILE,
-    more_names: frozenset[str] = frozenset(),
-) -> None:
+def check_replaceable(directory: Path, overwrite: bool = False, spec_file: str = SPEC_FILE) -> None:
     """Raises ValueError unless `data_set_folder` can create or replace the folder.
 
-    A data set is replaced if its feature spec is a valid one of prepared files and the folder
-    holds only these, the spec itself, the vocabularies and files of `more_names`.
+    A data set is replaced if its feature spec is a valid one of prepared files and the folder holds
+    only these, the spec itself, the vocabularies and the JSON files of split TFRecords.
     """
     check_folder_name(directory)
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
@@ -53,7 +50,7 @@ def check_replaceable(
             f"{directory} is not a data set (it has no {spec_file}), so it is not replaced; choose "
             "another folder"
         )
-    _check_data_set(directory, spec_file, more_names)
+    _check_data_set(directory, spec_file)
 
 
 def check_apart(directory: Path, read: Path, flag: str) -> None:
@@ -66,7 +63,7 @@ def check_apart(directory: Path, read: Path, flag: str) -> None:
         )
 
 
-def _check_data_set(directory: Path, spec_file: str, more_names: frozenset[str]) -> None:
+def _check_data_set(directory: Path, spec_file: str) -> None:
     try:
         spec = FeatureSpec.from_yaml(directory / spec_file)
     except ValueError as error:
@@ -85,7 +82,7 @@ def _check_data_set(directory: Path, spec_file: str, more_names: frozenset[str])
     for path in sorted(directory.rglob("*")):
         relative = path.relative_to(directory)
         inside = {path.as_posix() for path in (relative, *relative.parents[:-1])}
-        is_named = inside & named or path.name in more_names
+        is_named = inside & named or path.name in (FORMAT_FILE, LENGTH_FILE)
         if not is_named and (path.is_symlink() or not path.is_dir()):
             raise ValueError(
                 f"{directory} holds {relative}, which is not part of the data set of its "

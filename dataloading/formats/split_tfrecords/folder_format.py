@@ -15,9 +15,8 @@ from pathlib import Path
 from dataloading.formats.tfrecord.wire import DTYPES
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
+from dataloading.spec.output_folder import FORMAT_FILE, LENGTH_FILE
 
-FORMAT_FILE = "format.json"
-LENGTH_FILE = "length.json"
 CHUNK_TYPE = "tfrecord"
 _DTYPES = sorted({"bool", *(dtype.name for dtype in DTYPES.values())})
 # Keys that the original writes; a file without one of these was not made by it or by us.
