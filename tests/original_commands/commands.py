@@ -83,6 +83,7 @@ class Commands:
         """Returns a block of the document; skips the test where the documents are absent."""
         path = extraction.document_path(self._document)
         if path is None:
+            self.used = set(self.rows)  # the test ends here
             pytest.skip(f"the documents are not there: {extraction.FOLDER}")
         self.used.add(number)
         return extraction.entries(path.read_text())[number - 1]
