@@ -293,7 +293,12 @@ def dataset_of(
     options.autotune.enabled = False
     return (
         tf.data.Dataset.range(num_batches)
-        .map(batch_at, num_parallel_calls=parallel_calls, deterministic=parallel_calls and True)
+        # One batch at a time is in order anyway, and TensorFlow warns of the argument.
+        .map(
+            batch_at,
+            num_parallel_calls=parallel_calls,
+            deterministic=None if parallel_calls is None else True,
+        )
         .prefetch(prefetch)
         .with_options(options)
     )
