@@ -11,7 +11,7 @@ from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.planner import Plan
 
 from nn.keras import keras
-from nn.optim.optimizers import OptimizerGroup, create_groups
+from nn.optim.optimizers import Optimizer, create_optimizers
 from runtime.checkpoint import VariableWeight, Weight
 
 
@@ -43,19 +43,19 @@ class EmbeddingModel(keras.Model):
         """Numbers in all weights, of whole tables."""
         return sum(math.prod(weight.shape) for weight in self.weights_to_save())
 
-    def optimizer_groups(self, options, independent_decay: bool = False) -> list[OptimizerGroup]:
+    def create_optimizers(self, options, independent_decay: bool = False) -> list[Optimizer]:
         """Creates the optimizers of `dense_variables` and of `table_variables`."""
         variables = self.dense_variables, self.table_variables
-        return create_groups(options, *variables, self.embedding.row_means(), independent_decay)
+        return create_optimizers(options, *variables, self.embedding.row_means(), independent_decay)
 
     def name_of(self, variable: tf.Variable) -> str:
         """Returns the name of a dense variable in checkpoints."""
         name = variable.name.removeprefix(f"{self.name}/").split(":")[0]
         return name.replace("/", ".")
 
-    def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
-        """Returns the state of `optimizer_groups`, named `dense.KIND/` and `sparse.KIND/`."""
-        dense, tables = (group.optimizer for group in groups)
+    def optimizer_weights(self, optimizers: Sequence[Optimizer]) -> list[Weight]:
+        """Returns the state of `create_optimizers`, named `dense.KIND/` and `sparse.KIND/`."""
+        dense, tables = optimizers
         weights: list[Weight] = []
         for kind, slots in dense.state.items():
             for variable, slot in zip(dense.variables_to_move, slots, strict=True):
@@ -85,9 +85,9 @@ class StatefulDropoutModel(EmbeddingModel):
         # Steps with dropout so far: each leaves other units out, also after a restart.
         self.steps_seen = tf.Variable(0, dtype=tf.int64, trainable=False, name="steps_seen")
 
-    def optimizer_weights(self, groups: Sequence[OptimizerGroup]) -> list[Weight]:
+    def optimizer_weights(self, optimizers: Sequence[Optimizer]) -> list[Weight]:
         steps = VariableWeight("dropout/steps_seen", self.steps_seen)
-        return [*super().optimizer_weights(groups), steps]
+        return [*super().optimizer_weights(optimizers), steps]
 
 
 def dense_bytes(build: Callable[[], EmbeddingModel]) -> int:

@@ -67,7 +67,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         train=train,
         valid=valid,
         loss=ncf_loss,
-        groups=model.optimizer_groups(config.optimizer),
+        optimizers=model.create_optimizers(config.optimizer),
         evaluator=evaluator,
         model_flags={name: getattr(flags, name) for name in SHAPE_FLAGS},
         facts={

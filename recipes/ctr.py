@@ -80,7 +80,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         train=train,
         valid=valid,
         loss=click_loss,
-        groups=model.optimizer_groups(config.optimizer),
+        optimizers=model.create_optimizers(config.optimizer),
         evaluator=_evaluator(config, spec, world, model, valid),
         model_flags={
             name: canonical_value(name, getattr(config.model, name)) for name in SHAPE_FLAGS
@@ -117,7 +117,7 @@ def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> R
         train=train,
         valid=valid,
         loss=click_loss,
-        groups=(),
+        optimizers=(),
         evaluator=_evaluator(config, spec, world, model, valid),
         model_flags={},
         facts={**from_flags.data_facts(train, valid), "parameters": model.num_parameters},

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dataloading.pipeline.sample_dataset import SampleDataset
     from nn.embedding_model import EmbeddingModel
     from nn.metrics.evaluator import DatasetEvaluator, HeldOutAndTrainEvaluator
-    from nn.optim.optimizers import OptimizerGroup
+    from nn.optim.optimizers import Optimizer
     from nn.train.trainer import Trainer
     from recipes.recommendation import Recommendation
 
@@ -75,7 +75,7 @@ class Recipe:
         train: training samples; None unless `--mode train`.
         valid: samples to evaluate; None with `--evals_per_epoch 0`.
         loss: function `loss(model, batch)` that returns the loss and its terms by name.
-        groups: optimizers with their learning rates.
+        optimizers: those of the dense variables and of the tables.
         evaluator: metrics over `valid`, "log_loss" and the goal's metric among them; None without
             `valid`, and for predictions.
         model_flags: flags that a checkpoint stores so that this model can be built again.
@@ -104,7 +104,7 @@ class Recipe:
     train: Dataset | None
     valid: Dataset | None
     loss: Loss
-    groups: Sequence[OptimizerGroup]
+    optimizers: Sequence[Optimizer]
     evaluator: Evaluator | None
     model_flags: Mapping[str, Any]
     facts: Mapping[str, Any]
@@ -129,7 +129,7 @@ class Recipe:
         from nn.train.accumulation import AccumulatingTrainer
         from nn.train.trainer import Trainer
 
-        arguments = (self.model, self.loss, self.groups, loss_scale, world, self.loss_terms)
+        arguments = (self.model, self.loss, self.optimizers, loss_scale, world, self.loss_terms)
         if self.num_parts == 1 and self.make_batch is None:
             return Trainer(*arguments)
         return AccumulatingTrainer(*arguments, num_parts=self.num_parts, make_batch=self.make_batch)

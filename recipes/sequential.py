@@ -78,7 +78,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         train=train,
         valid=valid,
         loss=sequence_loss,
-        groups=model.optimizer_groups(optimizer, independent_decay=is_nvidia),
+        optimizers=model.create_optimizers(optimizer, independent_decay=is_nvidia),
         evaluator=evaluator,
         model_flags={"embedding_dim": config.model.embedding_dim, **own_flags},
         facts={

@@ -18,7 +18,7 @@ from training.state import RunContext
 
 def training_weights(recipe: Recipe) -> list[checkpoint.Weight]:
     """Returns everything that a checkpoint of a training stores."""
-    return recipe.model.weights_to_save() + recipe.model.optimizer_weights(recipe.groups)
+    return recipe.model.weights_to_save() + recipe.model.optimizer_weights(recipe.optimizers)
 
 
 def fingerprint(data: FeatureSpec | None) -> str | None:

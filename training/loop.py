@@ -137,7 +137,7 @@ class TrainingLoop:
                     break
         self.report()
         self.profiler.stop()
-        if name := non_finite_variable(self.recipe.groups):
+        if name := non_finite_variable(self.recipe.optimizers):
             raise NonFiniteWeight(name)
         if checkpoints.due(position.step, last=True):  # stopped, or nothing was left to do
             self.save()

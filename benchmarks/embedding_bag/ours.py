@@ -21,7 +21,7 @@ from benchmarks.harness.worker import (
 )
 from benchmarks.harness.workload_files import load
 from nn.embedding_model import EmbeddingModel, ModelOptions
-from nn.optim.optimizers import create_groups
+from nn.optim.optimizers import create_optimizers
 
 
 class BagModel(EmbeddingModel):
@@ -64,7 +64,7 @@ class BagTraining(RecipeTraining):
         super().__init__(
             model,
             lambda model, ids: (loss_with_gradient(model(ids), gradient), {}),
-            create_groups(options, model.dense_variables, model.table_variables),
+            create_optimizers(options, model.dense_variables, model.table_variables),
             [],
             tuple(ids.reshape(-1, ids.shape[-1]) for ids in workload.by_table(rows.ids, sizes)),
             sizes.batch_size,

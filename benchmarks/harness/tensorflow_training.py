@@ -13,7 +13,7 @@ from benchmarks.harness.worker import serve_training, timed_in_turn
 from benchmarks.harness.workload_files import load
 from dataloading.pipeline.batch import Batch
 from nn.embedding_model import EmbeddingModel
-from nn.optim.optimizers import OptimizerGroup
+from nn.optim.optimizers import Optimizer
 from nn.train.trainer import Trainer
 from runtime.hardware import device
 
@@ -28,13 +28,13 @@ class RecipeTraining:
         self,
         model: EmbeddingModel,
         loss: Callable,
-        groups: Sequence[OptimizerGroup],
+        optimizers: Sequence[Optimizer],
         table_names: Sequence[str],
         batch: Batch,
         batch_size: int,
     ):
         self.model = model
-        self.trainer = Trainer(model, loss, groups)
+        self.trainer = Trainer(model, loss, optimizers)
         self._table_names = table_names
         by_batch = tf.nest.map_structure(
             lambda column: column.reshape(-1, batch_size, *column.shape[1:]), batch

@@ -52,8 +52,10 @@ class RankingTraining(RecipeTraining):
         )
         ids = tuple(np.ascontiguousarray(part) for part in workload.by_table(rows.ids, sizes))
         batch = Batch(Inputs(rows.numerical, ids), rows.labels, np.ones_like(rows.labels))
-        groups = model.optimizer_groups(options)
-        super().__init__(model, click_loss, groups, shape.feature_names, batch, sizes.batch_size)
+        optimizers = model.create_optimizers(options)
+        super().__init__(
+            model, click_loss, optimizers, shape.feature_names, batch, sizes.batch_size
+        )
         self._first = Inputs(
             rows.numerical[: sizes.batch_size], tuple(part[: sizes.batch_size] for part in ids)
         )

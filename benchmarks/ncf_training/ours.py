@@ -46,7 +46,7 @@ class NCFTraining(RecipeTraining):
         super().__init__(
             model,
             ncf_loss,
-            model.optimizer_groups(options),
+            model.create_optimizers(options),
             [name for name, _, _ in embedding_tables(config)],
             Batch(inputs, rows.labels, np.ones_like(rows.labels)),
             sizes.batch_size,

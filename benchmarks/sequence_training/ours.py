@@ -8,7 +8,7 @@ from benchmarks.harness.tensorflow_training import RecipeTraining, serve_recipe
 from benchmarks.harness.worker import parser_of
 from benchmarks.sequence_training import workload
 from dataloading.pipeline.batch import Batch, SequenceInputs
-from nn.optim.optimizers import create_groups
+from nn.optim.optimizers import create_optimizers
 from nn.sequence.config import SequenceModelConfig
 from nn.sequence.gru import AUGRU, GRU
 from nn.sequence.loss import sequence_loss
@@ -45,7 +45,7 @@ class SequenceTraining(RecipeTraining):
         super().__init__(
             model,
             sequence_loss,
-            create_groups(options, model.dense_variables, model.table_variables),
+            create_optimizers(options, model.dense_variables, model.table_variables),
             ("user", "item", "category"),
             Batch(inputs, rows.labels, np.ones_like(rows.labels)),
             sizes.batch_size,

@@ -6,7 +6,7 @@ gather and scatter only, so that no step costs a pass over a table.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 import tensorflow as tf
 from distributed_embeddings.exchange.bag_gradients import BagGradient
@@ -14,9 +14,16 @@ from distributed_embeddings.exchange.gradients import Gradient, sum_duplicates
 
 from nn.optim.schedule import WarmupPolynomialDecay
 
+LearningRate: TypeAlias = float | Callable[[tf.Tensor], tf.Tensor]
+
 
 class Optimizer(tf.Module):
     """Moves variables along their gradients.
+
+    Args:
+        variables: Variables to move.
+        learning_rate: Learning rate of all steps, or a function that returns that of a step (an
+            integer scalar, 0 first) as a float32 scalar.
 
     Attributes:
         state: one variable per variable, for each kind of state.
@@ -27,9 +34,12 @@ class Optimizer(tf.Module):
         scalars: state that all variables share, by name.
     """
 
-    def __init__(self, variables: Sequence[tf.Variable]):
+    def __init__(self, variables: Sequence[tf.Variable], learning_rate: LearningRate):
         super().__init__(name=type(self).__name__)
         self.variables_to_move = list(variables)
+        if not callable(learning_rate):
+            learning_rate = WarmupPolynomialDecay(learning_rate)
+        self.learning_rate = learning_rate
         self.state: dict[str, list[tf.Variable]] = {}
         self.by_row: set[str] = set()
         self.scalars: dict[str, tf.Variable] = {}
@@ -55,14 +65,16 @@ class Optimizer(tf.Module):
         self.scalars[name] = tf.Variable(initial, trainable=False, name=name)
         return self.scalars[name]
 
-    def apply(self, gradients: Sequence[Gradient | None], learning_rate: tf.Tensor) -> None:
+    def apply(self, gradients: Sequence[Gradient | None], step: tf.Tensor) -> None:
         """Applies one gradient per variable, in the order of `variables_to_move`.
 
         Args:
             gradients: tensors of the variables' shapes, `tf.IndexedSlices` with rows to change
                 (duplicates are summed), `BagGradient`, or None for a variable that the loss did not
                 depend on.
+            step: number of the step, 0 first, an integer scalar.
         """
+        learning_rate = self.learning_rate(step)
         pairs = zip(self.variables_to_move, gradients, strict=True)
         for i, (variable, gradient) in enumerate(pairs):
             if gradient is None:
@@ -133,8 +145,10 @@ class SGD(Optimizer):
 class Adagrad(Optimizer):
     """a += g^2; w -= lr * g / (sqrt(a) + epsilon)  (Duchi et al., 2011)."""
 
-    def __init__(self, variables, initial_accumulator: float = 0.1, epsilon: float = 1e-7):
-        super().__init__(variables)
+    def __init__(
+        self, variables, learning_rate, initial_accumulator: float = 0.1, epsilon: float = 1e-7
+    ):
+        super().__init__(variables, learning_rate)
         self.epsilon = epsilon
         self.accumulators = self.slots("accumulator", initial_accumulator)
 
@@ -175,9 +189,14 @@ class RowWiseAdagrad(Optimizer):
     """
 
     def __init__(
-        self, variables, initial_accumulator: float = 0.1, epsilon: float = 1e-7, row_means=None
+        self,
+        variables,
+        learning_rate,
+        initial_accumulator: float = 0.1,
+        epsilon: float = 1e-7,
+        row_means=None,
     ):
-        super().__init__(variables)
+        super().__init__(variables, learning_rate)
         self.epsilon = epsilon
         self.accumulators = self.slots("row_accumulator", initial_accumulator, by_row=True)
         self._row_means = row_means
@@ -205,9 +224,9 @@ class RowWiseAdagrad(Optimizer):
         gradient.update("rowwise_adagrad", [self.accumulators[i]], *scalars)
         return True
 
-    def apply(self, gradients, learning_rate):
+    def apply(self, gradients, step):
         self._waiting = []
-        super().apply(gradients, learning_rate)
+        super().apply(gradients, step)
         if self._row_means is None:
             return
         means = self._row_means(  # collective
@@ -216,7 +235,7 @@ class RowWiseAdagrad(Optimizer):
             [tf.reduce_sum(tf.square(g), axis=1) for _, _, g in self._waiting],
         )
         for (i, rows, g), mean in zip(self._waiting, means, strict=True):
-            self._move(i, rows, g, mean, learning_rate)
+            self._move(i, rows, g, mean, self.learning_rate(step))
         self._waiting = []
 
     def _move(self, i, rows, g, mean_squares, learning_rate):
@@ -238,8 +257,8 @@ class Adam(Optimizer):
 
     kind = "adam"
 
-    def __init__(self, variables, beta1=0.9, beta2=0.999, epsilon=1e-7):
-        super().__init__(variables)
+    def __init__(self, variables, learning_rate, beta1=0.9, beta2=0.999, epsilon=1e-7):
+        super().__init__(variables, learning_rate)
         self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
         self.first = self.slots("first_moment")
         self.second = self.slots("second_moment")
@@ -250,10 +269,10 @@ class Adam(Optimizer):
         """Decays every row, as every row moves."""
         variable.assign(variable * self.decay_factor(learning_rate))
 
-    def apply(self, gradients, learning_rate):
+    def apply(self, gradients, step):
         self.beta1_power.assign(self.beta1_power * self.beta1)
         self.beta2_power.assign(self.beta2_power * self.beta2)
-        super().apply(gradients, learning_rate)
+        super().apply(gradients, step)
 
     def bias_corrected(self, learning_rate):
         """Returns the learning rate with both bias corrections in it."""
@@ -325,8 +344,9 @@ KINDS = {
 def create(
     name: str,
     variables: Sequence[tf.Variable],
-    weight_decay: float = 0.0,
+    learning_rate: LearningRate,
     *,
+    weight_decay: float = 0.0,
     independent_decay: bool = False,
     **options,
 ) -> Optimizer:
@@ -334,7 +354,7 @@ def create(
 
     Args:
         name: The flag's name.
-        variables: Variables to move.
+        variables, learning_rate: See `Optimizer`.
         weight_decay: Share of a weight that each step takes off, times the learning rate.
         independent_decay: Whether the decay is not multiplied by the learning rate, and takes all
             rows of a table.
@@ -345,27 +365,20 @@ def create(
     """
     if name not in KINDS:
         raise ValueError(f"unknown optimizer {name!r}: choose one of {', '.join(KINDS)}")
-    optimizer = KINDS[name](variables, **options)
+    optimizer = KINDS[name](variables, learning_rate, **options)
     optimizer.weight_decay = weight_decay
     optimizer.independent_decay = independent_decay
     return optimizer
 
 
-class OptimizerGroup(NamedTuple):
-    """An optimizer and the learning rate of each step that it follows."""
-
-    optimizer: Optimizer
-    learning_rate: Callable[[tf.Tensor], tf.Tensor]
-
-
-def create_groups(
+def create_optimizers(
     options,
     dense: Sequence[tf.Variable],
     tables: Sequence[tf.Variable],
     row_means=None,
     independent_decay: bool = False,
-) -> list[OptimizerGroup]:
-    """Creates the optimizers of the dense variables and of the tables, with their learning rates.
+) -> list[Optimizer]:
+    """Creates the optimizers of the dense variables and of the tables.
 
     Args:
         options: `config.OptimizerConfig`.
@@ -388,12 +401,9 @@ def create_groups(
     if table_rate is None:
         table_rate = options.learning_rate
     return [
-        OptimizerGroup(
-            create(
-                *(name, variables, options.weight_decay),
-                independent_decay=independent_decay,
-                **options_of.get(name, {}),
-            ),
+        create(
+            name,
+            variables,
             WarmupPolynomialDecay(
                 rate,
                 options.warmup_steps,
@@ -401,6 +411,9 @@ def create_groups(
                 options.decay_steps,
                 options.decay_power,
             ),
+            weight_decay=options.weight_decay,
+            independent_decay=independent_decay,
+            **options_of.get(name, {}),
         )
         for name, variables, rate in (
             (options.optimizer, dense, options.learning_rate),

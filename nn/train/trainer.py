@@ -8,7 +8,7 @@ from distributed_embeddings.collectives import World
 from distributed_embeddings.exchange.bag_gradients import BagGradient, record_lookups
 from distributed_embeddings.exchange.gradients import scale_gradient, sum_over_ranks
 
-from nn.optim.optimizers import Gradient, OptimizerGroup
+from nn.optim.optimizers import Gradient, Optimizer
 from nn.train.loss_scale import LossScale
 
 
@@ -41,7 +41,7 @@ class Trainer:
     Args:
         loss: `loss(model, batch) -> (scalar, {name: scalar})`: the loss, whose mean over ranks is
             minimized, and its terms.
-        groups: optimizers and their schedules; together they move all trained variables.
+        optimizers: together they move all trained variables.
         loss_scale: see `LossScale`. Other than 1, a step with a non-finite gradient on any rank is
             skipped by all ranks and counted.
         world: the ranks; all call every method together.
@@ -52,7 +52,7 @@ class Trainer:
         self,
         model: Any,
         loss: Callable[[Any, Any], tuple[tf.Tensor, Mapping[str, tf.Tensor]]],
-        groups: Sequence[OptimizerGroup],
+        optimizers: Sequence[Optimizer],
         loss_scale: float | str = 1.0,
         world: World = World(),
         loss_terms: Sequence[str] = (),
@@ -60,9 +60,9 @@ class Trainer:
         self.world = world
         self.model = model
         self.loss = loss
-        self.groups = list(groups)
+        self.optimizers = list(optimizers)
         self.loss_scale = LossScale(loss_scale)
-        self._variables = [v for g in self.groups for v in g.optimizer.variables_to_move]
+        self._variables = [v for o in self.optimizers for v in o.variables_to_move]
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._loss_terms = tuple(loss_terms)
         # Sums of the loss and of its terms.
@@ -125,9 +125,9 @@ class Trainer:
 
     def _apply(self, gradients: Sequence[Gradient | None]) -> None:
         start = 0
-        for optimizer, learning_rate in self.groups:
+        for optimizer in self.optimizers:
             stop = start + len(optimizer.variables_to_move)
-            optimizer.apply(gradients[start:stop], learning_rate(self.step))
+            optimizer.apply(gradients[start:stop], self.step)
             start = stop
 
     def progress(self) -> TrainingProgress:
@@ -137,7 +137,7 @@ class Trainer:
         steps = state["step"] - self._seen_steps
         self._seen_steps = state["step"]
         loss, *terms = (total / steps if steps else float("nan") for total in state["loss_sums"])
-        rate = self.groups[0].learning_rate(tf.maximum(self.step - 1, 0)) if self.groups else 0.0
+        rate = self.optimizers[0].learning_rate(tf.maximum(self.step - 1, 0))
         return TrainingProgress(
             step=state["step"],
             loss=loss,
@@ -174,13 +174,15 @@ class Trainer:
         self._seen_steps = state["seen_steps"]
 
 
-def non_finite_variable(groups: Sequence[OptimizerGroup]) -> str | None:
-    """Returns the name of a dense variable (first group) with NaN or infinity; None without one.
+def non_finite_variable(optimizers: Sequence[Optimizer]) -> str | None:
+    """Returns the name of a dense variable with NaN or infinity; None without one.
+
+    Dense variables are those of the first optimizer.
 
     The loss is computed before the weights move: only the weights show whether the last step
     diverged.
     """
-    for variable in groups[0].optimizer.variables_to_move:
+    for variable in optimizers[0].variables_to_move:
         if not bool(tf.reduce_all(tf.math.is_finite(variable))):
             return str(variable.name)
     return None

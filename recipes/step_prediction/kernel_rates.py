@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _LATENCY_CALLS = 10
 _OVERHEAD_CALLS = 5
+_LEARNING_RATE = 1e-6
 # A kernel that is faster than this is called repeatedly.
 _MIN_MEASURED_S = 0.02
 _MAX_CALLS = 20
@@ -109,22 +110,21 @@ class KernelRates:
         activation_bytes = 6 * tf.size(x).numpy() * self._dtype.size
         weight = tf.Variable(tf.random.normal([sizes.shape.num_dense_weights]))
         gradient = tf.random.normal(weight.shape)
-        dense = optimizers.create(sizes.optimizer, [weight])
+        dense = optimizers.create(sizes.optimizer, [weight], _LEARNING_RATE)
         state = sum(4 * math.prod(slot[0].shape) for slot in dense.state.values())
         dense_bytes = 12 * sizes.shape.num_dense_weights + 2 * state
-        rate = tf.constant(1e-6)
         calls = {
             "activation_bytes_per_s": (activation_bytes, _compiled(lambda: x0 * y + x)),
             "dense_update_bytes_per_s": (
                 dense_bytes,
-                _compiled(lambda: dense.apply([gradient], rate)),
+                _compiled(lambda: dense.apply([gradient], 0)),
             ),
         }
         if sizes.workload.features:
-            calls |= self._make_table_calls(rate)
+            calls |= self._make_table_calls()
         return calls
 
-    def _make_table_calls(self, rate: tf.Tensor) -> dict[str, tuple[float, Call]]:
+    def _make_table_calls(self) -> dict[str, tuple[float, Call]]:
         """Looks up and updates tables of each width in one variable, with uniform ids."""
         workload, batch_size = self._sizes.workload, self._sizes.workload.global_batch_size
         random = np.random.default_rng(1)
@@ -139,7 +139,7 @@ class KernelRates:
             bags = Bags(tf.constant(ids, tf.int32), columns)
             table = tf.Variable(tf.zeros([sum(rows), dim]))
             vectors = self._random(batch_size, len(tables) * dim)
-            optimizer = optimizers.create(self._sizes.sparse_optimizer, [table])
+            optimizer = optimizers.create(self._sizes.sparse_optimizer, [table], _LEARNING_RATE)
             is_compiled = kernels.support(table)
             lookups.append((table, bags, is_compiled))
             updates.append((optimizer, _gradient(table, bags, vectors, is_compiled)))
@@ -154,7 +154,7 @@ class KernelRates:
 
         def update() -> None:
             for optimizer, gradient in updates:
-                optimizer.apply([gradient()], rate)
+                optimizer.apply([gradient()], 0)
 
         tables_plan = plan(workload)
         batch, shards = expected_batch(tables_plan), tables_plan.local_shards(0)

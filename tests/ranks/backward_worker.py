@@ -83,7 +83,7 @@ def run(world, case, compiled):
     ]
     join = case == "vectors side by side in column slices"
     variables = layer.trainable_variables
-    optimizer = optimizers.create("rowwise_adagrad", variables, row_means=layer.row_means())
+    optimizer = optimizers.create("rowwise_adagrad", variables, 0.1, row_means=layer.row_means())
 
     def look_up():
         outputs = layer(ids, concatenate=join)
@@ -94,7 +94,7 @@ def run(world, case, compiled):
             tape.watch(variables)
             loss = tf.add_n([tf.reduce_sum(tf.square(o)) for o in look_up()])
         gradients = tape.gradient(loss, variables)
-        optimizer.apply(sum_over_ranks(world, gradients, variables, "g"), tf.constant(0.1))
+        optimizer.apply(sum_over_ranks(world, gradients, variables, "g"), 0)
 
     if compiled:
         step, look_up = (tf.function(f, autograph=False) for f in (step, look_up))

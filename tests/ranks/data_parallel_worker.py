@@ -20,7 +20,6 @@ from distributed_embeddings.data_parallel.reduction import _poisoned
 
 from nn.keras import keras
 from nn.optim import optimizers
-from nn.optim.schedule import WarmupPolynomialDecay
 from nn.train.trainer import Trainer
 from runtime.cluster import distributed
 
@@ -525,12 +524,9 @@ def check_dynamic_loss_scale(world):
     """The overflow of rank 1's own table halves the scale of both, which skip the step."""
     own, copied = tf.Variable(1.0), tf.Variable(1.0)
     own.de_local = True
-    groups = [
-        optimizers.OptimizerGroup(optimizers.create("sgd", [v]), WarmupPolynomialDecay(0.5))
-        for v in (copied, own)
-    ]
+    both = [optimizers.create("sgd", [v], 0.5) for v in (copied, own)]
     trainer = Trainer(
-        None, lambda _, batch: (batch * own + copied, {}), groups, "dynamic", world=world
+        None, lambda _, batch: (batch * own + copied, {}), both, "dynamic", world=world
     )
     iterator = iter(tf.data.Dataset.from_tensor_slices([1.0 + 1e38 * world.rank, 1.0]))
     for weights in ((1.0, 1.0), (0.75, 0.5)):

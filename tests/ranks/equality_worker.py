@@ -23,7 +23,7 @@ import config as configuration
 from dataloading.pipeline.batch import Batch
 from dataloading.pipeline.shuffle import share_of_rank
 from nn.layers.dense import MLP
-from nn.optim.optimizers import create_groups
+from nn.optim.optimizers import create_optimizers
 from nn.train.losses import binary_cross_entropy
 from nn.train.trainer import Trainer
 from runtime.cluster import distributed
@@ -213,7 +213,7 @@ def train(world, scenario: Scenario) -> dict[str, np.ndarray]:
         decay_steps=0,
         epsilon=1e-3,  # a gradient of 1e-9 that should be 0 must not move anything
     )
-    groups = create_groups(
+    optimizers = create_optimizers(
         options,
         model.mlp.trainable_variables,
         model.embedding.trainable_variables,
@@ -223,7 +223,7 @@ def train(world, scenario: Scenario) -> dict[str, np.ndarray]:
     def loss(model, batch):
         return binary_cross_entropy(batch.labels, model(batch.inputs), batch.weights), {}
 
-    trainer = Trainer(model, loss, groups, world=world)
+    trainer = Trainer(model, loss, optimizers, world=world)
     rows = Rows(world, scenario, model.embedding)
     losses = []
     for _ in BATCH_SIZES:

@@ -30,7 +30,7 @@ from distributed_embeddings.planner.traffic import (
 from distributed_embeddings.testing.plans import plan_of
 
 import config as configuration
-from nn.optim.optimizers import create_groups
+from nn.optim.optimizers import create_optimizers
 from nn.train.trainer import Trainer
 from runtime.cluster import distributed
 
@@ -259,8 +259,10 @@ def run(scenario: Scenario) -> dict:
         optimizer="sgd", embedding_optimizer=scenario.optimizer, warmup_steps=0, decay_steps=0
     )
     tables = model.embedding
-    groups = create_groups(options, model.dense, tables.trainable_variables, tables.row_means())
-    trainer = Trainer(model, model.loss, groups, world=world)
+    optimizers = create_optimizers(
+        options, model.dense, tables.trainable_variables, tables.row_means()
+    )
+    trainer = Trainer(model, model.loss, optimizers, world=world)
     _counted.clear()
     trainer.train_step(Rows(inputs_of(world, plan, scenario, drawn)))
     dense_bytes = sum(4 * int(np.prod(shape)) for shape in DENSE_SHAPES)

@@ -212,8 +212,8 @@ def test_lazy_adam(records, tmp_path):
         flags = ["sim.py", f"--dataset_dir={records}", *TINY, f"--optimizer={name}"]
         config = parse(flags, "sim", sim.DEFAULTS, sim.ALIASES).replace(weight_decay=0.1)
         recipe = sequential.build(config, spec, World(), device.set_up(config.device, 0, 1))
-        kinds[name] = [type(group.optimizer).__name__ for group in recipe.groups]
-        assert all(group.optimizer.independent_decay for group in recipe.groups)
+        kinds[name] = [type(optimizer).__name__ for optimizer in recipe.optimizers]
+        assert all(optimizer.independent_decay for optimizer in recipe.optimizers)
     assert kinds == {
         "adam": ["Adam", "Adam"],
         "lazy_adam": ["LazyAdam", "LazyAdam"],

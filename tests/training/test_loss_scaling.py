@@ -7,7 +7,6 @@ import tensorflow as tf
 from distributed_embeddings.testing.fake_world import TensorWorld, run_threads
 
 from nn.optim import optimizers
-from nn.optim.schedule import WarmupPolynomialDecay
 from nn.train.accumulation import AccumulatingTrainer
 from nn.train.loss_scale import LossScale
 from nn.train.trainer import Trainer
@@ -21,7 +20,7 @@ __all__ = ["tiny"]
 def weight_trainer(accumulate=1, world=None):
     """A trainer of one weight with SGD, of which each batch is the gradient."""
     w = tf.Variable(1.0)
-    group = optimizers.OptimizerGroup(optimizers.create("sgd", [w]), WarmupPolynomialDecay(0.5))
+    group = optimizers.create("sgd", [w], 0.5)
     more = {} if world is None else {"world": world}
     trainer = AccumulatingTrainer(
         *(w, lambda w, batch: (tf.reduce_mean(batch) * w, {}), [group], "dynamic"),
@@ -109,16 +108,13 @@ def test_overflow_on_one_rank():
     def run(world):
         own, copied = tf.Variable([1.0]), tf.Variable([1.0])
         own.de_local = True
-        groups = [
-            optimizers.OptimizerGroup(optimizers.create("sgd", [v]), WarmupPolynomialDecay(0.5))
-            for v in (copied, own)
-        ]
+        both = [optimizers.create("sgd", [v], 0.5) for v in (copied, own)]
         world = TensorWorld(world)
 
         def loss(_, batch):
             return tf.reduce_sum(batch * own + copied), {}
 
-        trainer = Trainer(None, loss, groups, "dynamic", world=world)
+        trainer = Trainer(None, loss, both, "dynamic", world=world)
         values = [1.0 + 1e38 * world.rank, 1.0]
         iterator = iter(tf.data.Dataset.from_tensor_slices(values))
         states = []

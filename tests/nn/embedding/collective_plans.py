@@ -20,7 +20,7 @@ import config as configuration
 from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
 from nn.metrics.evaluator import Scorer
 from nn.metrics.predictor import predict
-from nn.optim.optimizers import create_groups
+from nn.optim.optimizers import create_optimizers
 from nn.train.accumulation import AccumulatingTrainer
 from nn.train.trainer import Trainer
 
@@ -205,8 +205,8 @@ def trainer_step(case: Case, world, model: Model):
         decay_steps=0,
     )
     tables = list(model.embedding.trainable_variables)
-    groups = create_groups(options, [model.weight], tables, model.embedding.row_means())
-    arguments = (model, loss_of, groups, case.loss_scale, world)
+    optimizers = create_optimizers(options, [model.weight], tables, model.embedding.row_means())
+    arguments = (model, loss_of, optimizers, case.loss_scale, world)
     trainer = Trainer(*arguments)
     if case.accumulate > 1:
         trainer = AccumulatingTrainer(*arguments, num_parts=case.accumulate)

@@ -8,7 +8,6 @@ from dataloading.pipeline.batch import Batch, Inputs, RaggedIds
 from nn.ctr.config import CTRConfig
 from nn.ctr.model import CTRModel
 from nn.optim import optimizers
-from nn.optim.schedule import WarmupPolynomialDecay
 from nn.train.losses import binary_cross_entropy
 from nn.train.trainer import Trainer
 
@@ -61,10 +60,8 @@ def test_training_with_equal_lengths(dtype):
     for ids in (many, tf.constant(rows)):
         model = model_of("dot_tensorflow", dtype)
         batch = Batch(Inputs(numerical, (one, ids)), labels, tf.ones_like(labels))
-        groups = [
-            optimizers.OptimizerGroup(
-                optimizers.create("adagrad", variables), WarmupPolynomialDecay(0.1)
-            )
+        both = [
+            optimizers.create("adagrad", variables, 0.1)
             for variables in (model.dense_variables, model.table_variables)
         ]
 
@@ -72,7 +69,7 @@ def test_training_with_equal_lengths(dtype):
             logits = model(batch.inputs)
             return binary_cross_entropy(batch.labels, logits, batch.weights), {}
 
-        trainer = Trainer(model, loss, groups)
+        trainer = Trainer(model, loss, both)
         iterator = iter(tf.data.Dataset.from_tensors(batch).repeat(5))
         for _ in range(5):
             trainer.train_step(iterator)

@@ -59,11 +59,13 @@ def test_two_shards_of_a_table_on_one_rank():
         for got, expected in zip(layer.get_weights(), values, strict=True):
             np.testing.assert_array_equal(got, expected)
         variables = layer.trainable_variables
-        optimizer = optimizers.create("rowwise_adagrad", variables, row_means=layer.row_means())
+        optimizer = optimizers.create(
+            "rowwise_adagrad", variables, 0.1, row_means=layer.row_means()
+        )
         with tf.GradientTape() as tape:
             output = layer(ids([[1, 3], [2, 2]], [[4], [0]]), concatenate=True)
             loss = tf.reduce_sum(tf.square(output))
-        optimizer.apply(tape.gradient(loss, variables), tf.constant(0.1))
+        optimizer.apply(tape.gradient(loss, variables), 0)
         after.append((output, *layer.get_weights()))
     for got, expected in zip(after[1], after[0], strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-6)
@@ -86,13 +88,13 @@ def test_adam_decay_of_unread_table(options):
                 tables((3, 2), (4, 2), (5, 2)), input_table_map=[0, 2], world=world, **options
             )
         )
-        optimizer = create("adam", layer.trainable_variables, weight_decay=0.5)
+        optimizer = create("adam", layer.trainable_variables, 0.5, weight_decay=0.5)
         mine = slice(world.rank * 2 // world.size, (world.rank + 1) * 2 // world.size)
         with tf.GradientTape() as tape:
             outputs = layer([tf.constant([[1], [2]])[mine], tf.constant([[0], [4]])[mine]])
             loss = tf.add_n([tf.reduce_sum(output) for output in outputs])
         gradients = tape.gradient(loss, layer.trainable_variables)
-        optimizer.apply(gradients, tf.constant(0.5))
+        optimizer.apply(gradients, 0)
         weights = layer.get_weights()  # of all ranks, on the chief
         return weights[1] if world.is_chief else None
 

@@ -24,7 +24,7 @@ from nn.ncf.config import (
 from nn.ncf.dropout import ReluDropout
 from nn.ncf.model import NCFModel, ncf_loss
 from nn.ncf.tower import product_over_batch
-from nn.optim.optimizers import OptimizerGroup, create
+from nn.optim.optimizers import create
 
 
 def a_config(model_type, **changes):
@@ -289,8 +289,8 @@ def test_batches_of_any_size():
 
 def groups_of(model):
     return [
-        OptimizerGroup(create("adam", model.dense_variables), lambda step: 0.1),
-        OptimizerGroup(create("lazy_adam", model.table_variables), lambda step: 0.1),
+        create("adam", model.dense_variables, 0.1),
+        create("lazy_adam", model.table_variables, 0.1),
     ]
 
 

@@ -8,7 +8,7 @@ from distributed_embeddings.testing.fake_world import TensorWorld, run_threads
 from distributed_embeddings.testing.plans import plan_of
 
 from nn.embedding_model import dense_bytes
-from nn.optim.optimizers import OptimizerGroup, create
+from nn.optim.optimizers import create
 from nn.sequence.config import embedding_tables, hotnesses
 from nn.sequence.loss import sequence_loss
 from nn.sequence.model import SequenceModel
@@ -257,8 +257,8 @@ def test_dropout():
 
 def groups_of(model):
     return [
-        OptimizerGroup(create("adam", model.dense_variables), lambda step: 0.1),
-        OptimizerGroup(create("lazy_adam", model.table_variables), lambda step: 0.1),
+        create("adam", model.dense_variables, 0.1),
+        create("lazy_adam", model.table_variables, 0.1),
     ]
 
 

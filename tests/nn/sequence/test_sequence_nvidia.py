@@ -245,9 +245,11 @@ def test_weight_decay_without_the_rate(kind):
     """w -= 0.1 w in all rows, whatever the rate; else w -= rate 0.1 w."""
     for independent, share in ((True, 0.9), (False, 0.999)):
         dense, table = tf.Variable([1.0]), tf.Variable([[1.0], [1.0]])
-        optimizer = create(kind, [dense, table], 0.1, independent_decay=independent)
+        optimizer = create(
+            kind, [dense, table], 0.01, weight_decay=0.1, independent_decay=independent
+        )
         zero = tf.IndexedSlices(tf.constant([[0.0]]), tf.constant([1]), tf.constant([2, 1]))
-        optimizer.apply([tf.constant([0.0]), zero], tf.constant(0.01))
+        optimizer.apply([tf.constant([0.0]), zero], 0)
         np.testing.assert_allclose(dense, [share], rtol=1e-6)
         others = share if independent or kind == "adam" else 1.0
         np.testing.assert_allclose(table, [[others], [share]], rtol=1e-6)

@@ -6,7 +6,7 @@ from distributed_embeddings.exchange.gradients import sum_duplicates
 from config import OptimizerConfig
 from nn.optim import optimizers
 
-LR = tf.constant(0.5)
+LR = 0.5
 
 
 def slices(values, rows):
@@ -25,9 +25,9 @@ START = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 
 def moved(name, gradient, steps=1, **options):
     v = variable()
-    optimizer = optimizers.create(name, [v], **options)
+    optimizer = optimizers.create(name, [v], LR, **options)
     for _ in range(steps):
-        optimizer.apply([gradient], LR)
+        optimizer.apply([gradient], 0)
     return v.numpy()
 
 
@@ -54,14 +54,14 @@ def test_rowwise_adagrad_by_hand():
 
 
 def test_rowwise_adagrad_state():
-    optimizer = optimizers.create("rowwise_adagrad", [variable()])
+    optimizer = optimizers.create("rowwise_adagrad", [variable()], LR)
     assert optimizer.accumulators[0].shape == (3,)
 
 
 def test_rowwise_adagrad_of_dense_gradient():
-    optimizer = optimizers.create("rowwise_adagrad", [variable()])
+    optimizer = optimizers.create("rowwise_adagrad", [variable()], LR)
     with pytest.raises(ValueError, match="row-wise Adagrad is for embedding tables"):
-        optimizer.apply([tf.ones([3, 2])], LR)
+        optimizer.apply([tf.ones([3, 2])], 0)
 
 
 def adam_by_hand(gradients, rows_move):
@@ -85,13 +85,13 @@ OTHER = np.array([[2.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_adam_by_hand(name, kind):
     v = variable()
-    optimizer = optimizers.create(name, [v], beta2=0.99, epsilon=1e-3)
+    optimizer = optimizers.create(name, [v], LR, beta2=0.99, epsilon=1e-3)
     if kind == "dense":
         steps = [tf.constant(DENSE, tf.float32), tf.constant(OTHER, tf.float32)]
     else:
         steps = [slices(*SPARSE), slices([[2.0, 1.0]], [0])]
     for gradient in [*steps, steps[0]]:
-        optimizer.apply([gradient], LR)
+        optimizer.apply([gradient], 0)
     lazy = name == "lazy_adam" and kind == "sparse"
     expected = adam_by_hand([DENSE, OTHER, DENSE], lambda g, r: g[r].any() if lazy else True)
     np.testing.assert_allclose(v, expected, rtol=1e-5)
@@ -100,10 +100,10 @@ def test_adam_by_hand(name, kind):
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "rowwise_adagrad", "lazy_adam"])
 def test_untouched_rows(name):
     v = variable()
-    optimizer = optimizers.create(name, [v])
-    optimizer.apply([slices([[1.0, 1.0]], [0])], LR)
+    optimizer = optimizers.create(name, [v], LR)
+    optimizer.apply([slices([[1.0, 1.0]], [0])], 0)
     before = v.numpy()
-    optimizer.apply([slices([[1.0, 1.0]], [1])], LR)
+    optimizer.apply([slices([[1.0, 1.0]], [1])], 0)
     np.testing.assert_array_equal(before[[0, 2]], v.numpy()[[0, 2]])
     assert (before[1] != v.numpy()[1]).all()
 
@@ -111,25 +111,25 @@ def test_untouched_rows(name):
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "rowwise_adagrad", "adam", "lazy_adam"])
 def test_empty_batch_and_missing_gradient(name):
     v = variable()
-    optimizer = optimizers.create(name, [v])
-    optimizer.apply([slices(np.zeros([0, 2]), np.zeros([0], "i"))], LR)
-    optimizer.apply([None], LR)
+    optimizer = optimizers.create(name, [v], LR)
+    optimizer.apply([slices(np.zeros([0, 2]), np.zeros([0], "i"))], 0)
+    optimizer.apply([None], 0)
     np.testing.assert_array_equal(v, START)
 
 
 def test_unknown_name():
     with pytest.raises(ValueError, match="unknown optimizer 'lamb': choose one of sgd"):
-        optimizers.create("lamb", [])
+        optimizers.create("lamb", [], LR)
 
 
 @pytest.mark.parametrize("dense", ["sgd", "adagrad", "adam"])
 def test_dense_and_sparse_names(dense):
     options = OptimizerConfig(optimizer=dense, learning_rate=3.0, embedding_learning_rate=2.0)
-    of_dense, of_tables = optimizers.create_groups(options, [variable()], [variable()])
-    assert type(of_dense.optimizer) is type(optimizers.create(dense, []))
-    assert type(of_tables.optimizer) is type(optimizers.create(options.sparse_optimizer, []))
+    of_dense, of_tables = optimizers.create_optimizers(options, [variable()], [variable()])
+    assert type(of_dense) is type(optimizers.create(dense, [], LR))
+    assert type(of_tables) is type(optimizers.create(options.sparse_optimizer, [], LR))
     late = tf.constant(10_000, tf.int64)
-    assert [float(g.learning_rate(late)) for g in (of_dense, of_tables)] == [3.0, 2.0]
+    assert [float(o.learning_rate(late)) for o in (of_dense, of_tables)] == [3.0, 2.0]
 
 
 @pytest.mark.parametrize("devices", [[], ["a GPU"]])
@@ -174,5 +174,5 @@ def test_weight_decay_with_means_of_other_ranks():
 
 def test_weight_decay_flag():
     options = OptimizerConfig(optimizer="adam", weight_decay=0.25)
-    groups = optimizers.create_groups(options, [variable()], [variable()])
-    assert [group.optimizer.weight_decay for group in groups] == [0.25, 0.25]
+    both = optimizers.create_optimizers(options, [variable()], [variable()])
+    assert [o.weight_decay for o in both] == [0.25, 0.25]

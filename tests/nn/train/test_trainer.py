@@ -14,9 +14,7 @@ from nn.train.trainer import Trainer
 def weight_trainer(loss, start=1.0, loss_scale=1.0, learning_rate=0.5):
     """A trainer of one weight with SGD; batches are the scalars that the loss gets."""
     w = tf.Variable(start)
-    group = optimizers.OptimizerGroup(
-        optimizers.create("sgd", [w]), WarmupPolynomialDecay(learning_rate)
-    )
+    group = optimizers.create("sgd", [w], learning_rate)
     return w, Trainer(w, lambda model, batch: (loss(model, batch), {}), [group], loss_scale)
 
 
@@ -70,7 +68,7 @@ def test_skipped_steps():
 def test_learning_rate():
     w = tf.Variable(0.0)
     schedule = WarmupPolynomialDecay(1.0, warmup_steps=2, decay_start_step=2, decay_steps=1)
-    group = optimizers.OptimizerGroup(optimizers.create("sgd", [w]), schedule)
+    group = optimizers.create("sgd", [w], schedule)
     trainer = Trainer(w, lambda model, batch: (model * 1.0, {}), [group])
     iterator = batches(*[0.0] * 5)
     values = []
@@ -116,11 +114,11 @@ def test_precisions(interaction, dtype, scale):
         return binary_cross_entropy(labels, model(inputs), tf.ones_like(labels)), {}
 
     rate = WarmupPolynomialDecay(0.1)
-    groups = [
-        optimizers.OptimizerGroup(optimizers.create("adagrad", model.dense_variables), rate),
-        optimizers.OptimizerGroup(optimizers.create("lazy_adam", model.table_variables), rate),
+    both = [
+        optimizers.create("adagrad", model.dense_variables, rate),
+        optimizers.create("lazy_adam", model.table_variables, rate),
     ]
-    trainer = Trainer(model, loss, groups, scale)
+    trainer = Trainer(model, loss, both, scale)
     iterator = iter(rows)
     for _ in range(20):
         trainer.train_step(iterator)
@@ -193,11 +191,8 @@ def test_accumulated_parts(num_rows, loss_scale):
     def step(accumulate):
         dense, table = tf.Variable(tf.ones([3, 3])), tf.Variable(tf.ones([5, 3]))
         idle = tf.Variable(1.0)
-        groups = [
-            optimizers.OptimizerGroup(
-                optimizers.create("adagrad", variables), WarmupPolynomialDecay(0.5)
-            )
-            for variables in ([dense, idle], [table])
+        both = [
+            optimizers.create("adagrad", variables, 0.5) for variables in ([dense, idle], [table])
         ]
 
         def loss(model, batch):
@@ -207,7 +202,7 @@ def test_accumulated_parts(num_rows, loss_scale):
             return tf.reduce_mean(error), {"part": tf.reduce_mean(tf.cast(ids, tf.float32))}
 
         trainer = AccumulatingTrainer(
-            *(None, loss, groups, loss_scale),
+            *(None, loss, both, loss_scale),
             loss_terms=["part"],
             make_batch=lambda ticket: tuple(t[:num_rows] for t in ticket),
             num_parts=accumulate,
