@@ -27,7 +27,7 @@ def fused_affine(activation: Callable, activation_gradient: Callable) -> Callabl
     """
 
     @tf.custom_gradient
-    def affine(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):
+    def function(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor):
         y = activation(tf.nn.bias_add(tf.matmul(x, kernel), bias))
 
         def gradient(dy):
@@ -40,10 +40,10 @@ def fused_affine(activation: Callable, activation_gradient: Callable) -> Callabl
 
         return y, gradient
 
-    return affine
+    return function
 
 
-_affine = fused_affine(lambda x: x, lambda y, dy: dy)
+affine = fused_affine(lambda x: x, lambda y, dy: dy)
 _affine_relu = fused_affine(tf.nn.relu, lambda y, dy: tf.raw_ops.ReluGrad(gradients=dy, features=y))
 
 
@@ -100,7 +100,7 @@ class Dense(keras.layers.Layer):
             y = tf.matmul(x, kernel)
             return tf.nn.relu(y) if self.relu else y
         bias = tf.convert_to_tensor(self.bias)
-        return _affine_relu(x, kernel, bias) if self.relu else _affine(x, kernel, bias)
+        return _affine_relu(x, kernel, bias) if self.relu else affine(x, kernel, bias)
 
 
 class MLP(keras.layers.Layer):

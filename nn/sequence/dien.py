@@ -35,8 +35,10 @@ class InterestEvolution(keras.layers.Layer):
         dim: Width of an item's vector, and of the states.
         aux_dims: Hidden layers of the auxiliary classifier of [h_t, e_{t+1}], sigmoid units as in
             the authors' code.
-        dropout: Not read: the auxiliary classifier has no dropout.
+        dropout: (rate, seed) of the auxiliary classifier, for variants whose `compare` uses it.
     """
+
+    extractor_type, evolution_type, auxiliary_type = GRU, AUGRU, Classifier
 
     def __init__(
         self,
@@ -49,13 +51,17 @@ class InterestEvolution(keras.layers.Layer):
         dtype: str = "float32",
     ):
         super().__init__(name=name, dtype=dtype)
-        own_seed = derive_seed(seed, name)
-        self.extractor = GRU(dim, seed=own_seed, name="gru", dtype=dtype)
-        self.scores = BilinearScores(seed=own_seed, name="attention", dtype=dtype)
-        self.evolution = AUGRU(dim, seed=own_seed, name="augru", dtype=dtype)
-        self.auxiliary = Classifier(
-            aux_dims, seed=own_seed, name="auxiliary_mlp", activation="sigmoid", dtype=dtype
+        options = {"seed": derive_seed(seed, name), "dtype": dtype}
+        self.extractor = self.extractor_type(dim, name="gru", **options)
+        self.scores = self.make_scores(dim, **options)
+        self.evolution = self.evolution_type(dim, name="augru", **options)
+        self.auxiliary = self.auxiliary_type(
+            aux_dims, name="auxiliary_mlp", activation="sigmoid", dropout=dropout, **options
         )
+
+    def make_scores(self, units: int, **options) -> keras.layers.Layer:
+        """Returns the layer that scores the states for a target."""
+        return BilinearScores(name="attention", **options)
 
     def call(self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor):
         """Maps [batch, dim], [batch, steps, dim], bool [batch, steps] to states.

@@ -23,7 +23,7 @@ from distributed_embeddings.precision import precise
 from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
-from nn.layers.dense import fused_affine, sum_over_batch
+from nn.layers.dense import affine, sum_over_batch
 
 MOST_UNROLLED = 200
 
@@ -39,14 +39,11 @@ class _Gate(NamedTuple):
         return activation(tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias))
 
 
-_affine = fused_affine(tf.identity, lambda y, dy: dy)
-
-
 class _LoopedGate(_Gate):
     """Gate of a loop, in float32: the loop sums gradients in the dtype of the weights outside."""
 
     def apply(self, x: tf.Tensor, activation) -> tf.Tensor:
-        return activation(_affine(x, *(tf.cast(weight, x.dtype) for weight in self)))
+        return activation(affine(x, *(tf.cast(weight, x.dtype) for weight in self)))
 
 
 class _Step(NamedTuple):
@@ -178,11 +175,13 @@ def _looped(x, scale, gates: Sequence[_Gate], all_states: bool) -> tf.Tensor:
     return tf.transpose(states[0].stack(), [1, 0, 2]) if all_states else last
 
 
-class _Recurrent(keras.layers.Layer):
-    """Weights of both layers.
+class Recurrent(keras.layers.Layer):
+    """Base of the recurrent layers: their weights.
 
     Kernels of the inputs start Glorot uniform, those of the state orthogonal, biases at zero.
     """
+
+    bias_rows: tuple[int, ...] = ()  # leading dimensions of the biases
 
     def __init__(self, units: int, *, seed: int, name: str, dtype: str = "float32"):
         super().__init__(name=name, dtype=dtype)
@@ -201,7 +200,8 @@ class _Recurrent(keras.layers.Layer):
             shape=[self.units, 3 * self.units],
             initializer=keras.initializers.Orthogonal(seed=self.recurrent_seed),
         )
-        self.bias = self.add_weight(name="bias", shape=[3 * self.units], initializer="zeros")
+        shape = [*self.bias_rows, 3 * self.units]
+        self.bias = self.add_weight(name="bias", shape=shape, initializer="zeros")
         super().build(input_shape)
 
     def _run(self, x, scale, mask, all_states: bool) -> tf.Tensor:
@@ -220,7 +220,7 @@ class _Recurrent(keras.layers.Layer):
         return run(x, scale, gates, all_states)
 
 
-class GRU(_Recurrent):
+class GRU(Recurrent):
     """Gated recurrent unit; padded steps carry the state over."""
 
     def call(self, x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -233,7 +233,7 @@ class GRU(_Recurrent):
         return self._run(x, tf.ones([], x.dtype), mask, all_states=True)
 
 
-class AUGRU(_Recurrent):
+class AUGRU(Recurrent):
     """GRU with attentional update gate: attention a_t in [0, 1] makes it a_t u_t."""
 
     def call(self, x: tf.Tensor, attention: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

@@ -81,8 +81,13 @@ class Classifier(keras.layers.Layer):
     Args:
         dims: Sizes of the hidden layers; may be empty.
         activation: "prelu" or "sigmoid".
-        dropout: (rate, seed) of the hidden layers, in training; None: no dropout.
+        dropout: (rate, seed) in training; None: no dropout.
     """
+
+    dense: type[Dense] = Dense
+    sigmoid_dense: type[Dense] = SigmoidDense
+    initial_slope = INITIAL_SLOPE
+    has_one_dropout = False  # in front of the logit, instead of one after each hidden layer
 
     def __init__(
         self,
@@ -95,29 +100,30 @@ class Classifier(keras.layers.Layer):
         dtype: str = "float32",
     ):
         super().__init__(name=name, dtype=dtype)
-        own_seed = derive_seed(seed, name)
-        kinds = [Dense if activation == "prelu" else SigmoidDense] * len(dims) + [Dense]
-        self.affine = [
-            kind(dim, seed=own_seed, name=f"dense_{i}", dtype=dtype)
-            for i, (kind, dim) in enumerate(zip(kinds, [*dims, 1], strict=True))
-        ]
+        options = {"seed": derive_seed(seed, name), "dtype": dtype}
+        hidden = self.dense if activation == "prelu" else self.sigmoid_dense
+        self.affine = [hidden(dim, name=f"dense_{i}", **options) for i, dim in enumerate(dims)]
+        self.affine.append(self.dense(1, name=f"dense_{len(dims)}", **options))
         self.activations = []
         if activation == "prelu":
-            self.activations = [PReLU(name=f"prelu_{i}", dtype=dtype) for i in range(len(dims))]
+            self.activations = [
+                PReLU(self.initial_slope, name=f"prelu_{i}", dtype=dtype) for i in range(len(dims))
+            ]
         self.dropouts = []
         if dropout is not None:
             rate, seed = dropout[0], derive_seed(dropout[1], name)
-            self.dropouts = [
-                Dropout(rate, seed=seed, name=f"dropout_{i}", dtype=dtype) for i in range(len(dims))
-            ]
+            names = [f"dropout_{i}" for i in range(len(dims))]
+            if self.has_one_dropout:
+                names = ["dropout"]
+            self.dropouts = [Dropout(rate, seed=seed, name=name, dtype=dtype) for name in names]
 
     def call(self, x: tf.Tensor, step: tf.Tensor | None = None) -> tf.Tensor:
         """Maps [n, width] to logits [n, 1]; `step` is that of dropout, None without dropout."""
-        *hidden, last = self.affine
-        for i, affine in enumerate(hidden):
+        first_dropout = len(self.affine) - len(self.dropouts)
+        for i, affine in enumerate(self.affine):
+            if i >= first_dropout and step is not None:
+                x = self.dropouts[i - first_dropout](x, step)
             x = affine(x)
-            if self.activations:
+            if i < len(self.activations):
                 x = self.activations[i](x)
-            if self.dropouts and step is not None:
-                x = self.dropouts[i](x, step)
-        return last(x)
+        return x

@@ -10,17 +10,16 @@ from distributed_embeddings.precision import precise
 from distributed_embeddings.seeds import derive_seed
 
 from nn.keras import keras
-from nn.layers.dense import Dense, fused_affine
+from nn.layers.dense import Dense, affine
 from nn.sequence.attention import masked_softmax
 from nn.sequence.config import HARD
-from nn.sequence.dien import AuxiliaryOutputs
-from nn.sequence.mlp import Dropout, PReLU, SigmoidDense
+from nn.sequence.dien import AuxiliaryOutputs, InterestEvolution
+from nn.sequence.gru import Recurrent
+from nn.sequence.mlp import Classifier, PReLU, SigmoidDense
 from nn.sequence.search import select_top
 
 INITIAL_SLOPE = 0.1
 UNIT_DIMS = (80, 40)  # hidden layers of the attention units
-
-_affine = fused_affine(tf.identity, lambda y, dy: dy)
 
 
 class UniformDense(Dense):
@@ -40,45 +39,16 @@ class UniformSigmoidDense(UniformDense, SigmoidDense):
     call = SigmoidDense.call
 
 
-class ScoringMLP(keras.layers.Layer):
-    """Hidden layers, dropout, and one logit.
+class ScoringMLP(Classifier):
+    """Classifier with one dropout, in front of the logit.
 
         x -> (affine, activation) for each of `dims` -> dropout -> affine -> logit
 
-    PReLU slopes start at 0.1. Arguments as of `nn.sequence.mlp.Classifier`.
+    PReLU slopes start at 0.1.
     """
 
-    def __init__(
-        self,
-        dims: Sequence[int],
-        *,
-        seed: int,
-        name: str,
-        activation: str = "prelu",
-        dropout: tuple[float, int] | None = None,
-        dtype: str = "float32",
-    ):
-        super().__init__(name=name, dtype=dtype)
-        own_seed = derive_seed(seed, name)
-        self.hidden = []
-        for i, dim in enumerate(dims):
-            kind = UniformDense if activation == "prelu" else UniformSigmoidDense
-            self.hidden.append(kind(dim, seed=own_seed, name=f"dense_{i}", dtype=dtype))
-            if activation == "prelu":
-                self.hidden.append(PReLU(INITIAL_SLOPE, name=f"prelu_{i}", dtype=dtype))
-        self.last = UniformDense(1, seed=own_seed, name=f"dense_{len(dims)}", dtype=dtype)
-        self.dropout = None
-        if dropout is not None:
-            dropout_seed = derive_seed(dropout[1], name)
-            self.dropout = Dropout(dropout[0], seed=dropout_seed, name="dropout", dtype=dtype)
-
-    def call(self, x: tf.Tensor, step: tf.Tensor | None = None) -> tf.Tensor:
-        """Maps [n, width] to logits [n, 1]; `step` is that of dropout, None without dropout."""
-        for layer in self.hidden:
-            x = layer(x)
-        if self.dropout is not None and step is not None:
-            x = self.dropout(x, step)
-        return self.last(x)
+    dense, sigmoid_dense, initial_slope = UniformDense, UniformSigmoidDense, INITIAL_SLOPE
+    has_one_dropout = True
 
 
 class PlainDotAttention(keras.layers.Layer):
@@ -160,35 +130,17 @@ class DotSearch(keras.layers.Layer):
         return tf.concat([attention, mean], axis=1), weighted_sum(weights, keys)
 
 
-class ResetAfterGRU(keras.layers.Layer):
+class ResetAfterGRU(Recurrent):
     """Gated recurrent unit, Keras's default, over all steps; padded ones are steps as others.
 
         u = sigmoid(x W_u + h U_u + b_u);  r = sigmoid(x W_r + h U_r + b_r)
         c = tanh(x W_c + b_c + r (h U_c + d_c));  h' = u h + (1 - u) c
 
     Weights as in Keras: `kernel` and `recurrent_kernel` hold u, r, c side by side; `bias` [2, 3 *
-    units] has a row for x and one for h. `recurrent_kernel` starts orthogonal.
+    units] has a row for x and one for h.
     """
 
-    def __init__(self, units: int, *, seed: int, name: str, dtype: str = "float32"):
-        super().__init__(name=name, dtype=dtype)
-        self.units = units
-        self.seeds = [derive_seed(seed, name, kind) for kind in ("kernel", "recurrent_kernel")]
-
-    def build(self, input_shape):
-        of_input, of_state = self.seeds
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=[int(input_shape[-1]), 3 * self.units],
-            initializer=keras.initializers.GlorotUniform(of_input),
-        )
-        self.recurrent_kernel = self.add_weight(
-            name="recurrent_kernel",
-            shape=[self.units, 3 * self.units],
-            initializer=keras.initializers.Orthogonal(seed=of_state),
-        )
-        self.bias = self.add_weight(name="bias", shape=[2, 3 * self.units], initializer="zeros")
-        super().build(input_shape)
+    bias_rows = (2,)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Maps [batch, steps, dim] to the states of all steps, [batch, steps, units]."""
@@ -196,7 +148,7 @@ class ResetAfterGRU(keras.layers.Layer):
         recurrent = precise(tf.convert_to_tensor(self.recurrent_kernel)), precise(state_bias)
 
         def step(state, fixed):
-            of_state = _affine(state, *(tf.cast(weight, state.dtype) for weight in recurrent))
+            of_state = affine(state, *(tf.cast(weight, state.dtype) for weight in recurrent))
             x_u, x_r, x_c = tf.split(fixed, 3, axis=1)
             h_u, h_r, h_c = tf.split(of_state, 3, axis=1)
             update, reset = tf.sigmoid(x_u + h_u), tf.sigmoid(x_r + h_r)
@@ -260,50 +212,23 @@ class ComplementAUGRU(keras.layers.Layer):
         return run_steps(step, fixed, self.units)[:, -1, :]
 
 
-class PaddedEvolution(keras.layers.Layer):
+class PaddedEvolution(InterestEvolution):
     """DIEN's block over a padded history, whose padded items are zero vectors.
 
         h_t = GRU(e_t);  a = softmax_t(score(PReLU(target W + b), h_t))
         output = the last state of AUGRU(h_t, a_t)
 
-    The softmax leaves padded steps out, unless all are; the recurrences do not.
-
-    Args:
-        units: Width of the states.
-        aux_dims: Hidden layers of the auxiliary classifier of [h_t, e_{t+1}], sigmoid units.
-        dropout: (rate, seed) of the auxiliary classifier; None: no dropout.
+    The softmax leaves padded steps out, unless all are; the recurrences do not. The auxiliary
+    classifier has dropout.
     """
 
-    def __init__(
-        self,
-        units: int,
-        aux_dims: Sequence[int],
-        *,
-        seed: int,
-        name: str,
-        dropout: tuple[float, int] | None = None,
-        dtype: str = "float32",
-    ):
-        super().__init__(name=name, dtype=dtype)
-        options = {"seed": derive_seed(seed, name), "dtype": dtype}
-        self.extractor = ResetAfterGRU(units, name="gru", **options)
+    extractor_type, evolution_type = ResetAfterGRU, ComplementAUGRU
+    auxiliary_type = ScoringMLP
+
+    def make_scores(self, units: int, **options) -> UnitScores:
         self.target_dense = UniformDense(units, name="target_dense", **options)
-        self.target_prelu = PReLU(INITIAL_SLOPE, name="target_prelu", dtype=dtype)
-        self.scores = UnitScores(name="attention", **options)
-        self.evolution = ComplementAUGRU(units, name="augru", **options)
-        self.auxiliary = ScoringMLP(
-            aux_dims, name="auxiliary_mlp", activation="sigmoid", dropout=dropout, **options
-        )
-
-    def call(self, target: tf.Tensor, history: tf.Tensor, mask: tf.Tensor):
-        """Maps [batch, dim], [batch, steps, dim], bool [batch, steps] to states.
-
-        Returns:
-            (last state of the evolution [batch, units]; states of the interests [batch, steps,
-            units]).
-        """
-        states = self.interests(history, mask)
-        return self.evolve(target, states, mask), states
+        self.target_prelu = PReLU(INITIAL_SLOPE, name="target_prelu", dtype=options["dtype"])
+        return UnitScores(name="attention", **options)
 
     def interests(self, history: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Returns the states of the interests, which do not depend on the target."""
@@ -366,7 +291,7 @@ def run_steps(step: Callable[..., tf.Tensor], inputs: Sequence[tf.Tensor], units
 
 def _affine_of_steps(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """Returns x W + b for [batch, steps, dim]."""
-    y = _affine(tf.reshape(x, [-1, x.shape[-1]]), kernel, bias)
+    y = affine(tf.reshape(x, [-1, x.shape[-1]]), kernel, bias)
     return tf.reshape(y, [-1, x.shape[1], kernel.shape[1]])
 
 

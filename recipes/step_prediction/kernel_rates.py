@@ -20,7 +20,7 @@ from distributed_embeddings.planner import Workload, plan
 from distributed_embeddings.planner.traffic import expected_batch
 from distributed_embeddings.step_time import lookup_bytes, row_update_bytes
 
-from nn.layers.dense import fused_affine
+from nn.layers.dense import affine
 from nn.optim import optimizers
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ class KernelRates:
         batch = self._sizes.samples
         x, dy = self._random(batch, layer.inputs), self._random(batch, layer.outputs)
         kernel, bias = self._random(layer.inputs, layer.outputs), self._random(layer.outputs)
-        affine = fused_affine(lambda y: y, lambda y, dy: dy)
         calls = [
             (lambda: affine(x, kernel, bias)) if layer.has_bias else lambda: x @ kernel,
             lambda: tf.matmul(x, dy, transpose_a=True),

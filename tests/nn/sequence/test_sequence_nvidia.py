@@ -232,11 +232,13 @@ def test_dropout_once():
     x, step = tf.ones([1, 3]), tf.constant(1, tf.int64)
     whole = layer(x)
     hidden = x
-    for part in layer.hidden:
-        hidden = part(hidden)
-    dropped = layer.dropout(hidden, step)
+    *parts, last = layer.affine
+    for part, activation in zip(parts, layer.activations, strict=True):
+        hidden = activation(part(hidden))
+    (dropout,) = layer.dropouts
+    dropped = dropout(hidden, step)
     assert 0.2 < np.mean(np.array(dropped) == 0) < 0.3
-    np.testing.assert_allclose(layer(x, step), layer.last(dropped))
+    np.testing.assert_allclose(layer(x, step), last(dropped))
     np.testing.assert_array_equal(layer(x), whole)
 
 
