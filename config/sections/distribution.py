@@ -58,7 +58,7 @@ class DistributionConfig:
         "print the sharding plan and exit; the plan names the rank that stores each shard of each "
         "table; nothing is allocated",
     )
-    plan_world_size: int = Rules(resume=OWN, at_least=1, needs=_PLAN).flag(
+    plan_world_size: int = Rules(resume=OWN, at_least=1, at_most=4096, needs=_PLAN).flag(
         8, "world size of the plan (--plan_only)"
     )
     plan_ranks_per_machine: int = Rules(resume=OWN, at_least=1, needs=_PLAN).flag(

@@ -8,6 +8,8 @@ collective), the one number by which float16 skips a step, and the float32 in wh
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from distributed_embeddings.planner.sharding_plan import Plan
 from distributed_embeddings.planner.types import (
     DATA_PARALLEL,
@@ -129,15 +131,28 @@ def traffic(
         raise ValueError(f"ranks_per_machine must be at least 1, got {ranks_per_machine}")
     per_machine = min(ranks_per_machine or size, size)
     batch = batch or expected_batch(plan)
-    ranks = [RankTraffic(*(dict.fromkeys(KINDS, 0.0) for _ in range(4))) for _ in range(size)]
+    sent, received = np.zeros((2, 2, len(KINDS), size))  # [within or between machines, kind, rank]
+    machine = np.arange(size) // per_machine
+    for owner, sizes in _all_to_all(plan, batch) if size > 1 else ():
+        is_here = machine == machine[owner]
+        for place, size_bytes in enumerate((sizes * is_here, sizes * ~is_here)):
+            for k, each in enumerate(size_bytes):
+                of_samples, of_owner = sent[place, k], received[place, k]
+                if KINDS[k] == VECTORS:
+                    of_samples, of_owner = received[place, k], sent[place, k]
+                of_samples += each
+                of_owner[owner] += each.sum()
+    ranks = [
+        RankTraffic(
+            *(
+                dict(zip(KINDS, bytes_of_kinds, strict=True))
+                for bytes_of_kinds in (*sent[:, :, rank].tolist(), *received[:, :, rank].tolist())
+            )
+        )
+        for rank in range(size)
+    ]
     if size == 1:
         return ranks
-    for rank, owner, sizes in _all_to_all(plan, batch):
-        place = "within" if rank // per_machine == owner // per_machine else "between"
-        for kind, size_bytes in zip((IDS, VECTORS, GRADIENTS), sizes, strict=True):
-            sender, receiver = (owner, rank) if kind == VECTORS else (rank, owner)
-            getattr(ranks[sender], f"sent_{place}")[kind] += size_bytes
-            getattr(ranks[receiver], f"received_{place}")[kind] += size_bytes
     num_machines = -(-size // per_machine)
     sums = {COPIES: _copied_tables(plan, batch), DENSE: (dense_bytes, 0.0)}
     for rank, rank_traffic in enumerate(ranks):
@@ -152,34 +167,37 @@ def traffic(
     return ranks
 
 
-def _all_to_all(
-    plan: Plan, batch: BatchSizes
-) -> Iterator[tuple[int, int, tuple[float, float, float]]]:
-    """Yields (rank of samples, rank that owns tables, bytes of ids, vectors and gradients)."""
+def _all_to_all(plan: Plan, batch: BatchSizes) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields each rank that owns tables, and the bytes that it exchanges with each rank.
+
+    Returns:
+        (owner, float64 [3, world_size]: bytes of ids, vectors and gradients; 0 for itself).
+    """
     w = plan.workload
+    num_ids, samples = np.array(batch.ids), np.array(batch.samples)
+    distinct = {t: np.array(batch.distinct[t]) for t in plan.row_sliced_tables}
     tables = [{s.table for s in shards} & set(batch.touched) for shards in plan.table_shards]
     for owner, shards in enumerate(plan.table_shards):
+        sizes = np.zeros((3, plan.world_size))
+        ids, vectors, gradients = sizes
         lookups = [(f, s.columns) for s in shards for f in w.features_of[s.table]]
-        for rank in range(plan.world_size):
-            if rank == owner:
-                continue
-            ids = vectors = 0.0
-            for f, columns in lookups:
-                num_ids, samples = batch.ids[rank][f], batch.samples[rank]
-                if w.dp_input:
-                    ids += num_ids * w.id_itemsize + batch.ragged[f] * samples * _LENGTH_BYTES
-                num_vectors = samples if plan.features[f].combined else num_ids
-                vectors += num_vectors * columns * w.exchange_itemsize
-            gradients = vectors
-            if lookups and w.state_bytes_per_row:  # row means of row-wise Adagrad
-                shared = tables[rank] & tables[owner]
-                gradients += sum(batch.touched[t] for t in shared) * _SUM_BYTES
-            for t in plan.row_sliced_tables:
-                num_ids, table = batch.distinct[t][rank][owner], plan.tables[t]
-                ids += num_ids * ROW_SLICED_ID_BYTES
-                vectors += num_ids * table.dim * w.exchange_itemsize
-                gradients += num_ids * table.dim * max(_SUM_BYTES, table.itemsize)
-            yield rank, owner, (ids, vectors, gradients)
+        for f, columns in lookups:
+            if w.dp_input:
+                ids += num_ids[:, f] * w.id_itemsize + batch.ragged[f] * samples * _LENGTH_BYTES
+            num_vectors = samples if plan.features[f].combined else num_ids[:, f]
+            vectors += num_vectors * columns * w.exchange_itemsize
+        gradients += vectors
+        if lookups and w.state_bytes_per_row and tables[owner]:  # row means of row-wise Adagrad
+            shared = (tables[owner] & of_rank for of_rank in tables)
+            touched = [sum(batch.touched[t] for t in each) for each in shared]
+            gradients += np.array(touched) * _SUM_BYTES
+        for t in plan.row_sliced_tables:
+            rows, table = distinct[t][:, owner], plan.tables[t]
+            ids += rows * ROW_SLICED_ID_BYTES
+            vectors += rows * table.dim * w.exchange_itemsize
+            gradients += rows * table.dim * max(_SUM_BYTES, table.itemsize)
+        sizes[:, owner] = 0
+        yield owner, sizes
 
 
 def _copied_tables(plan: Plan, batch: BatchSizes) -> tuple[float, float]:
