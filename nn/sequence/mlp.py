@@ -87,7 +87,7 @@ class Classifier(keras.layers.Layer):
     dense: type[Dense] = Dense
     sigmoid_dense: type[Dense] = SigmoidDense
     initial_slope = INITIAL_SLOPE
-    has_one_dropout = False  # in front of the logit, instead of one after each hidden layer
+    has_one_dropout = False  # before the logit, instead of one after each hidden layer
 
     def __init__(
         self,

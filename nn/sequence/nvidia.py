@@ -40,7 +40,7 @@ class UniformSigmoidDense(UniformDense, SigmoidDense):
 
 
 class ScoringMLP(Classifier):
-    """Classifier with one dropout, in front of the logit.
+    """Classifier with one dropout, before the logit.
 
         x -> (affine, activation) for each of `dims` -> dropout -> affine -> logit
 
