@@ -108,9 +108,9 @@ def write_multi_hot(folder: Path, num_rows: int, is_odd: bool) -> tuple[str, ...
 
 
 def interactions(num_rows: int, is_odd: bool, seed: int) -> dict[str, pa.Array]:
-    """Users, items and times; no empty users or items, which are errors."""
+    """Users, items and times; empty users and items, and blanks around them, are errors."""
     draw = np.random.default_rng(seed)
-    words = [text for text in ODD_TEXTS if text.strip()]
+    words = [text for text in ODD_TEXTS if text and text == text.strip()]
     if is_odd:
         users, items = (odd(draw, num_rows, part) for part in (words, words[::-1]))
     else:
@@ -132,7 +132,7 @@ def write_ratings(folder: Path, num_rows: int, is_odd: bool) -> tuple[str, ...]:
     path = folder / "ratings.csv"
     pa_csv.write_csv(pa.table(interactions(num_rows, is_odd, 6)), path)
     flags = ("--user_column", "user", "--item_column", "item", "--timestamp_column", "time")
-    return ("--input", str(path), *flags, "--min_ratings", "1")
+    return ("--input", str(path), *flags, "--min_ratings", "2")
 
 
 TRANSCODE = ("--label", "bought", "--split", "0.8,0.1,0.1", "--fill_missing", "mean")
