@@ -1,5 +1,6 @@
 """Events to numbered users and items in order, by Spark: for preparations of interactions."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 from dataloading.engines import spark_session
 from preproc.engines import spark_parts
 from preproc.engines.spark_preparation import SparkPreparation
-from preproc.engines.spark_tasks import WriteEvents
+from preproc.engines.spark_tasks import write_events
 
 # A vocabulary up to this size is looked up without moving the events. Spark holds some 100 bytes
 # for each of its values, in every executor.
@@ -84,7 +85,7 @@ class SparkEvents(SparkPreparation):
         target = folder / "events.parts"
         new = spark_parts.new_folder(target)
         ordered.select("user", "item", F.spark_partition_id().alias("part")).mapInArrow(
-            WriteEvents(new), "num_events long"
+            functools.partial(write_events, new), "num_events long"
         ).collect()
         spark_parts.publish(new, target)
         return NumberedEvents(

@@ -1,5 +1,6 @@
 """Work that several preparations give to Spark."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from pyspark.sql import functions as F
 
 from dataloading.engines.spark_session import Session
 from preproc.engines import spark_parts
-from preproc.engines.spark_tasks import KEPT, ReadVocabularies, WriteVocabularies
+from preproc.engines.spark_tasks import KEPT, read_vocabularies, write_vocabularies
 
 
 class SparkPreparation(Session):
@@ -21,7 +22,7 @@ class SparkPreparation(Session):
             order is written by a task.
         """
         new = [spark_parts.new_folder(target) for target in targets]
-        write = WriteVocabularies(tuple(new))
+        write = functools.partial(write_vocabularies, new)
         num_values = [0] * len(targets)
         numbered = ordered.withColumn("part", F.spark_partition_id())
         for column, number in numbered.mapInArrow(write, KEPT).collect():
@@ -39,7 +40,5 @@ class SparkPreparation(Session):
             for column, folder in folders.items()
             for piece in spark_parts.pieces([(folder, first_id)])
         ]
-        read = ReadVocabularies(
-            tuple(piece for _, piece in pieces), tuple(column for column, _ in pieces)
-        )
+        read = functools.partial(read_vocabularies, pieces)
         return self._tasks(len(pieces), read, f"column int, value {kind}, id long")

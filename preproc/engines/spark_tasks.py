@@ -4,7 +4,6 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -40,60 +39,46 @@ def record_batch(schema: str, *columns: Sequence) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, [name for name, _ in fields])
 
 
-@dataclass(frozen=True)
-class WriteVocabularies:
+def write_vocabularies(
+    folders: Sequence[Path], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """(column, value, count, part), sorted, of one part -> a file in each column's folder.
 
     Yields `KEPT`.
     """
-
-    folders: tuple[Path, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, run in runs(batches, "column"):
-            first = next(run)
-            schema = first.select(["value", "count"]).schema
-            num_values = 0
-            with (
-                new_part(self.folders[number], first["part"][0].as_py()) as target,
-                pq.ParquetWriter(target, schema) as writer,
-            ):
-                for batch in itertools.chain([first], run):
-                    writer.write_batch(batch.select(schema.names))
-                    num_values += batch.num_rows
-            yield record_batch(KEPT, [number], [num_values])
+    for number, run in runs(batches, "column"):
+        first = next(run)
+        schema = first.select(["value", "count"]).schema
+        num_values = 0
+        with (
+            new_part(folders[number], first["part"][0].as_py()) as target,
+            pq.ParquetWriter(target, schema) as writer,
+        ):
+            for batch in itertools.chain([first], run):
+                writer.write_batch(batch.select(schema.names))
+                num_values += batch.num_rows
+        yield record_batch(KEPT, [number], [num_values])
 
 
-@dataclass(frozen=True)
-class ReadVocabularies:
-    """Number of a piece of a vocabulary -> (column, value, id); columns: that of each piece."""
-
-    pieces: tuple[RowGroup, ...]
-    columns: tuple[int, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in numbers(batches):
-            piece = self.pieces[number]
-            values = piece.read(["value"]).column(0).combine_chunks()
-            column = np.full(len(values), self.columns[number], np.int32)
-            ids = piece.first_row + np.arange(len(values))
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(column), values, pa.array(ids)], ["column", "value", "id"]
-            )
+def read_vocabularies(
+    pieces: Sequence[tuple[int, RowGroup]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Number of one of `pieces`, (column, piece of its vocabulary) -> (column, value, id)."""
+    for number in numbers(batches):
+        column, piece = pieces[number]
+        values = piece.read(["value"]).column(0).combine_chunks()
+        columns = pa.array(np.full(len(values), column, np.int32))
+        ids = pa.array(piece.first_row + np.arange(len(values)))
+        yield pa.RecordBatch.from_arrays([columns, values, ids], ["column", "value", "id"])
 
 
-@dataclass(frozen=True)
-class WriteEvents:
+def write_events(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """(user, item, part), sorted ids of one part -> a file of int32 pairs; yields how many."""
-
-    folder: Path
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, run in runs(batches, "part"):
-            num_events = 0
-            with new_part(self.folder, number) as target, open(target, "wb") as file:
-                for batch in run:
-                    columns = [batch.column(name).to_numpy() for name in ("user", "item")]
-                    np.stack(columns, axis=1).astype(np.int32).tofile(file)
-                    num_events += batch.num_rows
-            yield record_batch("num_events long", [num_events])
+    for number, run in runs(batches, "part"):
+        num_events = 0
+        with new_part(folder, number) as target, open(target, "wb") as file:
+            for batch in run:
+                columns = [batch.column(name).to_numpy() for name in ("user", "item")]
+                np.stack(columns, axis=1).astype(np.int32).tofile(file)
+                num_events += batch.num_rows
+        yield record_batch("num_events long", [num_events])

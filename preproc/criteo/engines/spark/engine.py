@@ -5,8 +5,10 @@ vocabularies, joins large ones and moves encoded rows to the tasks that write th
 job for all columns.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -16,7 +18,7 @@ from dataloading.engines.spark_session import WORKER_BYTES
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import records, tasks
-from preproc.criteo.engines.spark.records import RecordFiles, WriteRecords
+from preproc.criteo.engines.spark.records import RecordFiles
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import NumericalWriter
 from preproc.criteo.raw_lines import LineCounts, line_counts, line_ranges, write_plain_copy
@@ -86,7 +88,7 @@ class SparkEngine(SparkPreparation):
                 master=None,
                 spark_conf=(),
             )
-            parse = tasks.ParseRanges(self.token, lines.resolve(), tuple(ranges), new, options)
+            parse = partial(tasks.parse_ranges, self.token, lines.resolve(), ranges, new, options)
             counted = self._tasks(len(ranges), parse, tasks.LINES).collect()
         finally:
             plain.unlink(missing_ok=True)
@@ -98,7 +100,7 @@ class SparkEngine(SparkPreparation):
         self._interruptions.check()
         pieces = _pieces(days)
         files = RecordFiles(tuple(writer.files), _PIECE_ROWS)
-        encode = tasks.EncodeNumericals(pieces, writer, files)
+        encode = partial(tasks.encode_numericals, pieces, writer, files)
         encoded = self._tasks(len(pieces), encode, records.RECORDS)
         nonzero = self._write(encoded, files)
         return {split: count for (file, split), count in nonzero.items() if file == 0}
@@ -115,7 +117,7 @@ class SparkEngine(SparkPreparation):
         """
         self._interruptions.check()
         pieces = _pieces(days, num_rows)
-        count = tasks.CountValues(pieces, tuple(column.name for column in columns))
+        count = partial(tasks.count_values, pieces, [column.name for column in columns])
         counted = self._tasks(len(pieces), count, tasks.COUNTED)
         thresholds = F.array([F.lit(column.threshold) for column in columns])
         kept = (
@@ -148,19 +150,16 @@ class SparkEngine(SparkPreparation):
         pieces = _pieces(days)
         large = _large(columns)
         files = RecordFiles(tuple(column.files for column in columns), _PIECE_ROWS)
-        encode = tasks.EncodeValues(
-            pieces,
-            tuple(column.name for column in columns),
-            tuple(None if i in large else column.vocabulary for i, column in enumerate(columns)),
-            files,
-        )
+        small = {c.name: None if i in large else c.vocabulary for i, c in enumerate(columns)}
+        encode = partial(tasks.encode_values, pieces, small, files)
         # A row for each piece, also for one without known values.
         rows = self._spark.range(0, len(pieces), 1, len(pieces)).selectExpr(
             "id AS piece", "-1 AS column", "CAST(NULL AS STRING) AS value", "0L AS id"
         )
         if large:
             known = self._read_vocabularies({i: columns[i].vocabulary for i in large}, first_id=1)
-            distinct = tasks.DistinctValues(pieces, {i: columns[i].name for i in large})
+            names = {i: columns[i].name for i in large}
+            distinct = partial(tasks.distinct_values, pieces, names)
             values = self._tasks(len(pieces), distinct, tasks.VALUES)
             joined = values.join(known, ["column", "value"])
             num_parts = int(self._spark.conf.get("spark.sql.shuffle.partitions"))
@@ -177,12 +176,12 @@ class SparkEngine(SparkPreparation):
 
     def _write(self, encoded: DataFrame, files: RecordFiles) -> dict[tuple[int, str], int]:
         """Writes records; returns the number of values that are not 0, by file and split."""
-        write = WriteRecords(self.token, files, self.is_cluster)
-        counts: dict[tuple[int, str], int] = {}
+        write = partial(records.write_records, self.token, files, self.is_cluster)
+        counts: Counter[tuple[int, str]] = Counter()
         for file, split, nonzero in (
             encoded.repartition("piece").mapInArrow(write, records.COUNTS).collect()
         ):
-            counts[file, split] = counts.get((file, split), 0) + nonzero
+            counts[file, split] += nonzero
         return counts
 
 

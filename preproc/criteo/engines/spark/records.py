@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dataloading.engines.run_token import RunToken
 from preproc.criteo.output.binary_files import ColumnFiles
+from preproc.engines.spark_tasks import record_batch
 
 _BLOCK_BYTES = 16 << 10
 BLOCKS_PER_BATCH = 1 << 12  # 64 MiB at a time to a Python worker
@@ -72,46 +73,36 @@ class RecordFiles:
         return pieces
 
 
-@dataclass(frozen=True)
-class WriteRecords:
+def write_records(
+    token: RunToken, layout: RecordFiles, sync: bool, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """`RECORDS` -> files; yields `COUNTS`: how many values of a file are not 0, by split.
 
     sync: for tasks on other machines.
     """
-
-    token: RunToken
-    files: RecordFiles
-    sync: bool
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        splits, files = self.files.files[0].splits, self.files.files
-        nonzero = np.zeros((len(files), len(splits)), np.int64)
-        is_empty = True
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            self.token.check()
-            is_empty = False
-            content = batch.column("records")
-            start, stop = np.frombuffer(content.buffers()[1], np.int32)[
-                [content.offset, content.offset + len(content)]
-            ]
-            records = np.frombuffer(memoryview(content.buffers()[2])[start:stop], self.files.dtype)
-            records = records[np.argsort(records["position"])]
-            positions = records["position"]
-            bounds = np.searchsorted(positions, [(each.start, each.stop) for each in splits])
-            for number, file in enumerate(files):
-                values = records[f"file_{number}"]
-                file.write_at(positions, values)
-                nonzero[number] += [np.count_nonzero(values[a:b]) for a, b in bounds]
-        if self.sync and not is_empty:
-            for file in files:
-                file.sync()
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array(np.repeat(np.arange(len(files), dtype=np.int32), len(splits))),
-                pa.array([split.name for split in splits] * len(files), pa.string()),
-                pa.array(nonzero.reshape(-1)),
-            ],
-            ["file", "split", "nonzero"],
-        )
+    splits, files = layout.files[0].splits, layout.files
+    nonzero = np.zeros((len(files), len(splits)), np.int64)
+    is_empty = True
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        token.check()
+        is_empty = False
+        content = batch.column("records")
+        start, stop = np.frombuffer(content.buffers()[1], np.int32)[
+            [content.offset, content.offset + len(content)]
+        ]
+        records = np.frombuffer(memoryview(content.buffers()[2])[start:stop], layout.dtype)
+        records = records[np.argsort(records["position"])]
+        positions = records["position"]
+        bounds = np.searchsorted(positions, [(each.start, each.stop) for each in splits])
+        for number, file in enumerate(files):
+            values = records[f"file_{number}"]
+            file.write_at(positions, values)
+            nonzero[number] += [np.count_nonzero(values[a:b]) for a, b in bounds]
+    if sync and not is_empty:
+        for file in files:
+            file.sync()
+    file_numbers = np.repeat(np.arange(len(files), dtype=np.int32), len(splits))
+    names = [split.name for split in splits] * len(files)
+    yield record_batch(COUNTS, file_numbers, names, nonzero.reshape(-1))
