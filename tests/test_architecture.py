@@ -56,7 +56,7 @@ ALLOWED = {
         "dataloading.formats.sequence_tfrecord.writer",
         "dataloading.formats.split_tfrecords",
         "dataloading.interactions.unseen_items",
-        "dataloading.keys.vocabulary",
+        "dataloading.keys",
         "dataloading.spec",
         "dataloading.engines",
         "dataloading.table_input",

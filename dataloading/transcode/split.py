@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataloading.engines.duckdb_session import DuckDBSession
+from dataloading.keys import split_mix
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from dataloading.table_input import values as table_values
 from dataloading.table_input.duckdb_files import read_parquet
@@ -158,10 +159,8 @@ def random_numbers(request: SplitRequest, first_row: int, block_of: dict[str, Bl
 def _uniform(first: int, count: int, seed: int) -> np.ndarray:
     """Returns float64 [count] in [0, 1): SplitMix64 of the numbers from `first` on."""
     key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    words = np.arange(first, first + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((words ^ (words >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+    words = np.arange(first, first + count, dtype=np.uint64) * split_mix.INCREMENT + key
+    return (split_mix.finalize(words) >> np.uint64(11)) * 2.0**-53
 
 
 def _time_numbers(
