@@ -116,8 +116,8 @@ class PartWriter:
             elif self._job.format == "tf_raw":
                 with path.open("r+b") as file:
                     file.seek(part.offset)
-                    for block in self._blocks(part):
-                        file.write(block.tobytes())
+                    for span in _ranges(part.start, part.stop, 8 * self._width(part.column)):
+                        file.write(self._read(part.split, part.column, *span).tobytes())
                 sync(path)
             else:
                 self._write_records(path, part)
@@ -165,11 +165,6 @@ class PartWriter:
             [a + b for a, b in zip(first.numerical, second.numerical, strict=True)],
             first.label + second.label,
         )
-
-    def _blocks(self, part: OutputPart) -> Iterator[np.ndarray]:
-        row_bytes = self._width(part.column) * 8
-        for start, stop in _ranges(part.start, part.stop, row_bytes):
-            yield self._read(part.split, part.column, start, stop)
 
     def _read(self, split: str, column: str | int, start: int, stop: int) -> np.ndarray:
         """Returns samples of a column in the stored dtype."""
@@ -252,9 +247,7 @@ class PartWriter:
     def _feature_spec(self, parts: list[OutputPart], metadata: dict) -> FeatureSpec:
         source, job = self.source, self._job
         features = {"label": {"dtype": self._dtype(_LABEL).name}}
-        if source.numerical:
-            dtype = self._dtype(_NUMERICAL).name
-            features |= {name: {"dtype": dtype} for name in source.numerical}
+        features |= {name: {"dtype": self._dtype(_NUMERICAL).name} for name in source.numerical}
         names = {_LABEL: ["label"], _NUMERICAL: source.numerical}
         for feature, name in enumerate(source.categorical):
             names[feature] = [name]

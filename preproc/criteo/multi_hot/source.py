@@ -12,7 +12,6 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,21 +24,17 @@ _DAY = re.compile(r"day_(\d+)_sparse(_multi_hot\.npz|\.npy)$")
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array [rows, columns] in a file, some of its columns."""
+    """Some rows and columns of an array in a file."""
 
     path: Path
     dtype: np.dtype
     offset: int  # of the array in the file, in bytes
     shape: tuple[int, int]
+    rows: range
     columns: slice
 
-    @classmethod
-    def from_memmap(cls, array: np.memmap) -> "StoredArray":
-        """Returns the place of a whole mapped file or .npy file."""
-        return cls(Path(array.filename), array.dtype, array.offset, array.shape, slice(None))
-
     def __len__(self) -> int:
-        return self.shape[0]
+        return len(self.rows)
 
     @property
     def width(self) -> int:
@@ -50,25 +45,17 @@ class StoredArray:
         if start == stop:
             return np.empty([0, self.width], self.dtype)
         array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
-        return np.array(array[start:stop, self.columns])
-
-
-class RowRange(NamedTuple):
-    """Rows `start` to `stop` of an array."""
-
-    array: StoredArray
-    start: int
-    stop: int
+        rows = self.rows[start:stop]
+        return np.array(array[rows.start : rows.stop, self.columns])
 
 
 class MappedColumn:
     """Values [samples, width] of one split, in pieces."""
 
-    def __init__(self, pieces: list[RowRange]):
+    def __init__(self, pieces: list[StoredArray]):
         self._pieces = pieces
-        self._ends = np.cumsum([piece.stop - piece.start for piece in pieces])
-        self.dtype = pieces[0].array.dtype
-        self.width = pieces[0].array.width
+        self._ends = np.cumsum([len(piece) for piece in pieces])
+        self.dtype, self.width = pieces[0].dtype, pieces[0].width
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -81,11 +68,10 @@ class MappedColumn:
         """Returns the samples `start` to `stop`, [stop - start, width]."""
         parts = []
         for piece, end in zip(self._pieces, self._ends, strict=True):
-            first = end - (piece.stop - piece.start)
+            first = end - len(piece)
             low, high = max(start, first), min(stop, end)
             if low < high:
-                moved = piece.start - first
-                parts.append(piece.array.read(low + moved, high + moved))
+                parts.append(piece.read(low - first, high - first))
         return np.concatenate(parts) if parts else np.empty([0, self.width], self.dtype)
 
 
@@ -179,7 +165,7 @@ def _open_prepared(folder: Path) -> SourceData:
                 own = slice(first, first + spec.hotness(name))
                 columns[name] = MappedColumn(
                     [
-                        RowRange(StoredArray(path, dtype, 0, (rows, row), own), 0, rows)
+                        StoredArray(path, dtype, 0, (rows, row), range(rows), own)
                         for path, rows in zip(paths, sizes, strict=True)
                     ]
                 )
@@ -227,27 +213,26 @@ def _open_days(folder: Path, days: dict[int, list[Path]]) -> SourceData:
         )
         for split in (fs.TRAIN, fs.VALIDATION, fs.TEST)
     }
-    categorical = [f"cat_{feature}" for feature in range(len(hotness))]
-    numerical = [f"num_{feature}" for feature in range(dense[0].width)]
+    categorical = [f"cat_{i}" for i in range(len(hotness))]
+    numerical = [f"num_{i}" for i in range(dense[0].width)]
     return SourceData(splits, categorical, numerical, None, hotness, files)
 
 
 def _of_split(days: Sequence[StoredArray], split: str) -> MappedColumn:
     """Returns the samples of a split from the arrays of all days."""
-    last = days[-1]
-    half = -(-len(last) // 2)
+    *others, last = days
     if split == fs.TRAIN:
-        return MappedColumn([RowRange(array, 0, len(array)) for array in days[:-1]])
-    bounds = (0, half) if split == fs.VALIDATION else (half, len(last))
-    return MappedColumn([RowRange(last, *bounds)])
+        return MappedColumn(others)
+    half = -(-len(last) // 2)
+    rows = last.rows[:half] if split == fs.VALIDATION else last.rows[half:]
+    return MappedColumn([replace(last, rows=rows)])
 
 
 def _ids_of_day(path: Path) -> list[StoredArray]:
     if path.suffix == ".npz":
         return _members(path)
     ids = _array(path)
-    columns = (slice(feature, feature + 1) for feature in range(ids.shape[1]))
-    return [replace(ids, columns=column) for column in columns]
+    return [replace(ids, columns=slice(i, i + 1)) for i in range(ids.shape[1])]
 
 
 def _array(path: Path) -> StoredArray:
@@ -262,7 +247,8 @@ def _array(path: Path) -> StoredArray:
             f"{path}: expected [samples, columns] in C order, got shape {array.shape}"
             + (" in Fortran order" if array.ndim == 2 else "")
         )
-    return StoredArray.from_memmap(array)
+    rows = range(len(array))
+    return StoredArray(path, array.dtype, array.offset, array.shape, rows, slice(None))
 
 
 def _members(path: Path) -> list[StoredArray]:
@@ -296,4 +282,4 @@ def _member(path: Path, info: zipfile.ZipInfo) -> StoredArray:
                 f"{path}: {info.filename}: expected int32 [samples, hotness] in C order, got "
                 f"{dtype} {list(shape)}"
             )
-        return StoredArray(path, dtype, file.tell(), shape, slice(None))
+        return StoredArray(path, dtype, file.tell(), shape, range(shape[0]), slice(None))
