@@ -70,9 +70,9 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
                 "those that other files or options have changed are done again",
                 file=sys.stderr,
             )
-        num_columns = len(data_set.CATEGORICALS)
-        num_stages = len(files) + num_columns * (1 if options.vocabulary_only else 2)
-        num_stages += not options.vocabulary_only  # numerical features
+        num_stages = len(files) + len(data_set.CATEGORICALS)
+        if not options.vocabulary_only:
+            num_stages += 1 + len(data_set.CATEGORICALS)  # numerical features, ids
         stages = _Stages(
             options, staging, scratch, engine, known, with_labels, with_bins, num_stages
         )
@@ -222,22 +222,29 @@ class _Stages:
 
     def write_categoricals(self, log: ParsedLog) -> dict[str, int]:
         """Writes vocabularies and, unless only these are wanted, ids; returns cardinalities."""
+        folder = self.staging.part("vocabulary")
         columns = [
             CategoricalColumn(
-                name,
-                self.options.threshold(number),
-                self.staging.part("vocabulary") / f"{name}.{self.engine.name}",
+                name, self.options.threshold(number), folder / f"{name}.{self.engine.name}"
             )
             for number, name in enumerate(data_set.CATEGORICALS)
         ]
+        cardinalities: dict[str, int] = {}
         size = len(columns) if self.engine.columns_at_once else 1
-        groups = [columns[i : i + size] for i in range(0, len(columns), size)]
-        write = self._write_vocabularies if self.options.vocabulary_only else self._write_ids
-        return {name: n for group in groups for name, n in write(log, group).items()}
+        for start in range(0, len(columns), size):
+            group = columns[start : start + size]
+            values, keys = self._vocabularies(log, group)
+            if not self.options.vocabulary_only:
+                self._write_ids(log, group, values, keys)
+            else:
+                for column in group:
+                    self._write_text(column)
+            cardinalities |= {c.name: 1 + n for c, n in zip(group, values, strict=True)}
+        return cardinalities
 
-    def _write_ids(self, log: ParsedLog, columns: list[CategoricalColumn]) -> dict[str, int]:
-        """Writes vocabularies and ids of columns; returns their cardinalities."""
-        values, keys = self._vocabularies(log, columns)
+    def _write_ids(
+        self, log: ParsedLog, columns: list[CategoricalColumn], values: list[int], keys: list[str]
+    ) -> None:
         layout = SplitLayout(self.staging.data, log.splits, log.order)
         columns = [
             replace(column, files=data_set.categorical_files(layout, column.name, 1 + num_values))
@@ -269,21 +276,6 @@ class _Stages:
             encode,
             lambda result: f"{result['known']:,} values known",
         )
-        return self._cardinalities(columns, values)
-
-    def _write_vocabularies(
-        self, log: ParsedLog, columns: list[CategoricalColumn]
-    ) -> dict[str, int]:
-        """Writes vocabularies of columns, and no rows; returns the columns' cardinalities."""
-        values, _ = self._vocabularies(log, columns)
-        for column in columns:
-            self._write_text(column)
-        return self._cardinalities(columns, values)
-
-    def _cardinalities(self, columns: list[CategoricalColumn], values: list[int]) -> dict[str, int]:
-        return {
-            column.name: 1 + num_values for column, num_values in zip(columns, values, strict=True)
-        }
 
     def _write_text(self, column: CategoricalColumn) -> None:
         text = self.staging.data / data_set.vocabulary_file(column.name)
@@ -306,18 +298,17 @@ class _Stages:
                 chosen = [columns[i] for i in places]
                 return self.engine.count_columns(chosen, log.vocabulary_days, log.vocabulary_rows)
         else:
-            files = [self.known.file(column.name) for column in columns]
             stages = [
                 (
                     f"read the vocabulary of {column.name}",
-                    stage_key(self.engine.name, fingerprint(file)),
+                    stage_key(self.engine.name, fingerprint(self.known.file(column.name))),
                 )
-                for column, file in zip(columns, files, strict=True)
+                for column in columns
             ]
             unit = "values"
 
             def count(places: list[int]) -> list[int]:
-                return [self._read_vocabulary(columns[i], files[i]) for i in places]
+                return [self.known.read(self.engine, columns[i]) for i in places]
 
         counted = self._run_all(
             stages,
@@ -325,11 +316,6 @@ class _Stages:
             lambda result: f"{result['values']:,} {unit}",
         )
         return [result["values"] for result in counted], [key for _, key in stages]
-
-    def _read_vocabulary(self, column: CategoricalColumn, source: Path) -> int:
-        num_values = self.engine.read_vocabulary(source, column.vocabulary)
-        self.known.check(column.name, num_values)
-        return num_values
 
 
 def _check_vocabulary_days(options: CriteoOptions, files: list[LogFile]) -> None:
@@ -372,9 +358,19 @@ def _metadata(
     """Returns settings that the data set depends on, on every engine the same."""
     options = stages.options
     rows = {split.name: split.num_rows for split in log.splits}
+    if stages.known is None:
+        days = options.vocabulary_days
+        columns = {data_set.CATEGORICALS[i]: limit for i, limit in options.column_thresholds}
+        vocabulary = {
+            "frequency_threshold": options.frequency_threshold,
+            **({"column_thresholds": columns} if columns else {}),
+            "vocabulary_days": list(days) if isinstance(days, tuple) else days or "all",
+        }
+    else:
+        vocabulary = stages.known.metadata()
     metadata = {
         "source": "criteo click logs",
-        **(_vocabulary_metadata(options) if stages.known is None else stages.known.metadata()),
+        **vocabulary,
         "days": [file.day for file in files if file.day is not None],
         "rows": rows,
         "bad_lines": log.bad_lines,
@@ -388,13 +384,3 @@ def _metadata(
         metadata["output_ordering"] = options.output_ordering
         metadata["seed"] = options.seed
     return metadata
-
-
-def _vocabulary_metadata(options: CriteoOptions) -> dict:
-    days = options.vocabulary_days
-    columns = {data_set.CATEGORICALS[i]: limit for i, limit in options.column_thresholds}
-    return {
-        "frequency_threshold": options.frequency_threshold,
-        **({"column_thresholds": columns} if columns else {}),
-        "vocabulary_days": "all" if days is None else list(days) if days != TRAINING_ROWS else days,
-    }

@@ -4,7 +4,6 @@ All engines give the same files, byte for byte: rows have numbers, in input orde
 by number.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -86,8 +85,8 @@ class CriteoEngine(Protocol):
         """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""
 
 
-class ColumnByColumn(ABC):
-    """Part of `CriteoEngine` for engines that process one column at a time."""
+class ColumnByColumn:
+    """Part of `CriteoEngine` for engines with `count_values` and `write_ids` of one column."""
 
     columns_at_once = False
 
@@ -105,15 +104,3 @@ class ColumnByColumn(ABC):
         return [
             self.write_ids(column.name, days, column.vocabulary, column.files) for column in columns
         ]
-
-    @abstractmethod
-    def count_values(
-        self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
-    ) -> int:
-        """See `CriteoEngine.count_columns`."""
-
-    @abstractmethod
-    def write_ids(
-        self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
-    ) -> int:
-        """See `CriteoEngine.write_columns`."""

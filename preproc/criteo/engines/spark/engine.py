@@ -67,8 +67,6 @@ class SparkEngine(SparkPreparation):
             },
         )
 
-    # Days
-
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """See `CriteoEngine`; `target` is a staged folder of `spark_parts` in DuckDB's columns."""
         self._interruptions.check()
@@ -105,8 +103,6 @@ class SparkEngine(SparkPreparation):
         nonzero = self._write(encoded, files)
         return {split: count for (file, split), count in nonzero.items() if file == 0}
 
-    # Columns
-
     def count_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile], num_rows: int
     ) -> list[int]:
@@ -136,7 +132,7 @@ class SparkEngine(SparkPreparation):
             target.write_bytes(b"")
             return
         with CriteoDuckDBEngine(self._options, self._scratch / "duckdb") as duckdb:
-            duckdb.write_text(files, target)
+            duckdb.write_vocabulary(files, target)
 
     def write_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
