@@ -17,6 +17,11 @@ _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 
+def no_user_left(least: str, most: int) -> ValueError:
+    """Returns the error of a log without a user of `least` events; most: of a user."""
+    return ValueError(f"no user has {least} or more; the most that one has is {most:,}")
+
+
 def settle_size(sizes, name: str, default: int, least: int, most: int, reason: str) -> None:
     """Completes a field of a frozen dataclass; raises ValueError if it is out of range."""
     if getattr(sizes, name) is None:

@@ -1,7 +1,7 @@
 """Events to numbered users and items in order, by Spark: for preparations of interactions."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dataloading.engines import spark_session
+from preproc.arguments import no_user_left
 from preproc.engines import spark_parts
 from preproc.engines.spark_preparation import SparkPreparation
 from preproc.engines.spark_tasks import write_events
@@ -57,7 +58,7 @@ class SparkEvents(SparkPreparation):
         min_events: int,
         first_id: int,
         folder: Path,
-        error: Callable[[int, int], ValueError],
+        least: str,
     ) -> NumberedEvents:
         """Leaves out users with fewer than min_events events, and numbers the others' events.
 
@@ -66,14 +67,14 @@ class SparkEvents(SparkPreparation):
             min_events: smallest number of events of a user.
             first_id: the first id; ids follow the values, integers or the bytes of text.
             folder: for the result.
-            error: (min_events, most events of a user) -> the error where no user is left.
+            least: flag, `min_events` and unit for the error where no user is left.
         """
         by_user = events.groupBy("user").agg(F.count(F.lit(1)).alias("count"))
         num_users_before, num_events_before, most = by_user.agg(
             F.count(F.lit(1)), F.sum("count"), F.max("count")
         ).first()
         if (most or 0) < min_events:
-            raise error(min_events, most or 0)
+            raise no_user_left(least, most or 0)
         users, items = folder / "users.parts", folder / "items.parts"
         kept_users = by_user.where(F.col("count") >= min_events)
         num_users = self._write_values(kept_users, "user", users)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from preproc.engines.duckdb_events import DuckDBEvents
 from preproc.engines.duckdb_session import PreparationSession
 from preproc.event_tables import EventFile, integer_columns, time_number, union
 
-_FETCHED_ROWS = 1 << 20  # 8 MiB of ids
+_FETCHED_ROWS = 1 << 20
 _INTEGER, _TEXT = "BIGINT", "VARCHAR"
+LEAST = "--min_ratings {} items"  # of a user, for the error where no user is left
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,6 @@ class Counts:
     dropped_duplicates: int
     users_left_out: int
     interactions_left_out: int
-
-
-def no_user_left(min_ratings: int, most: int) -> ValueError:
-    """Returns the error of a log without a user of enough items; most: of a user."""
-    return ValueError(
-        f"no user has --min_ratings {min_ratings} items or more; the most that one has is {most:,}"
-    )
 
 
 def typed_rows(session: PreparationSession, files: Sequence[EventFile]) -> str:
@@ -47,8 +42,8 @@ def typed_rows(session: PreparationSession, files: Sequence[EventFile]) -> str:
     )
 
 
-class RatingsEngine(PreparationSession):
-    """A context manager around one connection; see `PreparationSession`."""
+class RatingsEngine(DuckDBEvents):
+    """See `DuckDBEvents`; an event is the first rating of an item by a user."""
 
     def number(self, files: Sequence[EventFile], min_ratings: int) -> Counts:
         """Reads a log, leaves out what does not count, and numbers users and items in ascending
@@ -57,40 +52,19 @@ class RatingsEngine(PreparationSession):
         Raises:
             ValueError: a time is invalid, or no user has `min_ratings` items.
         """
-        sql = self.connection.execute
-        sql(
+        self.connection.execute(
             f"""
-            CREATE TABLE pairs AS
+            CREATE TABLE events AS
             SELECT user, item, min(time) AS time FROM ({typed_rows(self, files)}) GROUP BY ALL
             """
         )
-        sql(
-            f"""
-            CREATE TABLE users AS
-            SELECT user AS value, count(*) AS num,
-                (row_number() OVER (ORDER BY user) - 1)::INTEGER AS id
-            FROM pairs GROUP BY user HAVING num >= {min_ratings}
-            """
-        )
-        sql(
-            """
-            CREATE TABLE items AS
-            SELECT item AS value, (row_number() OVER (ORDER BY item) - 1)::INTEGER AS id
-            FROM (SELECT DISTINCT item FROM pairs SEMI JOIN users ON user = value)
-            """
-        )
-        (num_rows,) = self._row(f"SELECT count(*) FROM ({union(files, 'user')})")
-        num_pairs, all_users, most = self._row(
-            "SELECT sum(num)::BIGINT, count(*), max(num) FROM "
-            "(SELECT count(*) AS num FROM pairs GROUP BY user)"
-        )
-        users, kept = self._row("SELECT count(*), coalesce(sum(num), 0)::BIGINT FROM users")
-        (items,) = self._row("SELECT count(*) FROM items")
-        if not users:
-            raise no_user_left(min_ratings, most or 0)
+        self._number(min_ratings, 0, LEAST.format(min_ratings))
+        num_rows = self._integer(f"SELECT count(*) FROM ({union(files, 'user')})")
+        num_pairs, all_users = self._row("SELECT count(*), count(DISTINCT user) FROM events")
+        users, kept = self._row("SELECT count(*), sum(num_events)::BIGINT FROM users")
         return Counts(
             users=users,
-            items=items,
+            items=self._integer("SELECT count(*) FROM items"),
             interactions=kept,
             dropped_duplicates=num_rows - num_pairs,
             users_left_out=all_users - users,
@@ -102,19 +76,11 @@ class RatingsEngine(PreparationSession):
         return self._row(f"SELECT typeof(value) FROM {kind}s LIMIT 1") == (_INTEGER,)
 
     def num_of_users(self) -> np.ndarray:
-        rows = self.connection.sql("SELECT num FROM users ORDER BY id").to_arrow_table()
-        return rows["num"].to_numpy()
+        return self._column("SELECT num_events FROM users ORDER BY id", np.int64)
 
     def interactions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Users and items, int32 [n] each, some at a time: by user, by time, by item."""
-        reader = self.connection.sql(
-            """
-            SELECT users.id AS user, items.id AS item
-            FROM pairs JOIN users ON user = users.value JOIN items ON item = items.value
-            ORDER BY users.id, time, items.id
-            """
-        ).to_arrow_reader(_FETCHED_ROWS)
-        for batch in reader:
+        for batch in self._ordered():
             yield batch["user"].to_numpy(), batch["item"].to_numpy()
 
     def vocabulary(self, kind: str) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from pyspark.storagelevel import StorageLevel
 
 from preproc.engines.spark_events import SparkEvents, read_pairs, vocabulary_type
 from preproc.engines.spark_parts import part_files
-from preproc.movielens.duckdb_engine import Counts, no_user_left
+from preproc.movielens.duckdb_engine import LEAST, Counts
 from preproc.movielens.options import MovieLensOptions
 
 
@@ -26,7 +26,8 @@ class RatingsSparkEngine(SparkEvents):
         self._interruptions.check()
         pairs = self._read([rows]).groupBy("user", "item").agg(F.min("time").alias("time"))
         pairs.persist(StorageLevel.DISK_ONLY)
-        self._numbered = self._number(pairs, min_ratings, 0, self._scratch, no_user_left)
+        least = LEAST.format(min_ratings)
+        self._numbered = self._number(pairs, min_ratings, 0, self._scratch, least)
         numbered = self._numbered
         kept = int(self.num_of_users().sum())
         return Counts(

@@ -84,6 +84,9 @@ def running_total(counts: np.ndarray) -> np.ndarray:
     return totals
 
 
+LEAST = "--min_events {} events"  # of a user, for the error where no user is left
+
+
 class AmazonEngine(Protocol):
     """A context manager, made from the run's options and a scratch folder of its own."""
 
@@ -98,10 +101,3 @@ class AmazonEngine(Protocol):
 
     def explained_errors(self) -> AbstractContextManager:
         """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""
-
-
-def no_user_left(min_events: int, most: int) -> ValueError:
-    """Returns the error of a log without a user of enough events; most: of a user."""
-    return ValueError(
-        f"no user has --min_events {min_events} events or more; the most that one has is {most:,}"
-    )

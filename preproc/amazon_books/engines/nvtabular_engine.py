@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from preproc.amazon_books.engines.duckdb_engine import AmazonDuckDBEngine
-from preproc.amazon_books.engines.interface import NumberedLog, StagedLog, no_user_left
+from preproc.amazon_books.engines.interface import LEAST, NumberedLog, StagedLog
 from preproc.amazon_books.options import AmazonOptions
+from preproc.arguments import no_user_left
 from preproc.engines.nvtabular_session import FIRST_ID, NVTabularSession, quiet
 
 _PARTITION_SHARE = 8  # a partition of events takes 1/8 of the memory for data
@@ -49,11 +50,12 @@ class AmazonNVTabularEngine(NVTabularSession):
         with self._folder("number") as work, quiet():
             events = self._dataset(log.events)
             if events is None:
-                raise no_user_left(min_events, 0)
+                raise no_user_left(LEAST.format(min_events), 0)
             every_user = self._counted(events, "user", work)
             users = every_user.filter(pc.field("count") >= min_events)
             if not len(users):
-                raise no_user_left(min_events, pc.max(every_user["count"]).as_py())
+                most = pc.max(every_user["count"]).as_py()
+                raise no_user_left(LEAST.format(min_events), most)
             user_ids = ["user"] >> ops.Categorify(vocabs=_vocabulary("user", users, work))
             kept = user_ids + ["item", "time"] >> ops.Filter(_has_known_user)
             events = self._stored(events, kept, work / "kept")
@@ -140,9 +142,10 @@ class AmazonNVTabularEngine(NVTabularSession):
         self, kind: str, known: pa.Table, log: StagedLog
     ) -> tuple[tuple[np.ndarray, ...], dict[str, int]]:
         """See `AmazonDuckDBEngine.features`; known: raw values in the order of their ids."""
-        ids = pa.table({kind: known["value"], "id": np.arange(1, len(known) + 1, dtype=np.int32)})
+        ids = np.arange(1, len(known) + 1, dtype=np.int32)
+        known = pa.table({"value": known["value"], "id": ids})
         with AmazonDuckDBEngine(self._options, self._scratch) as engine:
-            return engine.features(kind, log, ids)
+            return engine.features(kind, log, known)
 
 
 def _has_known_user(events):

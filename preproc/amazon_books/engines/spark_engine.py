@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from preproc.amazon_books.engines.duckdb_engine import AmazonDuckDBEngine
-from preproc.amazon_books.engines.interface import NumberedLog, StagedLog, no_user_left
+from preproc.amazon_books.engines.interface import LEAST, NumberedLog, StagedLog
 from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.spark_events import SparkEvents, read_pairs
 from preproc.engines.spark_parts import part_files
@@ -22,7 +22,8 @@ class AmazonSparkEngine(SparkEvents):
 
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
         self._interruptions.check()
-        numbered = self._number(self._read(log.events), min_events, 1, self._scratch, no_user_left)
+        least = LEAST.format(min_events)
+        numbered = self._number(self._read(log.events), min_events, 1, self._scratch, least)
         events = folder / "events.bin"
         with open(events, "wb") as file:
             for path in numbered.events:
