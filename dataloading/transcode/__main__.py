@@ -8,6 +8,7 @@
 """
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -95,7 +96,7 @@ def _open_engine(flags: argparse.Namespace):
         from dataloading.transcode.spark.engine import SparkTranscoder
 
         return SparkTranscoder(flags)
-    return DuckDBEngine(flags)
+    return contextlib.nullcontext(DuckDBEngine(flags))
 
 
 def _check_engine(flags: argparse.Namespace) -> None:

@@ -4,9 +4,11 @@ Engines share this module, so that values, messages and facts are equal: rows be
 block by block, in any process; the facts of parts of the rows add up.
 """
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +17,14 @@ from dataloading.spec.feature_spec import LABEL_CHANNEL
 from dataloading.table_input import values as table_values
 from dataloading.table_input.files import Block
 from dataloading.table_input.values import BadValue
+from dataloading.transcode.candidate_lists import CandidateListCheck
 from dataloading.transcode.encode.numericals import NumericalFeature
 from dataloading.transcode.encode.texts import without_point
 from dataloading.transcode.encode.vocabulary import bucket_ids
 from dataloading.transcode.encoding import Encoding
 from dataloading.transcode.raw_spec import RawSpec
+from dataloading.transcode.split import Route
+from dataloading.transcode.stored_files import StagedRows
 
 
 @dataclass
@@ -153,6 +158,41 @@ class RowValues:
             else:
                 arrays.append(values)
         return np.concatenate(arrays, axis=1)
+
+
+def stage_rows(
+    values: RowValues,
+    route: Route,
+    rows: Iterable[list[Block]],
+    first_row: int,
+    path_of: Callable[[str], Path],
+    facts: RowFacts,
+    check: CandidateListCheck | None,
+) -> Iterator[dict[str, pa.RecordBatch]]:
+    """Reads, checks and stages rows of a raw split; yields the staged rows of each target.
+
+    Args:
+        rows: from `first_row` on, counted from 0, as `split_blocks` yields them.
+        path_of: target -> the file of its staged rows.
+        facts: receives those about the rows.
+    """
+    with contextlib.ExitStack() as stack:
+        staged = {
+            target: stack.enter_context(contextlib.closing(StagedRows(path_of(target))))
+            for target in route.targets
+        }
+        for blocks in rows:
+            block_of = {name: block for block in blocks for name in block.columns}
+            columns = values.read(route.source, block_of, facts)
+            if check:
+                check.add(columns, block_of)
+            batch, rows_of = values.staged(columns), {}
+            for target, mask in route.parts(first_row, block_of):
+                rows_of[target] = batch if mask is None else batch.filter(pa.array(mask))
+                values.count(target, rows_of[target], facts)
+                staged[target].append(rows_of[target])
+            yield rows_of
+            first_row += batch.num_rows
 
 
 def staged_values(rows: pa.RecordBatch, column: str) -> pa.Array:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from dataloading.engines import spark_session
 from dataloading.engines.spark_session import Session, SparkCommand, SparkOptions
 from dataloading.transcode.spark.encode_task import EncodePart
-from dataloading.transcode.spark.run_folder import Failure, MapItems, RunFolder
+from dataloading.transcode.spark.run_folder import Failure, RunFolder
 
 _MOST_TASKS = 10_000  # of a job
 COMMAND = SparkCommand(
@@ -49,7 +49,9 @@ class SparkJobs(Session):
             numbered = self._spark.sparkContext.parallelize(
                 list(enumerate(items)), min(len(items), _MOST_TASKS)
             )
-            results = numbered.map(MapItems(folder, job, work)).collect()
+            results = numbered.map(
+                lambda item: folder.unless_failed(job, item[0], lambda: work(item[1]))
+            ).collect()
         failure = next((result for result in results if isinstance(result, Failure)), None)
         if failure is not None:
             raise ValueError(failure.message)
@@ -127,21 +129,13 @@ class SparkJobs(Session):
             ValueError: the file does not exist, or its file system is unknown or fails.
         """
         self._interruptions.check()
-        hadoop = self._spark.sparkContext._jvm.org.apache.hadoop.fs
         target.parent.mkdir(parents=True, exist_ok=True)
         new = target.with_name(target.name + ".new")
-        configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
         try:
             with self.explained_errors():
-                path, local = hadoop.Path(source), hadoop.Path(f"file://{new.absolute()}")
-                hadoop.FileUtil.copy(
-                    path.getFileSystem(configuration),
-                    path,
-                    local.getFileSystem(configuration),
-                    local,
-                    False,
-                    configuration,
-                )
+                files = [self._file(name) for name in (source, f"file://{new.absolute()}")]
+                configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
+                self._hadoop.FileUtil.copy(*files[0], *files[1], False, configuration)
         except ValueError as error:
             raise ValueError(f"{source}: cannot be copied: {error}") from error
         new.rename(target)
@@ -152,13 +146,20 @@ class SparkJobs(Session):
         Raises:
             ValueError: the file does not exist, or its file system is unknown or fails.
         """
-        hadoop = self._spark.sparkContext._jvm.org.apache.hadoop.fs
         try:
             with self.explained_errors():
-                path = hadoop.Path(source)
-                status = path.getFileSystem(
-                    self._spark.sparkContext._jsc.hadoopConfiguration()
-                ).getFileStatus(path)
+                file_system, path = self._file(source)
+                status = file_system.getFileStatus(path)
                 return status.getLen(), status.getModificationTime()
         except ValueError as error:
             raise ValueError(f"{source}: cannot be read: {error}") from error
+
+    @property
+    def _hadoop(self):
+        return self._spark.sparkContext._jvm.org.apache.hadoop.fs
+
+    def _file(self, name: str) -> tuple:
+        """Returns Hadoop's file system and path of a file."""
+        path = self._hadoop.Path(name)
+        configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
+        return path.getFileSystem(configuration), path

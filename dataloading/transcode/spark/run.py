@@ -1,5 +1,6 @@
 """Stages of a run of transcode with Spark, on parts of the rows; Spark itself is in `jobs.py`."""
 
+import contextlib
 import dataclasses
 import functools
 import sys
@@ -22,9 +23,9 @@ from dataloading.transcode.raw_spec import RawSpec
 from dataloading.transcode.spark import plan, sources
 from dataloading.transcode.spark.encode_task import EncodePart, PartRows
 from dataloading.transcode.spark.jobs import SparkJobs
-from dataloading.transcode.spark.plan import FileRows, Part, SplitPlan
+from dataloading.transcode.spark.plan import FileRows, Part, split_parts
 from dataloading.transcode.spark.run_folder import RunFolder
-from dataloading.transcode.spark.tasks import PartFacts, PartStatistics, StagePart
+from dataloading.transcode.spark.tasks import PartFacts, StagePart, part_statistics
 from dataloading.transcode.split import SplitRequest, WrittenTimes, routes_of, write_block_times
 from dataloading.transcode.transcoding import Transcoding
 
@@ -38,36 +39,29 @@ class CountedColumn(NamedTuple):
     counts: str
 
 
-class Workplace(NamedTuple):
-    """Spark, DuckDB and the folders of a run.
+class SparkRun:
+    """The stages of one run: reads, counts and encodes all rows.
 
-    Attributes:
+    Args:
         jobs: Spark's.
         folder: of what the run has done so far.
         data: folder of the data set.
         vocabularies: DuckDB, which sorts the vocabularies and the times.
     """
 
-    jobs: SparkJobs
-    folder: RunFolder
-    data: Path
-    vocabularies: Vocabularies
-
-
-class SparkRun:
-    """The stages of one run: reads, counts and encodes all rows."""
-
     def __init__(
         self,
-        workplace: Workplace,
+        jobs: SparkJobs,
+        folder: RunFolder,
+        data: Path,
+        vocabularies: Vocabularies,
         raw: RawSpec,
         encoding: Encoding,
         split: SplitRequest | None,
         chunk_size: int,
     ):
-        self._jobs, self._folder, self._data, self._vocabularies = workplace
+        self._jobs, self._folder, self._data, self._vocabularies = jobs, folder, data, vocabularies
         self._raw, self._encoding, self._chunk_size = raw, encoding, chunk_size
-        jobs, folder = self._jobs, self._folder
         report("counting rows")
         rows = sources.Sources(jobs, folder, chunk_size).rows_of_splits(raw)
         self._parts = self._plan(rows)
@@ -90,7 +84,7 @@ class SparkRun:
             length = 1
             if self._raw.is_interactions:
                 length = CandidateListCheck(self._raw, split).length
-            parts[split] = SplitPlan(split, chunks, self._chunk_size).parts(number, length)
+            parts[split] = split_parts(split, chunks, self._chunk_size, number, length)
             number += len(parts[split])
         return parts
 
@@ -121,14 +115,12 @@ class SparkRun:
             self._folder.once(
                 "counted", lambda: self._jobs.count_texts(self._folder.path / "counts", counts)
             )
-            with self._vocabularies:
-                layout = work.complete(texts, tables)
-        else:
+        session = self._vocabularies if encoding.categorify else contextlib.nullcontext()
+        with session:
             layout = work.complete(texts, tables)
         self._encode(layout, texts, facts)
-        if encoding.categorify:
-            with self._vocabularies:
-                texts.look_for_unknown()
+        with session:
+            texts.look_for_unknown()
         return dataclasses.replace(layout, metadata=work.metadata(texts))
 
     def _stage(self) -> list[PartFacts]:
@@ -163,7 +155,8 @@ class SparkRun:
             first = {**part.first, **first}
         columns = {name: work.values.columns[name] for name in names}
         blocks = [(n, part.train_blocks) for n, part in enumerate(facts) if len(part.train_blocks)]
-        results = self.map("statistics", PartStatistics(self._folder, columns, first), blocks)
+        task = functools.partial(part_statistics, self._folder, columns, first)
+        results = self.map("statistics", task, blocks)
         for position, name in enumerate(names):
             own = (
                 BlockStatistics(int(count), float(mean), float(squares))

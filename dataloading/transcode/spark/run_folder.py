@@ -63,16 +63,3 @@ class RunFolder:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / str(place)).touch()
             return Failure(str(error))
-
-
-@dataclass(frozen=True)
-class MapItems:
-    """(number, item) -> result of `work(item)`, its `Failure`, or None; see `RunFolder`."""
-
-    folder: RunFolder
-    job: str
-    work: Callable[[Any], Any]
-
-    def __call__(self, numbered: tuple[int, Any]) -> Any:
-        number, item = numbered
-        return self.folder.unless_failed(self.job, number, lambda: self.work(item))

@@ -103,7 +103,7 @@ class Sources:
             for path, (_, where, chunk) in zip(plain, files, strict=True)
         ]
         ranges = plan.ranges(sources)
-        work = functools.partial(_count, tuple(sources))
+        work = functools.partial(plan.count_lines, tuple(sources))
         counted = self._folder.once(
             "rows of files", lambda: self._jobs.map(self._folder, "count rows", work, ranges)
         )
@@ -130,10 +130,6 @@ class Sources:
                 for _ in file_blocks(path, chunk, self._chunk_size, where):
                     pass  # raises the error with the row before it
         return [copies.get(number, (path, path))[1] for number, (path, *_) in enumerate(files)]
-
-
-def _count(files: tuple[SourceFile, ...], part: plan.FileRange) -> plan.BlockLines:
-    return plan.count_lines(files[part.file], part)
 
 
 def _decompress(paths: tuple[Path, Path]) -> bool:
