@@ -77,7 +77,6 @@ def _complete_files(directory: Path, files: Iterable[str]) -> Iterator[Path]:
 
 
 def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
-    """Returns the features that rows are drawn for."""
     if spec.is_interactions:
         raise ValueError(f"{spec.origin}: channel_spec: expected clicks, got users and items")
     if not spec.channels[LABEL_CHANNEL]:
@@ -127,7 +126,6 @@ def _opened(path: Path, chunk: RawChunk, schema: pa.Schema) -> Iterator[Callable
 
 
 def _header(chunk: RawChunk) -> bytes:
-    """Returns the line that names the columns."""
     forbidden = "\r\n" if chunk.quoting else f"\r\n{chunk.delimiter}"
     for name in chunk.features:
         if set(name) & set(forbidden):
@@ -143,7 +141,6 @@ def _header(chunk: RawChunk) -> bytes:
 
 
 def _table(chunk: RawChunk, columns: dict[str, np.ndarray], begin: int, end: int) -> pa.Table:
-    """The rows begin to end - 1 of a block of columns, as the chunk stores them."""
     arrays = []
     for name in chunk.features:
         # A feature in no channel is not read; its column is there.

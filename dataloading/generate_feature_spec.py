@@ -74,7 +74,6 @@ def write(flags: argparse.Namespace) -> str:
 
 
 def _holds(path: Path, spec: FeatureSpec) -> bool:
-    """Returns whether a file is this spec."""
     try:
         return FeatureSpec.from_yaml(path) == spec
     except (ValueError, OSError):

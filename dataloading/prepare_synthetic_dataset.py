@@ -73,7 +73,6 @@ def run(flags: argparse.Namespace) -> str:
 
 
 def _features(flags: argparse.Namespace) -> FeatureSpec:
-    """Returns the spec of --feature_spec, or that of the flags in its place."""
     own = [name for name in _FEATURE_FLAGS if getattr(flags, name) is not None]
     if flags.feature_spec is None:
         sizes = flags.synthetic_dataset_table_sizes

@@ -85,7 +85,6 @@ def transcribe(options: argparse.Namespace) -> str:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raises ValueError for values out of range and for flags that nothing would read."""
     for name in ("src_batch_size", "dst_prebatch_size", "dst_batches_per_file"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -114,7 +113,6 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[SampleDataset, int]]:
-    """Returns the loader of each split and the number of rows to copy."""
     kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
     is_synthetic, size = options.src_dataset_type == "synthetic", options.src_batch_size
     loaders = {}
@@ -178,8 +176,6 @@ def _usual_layout(
 
 
 class _RawBinaryWriter:
-    """The split binaries of one split in the usual layout, each feature in the spec's dtype."""
-
     def __init__(self, directory: Path, split: str, spec: FeatureSpec, columns: Sequence[Column]):
         self._spec, self._columns, self._num_samples = spec, columns, 0
         channels = {name: list(features) for name, features in spec.channel_spec.items()}
@@ -194,7 +190,6 @@ class _RawBinaryWriter:
             path.touch()
 
     def add(self, arrays: list[np.ndarray | Ragged]) -> None:
-        """Appends rows, one array per column."""
         rows, numericals = {}, []
         for column, array in zip(self._columns, arrays, strict=True):
             if column.role is Role.NUMERICAL:
@@ -226,7 +221,6 @@ class _RawBinaryWriter:
         return array.values.reshape(-1, hotness)
 
     def close(self) -> list[dict]:
-        """Returns the chunks of the split's spec."""
         return self._chunks
 
 

@@ -144,7 +144,6 @@ def _partitions(
 
 
 def _write_parquet(data_set: Path, spec: FeatureSpec, folders: list[Path]) -> None:
-    """Writes the rows of a data set, divided evenly over folders."""
     label, numerical = data_set / TRAIN / "label.bin", data_set / TRAIN / "numerical.bin"
     if not label.exists():
         raise ValueError("the lines have no labels: expected 0 or 1 in the first field")
@@ -221,7 +220,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _notes(flags: argparse.Namespace) -> Iterator[str]:
-    """Yields the flags that are accepted and have no effect."""
     for name, default in _TUNING.items():
         if getattr(flags, name) != default:
             yield f"note: --{name} tunes Spark's joins and has no effect; see --memory_limit"

@@ -111,7 +111,6 @@ def _write_split(folder, rows, id_dtypes, largest_ids, batch_size: int) -> None:
 
 
 def _check(path, start: int, labels: np.ndarray, ids: np.ndarray, largest: list[int]) -> None:
-    """Raises ValueError for the first value that is out of its range."""
     bad = np.flatnonzero((labels != 0) & (labels != 1))
     if len(bad):
         raise ValueError(f"{path}: row {start + bad[0]}: the label is {labels[bad[0]]}, not 0 or 1")

@@ -117,7 +117,6 @@ def describe_split(
 
 
 def _conclusion(spec: FeatureSpec) -> str:
-    """Returns the last line on a data set without faults."""
     chunks = [chunk for chunks in spec.source_spec.values() for chunk in chunks]
     checked = {chunk.type: None for chunk in chunks if is_readable(spec, chunk)}
     others = sorted({chunk.type for chunk in chunks if not is_readable(spec, chunk)})

@@ -61,7 +61,6 @@ class IdFacts:
 
     @property
     def faults(self) -> list[str]:
-        """Faults that a loader refuses."""
         if not self.num_outside:
             return []
         return [

@@ -363,7 +363,6 @@ class Session:
         self._interruptions.end()
 
     def explained_errors(self):
-        """Turns errors of Spark into KeyboardInterrupt, ValueError or OSError."""
         return explained_errors(self._options, self._interruptions)
 
     def _check_workers(self, token: RunToken) -> None:

@@ -118,7 +118,6 @@ class CandidateDataset:
         return self._batches.dataset(epoch, start_sample // self.list_length)
 
     def _arrange(self, batch: Batch) -> Batch:
-        """Returns the rows of a batch of candidate lists."""
         import tensorflow as tf
 
         users, items = batch.inputs.categorical
@@ -153,7 +152,6 @@ class _CandidateReader:
 def _with_fewer(
     lists: CandidateArrays, valid_negative: int | None, spec: FeatureSpec, split: str
 ) -> CandidateArrays:
-    """Returns the candidate list with their first `valid_negative` negatives."""
     stored = lists.items.shape[1] - 1
     if valid_negative is None or valid_negative == stored:
         return lists

@@ -216,5 +216,4 @@ class _Rows:
         return self._reader.location(self._columns[channel], self._samples, values, invalid)
 
     def place(self, row: int) -> str:
-        """Returns the location of a row in the files of the labels."""
         return self._reader.place(self._columns[fs.LABEL_CHANNEL], row)

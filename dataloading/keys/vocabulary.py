@@ -52,7 +52,6 @@ class Vocabulary:
         return np.arange(self.first_id, len(self), dtype=np.int64)
 
     def decode(self, ids: np.ndarray) -> pa.Array:
-        """Returns the values of ids [n]."""
         return self.values.take(pa.array(ids))
 
     def encode(self, texts: pa.Array, where: str, first_row: int = 1) -> np.ndarray:
@@ -150,7 +149,6 @@ def _numbered_values(path: Path) -> pa.Array:
 
 
 def _counted_values(path: Path) -> pa.Array:
-    """Returns the values of a file with lines `value<tab>count`."""
     blocks = [block.column("value") for block in read_counted(path)]
     return pa.concat_arrays(blocks) if blocks else pa.array([], pa.string())
 

@@ -34,7 +34,6 @@ class PowerLaw:
         self._shared_cell = ids[:-1] != ids[1:]
 
     def draw(self, generator: np.random.Generator, shape) -> np.ndarray:
-        """Ids (int64) of the given shape."""
         if self.alpha == 0:
             return generator.integers(0, self.cardinality, shape)
         uniform = generator.random(shape)

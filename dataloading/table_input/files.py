@@ -240,7 +240,6 @@ def describe_file(path: Path, kind: str, where: str) -> tuple[list[str], int]:
 
 
 def _csv_batches(path: Path, chunk: RawChunk, where: str, part: FileSlice):
-    """Record batches of bytes."""
     first_row, names = part.first_row, list(chunk.features)
     blocks = line_blocks(path, where, part.first_block, part.stop_block)
     if chunk.header:
@@ -323,7 +322,6 @@ def _parsed(
 
 
 def _columns(header: bytes, chunk: RawChunk, where: str) -> list[str]:
-    """The column names in the first line of a CSV file."""
     line = decoded_header(header, where)
     quoting = csv.QUOTE_MINIMAL if chunk.quoting else csv.QUOTE_NONE
     names = next(csv.reader([line], delimiter=chunk.delimiter, quoting=quoting), [])

@@ -100,7 +100,6 @@ def _open_engine(flags: argparse.Namespace):
 
 
 def _check_engine(flags: argparse.Namespace) -> None:
-    """Raises ValueError for flags and paths that only Spark reads, or no engine."""
     for name in ("master", "spark_conf") if flags.engine != SPARK else ():
         if getattr(flags, name) is not None:
             raise ValueError(f"--{name} is only read with --engine {SPARK}; leave it out")
@@ -157,7 +156,6 @@ def _origin(flags: argparse.Namespace, path: Path) -> str:
 
 
 def _check_growth(flags: argparse.Namespace) -> None:
-    """Raises ValueError where flags of growth lack those that they need."""
     if flags.grow and flags.vocabulary is None:
         raise ValueError("--grow is for the ids of an earlier data set: expected --vocabulary DIR")
     if flags.evict_after is not None and not flags.grow:
@@ -167,7 +165,6 @@ def _check_growth(flags: argparse.Namespace) -> None:
 
 
 def _check_apart(flags: argparse.Namespace, known: KnownData | None) -> None:
-    """Raises ValueError where replacing --output could take away what is read."""
     path, output = Path(flags.input), Path(flags.output)
     if not path.is_file():
         for folder in (path, (path / flags.feature_spec_in).parent):
@@ -179,7 +176,6 @@ def _check_apart(flags: argparse.Namespace, known: KnownData | None) -> None:
 
 
 def _check_splits(spec_file: str, spec: RawSpec, split: SplitRequest | None) -> None:
-    """Raises ValueError where a split has the name of a file, or rows cannot be divided."""
     if spec_file in (*(spec.sources if split is None else split.shares), VOCABULARY_FOLDER):
         raise ValueError(
             f"--feature_spec_out is '{spec_file}', the name of a folder of the data set; choose "

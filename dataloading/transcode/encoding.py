@@ -120,7 +120,6 @@ class KnownData:
 def _growth(
     flags: argparse.Namespace, spec: FeatureSpec, own: dict, vocabularies: Mapping[str, Path]
 ) -> GrowthRequest:
-    """Returns the growth that the flags request of the data set of --vocabulary."""
     where, days = f"--grow: the data set {flags.vocabulary}", flags.evict_after
     ids = [name for channel in ID_CHANNELS for name in spec.channel_spec.get(channel, ())]
     growing = {name: spec.cardinality(name) for name in ids if name not in own["hash_buckets"]}
@@ -199,7 +198,6 @@ def new_encoding(spec: RawSpec, flags: argparse.Namespace, is_file: bool) -> Enc
 
 
 def _check_ids(spec: RawSpec, names: tuple[str, ...], buckets: dict[str, int]) -> None:
-    """Raises ValueError where --categorify or --hash_buckets do not fit the features."""
     for flag, features in (("categorify", names), ("hash_buckets", buckets)):
         for name in features:
             if name not in spec.ids:

@@ -53,7 +53,6 @@ class DuckDBEngine:
         return Path(path)
 
     def scan(self, path: Path, chunk: RawChunk) -> dict[str, ColumnFacts]:
-        """Returns the facts of the columns of a file."""
         return facts_of(file_blocks(path, chunk, self._flags.chunk_size, str(path)), chunk.features)
 
     def transcode(
@@ -107,7 +106,6 @@ class _Run(Transcoding):
         self._scratch = scratch
 
     def stage(self, route: Route, chunk_size: int) -> None:
-        """Reads the raw rows of a split, and stages them by split of the data set."""
         check = CandidateListCheck(self.raw, route.source) if self.raw.is_interactions else None
         blocks, num_rows = split_blocks(self.raw, route.source, chunk_size), 0
         with progress_bar(f"reading {route.source}", " rows") as bar:
@@ -127,7 +125,6 @@ class _Run(Transcoding):
         return self._scratch / f"{split}.parquet"
 
     def finish(self, vocabularies: Vocabularies) -> FeatureSpec:
-        """Encodes the staged rows; returns the spec of the data set."""
         texts = TextIds(self.encoding, self.folder, vocabularies, self._texts)
         with ExitStack() as stack:
             if self.encoding.categorify:

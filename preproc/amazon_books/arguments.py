@@ -31,7 +31,6 @@ def _names(flag: str, text: str) -> tuple[str, ...]:
 
 
 def _unread(flags: dict) -> Iterator[tuple[str, str]]:
-    """Yields the flags that nothing would read, each with what does read it."""
     yield from unread_spark_flags(AmazonOptions, flags)
     input_format = flags.get("input_format", AMAZON)
     if input_format != CSV:

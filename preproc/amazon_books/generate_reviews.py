@@ -109,7 +109,6 @@ def generate(folder: Path, sizes: ReviewSizes, seed: int, literal: bool, compres
 
 @contextlib.contextmanager
 def _writable(path: Path):
-    """A binary file that is called so when it is whole."""
     # No name and no time in the gzip header: the same lines give the same bytes.
     with (
         atomic_file(path) as plain,

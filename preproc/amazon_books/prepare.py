@@ -85,8 +85,6 @@ def _removed(log: NumberedLog, num_events: int, min_events: int) -> str:
 
 
 class _Reporter:
-    """Prints finished steps and their duration on stderr."""
-
     def __init__(self):
         self._last = time.perf_counter()
 
@@ -189,7 +187,6 @@ def _write_rows(
 
 
 def _metadata(options: AmazonOptions, bad: int, rows: dict[str, int]) -> dict:
-    """Returns settings that the data set depends on, on every engine the same."""
     return {
         "rows": rows,
         "min_events": options.min_events,

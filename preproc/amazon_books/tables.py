@@ -63,7 +63,6 @@ def _stage(
     tables: dict[str, tuple[tuple[Path, ...], dict[str, str]]],
     folder: Path,
 ) -> int:
-    """Writes a Parquet file for each table; returns the number of rows that were left out."""
     files = {
         table: [
             _event_file(session, options, path, names, folder / f"{table}_{i}.text")
@@ -113,7 +112,6 @@ def _required(file: EventFile) -> list[str]:
 
 
 def _num_bad(session: PreparationSession, options: AmazonOptions, files: list[EventFile]) -> int:
-    """Returns the number of rows that are left out; raises ValueError where none may be."""
     is_bad = " OR ".join(f"{key} IS NULL" for key in _required(files[0]))
     if options.on_bad_line == "skip":
         rows = event_tables.union(files, f"({is_bad}) AS is_bad")

@@ -99,7 +99,6 @@ _SPLIT_FLAGS = ("holdout_fraction", "validation_fraction", "output_ordering", "s
 
 
 def _unread(flags: dict) -> Iterator[tuple[str, str]]:
-    """Yields the flags that nothing would read, each with what does read it."""
     yield from unread_spark_flags(CriteoOptions, flags)
     if "encode_only" in flags:
         reader = "a preparation without --encode_only"

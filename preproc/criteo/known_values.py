@@ -48,7 +48,6 @@ class KnownValues:
         return data_set.BINS[0] in self.spec.channel_spec[CATEGORICAL_CHANNEL]
 
     def file(self, column: str) -> Path:
-        """The text file with the column's values in the order of their ids."""
         return self.folder / data_set.vocabulary_file(column)
 
     def read(self, engine: CriteoEngine, column: CategoricalColumn) -> int:

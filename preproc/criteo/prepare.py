@@ -355,7 +355,6 @@ def _no_rows_message(path: Path, bad_lines: int) -> str:
 def _metadata(
     stages: _Stages, files: list[LogFile], log: ParsedLog, clicks: dict[str, int] | None
 ) -> dict:
-    """Returns settings that the data set depends on, on every engine the same."""
     options = stages.options
     rows = {split.name: split.num_rows for split in log.splits}
     if stages.known is None:

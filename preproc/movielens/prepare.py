@@ -158,7 +158,6 @@ def _numbered(
 
 
 def _check_memory(options: MovieLensOptions, num_interactions: int, num_lists: int) -> None:
-    """Raises ValueError where the negatives, which are drawn in memory, do not fit."""
     drawn_bytes = num_lists * options.valid_negative * np.dtype(np.int32).itemsize
     least = _BASE_BYTES + num_interactions * _BYTES_PER_INTERACTION + drawn_bytes
     if options.memory_limit_bytes < least:
@@ -231,7 +230,6 @@ def _candidate_lists(
 def _metadata(
     options: MovieLensOptions, log: _Interactions, candidates: dict[str, CandidateLists]
 ) -> dict:
-    """Returns the settings that the data set depends on; none of machines or times."""
     return {
         "made_by": "preproc.movielens",
         "source_form": options.source.form,

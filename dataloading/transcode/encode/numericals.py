@@ -157,7 +157,6 @@ class NumericalFeature:
 
     @property
     def needs_statistics(self) -> bool:
-        """True if the values in training are to be added to `statistics`."""
         return self._rules.known_scales is None
 
     def complete(self, misses_values: bool) -> None:

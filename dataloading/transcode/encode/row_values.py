@@ -43,7 +43,6 @@ class RowFacts:
     missing: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def update(self, other: "RowFacts") -> None:
-        """Adds the facts about other rows."""
         self.rows.update(other.rows)
         self.clicks.update(other.clicks)
         self.missing.update(other.missing)
@@ -51,7 +50,6 @@ class RowFacts:
             self.see_ids(name, largest)
 
     def see_ids(self, feature: str, largest: int) -> None:
-        """Takes in the largest of some ids."""
         self.largest[feature] = max(self.largest.get(feature, -1), largest)
 
 
@@ -89,13 +87,11 @@ class RowValues:
         return {name: self._values(name, block_of[name], facts) for name in names}
 
     def staged(self, values: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Returns the staged columns of values."""
         return pa.record_batch(
             {self.columns[name]: self._rows_of(name, column) for name, column in values.items()}
         )
 
     def count(self, split: str, rows: pa.RecordBatch, facts: RowFacts) -> None:
-        """Adds staged rows of a split of the data set to the facts."""
         facts.rows[split] += rows.num_rows
         for name in self._numericals:
             values = staged_numbers(rows, self.columns[name])

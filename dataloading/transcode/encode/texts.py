@@ -240,7 +240,6 @@ class TextIds:
         )
 
     def metadata(self) -> dict:
-        """Returns what the data set stores of thresholds and warnings, where there are any."""
         parts = {
             "frequency_threshold": self._thresholds,
             "new_values": self._new,

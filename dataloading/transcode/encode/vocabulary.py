@@ -57,7 +57,6 @@ class TextColumn(NamedTuple):
 
     @property
     def num_values(self) -> int:
-        """Values of all rows."""
         return pq.read_metadata(self.path).num_rows * self.hotness
 
     @property
@@ -71,7 +70,6 @@ class TextColumn(NamedTuple):
 
     @property
     def counts(self) -> str:
-        """A query for `value` and `count`; see `CountedTexts`."""
         query = f"SELECT value, count(*) AS count FROM {self.sql}"
         return f"({query} WHERE value IS NOT NULL GROUP BY value)"
 
@@ -186,7 +184,6 @@ class Vocabularies(DuckDBSession):
         self._copy(f"SELECT DATE '{date}' AS last_seen FROM {read_parquet(vocabulary)}", target)
 
     def _copy(self, query: str, target: Path) -> int:
-        """Writes the result of a query as a Parquet file; returns its number of rows."""
         (rows,) = self.connection.execute(
             f"COPY ({query}) TO {quoted(target)} (FORMAT parquet)"
         ).fetchone()

@@ -64,7 +64,6 @@ class SparkTranscoder:
         return folder
 
     def scan(self, path: Path, chunk: RawChunk) -> dict[str, ColumnFacts]:
-        """Returns the facts of the columns of a file."""
         report("inferring columns")
         folder = self._folder("scan", chunk, _status(path))
         rows = sources.Sources(self._jobs, folder, self._flags.chunk_size).rows_of_file(path, chunk)
@@ -81,7 +80,6 @@ class SparkTranscoder:
     def transcode(
         self, spec: RawSpec, encoding: Encoding, split: SplitRequest | None
     ) -> FeatureSpec:
-        """See `rows.DuckDBEngine.transcode`."""
         check_metadata(spec)
         flags = self._flags
         files = [
@@ -106,7 +104,6 @@ class SparkTranscoder:
         return FeatureSpec.from_yaml(Path(flags.output) / flags.feature_spec_out)
 
     def _folder(self, kind: str, *depends_on) -> RunFolder:
-        """Returns the folder of what a run with this input and these flags has done so far."""
         key = stage_key(kind, *map(repr, depends_on))
         path = self._staging.folder / f"{kind}-{key}"
         if not path.exists():

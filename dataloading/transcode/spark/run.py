@@ -102,7 +102,6 @@ class SparkRun:
         return WrittenTimes(files, num_rows)
 
     def finish(self) -> FeatureSpec:
-        """Returns the spec of the data set, whose files are written."""
         work, encoding = self._work, self._encoding
         facts = self._stage()
         self._add_statistics(facts)
@@ -124,7 +123,6 @@ class SparkRun:
         return dataclasses.replace(layout, metadata=work.metadata(texts))
 
     def _stage(self) -> list[PartFacts]:
-        """Stages all rows; returns the facts about each part."""
         report("reading rows")
         work, parts = self._work, [part for own in self._parts.values() for part in own]
         task = StagePart(
@@ -175,7 +173,6 @@ class SparkRun:
         return CountedColumn(num_values, query)
 
     def _encode(self, layout: FeatureSpec, texts: TextIds, facts: list[PartFacts]) -> None:
-        """Writes all files, and counts the values with id 0."""
         report("encoding rows")
         work, categorify = self._work, self._encoding.categorify
         for split, chunks in layout.source_spec.items():

@@ -37,7 +37,6 @@ class RunFolder:
         return self.path / "rows" / split / f"{part:06}.parquet"
 
     def counts(self, part: int) -> Path:
-        """Returns the counted texts of a part."""
         return self.path / "counts" / f"{part:06}.parquet"
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:

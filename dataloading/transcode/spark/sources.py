@@ -73,7 +73,6 @@ class Sources:
         self._jobs, self._folder, self._chunk_size = jobs, folder, chunk_size
 
     def rows_of_file(self, path: Path, chunk: RawChunk) -> FileRows:
-        """Returns the rows of a file that `--input` names."""
         (rows,) = self._rows([(path, str(path), chunk)])
         return rows
 

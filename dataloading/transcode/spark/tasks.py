@@ -69,7 +69,6 @@ class StagePart:
     splits: tuple[str, ...]  # of the data set
 
     def __call__(self, part: Part) -> PartFacts:
-        """Returns the facts about a part."""
         return self.folder.once(f"part {part.number}", lambda: self._staged(part))
 
     def _staged(self, part: Part) -> PartFacts:

@@ -49,7 +49,6 @@ class AmazonSparkEngine(SparkEvents):
 
 
 def _merged(folder: Path, target: Path) -> Path:
-    """Writes a staged folder as one file, a row group after the other."""
     files = part_files(folder)
     with pq.ParquetWriter(target, pq.read_schema(files[0])) as writer:
         for path in files:

@@ -77,7 +77,6 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
         return self._keep_rows(parsed, target)
 
     def _keep_rows(self, parsed: Path, target: Path) -> LineCounts:
-        """Moves a file to `target` without bad lines; returns what it had."""
         lines, rows, last, first_bad = self.connection.execute(
             f"""
             SELECT count(*), count(*) FILTER (label < {_MALFORMED}),
@@ -162,7 +161,6 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
     def count_values(
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
     ) -> int:
-        """See `CriteoEngine`; `target` is a Parquet file (value, count) in the order of the ids."""
         new = target.with_suffix(".new")
         (kept,) = self.connection.execute(
             f"""

@@ -71,7 +71,6 @@ class CriteoNVTabularEngine(ColumnByColumn, NVTabularSession):
     def count_values(
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
     ) -> int:
-        """See `CriteoEngine`: `target` is a Parquet file (value, count) in the order of the ids."""
         query = column_query(column, days, num_rows)
         with self._duckdb() as duckdb:
             (num_values,) = duckdb.connection.execute(

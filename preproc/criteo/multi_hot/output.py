@@ -108,7 +108,6 @@ class PartWriter:
             yield OutputPart(split, column, start, stop, f"{split}/{file}", start * row_bytes)
 
     def write(self, part: OutputPart) -> None:
-        """Writes a part; its bytes are on the disk afterwards."""
         path = self._job.data / part.file
         with write_errors_name(path):
             if part.column is None:
@@ -131,7 +130,6 @@ class PartWriter:
                 file.write(self._read(part.split, part.column, start, stop))
 
     def _write_day(self, path: Path, part: OutputPart) -> None:
-        """Writes the three files of a day."""
         split, prefix = self._days_of(part.split), path.name.split("_sparse")[0]
         rows = part.stop - part.start
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
@@ -207,7 +205,6 @@ class PartWriter:
         return np.result_type(*(part.dtype for part in split.numerical))
 
     def format_of(self, column: str | int) -> Format:
-        """Returns the `format.json` of a column of split TFRecords."""
         width = self._width(column)
         is_multi_hot = isinstance(column, int) and width > 1
         return Format(

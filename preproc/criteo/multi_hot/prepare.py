@@ -70,7 +70,6 @@ def prepare(options: MultiHotOptions) -> str:
 
 
 def _shape(options: MultiHotOptions, source: SourceData) -> tuple[list[int], list[int]]:
-    """Returns cardinality and hotness of each feature."""
     count = len(source.categorical)
     hotness = options.numbers("hotness", count)
     if max(source.hotness, default=1) > 1:
@@ -109,7 +108,6 @@ def _draw_tables(staging: Staging, job: OutputJob, distribution: str) -> None:
 def _write_parts(
     staging: Staging, job: OutputJob, parts: list[OutputPart], key: str, processes: int
 ) -> None:
-    """Writes the parts that earlier runs have not finished."""
     keys = {part: stage_key(key, *part) for part in parts}
     left = [part for part in parts if not staging.is_finished(_name(part), keys[part])]
     if len(left) < len(parts):
@@ -123,7 +121,6 @@ def _name(part: OutputPart) -> str:
 
 
 def _written(job: OutputJob, parts: list[OutputPart], processes: int) -> Iterator[OutputPart]:
-    """Yields the parts when they are written."""
     if processes == 1 or len(parts) < 2:
         writer = PartWriter(job)
         for part in parts:

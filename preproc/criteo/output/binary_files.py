@@ -125,7 +125,6 @@ class NumericalWriter:
         return [*([] if self.labels is None else [self.labels]), self.numericals, *self.bins]
 
     def with_files(self, convert: Callable[[ColumnFiles], ColumnFiles]) -> "NumericalWriter":
-        """Returns a writer of other files, by `convert` from these."""
         return NumericalWriter(
             None if self.labels is None else convert(self.labels),
             convert(self.numericals),

@@ -128,7 +128,6 @@ class _BucketedFiles(ColumnFiles):
 
 
 def _write(file: int, content: memoryview, offset: int) -> None:
-    """Writes all of `content`, however many calls the system makes of it."""
     while content:
         written = os.pwrite(file, content, offset)
         content, offset = content[written:], offset + written
