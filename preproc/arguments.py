@@ -1,14 +1,13 @@
 """Flags that preparations have in common, and checks of their values."""
 
 import argparse
-import dataclasses
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.options import add_flags, check_limits, flag
+from runtime.options import check_limits, flag
 
 MIN_MEMORY_BYTES = 384 << 20
 _MAX_BYTES = 1 << 50
@@ -20,41 +19,6 @@ _DELIMITERS = {"tab": "\t", "\\t": "\t"}
 def no_user_left(least: str, most: int) -> ValueError:
     """Returns the error of a log without a user of `least` events; most: of a user."""
     return ValueError(f"no user has {least} or more; the most that one has is {most:,}")
-
-
-def settle_size(sizes, name: str, default: int, least: int, most: int, reason: str) -> None:
-    """Completes a field of a frozen dataclass; raises ValueError if it is out of range."""
-    if getattr(sizes, name) is None:
-        object.__setattr__(sizes, name, default)
-    value = getattr(sizes, name)
-    if not least <= value <= most:
-        raise ValueError(f"--{name} must be {least:,} to {most:,} ({reason}), got {value:,}")
-
-
-def generator_flags(
-    name: str, sizes: type, output: str, argv: list[str] | None, **switches
-) -> dict:
-    """Parses the command line of a generator; raises ValueError for a number out of range.
-
-    Args:
-        name: of the module in `preproc`.
-        sizes: a dataclass with the numbers of what is generated, in the result as "sizes".
-        output: help text of --output.
-        argv: the command line.
-        switches: name of a further flag without value -> its help text.
-    """
-    parser = argparse.ArgumentParser(prog=f"python -m preproc.{name}", allow_abbrev=False)
-    parser.add_argument("--output", type=Path, required=True, help=output)
-    add_flags(parser, sizes)
-    parser.add_argument("--seed", type=int, default=0, help="other seeds give other content")
-    for switch, text in switches.items():
-        parser.add_argument(f"--{switch}", action="store_true", help=text)
-    flags = vars(parser.parse_args(argv))
-    if flags["seed"] < 0:
-        raise ValueError(f"--seed: expected 0 or more, got {flags['seed']}")
-    numbers = {field.name: flags.pop(field.name) for field in dataclasses.fields(sizes)}
-    passed = {name: value for name, value in numbers.items() if value is not None}
-    return {**flags, "sizes": sizes(**passed)}
 
 
 @dataclass(frozen=True, kw_only=True)

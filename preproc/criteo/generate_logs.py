@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from preproc.arguments import generator_flags
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
+from preproc.generators import generator_flags, power_law
 from runtime.cli import exit_status
 from runtime.options import check_limits, flag
 
@@ -48,7 +48,9 @@ def generate_day(path: Path, num_rows: int, seed: int) -> None:
         for column, scale in CATEGORICAL_EFFECTS.items()
     }
     options = pa_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
-    with _writable(path) as file:
+    # No time stamp in the gzip header: the same lines give the same bytes.
+    is_gzip = path.suffix == ".gz"
+    with gzip.GzipFile(path, "wb", 6, mtime=0) if is_gzip else open(path, "wb") as file:
         for start in range(0, num_rows, _BLOCK_ROWS):
             size = min(_BLOCK_ROWS, num_rows - start)
             logit = np.full(size, CLICK_BIAS)
@@ -61,7 +63,7 @@ def generate_day(path: Path, num_rows: int, seed: int) -> None:
                     logit += np.where(missing, 0, signal)
                 fields.append(pa.array(levels[i][level], mask=missing))
             for i in range(NUM_CATEGORICAL):
-                value = _power_law(random, NUM_VALUES[i], size)
+                value = power_law(random, NUM_VALUES[i], size)
                 missing = random.random(size) < CATEGORICAL_MISSING[i]
                 if i in effects:
                     logit += np.where(missing, 0, effects[i][value])
@@ -69,16 +71,6 @@ def generate_day(path: Path, num_rows: int, seed: int) -> None:
             label = random.random(size) < 1 / (1 + np.exp(-logit))
             rows = pa.record_batch([pa.array(label.astype(np.int8)), *fields], _COLUMNS)
             pa_csv.write_csv(rows, file, options)
-
-
-def _writable(path: Path):
-    # No time stamp in the gzip header: the same lines give the same bytes.
-    return gzip.GzipFile(path, "wb", 6, mtime=0) if path.suffix == ".gz" else open(path, "wb")
-
-
-def _power_law(random: np.random.Generator, num_values: int, size: int) -> np.ndarray:
-    """Values 0 to num_values - 1, value v with probability about 1 / (v + 1)."""
-    return np.floor((num_values + 1) ** random.random(size)).astype(np.int64) - 1
 
 
 def _hex_text(column: int, value: np.ndarray, missing: np.ndarray) -> pa.Array:

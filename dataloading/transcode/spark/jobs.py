@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from dataloading.engines import spark_session
-from dataloading.engines.spark_session import Session, SparkCommand, SparkOptions
+from dataloading.engines.spark_session import Session, SessionOptions, SparkCommand
 from dataloading.transcode.spark.encode_task import EncodePart
 from dataloading.transcode.spark.run_folder import Failure, RunFolder
 
@@ -23,15 +23,9 @@ _COUNTS = "part int, split int, feature int, value string, count long"
 
 
 class SparkJobs(Session):
-    """Jobs in a Spark session.
+    """Jobs in a `Session`; all workers share the folder for temporary files, `scratch`."""
 
-    Args:
-        options: see `Session`.
-        scratch: folder for temporary files, which all workers share.
-        name: of the application.
-    """
-
-    def __init__(self, options: SparkOptions, scratch: Path, name: str):
+    def __init__(self, options: SessionOptions, scratch: Path, name: str):
         super().__init__(options, scratch, name, scratch, command=COMMAND)
 
     def map(
