@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from dataloading.pipeline.shuffle import check_flags
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
@@ -43,9 +44,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def generate(flags: argparse.Namespace) -> str:
     """Writes the requested files; returns a report for people."""
-    for name in ("size", "auto_cardinality"):
-        if getattr(flags, name) < 1:
-            raise ValueError(f"--{name} is {getattr(flags, name)}; expected 1 or more")
+    check_flags(flags, 1, "size", "auto_cardinality")
     spec = RawSpec.from_yaml(flags.feature_spec_in)
     generated = _spec_of_rows(spec, flags.auto_cardinality)
     rows = {name: SyntheticSamples(generated, name, flags.seed) for name in spec.sources}
@@ -84,10 +83,11 @@ def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
             f"{spec.origin}: channel_spec: channel '{LABEL_CHANNEL}' has no feature, and clicks "
             "are drawn with their labels; name one (a split may leave it out of its chunks)"
         )
-    features = {name: dict(keys) for name, keys in spec.features.items()}
-    for name in spec.channels[CATEGORICAL_CHANNEL]:
-        features[name].setdefault("cardinality", auto_cardinality)
-        features[name].setdefault("dtype", "int64")
+    absent = {"cardinality": auto_cardinality, "dtype": "int64"}
+    features = {
+        name: {**(absent if name in spec.channels[CATEGORICAL_CHANNEL] else {}), **keys}
+        for name, keys in spec.features.items()
+    }
     return stored_spec(features, spec.channels, SPLITS, spec.origin)
 
 

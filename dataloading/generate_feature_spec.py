@@ -7,6 +7,7 @@
 """
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -65,19 +66,13 @@ def write(flags: argparse.Namespace) -> str:
         spec = synthetic_spec(flags.cardinalities, hotness, alpha, count)
     path = Path(flags.dst)
     if path.exists():
-        if _holds(path, spec):
-            return f"already there: {path}"
+        with contextlib.suppress(ValueError, OSError):
+            if FeatureSpec.from_yaml(path) == spec:
+                return f"already there: {path}"
         raise ValueError(f"--dst {path} exists; remove it or choose another file")
     path.parent.mkdir(parents=True, exist_ok=True)
     spec.to_yaml(path)
     return f"written: {path}"
-
-
-def _holds(path: Path, spec: FeatureSpec) -> bool:
-    try:
-        return FeatureSpec.from_yaml(path) == spec
-    except (ValueError, OSError):
-        return False
 
 
 def _parser() -> argparse.ArgumentParser:

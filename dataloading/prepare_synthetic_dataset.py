@@ -14,6 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from dataloading.pipeline.shuffle import check_flags
 from dataloading.spec import yaml_io
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
@@ -39,11 +40,11 @@ def run(flags: argparse.Namespace) -> str:
     Raises:
         ValueError: the spec is broken, or rows of it cannot be generated.
     """
-    numbers = {}
-    for name in ("train_batches", "valid_batches", "batch_size"):
-        numbers[name] = number = getattr(flags, f"synthetic_dataset_{name}")
-        if number < 1:
-            raise ValueError(f"--synthetic_dataset_{name} is {number}; expected 1 or more")
+    names = [f"synthetic_dataset_{n}" for n in ("train_batches", "valid_batches", "batch_size")]
+    check_flags(flags, 1, *names)
+    num_entries = flags.synthetic_dataset_num_entries
+    if num_entries is not None:
+        check_flags(flags, 1, "synthetic_dataset_num_entries")
     spec = _features(flags)
     channels = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL)
     spec.require("the generator", channels=channels, chunk_types=("split_binary",))
@@ -52,17 +53,10 @@ def run(flags: argparse.Namespace) -> str:
             f"{spec.origin}: channel_spec: neither numerical nor categorical features: there is "
             "nothing to learn a click from; put a feature into one of the two channels"
         )
-    num_rows = {
-        name: numbers["batch_size"] * numbers["train_batches" if name == TRAIN else "valid_batches"]
-        for name in spec.source_spec or SPLITS
-    }
-    if flags.synthetic_dataset_num_entries is not None:
-        if flags.synthetic_dataset_num_entries < 1:
-            raise ValueError(
-                f"--synthetic_dataset_num_entries is {flags.synthetic_dataset_num_entries}; "
-                "expected 1 or more"
-            )
-        num_rows[TRAIN] = flags.synthetic_dataset_num_entries
+    num_train, num_valid, batch_size = (getattr(flags, name) for name in names)
+    num_rows = dict.fromkeys(spec.source_spec or SPLITS, batch_size * num_valid)
+    if TRAIN in num_rows or num_entries is not None:
+        num_rows[TRAIN] = batch_size * num_train if num_entries is None else num_entries
     layout = spec if spec.source_spec else None
     written = write_dataset(flags.synthetic_dataset_dir, spec, num_rows, flags.seed, layout)
     lines = []

@@ -126,10 +126,8 @@ def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[Sam
         else:
             kind, with_labels = kinds[options.src_dataset_type], stores_labels(spec, split)
             loader = kind(spec, split, size, with_labels=with_labels)
-        num_samples = (
-            loader.num_samples if batches == -1 else min(batches * size, loader.num_samples)
-        )
-        loaders[split] = loader, num_samples
+        most = loader.num_samples if batches == -1 else batches * size
+        loaders[split] = loader, min(most, loader.num_samples)
     if not loaders:
         raise ValueError(
             f"{spec.origin}: source_spec: there is no split to transcribe; there are "
@@ -143,9 +141,7 @@ def _metadata(spec: FeatureSpec, loaders: dict, options: argparse.Namespace) -> 
     incomplete; for generated rows, new metadata."""
     if options.src_dataset_type == "synthetic":
         return {"generator": "dataloading.synthetic", "seed": options.src_seed or 0}
-    whole = {
-        name for name, (loader, num_samples) in loaders.items() if num_samples == loader.num_samples
-    }
+    whole = {name for name, (loader, rows) in loaders.items() if rows == loader.num_samples}
     gone = {*spec.source_spec, *SPLITS} - whole
     metadata = {name: value for name, value in spec.metadata.items() if name not in gone}
     own = metadata.get(METADATA)

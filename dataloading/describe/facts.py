@@ -29,6 +29,7 @@ from dataloading.spec.feature_spec import (
 
 _BLOCK_BYTES = 8 << 20
 _NUM_TOP = 5
+_LARGEST = float(np.finfo(np.float32).max)
 _FEW = 0.5  # share of items in use below which ids are worth making dense
 _ID_SCHEMA = pa.schema([("feature", pa.int32()), ("id", pa.int64())])
 
@@ -96,13 +97,10 @@ class NumberFacts:
         bad = self.num_nan + self.num_infinite
         if self.channel == NUMERICAL_CHANNEL and bad:
             faults.append(f"{bad} numerical values that are not finite")
-        elif self.channel == NUMERICAL_CHANNEL and self._exceeds_float32():
+        # As a float: NumPy 2 would compare in float32.
+        elif self.channel == NUMERICAL_CHANNEL and max(self.largest, -self.smallest) > _LARGEST:
             faults.append("numerical values that float32 cannot hold")
         return [f"feature '{self.feature}': {fault}" for fault in faults]
-
-    def _exceeds_float32(self) -> bool:
-        # As a float: NumPy 2 would compare in float32.
-        return max(self.largest, -self.smallest) > float(np.finfo(np.float32).max)
 
     def add(self, values: np.ndarray) -> None:
         """Takes in values [rows, hotness]."""
@@ -163,13 +161,12 @@ def chunk_facts(
         raise failures[0]
     for number, column in enumerate(facts):
         if isinstance(column, IdFacts):
-            counts = f"FROM counts WHERE feature = {number}"
-            rows = session.connection.execute(f"SELECT count(*) {counts}").fetchall()
-            column.num_used = rows[0][0]
             rows = session.connection.execute(
-                f"SELECT id, count {counts} ORDER BY count DESC, id LIMIT {_NUM_TOP}"
+                f"SELECT id, count, count(*) OVER () FROM counts WHERE feature = {number} "
+                f"ORDER BY count DESC, id LIMIT {_NUM_TOP}"
             ).fetchall()
-            column.top = [(i, count / column.num_values) for i, count in rows]
+            column.num_used = rows[0][2] if rows else 0
+            column.top = [(i, count / column.num_values) for i, count, _ in rows]
     return facts
 
 
@@ -190,7 +187,7 @@ def column_blocks(
 
 def has_interactions(spec: FeatureSpec) -> bool:
     """Returns whether rows are users and items."""
-    return USER_CHANNEL in spec.channel_spec and ITEM_CHANNEL in spec.channel_spec
+    return {USER_CHANNEL, ITEM_CHANNEL} <= spec.channel_spec.keys()
 
 
 def interactions_of(spec: FeatureSpec, split: str, rows: dict[int, int], faults: list[str]) -> str:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from dataloading.engines import environment
+from dataloading.pipeline.shuffle import check_flags
 from dataloading.spec import rules, yaml_io
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
 from dataloading.spec.output_folder import (
@@ -55,8 +56,7 @@ def run(flags: argparse.Namespace) -> str:
             f"--feature_spec_out is '{spec_file}'; expected a file name without a folder, the file "
             "is in --output"
         )
-    if flags.chunk_size < 1:
-        raise ValueError(f"--chunk_size is {flags.chunk_size}; expected 1 or more")
+    check_flags(flags, 1, "chunk_size")
     _check_engine(flags)
     split = parse_split(flags)
     _check_growth(flags)
