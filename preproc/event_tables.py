@@ -101,9 +101,7 @@ def csv_file(
 
     Args:
         connection: keeps the order of rows.
-        path: the file.
         target: the Parquet file.
-        delimiter: between fields.
         names: column in queries -> its name in the file.
         flags: what names the columns, for messages.
         skip_bad_rows: leaves out rows with another number of fields.
@@ -225,9 +223,10 @@ def parquet_file(path: Path, names: dict[str, str], flags: str) -> EventFile:
             raise ValueError(
                 f"{path}: {name} holds {kind}; users, items and their features are integers or text"
             )
+    quoted_names = {column: '"' + name.replace('"', '""') + '"' for column, name in names.items()}
     selected = ", ".join(
-        f"nullif({_identifier(name)}{'::BIGINT' * (column in integers)}::VARCHAR, '') AS {column}"
-        for column, name in names.items()
+        f"nullif({name}{'::BIGINT' * (column in integers)}::VARCHAR, '') AS {column}"
+        for column, name in quoted_names.items()
     )
     relation = f"SELECT {selected}, file_row_number + 1 AS row FROM {_with_rows(path)}"
     return EventFile(path, names, relation, frozenset(integers))
@@ -254,10 +253,6 @@ def _with_rows(path: Path) -> str:
     return read_parquet(path, f"{_ROW_NUMBER}=true")
 
 
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def union(files: Sequence[EventFile], columns: str) -> str:
     """Returns a query for expressions of the columns of all files."""
     return " UNION ALL ".join(f"SELECT {columns} FROM ({file.relation})" for file in files)
@@ -276,27 +271,23 @@ def first_row(
     return None
 
 
-def is_integer(column: str) -> str:
-    """Returns a condition: the text is an integer of 64 bits, in the shortest form or like 7.0.
-
-    pandas writes a column of integers that had gaps as 7.0.
-    """
-    text = f"CASE WHEN ends_with({column}, '.0') THEN {column}[:-3] ELSE {column} END"
-    return f"coalesce(TRY_CAST({text} AS BIGINT)::VARCHAR = {text}, false)"
-
-
 def integer_columns(
     connection: duckdb.DuckDBPyConnection, files: Sequence[EventFile], columns: Sequence[str]
 ) -> set[str]:
-    """Returns the columns in which all files hold nothing but integers."""
+    """Returns the columns in which all files hold nothing but integers of 64 bits.
+
+    Texts are integers in the shortest form, or like 7.0, as pandas writes a column that had gaps.
+    """
     integers = set(columns)
     for file in files:
         if file.integers is not None:
             integers &= file.integers
         elif integers:
             names = sorted(integers)
+            texts = [f"CASE WHEN ends_with({n}, '.0') THEN {n}[:-3] ELSE {n} END" for n in names]
             conditions = ", ".join(
-                f"bool_and({is_integer(name)} OR {name} IS NULL)" for name in names
+                f"bool_and(coalesce(TRY_CAST({text} AS BIGINT)::VARCHAR = {text}, {name} IS NULL))"
+                for name, text in zip(names, texts, strict=True)
             )
             row = connection.execute(f"SELECT {conditions} FROM ({file.relation})").fetchone()
             integers = {name for name, fits in zip(names, row, strict=True) if fits is not False}

@@ -162,18 +162,14 @@ def _write_parquet(data_set: Path, spec: FeatureSpec, folders: list[Path]) -> No
 
 
 def _write_file(file: Path, columns: dict[str, np.ndarray], rows: range) -> None:
-    dtypes = {name: _parquet_dtype(name) for name in columns}
+    numericals = [f"_c{1 + i}" for i in range(NUM_NUMERICAL)]
+    dtypes = {name: np.dtype("f4" if name in numericals else "i4") for name in columns}
     schema = pa.schema({name: pa.from_numpy_dtype(dtype) for name, dtype in dtypes.items()})
     with pq.ParquetWriter(file, schema) as writer:
         for first in range(rows.start, rows.stop, ROWS_AT_ONCE):
             part = slice(first, min(first + ROWS_AT_ONCE, rows.stop))
             arrays = [pa.array(values[part].astype(dtypes[n])) for n, values in columns.items()]
             writer.write_batch(pa.record_batch(arrays, schema))
-
-
-def _parquet_dtype(name: str) -> np.dtype:
-    is_numerical = 1 <= int(name.removeprefix("_c")) <= NUM_NUMERICAL
-    return np.dtype(np.float32 if is_numerical else np.int32)
 
 
 def _options(flags: argparse.Namespace, **options) -> CriteoOptions:

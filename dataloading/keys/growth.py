@@ -92,25 +92,21 @@ class Growth:
             Feature -> rows, ascending; features that are absent keep all rows. None: ids moved in
             an unknown way, so that tables must have equal numbers of rows.
         """
-        if not self.evicted:
-            return {}
-        if self.continues(id_spaces):
+        if not self.evicted or self.continues(id_spaces):
             return {}
         is_previous = bool(id_spaces) and id_spaces[0] == self.evicted_from
         if fingerprint not in self.ancestors and not is_previous:
             return None
-        return {name: _previous_ids(file) for name, file in self.evicted.items()}
-
-
-def _previous_ids(file: Path) -> NDArray[Any]:
-    try:
-        ids: NDArray[Any] = np.load(file, mmap_mode="r")
-    except (OSError, EOFError, ValueError) as error:
-        raise ValueError(
-            f"{file}: expected the former ids of the values that stayed, got a file that cannot be "
-            f"read ({error}): encode the data set again"
-        ) from None
-    return ids
+        kept = {}
+        for name, file in self.evicted.items():
+            try:
+                kept[name] = np.load(file, mmap_mode="r")
+            except (OSError, EOFError, ValueError) as error:
+                raise ValueError(
+                    f"{file}: expected the former ids of the values that stayed, got a file that "
+                    f"cannot be read ({error}): encode the data set again"
+                ) from None
+        return kept
 
 
 def id_space_of(files: Iterable[Path]) -> str:

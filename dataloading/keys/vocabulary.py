@@ -68,16 +68,14 @@ class Vocabulary:
         ids = pc.index_in(texts, self.values.cast(pa.string()), skip_nulls=True)
         if ids.null_count:
             row = pc.index(ids.is_null(), True).as_py()
-            num_values = len(self) - self.first_id
+            examples = map(str, self.values.slice(self.first_id, 3).to_pylist())
             raise ValueError(
-                f"{where}: row {first_row + row}: expected one of the {num_values:,} values of "
-                f"{self.path or 'the data set'}, such as {listing(self._examples())}, got "
+                f"{where}: row {first_row + row}: expected one of the "
+                f"{len(self) - self.first_id:,} values of {self.path or 'the data set'}, "
+                f"such as {listing(examples)}, got "
                 f"{texts[row].as_py()!r:.100}; leave it out, or train with it"
             )
         return ids.to_numpy(zero_copy_only=False).astype(np.int64)
-
-    def _examples(self) -> list[str]:
-        return [str(value) for value in self.values.slice(self.first_id, 3).to_pylist()]
 
     def __len__(self) -> int:
         return len(self.values)
@@ -109,7 +107,11 @@ def read_vocabulary(folder: Path, feature: str, cardinality: int) -> Vocabulary 
         return None
     first_id = 1 if path == counted else 0
     try:
-        texts = _counted_values(path) if first_id else _numbered_values(path)
+        if first_id:
+            blocks = [block.column("value") for block in read_counted(path)]
+            texts = pa.concat_arrays([pa.array([], pa.string()), *blocks])
+        else:
+            texts = _numbered_values(path)
     except (pa.ArrowException, OSError) as error:
         words = " ".join(str(error).split())
         raise ValueError(f"{path}: is not a vocabulary: {words:.300}") from None
@@ -130,7 +132,7 @@ def _numbered_values(path: Path) -> pa.Array:
     """Returns the values of a file with lines `id,value`, whose ids must be 0, 1, 2, ..."""
     table = pa_csv.read_csv(
         path,
-        pa_csv.ReadOptions(block_size=_block_size(path)),
+        pa_csv.ReadOptions(block_size=max(1, min(_WHOLE_FILE, path.stat().st_size))),
         pa_csv.ParseOptions(newlines_in_values=True),
         pa_csv.ConvertOptions(
             column_types={"id": pa.int64(), "value": pa.string()},
@@ -145,12 +147,7 @@ def _numbered_values(path: Path) -> pa.Array:
             f"{path}: expected the ids 0, 1, 2, ... one per line, got {ids[line]} after {line} "
             "lines: take the file that belongs to the data set"
         )
-    return _one_array(table["value"])
-
-
-def _counted_values(path: Path) -> pa.Array:
-    blocks = [block.column("value") for block in read_counted(path)]
-    return pa.concat_arrays(blocks) if blocks else pa.array([], pa.string())
+    return pa.concat_arrays([pa.array([], pa.string()), *table["value"].chunks])
 
 
 def read_counted(path: Path) -> Iterator[pa.RecordBatch]:
@@ -194,11 +191,3 @@ def write_counted(table: Path, target: Path) -> None:
             counts = batch.column("count").cast(pa.string())
             lines = pc.binary_join_element_wise(values, counts, "\t")
             stream.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
-
-
-def _block_size(path: Path) -> int:
-    return max(1, min(_WHOLE_FILE, path.stat().st_size))
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

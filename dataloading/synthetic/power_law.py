@@ -23,7 +23,11 @@ class PowerLaw:
         self.cardinality = cardinality
         self.alpha = alpha
         head = np.arange(1, min(cardinality, _HEAD_IDS) + 1, dtype=np.float64) ** -alpha
-        tail = self._integral(_HEAD_IDS + 0.5, cardinality + 0.5) if cardinality > _HEAD_IDS else 0
+        tail, low, high = 0.0, _HEAD_IDS + 0.5, cardinality + 0.5
+        if cardinality > _HEAD_IDS and abs(alpha - 1) < 1e-9:
+            tail = float(np.log(high / low))
+        elif cardinality > _HEAD_IDS:
+            tail = float((high ** (1 - alpha) - low ** (1 - alpha)) / (1 - alpha))
         self.head_probabilities = head / (head.sum() + tail)
         self._cumulative = np.cumsum(self.head_probabilities)
         if not tail:
@@ -56,8 +60,3 @@ class PowerLaw:
             power = 1 - self.alpha
             rank = (low**power + part * (high**power - low**power)) ** (1 / power)
         return np.clip(np.rint(rank).astype(np.int64) - 1, _HEAD_IDS, self.cardinality - 1)
-
-    def _integral(self, low: float, high: float) -> float:
-        if abs(self.alpha - 1) < 1e-9:
-            return float(np.log(high / low))
-        return float((high ** (1 - self.alpha) - low ** (1 - self.alpha)) / (1 - self.alpha))

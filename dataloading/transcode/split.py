@@ -153,14 +153,10 @@ def random_numbers(request: SplitRequest, first_row: int, block_of: dict[str, Bl
     """Returns the number of the split of each row, drawn by a hash of its number and the seed."""
     bounds = np.cumsum(list(request.shares.values()))[:-1]
     num_rows = next(iter(block_of.values())).num_rows
-    return np.searchsorted(bounds, _uniform(first_row, num_rows, request.seed), side="right")
-
-
-def _uniform(first: int, count: int, seed: int) -> np.ndarray:
-    """Returns float64 [count] in [0, 1): SplitMix64 of the numbers from `first` on."""
-    key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    words = np.arange(first, first + count, dtype=np.uint64) * split_mix.INCREMENT + key
-    return (split_mix.finalize(words) >> np.uint64(11)) * 2.0**-53
+    key = np.random.SeedSequence(request.seed).generate_state(1, np.uint64)
+    numbers = np.arange(first_row, first_row + num_rows, dtype=np.uint64)
+    words = split_mix.finalize(numbers * split_mix.INCREMENT + key)
+    return np.searchsorted(bounds, (words >> np.uint64(11)) * 2.0**-53, side="right")
 
 
 def _time_numbers(

@@ -203,7 +203,11 @@ def _num_values(
 
     def in_all_rows(lower: int) -> int:
         """Estimates it by the values that occur `lower` times in a part of the rows."""
-        wanted = _equivalent_rows(sample_rows * factor, threshold, lower)
+        # Rows in which `lower` occurrences are as frequent as `threshold` in the log. Occurrences
+        # of a value are Poisson. Of values whose rates' logarithms are spread evenly, the expected
+        # numbers are equal for this factor.
+        fewer = math.exp(_digamma(max(1, lower)) - _digamma(max(1, threshold)))
+        wanted = sample_rows * factor * fewer
         if wanted <= sample_rows:
             return seen(max(1, round(wanted)), lower)
         counts = [seen(max(1, sample_rows >> halvings), lower) for halvings in (3, 2, 1, 0)]
@@ -211,15 +215,6 @@ def _num_values(
 
     # A column that runs out of values shows it first in those that are seen at all.
     return min(in_all_rows(1), in_all_rows(min(threshold, _SAMPLE_THRESHOLD)))
-
-
-def _equivalent_rows(num_rows: float, threshold: int, lower: int) -> float:
-    """Returns in how many rows `lower` occurrences are as frequent as `threshold` in num_rows.
-
-    Occurrences of a value are Poisson. Of values whose rates' logarithms are spread evenly, the
-    expected numbers are equal for num_rows * exp(digamma(lower) - digamma(threshold)).
-    """
-    return num_rows * math.exp(_digamma(max(1, lower)) - _digamma(max(1, threshold)))
 
 
 def _digamma(n: int) -> float:

@@ -169,7 +169,12 @@ def _readable(block: bytes) -> bytes:
     if _is_simple(block):
         return block
     lines = [line.removesuffix(b"\r") for line in block.split(b"\n")[:-1]]
-    return b"".join((line if _takes(line) else MALFORMED_PLACEHOLDER) + b"\n" for line in lines)
+    return b"".join(
+        line + b"\n"
+        if len(line) <= MAX_LINE_BYTES and not _UNREADABLE.search(line) and _is_text(line)
+        else MALFORMED_PLACEHOLDER + b"\n"
+        for line in lines
+    )
 
 
 def _is_simple(block: bytes) -> bool:
@@ -181,10 +186,6 @@ def _is_simple(block: bytes) -> bool:
     if np.diff(ends, prepend=-1).max(initial=0) > MAX_LINE_BYTES:
         return False
     return block.isascii() or _is_text(block)
-
-
-def _takes(line: bytes) -> bool:
-    return len(line) <= MAX_LINE_BYTES and not _UNREADABLE.search(line) and _is_text(line)
 
 
 def _is_text(data: bytes) -> bool:

@@ -32,13 +32,14 @@ _BATCH_ROWS = 1 << 16
 def stage_metadata(
     file: Path, target: Path, on_bad_line: str, category_list: str = LAST_LIST
 ) -> int:
-    """Writes the good lines of a file as a Parquet file; returns the number of bad lines.
+    """Writes the good lines of a plain or gzip file to a Parquet file (item, item_0: the category).
 
     Args:
-        file: plain or gzip; empty lines mean nothing.
-        target: a new file (item, item_0: the category).
         on_bad_line: "error" or "skip".
         category_list: the list of names that has the category, "last" or "first".
+
+    Returns:
+        the number of bad lines; empty lines mean nothing.
 
     Raises:
         ValueError: a bad line, with `on_bad_line` "error"; or damaged gzip data.

@@ -25,9 +25,7 @@ def encode_numericals(shifted: np.ndarray) -> np.ndarray:
     """float16(log(x + 3)), and 0 where x is missing or below -2.
 
     The logarithm is taken in float64 and rounded once, so that every engine gets the same bits.
-
-    Args:
-        shifted: integers x + 3; 0 or less stands for missing or undefined.
+    `shifted`: integers x + 3; 0 or less stands for missing or undefined.
     """
     defined = shifted > 0
     # log(1) = 0 fills the rest.
@@ -35,11 +33,7 @@ def encode_numericals(shifted: np.ndarray) -> np.ndarray:
 
 
 def bin_ids(shifted: np.ndarray) -> np.ndarray:
-    """1 + floor(2 log(x + 3)) as int8, and 0 where x is missing or below -2.
-
-    Args:
-        shifted: integers x + 3; 0 or less stands for missing or undefined.
-    """
+    """1 + floor(2 log(x + 3)) as int8, and 0 where x is missing or below -2 (see above)."""
     defined = shifted > 0
     bins = 1 + np.floor(2 * np.log(np.where(defined, shifted, 1).astype(np.float64)))
     return np.where(defined, bins, 0).astype(np.int8)
@@ -87,10 +81,8 @@ class ColumnFiles:
                 os.posix_fallocate(file.fileno(), 0, size_bytes)
 
     def write(self, rows: np.ndarray, values: np.ndarray) -> None:
-        """Writes values[i], [n] or [n, width], as row rows[i] of the log; in any order.
-
-        Written twice, a row is as it was written last: a task may be repeated.
-        """
+        """Writes values[i], [n] or [n, width], as row rows[i] of the log; in any order, and again
+        by a task that is repeated."""
         self.write_at(self.order.positions(rows), values)
 
     def write_at(self, positions: np.ndarray, values: np.ndarray) -> None:
@@ -145,12 +137,9 @@ class NumericalWriter:
             yield bin_ids(shifted[:, i])
 
     def __call__(self, rows: np.ndarray, label: np.ndarray, shifted: np.ndarray) -> dict[str, int]:
-        """Writes one block; returns the clicks of each split among its rows.
+        """Writes a block of `values`; returns the clicks of each split among its rows.
 
-        Args:
-            rows: [n] row numbers in the whole log.
-            label: [n], 0 or 1.
-            shifted: [n, 13] integers x + 3; 0 or less stands for missing or undefined.
+        rows: [n] row numbers in the whole log.
         """
         positions = self.numericals.order.positions(rows)
         for files, values in zip(self.files, self.values(label, shifted), strict=True):
