@@ -53,27 +53,23 @@ class RowFacts:
         self.largest[feature] = max(self.largest.get(feature, -1), largest)
 
 
+@dataclass
 class RowValues:
     """Staged columns of raw rows.
 
-    Args:
-        raw: the raw data.
-        encoding: of its features.
-        numerical_features: those of the channel `numerical`, by name.
+    Attributes:
+        numericals: features of the channel `numerical`, by name.
         float_integers: file -> features whose values there need `without_point`.
+        columns: feature -> staged column.
     """
 
-    def __init__(
-        self,
-        raw: RawSpec,
-        encoding: Encoding,
-        numerical_features: Mapping[str, NumericalFeature],
-        float_integers: Mapping[str, set[str]],
-    ):
-        self._raw, self._encoding = raw, encoding
-        self._numericals = numerical_features
-        self._float_integers = float_integers
-        self.columns = {name: f"c{number}" for number, name in enumerate(raw.features)}
+    raw: RawSpec
+    encoding: Encoding
+    numericals: Mapping[str, NumericalFeature]
+    float_integers: Mapping[str, set[str]]
+
+    def __post_init__(self):
+        self.columns = {name: f"c{number}" for number, name in enumerate(self.raw.features)}
 
     def read(
         self, split: str, block_of: Mapping[str, Block], facts: RowFacts
@@ -83,31 +79,34 @@ class RowValues:
         Raises:
             ValueError: a value breaks a rule; the message names file and row.
         """
-        names = [name for name in self._raw.features if self._raw.has(split, name)]
+        names = [name for name in self.raw.features if self.raw.has(split, name)]
         return {name: self._values(name, block_of[name], facts) for name in names}
 
     def staged(self, values: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        return pa.record_batch(
-            {self.columns[name]: self._rows_of(name, column) for name, column in values.items()}
-        )
+        columns = {}
+        for name, column in values.items():
+            if (hotness := self.raw.hotness(name)) > 1:
+                column = pa.FixedSizeListArray.from_arrays(column, hotness)
+            columns[self.columns[name]] = column
+        return pa.record_batch(columns)
 
     def count(self, split: str, rows: pa.RecordBatch, facts: RowFacts) -> None:
         facts.rows[split] += rows.num_rows
-        for name in self._numericals:
+        for name in self.numericals:
             values = staged_numbers(rows, self.columns[name])
             facts.missing[split, name] += int(np.count_nonzero(np.isnan(values)))
-        for name in self._raw.channels[LABEL_CHANNEL]:
+        for name in self.raw.channels[LABEL_CHANNEL]:
             if self.columns[name] in rows.schema.names:
                 clicks = np.count_nonzero(staged_numbers(rows, self.columns[name]))
                 facts.clicks[split] += int(clicks)
 
     def _values(self, feature: str, block: Block, facts: RowFacts) -> pa.Array:
-        hotness = self._raw.hotness(feature)
+        hotness = self.raw.hotness(feature)
         values_per_index = 1
         try:
             flat = table_values.flat(block.columns[feature], hotness)
             values_per_index = hotness
-            if feature in self._float_integers.get(block.where, ()):
+            if feature in self.float_integers.get(block.where, ()):
                 flat = without_point(flat)
             values = self._converted(feature, flat, facts)
         except BadValue as bad:
@@ -115,24 +114,20 @@ class RowValues:
         return values if isinstance(values, pa.Array) else pa.array(values)
 
     def _converted(self, feature: str, values: pa.Array, facts: RowFacts) -> np.ndarray | pa.Array:
-        if feature in self._numericals:
-            return self._numericals[feature].read(values)
-        if feature in self._raw.channels[LABEL_CHANNEL]:
+        if feature in self.numericals:
+            return self.numericals[feature].read(values)
+        if feature in self.raw.channels[LABEL_CHANNEL]:
             return table_values.labels(values, np.int64)
-        if feature in self._encoding.categorify:
+        if feature in self.encoding.categorify:
             return table_values.texts(values)
-        if feature in self._encoding.hash_buckets:
-            buckets = self._encoding.hash_buckets[feature]
+        if feature in self.encoding.hash_buckets:
+            buckets = self.encoding.hash_buckets[feature]
             return bucket_ids(table_values.texts(values), buckets)
-        cardinality = self._raw.features[feature].get("cardinality")
+        cardinality = self.raw.features[feature].get("cardinality")
         ids = table_values.ids(values, cardinality)
         if cardinality is None:
             facts.see_ids(feature, int(ids.max(initial=-1)))
         return ids
-
-    def _rows_of(self, feature: str, values: pa.Array) -> pa.Array:
-        hotness = self._raw.hotness(feature)
-        return values if hotness == 1 else pa.FixedSizeListArray.from_arrays(values, hotness)
 
     def stored(
         self, rows: pa.RecordBatch, names: Iterable[str], split: str, first_row: int
@@ -148,9 +143,9 @@ class RowValues:
         arrays = []
         for name in names:
             values = staged_numbers(rows, self.columns[name])
-            values = values.reshape(-1, self._raw.hotness(name))
-            if name in self._numericals:
-                arrays += self._numericals[name].stored(values, split, first_row)
+            values = values.reshape(-1, self.raw.hotness(name))
+            if name in self.numericals:
+                arrays += self.numericals[name].stored(values, split, first_row)
             else:
                 arrays.append(values)
         return np.concatenate(arrays, axis=1)

@@ -57,7 +57,7 @@ class AmazonNVTabularEngine(NVTabularSession):
                 most = pc.max(every_user["count"]).as_py()
                 raise no_user_left(LEAST.format(min_events), most)
             user_ids = ["user"] >> ops.Categorify(vocabs=_vocabulary("user", users, work))
-            kept = user_ids + ["item", "time"] >> ops.Filter(_has_known_user)
+            kept = user_ids + ["item", "time"] >> ops.Filter(lambda log: log["user"] >= FIRST_ID)
             events = self._stored(events, kept, work / "kept")
             items = self._counted(events, "item", work)
             item_ids = ["item"] >> ops.Categorify(vocabs=_vocabulary("item", items, work))
@@ -71,11 +71,10 @@ class AmazonNVTabularEngine(NVTabularSession):
                 num_items=len(items),
                 num_users_before=len(every_user),
                 num_missing=missing_users | missing_items,
-                vocabularies={
-                    kind: _write_values(counted, folder / f"{kind}_values.parquet")
-                    for kind, counted in (("user", users), ("item", items))
-                },
+                vocabularies={kind: folder / f"{kind}_values.parquet" for kind in ("user", "item")},
             )
+            for counted, path in zip((users, items), numbered.vocabularies.values(), strict=True):
+                pq.write_table(counted, path)
             self._write_events(events, ["user", "time"] + item_ids, numbered, work)
         return numbered
 
@@ -146,15 +145,6 @@ class AmazonNVTabularEngine(NVTabularSession):
         known = pa.table({"value": known["value"], "id": ids})
         with AmazonDuckDBEngine(self._options, self._scratch) as engine:
             return engine.features(kind, log, known)
-
-
-def _has_known_user(events):
-    return events["user"] >= FIRST_ID
-
-
-def _write_values(counted: pa.Table, target: Path) -> Path:
-    pq.write_table(counted, target)
-    return target
 
 
 def _vocabulary(column: str, counted: pa.Table, folder: Path) -> dict[str, str]:
