@@ -45,7 +45,6 @@ _ROW_NUMBER = "file_row_number"  # what DuckDB calls the column that it adds to 
 class EventFile:
     """A table that can be queried.
 
-    path: of the file, for messages.
     names: column in queries -> its name in the file; times are called `time`.
     relation: query of these columns as text, NULL where empty, and of `row`, from 1.
     integers: the columns of integers where the file has types; else None.

@@ -26,8 +26,6 @@ def generator_flags(
     Args:
         name: of the module in `preproc`.
         sizes: a dataclass with the numbers of what is generated, in the result as "sizes".
-        output: help text of --output.
-        argv: the command line.
         switches: name of a further flag without value -> its help text.
     """
     parser = argparse.ArgumentParser(prog=f"python -m preproc.{name}", allow_abbrev=False)

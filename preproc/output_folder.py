@@ -11,7 +11,6 @@ def check_output(output: Path, source: Path, overwrite: bool) -> None:
     Args:
         output: new, or with `overwrite` a prepared data set and nothing else.
         source: what is read; it must not lie in `output`.
-        overwrite: whether to replace a data set.
     """
     if output.resolve() == source.resolve() or output.resolve() in source.resolve().parents:
         raise ValueError(

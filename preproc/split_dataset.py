@@ -52,7 +52,6 @@ def split_dataset(
     Args:
         records: Folder with a file of records for each of `SPLITS`, and `SIZES_FILE`.
         output: New or empty folder.
-        batch_size: Rows that are converted at a time.
 
     Raises:
         ValueError: A file is missing, empty or no multiple of a row; a label is not 0 or 1; an id

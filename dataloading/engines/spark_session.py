@@ -301,11 +301,8 @@ class Session:
     Args:
         options: memory limit and threads are those of a local master.
         scratch: for what does not fit into memory.
-        name: of the application.
         shared: folder that all workers must see, in which they look for a file of ours; None where
             they read and write only what Spark does.
-        more: see `settings`.
-        command: see `settings`.
 
     Attributes:
         token: proves to a task that it works on the files of this run; only with `shared`.

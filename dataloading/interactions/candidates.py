@@ -36,12 +36,10 @@ class CandidateDataset:
 
     Args:
         spec: with the channels `user`, `item` and, where there are labels, `label`.
-        split: e.g. `test`.
         batch_size: maximum number of rows of a global batch, which holds whole candidate
             lists, equally many for each rank; the attribute is their number.
         valid_negative: negatives per candidate list: the first ones that are stored, or the
             number to draw. None: all that are stored.
-        seed: of negatives that are drawn.
         rank, world_size: see `LoaderOptions`, a sample of which is a candidate list here.
         with_labels: False reads no labels, to predict: labels are `None`, and each stored row
             is a candidate list of its own.
@@ -107,7 +105,6 @@ class CandidateDataset:
         """Returns a dataset of `Batch` of `InteractionInputs`, the same in every epoch.
 
         Args:
-            epoch: any.
             start_sample: global rows to leave out, whole candidate lists.
         """
         if start_sample % self.list_length:

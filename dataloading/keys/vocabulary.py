@@ -58,8 +58,6 @@ class Vocabulary:
         """Returns the ids of values, int64 [n].
 
         Args:
-            texts: the values as text.
-            where: the file that messages name.
             first_row: the row of the first value in it.
 
         Raises:

@@ -15,7 +15,6 @@ class PowerLaw:
     """Draws ids of one feature.
 
     Args:
-        cardinality: the number of ids.
         alpha: the exponent, 0 or more; 0 draws all ids equally often.
     """
 

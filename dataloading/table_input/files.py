@@ -188,11 +188,7 @@ def file_blocks(
     """Yields the rows of one file in order, at most `chunk_size` at a time.
 
     Args:
-        path: CSV or Parquet file.
         chunk: its format and the columns to read; `files` is not used.
-        chunk_size: the most rows of a block.
-        where: name of the file in messages.
-        part: the rows to read.
 
     Raises:
         ValueError: the file cannot be read, or lacks a column.

@@ -45,8 +45,6 @@ def line_blocks(
     mark at the start is left out.
 
     Args:
-        path: the file.
-        where: name of the file in messages.
         first: the block to begin with, of a file that is not compressed. Block i ends with the last
             line that ends within the first i + 1 MiB.
         stop: the block to end before; None: the end of the file.

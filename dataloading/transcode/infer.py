@@ -223,10 +223,8 @@ def new_content(
     people.
 
     Args:
-        path: the file.
         flags: role -> its flag: label, categorical, numerical, drop, user and item.
         time: column of --split_by_time.
-        scan: reads the columns.
 
     Raises:
         ValueError: the file cannot be read, or the roles do not fit its columns.

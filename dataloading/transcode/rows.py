@@ -62,8 +62,6 @@ class DuckDBEngine:
 
         Args:
             spec: the raw data; if its rows are divided, it has the split `train` only.
-            encoding: of its features.
-            split: divides the rows into train, validation and test.
 
         Returns:
             The spec as written. Its metadata is that of `spec` and, under `transcode`, the encoding

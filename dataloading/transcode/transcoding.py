@@ -26,7 +26,6 @@ class Transcoding:
     """Facts about the rows of a run, and what follows from them.
 
     Attributes:
-        raw: the raw data.
         spec: the same with the splits of the data set; `complete` adds indicators.
         facts: of all rows.
         values: the staged columns of raw rows.

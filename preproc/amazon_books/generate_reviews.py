@@ -89,8 +89,6 @@ def generate(folder: Path, sizes: ReviewSizes, seed: int, literal: bool, compres
 
     Args:
         folder: files of the same names are replaced.
-        sizes: numbers of what is written.
-        seed: 0 or more.
         literal: metadata as Python literals, the form of 2014, instead of JSON.
         compress: gzip, with .gz appended to the names.
     """

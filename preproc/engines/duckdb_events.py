@@ -19,7 +19,6 @@ class DuckDBEvents(PreparationSession):
         """Makes the tables `users` and `items` of kept events: value, num_events, id.
 
         Args:
-            min_events: smallest number of events of a user.
             first_id: the first id; ids follow the values, integers or the bytes of text.
             least: flag, `min_events` and unit for the error where no user is left.
         """

@@ -64,9 +64,7 @@ class SparkEvents(SparkPreparation):
 
         Args:
             events: (user, item, time).
-            min_events: smallest number of events of a user.
             first_id: the first id; ids follow the values, integers or the bytes of text.
-            folder: for the result.
             least: flag, `min_events` and unit for the error where no user is left.
         """
         by_user = events.groupBy("user").agg(F.count(F.lit(1)).alias("count"))

@@ -49,7 +49,6 @@ class _Interactions:
 
     held_out: split -> its users and positive items, [n] each.
     stored: split -> the negatives that came with it, [n, k].
-    metadata: metadata of this form of files.
     ids: "users" and "items" -> what they were, for people; or none.
     """
 

@@ -209,7 +209,6 @@ class NumericalFeature:
 
         Args:
             values: float64 [rows, hotness], NaN where missing.
-            split: of the rows.
             first_row: number of the first row in the split, from 0.
         """
         missing = np.isnan(values)

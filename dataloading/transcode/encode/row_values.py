@@ -135,9 +135,7 @@ class RowValues:
         """Returns the values of the features of a file, [rows, values].
 
         Args:
-            rows: staged rows of a split.
             names: features; indicators follow from the numerical features.
-            split: of the data set.
             first_row: number of the first row in the split, from 0.
         """
         arrays = []

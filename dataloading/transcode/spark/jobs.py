@@ -74,7 +74,6 @@ class SparkJobs(Session):
         """Encodes parts: only their different values are looked up, and move between workers.
 
         Args:
-            task: encodes one part.
             counts: folder of the counted texts of parts.
             vocabularies: one per feature, named after its number.
             num_values: of all of them.

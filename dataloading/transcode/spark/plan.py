@@ -179,9 +179,7 @@ def split_parts(
     """Returns the parts of the rows of a split, numbered from `first`.
 
     Args:
-        split: its name.
         files_of_chunks: the files of each chunk, in order; all have equally many rows.
-        chunk_size: the most rows of a block.
         list_length: rows of a candidate list; 1 without candidate lists.
     """
     chunks = [_ChunkRows(files) for files in files_of_chunks]

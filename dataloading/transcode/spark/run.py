@@ -43,7 +43,6 @@ class SparkRun:
     """The stages of one run: reads, counts and encodes all rows.
 
     Args:
-        jobs: Spark's.
         folder: of what the run has done so far.
         data: folder of the data set.
         vocabularies: DuckDB, which sorts the vocabularies and the times.

@@ -23,7 +23,6 @@ class RunFolder:
     """Folder of a run, on a file system that all workers share.
 
     Attributes:
-        path: the folder.
         token: proves that a worker sees it, and that its run has not ended.
         sync: whether files are written by several machines.
     """

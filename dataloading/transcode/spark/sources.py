@@ -66,7 +66,6 @@ class Sources:
     Args:
         jobs: counts the rows.
         folder: keeps counts, and copies of compressed files.
-        chunk_size: the most rows of a block.
     """
 
     def __init__(self, jobs: SparkJobs, folder: RunFolder, chunk_size: int):

@@ -43,14 +43,8 @@ class OutputJob:
     """Paths and numbers that all processes share.
 
     Attributes:
-        input: Folder of the source.
-        data: Folder that is written.
-        tables: Folder of the tables.
-        format: See `MultiHotOptions`.
         cardinalities, hotness: Of the categorical features that are written.
         takes_modulo: Whether ids beyond the cardinality are allowed, and taken modulo it.
-        prebatch_size: Samples of a record.
-        days: Days of --format npz.
     """
 
     input: Path

@@ -97,9 +97,6 @@ class SourceData:
     """A data set on the disk.
 
     Attributes:
-        splits: By name.
-        categorical: Names of the categorical features.
-        numerical: Names of the numerical features.
         cardinalities: Of the categorical features; None: the files do not state them.
         hotness: Of the stored ids.
         files: All files, for messages and fingerprints.

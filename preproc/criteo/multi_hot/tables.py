@@ -35,7 +35,6 @@ def draw_table(
     """Writes the table of a feature.
 
     Args:
-        path: The file.
         cardinality: Number of ids, and of rows.
         width: Ids that are added to each id; 0 writes an empty file and draws nothing.
         distribution: "uniform" over the ids, or "pareto": a Pareto distribution of shape 0.25,
