@@ -106,11 +106,12 @@ def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
     """The log as Parquet files, and how many bad lines or rows it is without."""
     if options.input_format != AMAZON:
         return stage_tables(options, scratch)
-    reviews = options.reviews or _find_files(options, "reviews", "name the files with --reviews")
+    folder = options.amazon_dataset_path
+    reviews = options.reviews or find_files(folder, "reviews_", "name the files with --reviews")
     meta = options.meta
     if not meta and not options.no_metadata:
         remedy = "name the files with --meta, or put all items in one category with --no_metadata"
-        meta = _find_files(options, "meta", remedy)
+        meta = find_files(folder, "meta_", remedy)
     events, num_bad = [], 0
     with PreparationSession(options, scratch / "duckdb") as session, session.explained_errors():
         for file in reviews:
@@ -132,19 +133,6 @@ def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
         item_features=(feature,),
         gaps_count=False,
     ), num_bad
-
-
-def _find_files(options: AmazonOptions, kind: str, remedy: str) -> tuple[Path, ...]:
-    """Returns the files of the folder and prints their names: all of them are read."""
-    folder = options.amazon_dataset_path
-    files = find_files(folder, f"{kind}_")
-    if not files:
-        raise ValueError(
-            f"--amazon_dataset_path {folder} holds no {kind}_*.json or {kind}_*.json.gz; {remedy}"
-        )
-    names = ", ".join(path.name for path in files)
-    print(f"{kind}_*.json of {folder}: {names}", file=sys.stderr, flush=True)
-    return files
 
 
 # Ids -> rows

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.spec.feature_spec import smallest_id_dtype
+from dataloading.table_input.lines import BYTE_ORDER_MARK
 from preproc.arguments import MIN_MEMORY_BYTES
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import DayFile
@@ -26,7 +27,7 @@ from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output import data_set
 from preproc.criteo.output.binary_files import LABEL_DTYPE, NUM_BINS, NUMERICAL_DTYPE
 from preproc.criteo.output.row_buckets import spilled_bytes
-from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, is_gzip
+from preproc.raw_files import gzip_errors, is_gzip
 
 SAMPLE_BYTES = 48 << 20  # about 200,000 lines
 _PLACES = 16  # where a plain file is read

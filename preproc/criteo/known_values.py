@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from dataloading.keys.vocabulary import text_file
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, FeatureSpec
 from preproc.criteo.engines.interface import CategoricalColumn, CriteoEngine
 from preproc.criteo.output import data_set
@@ -38,8 +39,7 @@ class KnownValues:
         for column in data_set.CATEGORICALS:
             if not known.file(column).is_file():
                 raise ValueError(
-                    f"--vocabulary {folder} lacks {data_set.vocabulary_file(column)}; prepare the "
-                    "data set again"
+                    f"--vocabulary {folder} lacks {text_file(column)}; prepare the data set again"
                 )
         return known
 
@@ -48,7 +48,7 @@ class KnownValues:
         return data_set.BINS[0] in self.spec.channel_spec[CATEGORICAL_CHANNEL]
 
     def file(self, column: str) -> Path:
-        return self.folder / data_set.vocabulary_file(column)
+        return self.folder / text_file(column)
 
     def read(self, engine: CriteoEngine, column: CategoricalColumn) -> int:
         """Reads a vocabulary; returns its size, which must be that of the feature spec."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 
+from dataloading.keys.vocabulary import text_file
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CategoricalColumn, CriteoEngine, DayFile
@@ -278,7 +279,7 @@ class _Stages:
         )
 
     def _write_text(self, column: CategoricalColumn) -> None:
-        text = self.staging.data / data_set.vocabulary_file(column.name)
+        text = self.staging.data / text_file(column.name)
         text.parent.mkdir(exist_ok=True)
         self.engine.write_vocabulary(column.vocabulary, text)
         sync(text)

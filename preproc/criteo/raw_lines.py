@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, open_unpacked
+from dataloading.table_input.lines import BYTE_ORDER_MARK
+from preproc.raw_files import gzip_errors, open_unpacked
 
 NUM_NUMERICAL = 13
 NUM_CATEGORICAL = 26

@@ -6,12 +6,13 @@ A user and an item are any text without blanks around it.
 from collections.abc import Sequence
 from pathlib import Path
 
+from dataloading.table_input.lines import BYTE_ORDER_MARK
 from preproc import event_tables
 from preproc.engines.duckdb_session import PreparationSession
 from preproc.event_tables import EventFile
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.source_files import CSV
-from preproc.raw_files import BYTE_ORDER_MARK, unpack
+from preproc.raw_files import unpack
 
 _FLAGS = "--user_column, --item_column and --timestamp_column"
 _DAT_COLUMNS = {"user": (0, "the user"), "item": (1, "the item"), "time": (3, "the time")}

@@ -33,16 +33,9 @@ class AmazonNVTabularEngine(NVTabularSession):
     """
 
     def __init__(self, options: AmazonOptions, scratch: Path):
-        super().__init__(
-            options.memory_limit_bytes,
-            options.threads,
-            scratch,
-            out_of_memory=(
-                ", which does not bound how much users and items take; possible solutions: a "
-                "machine with more memory"
-            ),
-        )
-        self._options = options
+        remedy = "possible solutions: a machine with more memory"
+        what = f", which does not bound how much users and items take; {remedy}"
+        super().__init__(options, scratch, what)
         self._partition_bytes = min(_MAX_PARTITION_BYTES, self._free_bytes // _PARTITION_SHARE)
 
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:

@@ -39,19 +39,13 @@ class CriteoNVTabularEngine(ColumnByColumn, NVTabularSession):
     writes_in_order = False
 
     def __init__(self, options: CriteoOptions, scratch: Path):
-        self._options = options
-        super().__init__(
-            options.memory_limit_bytes,
-            options.threads,
-            scratch,
-            out_of_memory="; possible solutions: a --memory_limit that this machine has",
-        )
+        remedy = "; possible solutions: a --memory_limit that this machine has"
+        super().__init__(options, scratch, remedy)
         self._partition_rows = min(_MAX_PARTITION_ROWS, self._free_bytes // 4 // _ROW_BYTES)
         self._slice_values = self._free_bytes // 2 // _VALUE_BYTES
 
-    # By DuckDB, whose staged days and vocabularies have the same form
-
     def _duckdb(self) -> CriteoDuckDBEngine:
+        """Returns DuckDB, whose staged days and vocabularies have the same form."""
         return CriteoDuckDBEngine(self._options, self._scratch)
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
@@ -65,8 +59,6 @@ class CriteoNVTabularEngine(ColumnByColumn, NVTabularSession):
     def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
         with self._duckdb() as duckdb:
             duckdb.write_vocabulary(vocabulary, target)
-
-    # By NVTabular
 
     def count_values(
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path

@@ -58,14 +58,6 @@ class ColumnFiles:
     width: int = 1
 
     @property
-    def splits(self) -> tuple[Split, ...]:
-        return self.layout.splits
-
-    @property
-    def order(self) -> OutputOrder:
-        return self.layout.order
-
-    @property
     def row_bytes(self) -> int:
         return self.width * self.dtype.itemsize
 
@@ -74,7 +66,7 @@ class ColumnFiles:
 
     def create(self) -> None:
         """Creates every file at its full size, all zeros; raises OSError without space."""
-        for split in self.splits:
+        for split in self.layout.splits:
             self.path(split).parent.mkdir(parents=True, exist_ok=True)
             size_bytes = split.num_rows * self.row_bytes
             with open(self.path(split), "wb") as file:
@@ -83,11 +75,11 @@ class ColumnFiles:
     def write(self, rows: np.ndarray, values: np.ndarray) -> None:
         """Writes values[i], [n] or [n, width], as row rows[i] of the log; in any order, and again
         by a task that is repeated."""
-        self.write_at(self.order.positions(rows), values)
+        self.write_at(self.layout.order.positions(rows), values)
 
     def write_at(self, positions: np.ndarray, values: np.ndarray) -> None:
         """Writes rows by position, where the order has been applied already."""
-        for split in self.splits:
+        for split in self.layout.splits:
             inside = (positions >= split.start) & (positions < split.stop)
             count = np.count_nonzero(inside)
             if not count:
@@ -100,7 +92,7 @@ class ColumnFiles:
                 file[positions[inside] - split.start] = values[inside].reshape(-1, self.width)
 
     def sync(self) -> None:
-        for split in self.splits:
+        for split in self.layout.splits:
             sync(self.path(split))
 
 
@@ -141,12 +133,12 @@ class NumericalWriter:
 
         rows: [n] row numbers in the whole log.
         """
-        positions = self.numericals.order.positions(rows)
+        positions = self.numericals.layout.order.positions(rows)
         for files, values in zip(self.files, self.values(label, shifted), strict=True):
             files.write_at(positions, values)
         return {
             split.name: int(
                 np.sum(label, where=(rows >= split.start) & (rows < split.stop), dtype=np.int64)
             )
-            for split in self.numericals.splits
+            for split in self.numericals.layout.splits
         }

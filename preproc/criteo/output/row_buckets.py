@@ -48,10 +48,10 @@ _place_dtype = np.dtype("<u4")
 
 def _permuted_split(files: ColumnFiles) -> Split | None:
     """Returns the split whose rows are permuted; of all others rows keep their order."""
-    if files.order.is_sequential:
+    if files.layout.order.is_sequential:
         return None
-    first, _ = files.order.runs[0]
-    return next(split for split in files.splits if split.start <= first < split.stop)
+    first, _ = files.layout.order.runs[0]
+    return next(split for split in files.layout.splits if split.start <= first < split.stop)
 
 
 class _Buckets:

@@ -45,7 +45,7 @@ class RecordFiles:
         """
         if not len(rows):
             return
-        positions = self.files[0].order.positions(rows)
+        positions = self.files[0].layout.order.positions(rows)
         piece = self._pieces(positions)
         by_piece = np.argsort(piece, kind="stable")
         piece = piece[by_piece]
@@ -66,7 +66,7 @@ class RecordFiles:
     def _pieces(self, positions: np.ndarray) -> np.ndarray:
         """Returns the number of each position's piece of the files, int64 [n]."""
         pieces, first = np.zeros(len(positions), np.int64), 0
-        for split in self.files[0].splits:
+        for split in self.files[0].layout.splits:
             inside = (positions >= split.start) & (positions < split.stop)
             pieces[inside] = first + (positions[inside] - split.start) // self.piece_rows
             first += -(-split.num_rows // self.piece_rows)
@@ -80,7 +80,7 @@ def write_records(
 
     sync: for tasks on other machines.
     """
-    splits, files = layout.files[0].splits, layout.files
+    splits, files = layout.files[0].layout.splits, layout.files
     nonzero = np.zeros((len(files), len(splits)), np.int64)
     is_empty = True
     for batch in batches:
