@@ -36,8 +36,7 @@ from runtime.files.atomic import atomic_folder
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the files are there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Runs the tool; returns the status of `runtime.cli.exit_status`."""
     flags = _parser().parse_args(argv)
     return exit_status(lambda: print(generate(flags)), "interrupted; nothing was written")
 

@@ -39,8 +39,7 @@ _OWN_FLAGS = ("num_numerical", "cardinalities", "hotness", "alpha")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the file is there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Runs the tool; returns the status of `runtime.cli.exit_status`."""
     flags = _parser().parse_args(argv)
     return exit_status(lambda: print(write(flags)))
 

@@ -28,8 +28,7 @@ _TABLE_SIZES = (100_000,) * 26
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Runs the tool; returns the status of `runtime.cli.exit_status`."""
     flags = _parser().parse_args(argv)
     return exit_status(lambda: print(run(flags)), "interrupted; nothing was written")
 

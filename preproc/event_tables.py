@@ -93,8 +93,7 @@ def csv_file(
     delimiter: str,
     names: dict[str, str],
     flags: str,
-    skip_bad_rows: bool = False,
-    remedy: str = "",
+    on_bad_line: str | None = None,
 ) -> EventFile:
     """Returns a CSV file with a header, plain or gzip, whose columns are in a Parquet file.
 
@@ -103,8 +102,7 @@ def csv_file(
         target: the Parquet file.
         names: column in queries -> its name in the file.
         flags: what names the columns, for messages.
-        skip_bad_rows: leaves out rows with another number of fields.
-        remedy: what else helps against these, for messages.
+        on_bad_line: "skip" leaves out rows with another number of fields; None: without that flag.
 
     Raises:
         ValueError: a column is missing, a quoted field does not end on its line, or the file is
@@ -123,7 +121,7 @@ def csv_file(
         _check_quotes(path, plain, delimiter)
         columns = {column: (header.index(name), name) for column, name in names.items()}
         layout = CsvFormat(len(header), delimiter)
-        return stage_csv(connection, path, plain, target, layout, columns, skip_bad_rows, remedy)
+        return stage_csv(connection, path, plain, target, layout, columns, on_bad_line)
 
 
 def _check_quotes(path: Path, plain: Path, delimiter: str) -> None:
@@ -151,8 +149,7 @@ def stage_csv(
     target: Path,
     layout: CsvFormat,
     columns: dict[str, tuple[int, str]],
-    skip_bad_rows: bool = False,
-    remedy: str = "",
+    on_bad_line: str | None = None,
 ) -> EventFile:
     """Returns a CSV file of any layout, whose content is `plain`; see `csv_file`.
 
@@ -162,7 +159,8 @@ def stage_csv(
     options = (
         f"auto_detect=false, columns={{{types}}}, delim={quoted(layout.delimiter)}, "
         f"quote={quoted(layout.quote)}, escape={quoted(layout.quote)}, header={layout.header}, "
-        f"encoding={quoted(layout.encoding)}, compression='none', store_rejects={skip_bad_rows}"
+        f"encoding={quoted(layout.encoding)}, compression='none', "
+        f"store_rejects={on_bad_line == 'skip'}"
     )
     selected = ", ".join(f"c{number} AS {column}" for column, (number, _) in columns.items())
     skipped = []
@@ -171,10 +169,11 @@ def stage_csv(
             f"COPY (SELECT {selected} FROM {read_csv(plain, options)}) TO {quoted(target)} "
             "(FORMAT parquet)"
         )
-        if skip_bad_rows:
+        if on_bad_line == "skip":
             skipped = _rejected_lines(connection, path)
     except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
         message = " ".join(str(error).partition("Possible ")[0].split())
+        remedy = " (--on_bad_line skip leaves others out)" if on_bad_line else ""
         raise ValueError(
             f"{path} cannot be read as CSV: {message}. All rows need the same number of fields"
             f"{remedy}, and all lines must end in one way (dos2unix turns CR LF into LF)"

@@ -33,8 +33,7 @@ from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Runs the tool; returns the status of `runtime.cli.exit_status`."""
     flags = parser().parse_args(argv)
     interrupted = "interrupted; nothing was written under --output"
     if flags.engine == SPARK:

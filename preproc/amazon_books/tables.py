@@ -95,16 +95,8 @@ def _event_file(
 ) -> EventFile:
     if options.input_format == PARQUET:
         return event_tables.parquet_file(path, names, _FLAGS)
-    return event_tables.csv_file(
-        session.connection,
-        path,
-        target,
-        options.delimiter,
-        names,
-        _FLAGS,
-        skip_bad_rows=options.on_bad_line == "skip",
-        remedy=" (--on_bad_line skip leaves others out)",
-    )
+    how = (options.delimiter, names, _FLAGS, options.on_bad_line)
+    return event_tables.csv_file(session.connection, path, target, *how)
 
 
 def _required(file: EventFile) -> list[str]:

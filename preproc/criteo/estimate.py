@@ -77,14 +77,9 @@ def estimate(options: CriteoOptions) -> Estimate:
     files = [file.path for file in find_log_files(options.input, options.days)]
     with tempfile.TemporaryDirectory(prefix="criteo_estimate.") as folder:
         folder = Path(folder)
-        sample = _Sample.draw(files, folder / "sample.tsv")
-        small = CriteoOptions(
-            input=options.input,
-            output=None,
-            estimate=True,
-            threads=options.threads,
-            memory_limit_bytes=options.memory_limit_bytes,
-        )
+        factor, largest_unpacked = _draw_sample(files, folder / "sample.tsv")
+        machine = {name: getattr(options, name) for name in ("threads", "memory_limit_bytes")}
+        small = CriteoOptions(input=options.input, output=None, estimate=True, **machine)
         staged = folder / "sample.parquet"
         with open_engine(small, folder) as engine, engine.explained_errors():
             counts = engine.parse_day(folder / "sample.tsv", staged, folder)
@@ -100,58 +95,50 @@ def estimate(options: CriteoOptions) -> Estimate:
                 def seen(rows: int, threshold: int, column=column) -> int:
                     return engine.count_values(column, [day], rows, threshold, folder / "values")
 
-                values.append(
-                    _num_values(seen, counts["rows"], sample.factor, options.threshold(i))
-                )
+                values.append(_num_values(seen, counts["rows"], factor, options.threshold(i)))
         staged_bytes = staged.stat().st_size
-    rows = round(counts["rows"] * sample.factor)
+    rows = round(counts["rows"] * factor)
     cardinalities = tuple(min(count, rows) + 1 for count in values)
-    row_bytes = LABEL_DTYPE.itemsize + 13 * NUMERICAL_DTYPE.itemsize
-    row_bytes += sum(smallest_id_dtype(cardinality).itemsize for cardinality in cardinalities)
-    row_bytes += len(data_set.BINS) * smallest_id_dtype(NUM_BINS).itemsize * options.bin_numericals
     # Labels, numerical features and bins are spilled at the same time, which is more than a
     # categorical column.
     spilled = [LABEL_DTYPE.itemsize, 13 * NUMERICAL_DTYPE.itemsize]
     spilled += [smallest_id_dtype(NUM_BINS).itemsize] * len(data_set.BINS) * options.bin_numericals
+    ids_bytes = sum(smallest_id_dtype(cardinality).itemsize for cardinality in cardinalities)
     value_bytes = 8 + 1 + 3 + 1  # hexadecimal value, tab, count, line feed
     return Estimate(
-        sampled=1 / sample.factor,
+        sampled=1 / factor,
         rows=rows,
-        bad_lines=round(counts["bad_lines"] * sample.factor),
+        bad_lines=round(counts["bad_lines"] * factor),
         cardinalities=cardinalities,
-        data_bytes=rows * row_bytes + (sum(cardinalities) - 26) * value_bytes,
-        staging_bytes=round(staged_bytes * sample.factor)
-        + max(sample.largest_unpacked, sum(spilled_bytes(rows, size) for size in spilled)),
+        data_bytes=rows * (sum(spilled) + ids_bytes) + (sum(cardinalities) - 26) * value_bytes,
+        staging_bytes=round(staged_bytes * factor)
+        + max(largest_unpacked, sum(spilled_bytes(rows, size) for size in spilled)),
     )
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """factor: bytes of the log to bytes of the sample, both unpacked; 1 or more.
-    largest_unpacked: bytes of the largest gzip file, which is unpacked while it is parsed."""
+def _draw_sample(files: list[Path], target: Path) -> tuple[float, int]:
+    """Writes the sample, its lines in random order, so that a part of them is one as well.
 
-    factor: float
-    largest_unpacked: int
-
-    @classmethod
-    def draw(cls, files: list[Path], target: Path) -> "_Sample":
-        """Writes the sample, its lines in random order, so that a part of them is one as well."""
-        lines, total, largest = [], 0, 0
-        compressed_bytes = sum(path.stat().st_size for path in files)
-        for path in files:
-            size = path.stat().st_size
-            budget = max(_SMALLEST_PIECE, SAMPLE_BYTES * size // max(1, compressed_bytes))
-            if is_gzip(path):
-                part, unpacked = _gzip_start(path, budget)
-                largest = max(largest, unpacked)
-            else:
-                part, unpacked = _plain_pieces(path, size, budget)
-            lines += part
-            total += unpacked
-        np.random.default_rng(0).shuffle(lines)
-        with open(target, "wb") as file:
-            file.writelines(lines)
-        return cls(max(1.0, total / max(1, sum(map(len, lines)))), largest)
+    Returns:
+        bytes of the log to bytes of the sample, both unpacked, 1 or more; bytes of the largest gzip
+        file, which is unpacked while it is parsed.
+    """
+    lines, total, largest = [], 0, 0
+    compressed_bytes = sum(path.stat().st_size for path in files)
+    for path in files:
+        size = path.stat().st_size
+        budget = max(_SMALLEST_PIECE, SAMPLE_BYTES * size // max(1, compressed_bytes))
+        if is_gzip(path):
+            part, unpacked = _gzip_start(path, budget)
+            largest = max(largest, unpacked)
+        else:
+            part, unpacked = _plain_pieces(path, size, budget)
+        lines += part
+        total += unpacked
+    np.random.default_rng(0).shuffle(lines)
+    with open(target, "wb") as file:
+        file.writelines(lines)
+    return max(1.0, total / max(1, sum(map(len, lines)))), largest
 
 
 def _plain_pieces(path: Path, size: int, budget: int) -> tuple[list[bytes], int]:

@@ -58,14 +58,13 @@ class RowValues:
     """Staged columns of raw rows.
 
     Attributes:
-        numericals: features of the channel `numerical`, by name.
         float_integers: file -> features whose values there need `without_point`.
         columns: feature -> staged column.
     """
 
     raw: RawSpec
     encoding: Encoding
-    numericals: Mapping[str, NumericalFeature]
+    numericals: Mapping[str, NumericalFeature]  # by name
     float_integers: Mapping[str, set[str]]
 
     def __post_init__(self):
