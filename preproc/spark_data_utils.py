@@ -16,7 +16,6 @@ import itertools
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 if not __package__:
@@ -215,14 +214,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _notes(flags: argparse.Namespace) -> Iterator[str]:
-    for name, default in _TUNING.items():
-        if getattr(flags, name) != default:
-            yield f"note: --{name} tunes Spark's joins and has no effect; see --memory_limit"
-    if flags.mode == "generate_models" and flags.debug_mode:
-        yield "note: --debug_mode has no effect on generate_models, which has no second result"
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs a command; see `runtime.cli.exit_status`."""
 
@@ -233,8 +224,13 @@ def main(argv: list[str] | None = None) -> int:
                 "--no_numeric_log_col is not supported: data sets store log(x + 3) in float16, "
                 "which has no room for integers above 65,504; leave the flag out"
             )
-        for note in _notes(flags):
-            print(note, file=sys.stderr)
+        for name, default in _TUNING.items():
+            if getattr(flags, name) != default:
+                note = "tunes Spark's joins and has no effect; see --memory_limit"
+                print(f"note: --{name} {note}", file=sys.stderr)
+        if flags.mode == "generate_models" and flags.debug_mode:
+            note = "has no effect on generate_models, which has no second result"
+            print(f"note: --debug_mode {note}", file=sys.stderr)
         {"generate_models": generate_models, "transform": transform}[flags.mode](flags)
 
     return exit_status(work, "interrupted; run it again to resume")

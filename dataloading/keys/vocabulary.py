@@ -160,7 +160,8 @@ def read_counted(path: Path) -> Iterator[pa.RecordBatch]:
         try:
             while block := list(itertools.islice(lines, _LINES)):
                 texts, counts = zip(*(line.rsplit("\t", 1) for line in block), strict=True)
-                columns = [list(map(_unescaped, texts)), list(map(int, counts))]
+                texts = [re.sub(r"\\.", _meaning, text) if "\\" in text else text for text in texts]
+                columns = [texts, list(map(int, counts))]
                 yield pa.record_batch(columns, schema=COUNTED_SCHEMA)
         except (ValueError, OverflowError) as error:
             raise ValueError(
@@ -168,11 +169,8 @@ def read_counted(path: Path) -> Iterator[pa.RecordBatch]:
             ) from None
 
 
-def _unescaped(value: str) -> str:
-    """Returns the value that `write_counted` wrote as this text."""
-    if "\\" not in value:
-        return value
-    return re.sub(r"\\.", lambda match: _MEANINGS.get(match[0], match[0]), value)
+def _meaning(escape: re.Match) -> str:
+    return _MEANINGS.get(escape[0], escape[0])
 
 
 def write_counted(table: Path, target: Path) -> None:

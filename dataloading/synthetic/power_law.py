@@ -46,16 +46,13 @@ class PowerLaw:
         ids[search] = np.searchsorted(self._cumulative, uniform[search], side="right")
         if self.cardinality > len(self._cumulative):
             in_tail = np.nonzero(ids >= len(self._cumulative))
-            ids[in_tail] = self._draw_tail(uniform[in_tail])
+            below, power = self._cumulative[-1], 1 - self.alpha
+            part = (uniform[in_tail] - below) / (1 - below)
+            low, high = _HEAD_IDS + 0.5, self.cardinality + 0.5
+            if abs(power) < 1e-9:
+                rank = low * (high / low) ** part
+            else:
+                rank = (low**power + part * (high**power - low**power)) ** (1 / power)
+            drawn = np.rint(rank).astype(np.int64) - 1
+            ids[in_tail] = np.clip(drawn, _HEAD_IDS, self.cardinality - 1)
         return ids
-
-    def _draw_tail(self, uniform: np.ndarray) -> np.ndarray:
-        below = self._cumulative[-1]
-        part = (uniform - below) / (1 - below)
-        low, high = _HEAD_IDS + 0.5, self.cardinality + 0.5
-        if abs(self.alpha - 1) < 1e-9:
-            rank = low * (high / low) ** part
-        else:
-            power = 1 - self.alpha
-            rank = (low**power + part * (high**power - low**power)) ** (1 / power)
-        return np.clip(np.rint(rank).astype(np.int64) - 1, _HEAD_IDS, self.cardinality - 1)

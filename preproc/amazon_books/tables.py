@@ -63,13 +63,16 @@ def _stage(
     tables: dict[str, tuple[tuple[Path, ...], dict[str, str]]],
     folder: Path,
 ) -> int:
-    files = {
-        table: [
-            _event_file(session, options, path, names, folder / f"{table}_{i}.text")
-            for i, path in enumerate(paths)
-        ]
-        for table, (paths, names) in tables.items()
-    }
+    files: dict[str, list[EventFile]] = {table: [] for table in tables}
+    for table, (paths, names) in tables.items():
+        for i, path in enumerate(paths):
+            if options.input_format == PARQUET:
+                file = event_tables.parquet_file(path, names, _FLAGS)
+            else:
+                target = folder / f"{table}_{i}.text"
+                how = (options.delimiter, names, _FLAGS, options.on_bad_line)
+                file = event_tables.csv_file(session.connection, path, target, *how)
+            files[table].append(file)
     num_bad = sum(_num_bad(session, options, files[table]) for table in tables)
     integers = {
         table: event_tables.integer_columns(
@@ -84,19 +87,6 @@ def _stage(
     for table in tables:
         _write(session, files[table], integers[table], folder / f"{table}.parquet")
     return num_bad
-
-
-def _event_file(
-    session: PreparationSession,
-    options: AmazonOptions,
-    path: Path,
-    names: dict[str, str],
-    target: Path,
-) -> EventFile:
-    if options.input_format == PARQUET:
-        return event_tables.parquet_file(path, names, _FLAGS)
-    how = (options.delimiter, names, _FLAGS, options.on_bad_line)
-    return event_tables.csv_file(session.connection, path, target, *how)
 
 
 def _required(file: EventFile) -> list[str]:

@@ -40,11 +40,6 @@ class RowGroup:
             yield values.combine_chunks()
 
 
-def part_file(folder: Path, number: int) -> Path:
-    """Returns the file of a folder for the part `number`."""
-    return folder / f"part-{number:08d}.parquet"
-
-
 def part_files(folder: Path) -> list[Path]:
     """Returns the files of a folder in the order of their rows."""
     return sorted(folder.glob("part-*.parquet"))
@@ -53,7 +48,7 @@ def part_files(folder: Path) -> list[Path]:
 @contextlib.contextmanager
 def new_part(folder: Path, number: int) -> Iterator[Path]:
     """Yields a path to write, which becomes the part `number`: whole, also by a repeated task."""
-    target = part_file(folder, number)
+    target = folder / f"part-{number:08d}.parquet"
     new = target.with_name(f"{target.name}.{secrets.token_hex(8)}")
     yield new
     sync(new)

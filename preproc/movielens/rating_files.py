@@ -3,7 +3,6 @@
 A user and an item are any text without blanks around it.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from dataloading.table_input.lines import BYTE_ORDER_MARK
@@ -37,9 +36,18 @@ def rating_files(
     ).fetchone()
     if not num_rows:
         raise ValueError(f"{', '.join(map(str, options.source.files))}: no ratings")
-    if num_bad:
-        raise _blank_value(session, files)
-    return files
+    if not num_bad:
+        return files
+    conditions = {"user": _is_blank("user"), "item": _is_blank("item"), "time": "time IS NULL"}
+    bad = (
+        (column, event_tables.first_row(session.connection, files, condition, column))
+        for column, condition in conditions.items()
+    )
+    column, (_, file, row, value) = next(each for each in bad if each[1] is not None)
+    fault = "missing"
+    if value and value.strip():
+        fault = f"{value!r}, with blanks around it; write all without"
+    raise ValueError(f"{file.place(row)}: {file.names[column]} is {fault}")
 
 
 def _rating_file(
@@ -62,16 +70,3 @@ def _rating_file(
 def _is_blank(column: str) -> str:
     """A condition: the text is missing, or begins or ends with a space or a control character."""
     return f"coalesce({column} < '!' OR right({column}, 1) < '!', true)"
-
-
-def _blank_value(session: PreparationSession, files: Sequence[EventFile]) -> ValueError:
-    for column in ("user", "item", "time"):
-        condition = "time IS NULL" if column == "time" else _is_blank(column)
-        bad = event_tables.first_row(session.connection, files, condition, column)
-        if bad is not None:
-            break
-    _, file, row, value = bad
-    fault = "missing"
-    if value and value.strip():
-        fault = f"{value!r}, with blanks around it; write all without"
-    return ValueError(f"{file.place(row)}: {file.names[column]} is {fault}")

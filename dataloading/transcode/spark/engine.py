@@ -52,7 +52,7 @@ class SparkTranscoder:
 
     def input_path(self, path: str) -> Path:
         """Returns a path that all workers see: the same one, or that of a copy."""
-        if not sources.is_remote(path):
+        if "://" not in path:
             return Path(path)
         report(f"copying {path}")
         folder = self._staging.folder / "input" / stage_key(path)[:16]
@@ -66,7 +66,8 @@ class SparkTranscoder:
     def scan(self, path: Path, chunk: RawChunk) -> dict[str, ColumnFacts]:
         report("inferring columns")
         folder = self._folder("scan", chunk, _status(path))
-        rows = sources.Sources(self._jobs, folder, self._flags.chunk_size).rows_of_file(path, chunk)
+        files = sources.Sources(self._jobs, folder, self._flags.chunk_size)
+        (rows,) = files.rows_of_files([(path, str(path), chunk)])
         work = functools.partial(_facts, rows.source, chunk, self._flags.chunk_size, str(path))
         parts = folder.once(
             "facts", lambda: self._jobs.map(folder, "infer", work, plan.slices(rows))

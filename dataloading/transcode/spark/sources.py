@@ -28,11 +28,6 @@ _COPIES = 8  # remote files that are copied at a time
 _COPIED_BYTES = 1 << 22
 
 
-def is_remote(path: str) -> bool:
-    """Returns whether a path is that of another file system, like hdfs:// or s3a://."""
-    return "://" in path
-
-
 def copy_folder(jobs: SparkJobs, source: str, spec_file: str, target: Path) -> None:
     """Copies a feature spec and the files that it names from a file system that Spark knows."""
     source = source.rstrip("/")
@@ -71,10 +66,6 @@ class Sources:
     def __init__(self, jobs: SparkJobs, folder: RunFolder, chunk_size: int):
         self._jobs, self._folder, self._chunk_size = jobs, folder, chunk_size
 
-    def rows_of_file(self, path: Path, chunk: RawChunk) -> FileRows:
-        (rows,) = self._rows([(path, str(path), chunk)])
-        return rows
-
     def rows_of_splits(self, spec: TableSource) -> dict[str, list[list[FileRows]]]:
         """Returns for each split the rows of the files of each chunk.
 
@@ -87,13 +78,14 @@ class Sources:
             for chunk in chunks
             for file in chunk.files
         ]
-        rows = iter(self._rows(files))
+        rows = iter(self.rows_of_files(files))
         return {
             split: [[next(rows) for _ in chunk.files] for chunk in chunks]
             for split, chunks in spec.sources.items()
         }
 
-    def _rows(self, files: list[tuple[Path, str, RawChunk]]) -> list[FileRows]:
+    def rows_of_files(self, files: list[tuple[Path, str, RawChunk]]) -> list[FileRows]:
+        """Returns the rows of files: path, name in messages, and format of each."""
         # The absolute path: tasks of Spark may have another working folder.
         plain = self._plain([(path.absolute(), where, chunk) for path, where, chunk in files])
         sources = [

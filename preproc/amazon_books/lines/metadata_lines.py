@@ -72,23 +72,18 @@ def _table(rows: list[tuple[str, str | None]]) -> pa.Table:
 
 def parse(line: str, category_list: str = LAST_LIST) -> tuple[str, str | None]:
     """Returns item and category of a line (None without one); raises ValueError with its fault."""
-    fields = _object(line)
-    return text_field(fields, ITEM), _last_name(fields, category_list) or None
-
-
-def _object(line: str) -> dict:
     try:
-        value = json.loads(line)
+        fields = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as not_json:
         try:
-            value = ast.literal_eval(line)
+            fields = ast.literal_eval(line)
         except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
             raise ValueError(
                 f"it is neither JSON nor a Python literal ({not_json}; {error})"
             ) from error
-    if not isinstance(value, dict):
+    if not isinstance(fields, dict):
         raise ValueError("it is JSON or a Python literal, but no object with braces around it")
-    return value
+    return text_field(fields, ITEM), _last_name(fields, category_list) or None
 
 
 def _last_name(fields: dict, category_list: str) -> str | None:

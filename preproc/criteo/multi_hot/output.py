@@ -218,22 +218,16 @@ class PartWriter:
             names = ("sparse_multi_hot.npz", "dense.npy", "labels.npy")
             return [Path(f"{stem}_{name}") for stem in stems for name in names]
         files = {part.file for part in parts}
-        if self._job.format == "split_tfrecords":
-            files |= self._write_formats(parts)
-        spec = self._feature_spec(parts, metadata)
-        spec.validate_files()
-        spec.to_yaml(self._job.data / "feature_spec.yaml")
-        return [Path(file) for file in sorted(files | {"feature_spec.yaml"})]
-
-    def _write_formats(self, parts: list[OutputPart]) -> set[str]:
-        written = set()
-        for part in parts:
+        for part in parts if self._job.format == "split_tfrecords" else ():
             folder = (self._job.data / part.file).parent
             self.format_of(part.column).write(folder)
             records = -(-len(self.source.splits[part.split]) // self._job.prebatch_size)
             (folder.parent / LENGTH_FILE).write_text(str(records))
-            written |= {f"{Path(part.file).parent}/format.json", f"{part.split}/{LENGTH_FILE}"}
-        return written
+            files |= {f"{Path(part.file).parent}/format.json", f"{part.split}/{LENGTH_FILE}"}
+        spec = self._feature_spec(parts, metadata)
+        spec.validate_files()
+        spec.to_yaml(self._job.data / "feature_spec.yaml")
+        return [Path(file) for file in sorted(files | {"feature_spec.yaml"})]
 
     def _feature_spec(self, parts: list[OutputPart], metadata: dict) -> FeatureSpec:
         source, job = self.source, self._job

@@ -189,7 +189,11 @@ def _open_days(folder: Path, days: dict[int, list[Path]]) -> SourceData:
     sparse, dense, labels, files = [], [], [], []
     for number in numbers:
         (path,) = days[number]
-        sparse.append(_ids_of_day(path))
+        if path.suffix == ".npz":
+            sparse.append(_members(path))
+        else:
+            ids = _array(path)
+            sparse.append([replace(ids, columns=slice(i, i + 1)) for i in range(ids.shape[1])])
         others = [folder / f"day_{number}_{part}.npy" for part in ("dense", "labels")]
         files += [path, *others]
         for arrays, file in zip((dense, labels), others, strict=True):
@@ -223,13 +227,6 @@ def _of_split(days: Sequence[StoredArray], split: str) -> MappedColumn:
     half = -(-len(last) // 2)
     rows = last.rows[:half] if split == fs.VALIDATION else last.rows[half:]
     return MappedColumn([replace(last, rows=rows)])
-
-
-def _ids_of_day(path: Path) -> list[StoredArray]:
-    if path.suffix == ".npz":
-        return _members(path)
-    ids = _array(path)
-    return [replace(ids, columns=slice(i, i + 1)) for i in range(ids.shape[1])]
 
 
 def _array(path: Path) -> StoredArray:

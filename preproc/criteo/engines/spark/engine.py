@@ -56,16 +56,13 @@ class SparkEngine(SparkPreparation):
     columns_at_once = True
 
     def __init__(self, options: CriteoOptions, scratch: Path):
-        super().__init__(
-            options,
-            scratch,
-            f"criteo: {options.output}",
-            Staging(options.output).scratch,
-            {
-                "spark.sql.execution.arrow.maxRecordsPerBatch": str(records.BLOCKS_PER_BATCH),
-                **(_SMALL_LOG_SETTINGS if _log_bytes(options.input) < _SMALL_LOG_BYTES else {}),
-            },
-        )
+        source = options.input
+        files = source.glob("*day_*") if source.is_dir() else [source]
+        log_bytes = sum(path.stat().st_size for path in files if path.is_file())
+        settings = _SMALL_LOG_SETTINGS if log_bytes < _SMALL_LOG_BYTES else {}
+        batch = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(records.BLOCKS_PER_BATCH)}
+        name, shared = f"criteo: {options.output}", Staging(options.output).scratch
+        super().__init__(options, scratch, name, shared, batch | settings)
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """See `CriteoEngine`; `target` is a staged folder of `spark_parts` in DuckDB's columns."""
@@ -179,11 +176,6 @@ class SparkEngine(SparkPreparation):
         ):
             counts[file, split] += nonzero
         return counts
-
-
-def _log_bytes(source: Path) -> int:
-    files = source.glob("*day_*") if source.is_dir() else [source]
-    return sum(path.stat().st_size for path in files if path.is_file())
 
 
 def _pieces(days: Sequence[DayFile], num_rows: int | None = None) -> tuple[RowGroup, ...]:
