@@ -88,7 +88,6 @@ SPARK = (
     "dataloading/transcode/spark/jobs.py",
     "deployment/predict/spark_scores.py",
     "preproc/engines/spark_preparation.py",
-    "preproc/engines/spark_events.py",
     "preproc/criteo/engines/spark/engine.py",
     "preproc/movielens/spark_engine.py",
 )

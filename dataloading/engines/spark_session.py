@@ -348,6 +348,8 @@ class Session:
         self._interruptions.end()
 
     def explained_errors(self):
+        """See `explained_errors`; raises a KeyboardInterrupt that Python dropped."""
+        self._interruptions.check()
         return explained_errors(self._options, self._interruptions)
 
     def _check_workers(self, token: RunToken) -> None:

@@ -24,7 +24,7 @@ from preproc.amazon_books.parquet_rows import (
 from preproc.amazon_books.samples import BYTES_PER_USER, splits
 from preproc.amazon_books.tables import stage_tables
 from preproc.engines.duckdb_session import PreparationSession
-from preproc.scratch_folder import scratch_folder
+from preproc.output_folder import scratch_folder
 from runtime.files.atomic import atomic_folder
 
 # Memory in addition to the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from preproc.arguments import MachineOptions
 
@@ -91,6 +92,16 @@ class NVTabularSession:
             self._open_folders.callback(os.close, descriptor)
             self._aliases[folder] = Path(f"/proc/self/fd/{descriptor}")
         return self._aliases[folder]
+
+    def _counted(self, dataset, column: str, threshold: int = 0) -> pa.Table:
+        """Returns the values seen `threshold` times or more: value, count; in any order."""
+        with self._folder("categorify") as folder:
+            ops = self._nvtabular.ops
+            categorify = ops.Categorify(freq_threshold=threshold, out_path=str(folder))
+            self._nvtabular.Workflow([column] >> categorify).fit(dataset)
+            path = categorify.categories[column]
+            counted = pq.read_table(path, columns=[column, f"{column}_size"])
+        return counted.rename_columns(["value", "count"])
 
     @contextlib.contextmanager
     def _folder(self, name: str) -> Iterator[Path]:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from preproc.engines.duckdb_events import DuckDBEvents
-from preproc.engines.duckdb_session import PreparationSession
+from preproc.engines.duckdb_session import DuckDBEvents, PreparationSession
 from preproc.event_tables import EventFile, integer_columns, time_number, union
 
 _FETCHED_ROWS = 1 << 20

@@ -29,7 +29,7 @@ from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import hold_out, read_paper
 from preproc.movielens.rating_files import rating_files
 from preproc.movielens.source_files import NCF
-from preproc.scratch_folder import scratch_folder
+from preproc.output_folder import scratch_folder
 
 if typing.TYPE_CHECKING:
     from preproc.movielens.spark_engine import RatingsSparkEngine

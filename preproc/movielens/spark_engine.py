@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from preproc.engines.spark_events import SparkEvents, read_pairs, vocabulary_type
 from preproc.engines.spark_parts import part_files
+from preproc.engines.spark_preparation import SparkEvents, read_pairs, vocabulary_type
 from preproc.movielens.duckdb_engine import LEAST, Counts
 from preproc.movielens.options import MovieLensOptions
 

@@ -36,7 +36,6 @@ class SparkJobs(Session):
         Raises:
             ValueError: that of the first item whose work raises one.
         """
-        self._interruptions.check()
         if not items:
             return []
         with self.explained_errors():
@@ -53,7 +52,6 @@ class SparkJobs(Session):
 
     def count_texts(self, counts: Path, target: Path) -> None:
         """Writes the sums of the counts of all parts: split, feature, value, count."""
-        self._interruptions.check()
         with self.explained_errors():
             rows = self._spark.read.schema(_COUNTS).parquet(spark_session.literal(counts))
             summed = rows.groupBy("split", "feature", "value").agg(F.sum("count").alias("count"))
@@ -80,7 +78,6 @@ class SparkJobs(Session):
             parts: numbers of the parts to encode.
             num_parts: of all parts.
         """
-        self._interruptions.check()
         wanted = F.col("part").isin(list(parts)) if len(parts) < num_parts else F.lit(True)
         marks = self._spark.range(0, num_parts, 1, 1).select(F.col("id").cast("int").alias("part"))
         marks = marks.where(wanted)
@@ -121,7 +118,6 @@ class SparkJobs(Session):
         Raises:
             ValueError: the file does not exist, or its file system is unknown or fails.
         """
-        self._interruptions.check()
         target.parent.mkdir(parents=True, exist_ok=True)
         new = target.with_name(target.name + ".new")
         try:

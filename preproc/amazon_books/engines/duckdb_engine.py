@@ -8,7 +8,7 @@ import pyarrow as pa
 from dataloading.table_input.duckdb_files import quoted, read_parquet
 from preproc.amazon_books.engines.interface import LEAST, NumberedLog, StagedLog
 from preproc.amazon_books.options import AmazonOptions
-from preproc.engines.duckdb_events import DuckDBEvents
+from preproc.engines.duckdb_session import DuckDBEvents
 
 
 class AmazonDuckDBEngine(DuckDBEvents):

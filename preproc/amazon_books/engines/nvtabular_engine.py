@@ -44,7 +44,8 @@ class AmazonNVTabularEngine(NVTabularSession):
             events = self._dataset(log.events)
             if events is None:
                 raise no_user_left(LEAST.format(min_events), 0)
-            every_user = self._counted(events, "user", work)
+            # Arrow compares text bytewise.
+            every_user = self._counted(events, "user").sort_by("value")
             users = every_user.filter(pc.field("count") >= min_events)
             if not len(users):
                 most = pc.max(every_user["count"]).as_py()
@@ -52,7 +53,7 @@ class AmazonNVTabularEngine(NVTabularSession):
             user_ids = ["user"] >> ops.Categorify(vocabs=_vocabulary("user", users, work))
             kept = user_ids + ["item", "time"] >> ops.Filter(lambda log: log["user"] >= FIRST_ID)
             events = self._stored(events, kept, work / "kept")
-            items = self._counted(events, "item", work)
+            items = self._counted(events, "item").sort_by("value")
             item_ids = ["item"] >> ops.Categorify(vocabs=_vocabulary("item", items, work))
             user_features, missing_users = self._features("user", users, log)
             item_features, missing_items = self._features("item", items, log)
@@ -86,16 +87,6 @@ class AmazonNVTabularEngine(NVTabularSession):
         workflow.fit_schema(dataset.schema)
         workflow.transform(dataset).to_parquet(str(folder))
         return self._dataset(sorted(folder.glob("*.parquet")))
-
-    def _counted(self, dataset, column: str, work: Path) -> pa.Table:
-        """The different values of a column and how often they occur: value, count; upwards."""
-        with self._folder("categorify") as folder:
-            categorify = self._nvtabular.ops.Categorify(out_path=str(folder))
-            self._nvtabular.Workflow([column] >> categorify).fit(dataset)
-            path = categorify.categories[column]
-            counted = pq.read_table(path, columns=[column, f"{column}_size"])
-        # Arrow compares text bytewise.
-        return counted.rename_columns(["value", "count"]).sort_by("value")
 
     def _write_events(self, dataset, ids, log: NumberedLog, work: Path) -> None:
         """Writes the item ids of all events where their users' are; ids: (user, time, item)."""

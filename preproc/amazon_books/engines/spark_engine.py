@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from preproc.amazon_books.engines.duckdb_engine import AmazonDuckDBEngine
 from preproc.amazon_books.engines.interface import LEAST, NumberedLog, StagedLog
 from preproc.amazon_books.options import AmazonOptions
-from preproc.engines.spark_events import SparkEvents, read_pairs
 from preproc.engines.spark_parts import part_files
+from preproc.engines.spark_preparation import SparkEvents, read_pairs
 
 
 class AmazonSparkEngine(SparkEvents):

@@ -70,11 +70,14 @@ class CriteoNVTabularEngine(ColumnByColumn, NVTabularSession):
             ).fetchone()
         num_slices = -(-num_values // self._slice_values)
         counted = []
-        with self._folder("column") as folder:
+        with self._folder("column") as folder, quiet():
             for i in range(num_slices):
                 rows = folder / f"rows_{i}.parquet"
                 if self._write_slice(query, i, num_slices, rows):
-                    counted.append(self._counted(rows, threshold))
+                    dataset = self._parquet_dataset([rows], row_groups_per_part=1)
+                    # Where no value is left, NVTabular's file does not contain its type.
+                    values = self._counted(dataset, "value", threshold)
+                    counted.append(values.cast(_VOCABULARY_SCHEMA))
                 rows.unlink()
         # Values with equal counts are in any order up to here; Arrow compares text bytewise.
         vocabulary = pa.concat_tables([_VOCABULARY_SCHEMA.empty_table(), *counted]).sort_by(
@@ -95,19 +98,6 @@ class CriteoNVTabularEngine(ColumnByColumn, NVTabularSession):
                 f"(FORMAT parquet, ROW_GROUP_SIZE {self._partition_rows})"
             ).fetchone()
         return num_rows
-
-    def _counted(self, rows: Path, threshold: int) -> pa.Table:
-        """The values seen `threshold` times or more and their counts, in any order."""
-        with self._folder("categorify") as folder, quiet():
-            categorify = self._nvtabular.ops.Categorify(
-                freq_threshold=threshold, out_path=str(folder)
-            )
-            workflow = self._nvtabular.Workflow(["value"] >> categorify)
-            workflow.fit(self._parquet_dataset([rows], row_groups_per_part=1))
-            path = categorify.categories["value"]
-            counted = pq.read_table(path, columns=["value", "value_size"])
-        # Where no value is left, NVTabular's file does not contain its type.
-        return counted.rename_columns(_VOCABULARY_SCHEMA.names).cast(_VOCABULARY_SCHEMA)
 
     def write_ids(
         self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
