@@ -45,15 +45,13 @@ _ROW_NUMBER = "file_row_number"  # what DuckDB calls the column that it adds to 
 class EventFile:
     """A table that can be queried.
 
-    names: column in queries -> its name in the file; times are called `time`.
-    relation: query of these columns as text, NULL where empty, and of `row`, from 1.
     integers: the columns of integers where the file has types; else None.
     skipped: rows without as many fields as the header, upwards; `relation` has no such rows.
     """
 
     path: Path
-    names: dict[str, str]
-    relation: str
+    names: dict[str, str]  # column in queries -> its name in the file; times are called `time`
+    relation: str  # query of these columns as text, NULL where empty, and of `row`, from 1
     integers: frozenset[str] | None = None
     skipped: tuple[int, ...] = ()
 

@@ -48,14 +48,13 @@ class CandidateDataset:
         list_length: rows per candidate list.
         num_lists: candidate lists of the split.
         num_samples: their rows.
-        failure: None: invalid rows are found here, not later.
 
     Raises:
         ValueError: see `read_candidate_lists` and `read_interactions`; fewer negatives or unseen
             items than requested; or an argument is out of range.
     """
 
-    failure: str | None = None
+    failure: str | None = None  # None: invalid rows are found here, not later
 
     def __init__(
         self,

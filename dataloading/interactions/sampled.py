@@ -70,13 +70,12 @@ class SampledInteractions:
     Attributes:
         num_interactions: rows of the split.
         num_samples: samples of an epoch: interactions and negatives.
-        failure: None: invalid rows are found here, not later.
 
     Raises:
         ValueError: see `read_training_rows`, or an argument is out of range.
     """
 
-    failure: str | None = None
+    failure: str | None = None  # None: invalid rows are found here, not later
 
     def __init__(
         self,

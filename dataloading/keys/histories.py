@@ -14,13 +14,12 @@ _NONE = -1
 class Catalogue(NamedTuple):
     """Items of the samples of a data set.
 
-    ids: item ids, int64 [n], ascending.
     features: ids of each feature of the item, int64 [n] each; the first is `ids`.
     keys: user * num_ids + item of each pair of a user and an item that occurs as a target with
         label 1 or in a history, int64, ascending.
     """
 
-    ids: np.ndarray
+    ids: np.ndarray  # item ids, int64 [n], ascending
     features: tuple[np.ndarray, ...]
     keys: np.ndarray
 

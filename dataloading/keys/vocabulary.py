@@ -38,12 +38,11 @@ class Vocabulary:
     Attributes:
         values: int64 if all values are integers, else texts, [cardinality]; null for an id that
             stands for no value.
-        first_id: the first id that stands for a value, 0 or 1.
         path: its file; None if the data set has none, and ids stand for themselves.
     """
 
     values: pa.Array
-    first_id: int = 0
+    first_id: int = 0  # the first id that stands for a value, 0 or 1
     path: Path | None = None
 
     @property

@@ -35,17 +35,15 @@ _WRONG_ROW = re.compile(
 class RawChunk:
     """Columns of raw files.
 
-    type: `csv` or `parquet`.
     features: the columns that are read; of CSV files without a header, all of them, in order.
     files: paths relative to the folder of the YAML file; the rows of the first come first.
-    header: whether the first line of each CSV file names its columns.
     quoting: whether fields may be quoted; else quotation marks are characters like others.
     """
 
-    type: str
+    type: str  # `csv` or `parquet`
     features: tuple[str, ...]
     files: tuple[str, ...]
-    header: bool = False
+    header: bool = False  # whether the first line of each CSV file names its columns
     delimiter: str = ","
     quoting: bool = True
 
@@ -61,12 +59,11 @@ class TableSource(Protocol):
 class Block(NamedTuple):
     """Neighbouring rows of one file.
 
-    where: the file, as messages call it.
     first_row: the number of the first of these rows in the file, counted from 1 without a header.
     """
 
     columns: dict[str, pa.Array]
-    where: str
+    where: str  # the file, as messages call it
     first_row: int
 
     @property
@@ -167,14 +164,12 @@ class FileSlice(NamedTuple):
     """Neighbouring rows of a file.
 
     Attributes:
-        first_row: number of the first one, counted from 1 without a header.
-        num_rows: of a Parquet file; None for all rows to its end.
         first_block, stop_block: of a CSV file, its blocks (`lines.line_blocks`); None for
             those to the end. Rows that begin the file have `first_block` 0.
     """
 
-    first_row: int = 1
-    num_rows: int | None = None
+    first_row: int = 1  # number of the first one, counted from 1 without a header
+    num_rows: int | None = None  # of a Parquet file; None for all rows to its end
     first_block: int = 0
     stop_block: int | None = None
 

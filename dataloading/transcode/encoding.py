@@ -31,16 +31,13 @@ _FLAGS = (
 class GrowthRequest:
     """Growth of the ids of an earlier data set by the values of `train`.
 
-    cardinalities: features whose ids grow -> cardinality so far.
     thresholds: of those with a vocabulary -> occurrences that a new value needs.
-    ancestors: see `keys.growth.Growth`.
-    evict_after: days after which values are evicted; None: no value is.
     """
 
-    cardinalities: Mapping[str, int]
+    cardinalities: Mapping[str, int]  # features whose ids grow -> cardinality so far
     thresholds: Mapping[str, int]
-    ancestors: tuple[str, ...]
-    evict_after: int | None = None
+    ancestors: tuple[str, ...]  # see `keys.growth.Growth`
+    evict_after: int | None = None  # days after which values are evicted; None: no value is
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,7 @@ class Encoding:
     hash_buckets: feature -> cardinality N; the id is the value's XXH64 modulo N.
     vocabularies: features of `categorify` -> the text file that has their values already.
     trained_unknown: of these -> the share of `UNKNOWN` in the rows that the vocabulary is from.
-    date: day of the rows, kept with their values; None: not kept.
     growth: growth of `vocabularies` and of plain ids; None: they stay.
-    id_spaces: see `keys.growth.Growth`; of the data set of `vocabularies`.
     """
 
     categorify: tuple[str, ...] = ()
@@ -64,9 +59,9 @@ class Encoding:
     vocabularies: dict[str, Path] = field(default_factory=dict)
     trained_unknown: Mapping[str, float] = field(default_factory=dict)
     numericals: NumericalRules = field(default_factory=NumericalRules)
-    date: datetime.date | None = None
+    date: datetime.date | None = None  # day of the rows, kept with their values; None: not kept
     growth: GrowthRequest | None = None
-    id_spaces: tuple[str, ...] = ()
+    id_spaces: tuple[str, ...] = ()  # see `keys.growth.Growth`; of the data set of `vocabularies`
 
 
 @dataclass(frozen=True)

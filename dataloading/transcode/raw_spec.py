@@ -49,15 +49,13 @@ class RawSpec:
 
     features: the features of the channels -> keys of a feature spec; `dtype` and
         `cardinality` are absent where they follow from the data.
-    unused: features that are stored and in no channel.
-    sources: split name -> chunks.
     channels: all of one kind, `CLICKS` or `INTERACTIONS`; of clicks each possibly empty; of
         interactions `user` and `item` have one feature. A label is one feature of one value.
     """
 
     features: dict[str, dict]
-    unused: tuple[str, ...]
-    sources: dict[str, tuple[RawChunk, ...]]
+    unused: tuple[str, ...]  # features that are stored and in no channel
+    sources: dict[str, tuple[RawChunk, ...]]  # split name -> chunks
     channels: dict[str, tuple[str, ...]]
     metadata: dict
     base_directory: Path

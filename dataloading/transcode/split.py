@@ -86,17 +86,14 @@ class Route(NamedTuple):
     """Destination of the rows of one raw split.
 
     Attributes:
-        source: the raw split.
-        targets: splits of the data set, in the order of their numbers.
         numbers: (first row, block of each raw column) -> number of the target of each row; None:
             all rows have the only target.
-        remedy: how to get rows into a target that has none.
     """
 
-    source: str
-    targets: tuple[str, ...]
+    source: str  # the raw split
+    targets: tuple[str, ...]  # splits of the data set, in the order of their numbers
     numbers: Callable[[int, dict[str, Block]], np.ndarray] | None = None
-    remedy: str = ""
+    remedy: str = ""  # how to get rows into a target that has none
 
     def parts(
         self, first_row: int, block_of: dict[str, Block]
@@ -167,17 +164,11 @@ def _time_numbers(
 
 
 class WrittenTimes(NamedTuple):
-    """Times of a column up to the first that is not of a type.
+    """Times of a column up to the first that is not of a type."""
 
-    Attributes:
-        files: Parquet files with the column `time`.
-        num_rows: their number.
-        failure: message about the first other one; empty without one.
-    """
-
-    files: Sequence[Path]
-    num_rows: int
-    failure: str = ""
+    files: Sequence[Path]  # Parquet files with the column `time`
+    num_rows: int  # their number
+    failure: str = ""  # message about the first other one; empty without one
 
 
 WriteTimes = Callable[[str, pa.DataType], WrittenTimes]  # (column, type) -> times

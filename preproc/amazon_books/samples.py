@@ -32,13 +32,12 @@ BYTES_PER_USER = 6 * 8
 class SampleBlock:
     """A run of a split's rows; everything is int64.
 
-    user: the features of users, the id first: a list of [n].
     target: the features of the items that are asked about, the id first: a list of [n].
     positive, negative: those of the histories, a list of [n, max_history].
     """
 
     label: np.ndarray
-    user: list[np.ndarray]
+    user: list[np.ndarray]  # the features of users, the id first: a list of [n]
     target: list[np.ndarray]
     positive: list[np.ndarray]
     negative: list[np.ndarray]

@@ -101,16 +101,12 @@ def read_line(path: Path, number: int) -> bytes:
 
 @dataclass(frozen=True)
 class LineCounts:
-    """Numbers of the lines of a file, or of a part of it, and of those that are rows.
-
-    last: number of the last line that is not empty (the first is 1); 0 without one.
-    first_bad: number of the first line that is not a row; 0 without one.
-    """
+    """Numbers of the lines of a file, or of a part of it, and of those that are rows."""
 
     lines: int
     rows: int
-    last: int
-    first_bad: int
+    last: int  # number of the last line that is not empty (the first is 1); 0 without one
+    first_bad: int  # number of the first line that is not a row; 0 without one
 
 
 def line_counts(parts: Iterable[LineCounts]) -> dict[str, int]:

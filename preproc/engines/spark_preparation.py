@@ -65,13 +65,12 @@ class NumberedEvents:
     """Kept events, and the values of the ids of users and items, in order.
 
     users, items: staged folders (value, count of kept events), in the order of the ids.
-    events: files of int32 pairs (user, item), together by user, time, item.
     num_users_before, num_events_before: before users with few events were left out.
     """
 
     users: Path
     items: Path
-    events: tuple[Path, ...]
+    events: tuple[Path, ...]  # files of int32 pairs (user, item), together by user, time, item
     num_users: int
     num_items: int
     num_users_before: int

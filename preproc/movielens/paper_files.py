@@ -29,7 +29,6 @@ class PaperData:
     """Interactions [n] and positives of candidate lists [m], int64, in the files' order.
 
     train_users, train_items: each (user, item) once, where it is first.
-    test_negatives: [m, k], which may hold the positive or repeat a negative.
     counts: numbers of users, items, different (user, item) of training and candidate lists,
         duplicates, and items of candidate lists that their user also has in training.
     """
@@ -38,7 +37,7 @@ class PaperData:
     train_items: np.ndarray
     test_users: np.ndarray
     test_items: np.ndarray
-    test_negatives: np.ndarray
+    test_negatives: np.ndarray  # [m, k], which may hold the positive or repeat a negative
     counts: dict[str, int]
 
 

@@ -48,18 +48,16 @@ class _Interactions:
     """Interactions without the training rows, which are written already.
 
     held_out: split -> its users and positive items, [n] each.
-    stored: split -> the negatives that came with it, [n, k].
-    ids: "users" and "items" -> what they were, for people; or none.
     """
 
     num_users: int
     num_items: int
     num_train: int
     held_out: dict[str, tuple[np.ndarray, np.ndarray]]
-    stored: dict[str, np.ndarray]
+    stored: dict[str, np.ndarray]  # split -> the negatives that came with it, [n, k]
     valid_negative: int
     metadata: dict
-    ids: dict[str, str]
+    ids: dict[str, str]  # "users" and "items" -> what they were, for people; or none
     counts: dict[str, int]
 
 

@@ -31,15 +31,13 @@ class NumericalRules:
 
     Attributes:
         fill: feature -> `MEAN` or the fill value. Other features may not miss a value.
-        mark_missing: whether features that miss values in training get an indicator.
-        standardize: features to standardize.
         known_indicators: feature -> name of its indicator in an earlier data set; None: new data.
         known_scales: feature -> its scale in an earlier data set; None: new data.
     """
 
     fill: Mapping[str, str | float] = field(default_factory=dict)
-    mark_missing: bool = False
-    standardize: tuple[str, ...] = ()
+    mark_missing: bool = False  # whether features that miss values in training get an indicator
+    standardize: tuple[str, ...] = ()  # features to standardize
     known_indicators: Mapping[str, str] | None = None
     known_scales: Mapping[str, Scale] | None = None
 

@@ -131,20 +131,15 @@ class TextIds:
     """The features of `encoding.categorify`, in all splits.
 
     Attributes:
-        encoding: where the vocabularies come from.
-        folder: of the data set.
-        vocabularies: entered before the first feature is encoded.
-        column: (split, feature) -> its texts.
-        tables: feature -> its vocabulary, for lookups.
         unknown_shares: split -> feature -> share of the values that have id 0.
         thresholds, new, evicted: feature -> least occurrences, number of new and of evicted values.
     """
 
-    encoding: Encoding
-    folder: Path
-    vocabularies: Vocabularies
-    column: Callable[[str, str], CountedTexts]
-    tables: dict[str, Path] = field(default_factory=dict)
+    encoding: Encoding  # where the vocabularies come from
+    folder: Path  # of the data set
+    vocabularies: Vocabularies  # entered before the first feature is encoded
+    column: Callable[[str, str], CountedTexts]  # (split, feature) -> its texts
+    tables: dict[str, Path] = field(default_factory=dict)  # feature -> its vocabulary, for lookups
     unknown_shares: dict[str, dict[str, float]] = field(default_factory=dict)
     thresholds: dict[str, int] = field(default_factory=dict)
     new: dict[str, int] = field(default_factory=dict)

@@ -37,15 +37,10 @@ def bucket_ids(texts: pa.Array, buckets: int) -> np.ndarray:
 
 
 class CountedTexts(Protocol):
-    """Texts of a feature in the rows of a split.
+    """Texts of a feature in the rows of a split."""
 
-    Attributes:
-        num_values: values of all rows, missing ones included.
-        counts: a query for the different `value`s that are not null, and the `count` of each.
-    """
-
-    num_values: int
-    counts: str
+    num_values: int  # values of all rows, missing ones included
+    counts: str  # a query for the different `value`s that are not null, and the `count` of each
 
 
 class TextColumn(NamedTuple):
@@ -78,17 +73,15 @@ class Days(NamedTuple):
     """Last day on which each value of a vocabulary occurred.
 
     Attributes:
-        date: day of the rows; None if days are not kept.
         evict_after: values that did not occur in this number of days are removed; None: all stay.
         known: Parquet file with the column `last_seen` of the values so far; None: they count as
             seen on `date`.
-        target: such a file of all values, to be written; None without `date`.
     """
 
-    date: datetime.date | None = None
+    date: datetime.date | None = None  # day of the rows; None if days are not kept
     evict_after: int | None = None
     known: Path | None = None
-    target: Path | None = None
+    target: Path | None = None  # such a file of all values, to be written; None without `date`
 
 
 def check_last_seen(path: Path, num_values: int) -> None:

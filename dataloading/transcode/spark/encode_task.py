@@ -31,20 +31,14 @@ class PartRows(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodePart:
-    """Writes the rows of parts into the files of the data set, in place.
-
-    Attributes:
-        layout: of the files, which have their final sizes.
-        texts: features that are looked up, by number.
-        parts: part -> its rows.
-    """
+    """Writes the rows of parts into the files of the data set, in place."""
 
     folder: RunFolder
     data: Path
-    layout: FeatureSpec
+    layout: FeatureSpec  # of the files, which have their final sizes
     values: RowValues
-    texts: tuple[str, ...]
-    parts: Mapping[int, tuple[PartRows, ...]]
+    texts: tuple[str, ...]  # features that are looked up, by number
+    parts: Mapping[int, tuple[PartRows, ...]]  # part -> its rows
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """(part, split, feature, value, id), parts together and in order -> part.

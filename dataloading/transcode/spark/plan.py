@@ -133,19 +133,17 @@ class Part:
     """Rows start to stop - 1 of a split, for one task.
 
     Attributes:
-        number: in the order of all rows of all splits.
         segments: of each chunk of the split, the blocks with these rows.
         before: the rows of the candidate list that is open at `start`; None without one.
-        is_last: whether the split ends here.
     """
 
-    number: int
+    number: int  # in the order of all rows of all splits
     split: str
     start: int
     stop: int
     segments: tuple[tuple[Segment, ...], ...]
     before: "Part | None" = None
-    is_last: bool = False
+    is_last: bool = False  # whether the split ends here
 
     def blocks(self, chunks: Sequence[RawChunk], chunk_size: int) -> Iterator[list[Block]]:
         """Reads the rows, as `split_blocks` yields them."""

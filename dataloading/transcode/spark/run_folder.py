@@ -20,16 +20,11 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Folder of a run, on a file system that all workers share.
-
-    Attributes:
-        token: proves that a worker sees it, and that its run has not ended.
-        sync: whether files are written by several machines.
-    """
+    """Folder of a run, on a file system that all workers share."""
 
     path: Path
-    token: RunToken
-    sync: bool
+    token: RunToken  # proves that a worker sees it, and that its run has not ended
+    sync: bool  # whether files are written by several machines
 
     def staged(self, split: str, part: int) -> Path:
         """Returns the staged rows of a part that a split of the data set gets."""

@@ -17,7 +17,6 @@ class StagedLog:
         (int64 or float64, no nulls), in any order.
     users: files with the columns user, user_0, user_1, ... (as many as the log has user features;
         null where unknown). Any users, repeated or not, in any order.
-    items: files with the columns item, item_0, item_1, ..., by the same rules.
     user_features, item_features: names of user_0, user_1, ... and item_0, item_1, ... in messages.
     gaps_count: whether a null means that there is no value, and so contradicts a row that has one.
         If not, a row with a null is ignored; there is one feature at most then.
@@ -25,7 +24,7 @@ class StagedLog:
 
     events: tuple[Path, ...]
     users: tuple[Path, ...]
-    items: tuple[Path, ...]
+    items: tuple[Path, ...]  # files with the columns item, item_0, item_1, ..., by the same rules
     user_features: tuple[str, ...]
     item_features: tuple[str, ...]
     gaps_count: bool = True
@@ -38,22 +37,19 @@ class NumberedLog:
     a value below all others, so that it has id 1 where it occurs.
 
     events: a file of int32, the item ids of all kept events, by user id, then time, then item id.
-    num_events: how many of these each user has, int64 [num_users], by user id from 1.
     user_features, item_features: the ids of each feature, int32 [num_users + 1] and
         [num_items + 1]; element 0 is 0.
-    num_items: how many items occur.
-    num_users_before: users of the log, also those with too few events.
     num_missing: of each feature, as messages call it: users or items that have no value of it.
     vocabularies: "user" and "item" -> Parquet file of the raw values in the order of their ids, and
         of their kept events: columns value and count.
     """
 
     events: Path
-    num_events: np.ndarray
+    num_events: np.ndarray  # how many of these each user has, int64 [num_users], by user id from 1
     user_features: tuple[np.ndarray, ...]
     item_features: tuple[np.ndarray, ...]
-    num_items: int
-    num_users_before: int
+    num_items: int  # how many items occur
+    num_users_before: int  # users of the log, also those with too few events
     num_missing: dict[str, int] = field(default_factory=dict)
     vocabularies: dict[str, Path] = field(default_factory=dict)
 

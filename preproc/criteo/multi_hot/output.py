@@ -27,14 +27,13 @@ class OutputPart(NamedTuple):
     """Samples `start` to `stop` of a column of a split; of all columns for a day of .npz files.
 
     column: "label", "numerical", or the position of a categorical feature; None: all.
-    file: relative to the data set; it has this part only, or holds it from `offset` on.
     """
 
     split: str
     column: str | int | None
     start: int
     stop: int
-    file: str
+    file: str  # relative to the data set; it has this part only, or holds it from `offset` on
     offset: int = 0
 
 
@@ -44,7 +43,6 @@ class OutputJob:
 
     Attributes:
         cardinalities, hotness: Of the categorical features that are written.
-        takes_modulo: Whether ids beyond the cardinality are allowed, and taken modulo it.
     """
 
     input: Path
@@ -53,7 +51,7 @@ class OutputJob:
     format: str
     cardinalities: tuple[int, ...]
     hotness: tuple[int, ...]
-    takes_modulo: bool
+    takes_modulo: bool  # Whether ids beyond the cardinality are allowed, and taken modulo it
     prebatch_size: int
     days: int
 

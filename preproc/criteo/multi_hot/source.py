@@ -80,13 +80,11 @@ class SplitColumns:
     """Columns of a split.
 
     categorical: One per feature: [samples, 1], or [samples, hotness] of a multi-hot source.
-    numerical: Some columns, whose widths add up to the numerical features.
-    label: [samples, 1].
     """
 
     categorical: list[MappedColumn]
-    numerical: list[MappedColumn]
-    label: MappedColumn
+    numerical: list[MappedColumn]  # Some columns, whose widths add up to the numerical features
+    label: MappedColumn  # [samples, 1]
 
     def __len__(self) -> int:
         return len(self.label)
@@ -98,16 +96,14 @@ class SourceData:
 
     Attributes:
         cardinalities: Of the categorical features; None: the files do not state them.
-        hotness: Of the stored ids.
-        files: All files, for messages and fingerprints.
     """
 
     splits: dict[str, SplitColumns]
     categorical: list[str]
     numerical: list[str]
     cardinalities: list[int] | None
-    hotness: list[int]
-    files: list[Path]
+    hotness: list[int]  # Of the stored ids
+    files: list[Path]  # All files, for messages and fingerprints
 
 
 def open_source(folder: Path) -> SourceData:
