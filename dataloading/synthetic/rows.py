@@ -72,7 +72,7 @@ def stored_spec(
     groups |= {f"cat_{f}": [name] for f, name in enumerate(channels[fs.CATEGORICAL_CHANNEL])}
     sources = {
         split: [
-            {"type": "split_binary", "features": names, "files": [f"{split}/{file}.bin"]}
+            fs.Chunk("split_binary", names, [f"{split}/{file}.bin"])
             for file, names in groups.items()
             if names
         ]

@@ -233,13 +233,18 @@ class _ChunkRows:
             own = low + np.flatnonzero(self._file[low:high] == file)
             source = self._files[file].source
             first = int(self._ends[own[0]] - self._rows[own[0]])
-            in_file = first - int(self._file_starts[file])
-            if source.kind == CSV:
-                first_block = int(self._block[own[0]]) if in_file else 0
-                part = FileSlice(in_file + 1, None, first_block, int(self._block[own[-1]]) + 1)
-            else:
-                part = FileSlice(in_file + 1, int(self._rows[own].sum()))
+            first_row = first - int(self._file_starts[file]) + 1
+            blocks, num_rows = self._block[own[[0, -1]]], int(self._rows[own].sum())
+            part = _file_slice(source, first_row, num_rows, int(blocks[0]), int(blocks[1]) + 1)
             yield Segment(source.path, source.where, part, first)
+
+
+def _file_slice(
+    source: SourceFile, first_row: int, num_rows: int, first_block: int, stop_block: int
+) -> FileSlice:
+    if source.kind == CSV:
+        return FileSlice(first_row, None, first_block if first_row > 1 else 0, stop_block)
+    return FileSlice(first_row, num_rows)
 
 
 def slices(file: FileRows) -> list[FileSlice]:
@@ -249,8 +254,6 @@ def slices(file: FileRows) -> list[FileSlice]:
         stop = min(start + _RANGE_BLOCKS, len(file.blocks))
         num_rows = int(file.blocks[start:stop].sum())
         first_row = int(ends[stop - 1]) - num_rows + 1
-        if num_rows and file.source.kind == CSV:
-            result.append(FileSlice(first_row, None, start if first_row > 1 else 0, stop))
-        elif num_rows:
-            result.append(FileSlice(first_row, num_rows))
+        if num_rows:
+            result.append(_file_slice(file.source, first_row, num_rows, start, stop))
     return result

@@ -16,7 +16,7 @@ def find_files(folder: Path, start: str, remedy: str = "") -> tuple[Path, ...]:
 
     Raises:
         ValueError: the folder does not exist, has no such file, or one both plain and as gzip;
-            remedy: what helps where there is none.
+            remedy: what helps against the second.
     """
     if not folder.is_dir():
         raise ValueError(f"--amazon_dataset_path {folder} is not a folder")

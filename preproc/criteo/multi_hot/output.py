@@ -13,7 +13,7 @@ import numpy as np
 from dataloading.formats.split_tfrecords.folder_format import LENGTH_FILE, Format
 from dataloading.formats.split_tfrecords.writer import RecordFile
 from dataloading.spec import feature_spec as fs
-from dataloading.spec.feature_spec import FeatureSpec, smallest_id_dtype
+from dataloading.spec.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
 from preproc.criteo.multi_hot.source import MappedColumn, SourceData, SplitColumns, open_source
 from preproc.criteo.multi_hot.tables import Tables
 from runtime.files.atomic import sync, write_errors_name
@@ -245,10 +245,7 @@ class PartWriter:
             files = chunks[part.split].setdefault(part.column, [])
             files += [part.file] if part.file not in files else []
         sources = {
-            split: [
-                {"type": kind, "features": names[column], "files": files}
-                for column, files in by_column.items()
-            ]
+            split: [Chunk(kind, names[column], files) for column, files in by_column.items()]
             for split, by_column in chunks.items()
         }
         channels = {

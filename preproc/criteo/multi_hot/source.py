@@ -185,11 +185,7 @@ def _open_days(folder: Path, days: dict[int, list[Path]]) -> SourceData:
     sparse, dense, labels, files = [], [], [], []
     for number in numbers:
         (path,) = days[number]
-        if path.suffix == ".npz":
-            sparse.append(_members(path))
-        else:
-            ids = _array(path)
-            sparse.append([replace(ids, columns=slice(i, i + 1)) for i in range(ids.shape[1])])
+        sparse.append(_ids_of_day(path))
         others = [folder / f"day_{number}_{part}.npy" for part in ("dense", "labels")]
         files += [path, *others]
         for arrays, file in zip((dense, labels), others, strict=True):
@@ -241,8 +237,11 @@ def _array(path: Path) -> StoredArray:
     return StoredArray(path, array.dtype, array.offset, array.shape, rows, slice(None))
 
 
-def _members(path: Path) -> list[StoredArray]:
-    """Returns the arrays "0", "1", ... of an uncompressed .npz file."""
+def _ids_of_day(path: Path) -> list[StoredArray]:
+    """Returns the columns of an .npy file, or the arrays "0", "1", ... of an uncompressed .npz."""
+    if path.suffix == ".npy":
+        ids = _array(path)
+        return [replace(ids, columns=slice(i, i + 1)) for i in range(ids.shape[1])]
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}

@@ -1,6 +1,5 @@
 """Prepared Criteo data set: its files, its feature spec, its summary."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from dataloading.keys.vocabulary import text_file
@@ -8,6 +7,7 @@ from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
+    Chunk,
     FeatureSpec,
     smallest_id_dtype,
 )
@@ -70,33 +70,21 @@ def feature_spec(
         name: {"dtype": smallest_id_dtype(cardinality).name, "cardinality": cardinality}
         for name, cardinality in cardinalities.items()
     }
-    content = {
-        "feature_spec": features,
-        "source_spec": {
-            split.name: _chunks(split.name, numericals, cardinalities, with_labels)
-            for split in splits
-        },
-        "channel_spec": {
-            NUMERICAL_CHANNEL: numericals,
-            CATEGORICAL_CHANNEL: list(cardinalities),
-            LABEL_CHANNEL: [LABEL],
-        },
-        "metadata": metadata,
+    files = {LABEL: [LABEL]} if with_labels else {}
+    files |= {"numerical": numericals, **{name: [name] for name in cardinalities}}
+    sources = {
+        split.name: [
+            Chunk("split_binary", names, [f"{split.name}/{file}.bin"])
+            for file, names in files.items()
+        ]
+        for split in splits
     }
-    return FeatureSpec.from_dict(content, folder, origin=str(folder / SPEC_FILE))
-
-
-def _chunks(
-    split: str, numericals: list[str], categoricals: Iterable[str], with_labels: bool
-) -> list[dict]:
-    def chunk(features, name):
-        return {"type": "split_binary", "features": features, "files": [f"{split}/{name}.bin"]}
-
-    return [
-        *([chunk([LABEL], LABEL)] if with_labels else []),
-        chunk(numericals, "numerical"),
-        *(chunk([name], name) for name in categoricals),
-    ]
+    channels = {
+        NUMERICAL_CHANNEL: numericals,
+        CATEGORICAL_CHANNEL: list(cardinalities),
+        LABEL_CHANNEL: [LABEL],
+    }
+    return FeatureSpec(features, sources, channels, metadata, folder, str(folder / SPEC_FILE))
 
 
 def summary(folder: Path, spec: FeatureSpec, elapsed_s: float) -> str:
