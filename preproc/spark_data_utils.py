@@ -27,9 +27,8 @@ import pyarrow.parquet as pq
 
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from preproc.arguments import MachineOptions, complete_machine_flags
-from preproc.criteo.arguments import parse_thresholds, threshold_of_limit
 from preproc.criteo.log_files import parse_days
-from preproc.criteo.options import CriteoOptions
+from preproc.criteo.options import CriteoOptions, parse_thresholds, threshold_of_limit
 from preproc.criteo.output.data_set import CATEGORICALS
 from preproc.criteo.prepare import prepare
 from preproc.criteo.raw_lines import NUM_NUMERICAL

@@ -7,8 +7,8 @@ pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/pyth
 from benchmarks.harness.spark_cluster import spark_cluster
 from preproc.engines import spark_preparation
 from preproc.movielens.__main__ import main
-from preproc.movielens.arguments import parse
 from preproc.movielens.generate_ratings import RatingSizes, generate
+from preproc.movielens.options import parse
 from runtime.cli import USER_ERROR
 from tests.preproc import shared_spark
 from tests.preproc.criteo.test_spark_runs import QUICK_EXECUTORS, QUICK_JAVA
