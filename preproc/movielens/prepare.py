@@ -3,10 +3,10 @@
 import contextlib
 import sys
 import time
-import typing
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +24,12 @@ from preproc.movielens.data_set import (
     write_train,
     write_vocabulary,
 )
-from preproc.movielens.duckdb_engine import Counts, LastOfUsers, RatingsEngine, typed_rows
+from preproc.movielens.duckdb_engine import Counts, RatingsEngine, typed_rows, without_last
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import hold_out, read_paper
 from preproc.movielens.rating_files import rating_files
 from preproc.movielens.source_files import NCF
 from preproc.output_folder import scratch_folder
-
-if typing.TYPE_CHECKING:
-    from preproc.movielens.spark_engine import RatingsSparkEngine
 
 # Fixed memory of the process while it draws negatives: Python, NumPy, Arrow, DuckDB's code
 # and one block of draws; measured.
@@ -112,8 +109,9 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
     with _numbered(options, scratch) as (engine, counts):
         splits = (TEST, VALIDATION) if options.validation else (TEST,)
         _check_memory(options, counts.interactions, counts.users * len(splits))
-        last = LastOfUsers(engine.num_of_users(), len(splits))
-        num_train = write_train(folder, last.others(engine.interactions()))
+        last = np.zeros((counts.users, len(splits)), np.int32)
+        interactions = without_last(engine.interactions(), engine.num_of_users(), last)
+        num_train = write_train(folder, interactions)
         ids = {}
         for kind in ("user", "item"):
             write_vocabulary(folder, kind, engine.vocabulary(kind))
@@ -124,7 +122,7 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
         num_users=counts.users,
         num_items=counts.items,
         num_train=num_train,
-        held_out={name: (users, last.items[:, i]) for i, name in enumerate(splits)},
+        held_out={name: (users, last[:, i]) for i, name in enumerate(splits)},
         stored={},
         valid_negative=options.valid_negative,
         metadata={"min_ratings": options.min_ratings},
@@ -134,9 +132,7 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
 
 
 @contextlib.contextmanager
-def _numbered(
-    options: MovieLensOptions, scratch: Path
-) -> Iterator[tuple["RatingsEngine | RatingsSparkEngine", Counts]]:
+def _numbered(options: MovieLensOptions, scratch: Path) -> Iterator[tuple[Any, Counts]]:
     """Yields the engine of `--engine` with the log in it, numbered, and what it counted."""
     with RatingsEngine(options, scratch / "duckdb") as duckdb, duckdb.explained_errors():
         files = rating_files(duckdb, options, scratch)
