@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -89,12 +87,7 @@ class SparkEvents(SparkPreparation):
         )
 
     def _number(
-        self,
-        events: DataFrame,
-        min_events: int,
-        first_id: int,
-        folder: Path,
-        least: str,
+        self, events: DataFrame, min_events: int, first_id: int, least: str
     ) -> NumberedEvents:
         """Leaves out users with fewer than min_events events, and numbers the others' events.
 
@@ -109,7 +102,9 @@ class SparkEvents(SparkPreparation):
         ).first()
         if (most or 0) < min_events:
             raise no_user_left(least, most or 0)
-        users, items = folder / "users.parts", folder / "items.parts"
+        users, items, target = (
+            self._scratch / f"{name}.parts" for name in ("users", "items", "events")
+        )
         kept_users = by_user.where(F.col("count") >= min_events)
         num_users = self._write_values(kept_users, "user", users)
         kept = self._with_ids(events, "user", users, num_users, first_id)
@@ -117,21 +112,13 @@ class SparkEvents(SparkPreparation):
         num_items = self._write_values(by_item, "item", items)
         numbered = self._with_ids(kept, "item", items, num_items, first_id)
         ordered = numbered.orderBy("user", "time", "item")
-        target = folder / "events.parts"
         new = spark_parts.new_folder(target)
         ordered.select("user", "item", F.spark_partition_id().alias("part")).mapInArrow(
             functools.partial(write_events, new), "num_events long"
         ).collect()
         spark_parts.publish(new, target)
-        return NumberedEvents(
-            users,
-            items,
-            tuple(spark_parts.part_files(target)),
-            num_users,
-            num_items,
-            num_users_before,
-            num_events_before,
-        )
+        files, before = spark_parts.part_files(target), (num_users_before, num_events_before)
+        return NumberedEvents(users, items, tuple(files), num_users, num_items, *before)
 
     def _write_values(self, counted: DataFrame, key: str, target: Path) -> int:
         """Writes the vocabulary of (key, count) in the order of the key; returns its size."""
@@ -155,11 +142,6 @@ class SparkEvents(SparkPreparation):
             ids = F.broadcast(ids)
         joined = events.withColumnRenamed(key, "value").join(ids, "value").drop("value")
         return joined.withColumnRenamed("id", key)
-
-
-def vocabulary_type(folder: Path) -> pa.DataType:
-    """Returns the type of the values of a staged vocabulary."""
-    return pq.read_schema(spark_parts.part_files(folder)[0]).field("value").type
 
 
 def read_pairs(path: Path) -> np.ndarray:

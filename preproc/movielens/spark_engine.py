@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from preproc.engines.spark_parts import part_files
-from preproc.engines.spark_preparation import SparkEvents, read_pairs, vocabulary_type
+from preproc.engines.spark_preparation import SparkEvents, read_pairs
 from preproc.movielens.duckdb_engine import LEAST, Counts
 from preproc.movielens.options import MovieLensOptions
 
@@ -26,8 +26,7 @@ class RatingsSparkEngine(SparkEvents):
         self._interruptions.check()
         pairs = self._read([rows]).groupBy("user", "item").agg(F.min("time").alias("time"))
         pairs.persist(StorageLevel.DISK_ONLY)
-        least = LEAST.format(min_ratings)
-        self._numbered = self._number(pairs, min_ratings, 0, self._scratch, least)
+        self._numbered = self._number(pairs, min_ratings, 0, LEAST.format(min_ratings))
         numbered = self._numbered
         kept = int(self.num_of_users().sum())
         return Counts(
@@ -40,7 +39,8 @@ class RatingsSparkEngine(SparkEvents):
         )
 
     def are_numbers(self, kind: str) -> bool:
-        return pa.types.is_integer(vocabulary_type(self._vocabulary(kind)))
+        schema = pq.read_schema(part_files(self._vocabulary(kind))[0])
+        return pa.types.is_integer(schema.field("value").type)
 
     def num_of_users(self) -> np.ndarray:
         files = part_files(self._vocabulary("user"))

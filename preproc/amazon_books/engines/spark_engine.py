@@ -23,7 +23,7 @@ class AmazonSparkEngine(SparkEvents):
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
         self._interruptions.check()
         least = LEAST.format(min_events)
-        numbered = self._number(self._read(log.events), min_events, 1, self._scratch, least)
+        numbered = self._number(self._read(log.events), min_events, 1, least)
         events = folder / "events.bin"
         with open(events, "wb") as file:
             for path in numbered.events:
