@@ -43,16 +43,14 @@ _ROW_NUMBER = "file_row_number"  # what DuckDB calls the column that it adds to 
 
 @dataclass(frozen=True)
 class EventFile:
-    """A table that can be queried.
-
-    integers: the columns of integers where the file has types; else None.
-    skipped: rows without as many fields as the header, upwards; `relation` has no such rows.
-    """
+    """A table that can be queried."""
 
     path: Path
     names: dict[str, str]  # column in queries -> its name in the file; times are called `time`
     relation: str  # query of these columns as text, NULL where empty, and of `row`, from 1
+    # the columns of integers where the file has types; else None
     integers: frozenset[str] | None = None
+    # rows without as many fields as the header, upwards; `relation` has no such rows
     skipped: tuple[int, ...] = ()
 
     def place(self, row: int) -> str:

@@ -36,17 +36,14 @@ _ID_SCHEMA = pa.schema([("feature", pa.int32()), ("id", pa.int64())])
 
 @dataclass
 class IdFacts:
-    """A column of ids.
-
-    Attributes:
-        top: (id, share of all values) of the most frequent ids in range.
-    """
+    """A column of ids."""
 
     feature: str
     cardinality: int
     num_values: int = 0  # values of all rows
     num_outside: int = 0  # those of them that are out of range
     num_used: int = 0  # different ids in range that occur
+    # (id, share of all values) of the most frequent ids in range
     top: list[tuple[int, float]] = field(default_factory=list)
 
     def add(self, values: np.ndarray) -> np.ndarray:

@@ -33,16 +33,13 @@ _MEANINGS = {escape: character for character, escape in _ESCAPES.items()}
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Original values of the ids of a feature.
+    """Original values of the ids of a feature."""
 
-    Attributes:
-        values: int64 if all values are integers, else texts, [cardinality]; null for an id that
-            stands for no value.
-        path: its file; None if the data set has none, and ids stand for themselves.
-    """
-
+    # int64 if all values are integers, else texts, [cardinality]; null for an id that stands for no
+    # value
     values: pa.Array
     first_id: int = 0  # the first id that stands for a value, 0 or 1
+    # its file; None if the data set has none, and ids stand for themselves
     path: Path | None = None
 
     @property

@@ -33,18 +33,16 @@ _WRONG_ROW = re.compile(
 
 @dataclass(frozen=True)
 class RawChunk:
-    """Columns of raw files.
-
-    features: the columns that are read; of CSV files without a header, all of them, in order.
-    files: paths relative to the folder of the YAML file; the rows of the first come first.
-    quoting: whether fields may be quoted; else quotation marks are characters like others.
-    """
+    """Columns of raw files."""
 
     type: str  # `csv` or `parquet`
+    # the columns that are read; of CSV files without a header, all of them, in order
     features: tuple[str, ...]
+    # paths relative to the folder of the YAML file; the rows of the first come first
     files: tuple[str, ...]
     header: bool = False  # whether the first line of each CSV file names its columns
     delimiter: str = ","
+    # whether fields may be quoted; else quotation marks are characters like others
     quoting: bool = True
 
 
@@ -57,13 +55,11 @@ class TableSource(Protocol):
 
 
 class Block(NamedTuple):
-    """Neighbouring rows of one file.
-
-    first_row: the number of the first of these rows in the file, counted from 1 without a header.
-    """
+    """Neighbouring rows of one file."""
 
     columns: dict[str, pa.Array]
     where: str  # the file, as messages call it
+    # the number of the first of these rows in the file, counted from 1 without a header
     first_row: int
 
     @property
@@ -161,15 +157,12 @@ def existing_file(spec: TableSource, split: str, file: str) -> Path:
 
 
 class FileSlice(NamedTuple):
-    """Neighbouring rows of a file.
-
-    Attributes:
-        first_block, stop_block: of a CSV file, its blocks (`lines.line_blocks`); None for
-            those to the end. Rows that begin the file have `first_block` 0.
-    """
+    """Neighbouring rows of a file."""
 
     first_row: int = 1  # number of the first one, counted from 1 without a header
     num_rows: int | None = None  # of a Parquet file; None for all rows to its end
+    # first_block, stop_block: of a CSV file, its blocks (`lines.line_blocks`); None for those to
+    # the end. Rows that begin the file have `first_block` 0
     first_block: int = 0
     stop_block: int | None = None
 

@@ -29,12 +29,10 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class GrowthRequest:
-    """Growth of the ids of an earlier data set by the values of `train`.
-
-    thresholds: of those with a vocabulary -> occurrences that a new value needs.
-    """
+    """Growth of the ids of an earlier data set by the values of `train`."""
 
     cardinalities: Mapping[str, int]  # features whose ids grow -> cardinality so far
+    # of those with a vocabulary -> occurrences that a new value needs
     thresholds: Mapping[str, int]
     ancestors: tuple[str, ...]  # see `keys.growth.Growth`
     evict_after: int | None = None  # days after which values are evicted; None: no value is
@@ -42,24 +40,22 @@ class GrowthRequest:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Encoding of the features of ids that are not ids yet, and of numerical values.
+    """Encoding of the features of ids that are not ids yet, and of numerical values."""
 
-    categorify: features whose values get ids by falling count in the split `train`.
-    frequency_threshold: values that occur there less often become `vocabulary.UNKNOWN`; None:
-        chosen per feature by `texts.automatic_threshold`.
-    hash_buckets: feature -> cardinality N; the id is the value's XXH64 modulo N.
-    vocabularies: features of `categorify` -> the text file that has their values already.
-    trained_unknown: of these -> the share of `UNKNOWN` in the rows that the vocabulary is from.
-    growth: growth of `vocabularies` and of plain ids; None: they stay.
-    """
-
+    # features whose values get ids by falling count in the split `train`
     categorify: tuple[str, ...] = ()
+    # values that occur there less often become `vocabulary.UNKNOWN`; None: chosen per feature by
+    # `texts.automatic_threshold`
     frequency_threshold: int | None = None
+    # feature -> cardinality N; the id is the value's XXH64 modulo N
     hash_buckets: dict[str, int] = field(default_factory=dict)
+    # features of `categorify` -> the text file that has their values already
     vocabularies: dict[str, Path] = field(default_factory=dict)
+    # of these -> the share of `UNKNOWN` in the rows that the vocabulary is from
     trained_unknown: Mapping[str, float] = field(default_factory=dict)
     numericals: NumericalRules = field(default_factory=NumericalRules)
     date: datetime.date | None = None  # day of the rows, kept with their values; None: not kept
+    # growth of `vocabularies` and of plain ids; None: they stay
     growth: GrowthRequest | None = None
     id_spaces: tuple[str, ...] = ()  # see `keys.growth.Growth`; of the data set of `vocabularies`
 

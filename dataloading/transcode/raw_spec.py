@@ -45,17 +45,15 @@ _BOOLEANS = {
 
 @dataclass(frozen=True)
 class RawSpec:
-    """A simplified feature spec in normal form.
+    """A simplified feature spec in normal form."""
 
-    features: the features of the channels -> keys of a feature spec; `dtype` and
-        `cardinality` are absent where they follow from the data.
-    channels: all of one kind, `CLICKS` or `INTERACTIONS`; of clicks each possibly empty; of
-        interactions `user` and `item` have one feature. A label is one feature of one value.
-    """
-
+    # the features of the channels -> keys of a feature spec; `dtype` and `cardinality` are absent
+    # where they follow from the data
     features: dict[str, dict]
     unused: tuple[str, ...]  # features that are stored and in no channel
     sources: dict[str, tuple[RawChunk, ...]]  # split name -> chunks
+    # all of one kind, `CLICKS` or `INTERACTIONS`; of clicks each possibly empty; of interactions
+    # `user` and `item` have one feature. A label is one feature of one value
     channels: dict[str, tuple[str, ...]]
     metadata: dict
     base_directory: Path

@@ -83,15 +83,12 @@ def parse_split(flags: argparse.Namespace) -> SplitRequest | None:
 
 
 class Route(NamedTuple):
-    """Destination of the rows of one raw split.
-
-    Attributes:
-        numbers: (first row, block of each raw column) -> number of the target of each row; None:
-            all rows have the only target.
-    """
+    """Destination of the rows of one raw split."""
 
     source: str  # the raw split
     targets: tuple[str, ...]  # splits of the data set, in the order of their numbers
+    # (first row, block of each raw column) -> number of the target of each row; None: all rows have
+    # the only target
     numbers: Callable[[int, dict[str, Block]], np.ndarray] | None = None
     remedy: str = ""  # how to get rows into a target that has none
 

@@ -30,15 +30,13 @@ BYTES_PER_USER = 6 * 8
 
 @dataclass(frozen=True)
 class SampleBlock:
-    """A run of a split's rows; everything is int64.
-
-    target: the features of the items that are asked about, the id first: a list of [n].
-    positive, negative: those of the histories, a list of [n, max_history].
-    """
+    """A run of a split's rows; everything is int64."""
 
     label: np.ndarray
     user: list[np.ndarray]  # the features of users, the id first: a list of [n]
+    # the features of the items that are asked about, the id first: a list of [n]
     target: list[np.ndarray]
+    # positive, negative: those of the histories, a list of [n, max_history]
     positive: list[np.ndarray]
     negative: list[np.ndarray]
 

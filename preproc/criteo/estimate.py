@@ -38,17 +38,15 @@ _TABLE_ROW_BYTES = 128 * 4  # of an embedding table: the recipes' 128 columns of
 
 @dataclass(frozen=True)
 class Estimate:
-    """A log's expected size; numbers are exact where `sampled` is 1.
-
-    staging_bytes: what `<output>.partial` holds next to it while it is made, with --engine duckdb
-        and the default order.
-    """
+    """A log's expected size; numbers are exact where `sampled` is 1."""
 
     sampled: float  # share of the log's bytes that was read
     rows: int
     bad_lines: int
     cardinalities: tuple[int, ...]  # of cat_0 to cat_25
     data_bytes: int  # the prepared data set, vocabularies included
+    # what `<output>.partial` holds next to it while it is made, with --engine duckdb and the
+    # default order
     staging_bytes: int
 
     def report(self) -> str:

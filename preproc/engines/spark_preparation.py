@@ -60,17 +60,15 @@ class SparkPreparation(Session):
 
 @dataclass(frozen=True)
 class NumberedEvents:
-    """Kept events, and the values of the ids of users and items, in order.
+    """Kept events, and the values of the ids of users and items, in order."""
 
-    users, items: staged folders (value, count of kept events), in the order of the ids.
-    num_users_before, num_events_before: before users with few events were left out.
-    """
-
+    # users, items: staged folders (value, count of kept events), in the order of the ids
     users: Path
     items: Path
     events: tuple[Path, ...]  # files of int32 pairs (user, item), together by user, time, item
     num_users: int
     num_items: int
+    # num_users_before, num_events_before: before users with few events were left out
     num_users_before: int
     num_events_before: int
 

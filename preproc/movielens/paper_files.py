@@ -26,18 +26,16 @@ _PAIR = r"^\((?P<user>[0-9]{1,10}),(?P<item>[0-9]{1,10})\)$"
 
 @dataclass(frozen=True)
 class PaperData:
-    """Interactions [n] and positives of candidate lists [m], int64, in the files' order.
+    """Interactions [n] and positives of candidate lists [m], int64, in the files' order."""
 
-    train_users, train_items: each (user, item) once, where it is first.
-    counts: numbers of users, items, different (user, item) of training and candidate lists,
-        duplicates, and items of candidate lists that their user also has in training.
-    """
-
+    # train_users, train_items: each (user, item) once, where it is first
     train_users: np.ndarray
     train_items: np.ndarray
     test_users: np.ndarray
     test_items: np.ndarray
     test_negatives: np.ndarray  # [m, k], which may hold the positive or repeat a negative
+    # numbers of users, items, different (user, item) of training and candidate lists, duplicates,
+    # and items of candidate lists that their user also has in training
     counts: dict[str, int]
 
 

@@ -42,14 +42,12 @@ _HOLD_OUT_STREAM = 2
 
 @dataclass(frozen=True)
 class _Interactions:
-    """Interactions without the training rows, which are written already.
-
-    held_out: split -> its users and positive items, [n] each.
-    """
+    """Interactions without the training rows, which are written already."""
 
     num_users: int
     num_items: int
     num_train: int
+    # split -> its users and positive items, [n] each
     held_out: dict[str, tuple[np.ndarray, np.ndarray]]
     stored: dict[str, np.ndarray]  # split -> the negatives that came with it, [n, k]
     valid_negative: int

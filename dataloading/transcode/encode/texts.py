@@ -128,19 +128,16 @@ def features_that_match(blocks: Iterable[Block], features: set[str], pattern: st
 
 @dataclass
 class TextIds:
-    """The features of `encoding.categorify`, in all splits.
-
-    Attributes:
-        unknown_shares: split -> feature -> share of the values that have id 0.
-        thresholds, new, evicted: feature -> least occurrences, number of new and of evicted values.
-    """
+    """The features of `encoding.categorify`, in all splits."""
 
     encoding: Encoding  # where the vocabularies come from
     folder: Path  # of the data set
     vocabularies: Vocabularies  # entered before the first feature is encoded
     column: Callable[[str, str], CountedTexts]  # (split, feature) -> its texts
     tables: dict[str, Path] = field(default_factory=dict)  # feature -> its vocabulary, for lookups
+    # split -> feature -> share of the values that have id 0
     unknown_shares: dict[str, dict[str, float]] = field(default_factory=dict)
+    # thresholds, new, evicted: feature -> least occurrences, number of new and of evicted values
     thresholds: dict[str, int] = field(default_factory=dict)
     new: dict[str, int] = field(default_factory=dict)
     evicted: dict[str, int] = field(default_factory=dict)

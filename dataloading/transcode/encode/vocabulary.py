@@ -70,16 +70,13 @@ class TextColumn(NamedTuple):
 
 
 class Days(NamedTuple):
-    """Last day on which each value of a vocabulary occurred.
-
-    Attributes:
-        evict_after: values that did not occur in this number of days are removed; None: all stay.
-        known: Parquet file with the column `last_seen` of the values so far; None: they count as
-            seen on `date`.
-    """
+    """Last day on which each value of a vocabulary occurred."""
 
     date: datetime.date | None = None  # day of the rows; None if days are not kept
+    # values that did not occur in this number of days are removed; None: all stay
     evict_after: int | None = None
+    # Parquet file with the column `last_seen` of the values so far; None: they count as seen on
+    # `date`
     known: Path | None = None
     target: Path | None = None  # such a file of all values, to be written; None without `date`
 

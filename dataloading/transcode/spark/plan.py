@@ -130,18 +130,15 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Rows start to stop - 1 of a split, for one task.
-
-    Attributes:
-        segments: of each chunk of the split, the blocks with these rows.
-        before: the rows of the candidate list that is open at `start`; None without one.
-    """
+    """Rows start to stop - 1 of a split, for one task."""
 
     number: int  # in the order of all rows of all splits
     split: str
     start: int
     stop: int
+    # of each chunk of the split, the blocks with these rows
     segments: tuple[tuple[Segment, ...], ...]
+    # the rows of the candidate list that is open at `start`; None without one
     before: "Part | None" = None
     is_last: bool = False  # whether the split ends here
 

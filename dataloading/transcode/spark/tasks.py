@@ -42,14 +42,11 @@ COUNTS = pa.schema(
 
 @dataclass(frozen=True)
 class PartFacts:
-    """Facts about a part.
-
-    Attributes:
-        first: numerical feature -> its first value in training; features without one are absent.
-    """
+    """Facts about a part."""
 
     facts: RowFacts  # of its rows
     train_blocks: np.ndarray  # rows in training of each block, int64
+    # numerical feature -> its first value in training; features without one are absent
     first: Mapping[str, float]
 
 

@@ -24,12 +24,10 @@ _LABEL, _NUMERICAL = "label", "numerical"
 
 
 class OutputPart(NamedTuple):
-    """Samples `start` to `stop` of a column of a split; of all columns for a day of .npz files.
-
-    column: "label", "numerical", or the position of a categorical feature; None: all.
-    """
+    """Samples `start` to `stop` of a column of a split; of all columns for a day of .npz files."""
 
     split: str
+    # "label", "numerical", or the position of a categorical feature; None: all
     column: str | int | None
     start: int
     stop: int
@@ -39,16 +37,13 @@ class OutputPart(NamedTuple):
 
 @dataclass(frozen=True)
 class OutputJob:
-    """Paths and numbers that all processes share.
-
-    Attributes:
-        cardinalities, hotness: Of the categorical features that are written.
-    """
+    """Paths and numbers that all processes share."""
 
     input: Path
     data: Path
     tables: Path
     format: str
+    # cardinalities, hotness: Of the categorical features that are written
     cardinalities: tuple[int, ...]
     hotness: tuple[int, ...]
     takes_modulo: bool  # Whether ids beyond the cardinality are allowed, and taken modulo it

@@ -77,11 +77,9 @@ class MappedColumn:
 
 @dataclass(frozen=True)
 class SplitColumns:
-    """Columns of a split.
+    """Columns of a split."""
 
-    categorical: One per feature: [samples, 1], or [samples, hotness] of a multi-hot source.
-    """
-
+    # One per feature: [samples, 1], or [samples, hotness] of a multi-hot source
     categorical: list[MappedColumn]
     numerical: list[MappedColumn]  # Some columns, whose widths add up to the numerical features
     label: MappedColumn  # [samples, 1]
@@ -92,15 +90,12 @@ class SplitColumns:
 
 @dataclass(frozen=True)
 class SourceData:
-    """A data set on the disk.
-
-    Attributes:
-        cardinalities: Of the categorical features; None: the files do not state them.
-    """
+    """A data set on the disk."""
 
     splits: dict[str, SplitColumns]
     categorical: list[str]
     numerical: list[str]
+    # Of the categorical features; None: the files do not state them
     cardinalities: list[int] | None
     hotness: list[int]  # Of the stored ids
     files: list[Path]  # All files, for messages and fingerprints

@@ -17,11 +17,9 @@ _ROUNDS = 6  # with 4, rows a whole width apart are not quite independent
 
 @dataclass(frozen=True)
 class OutputOrder:
-    """Order in which the rows of the log are stored.
+    """Order in which the rows of the log are stored."""
 
-    runs: pairs (start, stop) of row numbers; the rows of each run are permuted among themselves.
-    """
-
+    # pairs (start, stop) of row numbers; the rows of each run are permuted among themselves
     runs: tuple[tuple[int, int], ...] = ()
     seed: int = 0
 
