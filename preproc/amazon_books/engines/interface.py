@@ -38,8 +38,8 @@ class NumberedLog:
     # a file of int32, the item ids of all kept events, by user id, then time, then item id
     events: Path
     num_events: np.ndarray  # how many of these each user has, int64 [num_users], by user id from 1
-    # user_features, item_features: the ids of each feature, int32 [num_users + 1] and [num_items +
-    # 1]; element 0 is 0
+    # user_features, item_features: the ids of each feature, int32 [num_users + 1] and
+    # [num_items + 1]; element 0 is 0
     user_features: tuple[np.ndarray, ...]
     item_features: tuple[np.ndarray, ...]
     num_items: int  # how many items occur
