@@ -5,7 +5,6 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -198,15 +197,8 @@ class _Stages:
         )
 
         def work() -> dict[str, int]:
-            for file in writer.files:
-                file.create()
-            with contextlib.ExitStack() as stack:
-                clicks = self.engine.write_numericals(
-                    log.days,
-                    writer.with_files(lambda file: stack.enter_context(self._written(file))),
-                )
-            for file in writer.files:
-                file.sync()
+            with self._created(writer.files) as files:
+                clicks = self.engine.write_numericals(log.days, writer.with_files(files))
             return {split.name: clicks.get(split.name, 0) for split in log.splits}
 
         return self._run(
@@ -216,10 +208,18 @@ class _Stages:
             lambda clicks: f"{sum(clicks.values()):,} clicks",
         )
 
-    def _written(self, files: ColumnFiles) -> AbstractContextManager[ColumnFiles]:
-        if self.engine.writes_in_order:
-            return contextlib.nullcontext(files)
-        return in_random_order(files, self.scratch)
+    @contextlib.contextmanager
+    def _created(self, files: list[ColumnFiles]) -> Iterator[list[ColumnFiles]]:
+        """Creates files; yields those to write rows to, which are on the disk afterwards."""
+        for file in files:
+            file.create()
+        with contextlib.ExitStack() as stack:
+            if self.engine.writes_in_order:
+                yield files
+            else:
+                yield [stack.enter_context(in_random_order(file, self.scratch)) for file in files]
+        for file in files:
+            file.sync()
 
     def write_categoricals(self, log: ParsedLog) -> dict[str, int]:
         """Writes vocabularies and, unless only these are wanted, ids; returns cardinalities."""
@@ -256,17 +256,10 @@ class _Stages:
             chosen = [columns[i] for i in places]
             for column in chosen:
                 self._write_text(column)
-                column.files.create()
-            with contextlib.ExitStack() as stack:
-                known = self.engine.write_columns(
-                    [
-                        replace(column, files=stack.enter_context(self._written(column.files)))
-                        for column in chosen
-                    ],
-                    log.days,
-                )
-            for column in chosen:
-                column.files.sync()
+            with self._created([column.files for column in chosen]) as files:
+                pairs = zip(chosen, files, strict=True)
+                written = [replace(column, files=file) for column, file in pairs]
+                known = self.engine.write_columns(written, log.days)
             return [{"known": num_rows} for num_rows in known]
 
         self._run_all(

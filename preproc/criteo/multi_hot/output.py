@@ -106,15 +106,12 @@ class PartWriter:
                         file.write(self._read(part.split, part.column, *span).tobytes())
                 sync(path)
             else:
-                self._write_records(path, part)
+                size = self._job.prebatch_size
+                with RecordFile(path, self.format_of(part.column)) as file:
+                    for start in range(part.start, part.stop, size):
+                        stop = min(part.stop, start + size)
+                        file.write(self._read(part.split, part.column, start, stop))
                 sync(path)
-
-    def _write_records(self, path: Path, part: OutputPart) -> None:
-        size, format = self._job.prebatch_size, self.format_of(part.column)
-        with RecordFile(path, format) as file:
-            for start in range(part.start, part.stop, size):
-                stop = min(part.stop, start + size)
-                file.write(self._read(part.split, part.column, start, stop))
 
     def _write_day(self, path: Path, part: OutputPart) -> None:
         split, prefix = self._days_of(part.split), path.name.split("_sparse")[0]

@@ -5,7 +5,7 @@ all zeros: a full disk shows at once, and a categorical value without an id need
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,12 +108,11 @@ class NumericalWriter:
     def files(self) -> list[ColumnFiles]:
         return [*([] if self.labels is None else [self.labels]), self.numericals, *self.bins]
 
-    def with_files(self, convert: Callable[[ColumnFiles], ColumnFiles]) -> "NumericalWriter":
-        return NumericalWriter(
-            None if self.labels is None else convert(self.labels),
-            convert(self.numericals),
-            tuple(map(convert, self.bins)),
-        )
+    def with_files(self, files: Sequence[ColumnFiles]) -> "NumericalWriter":
+        """Returns a writer of others in place of `files`."""
+        labels = [None] if self.labels is None else files[:1]
+        numericals, *bins = files if self.labels is None else files[1:]
+        return NumericalWriter(*labels, numericals, tuple(bins))
 
     def values(self, label: np.ndarray, shifted: np.ndarray) -> Iterator[np.ndarray]:
         """Yields what is stored of rows, [n] or [n, width], for each of `files`.
