@@ -37,7 +37,6 @@ class EncodePart:
     data: Path
     layout: FeatureSpec  # of the files, which have their final sizes
     values: RowValues
-    texts: tuple[str, ...]  # features that are looked up, by number
     parts: Mapping[int, tuple[PartRows, ...]]  # part -> its rows
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -66,7 +65,7 @@ class EncodePart:
         for split, _, first_row in self.parts[part]:
             own = keys[0] == splits.index(split)
             ids_of = {}
-            for number, feature in enumerate(self.texts):
+            for number, feature in enumerate(self.values.encoding.categorify):
                 mask = pa.array(own & (keys[1] == number))
                 ids_of[feature] = known.select(["value", "id"]).filter(mask).combine_chunks()
             with pq.ParquetFile(self.folder.staged(split, part)) as file:
@@ -86,12 +85,11 @@ class EncodePart:
         names = [name for name in features if name in self.values.columns]
         columns = [self.values.columns[name] for name in names]
         dtype = self.layout.dtype(features[0]).newbyteorder("<")
-        row_bytes = dtype.itemsize * sum(map(self.layout.hotness, features))
         flags = os.O_WRONLY | (os.O_DSYNC if self.folder.sync else 0)
         # Synchronous on a cluster: an NFS client writes these bytes, and no others of their pages.
         descriptor = os.open(self.data / chunk.files[0], flags)
         with open(descriptor, "wb", buffering=0) as stream:  # does not truncate
-            stream.seek(first_row * row_bytes)
+            stream.seek(first_row * self.layout.sample_bytes(chunk))
             for batch in file.iter_batches(_BLOCK_ROWS, columns=columns, use_threads=False):
                 if names[0] in ids_of:
                     texts = staged_values(batch, columns[0])

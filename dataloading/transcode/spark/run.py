@@ -124,16 +124,8 @@ class SparkRun:
     def _stage(self) -> list[PartFacts]:
         report("reading rows")
         work, parts = self._work, [part for own in self._parts.values() for part in own]
-        task = StagePart(
-            self._folder,
-            self._raw,
-            tuple(work.routes),
-            work.values,
-            self._chunk_size,
-            tuple(work.numericals),
-            self._encoding.categorify,
-            tuple(work.spec.sources),
-        )
+        routes, splits = tuple(work.routes), tuple(work.spec.sources)
+        task = StagePart(self._folder, routes, work.values, self._chunk_size, splits)
         facts = self.map("stage", task, parts)
         for part in facts:
             work.facts.update(part.facts)
@@ -176,19 +168,17 @@ class SparkRun:
         work, categorify = self._work, self._encoding.categorify
         for split, chunks in layout.source_spec.items():
             for chunk in chunks:
-                width = sum(map(layout.hotness, chunk.features))
-                width *= layout.dtype(chunk.features[0]).itemsize
                 path = self._data / chunk.files[0]
                 path.parent.mkdir(exist_ok=True)
                 with open(path, "ab") as file:
-                    file.truncate(work.facts.rows[split] * width)
+                    file.truncate(work.facts.rows[split] * layout.sample_bytes(chunk))
         before, parts = Counter(), {}
         for number, part in enumerate(facts):
             parts[number] = tuple(
                 PartRows(split, rows, before[split]) for split, rows in part.facts.rows.items()
             )
             before.update(part.facts.rows)
-        task = EncodePart(self._folder, self._data, layout, work.values, categorify, parts)
+        task = EncodePart(self._folder, self._data, layout, work.values, parts)
         results = self._folder.path / "results"
         left = [n for n in parts if not (results / f"encoded {n}.pickle").exists()]
         if left:

@@ -23,7 +23,6 @@ from dataloading.transcode.encode.row_values import (
     staged_values,
 )
 from dataloading.transcode.encode.statistics import BlockStatistics
-from dataloading.transcode.raw_spec import RawSpec
 from dataloading.transcode.spark.plan import Part
 from dataloading.transcode.spark.run_folder import RunFolder
 from dataloading.transcode.split import Route
@@ -55,21 +54,18 @@ class StagePart:
     """Reads and checks the rows of a part, stages them, and counts its texts."""
 
     folder: RunFolder
-    raw: RawSpec
     routes: tuple[Route, ...]
     values: RowValues
     chunk_size: int
-    numericals: tuple[str, ...]
-    texts: tuple[str, ...]  # features whose values are counted
     splits: tuple[str, ...]  # of the data set
 
     def __call__(self, part: Part) -> PartFacts:
         return self.folder.once(f"part {part.number}", lambda: self._staged(part))
 
     def _staged(self, part: Part) -> PartFacts:
-        route = next(route for route in self.routes if route.source == part.split)
-        chunks, facts, blocks_of_train = self.raw.sources[part.split], RowFacts(), []
-        check = CandidateListCheck(self.raw, part.split) if self.raw.is_interactions else None
+        raw, route = self.values.raw, next(r for r in self.routes if r.source == part.split)
+        chunks, facts, blocks_of_train = raw.sources[part.split], RowFacts(), []
+        check = CandidateListCheck(raw, part.split) if raw.is_interactions else None
         if check and part.before:
             for blocks in part.before.blocks(chunks, self.chunk_size):
                 block_of = {name: block for block in blocks for name in block.columns}
@@ -87,7 +83,7 @@ class StagePart:
                 self._see_first(rows_of[TRAIN], first)
         if num_rows != part.stop - part.start:
             raise ValueError(
-                f"{self.raw.origin}: split '{part.split}': expected {part.stop - part.start} rows "
+                f"{raw.origin}: split '{part.split}': expected {part.stop - part.start} rows "
                 f"in part {part.number}, got {num_rows}: files changed while they were read"
             )
         if check and part.is_last:
@@ -96,7 +92,7 @@ class StagePart:
         return PartFacts(facts, np.array(blocks_of_train, np.int64), first)
 
     def _see_first(self, rows: pa.RecordBatch, first: dict[str, float]) -> None:
-        for name in self.numericals:
+        for name in self.values.numericals:
             if name not in first:
                 values = staged_numbers(rows, self.values.columns[name])
                 present = values[~np.isnan(values)]
@@ -109,7 +105,7 @@ class StagePart:
         with pq.ParquetWriter(path, COUNTS) as writer:
             for target in route.targets:
                 file = self.folder.staged(target, part)
-                for number, feature in enumerate(self.texts):
+                for number, feature in enumerate(self.values.encoding.categorify):
                     column = self.values.columns[feature]
                     rows = pq.read_table(file, columns=[column]).combine_chunks()
                     values = [staged_values(batch, column) for batch in rows.to_batches()]
