@@ -2,17 +2,14 @@
 
 import argparse
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dataloading.engines.memory import MOST_BYTES, size_bytes
 from runtime.options import check_limits, flag
 
 MIN_MEMORY_BYTES = 384 << 20
-_MAX_BYTES = 1 << 50
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 
@@ -74,13 +71,11 @@ def refuse_unread_flags(flags: dict, readers: Iterable[tuple[str, str]]) -> None
 
 def parse_size(text: str) -> int:
     """Converts "4GB", "512 MiB" or "2000000000" to bytes; raises ValueError for other text."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    unit = match[2].upper() if match else "?"
-    if not match or (unit and unit not in _UNITS):
+    size = size_bytes(text)
+    if size is None:
         raise ValueError(f"expected a size like 4GB, 512MiB or a number of bytes, got {text!r}")
-    size = float(match[1]) * _UNITS.get(unit, 1)
-    if size > _MAX_BYTES:
-        raise ValueError(f"expected a size of at most {_MAX_BYTES >> 40}TiB, got {text!r:.40}")
+    if size > MOST_BYTES:
+        raise ValueError(f"expected a size of at most {MOST_BYTES >> 40}TiB, got {text!r:.40}")
     return int(size)
 
 
