@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from dataloading.engines import java_classes
-from dataloading.engines.run_token import RunToken
+from dataloading.engines.tasks import RunToken
 
 _PACKAGES = ("preproc", "dataloading", "deployment", "runtime")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[2]

@@ -5,8 +5,12 @@ from collections.abc import Iterator
 
 from preproc.amazon_books.engines import default_engine
 from preproc.amazon_books.options import AMAZON, AMAZON_FLAGS, CSV, TABLE_FLAGS, AmazonOptions
-from preproc.arguments import complete_machine_flags, passed_flags, refuse_unread_flags
-from preproc.engines.spark_options import unread_spark_flags
+from preproc.arguments import (
+    complete_machine_flags,
+    passed_flags,
+    refuse_unread_flags,
+    unread_spark_flags,
+)
 from runtime.options import add_flags, flags_of
 
 

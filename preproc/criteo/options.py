@@ -7,10 +7,16 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from dataloading.spec.feature_spec import TEST
-from preproc.arguments import complete_machine_flags, passed_flags, refuse_unread_flags
+from preproc.arguments import (
+    SPARK,
+    SparkMachineOptions,
+    complete_machine_flags,
+    passed_flags,
+    refuse_unread_flags,
+    unread_spark_flags,
+)
 from preproc.criteo.log_files import parse_days
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
-from preproc.engines.spark_options import SPARK, SparkMachineOptions, unread_spark_flags
 from runtime.options import add_flags, flag, flags_of
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are

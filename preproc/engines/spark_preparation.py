@@ -13,7 +13,7 @@ from dataloading.engines import spark_session
 from dataloading.engines.spark_session import Session
 from preproc.arguments import no_user_left
 from preproc.engines import spark_parts
-from preproc.engines.spark_tasks import (
+from preproc.engines.spark_parts import (
     KEPT,
     read_vocabularies,
     write_events,

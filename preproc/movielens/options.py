@@ -6,13 +6,15 @@ from pathlib import Path
 
 from dataloading.spec.output_folder import check_apart
 from preproc.arguments import (
+    SPARK,
+    SparkMachineOptions,
     check_columns,
     complete_machine_flags,
     parse_delimiter,
     passed_flags,
     refuse_unread_flags,
+    unread_spark_flags,
 )
-from preproc.engines.spark_options import SPARK, SparkMachineOptions, unread_spark_flags
 from preproc.movielens.source_files import DAT, NCF, Source, find_source
 from runtime.options import add_flags, flag, flags_of
 

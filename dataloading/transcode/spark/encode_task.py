@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataloading.engines.key_runs import runs
+from dataloading.engines.tasks import runs
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from dataloading.transcode.encode.row_values import RowValues, staged_values
 from dataloading.transcode.encode.vocabulary import UNKNOWN

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dataloading.engines.run_token import RunToken
+from dataloading.engines.tasks import RunToken
 from runtime.files.atomic import atomic_file
 
 

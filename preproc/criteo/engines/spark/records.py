@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataloading.engines.run_token import RunToken
+from dataloading.engines.tasks import RunToken
 from preproc.criteo.output.binary_files import ColumnFiles
-from preproc.engines.spark_tasks import record_batch
+from preproc.engines.spark_parts import record_batch
 
 _BLOCK_BYTES = 16 << 10
 BLOCKS_PER_BATCH = 1 << 12  # 64 MiB at a time to a Python worker

@@ -12,15 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataloading.engines.key_runs import runs
-from dataloading.engines.run_token import RunToken
+from dataloading.engines.tasks import RunToken, runs
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.spark.records import RecordFiles
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import NumericalWriter
 from preproc.criteo.raw_lines import NUM_NUMERICAL
-from preproc.engines.spark_parts import RowGroup, new_part, part_files
-from preproc.engines.spark_tasks import local_folder, numbers, record_batch
+from preproc.engines.spark_parts import (
+    RowGroup,
+    local_folder,
+    new_part,
+    numbers,
+    part_files,
+    record_batch,
+)
 
 LINES = "part long, lines long, rows long, last long, first_bad long"
 COUNTED = "column int, value string, count long"
