@@ -42,7 +42,8 @@ class SparkTranscoder:
         output = Path(self._flags.output)
         with contextlib.ExitStack() as stack:
             self._staging = stack.enter_context(Staging(output))
-            jobs = SparkJobs(self._options, self._staging.scratch, f"transcode: {output}")
+            name, scratch = f"transcode: {output}", self._staging.scratch
+            jobs = SparkJobs(self._options, scratch, name, scratch, command=COMMAND)
             self._jobs = stack.enter_context(jobs)
             self._opened = stack.pop_all()
         return self
@@ -66,12 +67,10 @@ class SparkTranscoder:
     def scan(self, path: Path, chunk: RawChunk) -> dict[str, ColumnFacts]:
         report("inferring columns")
         folder = self._folder("scan", chunk, _status(path))
-        files = sources.Sources(self._jobs, folder, self._flags.chunk_size)
-        (rows,) = files.rows_of_files([(path, str(path), chunk)])
-        work = functools.partial(_facts, rows.source, chunk, self._flags.chunk_size, str(path))
-        parts = folder.once(
-            "facts", lambda: self._jobs.map(folder, "infer", work, plan.slices(rows))
-        )
+        files, chunk_size = [(path, str(path), chunk)], self._flags.chunk_size
+        (rows,) = sources.rows_of_files(self._jobs, folder, chunk_size, files)
+        work = functools.partial(_facts, rows.source, chunk, chunk_size, str(path))
+        parts = self._jobs.map(folder, "facts", work, plan.slices(rows))
         result = facts_of((), chunk.features)
         for facts in parts:
             for name, column in facts.items():

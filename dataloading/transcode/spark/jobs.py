@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from dataloading.engines import spark_session
-from dataloading.engines.spark_session import Session, SessionOptions, SparkCommand
+from dataloading.engines.spark_session import Session, SparkCommand
 from dataloading.transcode.spark.encode_task import EncodePart
 from dataloading.transcode.spark.run_folder import Failure, RunFolder
 
@@ -25,30 +25,33 @@ _COUNTS = "part int, split int, feature int, value string, count long"
 class SparkJobs(Session):
     """Jobs in a `Session`; all workers share the folder for temporary files, `scratch`."""
 
-    def __init__(self, options: SessionOptions, scratch: Path, name: str):
-        super().__init__(options, scratch, name, scratch, command=COMMAND)
-
     def map(
         self, folder: RunFolder, job: str, work: Callable[[Any], Any], items: Sequence[Any]
     ) -> list[Any]:
         """Returns the results of work on items, which are tasks of one job, in order.
 
+        A run that resumes has those of finished jobs.
+
         Raises:
             ValueError: that of the first item whose work raises one.
         """
-        if not items:
-            return []
-        with self.explained_errors():
-            numbered = self._spark.sparkContext.parallelize(
-                list(enumerate(items)), min(len(items), _MOST_TASKS)
-            )
-            results = numbered.map(
-                lambda item: folder.unless_failed(job, item[0], lambda: work(item[1]))
-            ).collect()
-        failure = next((result for result in results if isinstance(result, Failure)), None)
-        if failure is not None:
-            raise ValueError(failure.message)
-        return results
+
+        def run() -> list[Any]:
+            if not items:
+                return []
+            with self.explained_errors():
+                numbered = self._spark.sparkContext.parallelize(
+                    list(enumerate(items)), min(len(items), _MOST_TASKS)
+                )
+                results = numbered.map(
+                    lambda item: folder.unless_failed(job, item[0], lambda: work(item[1]))
+                ).collect()
+            failure = next((result for result in results if isinstance(result, Failure)), None)
+            if failure is not None:
+                raise ValueError(failure.message)
+            return results
+
+        return folder.once(job, run)
 
     def count_texts(self, counts: Path, target: Path) -> None:
         """Writes the sums of the counts of all parts: split, feature, value, count."""

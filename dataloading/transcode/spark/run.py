@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,16 +62,12 @@ class SparkRun:
         self._jobs, self._folder, self._data, self._vocabularies = jobs, folder, data, vocabularies
         self._raw, self._encoding, self._chunk_size = raw, encoding, chunk_size
         report("counting rows")
-        rows = sources.Sources(jobs, folder, chunk_size).rows_of_splits(raw)
-        self._parts = self._plan(rows)
+        self._rows = sources.rows_of_splits(jobs, folder, chunk_size, raw)
+        self._parts = self._plan(self._rows)
         routes = routes_of(raw, split, self._vocabularies, self._write_times)
         texts = (*encoding.categorify, *encoding.hash_buckets)
-        floats = float_integers(raw, texts, encoding.vocabularies, _Matching(self, rows, texts))
+        floats = float_integers(raw, texts, encoding.vocabularies, self._matcher(set(texts)))
         self._work = Transcoding(raw, routes, encoding, self._data, floats)
-
-    def map(self, job: str, work, items: list) -> list:
-        """Returns the results of a job, which a run that resumes has; see `SparkJobs.map`."""
-        return self._folder.once(job, lambda: self._jobs.map(self._folder, job, work, items))
 
     def _plan(self, rows: Mapping[str, list[list[FileRows]]]) -> dict[str, list[Part]]:
         parts, number = {}, 0
@@ -93,7 +89,7 @@ class SparkRun:
             _times, folder, self._raw.sources[TRAIN], self._chunk_size, column, time_type
         )
         files, num_rows = [], 0
-        for times in self.map(f"times {time_type}", work, self._parts[TRAIN]):
+        for times in self._jobs.map(self._folder, f"times {time_type}", work, self._parts[TRAIN]):
             files += times.files
             num_rows += times.num_rows
             if times.failure:
@@ -126,7 +122,7 @@ class SparkRun:
         work, parts = self._work, [part for own in self._parts.values() for part in own]
         routes, splits = tuple(work.routes), tuple(work.spec.sources)
         task = StagePart(self._folder, routes, work.values, self._chunk_size, splits)
-        facts = self.map("stage", task, parts)
+        facts = self._jobs.map(self._folder, "stage", task, parts)
         for part in facts:
             work.facts.update(part.facts)
         for route in work.routes:
@@ -145,7 +141,7 @@ class SparkRun:
         columns = {name: work.values.columns[name] for name in names}
         blocks = [(n, part.train_blocks) for n, part in enumerate(facts) if len(part.train_blocks)]
         task = functools.partial(part_statistics, self._folder, columns, first)
-        results = self.map("statistics", task, blocks)
+        results = self._jobs.map(self._folder, "statistics", task, blocks)
         for position, name in enumerate(names):
             own = (
                 BlockStatistics(int(count), float(mean), float(squares))
@@ -194,31 +190,25 @@ class SparkRun:
                 if (name := chunk.features[0]) in categorify:
                     texts.count_unknown(split, name, unknown[split, name])
 
+    def _matcher(self, texts: set[str]) -> Callable[..., set[str]]:
+        """See `texts.matching_features`: one job per pattern, over all files with texts."""
+        results: dict[str, dict[tuple, set[str]]] = {}
 
-class _Matching:
-    """See `texts.matching_features`: one job per pattern, over all files with texts."""
+        def matching(
+            spec: RawSpec, split: str, chunk: RawChunk, features: set[str], pattern: str
+        ) -> set[str]:
+            if features and pattern not in results:
+                results[pattern] = self._match(texts, pattern, f"match {len(results)}")
+            return features & results[pattern][split, chunk] if features else set()
 
-    def __init__(
-        self, run: SparkRun, rows: Mapping[str, list[list[FileRows]]], texts: tuple[str, ...]
-    ):
-        self._run, self._rows, self._texts = run, rows, set(texts)
-        self._results: dict[str, dict[tuple, set[str]]] = {}
+        return matching
 
-    def __call__(
-        self, spec: RawSpec, split: str, chunk: RawChunk, features: set[str], pattern: str
-    ) -> set[str]:
-        if not features:
-            return set()
-        if pattern not in self._results:
-            self._results[pattern] = self._match(spec, pattern)
-        return features & self._results[pattern][split, chunk]
-
-    def _match(self, spec: RawSpec, pattern: str) -> dict[tuple, set[str]]:
-        keys, items = [], []
+    def _match(self, texts: set[str], pattern: str, job: str) -> dict[tuple, set[str]]:
+        spec, keys, items = self._raw, [], []
         result: dict[tuple, set[str]] = {}
         for split, chunks in spec.sources.items():
             for chunk, files in zip(chunks, self._rows[split], strict=True):
-                names = {n for n in self._texts & set(chunk.features) if spec.hotness(n) == 1}
+                names = {name for name in texts & set(chunk.features) if spec.hotness(name) == 1}
                 if chunk.type != CSV or not names:
                     continue
                 for name, file in zip(chunk.files, files, strict=True):
@@ -227,9 +217,8 @@ class _Matching:
                     for part in plan.slices(file):
                         keys.append(key)
                         items.append((file.source, chunk, names, part))
-        number = len(self._results)
         work = functools.partial(_matching, pattern)
-        for key, names in zip(keys, self._run.map(f"match {number}", work, items), strict=True):
+        for key, names in zip(keys, self._jobs.map(self._folder, job, work, items), strict=True):
             result[key] &= names
         return result
 
