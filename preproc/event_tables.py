@@ -59,17 +59,6 @@ class EventFile:
         return f"{self.path}, row {row} (the first one with values is row 1)"
 
 
-@dataclass(frozen=True)
-class CsvFormat:
-    """Format of a plain CSV file; an encoding is called as in DuckDB."""
-
-    num_columns: int
-    delimiter: str
-    header: bool = True
-    quote: str = '"'
-    encoding: str = "utf-8"
-
-
 def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str], flags: str) -> None:
     """Raises ValueError unless a file has each of these columns once; flags: what names them."""
     for name in wanted:
@@ -116,8 +105,8 @@ def csv_file(
         _check_columns(path, header, list(names.values()), flags)
         _check_quotes(path, plain, delimiter)
         columns = {column: (header.index(name), name) for column, name in names.items()}
-        layout = CsvFormat(len(header), delimiter)
-        return stage_csv(connection, path, plain, target, layout, columns, on_bad_line)
+        layout = (len(header), delimiter)
+        return stage_csv(connection, path, plain, target, columns, *layout, on_bad_line=on_bad_line)
 
 
 def _check_quotes(path: Path, plain: Path, delimiter: str) -> None:
@@ -143,20 +132,24 @@ def stage_csv(
     path: Path,
     plain: Path,
     target: Path,
-    layout: CsvFormat,
     columns: dict[str, tuple[int, str]],
+    num_columns: int,
+    delimiter: str,
+    *,
+    header: bool = True,
+    quote: str = '"',
+    encoding: str = "utf-8",
     on_bad_line: str | None = None,
 ) -> EventFile:
     """Returns a CSV file of any layout, whose content is `plain`; see `csv_file`.
 
     columns: column in queries -> its number, from 0, and its name for messages.
     """
-    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(layout.num_columns))
+    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(num_columns))
     options = (
-        f"auto_detect=false, columns={{{types}}}, delim={quoted(layout.delimiter)}, "
-        f"quote={quoted(layout.quote)}, escape={quoted(layout.quote)}, header={layout.header}, "
-        f"encoding={quoted(layout.encoding)}, compression='none', "
-        f"store_rejects={on_bad_line == 'skip'}"
+        f"auto_detect=false, columns={{{types}}}, delim={quoted(delimiter)}, "
+        f"quote={quoted(quote)}, escape={quoted(quote)}, header={header}, "
+        f"encoding={quoted(encoding)}, compression='none', store_rejects={on_bad_line == 'skip'}"
     )
     selected = ", ".join(f"c{number} AS {column}" for column, (number, _) in columns.items())
     skipped = []
@@ -178,7 +171,7 @@ def stage_csv(
         path,
         {column: name for column, (_, name) in columns.items()},
         f"SELECT *, file_row_number + 1 AS row FROM {_with_rows(target)}",
-        skipped=tuple(line - layout.header for line in skipped),
+        skipped=tuple(line - header for line in skipped),
     )
 
 

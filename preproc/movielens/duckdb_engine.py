@@ -1,7 +1,6 @@
 """DuckDB: ratings to numbered interactions in order, out of core under a memory limit."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -12,18 +11,6 @@ from preproc.event_tables import EventFile, integer_columns, time_number, union
 _FETCHED_ROWS = 1 << 20
 _INTEGER, _TEXT = "BIGINT", "VARCHAR"
 LEAST = "--min_ratings {} items"  # of a user, for the error where no user is left
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Numbers of kept and dropped rows; a duplicate has the user and item of an earlier row."""
-
-    users: int
-    items: int
-    interactions: int
-    dropped_duplicates: int
-    users_left_out: int
-    interactions_left_out: int
 
 
 def typed_rows(session: PreparationSession, files: Sequence[EventFile]) -> str:
@@ -44,9 +31,12 @@ def typed_rows(session: PreparationSession, files: Sequence[EventFile]) -> str:
 class RatingsEngine(DuckDBEvents):
     """See `DuckDBEvents`; an event is the first rating of an item by a user."""
 
-    def number(self, files: Sequence[EventFile], min_ratings: int) -> Counts:
+    def number(self, files: Sequence[EventFile], min_ratings: int) -> dict[str, int]:
         """Reads a log, leaves out what does not count, and numbers users and items in ascending
         order from 0: integers by value, text by its UTF-8 bytes.
+
+        Returns:
+            numbers of kept and dropped rows; a duplicate has the user and item of an earlier row.
 
         Raises:
             ValueError: a time is invalid, or no user has `min_ratings` items.
@@ -61,14 +51,14 @@ class RatingsEngine(DuckDBEvents):
         num_rows = self._integer(f"SELECT count(*) FROM ({union(files, 'user')})")
         num_pairs, all_users = self._row("SELECT count(*), count(DISTINCT user) FROM events")
         users, kept = self._row("SELECT count(*), sum(num_events)::BIGINT FROM users")
-        return Counts(
-            users=users,
-            items=self._integer("SELECT count(*) FROM items"),
-            interactions=kept,
-            dropped_duplicates=num_rows - num_pairs,
-            users_left_out=all_users - users,
-            interactions_left_out=num_pairs - kept,
-        )
+        return {
+            "users": users,
+            "items": self._integer("SELECT count(*) FROM items"),
+            "interactions": kept,
+            "dropped_duplicates": num_rows - num_pairs,
+            "users_left_out": all_users - users,
+            "interactions_left_out": num_pairs - kept,
+        }
 
     def are_numbers(self, kind: str) -> bool:
         """Returns whether all raw users or items were integers, with ids in their order."""

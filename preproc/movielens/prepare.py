@@ -4,7 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from preproc.movielens.data_set import (
     write_train,
     write_vocabulary,
 )
-from preproc.movielens.duckdb_engine import Counts, RatingsEngine, typed_rows, without_last
+from preproc.movielens.duckdb_engine import RatingsEngine, typed_rows, without_last
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import hold_out, read_paper
 from preproc.movielens.rating_files import rating_files
@@ -106,8 +106,8 @@ def _say(what: str) -> None:
 def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
     with _numbered(options, scratch) as (engine, counts):
         splits = (TEST, VALIDATION) if options.validation else (TEST,)
-        _check_memory(options, counts.interactions, counts.users * len(splits))
-        last = np.zeros((counts.users, len(splits)), np.int32)
+        _check_memory(options, counts["interactions"], counts["users"] * len(splits))
+        last = np.zeros((counts["users"], len(splits)), np.int32)
         interactions = without_last(engine.interactions(), engine.num_of_users(), last)
         num_train = write_train(folder, interactions)
         ids = {}
@@ -115,22 +115,22 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
             write_vocabulary(folder, kind, engine.vocabulary(kind))
             sort = "integers" if engine.are_numbers(kind) else "texts by UTF-8 bytes"
             ids[f"{kind}s"] = f" (ids in the order of the {sort})"
-    users = np.arange(counts.users, dtype=np.int32)
+    users = np.arange(counts["users"], dtype=np.int32)
     return _Interactions(
-        num_users=counts.users,
-        num_items=counts.items,
+        num_users=counts["users"],
+        num_items=counts["items"],
         num_train=num_train,
         held_out={name: (users, last[:, i]) for i, name in enumerate(splits)},
         stored={},
         valid_negative=options.valid_negative,
         metadata={"min_ratings": options.min_ratings},
         ids=ids,
-        counts=asdict(counts),
+        counts=counts,
     )
 
 
 @contextlib.contextmanager
-def _numbered(options: MovieLensOptions, scratch: Path) -> Iterator[tuple[Any, Counts]]:
+def _numbered(options: MovieLensOptions, scratch: Path) -> Iterator[tuple[Any, dict[str, int]]]:
     """Yields the engine of `--engine` with the log in it, numbered, and what it counted."""
     with RatingsEngine(options, scratch / "duckdb") as duckdb, duckdb.explained_errors():
         files = rating_files(duckdb, options, scratch)

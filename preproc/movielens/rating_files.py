@@ -63,8 +63,9 @@ def _rating_file(
         with open(plain, "rb") as source:
             is_marked = source.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
         encoding = "utf-8" if is_marked else "latin-1"
-        layout = event_tables.CsvFormat(4, "::", header=False, quote="", encoding=encoding)
-        return event_tables.stage_csv(session.connection, path, plain, target, layout, _DAT_COLUMNS)
+        how = {"header": False, "quote": "", "encoding": encoding}
+        files = (session.connection, path, plain, target)
+        return event_tables.stage_csv(*files, _DAT_COLUMNS, 4, "::", **how)
 
 
 def _is_blank(column: str) -> str:

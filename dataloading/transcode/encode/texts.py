@@ -15,7 +15,7 @@ from dataloading.keys.vocabulary import text_file, write_counted
 from dataloading.spec.feature_spec import TRAIN
 from dataloading.table_input.files import Block, chunk_blocks, place
 from dataloading.transcode.encode import vocabulary
-from dataloading.transcode.encode.vocabulary import CountedTexts, Days, Vocabularies
+from dataloading.transcode.encode.vocabulary import CountedTexts, Vocabularies
 from dataloading.transcode.encoding import Encoding
 from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 
@@ -175,8 +175,8 @@ class TextIds:
         before, least = growth.cardinalities[feature], growth.thresholds[feature]
         self.vocabularies.reuse(known, table, text, before)
         seen = last_seen_file(known) if last_seen_file(known).is_file() else None
-        days = Days(date, growth.evict_after, seen, date and last_seen_file(text))
-        stayed, num_new = self.vocabularies.grow(self.column(TRAIN, feature), least, table, days)
+        days = (date, growth.evict_after, seen, last_seen_file(text))
+        stayed, num_new = self.vocabularies.grow(self.column(TRAIN, feature), least, table, *days)
         write_counted(table, text)
         self.thresholds[feature], self.new[feature] = least, num_new
         if len(stayed) + 1 < before:
