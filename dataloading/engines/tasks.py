@@ -1,4 +1,4 @@
-"""What tasks of Spark have in common; no PySpark here."""
+"""Parts shared by tasks of Spark; no PySpark here."""
 
 import itertools
 import os
