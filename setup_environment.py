@@ -76,7 +76,6 @@ def find_python(lock, named=None):
     """Returns the path and the version of the newest Python on the PATH that the lock is made for.
 
     Args:
-        lock: path of the lock.
         named: the only Python to consider, as a name or a path.
 
     Raises:
@@ -186,7 +185,6 @@ def make_environment(lock, named=None, tensorflow=None):
     """Makes .venv; one that is there is replaced, so that it has exactly the packages of the lock.
 
     Args:
-        lock: path of the lock.
         named: the Python to take; None for the newest that fits.
         tensorflow: requirement in place of the lock's TensorFlow.
 

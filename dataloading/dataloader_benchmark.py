@@ -18,6 +18,7 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.pipeline.batch import RaggedIds
 from dataloading.pipeline.sample_dataset import SampleDataset
+from dataloading.pipeline.shuffle import check_flags
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset
 from runtime.cli import exit_status
@@ -77,13 +78,8 @@ def benchmark(options: argparse.Namespace) -> str:
     Raises:
         ValueError: flags out of range, or a data set that cannot be read.
     """
-    for name in ("batch_size", "max_batches", "repeats"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name} is {getattr(options, name)}; expected 1 or more")
-    if options.warmup_steps < 0:
-        raise ValueError(f"--warmup_steps is {options.warmup_steps}; expected 0 or more")
-    if options.sleep < 0:
-        raise ValueError(f"--sleep is {options.sleep}; expected 0 or more")
+    check_flags(options, 1, "batch_size", "max_batches", "repeats")
+    check_flags(options, 0, "warmup_steps", "sleep")
     if options.run_eagerly or options.tfdata_debug:
         import tensorflow as tf
 
@@ -102,10 +98,9 @@ def benchmark(options: argparse.Namespace) -> str:
             )
         kinds["synthetic"], order = SyntheticDataset, "generated"
         loader_options = {"num_batches": options.warmup_steps + options.max_batches}
-    passes = []
+    passes, numbers = [], (options.warmup_steps, options.max_batches, options.sleep)
     for epoch in range(options.repeats):
         loader = kinds[options.dataset_type](spec, TRAIN, options.batch_size, **loader_options)
-        numbers = (options.warmup_steps, options.max_batches, options.sleep)
         passes.append(time_pass(loader, epoch, *numbers))
     lines = [
         f"{options.dataset_type}, {passes[0].samples:,} samples of {passes[0].ids:,} ids, batch "
@@ -138,18 +133,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--max_batches", type=int, default=100, help="batches of a pass that are timed, at most")
     add("--warmup_steps", type=int, default=5, help="batches of a pass before those")
     add("--repeats", type=int, default=1, help="passes")
-    help_text = "read stored samples in file order, not shuffled as in training"
-    add(
-        "--sleep",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="pause in each batch, as of a step",
-    )
+    help_text = "pause in each batch, as of a step"
+    add("--sleep", type=float, default=0.0, metavar="SECONDS", help=help_text)
     add("--run_eagerly", action="store_true", help="run without compiled functions")
     add("--tfdata_debug", action="store_true", help="run the pipeline in tf.data's debug mode")
     for flag in ("--amp", "--xla"):
         add(flag, action="store_true", help="no effect: batches do not depend on it")
+    help_text = "read stored samples in file order, not shuffled as in training"
     add("--noshuffle", dest="shuffle", action="store_false", help=help_text)
     return parser
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from dataloading.pipeline.shuffle import check_flags
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
@@ -35,17 +36,14 @@ from runtime.files.atomic import atomic_folder
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the files are there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Runs the tool; returns the status of `runtime.cli.exit_status`."""
     flags = _parser().parse_args(argv)
     return exit_status(lambda: print(generate(flags)), "interrupted; nothing was written")
 
 
 def generate(flags: argparse.Namespace) -> str:
     """Writes the requested files; returns a report for people."""
-    for name in ("size", "auto_cardinality"):
-        if getattr(flags, name) < 1:
-            raise ValueError(f"--{name} is {getattr(flags, name)}; expected 1 or more")
+    check_flags(flags, 1, "size", "auto_cardinality")
     spec = RawSpec.from_yaml(flags.feature_spec_in)
     generated = _spec_of_rows(spec, flags.auto_cardinality)
     rows = {name: SyntheticSamples(generated, name, flags.seed) for name in spec.sources}
@@ -77,7 +75,6 @@ def _complete_files(directory: Path, files: Iterable[str]) -> Iterator[Path]:
 
 
 def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
-    """Returns the features that rows are drawn for."""
     if spec.is_interactions:
         raise ValueError(f"{spec.origin}: channel_spec: expected clicks, got users and items")
     if not spec.channels[LABEL_CHANNEL]:
@@ -85,10 +82,11 @@ def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:
             f"{spec.origin}: channel_spec: channel '{LABEL_CHANNEL}' has no feature, and clicks "
             "are drawn with their labels; name one (a split may leave it out of its chunks)"
         )
-    features = {name: dict(keys) for name, keys in spec.features.items()}
-    for name in spec.channels[CATEGORICAL_CHANNEL]:
-        features[name].setdefault("cardinality", auto_cardinality)
-        features[name].setdefault("dtype", "int64")
+    absent = {"cardinality": auto_cardinality, "dtype": "int64"}
+    features = {
+        name: {**(absent if name in spec.channels[CATEGORICAL_CHANNEL] else {}), **keys}
+        for name, keys in spec.features.items()
+    }
     return stored_spec(features, spec.channels, SPLITS, spec.origin)
 
 
@@ -127,7 +125,6 @@ def _opened(path: Path, chunk: RawChunk, schema: pa.Schema) -> Iterator[Callable
 
 
 def _header(chunk: RawChunk) -> bytes:
-    """Returns the line that names the columns."""
     forbidden = "\r\n" if chunk.quoting else f"\r\n{chunk.delimiter}"
     for name in chunk.features:
         if set(name) & set(forbidden):
@@ -143,7 +140,6 @@ def _header(chunk: RawChunk) -> bytes:
 
 
 def _table(chunk: RawChunk, columns: dict[str, np.ndarray], begin: int, end: int) -> pa.Table:
-    """The rows begin to end - 1 of a block of columns, as the chunk stores them."""
     arrays = []
     for name in chunk.features:
         # A feature in no channel is not read; its column is there.

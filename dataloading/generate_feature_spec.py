@@ -7,6 +7,7 @@
 """
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -38,8 +39,7 @@ _OWN_FLAGS = ("num_numerical", "cardinalities", "hotness", "alpha")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the file is there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Runs the tool; returns the status of `runtime.cli.exit_status`."""
     flags = _parser().parse_args(argv)
     return exit_status(lambda: print(write(flags)))
 
@@ -65,20 +65,13 @@ def write(flags: argparse.Namespace) -> str:
         spec = synthetic_spec(flags.cardinalities, hotness, alpha, count)
     path = Path(flags.dst)
     if path.exists():
-        if _holds(path, spec):
-            return f"already there: {path}"
+        with contextlib.suppress(ValueError, OSError):
+            if FeatureSpec.from_yaml(path) == spec:
+                return f"already there: {path}"
         raise ValueError(f"--dst {path} exists; remove it or choose another file")
     path.parent.mkdir(parents=True, exist_ok=True)
     spec.to_yaml(path)
     return f"written: {path}"
-
-
-def _holds(path: Path, spec: FeatureSpec) -> bool:
-    """Returns whether a file is this spec."""
-    try:
-        return FeatureSpec.from_yaml(path) == spec
-    except (ValueError, OSError):
-        return False
 
 
 def _parser() -> argparse.ArgumentParser:

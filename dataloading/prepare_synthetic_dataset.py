@@ -14,6 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from dataloading.pipeline.shuffle import check_flags
 from dataloading.spec import yaml_io
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE
@@ -27,8 +28,7 @@ _TABLE_SIZES = (100_000,) * 26
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Runs the tool; returns the status of `runtime.cli.exit_status`."""
     flags = _parser().parse_args(argv)
     return exit_status(lambda: print(run(flags)), "interrupted; nothing was written")
 
@@ -39,11 +39,11 @@ def run(flags: argparse.Namespace) -> str:
     Raises:
         ValueError: the spec is broken, or rows of it cannot be generated.
     """
-    numbers = {}
-    for name in ("train_batches", "valid_batches", "batch_size"):
-        numbers[name] = number = getattr(flags, f"synthetic_dataset_{name}")
-        if number < 1:
-            raise ValueError(f"--synthetic_dataset_{name} is {number}; expected 1 or more")
+    names = [f"synthetic_dataset_{n}" for n in ("train_batches", "valid_batches", "batch_size")]
+    check_flags(flags, 1, *names)
+    num_entries = flags.synthetic_dataset_num_entries
+    if num_entries is not None:
+        check_flags(flags, 1, "synthetic_dataset_num_entries")
     spec = _features(flags)
     channels = (NUMERICAL_CHANNEL, CATEGORICAL_CHANNEL)
     spec.require("the generator", channels=channels, chunk_types=("split_binary",))
@@ -52,17 +52,10 @@ def run(flags: argparse.Namespace) -> str:
             f"{spec.origin}: channel_spec: neither numerical nor categorical features: there is "
             "nothing to learn a click from; put a feature into one of the two channels"
         )
-    num_rows = {
-        name: numbers["batch_size"] * numbers["train_batches" if name == TRAIN else "valid_batches"]
-        for name in spec.source_spec or SPLITS
-    }
-    if flags.synthetic_dataset_num_entries is not None:
-        if flags.synthetic_dataset_num_entries < 1:
-            raise ValueError(
-                f"--synthetic_dataset_num_entries is {flags.synthetic_dataset_num_entries}; "
-                "expected 1 or more"
-            )
-        num_rows[TRAIN] = flags.synthetic_dataset_num_entries
+    num_train, num_valid, batch_size = (getattr(flags, name) for name in names)
+    num_rows = dict.fromkeys(spec.source_spec or SPLITS, batch_size * num_valid)
+    if TRAIN in num_rows or num_entries is not None:
+        num_rows[TRAIN] = batch_size * num_train if num_entries is None else num_entries
     layout = spec if spec.source_spec else None
     written = write_dataset(flags.synthetic_dataset_dir, spec, num_rows, flags.seed, layout)
     lines = []
@@ -73,7 +66,6 @@ def run(flags: argparse.Namespace) -> str:
 
 
 def _features(flags: argparse.Namespace) -> FeatureSpec:
-    """Returns the spec of --feature_spec, or that of the flags in its place."""
     own = [name for name in _FEATURE_FLAGS if getattr(flags, name) is not None]
     if flags.feature_spec is None:
         sizes = flags.synthetic_dataset_table_sizes

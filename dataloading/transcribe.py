@@ -85,7 +85,6 @@ def transcribe(options: argparse.Namespace) -> str:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raises ValueError for values out of range and for flags that nothing would read."""
     for name in ("src_batch_size", "dst_prebatch_size", "dst_batches_per_file"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -114,7 +113,6 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[SampleDataset, int]]:
-    """Returns the loader of each split and the number of rows to copy."""
     kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
     is_synthetic, size = options.src_dataset_type == "synthetic", options.src_batch_size
     loaders = {}
@@ -128,10 +126,8 @@ def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[Sam
         else:
             kind, with_labels = kinds[options.src_dataset_type], stores_labels(spec, split)
             loader = kind(spec, split, size, with_labels=with_labels)
-        num_samples = (
-            loader.num_samples if batches == -1 else min(batches * size, loader.num_samples)
-        )
-        loaders[split] = loader, num_samples
+        most = loader.num_samples if batches == -1 else batches * size
+        loaders[split] = loader, min(most, loader.num_samples)
     if not loaders:
         raise ValueError(
             f"{spec.origin}: source_spec: there is no split to transcribe; there are "
@@ -145,9 +141,7 @@ def _metadata(spec: FeatureSpec, loaders: dict, options: argparse.Namespace) -> 
     incomplete; for generated rows, new metadata."""
     if options.src_dataset_type == "synthetic":
         return {"generator": "dataloading.synthetic", "seed": options.src_seed or 0}
-    whole = {
-        name for name, (loader, num_samples) in loaders.items() if num_samples == loader.num_samples
-    }
+    whole = {name for name, (loader, rows) in loaders.items() if rows == loader.num_samples}
     gone = {*spec.source_spec, *SPLITS} - whole
     metadata = {name: value for name, value in spec.metadata.items() if name not in gone}
     own = metadata.get(METADATA)
@@ -178,8 +172,6 @@ def _usual_layout(
 
 
 class _RawBinaryWriter:
-    """The split binaries of one split in the usual layout, each feature in the spec's dtype."""
-
     def __init__(self, directory: Path, split: str, spec: FeatureSpec, columns: Sequence[Column]):
         self._spec, self._columns, self._num_samples = spec, columns, 0
         channels = {name: list(features) for name, features in spec.channel_spec.items()}
@@ -194,7 +186,6 @@ class _RawBinaryWriter:
             path.touch()
 
     def add(self, arrays: list[np.ndarray | Ragged]) -> None:
-        """Appends rows, one array per column."""
         rows, numericals = {}, []
         for column, array in zip(self._columns, arrays, strict=True):
             if column.role is Role.NUMERICAL:
@@ -226,7 +217,6 @@ class _RawBinaryWriter:
         return array.values.reshape(-1, hotness)
 
     def close(self) -> list[dict]:
-        """Returns the chunks of the split's spec."""
         return self._chunks
 
 
@@ -263,8 +253,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Runs the tool; returns the status of `runtime.cli.exit_status`."""
     flags = _parser().parse_args(argv)
     return exit_status(
         lambda: print(transcribe(flags)),

@@ -1,55 +1,21 @@
 """Flags that preparations have in common, and checks of their values."""
 
 import argparse
-import dataclasses
 import os
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.options import add_flags, check_limits, flag
+from dataloading.engines.memory import MOST_BYTES, size_bytes
+from runtime.options import check_limits, flag, flags_of
 
 MIN_MEMORY_BYTES = 384 << 20
-_MAX_BYTES = 1 << 50
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _DELIMITERS = {"tab": "\t", "\\t": "\t"}
 
 
-def settle_size(sizes, name: str, default: int, least: int, most: int, reason: str) -> None:
-    """Completes a field of a frozen dataclass; raises ValueError if it is out of range."""
-    if getattr(sizes, name) is None:
-        object.__setattr__(sizes, name, default)
-    value = getattr(sizes, name)
-    if not least <= value <= most:
-        raise ValueError(f"--{name} must be {least:,} to {most:,} ({reason}), got {value:,}")
-
-
-def generator_flags(
-    name: str, sizes: type, output: str, argv: list[str] | None, **switches
-) -> dict:
-    """Parses the command line of a generator; raises ValueError for a number out of range.
-
-    Args:
-        name: of the module in `preproc`.
-        sizes: a dataclass with the numbers of what is generated, in the result as "sizes".
-        output: help text of --output.
-        argv: the command line.
-        switches: name of a further flag without value -> its help text.
-    """
-    parser = argparse.ArgumentParser(prog=f"python -m preproc.{name}", allow_abbrev=False)
-    parser.add_argument("--output", type=Path, required=True, help=output)
-    add_flags(parser, sizes)
-    parser.add_argument("--seed", type=int, default=0, help="other seeds give other content")
-    for switch, text in switches.items():
-        parser.add_argument(f"--{switch}", action="store_true", help=text)
-    flags = vars(parser.parse_args(argv))
-    if flags["seed"] < 0:
-        raise ValueError(f"--seed: expected 0 or more, got {flags['seed']}")
-    numbers = {field.name: flags.pop(field.name) for field in dataclasses.fields(sizes)}
-    passed = {name: value for name, value in numbers.items() if value is not None}
-    return {**flags, "sizes": sizes(**passed)}
+def no_user_left(least: str, most: int) -> ValueError:
+    """Returns the error of a log without a user of `least` events; most: of a user."""
+    return ValueError(f"no user has {least} or more; the most that one has is {most:,}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +71,11 @@ def refuse_unread_flags(flags: dict, readers: Iterable[tuple[str, str]]) -> None
 
 def parse_size(text: str) -> int:
     """Converts "4GB", "512 MiB" or "2000000000" to bytes; raises ValueError for other text."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    unit = match[2].upper() if match else "?"
-    if not match or (unit and unit not in _UNITS):
+    size = size_bytes(text)
+    if size is None:
         raise ValueError(f"expected a size like 4GB, 512MiB or a number of bytes, got {text!r}")
-    size = float(match[1]) * _UNITS.get(unit, 1)
-    if size > _MAX_BYTES:
-        raise ValueError(f"expected a size of at most {_MAX_BYTES >> 40}TiB, got {text!r:.40}")
+    if size > MOST_BYTES:
+        raise ValueError(f"expected a size of at most {MOST_BYTES >> 40}TiB, got {text!r:.40}")
     return int(size)
 
 
@@ -143,3 +107,38 @@ def check_columns(delimiter: str, columns: dict[str, str]) -> None:
             f"{', '.join(names)} and {last} must be three columns, got "
             f"{', '.join(columns.values())}"
         )
+
+
+SPARK = "Spark"  # group of the flags below, and of those that a preparation adds to them
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkMachineOptions(MachineOptions):
+    """Location and settings of Spark; limits of memory and threads are those of a local master."""
+
+    master: str | None = flag(
+        None,
+        "local[N], spark://HOST:PORT, yarn or k8s://URL (default: local[--threads]). A cluster's "
+        "memory is set by spark-submit or --spark_conf, and its workers have temporary folders of "
+        "their own",
+        SPARK,
+    )
+    spark_conf: tuple[str, ...] = flag(
+        (), "a setting; may be repeated", SPARK, action="append", nargs=None, metavar="KEY=VALUE"
+    )
+
+
+def unread_spark_flags(options: type, flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yields flags of a command line that Spark, or another engine, does not read, with a reader.
+
+    options: dataclass of all flags, with `engine` among them.
+    """
+    if flags.get("engine") != "spark":
+        yield from ((name, "--engine spark") for name in flags_of(options, SPARK))
+    if "master" in flags:
+        yield "threads", "no --master, which specifies them itself, like local[4]"
+        if not str(flags["master"]).startswith("local"):
+            yield (
+                "memory_limit",
+                "a local --master; a cluster's is --spark_conf spark.executor.memory=...",
+            )

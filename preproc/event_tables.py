@@ -43,37 +43,20 @@ _ROW_NUMBER = "file_row_number"  # what DuckDB calls the column that it adds to 
 
 @dataclass(frozen=True)
 class EventFile:
-    """A table that can be queried.
-
-    path: of the file, for messages.
-    names: column in queries -> its name in the file; times are called `time`.
-    relation: query of these columns as text, NULL where empty, and of `row`, from 1.
-    integers: the columns of integers where the file has types; else None.
-    skipped: rows without as many fields as the header, upwards; `relation` has no such rows.
-    """
+    """A table that can be queried."""
 
     path: Path
-    names: dict[str, str]
-    relation: str
+    names: dict[str, str]  # column in queries -> its name in the file; times are called `time`
+    relation: str  # query of these columns as text, NULL where empty, and of `row`, from 1
+    # the columns of integers where the file has types; else None
     integers: frozenset[str] | None = None
+    # rows without as many fields as the header, upwards; `relation` has no such rows
     skipped: tuple[int, ...] = ()
 
     def place(self, row: int) -> str:
-        """Returns the location of a row of `relation` for messages."""
         for number in self.skipped:
             row += number <= row
         return f"{self.path}, row {row} (the first one with values is row 1)"
-
-
-@dataclass(frozen=True)
-class CsvFormat:
-    """Format of a plain CSV file; an encoding is called as in DuckDB."""
-
-    num_columns: int
-    delimiter: str
-    header: bool = True
-    quote: str = '"'
-    encoding: str = "utf-8"
 
 
 def _check_columns(path: Path, header: Sequence[str], wanted: Sequence[str], flags: str) -> None:
@@ -95,20 +78,16 @@ def csv_file(
     delimiter: str,
     names: dict[str, str],
     flags: str,
-    skip_bad_rows: bool = False,
-    remedy: str = "",
+    on_bad_line: str | None = None,
 ) -> EventFile:
     """Returns a CSV file with a header, plain or gzip, whose columns are in a Parquet file.
 
     Args:
         connection: keeps the order of rows.
-        path: the file.
         target: the Parquet file.
-        delimiter: between fields.
         names: column in queries -> its name in the file.
         flags: what names the columns, for messages.
-        skip_bad_rows: leaves out rows with another number of fields.
-        remedy: what else helps against these, for messages.
+        on_bad_line: "skip" leaves out rows with another number of fields; None: without that flag.
 
     Raises:
         ValueError: a column is missing, a quoted field does not end on its line, or the file is
@@ -126,8 +105,8 @@ def csv_file(
         _check_columns(path, header, list(names.values()), flags)
         _check_quotes(path, plain, delimiter)
         columns = {column: (header.index(name), name) for column, name in names.items()}
-        layout = CsvFormat(len(header), delimiter)
-        return stage_csv(connection, path, plain, target, layout, columns, skip_bad_rows, remedy)
+        layout = (len(header), delimiter)
+        return stage_csv(connection, path, plain, target, columns, *layout, on_bad_line=on_bad_line)
 
 
 def _check_quotes(path: Path, plain: Path, delimiter: str) -> None:
@@ -153,20 +132,24 @@ def stage_csv(
     path: Path,
     plain: Path,
     target: Path,
-    layout: CsvFormat,
     columns: dict[str, tuple[int, str]],
-    skip_bad_rows: bool = False,
-    remedy: str = "",
+    num_columns: int,
+    delimiter: str,
+    *,
+    header: bool = True,
+    quote: str = '"',
+    encoding: str = "utf-8",
+    on_bad_line: str | None = None,
 ) -> EventFile:
     """Returns a CSV file of any layout, whose content is `plain`; see `csv_file`.
 
     columns: column in queries -> its number, from 0, and its name for messages.
     """
-    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(layout.num_columns))
+    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(num_columns))
     options = (
-        f"auto_detect=false, columns={{{types}}}, delim={quoted(layout.delimiter)}, "
-        f"quote={quoted(layout.quote)}, escape={quoted(layout.quote)}, header={layout.header}, "
-        f"encoding={quoted(layout.encoding)}, compression='none', store_rejects={skip_bad_rows}"
+        f"auto_detect=false, columns={{{types}}}, delim={quoted(delimiter)}, "
+        f"quote={quoted(quote)}, escape={quoted(quote)}, header={header}, "
+        f"encoding={quoted(encoding)}, compression='none', store_rejects={on_bad_line == 'skip'}"
     )
     selected = ", ".join(f"c{number} AS {column}" for column, (number, _) in columns.items())
     skipped = []
@@ -175,10 +158,11 @@ def stage_csv(
             f"COPY (SELECT {selected} FROM {read_csv(plain, options)}) TO {quoted(target)} "
             "(FORMAT parquet)"
         )
-        if skip_bad_rows:
+        if on_bad_line == "skip":
             skipped = _rejected_lines(connection, path)
     except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
         message = " ".join(str(error).partition("Possible ")[0].split())
+        remedy = " (--on_bad_line skip leaves others out)" if on_bad_line else ""
         raise ValueError(
             f"{path} cannot be read as CSV: {message}. All rows need the same number of fields"
             f"{remedy}, and all lines must end in one way (dos2unix turns CR LF into LF)"
@@ -187,7 +171,7 @@ def stage_csv(
         path,
         {column: name for column, (_, name) in columns.items()},
         f"SELECT *, file_row_number + 1 AS row FROM {_with_rows(target)}",
-        skipped=tuple(line - layout.header for line in skipped),
+        skipped=tuple(line - header for line in skipped),
     )
 
 
@@ -226,9 +210,10 @@ def parquet_file(path: Path, names: dict[str, str], flags: str) -> EventFile:
             raise ValueError(
                 f"{path}: {name} holds {kind}; users, items and their features are integers or text"
             )
+    quoted_names = {column: '"' + name.replace('"', '""') + '"' for column, name in names.items()}
     selected = ", ".join(
-        f"nullif({_identifier(name)}{'::BIGINT' * (column in integers)}::VARCHAR, '') AS {column}"
-        for column, name in names.items()
+        f"nullif({name}{'::BIGINT' * (column in integers)}::VARCHAR, '') AS {column}"
+        for column, name in quoted_names.items()
     )
     relation = f"SELECT {selected}, file_row_number + 1 AS row FROM {_with_rows(path)}"
     return EventFile(path, names, relation, frozenset(integers))
@@ -255,10 +240,6 @@ def _with_rows(path: Path) -> str:
     return read_parquet(path, f"{_ROW_NUMBER}=true")
 
 
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def union(files: Sequence[EventFile], columns: str) -> str:
     """Returns a query for expressions of the columns of all files."""
     return " UNION ALL ".join(f"SELECT {columns} FROM ({file.relation})" for file in files)
@@ -277,27 +258,23 @@ def first_row(
     return None
 
 
-def is_integer(column: str) -> str:
-    """Returns a condition: the text is an integer of 64 bits, in the shortest form or like 7.0.
-
-    pandas writes a column of integers that had gaps as 7.0.
-    """
-    text = f"CASE WHEN ends_with({column}, '.0') THEN {column}[:-3] ELSE {column} END"
-    return f"coalesce(TRY_CAST({text} AS BIGINT)::VARCHAR = {text}, false)"
-
-
 def integer_columns(
     connection: duckdb.DuckDBPyConnection, files: Sequence[EventFile], columns: Sequence[str]
 ) -> set[str]:
-    """Returns the columns in which all files hold nothing but integers."""
+    """Returns the columns in which all files hold nothing but integers of 64 bits.
+
+    Texts are integers in the shortest form, or like 7.0, as pandas writes a column that had gaps.
+    """
     integers = set(columns)
     for file in files:
         if file.integers is not None:
             integers &= file.integers
         elif integers:
             names = sorted(integers)
+            texts = [f"CASE WHEN ends_with({n}, '.0') THEN {n}[:-3] ELSE {n} END" for n in names]
             conditions = ", ".join(
-                f"bool_and({is_integer(name)} OR {name} IS NULL)" for name in names
+                f"bool_and(coalesce(TRY_CAST({text} AS BIGINT)::VARCHAR = {text}, {name} IS NULL))"
+                for name, text in zip(names, texts, strict=True)
             )
             row = connection.execute(f"SELECT {conditions} FROM ({file.relation})").fetchone()
             integers = {name for name, fits in zip(names, row, strict=True) if fits is not False}

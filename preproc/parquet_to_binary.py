@@ -54,7 +54,6 @@ def parquet_to_binary(source: Path, target: Path, num_threads: int) -> str:
 
 
 def _write_records(paths: list[Path], target: Path, num_threads: int) -> int:
-    """Writes the rows of these files, in their order; returns their number."""
     ends = np.cumsum([pq.read_metadata(path).num_rows for path in paths])
     with atomic_file(target) as stream:
         stream.truncate(int(ends[-1]) * _DTYPE.itemsize)

@@ -57,7 +57,7 @@ import sys
 from pathlib import Path
 
 from dataloading.spec.feature_spec import FeatureSpec
-from preproc.criteo.arguments import parse_thresholds
+from preproc.criteo.options import parse_thresholds
 
 folder, threshold = sys.argv[1:]
 try:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COPIED_BYTES = 4 << 20  # at a time
 
 

@@ -16,7 +16,6 @@ import itertools
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 if not __package__:
@@ -28,9 +27,8 @@ import pyarrow.parquet as pq
 
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from preproc.arguments import MachineOptions, complete_machine_flags
-from preproc.criteo.arguments import parse_thresholds, threshold_of_limit
 from preproc.criteo.log_files import parse_days
-from preproc.criteo.options import CriteoOptions
+from preproc.criteo.options import CriteoOptions, parse_thresholds, threshold_of_limit
 from preproc.criteo.output.data_set import CATEGORICALS
 from preproc.criteo.prepare import prepare
 from preproc.criteo.raw_lines import NUM_NUMERICAL
@@ -144,7 +142,6 @@ def _partitions(
 
 
 def _write_parquet(data_set: Path, spec: FeatureSpec, folders: list[Path]) -> None:
-    """Writes the rows of a data set, divided evenly over folders."""
     label, numerical = data_set / TRAIN / "label.bin", data_set / TRAIN / "numerical.bin"
     if not label.exists():
         raise ValueError("the lines have no labels: expected 0 or 1 in the first field")
@@ -163,18 +160,14 @@ def _write_parquet(data_set: Path, spec: FeatureSpec, folders: list[Path]) -> No
 
 
 def _write_file(file: Path, columns: dict[str, np.ndarray], rows: range) -> None:
-    dtypes = {name: _parquet_dtype(name) for name in columns}
+    numericals = [f"_c{1 + i}" for i in range(NUM_NUMERICAL)]
+    dtypes = {name: np.dtype("f4" if name in numericals else "i4") for name in columns}
     schema = pa.schema({name: pa.from_numpy_dtype(dtype) for name, dtype in dtypes.items()})
     with pq.ParquetWriter(file, schema) as writer:
         for first in range(rows.start, rows.stop, ROWS_AT_ONCE):
             part = slice(first, min(first + ROWS_AT_ONCE, rows.stop))
             arrays = [pa.array(values[part].astype(dtypes[n])) for n, values in columns.items()]
             writer.write_batch(pa.record_batch(arrays, schema))
-
-
-def _parquet_dtype(name: str) -> np.dtype:
-    is_numerical = 1 <= int(name.removeprefix("_c")) <= NUM_NUMERICAL
-    return np.dtype(np.float32 if is_numerical else np.int32)
 
 
 def _options(flags: argparse.Namespace, **options) -> CriteoOptions:
@@ -220,15 +213,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _notes(flags: argparse.Namespace) -> Iterator[str]:
-    """Yields the flags that are accepted and have no effect."""
-    for name, default in _TUNING.items():
-        if getattr(flags, name) != default:
-            yield f"note: --{name} tunes Spark's joins and has no effect; see --memory_limit"
-    if flags.mode == "generate_models" and flags.debug_mode:
-        yield "note: --debug_mode has no effect on generate_models, which has no second result"
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs a command; see `runtime.cli.exit_status`."""
 
@@ -239,8 +223,13 @@ def main(argv: list[str] | None = None) -> int:
                 "--no_numeric_log_col is not supported: data sets store log(x + 3) in float16, "
                 "which has no room for integers above 65,504; leave the flag out"
             )
-        for note in _notes(flags):
-            print(note, file=sys.stderr)
+        for name, default in _TUNING.items():
+            if getattr(flags, name) != default:
+                note = "tunes Spark's joins and has no effect; see --memory_limit"
+                print(f"note: --{name} {note}", file=sys.stderr)
+        if flags.mode == "generate_models" and flags.debug_mode:
+            note = "has no effect on generate_models, which has no second result"
+            print(f"note: --debug_mode {note}", file=sys.stderr)
         {"generate_models": generate_models, "transform": transform}[flags.mode](flags)
 
     return exit_status(work, "interrupted; run it again to resume")

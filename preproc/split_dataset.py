@@ -52,7 +52,6 @@ def split_dataset(
     Args:
         records: Folder with a file of records for each of `SPLITS`, and `SIZES_FILE`.
         output: New or empty folder.
-        batch_size: Rows that are converted at a time.
 
     Raises:
         ValueError: A file is missing, empty or no multiple of a row; a label is not 0 or 1; an id
@@ -111,7 +110,6 @@ def _write_split(folder, rows, id_dtypes, largest_ids, batch_size: int) -> None:
 
 
 def _check(path, start: int, labels: np.ndarray, ids: np.ndarray, largest: list[int]) -> None:
-    """Raises ValueError for the first value that is out of its range."""
     bad = np.flatnonzero((labels != 0) & (labels != 1))
     if len(bad):
         raise ValueError(f"{path}: row {start + bad[0]}: the label is {labels[bad[0]]}, not 0 or 1")

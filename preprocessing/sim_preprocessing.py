@@ -38,7 +38,6 @@ def translate(argv: list[str]) -> list[str]:
 
 
 def _file(path: Path) -> str:
-    """Returns the path, or that of its gzip file if only this one exists."""
     packed = path.with_name(f"{path.name}.gz")
     return str(packed if packed.exists() and not path.exists() else path)
 

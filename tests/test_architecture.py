@@ -56,7 +56,7 @@ ALLOWED = {
         "dataloading.formats.sequence_tfrecord.writer",
         "dataloading.formats.split_tfrecords",
         "dataloading.interactions.unseen_items",
-        "dataloading.keys.vocabulary",
+        "dataloading.keys",
         "dataloading.spec",
         "dataloading.engines",
         "dataloading.table_input",
@@ -88,7 +88,6 @@ SPARK = (
     "dataloading/transcode/spark/jobs.py",
     "deployment/predict/spark_scores.py",
     "preproc/engines/spark_preparation.py",
-    "preproc/engines/spark_events.py",
     "preproc/criteo/engines/spark/engine.py",
     "preproc/movielens/spark_engine.py",
 )

@@ -117,17 +117,13 @@ def describe_split(
 
 
 def _conclusion(spec: FeatureSpec) -> str:
-    """Returns the last line on a data set without faults."""
     chunks = [chunk for chunks in spec.source_spec.values() for chunk in chunks]
-    checked = {chunk.type: None for chunk in chunks if is_readable(spec, chunk)}
-    others = sorted({chunk.type for chunk in chunks if not is_readable(spec, chunk)})
+    checked = " and ".join({chunk.type: None for chunk in chunks if is_readable(spec, chunk)})
+    others = ", ".join(sorted({chunk.type for chunk in chunks if not is_readable(spec, chunk)}))
     if not others:
         return "complete: every file is there, has all its rows, and no value is out of range"
-    parts = ["every file is there"]
-    if checked:
-        types = " and ".join(checked)
-        parts.append(f"those of type {types} have all their rows, and no value is out of range")
-    return "; ".join([*parts, f"those of type {', '.join(others)} were not checked"])
+    whole = f"those of type {checked} have all their rows, and no value is out of range; "
+    return f"every file is there; {whole if checked else ''}those of type {others} were not checked"
 
 
 def _file_sizes(spec: FeatureSpec, split: str, chunk: Chunk) -> tuple[dict[str, int], list[str]]:

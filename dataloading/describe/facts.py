@@ -29,26 +29,21 @@ from dataloading.spec.feature_spec import (
 
 _BLOCK_BYTES = 8 << 20
 _NUM_TOP = 5
+_LARGEST = float(np.finfo(np.float32).max)
 _FEW = 0.5  # share of items in use below which ids are worth making dense
 _ID_SCHEMA = pa.schema([("feature", pa.int32()), ("id", pa.int64())])
 
 
 @dataclass
 class IdFacts:
-    """A column of ids.
-
-    Attributes:
-        num_values: values of all rows.
-        num_outside: those of them that are out of range.
-        num_used: different ids in range that occur.
-        top: (id, share of all values) of the most frequent ids in range.
-    """
+    """A column of ids."""
 
     feature: str
     cardinality: int
-    num_values: int = 0
-    num_outside: int = 0
-    num_used: int = 0
+    num_values: int = 0  # values of all rows
+    num_outside: int = 0  # those of them that are out of range
+    num_used: int = 0  # different ids in range that occur
+    # (id, share of all values) of the most frequent ids in range
     top: list[tuple[int, float]] = field(default_factory=list)
 
     def add(self, values: np.ndarray) -> np.ndarray:
@@ -61,7 +56,6 @@ class IdFacts:
 
     @property
     def faults(self) -> list[str]:
-        """Faults that a loader refuses."""
         if not self.num_outside:
             return []
         return [
@@ -97,13 +91,10 @@ class NumberFacts:
         bad = self.num_nan + self.num_infinite
         if self.channel == NUMERICAL_CHANNEL and bad:
             faults.append(f"{bad} numerical values that are not finite")
-        elif self.channel == NUMERICAL_CHANNEL and self._exceeds_float32():
+        # As a float: NumPy 2 would compare in float32.
+        elif self.channel == NUMERICAL_CHANNEL and max(self.largest, -self.smallest) > _LARGEST:
             faults.append("numerical values that float32 cannot hold")
         return [f"feature '{self.feature}': {fault}" for fault in faults]
-
-    def _exceeds_float32(self) -> bool:
-        # As a float: NumPy 2 would compare in float32.
-        return max(self.largest, -self.smallest) > float(np.finfo(np.float32).max)
 
     def add(self, values: np.ndarray) -> None:
         """Takes in values [rows, hotness]."""
@@ -164,13 +155,12 @@ def chunk_facts(
         raise failures[0]
     for number, column in enumerate(facts):
         if isinstance(column, IdFacts):
-            counts = f"FROM counts WHERE feature = {number}"
-            rows = session.connection.execute(f"SELECT count(*) {counts}").fetchall()
-            column.num_used = rows[0][0]
             rows = session.connection.execute(
-                f"SELECT id, count {counts} ORDER BY count DESC, id LIMIT {_NUM_TOP}"
+                f"SELECT id, count, count(*) OVER () FROM counts WHERE feature = {number} "
+                f"ORDER BY count DESC, id LIMIT {_NUM_TOP}"
             ).fetchall()
-            column.top = [(i, count / column.num_values) for i, count in rows]
+            column.num_used = rows[0][2] if rows else 0
+            column.top = [(i, count / column.num_values) for i, count, _ in rows]
     return facts
 
 
@@ -191,7 +181,7 @@ def column_blocks(
 
 def has_interactions(spec: FeatureSpec) -> bool:
     """Returns whether rows are users and items."""
-    return USER_CHANNEL in spec.channel_spec and ITEM_CHANNEL in spec.channel_spec
+    return {USER_CHANNEL, ITEM_CHANNEL} <= spec.channel_spec.keys()
 
 
 def interactions_of(spec: FeatureSpec, split: str, rows: dict[int, int], faults: list[str]) -> str:

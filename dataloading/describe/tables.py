@@ -38,10 +38,14 @@ def describe_tables(spec: FeatureSpec, path: Path) -> Iterator[str]:
                 f"{FLAG} {path}: expected a checkpoint with embedding tables, got one without; a "
                 "checkpoint in NVIDIA's layout is not described"
             )
-        features = {table: _feature_of(spec, table) for table in tables}
+        # Features whose ids are the rows of a table; NCF has two tables of each.
+        ncf = {f"{n}_{c}": c for n in ("mf", "mlp") for c in (USER_CHANNEL, ITEM_CHANNEL)}
+        features = {table: spec.channel_spec.get(ncf.get(table), [table])[0] for table in tables}
         for table, feature in features.items():
-            num_rows = tables[table].shape[0]
-            count = _num_ids(spec, feature)
+            num_rows, count = tables[table].shape[0], None
+            if "cardinality" in spec.feature_spec.get(feature, {}):
+                size_of = num_ids if has_histories(spec) else FeatureSpec.cardinality
+                count = size_of(spec, feature)
             if count != num_rows:
                 raise ValueError(
                     f"{FLAG} {path}: the table '{table}' has {num_rows:,} rows, {spec.origin} has "
@@ -69,20 +73,6 @@ def ids_in_use(spec: FeatureSpec, num_ids: Mapping[str, int]) -> dict[str, np.nd
             for feature in features:
                 in_use[feature][columns[feature].ravel()] = True
     return in_use
-
-
-def _feature_of(spec: FeatureSpec, table: str) -> str:
-    """Returns the feature whose ids are the rows of a table; NCF has two tables of each."""
-    channels = {"mf_user": USER_CHANNEL, "mf_item": ITEM_CHANNEL}
-    channel = channels.get(table.replace("mlp_", "mf_"))
-    return spec.channel_spec[channel][0] if channel in spec.channel_spec else table
-
-
-def _num_ids(spec: FeatureSpec, feature: str) -> int | None:
-    """Returns the number of ids of a feature; None of an unknown one, or one without ids."""
-    if "cardinality" not in spec.feature_spec.get(feature, {}):
-        return None
-    return num_ids(spec, feature) if has_histories(spec) else spec.cardinality(feature)
 
 
 def _table_line(norms: list[np.ndarray], num_columns: int, in_use: np.ndarray | None) -> str:

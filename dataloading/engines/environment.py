@@ -38,7 +38,6 @@ def enter(engine: str, module: str) -> None:
     Where neither has it, the engine reports what to install.
 
     Args:
-        engine: value of --engine.
         module: what `python -m` runs; the arguments are those of this process.
 
     Raises:

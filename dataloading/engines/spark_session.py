@@ -13,7 +13,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from dataloading.engines import java_classes
-from dataloading.engines.run_token import RunToken
+from dataloading.engines.tasks import RunToken
 
 _PACKAGES = ("preproc", "dataloading", "deployment", "runtime")  # what the tasks import of ours
 _ROOT = Path(__file__).resolve().parents[2]
@@ -38,17 +38,11 @@ _JAVA_ERROR = re.compile(r"(?:Caused by: )?[\w.$]+(?:Exception|Error): (.*)")
 _PYTHON_ERROR = re.compile(r"^(ValueError|OSError|FileNotFoundError): (.*)", re.MULTILINE)
 
 
-class SparkOptions(Protocol):
-    """Flags of a command that Spark reads; memory limit and threads are those of a local master."""
-
-    master: str | None
-    spark_conf: tuple[str, ...]
-    threads: int
-    memory_limit_bytes: int
-
-
 class SessionOptions(NamedTuple):
-    """`SparkOptions` without a command's other flags."""
+    """Flags of a command that Spark reads, possibly among others in another class.
+
+    Memory limit and threads are those of a local master.
+    """
 
     master: str | None
     spark_conf: tuple[str, ...]
@@ -57,18 +51,13 @@ class SessionOptions(NamedTuple):
 
 
 class SparkCommand(NamedTuple):
-    """Memory and flags of a command that uses Spark.
+    """Memory and flags of a command that uses Spark."""
 
-    Attributes:
-        worker_bytes: memory of a task's Python process, outside the heap of a local master.
-        duckdb_share: DuckDB gets 1 byte of --memory_limit in this number; 0: none.
-        fewer_threads: the flag for fewer threads.
-        other_folder: the flags for another folder for temporary files, without a comma.
-    """
-
+    # memory of a task's Python process, outside the heap of a local master
     worker_bytes: int = WORKER_BYTES
-    duckdb_share: int = 0
-    fewer_threads: str = "fewer --threads"
+    duckdb_share: int = 0  # DuckDB gets 1 byte of --memory_limit in this number; 0: none
+    fewer_threads: str = "fewer --threads"  # the flag for fewer threads
+    # the flags for another folder for temporary files, without a comma
     other_folder: str = "a --temp_dir without a comma, and an --output whose last part has none"
 
     def duckdb_bytes(self, limit_bytes: int) -> int:
@@ -85,7 +74,7 @@ def is_local(master: str) -> bool:
 
 
 def settings(
-    options: SparkOptions,
+    options: SessionOptions,
     scratch: Path,
     name: str,
     more: Mapping[str, str] | None = None,
@@ -119,8 +108,8 @@ def settings(
     }
     if master is not None:
         result["spark.master"] = master
-    if master is not None and is_local(master):
-        result |= _local_settings(scratch, _heap_bytes(master, options, command), command)
+        if is_local(master):
+            result |= _local_settings(scratch, _heap_bytes(master, options, command), command)
     result |= more or {}
     for setting in options.spark_conf:
         key, equals, value = setting.partition("=")
@@ -150,7 +139,7 @@ def _local_settings(scratch: Path, heap_bytes: int, command: SparkCommand) -> di
     }
 
 
-def _heap_bytes(master: str, options: SparkOptions, command: SparkCommand) -> int:
+def _heap_bytes(master: str, options: SessionOptions, command: SparkCommand) -> int:
     threads = _LOCAL_MASTER.fullmatch(master)[1] or "1"
     num_threads = os.cpu_count() if threads == "*" else int(threads)
     outside = _OUTSIDE_HEAP_BYTES + num_threads * (_BUFFER_BYTES + command.worker_bytes)
@@ -168,7 +157,7 @@ def _heap_bytes(master: str, options: SparkOptions, command: SparkCommand) -> in
 
 
 def start(
-    options: SparkOptions,
+    options: SessionOptions,
     scratch: Path,
     name: str,
     more: Mapping[str, str] | None = None,
@@ -182,7 +171,11 @@ def start(
         OSError: no space left for our zipped sources, among others.
     """
     wanted = settings(options, scratch, name, more, command)
-    packages = _zipped_packages(scratch)
+    packages = scratch / "preparation.zip"  # our sources, for workers that have no copy of them
+    with zipfile.ZipFile(packages, "w") as archive:
+        for package in _PACKAGES:
+            for source in sorted((_ROOT / package).rglob("*.py")):
+                archive.write(source, source.relative_to(_ROOT))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_local(wanted.get("spark.master", "")):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -204,16 +197,6 @@ def start(
             f"{cause}; it needs Java 8, 11 or 17 (java on the PATH or JAVA_HOME) and a --master "
             "that can be reached"
         ) from error
-
-
-def _zipped_packages(folder: Path) -> Path:
-    """Our sources, for workers that have no copy of them."""
-    path = folder / "preparation.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for package in _PACKAGES:
-            for source in sorted((_ROOT / package).rglob("*.py")):
-                archive.write(source, source.relative_to(_ROOT))
-    return path
 
 
 def stop(started: SparkSession | SparkContext | None) -> None:
@@ -281,7 +264,7 @@ class Interruptions:
 
 
 @contextlib.contextmanager
-def explained_errors(options: SparkOptions, interruptions: Interruptions):
+def explained_errors(options: SessionOptions, interruptions: Interruptions):
     """Turns errors of Spark and Java into KeyboardInterrupt, ValueError or OSError."""
     try:
         yield
@@ -313,11 +296,8 @@ class Session:
     Args:
         options: memory limit and threads are those of a local master.
         scratch: for what does not fit into memory.
-        name: of the application.
         shared: folder that all workers must see, in which they look for a file of ours; None where
             they read and write only what Spark does.
-        more: see `settings`.
-        command: see `settings`.
 
     Attributes:
         token: proves to a task that it works on the files of this run; only with `shared`.
@@ -329,7 +309,7 @@ class Session:
 
     def __init__(
         self,
-        options: SparkOptions,
+        options: SessionOptions,
         scratch: Path,
         name: str,
         shared: Path | None = None,
@@ -363,7 +343,8 @@ class Session:
         self._interruptions.end()
 
     def explained_errors(self):
-        """Turns errors of Spark into KeyboardInterrupt, ValueError or OSError."""
+        """See `explained_errors`; raises a KeyboardInterrupt that Python dropped."""
+        self._interruptions.check()
         return explained_errors(self._options, self._interruptions)
 
     def _check_workers(self, token: RunToken) -> None:

@@ -7,7 +7,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dataloading.engines import java_classes, spark_session
@@ -38,17 +37,14 @@ def _run_job(folder: Path, java_options: str) -> None:
     options = SessionOptions("local[2]", settings, threads=2, memory_limit_bytes=3 << 30)
     spark = spark_session.start(options, folder, "Java classes")
     table = str(folder / "table")
-    _numbers(spark).write.parquet(table)
+    numbers = spark.range(0, 1000, 1, 2).withColumn("value", (F.col("id") % 7).cast("string"))
+    numbers = numbers.select("value", "id").mapInArrow(_same, "value string, id long")
+    numbers.write.parquet(table)
     stored = spark.read.parquet(table)
     counts = stored.groupBy("value").agg(F.count("id").alias("count"))
     stored.join(counts, "value").orderBy("id").mapInArrow(_same, "value string, id long").collect()
     spark.stop()
     spark_session.stop_gateway(_END_S)
-
-
-def _numbers(spark: SparkSession) -> DataFrame:
-    numbers = spark.range(0, 1000, 1, 2).withColumn("value", (F.col("id") % 7).cast("string"))
-    return numbers.select("value", "id").mapInArrow(_same, "value string, id long")
 
 
 def _same(batches):

@@ -36,12 +36,10 @@ class CandidateDataset:
 
     Args:
         spec: with the channels `user`, `item` and, where there are labels, `label`.
-        split: e.g. `test`.
         batch_size: maximum number of rows of a global batch, which holds whole candidate
             lists, equally many for each rank; the attribute is their number.
         valid_negative: negatives per candidate list: the first ones that are stored, or the
             number to draw. None: all that are stored.
-        seed: of negatives that are drawn.
         rank, world_size: see `LoaderOptions`, a sample of which is a candidate list here.
         with_labels: False reads no labels, to predict: labels are `None`, and each stored row
             is a candidate list of its own.
@@ -50,14 +48,13 @@ class CandidateDataset:
         list_length: rows per candidate list.
         num_lists: candidate lists of the split.
         num_samples: their rows.
-        failure: None: invalid rows are found here, not later.
 
     Raises:
         ValueError: see `read_candidate_lists` and `read_interactions`; fewer negatives or unseen
             items than requested; or an argument is out of range.
     """
 
-    failure: str | None = None
+    failure: str | None = None  # None: invalid rows are found here, not later
 
     def __init__(
         self,
@@ -107,7 +104,6 @@ class CandidateDataset:
         """Returns a dataset of `Batch` of `InteractionInputs`, the same in every epoch.
 
         Args:
-            epoch: any.
             start_sample: global rows to leave out, whole candidate lists.
         """
         if start_sample % self.list_length:
@@ -118,7 +114,6 @@ class CandidateDataset:
         return self._batches.dataset(epoch, start_sample // self.list_length)
 
     def _arrange(self, batch: Batch) -> Batch:
-        """Returns the rows of a batch of candidate lists."""
         import tensorflow as tf
 
         users, items = batch.inputs.categorical
@@ -153,7 +148,6 @@ class _CandidateReader:
 def _with_fewer(
     lists: CandidateArrays, valid_negative: int | None, spec: FeatureSpec, split: str
 ) -> CandidateArrays:
-    """Returns the candidate list with their first `valid_negative` negatives."""
     stored = lists.items.shape[1] - 1
     if valid_negative is None or valid_negative == stored:
         return lists

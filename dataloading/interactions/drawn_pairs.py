@@ -18,8 +18,6 @@ class DrawnPairs:
 
     Args:
         num_users, num_items: ids are below these numbers.
-        batch_size: rows of the batch.
-        seed: of the ids.
     """
 
     split = "drawn"

@@ -65,19 +65,17 @@ class SampledInteractions:
             any) to the power of this: 0 draws uniformly, 1 as they occur (Mikolov et al., 2013, use
             0.75 for words). The trained logit is the log of how much likelier an item is for the
             user than to be drawn: a larger exponent favors popular items less.
-        seed: of orders and negatives.
         rank, world_size: see `LoaderOptions`; padding repeats a sample of the batch.
 
     Attributes:
         num_interactions: rows of the split.
         num_samples: samples of an epoch: interactions and negatives.
-        failure: None: invalid rows are found here, not later.
 
     Raises:
         ValueError: see `read_training_rows`, or an argument is out of range.
     """
 
-    failure: str | None = None
+    failure: str | None = None  # None: invalid rows are found here, not later
 
     def __init__(
         self,

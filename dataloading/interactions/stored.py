@@ -149,15 +149,16 @@ def read_candidate_lists(spec: FeatureSpec, split: str) -> CandidateArrays:
         others = users != users[:, :1]
         user = users[np.argmax(has_several_users), 0]
         raise ValueError(
-            rows.location(fs.USER_CHANNEL, others.reshape(-1, 1))
+            rows.location_of_user(others.reshape(-1, 1))
             + f", and {user} in the row that begins its candidate list; the {length} rows of a "
             f"list ({list_length_key(split)}) have one user"
         )
     if is_not_one_positive.any():
         invalid = int(np.argmax(is_not_one_positive))
+        place = rows.reader.place(rows.columns[fs.LABEL_CHANNEL], invalid * length)
         raise ValueError(
             f"{spec.origin}: split '{split}': the candidate list of {length} rows that begins in "
-            f"{rows.place(invalid * length)} has {np.count_nonzero(labels[invalid])} labels of 1; "
+            f"{place} has {np.count_nonzero(labels[invalid])} labels of 1; "
             f"a candidate list has exactly one ({list_length_key(split)})"
         )
     return CandidateArrays(users[:, 0], rows.items.reshape(-1, length), labels)
@@ -203,18 +204,13 @@ class _Rows:
         used = sorted({span.chunk for _, span in columns})
         num_samples = spec.num_samples(split, used)
         opened = {number: open_chunk(spec, split, chunks[number]) for number in used}
-        self._reader = ChunkReader(spec, split, columns, opened, num_samples)
-        self._columns = dict(zip(roles, self._reader.columns, strict=True))
-        self._samples = range(num_samples)
-        users, items, *labels = self._reader.read(self._samples, self._reader.columns)
+        self.reader = ChunkReader(spec, split, columns, opened, num_samples)
+        self.columns = dict(zip(roles, self.reader.columns, strict=True))
+        users, items, *labels = self.reader.read(range(num_samples), self.reader.columns)
         self.users, self.items = users.astype(np.int32), items.astype(np.int32)
         self.labels = labels[0] if labels else None
 
-    def location(self, channel: str, invalid: np.ndarray) -> str:
-        """Returns the first half of a message: the first invalid value and its location."""
-        values = self.labels if channel == fs.LABEL_CHANNEL else self.users
-        return self._reader.location(self._columns[channel], self._samples, values, invalid)
-
-    def place(self, row: int) -> str:
-        """Returns the location of a row in the files of the labels."""
-        return self._reader.place(self._columns[fs.LABEL_CHANNEL], row)
+    def location_of_user(self, invalid: np.ndarray) -> str:
+        """Returns the first half of a message: the first invalid user and its location."""
+        column = self.columns[fs.USER_CHANNEL]
+        return self.reader.location(column, range(len(self.users)), self.users, invalid)

@@ -30,20 +30,17 @@ def last_seen_file(text: Path) -> Path:
 
 @dataclass(frozen=True)
 class Growth:
-    """Growth of a data set from earlier ones.
+    """Growth of a data set from earlier ones."""
 
-    Attributes:
-        ancestors: fingerprints of the data sets whose ids it continues, the latest first; with
-            evicted values only the latest.
-        evicted: features of which values were evicted -> file of the former ids.
-        id_spaces: identity of the vocabularies, then those of the vocabularies whose ids they
-            continue, the latest first; empty if it is unknown, as in data sets without vocabulary.
-        evicted_from: identity of the vocabularies that the values were evicted from.
-    """
-
+    # fingerprints of the data sets whose ids it continues, the latest first; with evicted values
+    # only the latest
     ancestors: tuple[str, ...] = ()
+    # features of which values were evicted -> file of the former ids
     evicted: dict[str, Path] = field(default_factory=dict)
+    # identity of the vocabularies, then those of the vocabularies whose ids they continue, the
+    # latest first; empty if it is unknown, as in data sets without vocabulary
     id_spaces: tuple[str, ...] = ()
+    # identity of the vocabularies that the values were evicted from
     evicted_from: str | None = None
 
     @classmethod
@@ -92,25 +89,21 @@ class Growth:
             Feature -> rows, ascending; features that are absent keep all rows. None: ids moved in
             an unknown way, so that tables must have equal numbers of rows.
         """
-        if not self.evicted:
-            return {}
-        if self.continues(id_spaces):
+        if not self.evicted or self.continues(id_spaces):
             return {}
         is_previous = bool(id_spaces) and id_spaces[0] == self.evicted_from
         if fingerprint not in self.ancestors and not is_previous:
             return None
-        return {name: _previous_ids(file) for name, file in self.evicted.items()}
-
-
-def _previous_ids(file: Path) -> NDArray[Any]:
-    try:
-        ids: NDArray[Any] = np.load(file, mmap_mode="r")
-    except (OSError, EOFError, ValueError) as error:
-        raise ValueError(
-            f"{file}: expected the former ids of the values that stayed, got a file that cannot be "
-            f"read ({error}): encode the data set again"
-        ) from None
-    return ids
+        kept = {}
+        for name, file in self.evicted.items():
+            try:
+                kept[name] = np.load(file, mmap_mode="r")
+            except (OSError, EOFError, ValueError) as error:
+                raise ValueError(
+                    f"{file}: expected the former ids of the values that stayed, got a file that "
+                    f"cannot be read ({error}): encode the data set again"
+                ) from None
+        return kept
 
 
 def id_space_of(files: Iterable[Path]) -> str:

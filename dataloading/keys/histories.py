@@ -12,16 +12,13 @@ _NONE = -1
 
 
 class Catalogue(NamedTuple):
-    """Items of the samples of a data set.
+    """Items of the samples of a data set."""
 
-    ids: item ids, int64 [n], ascending.
-    features: ids of each feature of the item, int64 [n] each; the first is `ids`.
-    keys: user * num_ids + item of each pair of a user and an item that occurs as a target with
-        label 1 or in a history, int64, ascending.
-    """
-
-    ids: np.ndarray
+    ids: np.ndarray  # item ids, int64 [n], ascending
+    # ids of each feature of the item, int64 [n] each; the first is `ids`
     features: tuple[np.ndarray, ...]
+    # user * num_ids + item of each pair of a user and an item that occurs as a target with label 1
+    # or in a history, int64, ascending
     keys: np.ndarray
 
 

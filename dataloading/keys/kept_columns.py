@@ -6,11 +6,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dataloading.formats.raw_binary import CHUNK_TYPE, BinaryChunk
+from dataloading.formats.open_chunk import open_chunk
 from dataloading.formats.sequence_tfrecord.dataset import RowReader
-from dataloading.formats.split_tfrecords.chunk import RecordChunk
-from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE as RECORD_CHUNK_TYPE
-from dataloading.formats.torch_tensor import TENSOR_CHUNK_TYPE, TensorChunk
 from dataloading.keys.vocabulary import Vocabulary, read_vocabulary
 from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.pipeline.ragged import Ragged, Samples
@@ -52,7 +49,6 @@ class KeptColumns:
         self.values_per_row = sum(max(1, len(_values(rows))) for rows in first.values())
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
-        """Returns the rows start to stop - 1 of each column."""
         return [self._column(name, read(start, stop)) for name, read in self._readers.items()]
 
     def _column(self, name: str, rows: Samples) -> pa.Array:
@@ -90,13 +86,8 @@ def stored_columns(spec: FeatureSpec, split: str, names: Sequence[str]) -> KeptC
     spans = spans_of(spec, chunks)
     check_names(names, list(spans), f"{spec.origin}: split '{split}'")
     used = sorted({spans[name].chunk for name in names})
-    kinds = {
-        CHUNK_TYPE: lambda chunk: BinaryChunk(spec, chunk),
-        TENSOR_CHUNK_TYPE: lambda chunk: TensorChunk(spec, chunk),
-        RECORD_CHUNK_TYPE: lambda chunk: RecordChunk(spec, split, chunk),
-    }
     spec.validate_files(split, used)
-    opened = {number: kinds[chunks[number].type](chunks[number]) for number in used}
+    opened = {number: open_chunk(spec, split, chunks[number]) for number in used}
 
     def reader(name: str) -> ReadRows:
         span = spans[name]

@@ -19,8 +19,6 @@ def read_keys(
 
     Args:
         path: CSV file with a header, or Parquet file; other columns are not read.
-        feature: name of the column.
-        vocabulary: the ids of the values.
         flag: name of the path on a command line, for error messages.
         other_name: name of the column in a file that has no column `feature`.
 

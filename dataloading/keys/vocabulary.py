@@ -33,17 +33,13 @@ _MEANINGS = {escape: character for character, escape in _ESCAPES.items()}
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Original values of the ids of a feature.
+    """Original values of the ids of a feature."""
 
-    Attributes:
-        values: int64 if all values are integers, else texts, [cardinality]; null for an id that
-            stands for no value.
-        first_id: the first id that stands for a value, 0 or 1.
-        path: its file; None if the data set has none, and ids stand for themselves.
-    """
-
+    # int64 if all values are integers, else texts, [cardinality]; null for an id that stands for no
+    # value
     values: pa.Array
-    first_id: int = 0
+    first_id: int = 0  # the first id that stands for a value, 0 or 1
+    # its file; None if the data set has none, and ids stand for themselves
     path: Path | None = None
 
     @property
@@ -52,15 +48,12 @@ class Vocabulary:
         return np.arange(self.first_id, len(self), dtype=np.int64)
 
     def decode(self, ids: np.ndarray) -> pa.Array:
-        """Returns the values of ids [n]."""
         return self.values.take(pa.array(ids))
 
     def encode(self, texts: pa.Array, where: str, first_row: int = 1) -> np.ndarray:
         """Returns the ids of values, int64 [n].
 
         Args:
-            texts: the values as text.
-            where: the file that messages name.
             first_row: the row of the first value in it.
 
         Raises:
@@ -69,16 +62,14 @@ class Vocabulary:
         ids = pc.index_in(texts, self.values.cast(pa.string()), skip_nulls=True)
         if ids.null_count:
             row = pc.index(ids.is_null(), True).as_py()
-            num_values = len(self) - self.first_id
+            examples = map(str, self.values.slice(self.first_id, 3).to_pylist())
             raise ValueError(
-                f"{where}: row {first_row + row}: expected one of the {num_values:,} values of "
-                f"{self.path or 'the data set'}, such as {listing(self._examples())}, got "
+                f"{where}: row {first_row + row}: expected one of the "
+                f"{len(self) - self.first_id:,} values of {self.path or 'the data set'}, "
+                f"such as {listing(examples)}, got "
                 f"{texts[row].as_py()!r:.100}; leave it out, or train with it"
             )
         return ids.to_numpy(zero_copy_only=False).astype(np.int64)
-
-    def _examples(self) -> list[str]:
-        return [str(value) for value in self.values.slice(self.first_id, 3).to_pylist()]
 
     def __len__(self) -> int:
         return len(self.values)
@@ -110,7 +101,11 @@ def read_vocabulary(folder: Path, feature: str, cardinality: int) -> Vocabulary 
         return None
     first_id = 1 if path == counted else 0
     try:
-        texts = _counted_values(path) if first_id else _numbered_values(path)
+        if first_id:
+            blocks = [block.column("value") for block in read_counted(path)]
+            texts = pa.concat_arrays([pa.array([], pa.string()), *blocks])
+        else:
+            texts = _numbered_values(path)
     except (pa.ArrowException, OSError) as error:
         words = " ".join(str(error).split())
         raise ValueError(f"{path}: is not a vocabulary: {words:.300}") from None
@@ -131,7 +126,7 @@ def _numbered_values(path: Path) -> pa.Array:
     """Returns the values of a file with lines `id,value`, whose ids must be 0, 1, 2, ..."""
     table = pa_csv.read_csv(
         path,
-        pa_csv.ReadOptions(block_size=_block_size(path)),
+        pa_csv.ReadOptions(block_size=max(1, min(_WHOLE_FILE, path.stat().st_size))),
         pa_csv.ParseOptions(newlines_in_values=True),
         pa_csv.ConvertOptions(
             column_types={"id": pa.int64(), "value": pa.string()},
@@ -146,13 +141,7 @@ def _numbered_values(path: Path) -> pa.Array:
             f"{path}: expected the ids 0, 1, 2, ... one per line, got {ids[line]} after {line} "
             "lines: take the file that belongs to the data set"
         )
-    return _one_array(table["value"])
-
-
-def _counted_values(path: Path) -> pa.Array:
-    """Returns the values of a file with lines `value<tab>count`."""
-    blocks = [block.column("value") for block in read_counted(path)]
-    return pa.concat_arrays(blocks) if blocks else pa.array([], pa.string())
+    return pa.concat_arrays([pa.array([], pa.string()), *table["value"].chunks])
 
 
 def read_counted(path: Path) -> Iterator[pa.RecordBatch]:
@@ -167,7 +156,8 @@ def read_counted(path: Path) -> Iterator[pa.RecordBatch]:
         try:
             while block := list(itertools.islice(lines, _LINES)):
                 texts, counts = zip(*(line.rsplit("\t", 1) for line in block), strict=True)
-                columns = [list(map(_unescaped, texts)), list(map(int, counts))]
+                texts = [re.sub(r"\\.", _meaning, text) if "\\" in text else text for text in texts]
+                columns = [texts, list(map(int, counts))]
                 yield pa.record_batch(columns, schema=COUNTED_SCHEMA)
         except (ValueError, OverflowError) as error:
             raise ValueError(
@@ -175,11 +165,8 @@ def read_counted(path: Path) -> Iterator[pa.RecordBatch]:
             ) from None
 
 
-def _unescaped(value: str) -> str:
-    """Returns the value that `write_counted` wrote as this text."""
-    if "\\" not in value:
-        return value
-    return re.sub(r"\\.", lambda match: _MEANINGS.get(match[0], match[0]), value)
+def _meaning(escape: re.Match) -> str:
+    return _MEANINGS.get(escape[0], escape[0])
 
 
 def write_counted(table: Path, target: Path) -> None:
@@ -196,11 +183,3 @@ def write_counted(table: Path, target: Path) -> None:
             counts = batch.column("count").cast(pa.string())
             lines = pc.binary_join_element_wise(values, counts, "\t")
             stream.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
-
-
-def _block_size(path: Path) -> int:
-    return max(1, min(_WHOLE_FILE, path.stat().st_size))
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -86,7 +86,6 @@ class StoredOptions(LoaderOptions):
         with_labels: False reads no labels: `Batch.labels` is then `None`; the channel `label`, its
             feature's chunk and the chunk's files may be absent.
         shuffle: a new order in each epoch, see `BlockShuffle`; otherwise file order.
-        seed: seed of the order.
         block_samples: samples that are neighbors in the file and read together while shuffling.
         window_samples: a multiple of `block_samples`; a larger window mixes better and needs more
             page cache. Data of up to one window is shuffled fully.
@@ -110,9 +109,6 @@ class SampleDataset:
     An invalid value ends the iteration with `tf.errors.InvalidArgumentError`.
 
     Args:
-        reader: reads the samples.
-        split: name of the split.
-        options: see `LoaderOptions`.
         order: order of the samples in an epoch; None for file order.
         num_samples: samples per epoch; None for all of the reader.
         arrange: turns a batch of `Inputs` into the batch that the model takes; None keeps it.
@@ -177,7 +173,6 @@ class SampleDataset:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features of the inputs."""
         columns = (column for column in self.columns if column.role is not Role.LABEL)
         return tuple(dict.fromkeys(name for c in columns for name in c.features or (c.feature,)))
 
@@ -282,7 +277,6 @@ def dataset_of(
     iterator may wait for its thread, up to a minute after an error (seen with TensorFlow 2.21).
 
     Args:
-        num_batches: length of the dataset.
         batch_at: returns a batch by its number (int64 scalar); traced to a graph.
         parallel_calls: batches under construction at a time; None: one.
         prefetch: finished batches that may wait for the caller.

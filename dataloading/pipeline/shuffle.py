@@ -1,5 +1,6 @@
 """Order of the samples of an epoch, and the share of a rank. NumPy only."""
 
+import argparse
 import functools
 
 import numpy as np
@@ -39,7 +40,6 @@ class BlockShuffle:
         self._window = functools.lru_cache(maxsize=3)(self._permute_window)
 
     def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """Returns the samples (int64) at the positions `start` to `stop - 1` of an epoch."""
         pieces = [np.empty(0, np.int64)]
         while start < stop:
             _, begins = self._blocks(epoch)
@@ -72,7 +72,6 @@ class RepeatedOrder:
         self._order, self._num_samples, self._passes = order, num_samples, passes
 
     def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """Returns the samples (int64) at the positions `start` to `stop - 1` of an epoch."""
         pieces = [np.empty(0, np.int64)]
         while start < stop:
             number, begin = divmod(start, self._num_samples)
@@ -88,6 +87,11 @@ def check_at_least(least: int, **values: float) -> None:
     for name, value in values.items():
         if value < least:
             raise ValueError(f"{name} is {value}; expected {least} or more")
+
+
+def check_flags(flags: argparse.Namespace, least: float, *names: str) -> None:
+    """Raises ValueError for a flag with a smaller value."""
+    check_at_least(least, **{f"--{name}": getattr(flags, name) for name in names})
 
 
 def check_shares(batch_size: int, rank: int, world_size: int) -> None:

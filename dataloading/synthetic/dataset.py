@@ -43,7 +43,6 @@ class SyntheticDataset(SampleDataset):
             file is needed. The alpha of a feature is 1.1 by default.
         split: `train`, `validation` or `test`.
         num_samples: number of samples; or `num_batches`, the number of full global batches.
-        seed: of the teacher and of the samples.
         options: see `LoaderOptions`. A label follows from all ids of its sample: with
             `global_features` each rank generates the whole global batch.
     """
@@ -103,7 +102,6 @@ def write_dataset(
         directory: new or empty; it appears only when it is whole.
         spec: as for `SyntheticDataset`.
         num_samples: split -> samples, e.g. `{"train": 1000, "test": 100}`; any names.
-        seed: of the teacher and of the samples.
         layout: `spec` with the split_binary files to write, for each of these splits; a chunk's
             samples are spread evenly over its files, and features in no channel are zeros. None:
             the features of the three channels in the usual layout

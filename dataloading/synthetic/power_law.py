@@ -15,7 +15,6 @@ class PowerLaw:
     """Draws ids of one feature.
 
     Args:
-        cardinality: the number of ids.
         alpha: the exponent, 0 or more; 0 draws all ids equally often.
     """
 
@@ -23,7 +22,11 @@ class PowerLaw:
         self.cardinality = cardinality
         self.alpha = alpha
         head = np.arange(1, min(cardinality, _HEAD_IDS) + 1, dtype=np.float64) ** -alpha
-        tail = self._integral(_HEAD_IDS + 0.5, cardinality + 0.5) if cardinality > _HEAD_IDS else 0
+        tail, low, high = 0.0, _HEAD_IDS + 0.5, cardinality + 0.5
+        if cardinality > _HEAD_IDS and abs(alpha - 1) < 1e-9:
+            tail = float(np.log(high / low))
+        elif cardinality > _HEAD_IDS:
+            tail = float((high ** (1 - alpha) - low ** (1 - alpha)) / (1 - alpha))
         self.head_probabilities = head / (head.sum() + tail)
         self._cumulative = np.cumsum(self.head_probabilities)
         if not tail:
@@ -34,7 +37,6 @@ class PowerLaw:
         self._shared_cell = ids[:-1] != ids[1:]
 
     def draw(self, generator: np.random.Generator, shape) -> np.ndarray:
-        """Ids (int64) of the given shape."""
         if self.alpha == 0:
             return generator.integers(0, self.cardinality, shape)
         uniform = generator.random(shape)
@@ -44,21 +46,13 @@ class PowerLaw:
         ids[search] = np.searchsorted(self._cumulative, uniform[search], side="right")
         if self.cardinality > len(self._cumulative):
             in_tail = np.nonzero(ids >= len(self._cumulative))
-            ids[in_tail] = self._draw_tail(uniform[in_tail])
+            below, power = self._cumulative[-1], 1 - self.alpha
+            part = (uniform[in_tail] - below) / (1 - below)
+            low, high = _HEAD_IDS + 0.5, self.cardinality + 0.5
+            if abs(power) < 1e-9:
+                rank = low * (high / low) ** part
+            else:
+                rank = (low**power + part * (high**power - low**power)) ** (1 / power)
+            drawn = np.rint(rank).astype(np.int64) - 1
+            ids[in_tail] = np.clip(drawn, _HEAD_IDS, self.cardinality - 1)
         return ids
-
-    def _draw_tail(self, uniform: np.ndarray) -> np.ndarray:
-        below = self._cumulative[-1]
-        part = (uniform - below) / (1 - below)
-        low, high = _HEAD_IDS + 0.5, self.cardinality + 0.5
-        if abs(self.alpha - 1) < 1e-9:
-            rank = low * (high / low) ** part
-        else:
-            power = 1 - self.alpha
-            rank = (low**power + part * (high**power - low**power)) ** (1 / power)
-        return np.clip(np.rint(rank).astype(np.int64) - 1, _HEAD_IDS, self.cardinality - 1)
-
-    def _integral(self, low: float, high: float) -> float:
-        if abs(self.alpha - 1) < 1e-9:
-            return float(np.log(high / low))
-        return float((high ** (1 - self.alpha) - low ** (1 - self.alpha)) / (1 - self.alpha))

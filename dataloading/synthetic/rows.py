@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dataloading.pipeline.columns import Column, Role
+from dataloading.pipeline.shuffle import check_at_least
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.power_law import PowerLaw
@@ -36,8 +37,7 @@ def synthetic_spec(
         alpha: exponent of the power law, one number for all features or one each; 0 is uniform.
         num_numerical: float16 numerical features; may be 0.
     """
-    if num_numerical < 0:
-        raise ValueError(f"num_numerical is {num_numerical}; expected 0 or more")
+    check_at_least(0, num_numerical=num_numerical)
     hotnesses = _one_each("hotness", hotness, len(cardinalities))
     alphas = _one_each("alpha", alpha, len(cardinalities))
     categorical = {
@@ -72,7 +72,7 @@ def stored_spec(
     groups |= {f"cat_{f}": [name] for f, name in enumerate(channels[fs.CATEGORICAL_CHANNEL])}
     sources = {
         split: [
-            {"type": "split_binary", "features": names, "files": [f"{split}/{file}.bin"]}
+            fs.Chunk("split_binary", names, [f"{split}/{file}.bin"])
             for file, names in groups.items()
             if names
         ]
@@ -99,13 +99,6 @@ def _one_each(name: str, value, count: int) -> list:
     return values
 
 
-def _stream_number(split: str) -> int:
-    """Returns the random stream of a split, the same on every machine."""
-    if split in SPLITS:
-        return SPLITS.index(split)
-    return int.from_bytes(hashlib.sha256(split.encode()).digest()[:16], "little")
-
-
 class SyntheticSamples:
     """The endless samples of one split; a `SampleReader`. Each name of a split has its own.
 
@@ -114,8 +107,7 @@ class SyntheticSamples:
     """
 
     def __init__(self, spec: FeatureSpec, split: str, seed: int, cached_blocks: int = 4):
-        if seed < 0:
-            raise ValueError(f"seed is {seed}; expected 0 or more")
+        check_at_least(0, seed=seed)
         spec.require(
             "the generator",
             channels=(fs.NUMERICAL_CHANNEL, fs.CATEGORICAL_CHANNEL, fs.LABEL_CHANNEL),
@@ -148,7 +140,8 @@ class SyntheticSamples:
         }
         num_numerical = sum(c.width for c in self.columns if c.role is Role.NUMERICAL)
         self._teacher = Teacher(seed, list(self._laws.values()), num_numerical)
-        self._stream = [seed, 2, _stream_number(split)]
+        stream = int.from_bytes(hashlib.sha256(split.encode()).digest()[:16], "little")
+        self._stream = [seed, 2, SPLITS.index(split) if split in SPLITS else stream]
         self.block = functools.lru_cache(cached_blocks)(self._draw)
 
     def _draw(self, index: int) -> tuple[list[np.ndarray], np.ndarray]:

@@ -33,7 +33,6 @@ class Teacher:
     """Log-odds of a click, a function of seed, distributions and number of numerical features.
 
     Args:
-        seed: another seed is another teacher.
         laws: the distribution of each categorical feature's ids.
         num_numerical: numerical features, expected to be standard normal.
     """

@@ -33,20 +33,16 @@ _WRONG_ROW = re.compile(
 
 @dataclass(frozen=True)
 class RawChunk:
-    """Columns of raw files.
+    """Columns of raw files."""
 
-    type: `csv` or `parquet`.
-    features: the columns that are read; of CSV files without a header, all of them, in order.
-    files: paths relative to the folder of the YAML file; the rows of the first come first.
-    header: whether the first line of each CSV file names its columns.
-    quoting: whether fields may be quoted; else quotation marks are characters like others.
-    """
-
-    type: str
+    type: str  # `csv` or `parquet`
+    # the columns that are read; of CSV files without a header, all of them, in order
     features: tuple[str, ...]
+    # paths relative to the folder of the YAML file; the rows of the first come first
     files: tuple[str, ...]
-    header: bool = False
+    header: bool = False  # whether the first line of each CSV file names its columns
     delimiter: str = ","
+    # whether fields may be quoted; else quotation marks are characters like others
     quoting: bool = True
 
 
@@ -59,14 +55,11 @@ class TableSource(Protocol):
 
 
 class Block(NamedTuple):
-    """Neighbouring rows of one file.
-
-    where: the file, as messages call it.
-    first_row: the number of the first of these rows in the file, counted from 1 without a header.
-    """
+    """Neighbouring rows of one file."""
 
     columns: dict[str, pa.Array]
-    where: str
+    where: str  # the file, as messages call it
+    # the number of the first of these rows in the file, counted from 1 without a header
     first_row: int
 
     @property
@@ -164,17 +157,12 @@ def existing_file(spec: TableSource, split: str, file: str) -> Path:
 
 
 class FileSlice(NamedTuple):
-    """Neighbouring rows of a file.
+    """Neighbouring rows of a file."""
 
-    Attributes:
-        first_row: number of the first one, counted from 1 without a header.
-        num_rows: of a Parquet file; None for all rows to its end.
-        first_block, stop_block: of a CSV file, its blocks (`lines.line_blocks`); None for
-            those to the end. Rows that begin the file have `first_block` 0.
-    """
-
-    first_row: int = 1
-    num_rows: int | None = None
+    first_row: int = 1  # number of the first one, counted from 1 without a header
+    num_rows: int | None = None  # of a Parquet file; None for all rows to its end
+    # first_block, stop_block: of a CSV file, its blocks (`lines.line_blocks`); None for those to
+    # the end. Rows that begin the file have `first_block` 0
     first_block: int = 0
     stop_block: int | None = None
 
@@ -188,11 +176,7 @@ def file_blocks(
     """Yields the rows of one file in order, at most `chunk_size` at a time.
 
     Args:
-        path: CSV or Parquet file.
         chunk: its format and the columns to read; `files` is not used.
-        chunk_size: the most rows of a block.
-        where: name of the file in messages.
-        part: the rows to read.
 
     Raises:
         ValueError: the file cannot be read, or lacks a column.
@@ -240,7 +224,6 @@ def describe_file(path: Path, kind: str, where: str) -> tuple[list[str], int]:
 
 
 def _csv_batches(path: Path, chunk: RawChunk, where: str, part: FileSlice):
-    """Record batches of bytes."""
     first_row, names = part.first_row, list(chunk.features)
     blocks = line_blocks(path, where, part.first_block, part.stop_block)
     if chunk.header:
@@ -323,7 +306,6 @@ def _parsed(
 
 
 def _columns(header: bytes, chunk: RawChunk, where: str) -> list[str]:
-    """The column names in the first line of a CSV file."""
     line = decoded_header(header, where)
     quoting = csv.QUOTE_MINIMAL if chunk.quoting else csv.QUOTE_NONE
     names = next(csv.reader([line], delimiter=chunk.delimiter, quoting=quoting), [])

@@ -17,14 +17,13 @@ _BLOCK_BYTES = 1 << 20
 
 
 class LongLine(ValueError):
-    """A line that does not fit into a block; `num_lines` lines of the same reader precede it."""
+    """A line that does not fit into a block."""
 
     def __init__(self, where: str, num_lines: int):
         super().__init__(
             f"{where}: line {num_lines + 1} has {_BLOCK_BYTES} bytes or more; expected fewer. Is "
             "it a CSV file?"
         )
-        self.num_lines = num_lines
 
 
 def num_blocks(path: Path) -> int:
@@ -45,8 +44,6 @@ def line_blocks(
     mark at the start is left out.
 
     Args:
-        path: the file.
-        where: name of the file in messages.
         first: the block to begin with, of a file that is not compressed. Block i ends with the last
             line that ends within the first i + 1 MiB.
         stop: the block to end before; None: the end of the file.

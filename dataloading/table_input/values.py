@@ -165,7 +165,6 @@ def texts(values: pa.Array) -> pa.Array:
 
 
 def _refuse(bad: np.ndarray, numbers: np.ndarray, rule: str, form: str = "g") -> None:
-    """Raises BadValue for the first bad number."""
     if bad.any():
         index = np.argmax(bad)
         raise BadValue(index, format(numbers[index], form), rule)

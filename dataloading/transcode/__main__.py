@@ -8,10 +8,12 @@
 """
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
 from dataloading.engines import environment
+from dataloading.pipeline.shuffle import check_flags
 from dataloading.spec import rules, yaml_io
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
 from dataloading.spec.output_folder import (
@@ -31,8 +33,7 @@ from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0 when the data set is there, 2 (130 for Ctrl-C) with a message
-    otherwise."""
+    """Runs the tool; returns the status of `runtime.cli.exit_status`."""
     flags = parser().parse_args(argv)
     interrupted = "interrupted; nothing was written under --output"
     if flags.engine == SPARK:
@@ -54,8 +55,7 @@ def run(flags: argparse.Namespace) -> str:
             f"--feature_spec_out is '{spec_file}'; expected a file name without a folder, the file "
             "is in --output"
         )
-    if flags.chunk_size < 1:
-        raise ValueError(f"--chunk_size is {flags.chunk_size}; expected 1 or more")
+    check_flags(flags, 1, "chunk_size")
     _check_engine(flags)
     split = parse_split(flags)
     _check_growth(flags)
@@ -95,11 +95,10 @@ def _open_engine(flags: argparse.Namespace):
         from dataloading.transcode.spark.engine import SparkTranscoder
 
         return SparkTranscoder(flags)
-    return DuckDBEngine(flags)
+    return contextlib.nullcontext(DuckDBEngine(flags))
 
 
 def _check_engine(flags: argparse.Namespace) -> None:
-    """Raises ValueError for flags and paths that only Spark reads, or no engine."""
     for name in ("master", "spark_conf") if flags.engine != SPARK else ():
         if getattr(flags, name) is not None:
             raise ValueError(f"--{name} is only read with --engine {SPARK}; leave it out")
@@ -156,7 +155,6 @@ def _origin(flags: argparse.Namespace, path: Path) -> str:
 
 
 def _check_growth(flags: argparse.Namespace) -> None:
-    """Raises ValueError where flags of growth lack those that they need."""
     if flags.grow and flags.vocabulary is None:
         raise ValueError("--grow is for the ids of an earlier data set: expected --vocabulary DIR")
     if flags.evict_after is not None and not flags.grow:
@@ -166,7 +164,6 @@ def _check_growth(flags: argparse.Namespace) -> None:
 
 
 def _check_apart(flags: argparse.Namespace, known: KnownData | None) -> None:
-    """Raises ValueError where replacing --output could take away what is read."""
     path, output = Path(flags.input), Path(flags.output)
     if not path.is_file():
         for folder in (path, (path / flags.feature_spec_in).parent):
@@ -178,7 +175,6 @@ def _check_apart(flags: argparse.Namespace, known: KnownData | None) -> None:
 
 
 def _check_splits(spec_file: str, spec: RawSpec, split: SplitRequest | None) -> None:
-    """Raises ValueError where a split has the name of a file, or rows cannot be divided."""
     if spec_file in (*(spec.sources if split is None else split.shares), VOCABULARY_FOLDER):
         raise ValueError(
             f"--feature_spec_out is '{spec_file}', the name of a folder of the data set; choose "

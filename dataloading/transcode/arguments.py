@@ -1,13 +1,12 @@
 """The command line of `python -m dataloading.transcode`."""
 
 import argparse
-import re
 
+from dataloading.engines.memory import MOST_BYTES, size_bytes
 from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.transcode.split import DEFAULT_SHARES
 
 MIN_MEMORY_BYTES = 128 << 20
-MAX_MEMORY_BYTES = 1 << 50
 _MAX_COUNT = (1 << 63) - 1
 ALL = "all"
 AUTO = "auto"
@@ -81,7 +80,6 @@ _ROLE_FLAGS = {
     "--item": ("COLUMN", "--input FILE: the items of interactions"),
 }
 ROLES = tuple(flag.removeprefix("--") for flag in _ROLE_FLAGS)
-_UNITS = {"MB": 10**6, "GB": 10**9, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -157,12 +155,11 @@ def parse_threshold(text: str | None) -> int | None:
 
 
 def parse_bytes(text: str) -> int:
-    """A size like 500MB, 1.5GB, 512MiB or 2GiB in bytes."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([MG]i?B)", text, re.IGNORECASE)
-    size = float(match[1]) * _UNITS[match[2].upper()] if match else 0
-    if not MIN_MEMORY_BYTES <= size <= MAX_MEMORY_BYTES:
+    """Returns the bytes of a size like 500MB, 1.5GB, 512MiB or 2GiB."""
+    size = size_bytes(text) or 0
+    if not MIN_MEMORY_BYTES <= size <= MOST_BYTES:
         raise ValueError(
             f"--memory_limit is '{text:.40}'; expected a size like 1GB, from "
-            f"{MIN_MEMORY_BYTES >> 20}MiB to {MAX_MEMORY_BYTES >> 30}GiB"
+            f"{MIN_MEMORY_BYTES >> 20}MiB to {MOST_BYTES >> 30}GiB"
         )
     return round(size)

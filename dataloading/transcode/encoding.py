@@ -29,44 +29,35 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class GrowthRequest:
-    """Growth of the ids of an earlier data set by the values of `train`.
+    """Growth of the ids of an earlier data set by the values of `train`."""
 
-    cardinalities: features whose ids grow -> cardinality so far.
-    thresholds: of those with a vocabulary -> occurrences that a new value needs.
-    ancestors: see `keys.growth.Growth`.
-    evict_after: days after which values are evicted; None: no value is.
-    """
-
-    cardinalities: Mapping[str, int]
+    cardinalities: Mapping[str, int]  # features whose ids grow -> cardinality so far
+    # of those with a vocabulary -> occurrences that a new value needs
     thresholds: Mapping[str, int]
-    ancestors: tuple[str, ...]
-    evict_after: int | None = None
+    ancestors: tuple[str, ...]  # see `keys.growth.Growth`
+    evict_after: int | None = None  # days after which values are evicted; None: no value is
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """Encoding of the features of ids that are not ids yet, and of numerical values.
+    """Encoding of the features of ids that are not ids yet, and of numerical values."""
 
-    categorify: features whose values get ids by falling count in the split `train`.
-    frequency_threshold: values that occur there less often become `vocabulary.UNKNOWN`; None:
-        chosen per feature by `texts.automatic_threshold`.
-    hash_buckets: feature -> cardinality N; the id is the value's XXH64 modulo N.
-    vocabularies: features of `categorify` -> the text file that has their values already.
-    trained_unknown: of these -> the share of `UNKNOWN` in the rows that the vocabulary is from.
-    date: day of the rows, kept with their values; None: not kept.
-    growth: growth of `vocabularies` and of plain ids; None: they stay.
-    id_spaces: see `keys.growth.Growth`; of the data set of `vocabularies`.
-    """
-
+    # features whose values get ids by falling count in the split `train`
     categorify: tuple[str, ...] = ()
+    # values that occur there less often become `vocabulary.UNKNOWN`; None: chosen per feature by
+    # `texts.automatic_threshold`
     frequency_threshold: int | None = None
+    # feature -> cardinality N; the id is the value's XXH64 modulo N
     hash_buckets: dict[str, int] = field(default_factory=dict)
+    # features of `categorify` -> the text file that has their values already
     vocabularies: dict[str, Path] = field(default_factory=dict)
+    # of these -> the share of `UNKNOWN` in the rows that the vocabulary is from
     trained_unknown: Mapping[str, float] = field(default_factory=dict)
     numericals: NumericalRules = field(default_factory=NumericalRules)
-    date: datetime.date | None = None
+    date: datetime.date | None = None  # day of the rows, kept with their values; None: not kept
+    # growth of `vocabularies` and of plain ids; None: they stay
     growth: GrowthRequest | None = None
-    id_spaces: tuple[str, ...] = ()
+    id_spaces: tuple[str, ...] = ()  # see `keys.growth.Growth`; of the data set of `vocabularies`
 
 
 @dataclass(frozen=True)
@@ -120,7 +111,6 @@ class KnownData:
 def _growth(
     flags: argparse.Namespace, spec: FeatureSpec, own: dict, vocabularies: Mapping[str, Path]
 ) -> GrowthRequest:
-    """Returns the growth that the flags request of the data set of --vocabulary."""
     where, days = f"--grow: the data set {flags.vocabulary}", flags.evict_after
     ids = [name for channel in ID_CHANNELS for name in spec.channel_spec.get(channel, ())]
     growing = {name: spec.cardinality(name) for name in ids if name not in own["hash_buckets"]}
@@ -199,7 +189,6 @@ def new_encoding(spec: RawSpec, flags: argparse.Namespace, is_file: bool) -> Enc
 
 
 def _check_ids(spec: RawSpec, names: tuple[str, ...], buckets: dict[str, int]) -> None:
-    """Raises ValueError where --categorify or --hash_buckets do not fit the features."""
     for flag, features in (("categorify", names), ("hash_buckets", buckets)):
         for name in features:
             if name not in spec.ids:

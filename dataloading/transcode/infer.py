@@ -57,7 +57,6 @@ class ColumnFacts:
     different: set = field(default_factory=set)
 
     def merge(self, other: "ColumnFacts") -> None:
-        """Takes in the facts of other blocks."""
         self.rows += other.rows
         self.missing += other.missing
         self.is_text |= other.is_text
@@ -70,7 +69,6 @@ class ColumnFacts:
             self.different |= other.different
 
     def add(self, column: pa.Array) -> None:
-        """Takes in the values of a block."""
         self.rows += len(column)
         if table_values.is_list(column):
             self._add_lists(column)
@@ -138,7 +136,6 @@ class ColumnFacts:
         return next(iter(self.separators)) + 1
 
     def is_categorical(self, name: str) -> bool:
-        """Returns whether the values of a column of this name look like names."""
         if self.is_text:
             return True
         different = len(self.different)
@@ -226,10 +223,8 @@ def new_content(
     people.
 
     Args:
-        path: the file.
         flags: role -> its flag: label, categorical, numerical, drop, user and item.
         time: column of --split_by_time.
-        scan: reads the columns.
 
     Raises:
         ValueError: the file cannot be read, or the roles do not fit its columns.
@@ -280,7 +275,6 @@ def facts_of(blocks: Iterable[Block], names: Collection[str]) -> dict[str, Colum
 def _inferred(
     facts: dict[str, ColumnFacts], roles: dict[str, tuple[str, ...]], time: str | None
 ) -> tuple[dict, dict]:
-    """Returns (channels, features)."""
     labels, categorical, numerical = roles["label"], roles["categorical"], roles["numerical"]
     channels = {LABEL_CHANNEL: list(labels), NUMERICAL_CHANNEL: [], CATEGORICAL_CHANNEL: []}
     features: dict[str, dict] = {name: {} for name in labels}

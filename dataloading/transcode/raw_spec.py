@@ -45,19 +45,15 @@ _BOOLEANS = {
 
 @dataclass(frozen=True)
 class RawSpec:
-    """A simplified feature spec in normal form.
+    """A simplified feature spec in normal form."""
 
-    features: the features of the channels -> keys of a feature spec; `dtype` and
-        `cardinality` are absent where they follow from the data.
-    unused: features that are stored and in no channel.
-    sources: split name -> chunks.
-    channels: all of one kind, `CLICKS` or `INTERACTIONS`; of clicks each possibly empty; of
-        interactions `user` and `item` have one feature. A label is one feature of one value.
-    """
-
+    # the features of the channels -> keys of a feature spec; `dtype` and `cardinality` are absent
+    # where they follow from the data
     features: dict[str, dict]
-    unused: tuple[str, ...]
-    sources: dict[str, tuple[RawChunk, ...]]
+    unused: tuple[str, ...]  # features that are stored and in no channel
+    sources: dict[str, tuple[RawChunk, ...]]  # split name -> chunks
+    # all of one kind, `CLICKS` or `INTERACTIONS`; of clicks each possibly empty; of interactions
+    # `user` and `item` have one feature. A label is one feature of one value
     channels: dict[str, tuple[str, ...]]
     metadata: dict
     base_directory: Path
@@ -65,7 +61,6 @@ class RawSpec:
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "RawSpec":
-        """Reads and checks a YAML file; see `from_content`."""
         path = Path(path)
         return cls.from_content(yaml_io.read_mapping(path), path.parent, str(path))
 
@@ -111,7 +106,6 @@ class RawSpec:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The features that are ids, in order."""
         return tuple(name for channel in ID_CHANNELS for name in self.channels.get(channel, ()))
 
     @property
@@ -120,7 +114,6 @@ class RawSpec:
         return USER_CHANNEL in self.channels
 
     def hotness(self, feature: str) -> int:
-        """Values per row."""
         return _hotness(self.features[feature])
 
     def has(self, split: str, feature: str) -> bool:

@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from dataloading.table_input.files import RawChunk, file_blocks, split_blocks
 from dataloading.transcode import stored_files
 from dataloading.transcode.arguments import parse_bytes
 from dataloading.transcode.candidate_lists import CandidateListCheck
-from dataloading.transcode.encode.row_values import staged_numbers
+from dataloading.transcode.encode.row_values import stage_rows, staged_numbers
 from dataloading.transcode.encode.texts import TextIds, float_integers
 from dataloading.transcode.encode.vocabulary import TextColumn, Vocabularies
 from dataloading.transcode.encoding import Encoding
@@ -36,58 +36,10 @@ from dataloading.transcode.split import (
     routes_of,
     write_block_times,
 )
-from dataloading.transcode.stored_files import StagedRows
 from dataloading.transcode.transcoding import Transcoding, check_metadata, write_spec
 
 _BLOCK_ROWS = 1 << 16  # encoded at a time
 _DEFAULT_MEMORY = "1GB"
-
-
-def transcode(
-    spec: RawSpec,
-    encoding: Encoding,
-    output: Path,
-    *,
-    split: SplitRequest | None = None,
-    spec_file: str = "feature_spec.yaml",
-    chunk_size: int = 65_536,
-    memory_limit_bytes: int = 1 << 30,
-    overwrite: bool = False,
-) -> FeatureSpec:
-    """Writes the data set; its folder appears when it is whole.
-
-    Args:
-        spec: the raw data; if its rows are divided, it has the split `train` only.
-        output: new or empty, or with `overwrite` a data set to replace.
-        split: divides the rows into train, validation and test.
-        spec_file: name of the YAML file in `output`.
-        chunk_size: the most rows to work on at a time.
-        memory_limit_bytes: for counting and looking up texts, and for sorting times.
-
-    Returns:
-        The spec as written. Its metadata is that of `spec` and, under `transcode`, the encoding and
-        rows, click rate and shares of unknown and missing values of each split.
-
-    Raises:
-        ValueError: a rule of the raw data is broken; the message names file and row.
-        OSError: a file cannot be written; the message names it.
-    """
-    check_metadata(spec)
-    with data_set_folder(output, overwrite, spec_file) as folder:
-        with tempfile.TemporaryDirectory(prefix=".scratch.", dir=folder) as scratch:
-            session = Vocabularies(Path(scratch) / "duckdb", memory_limit_bytes)
-
-            def write_times(column: str, time_type: pa.DataType) -> WrittenTimes:
-                blocks, file = split_blocks(spec, TRAIN, chunk_size), Path(scratch) / "times"
-                return write_block_times(blocks, column, time_type, file)
-
-            routes = routes_of(spec, split, session, write_times)
-            work = _Run(spec, routes, encoding, folder, Path(scratch))
-            for route in routes:
-                work.stage(route, chunk_size)
-            final = work.finish(session)
-        write_spec(final, spec.is_interactions, folder / spec_file)
-    return FeatureSpec.from_yaml(output / spec_file)
 
 
 class DuckDBEngine:
@@ -96,35 +48,48 @@ class DuckDBEngine:
     def __init__(self, flags: argparse.Namespace):
         self._flags = flags
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
-
     def input_path(self, path: str) -> Path:
         """Returns the path of --input; other engines copy remote files to there."""
         return Path(path)
 
     def scan(self, path: Path, chunk: RawChunk) -> dict[str, ColumnFacts]:
-        """Returns the facts of the columns of a file."""
         return facts_of(file_blocks(path, chunk, self._flags.chunk_size, str(path)), chunk.features)
 
     def transcode(
         self, spec: RawSpec, encoding: Encoding, split: SplitRequest | None
     ) -> FeatureSpec:
-        """Writes the data set; see `transcode`."""
-        flags = self._flags
-        return transcode(
-            spec,
-            encoding,
-            Path(flags.output),
-            split=split,
-            spec_file=flags.feature_spec_out,
-            chunk_size=flags.chunk_size,
-            memory_limit_bytes=parse_bytes(flags.memory_limit or _DEFAULT_MEMORY),
-            overwrite=flags.overwrite,
-        )
+        """Writes the data set; its folder appears when it is whole.
+
+        Args:
+            spec: the raw data; if its rows are divided, it has the split `train` only.
+
+        Returns:
+            The spec as written. Its metadata is that of `spec` and, under `transcode`, the encoding
+            and rows, click rate and shares of unknown and missing values of each split.
+
+        Raises:
+            ValueError: a rule of the raw data is broken; the message names file and row.
+            OSError: a file cannot be written; the message names it.
+        """
+        check_metadata(spec)
+        flags, spec_file = self._flags, self._flags.feature_spec_out
+        output = Path(flags.output)
+        memory_limit_bytes = parse_bytes(flags.memory_limit or _DEFAULT_MEMORY)
+        with data_set_folder(output, flags.overwrite, spec_file) as folder:
+            with tempfile.TemporaryDirectory(prefix=".scratch.", dir=folder) as scratch:
+                session = Vocabularies(Path(scratch) / "duckdb", memory_limit_bytes)
+
+                def write_times(column: str, time_type: pa.DataType) -> WrittenTimes:
+                    blocks = split_blocks(spec, TRAIN, flags.chunk_size)
+                    return write_block_times(blocks, column, time_type, Path(scratch) / "times")
+
+                routes = routes_of(spec, split, session, write_times)
+                work = _Run(spec, routes, encoding, folder, Path(scratch))
+                for route in routes:
+                    work.stage(route, flags.chunk_size)
+                final = work.finish(session)
+            write_spec(final, spec.is_interactions, folder / spec_file)
+        return FeatureSpec.from_yaml(output / spec_file)
 
 
 class _Run(Transcoding):
@@ -139,43 +104,25 @@ class _Run(Transcoding):
         self._scratch = scratch
 
     def stage(self, route: Route, chunk_size: int) -> None:
-        """Reads the raw rows of a split, and stages them by split of the data set."""
         check = CandidateListCheck(self.raw, route.source) if self.raw.is_interactions else None
-        with ExitStack() as stack:
-            staged = {
-                target: stack.enter_context(closing(StagedRows(self._path(target))))
-                for target in route.targets
-            }
-            bar = stack.enter_context(progress_bar(f"reading {route.source}", " rows"))
-            first_row = 0
-            for blocks in split_blocks(self.raw, route.source, chunk_size):
-                block_of = {name: block for block in blocks for name in block.columns}
-                values = self.values.read(route.source, block_of, self.facts)
-                if check:
-                    check.add(values, block_of)
-                batch = self.values.staged(values)
-                for target, mask in route.parts(first_row, block_of):
-                    part = batch if mask is None else batch.filter(pa.array(mask))
-                    self._add(target, part)
-                    staged[target].append(part)
-                first_row += batch.num_rows
-                bar.update(batch.num_rows)
+        blocks, num_rows = split_blocks(self.raw, route.source, chunk_size), 0
+        with progress_bar(f"reading {route.source}", " rows") as bar:
+            for rows_of in stage_rows(self.values, route, blocks, 0, self._path, self.facts, check):
+                for name, feature in self.numericals.items() if TRAIN in rows_of else ():
+                    if feature.needs_statistics:
+                        column = self.values.columns[name]
+                        feature.statistics.add(staged_numbers(rows_of[TRAIN], column))
+                size = sum(rows.num_rows for rows in rows_of.values())
+                num_rows += size
+                bar.update(size)
         if check:
             check.end()
-        self.check_targets(route, first_row)
+        self.check_targets(route, num_rows)
 
     def _path(self, split: str) -> Path:
         return self._scratch / f"{split}.parquet"
 
-    def _add(self, split: str, rows: pa.RecordBatch) -> None:
-        """Takes the statistics of rows of a split."""
-        self.values.count(split, rows, self.facts)
-        for name, feature in self.numericals.items() if split == TRAIN else ():
-            if feature.needs_statistics:
-                feature.statistics.add(staged_numbers(rows, self.values.columns[name]))
-
     def finish(self, vocabularies: Vocabularies) -> FeatureSpec:
-        """Encodes the staged rows; returns the spec of the data set."""
         texts = TextIds(self.encoding, self.folder, vocabularies, self._texts)
         with ExitStack() as stack:
             if self.encoding.categorify:

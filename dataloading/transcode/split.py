@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataloading.engines.duckdb_session import DuckDBSession
+from dataloading.keys import split_mix
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from dataloading.table_input import values as table_values
 from dataloading.table_input.duckdb_files import read_parquet
@@ -82,20 +83,14 @@ def parse_split(flags: argparse.Namespace) -> SplitRequest | None:
 
 
 class Route(NamedTuple):
-    """Destination of the rows of one raw split.
+    """Destination of the rows of one raw split."""
 
-    Attributes:
-        source: the raw split.
-        targets: splits of the data set, in the order of their numbers.
-        numbers: (first row, block of each raw column) -> number of the target of each row; None:
-            all rows have the only target.
-        remedy: how to get rows into a target that has none.
-    """
-
-    source: str
-    targets: tuple[str, ...]
+    source: str  # the raw split
+    targets: tuple[str, ...]  # splits of the data set, in the order of their numbers
+    # (first row, block of each raw column) -> number of the target of each row; None: all rows have
+    # the only target
     numbers: Callable[[int, dict[str, Block]], np.ndarray] | None = None
-    remedy: str = ""
+    remedy: str = ""  # how to get rows into a target that has none
 
     def parts(
         self, first_row: int, block_of: dict[str, Block]
@@ -152,16 +147,10 @@ def random_numbers(request: SplitRequest, first_row: int, block_of: dict[str, Bl
     """Returns the number of the split of each row, drawn by a hash of its number and the seed."""
     bounds = np.cumsum(list(request.shares.values()))[:-1]
     num_rows = next(iter(block_of.values())).num_rows
-    return np.searchsorted(bounds, _uniform(first_row, num_rows, request.seed), side="right")
-
-
-def _uniform(first: int, count: int, seed: int) -> np.ndarray:
-    """Returns float64 [count] in [0, 1): SplitMix64 of the numbers from `first` on."""
-    key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    words = np.arange(first, first + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((words ^ (words >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+    key = np.random.SeedSequence(request.seed).generate_state(1, np.uint64)
+    numbers = np.arange(first_row, first_row + num_rows, dtype=np.uint64)
+    words = split_mix.finalize(numbers * split_mix.INCREMENT + key)
+    return np.searchsorted(bounds, (words >> np.uint64(11)) * 2.0**-53, side="right")
 
 
 def _time_numbers(
@@ -172,17 +161,11 @@ def _time_numbers(
 
 
 class WrittenTimes(NamedTuple):
-    """Times of a column up to the first that is not of a type.
+    """Times of a column up to the first that is not of a type."""
 
-    Attributes:
-        files: Parquet files with the column `time`.
-        num_rows: their number.
-        failure: message about the first other one; empty without one.
-    """
-
-    files: Sequence[Path]
-    num_rows: int
-    failure: str = ""
+    files: Sequence[Path]  # Parquet files with the column `time`
+    num_rows: int  # their number
+    failure: str = ""  # message about the first other one; empty without one
 
 
 WriteTimes = Callable[[str, pa.DataType], WrittenTimes]  # (column, type) -> times

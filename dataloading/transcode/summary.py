@@ -52,7 +52,6 @@ def summary(spec: RawSpec, written: FeatureSpec, output: Path) -> str:
 
 
 def _rows(written: FeatureSpec, split: str) -> str:
-    """Returns the kind of the rows of a split."""
     own = written.metadata[METADATA]
     if "click_rate" in own:
         rate = own["click_rate"].get(split)

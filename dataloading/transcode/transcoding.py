@@ -26,7 +26,6 @@ class Transcoding:
     """Facts about the rows of a run, and what follows from them.
 
     Attributes:
-        raw: the raw data.
         spec: the same with the splits of the data set; `complete` adds indicators.
         facts: of all rows.
         values: the staged columns of raw rows.
@@ -79,7 +78,6 @@ class Transcoding:
         return stored_layout(self.spec, cardinalities, self.folder)
 
     def metadata(self, texts: TextIds) -> dict:
-        """Returns the metadata of the data set when all rows are encoded."""
         labels, facts = self.spec.channels[LABEL_CHANNEL], self.facts
         rows = {split: facts.rows[split] for split in self.spec.sources}
         rates = {

@@ -5,8 +5,12 @@ from collections.abc import Iterator
 
 from preproc.amazon_books.engines import default_engine
 from preproc.amazon_books.options import AMAZON, AMAZON_FLAGS, CSV, TABLE_FLAGS, AmazonOptions
-from preproc.arguments import complete_machine_flags, passed_flags, refuse_unread_flags
-from preproc.engines.spark_options import unread_spark_flags
+from preproc.arguments import (
+    complete_machine_flags,
+    passed_flags,
+    refuse_unread_flags,
+    unread_spark_flags,
+)
 from runtime.options import add_flags, flags_of
 
 
@@ -31,7 +35,6 @@ def _names(flag: str, text: str) -> tuple[str, ...]:
 
 
 def _unread(flags: dict) -> Iterator[tuple[str, str]]:
-    """Yields the flags that nothing would read, each with what does read it."""
     yield from unread_spark_flags(AmazonOptions, flags)
     input_format = flags.get("input_format", AMAZON)
     if input_format != CSV:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from preproc.arguments import generator_flags, settle_size
+from preproc.generators import generator_flags, group_bounds, power_law, settle_size
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_file
 from runtime.options import flag
@@ -89,14 +89,12 @@ def generate(folder: Path, sizes: ReviewSizes, seed: int, literal: bool, compres
 
     Args:
         folder: files of the same names are replaced.
-        sizes: numbers of what is written.
-        seed: 0 or more.
         literal: metadata as Python literals, the form of 2014, instead of JSON.
         compress: gzip, with .gz appended to the names.
     """
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng([seed, 0])
-    first_item = _first_items(sizes)
+    first_item = group_bounds(sizes.categories, sizes.items)
     user, item, day = _events(random, sizes, first_item)
     ending = ".gz" if compress else ""
     with _writable(folder / (REVIEWS + ending)) as file:
@@ -109,7 +107,6 @@ def generate(folder: Path, sizes: ReviewSizes, seed: int, literal: bool, compres
 
 @contextlib.contextmanager
 def _writable(path: Path):
-    """A binary file that is called so when it is whole."""
     # No name and no time in the gzip header: the same lines give the same bytes.
     with (
         atomic_file(path) as plain,
@@ -118,15 +115,6 @@ def _writable(path: Path):
         else contextlib.nullcontext(plain) as file,
     ):
         yield file
-
-
-def _first_items(sizes: ReviewSizes) -> np.ndarray:
-    """Category c has the items first[c] to first[c + 1] - 1; early categories have more."""
-    weights = 1 / np.sqrt(np.arange(1.0, sizes.categories + 1))
-    further = np.cumsum(weights) / weights.sum() * (sizes.items - sizes.categories)
-    ends = np.floor(further).astype(np.int64) + np.arange(1, sizes.categories + 1)
-    ends[-1] = sizes.items
-    return np.concatenate([[0], ends])
 
 
 def _events(random: np.random.Generator, sizes: ReviewSizes, first_item: np.ndarray):
@@ -138,7 +126,7 @@ def _events(random: np.random.Generator, sizes: ReviewSizes, first_item: np.ndar
     position = np.arange(sizes.reviews) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     progress = (position + random.random(sizes.reviews)) / lengths[user]
 
-    tastes = _power_law(random, sizes.categories, (sizes.users, _TASTES))
+    tastes = power_law(random, sizes.categories, (sizes.users, _TASTES))
     draw = random.random(sizes.reviews)
     taste = np.where(
         draw < _BY_TASTE, progress * _TASTES, random.integers(0, _TASTES, sizes.reviews)
@@ -146,10 +134,10 @@ def _events(random: np.random.Generator, sizes: ReviewSizes, first_item: np.ndar
     category = np.where(
         draw < _BY_TASTE + _BY_ANY_TASTE,
         tastes[user, taste],
-        _power_law(random, sizes.categories, sizes.reviews),
+        power_law(random, sizes.categories, sizes.reviews),
     )
     first = first_item[category]
-    item = (first + _power_law(random, first_item[category + 1] - first, sizes.reviews)).astype(
+    item = (first + power_law(random, first_item[category + 1] - first, sizes.reviews)).astype(
         np.int32
     )
 
@@ -159,12 +147,6 @@ def _events(random: np.random.Generator, sizes: ReviewSizes, first_item: np.ndar
     day = (FIRST_DAY + start[user] + progress * duration[user]).astype(np.int32)
     by_item = np.argsort(item, kind="stable")
     return user[by_item], item[by_item], day[by_item]
-
-
-def _power_law(random: np.random.Generator, num_values, shape) -> np.ndarray:
-    """Values (int64) 0 to num_values - 1, value v with a probability of about 1 / (v + 1)."""
-    values = np.floor((num_values + 1) ** random.random(shape)).astype(np.int64) - 1
-    return np.minimum(values, num_values - 1)  # a power may be rounded up
 
 
 def review_lines(random: np.random.Generator, user, item, day) -> Iterator[bytes]:

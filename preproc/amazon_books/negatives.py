@@ -2,18 +2,16 @@
 
 A random number is a hash of its place: the seed, the user's id, the number of the event, the label
 of the row, and the step, counted backwards from the target (0 is the target itself, 1 the event
-right before it). Each part is folded into the hash of those before it by the finaliser of
-splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+right before it). Each part is folded into the hash of those before it by `split_mix.finalize`.
 """
 
 import numpy as np
 
+from dataloading.keys import split_mix
+
 UNIFORM, POPULARITY = "uniform", "popularity"
 NEGATIVES = (UNIFORM, POPULARITY)
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # splitmix64's increment: 2^64 / the golden ratio, odd
-_FACTOR_1 = np.uint64(0xBF58476D1CE4E5B9)
-_FACTOR_2 = np.uint64(0x94D049BB133111EB)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _BLOCK = 1 << 14  # numbers worked on at a time, so that they stay in the cache
@@ -51,26 +49,16 @@ def draw_by_popularity(keys: np.ndarray, steps: np.ndarray, items: np.ndarray) -
 
 def _uniform(keys: np.ndarray, steps: np.ndarray, bound: int) -> np.ndarray:
     """Returns a number in [0, bound) for each place, int64 [n]."""
-    drawn = np.empty(len(keys), np.int64)
+    drawn, bound = np.empty(len(keys), np.int64), np.uint64(bound)
     for start in range(0, len(keys), _BLOCK):
         block = slice(start, start + _BLOCK)
         hashed = _folded(keys[block], steps[block].astype(np.uint64))
-        drawn[block] = _scaled(hashed, np.uint64(bound))
+        # floor(hash * bound / 2^64); bound is below 2^32, so that no product overflows.
+        low = ((hashed & _LOW) * bound) >> _HALF
+        drawn[block] = ((hashed >> _HALF) * bound + low) >> _HALF
     return drawn
 
 
 def _folded(key: np.ndarray, part: np.ndarray) -> np.ndarray:
     """Hashes of parts behind what their keys already hold, uint64 [n], modulo 2^64."""
-    mixed = key + (part + np.uint64(1)) * _GOLDEN
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= _FACTOR_1
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= _FACTOR_2
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
-
-
-def _scaled(hashed: np.ndarray, bound: np.uint64) -> np.ndarray:
-    """floor(hash * bound / 2^64); bound is below 2^32, so that no product overflows."""
-    low = ((hashed & _LOW) * bound) >> _HALF
-    return ((hashed >> _HALF) * bound + low) >> _HALF
+    return split_mix.finalize(key + (part + np.uint64(1)) * split_mix.INCREMENT)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from preproc.amazon_books.lines.metadata_lines import CATEGORY_LISTS, LAST_LIST
 from preproc.amazon_books.negatives import NEGATIVES, UNIFORM
-from preproc.arguments import check_columns, parse_delimiter
-from preproc.engines.spark_options import SparkMachineOptions
+from preproc.arguments import SparkMachineOptions, check_columns, parse_delimiter
 from runtime.options import flag
 
 AMAZON, CSV, PARQUET = "amazon", "csv", "parquet"

@@ -24,7 +24,7 @@ from preproc.amazon_books.parquet_rows import (
 from preproc.amazon_books.samples import BYTES_PER_USER, splits
 from preproc.amazon_books.tables import stage_tables
 from preproc.engines.duckdb_session import PreparationSession
-from preproc.scratch_folder import scratch_folder
+from preproc.output_folder import scratch_folder
 from runtime.files.atomic import atomic_folder
 
 # Memory in addition to the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
@@ -55,9 +55,13 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
             numbered = engine.number(log, options.min_events, scratch)
         for path in {*log.events, *log.users, *log.items}:
             path.unlink()
+        users = numbered.num_users_before - numbered.num_users
+        events = num_events - int(numbered.num_events.sum())
         say(
             f"kept {numbered.num_events.sum():,} events of {numbered.num_users:,} users and "
-            f"{numbered.num_items:,} items; " + _removed(numbered, num_events, options.min_events)
+            f"{numbered.num_items:,} items; --min_events {options.min_events} removed {users:,} "
+            f"users ({users / numbered.num_users_before:.1%}) with {events:,} events "
+            f"({events / num_events:.1%})"
         )
         for name, number in numbered.num_missing.items():
             if number and not options.no_metadata:
@@ -75,18 +79,7 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
     return rows
 
 
-def _removed(log: NumberedLog, num_events: int, min_events: int) -> str:
-    users = log.num_users_before - log.num_users
-    events = num_events - int(log.num_events.sum())
-    return (
-        f"--min_events {min_events} removed {users:,} users ({users / log.num_users_before:.1%}) "
-        f"with {events:,} events ({events / num_events:.1%})"
-    )
-
-
 class _Reporter:
-    """Prints finished steps and their duration on stderr."""
-
     def __init__(self):
         self._last = time.perf_counter()
 
@@ -113,12 +106,18 @@ def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
     """The log as Parquet files, and how many bad lines or rows it is without."""
     if options.input_format != AMAZON:
         return stage_tables(options, scratch)
-    reviews = options.reviews or _find_files(options, "reviews", "name the files with --reviews")
+    folder = options.amazon_dataset_path
+    reviews = options.reviews or find_files(folder, "reviews_", "name the files with --reviews")
     meta = options.meta
     if not meta and not options.no_metadata:
         remedy = "name the files with --meta, or put all items in one category with --no_metadata"
-        meta = _find_files(options, "meta", remedy)
-    events, num_bad = _stage_reviews(options, reviews, scratch)
+        meta = find_files(folder, "meta_", remedy)
+    events, num_bad = [], 0
+    with PreparationSession(options, scratch / "duckdb") as session, session.explained_errors():
+        for file in reviews:
+            for piece in pieces(file, scratch):
+                events.append(scratch / f"reviews_{len(events)}.parquet")
+                num_bad += stage_reviews(session, file, piece, events[-1], options.on_bad_line)
     items = [scratch / f"meta_{i}.parquet" for i in range(len(meta))]
     for file, target in zip(meta, items, strict=True):
         num_bad += stage_metadata(file, target, options.on_bad_line, options.category_list)
@@ -127,33 +126,13 @@ def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
         pq.write_table(SCHEMA.empty_table(), items[0])
     feature = f"category in {', '.join(map(str, meta))}"
     return StagedLog(
-        events, (), tuple(items), user_features=(), item_features=(feature,), gaps_count=False
+        tuple(events),
+        (),
+        tuple(items),
+        user_features=(),
+        item_features=(feature,),
+        gaps_count=False,
     ), num_bad
-
-
-def _stage_reviews(
-    options: AmazonOptions, files: tuple[Path, ...], scratch: Path
-) -> tuple[tuple[Path, ...], int]:
-    staged, num_bad = [], 0
-    with PreparationSession(options, scratch / "duckdb") as session, session.explained_errors():
-        for file in files:
-            for piece in pieces(file, scratch):
-                staged.append(scratch / f"reviews_{len(staged)}.parquet")
-                num_bad += stage_reviews(session, file, piece, staged[-1], options.on_bad_line)
-    return tuple(staged), num_bad
-
-
-def _find_files(options: AmazonOptions, kind: str, remedy: str) -> tuple[Path, ...]:
-    """Returns the files of the folder and prints their names: all of them are read."""
-    folder = options.amazon_dataset_path
-    files = find_files(folder, f"{kind}_")
-    if not files:
-        raise ValueError(
-            f"--amazon_dataset_path {folder} holds no {kind}_*.json or {kind}_*.json.gz; {remedy}"
-        )
-    names = ", ".join(path.name for path in files)
-    print(f"{kind}_*.json of {folder}: {names}", file=sys.stderr, flush=True)
-    return files
 
 
 # Ids -> rows
@@ -174,11 +153,8 @@ def _write_rows(
             f"{options.memory_limit_bytes / (1 << 20):.0f} MiB"
         )
     block = block_rows(len(columns.item), options.max_history, memory, options.threads)
-    rows = {}
-    for split in splits(
-        *(log, options.validation_event, options.max_history, options.seed, options.negatives),
-        options.min_training_history,
-    ):
+    rows, numbers = {}, (options.max_history, options.seed, options.negatives)
+    for split in splits(log, options.validation_event, *numbers, options.min_training_history):
         write_split(
             split, folder / split.name, columns, options.rows_per_file, block, options.threads
         )
@@ -189,14 +165,6 @@ def _write_rows(
 
 
 def _metadata(options: AmazonOptions, bad: int, rows: dict[str, int]) -> dict:
-    """Returns settings that the data set depends on, on every engine the same."""
-    return {
-        "rows": rows,
-        "min_events": options.min_events,
-        "max_history": options.max_history,
-        "min_training_history": options.min_training_history,
-        "category_list": options.category_list,
-        "negatives": options.negatives,
-        "seed": options.seed,
-        "bad_lines": bad,
-    }
+    names = ("min_events", "max_history", "min_training_history", "category_list", "negatives")
+    settings = {name: getattr(options, name) for name in (*names, "seed")}
+    return {"rows": rows, **settings, "bad_lines": bad}

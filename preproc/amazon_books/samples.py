@@ -7,6 +7,7 @@ before it for validation (if requested), all others are for training. Rows are i
 users, events, label 1 before label 0.
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,61 +30,48 @@ BYTES_PER_USER = 6 * 8
 
 @dataclass(frozen=True)
 class SampleBlock:
-    """A run of a split's rows; everything is int64.
-
-    user: the features of users, the id first: a list of [n].
-    target: the features of the items that are asked about, the id first: a list of [n].
-    positive, negative: those of the histories, a list of [n, max_history].
-    """
+    """A run of a split's rows; everything is int64."""
 
     label: np.ndarray
-    user: list[np.ndarray]
+    user: list[np.ndarray]  # the features of users, the id first: a list of [n]
+    # the features of the items that are asked about, the id first: a list of [n]
     target: list[np.ndarray]
+    # positive, negative: those of the histories, a list of [n, max_history]
     positive: list[np.ndarray]
     negative: list[np.ndarray]
 
 
+@dataclass(frozen=True)
 class SampleSplit:
     """The rows of one split, by number.
-
-    Args:
-        name: TRAIN, VALIDATION or TEST.
-        log: of which the rows are made.
-        with_validation: whether the event before the last is for validation.
-        max_history: the length of a history.
-        seed: of the negatives.
-        negatives: UNIFORM draws one of all other items, POPULARITY the item of one of all events.
-        min_training_history: events before each training sample, at least.
 
     Raises:
         ValueError: a single item occurs.
     """
 
-    def __init__(
-        self,
-        name: str,
-        log: NumberedLog,
-        with_validation: bool,
-        max_history: int,
-        seed: int,
-        negatives: str = UNIFORM,
-        min_training_history: int = 1,
-    ):
-        if log.num_items < 2:
+    name: str  # TRAIN, VALIDATION or TEST
+    log: NumberedLog
+    with_validation: bool  # whether the event before the last is for validation
+    max_history: int  # length of a history
+    seed: int  # of the negatives
+    negatives: str = UNIFORM  # one of all other items; POPULARITY: the item of one of all events
+    min_training_history: int = 1  # events before each training sample, at least
+
+    def __post_init__(self):
+        if self.log.num_items < 2:
             raise ValueError(
                 "one item occurs in all events: there is no other one to draw negatives from"
             )
-        self.name = name
-        self._log = log
-        self._with_validation = with_validation
-        self._max_history = max_history
-        self._seed = seed
-        self._negatives = negatives
-        self._items = np.memmap(log.events, np.int32, "r")
-        self._min_training_history = min_training_history
-        first, stop = self._events(log.num_events)
+
+    @functools.cached_property
+    def _items(self) -> np.memmap:
+        return np.memmap(self.log.events, np.int32, "r")
+
+    @functools.cached_property
+    def _pair_starts(self) -> np.ndarray:
+        first, stop = self._events(self.log.num_events)
         num_pairs = stop - first
-        self._pair_starts = running_total(np.maximum(num_pairs, 0, out=num_pairs))
+        return running_total(np.maximum(num_pairs, 0, out=num_pairs))
 
     @property
     def num_rows(self) -> int:
@@ -93,23 +81,23 @@ class SampleSplit:
         """Rows [start, stop), both even and not beyond num_rows; vectorised, no loop over rows."""
         pairs = np.arange(start // 2, stop // 2)
         users = np.searchsorted(self._pair_starts, pairs, side="right") - 1  # from 0
-        first, _ = self._events(self._log.num_events[users])
+        first, _ = self._events(self.log.num_events[users])
         events = first + pairs - self._pair_starts[users]
-        places = self._log.user_starts[users] + events
-        lengths = np.minimum(events, self._max_history)
+        places = self.log.user_starts[users] + events
+        lengths = np.minimum(events, self.max_history)
         targets = self._items[places].astype(np.int64)
         history = self._histories(places, lengths)
 
         # Both rows of a pair have the same history, and negatives of their own.
         users, events, lengths = (np.repeat(each, 2) for each in (users + 1, events, lengths))
         label = np.tile(np.array([1, 0]), len(pairs))
-        keys = row_keys(self._seed, users, events, label)
+        keys = row_keys(self.seed, users, events, label)
         steps = np.zeros(len(pairs), np.int64)
         missed = self._drawn(keys[1::2], steps, targets)
         negative = self._negative_histories(keys, lengths, np.repeat(history, 2, axis=0))
         return SampleBlock(
             label=label,
-            user=[users, *(ids[users].astype(np.int64) for ids in self._log.user_features)],
+            user=[users, *(ids[users].astype(np.int64) for ids in self.log.user_features)],
             target=self._with_features(np.stack([targets, missed], axis=1).reshape(-1)),
             positive=[np.repeat(each, 2, axis=0) for each in self._with_features(history)],
             negative=self._with_features(negative),
@@ -117,11 +105,11 @@ class SampleSplit:
 
     def _with_features(self, items: np.ndarray) -> list[np.ndarray]:
         """Item ids and their features, int64 in their shape; all of item 0 is 0."""
-        return [items, *(ids[items].astype(np.int64) for ids in self._log.item_features)]
+        return [items, *(ids[items].astype(np.int64) for ids in self.log.item_features)]
 
     def _histories(self, places: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Returns the items before each place of the log, zeros before `lengths` of them."""
-        steps = np.arange(self._max_history, 0, -1)
+        steps = np.arange(self.max_history, 0, -1)
         # Where a history does not reach, any place will do.
         items = self._items[np.maximum(places[:, None] - steps, 0)].astype(np.int64)
         items[steps > lengths[:, None]] = 0
@@ -134,7 +122,7 @@ class SampleSplit:
         # Only these places are worked on, row by row: most histories are short.
         ends = np.cumsum(lengths)
         steps = np.repeat(ends, lengths) - np.arange(lengths.sum())  # back from the target
-        row_ends = np.arange(1, len(keys) + 1) * self._max_history
+        row_ends = np.arange(1, len(keys) + 1) * self.max_history
         places = np.repeat(row_ends, lengths) - steps
         negative = np.zeros(positive.shape, np.int64)
         negative.reshape(-1)[places] = self._drawn(
@@ -150,24 +138,17 @@ class SampleSplit:
         if self.name == VALIDATION:
             return np.maximum(last - 1, 1), last
         assert self.name == TRAIN, self.name
-        return np.broadcast_to(self._min_training_history, last.shape), last - self._with_validation
+        return np.broadcast_to(self.min_training_history, last.shape), last - self.with_validation
 
     def _drawn(self, keys: np.ndarray, steps: np.ndarray, positives: np.ndarray) -> np.ndarray:
-        if self._negatives == POPULARITY:
+        if self.negatives == POPULARITY:
             return draw_by_popularity(keys, steps, self._items)
-        return draw(keys, steps, positives, self._log.num_items)
+        return draw(keys, steps, positives, self.log.num_items)
 
 
 def splits(
-    log: NumberedLog,
-    with_validation: bool,
-    max_history: int,
-    seed: int,
-    negatives: str = UNIFORM,
-    min_training_history: int = 1,
+    log: NumberedLog, with_validation: bool, *arguments, **keywords
 ) -> Iterator[SampleSplit]:
-    """Returns all splits, training first, each made when it is needed; see `SampleSplit`."""
+    """Yields all splits, training first, each made when it is needed; see `SampleSplit`."""
     for name in (TRAIN, VALIDATION, TEST) if with_validation else (TRAIN, TEST):
-        yield SampleSplit(
-            *(name, log, with_validation, max_history, seed, negatives), min_training_history
-        )
+        yield SampleSplit(name, log, with_validation, *arguments, **keywords)

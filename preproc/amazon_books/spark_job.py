@@ -1,10 +1,6 @@
-"""Entry for spark-submit: `python -m preproc.amazon_books --engine spark` with the same flags.
+"""Entry for spark-submit --deploy-mode client: `python -m preproc.amazon_books --engine spark`.
 
-spark-submit --master spark://HOST:7077 preproc/amazon_books/spark_job.py \\
-    --amazon_dataset_path raw --output_path parquet
-
-The driver must run where it was started (--deploy-mode client), and the output, or --temp_dir, must
-be on a file system that all workers see under the same path.
+It takes the same flags; all workers must see the output, or --temp_dir, under the same path.
 """
 
 import sys

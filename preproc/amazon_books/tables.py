@@ -63,14 +63,16 @@ def _stage(
     tables: dict[str, tuple[tuple[Path, ...], dict[str, str]]],
     folder: Path,
 ) -> int:
-    """Writes a Parquet file for each table; returns the number of rows that were left out."""
-    files = {
-        table: [
-            _event_file(session, options, path, names, folder / f"{table}_{i}.text")
-            for i, path in enumerate(paths)
-        ]
-        for table, (paths, names) in tables.items()
-    }
+    files: dict[str, list[EventFile]] = {table: [] for table in tables}
+    for table, (paths, names) in tables.items():
+        for i, path in enumerate(paths):
+            if options.input_format == PARQUET:
+                file = event_tables.parquet_file(path, names, _FLAGS)
+            else:
+                target = folder / f"{table}_{i}.text"
+                how = (options.delimiter, names, _FLAGS, options.on_bad_line)
+                file = event_tables.csv_file(session.connection, path, target, *how)
+            files[table].append(file)
     num_bad = sum(_num_bad(session, options, files[table]) for table in tables)
     integers = {
         table: event_tables.integer_columns(
@@ -87,33 +89,11 @@ def _stage(
     return num_bad
 
 
-def _event_file(
-    session: PreparationSession,
-    options: AmazonOptions,
-    path: Path,
-    names: dict[str, str],
-    target: Path,
-) -> EventFile:
-    if options.input_format == PARQUET:
-        return event_tables.parquet_file(path, names, _FLAGS)
-    return event_tables.csv_file(
-        session.connection,
-        path,
-        target,
-        options.delimiter,
-        names,
-        _FLAGS,
-        skip_bad_rows=options.on_bad_line == "skip",
-        remedy=" (--on_bad_line skip leaves others out)",
-    )
-
-
 def _required(file: EventFile) -> list[str]:
     return [key for key in ("user", "item", "time") if key in file.names]
 
 
 def _num_bad(session: PreparationSession, options: AmazonOptions, files: list[EventFile]) -> int:
-    """Returns the number of rows that are left out; raises ValueError where none may be."""
     is_bad = " OR ".join(f"{key} IS NULL" for key in _required(files[0]))
     if options.on_bad_line == "skip":
         rows = event_tables.union(files, f"({is_bad}) AS is_bad")

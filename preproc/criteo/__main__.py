@@ -6,8 +6,8 @@ python -m preproc.criteo --input raw --output data --frequency_threshold 15 --da
 import sys
 
 from dataloading.engines import environment
-from preproc.criteo.arguments import parse
 from preproc.criteo.estimate import estimate
+from preproc.criteo.options import parse
 from preproc.criteo.prepare import prepare
 from runtime.cli import exit_status
 

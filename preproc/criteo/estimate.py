@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.spec.feature_spec import smallest_id_dtype
+from dataloading.table_input.lines import BYTE_ORDER_MARK
 from preproc.arguments import MIN_MEMORY_BYTES
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import DayFile
@@ -26,7 +27,7 @@ from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output import data_set
 from preproc.criteo.output.binary_files import LABEL_DTYPE, NUM_BINS, NUMERICAL_DTYPE
 from preproc.criteo.output.row_buckets import spilled_bytes
-from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, is_gzip
+from preproc.raw_files import gzip_errors, is_gzip
 
 SAMPLE_BYTES = 48 << 20  # about 200,000 lines
 _PLACES = 16  # where a plain file is read
@@ -37,20 +38,15 @@ _TABLE_ROW_BYTES = 128 * 4  # of an embedding table: the recipes' 128 columns of
 
 @dataclass(frozen=True)
 class Estimate:
-    """A log's expected size; numbers are exact where `sampled` is 1.
+    """A log's expected size; numbers are exact where `sampled` is 1."""
 
-    sampled: share of the log's bytes that was read.
-    cardinalities: of cat_0 to cat_25.
-    data_bytes: the prepared data set, vocabularies included.
-    staging_bytes: what `<output>.partial` holds next to it while it is made, with --engine duckdb
-        and the default order.
-    """
-
-    sampled: float
+    sampled: float  # share of the log's bytes that was read
     rows: int
     bad_lines: int
-    cardinalities: tuple[int, ...]
-    data_bytes: int
+    cardinalities: tuple[int, ...]  # of cat_0 to cat_25
+    data_bytes: int  # the prepared data set, vocabularies included
+    # what `<output>.partial` holds next to it while it is made, with --engine duckdb and the
+    # default order
     staging_bytes: int
 
     def report(self) -> str:
@@ -76,14 +72,9 @@ def estimate(options: CriteoOptions) -> Estimate:
     files = [file.path for file in find_log_files(options.input, options.days)]
     with tempfile.TemporaryDirectory(prefix="criteo_estimate.") as folder:
         folder = Path(folder)
-        sample = _Sample.draw(files, folder / "sample.tsv")
-        small = CriteoOptions(
-            input=options.input,
-            output=None,
-            estimate=True,
-            threads=options.threads,
-            memory_limit_bytes=options.memory_limit_bytes,
-        )
+        factor, largest_unpacked = _draw_sample(files, folder / "sample.tsv")
+        machine = {name: getattr(options, name) for name in ("threads", "memory_limit_bytes")}
+        small = CriteoOptions(input=options.input, output=None, estimate=True, **machine)
         staged = folder / "sample.parquet"
         with open_engine(small, folder) as engine, engine.explained_errors():
             counts = engine.parse_day(folder / "sample.tsv", staged, folder)
@@ -99,58 +90,50 @@ def estimate(options: CriteoOptions) -> Estimate:
                 def seen(rows: int, threshold: int, column=column) -> int:
                     return engine.count_values(column, [day], rows, threshold, folder / "values")
 
-                values.append(
-                    _num_values(seen, counts["rows"], sample.factor, options.threshold(i))
-                )
+                values.append(_num_values(seen, counts["rows"], factor, options.threshold(i)))
         staged_bytes = staged.stat().st_size
-    rows = round(counts["rows"] * sample.factor)
+    rows = round(counts["rows"] * factor)
     cardinalities = tuple(min(count, rows) + 1 for count in values)
-    row_bytes = LABEL_DTYPE.itemsize + 13 * NUMERICAL_DTYPE.itemsize
-    row_bytes += sum(smallest_id_dtype(cardinality).itemsize for cardinality in cardinalities)
-    row_bytes += len(data_set.BINS) * smallest_id_dtype(NUM_BINS).itemsize * options.bin_numericals
     # Labels, numerical features and bins are spilled at the same time, which is more than a
     # categorical column.
     spilled = [LABEL_DTYPE.itemsize, 13 * NUMERICAL_DTYPE.itemsize]
     spilled += [smallest_id_dtype(NUM_BINS).itemsize] * len(data_set.BINS) * options.bin_numericals
+    ids_bytes = sum(smallest_id_dtype(cardinality).itemsize for cardinality in cardinalities)
     value_bytes = 8 + 1 + 3 + 1  # hexadecimal value, tab, count, line feed
     return Estimate(
-        sampled=1 / sample.factor,
+        sampled=1 / factor,
         rows=rows,
-        bad_lines=round(counts["bad_lines"] * sample.factor),
+        bad_lines=round(counts["bad_lines"] * factor),
         cardinalities=cardinalities,
-        data_bytes=rows * row_bytes + (sum(cardinalities) - 26) * value_bytes,
-        staging_bytes=round(staged_bytes * sample.factor)
-        + max(sample.largest_unpacked, sum(spilled_bytes(rows, size) for size in spilled)),
+        data_bytes=rows * (sum(spilled) + ids_bytes) + (sum(cardinalities) - 26) * value_bytes,
+        staging_bytes=round(staged_bytes * factor)
+        + max(largest_unpacked, sum(spilled_bytes(rows, size) for size in spilled)),
     )
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """factor: bytes of the log to bytes of the sample, both unpacked; 1 or more.
-    largest_unpacked: bytes of the largest gzip file, which is unpacked while it is parsed."""
+def _draw_sample(files: list[Path], target: Path) -> tuple[float, int]:
+    """Writes the sample, its lines in random order, so that a part of them is one as well.
 
-    factor: float
-    largest_unpacked: int
-
-    @classmethod
-    def draw(cls, files: list[Path], target: Path) -> "_Sample":
-        """Writes the sample, its lines in random order, so that a part of them is one as well."""
-        lines, total, largest = [], 0, 0
-        compressed_bytes = sum(path.stat().st_size for path in files)
-        for path in files:
-            size = path.stat().st_size
-            budget = max(_SMALLEST_PIECE, SAMPLE_BYTES * size // max(1, compressed_bytes))
-            if is_gzip(path):
-                part, unpacked = _gzip_start(path, budget)
-                largest = max(largest, unpacked)
-            else:
-                part, unpacked = _plain_pieces(path, size, budget)
-            lines += part
-            total += unpacked
-        np.random.default_rng(0).shuffle(lines)
-        with open(target, "wb") as file:
-            file.writelines(lines)
-        return cls(max(1.0, total / max(1, sum(map(len, lines)))), largest)
+    Returns:
+        bytes of the log to bytes of the sample, both unpacked, 1 or more; bytes of the largest gzip
+        file, which is unpacked while it is parsed.
+    """
+    lines, total, largest = [], 0, 0
+    compressed_bytes = sum(path.stat().st_size for path in files)
+    for path in files:
+        size = path.stat().st_size
+        budget = max(_SMALLEST_PIECE, SAMPLE_BYTES * size // max(1, compressed_bytes))
+        if is_gzip(path):
+            part, unpacked = _gzip_start(path, budget)
+            largest = max(largest, unpacked)
+        else:
+            part, unpacked = _plain_pieces(path, size, budget)
+        lines += part
+        total += unpacked
+    np.random.default_rng(0).shuffle(lines)
+    with open(target, "wb") as file:
+        file.writelines(lines)
+    return max(1.0, total / max(1, sum(map(len, lines)))), largest
 
 
 def _plain_pieces(path: Path, size: int, budget: int) -> tuple[list[bytes], int]:
@@ -203,7 +186,11 @@ def _num_values(
 
     def in_all_rows(lower: int) -> int:
         """Estimates it by the values that occur `lower` times in a part of the rows."""
-        wanted = _equivalent_rows(sample_rows * factor, threshold, lower)
+        # Rows in which `lower` occurrences are as frequent as `threshold` in the log. Occurrences
+        # of a value are Poisson. Of values whose rates' logarithms are spread evenly, the expected
+        # numbers are equal for this factor.
+        fewer = math.exp(_digamma(max(1, lower)) - _digamma(max(1, threshold)))
+        wanted = sample_rows * factor * fewer
         if wanted <= sample_rows:
             return seen(max(1, round(wanted)), lower)
         counts = [seen(max(1, sample_rows >> halvings), lower) for halvings in (3, 2, 1, 0)]
@@ -211,15 +198,6 @@ def _num_values(
 
     # A column that runs out of values shows it first in those that are seen at all.
     return min(in_all_rows(1), in_all_rows(min(threshold, _SAMPLE_THRESHOLD)))
-
-
-def _equivalent_rows(num_rows: float, threshold: int, lower: int) -> float:
-    """Returns in how many rows `lower` occurrences are as frequent as `threshold` in num_rows.
-
-    Occurrences of a value are Poisson. Of values whose rates' logarithms are spread evenly, the
-    expected numbers are equal for num_rows * exp(digamma(lower) - digamma(threshold)).
-    """
-    return num_rows * math.exp(_digamma(max(1, lower)) - _digamma(max(1, threshold)))
 
 
 def _digamma(n: int) -> float:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
 
-from preproc.arguments import generator_flags
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
+from preproc.generators import generator_flags, power_law
 from runtime.cli import exit_status
 from runtime.options import check_limits, flag
 
@@ -32,19 +34,23 @@ NUMERICAL_WEIGHTS = {0: 0.6, 3: -0.5, 7: 0.4}
 CATEGORICAL_EFFECTS = {5: 1.0, 8: 0.8, 13: 1.0, 16: 0.7}  # standard deviation over the values
 _NUM_LEVELS = 2000  # different values of a numerical
 _BLOCK_ROWS = 50_000
-_TAB, _NEWLINE = 9, 10
+_COLUMNS = [str(i) for i in range(1 + NUM_NUMERICAL + NUM_CATEGORICAL)]
 
 
 def generate_day(path: Path, num_rows: int, seed: int) -> None:
     """Writes one day file, gzip if its name ends in .gz. The same seed gives the same lines."""
     random = np.random.default_rng(seed)
-    levels = _numerical_levels()
-    level_text = [_text_table(values) for values in levels]
+    quantiles = (np.arange(_NUM_LEVELS) + 0.5) / _NUM_LEVELS
+    scales = np.geomspace(1, 300, NUM_NUMERICAL)
+    levels = [np.floor(scale * (quantiles**-0.9 - 1)).astype(np.int64) - 2 for scale in scales]
     effects = {
         column: np.random.default_rng(column).normal(0, scale, NUM_VALUES[column])
         for column, scale in CATEGORICAL_EFFECTS.items()
     }
-    with _writable(path) as file:
+    options = pa_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
+    # No time stamp in the gzip header: the same lines give the same bytes.
+    is_gzip = path.suffix == ".gz"
+    with gzip.GzipFile(path, "wb", 6, mtime=0) if is_gzip else open(path, "wb") as file:
         for start in range(0, num_rows, _BLOCK_ROWS):
             size = min(_BLOCK_ROWS, num_rows - start)
             logit = np.full(size, CLICK_BIAS)
@@ -55,56 +61,25 @@ def generate_day(path: Path, num_rows: int, seed: int) -> None:
                 if i in NUMERICAL_WEIGHTS:
                     signal = NUMERICAL_WEIGHTS[i] * (np.log(levels[i][level] + 3) - 2)
                     logit += np.where(missing, 0, signal)
-                fields.append(_with_separator(level_text[i][level], missing))
+                fields.append(pa.array(levels[i][level], mask=missing))
             for i in range(NUM_CATEGORICAL):
-                value = _power_law(random, NUM_VALUES[i], size)
+                value = power_law(random, NUM_VALUES[i], size)
                 missing = random.random(size) < CATEGORICAL_MISSING[i]
                 if i in effects:
                     logit += np.where(missing, 0, effects[i][value])
-                fields.append(_with_separator(_hex_text(i, value), missing))
-            fields[-1][:, -1] = _NEWLINE
+                fields.append(_hex_text(i, value, missing))
             label = random.random(size) < 1 / (1 + np.exp(-logit))
-            label_text = np.where(label, ord("1"), ord("0")).astype(np.uint8)[:, None]
-            rows = np.concatenate([_with_separator(label_text, False), *fields], axis=1).ravel()
-            file.write(rows[rows != 0].tobytes())  # zero bytes pad the shorter fields
+            rows = pa.record_batch([pa.array(label.astype(np.int8)), *fields], _COLUMNS)
+            pa_csv.write_csv(rows, file, options)
 
 
-def _writable(path: Path):
-    # No time stamp in the gzip header: the same lines give the same bytes.
-    return gzip.GzipFile(path, "wb", 6, mtime=0) if path.suffix == ".gz" else open(path, "wb")
-
-
-def _numerical_levels() -> list[np.ndarray]:
-    quantiles = (np.arange(_NUM_LEVELS) + 0.5) / _NUM_LEVELS
-    scales = np.geomspace(1, 300, NUM_NUMERICAL)
-    return [np.floor(scale * (quantiles**-0.9 - 1)).astype(np.int64) - 2 for scale in scales]
-
-
-def _text_table(values: np.ndarray) -> np.ndarray:
-    """Integers [n] -> their digits as bytes [n, width], padded with zero bytes."""
-    text = values.astype("S12")
-    return text.view(np.uint8).reshape(len(values), 12)
-
-
-def _power_law(random: np.random.Generator, num_values: int, size: int) -> np.ndarray:
-    """Values 0 to num_values - 1, value v with probability about 1 / (v + 1)."""
-    return np.floor((num_values + 1) ** random.random(size)).astype(np.int64) - 1
-
-
-def _hex_text(column: int, value: np.ndarray) -> np.ndarray:
-    """A column's values as 8 hexadecimal digits [n, 8], different for different values."""
+def _hex_text(column: int, value: np.ndarray, missing: np.ndarray) -> pa.Array:
+    """A column's values as 8 hexadecimal digits, different for different values."""
     # An odd factor makes the product a permutation of the 32-bit numbers.
     mixed = (value.astype(np.uint64) * 2_654_435_761 + 2_246_822_519 * (column + 1)) % (1 << 32)
     nibbles = (mixed[:, None] >> np.arange(28, -4, -4, dtype=np.uint64)) & np.uint64(15)
-    return np.frombuffer(b"0123456789abcdef", np.uint8)[nibbles]
-
-
-def _with_separator(text: np.ndarray, missing) -> np.ndarray:
-    """Text [n, width] -> [n, width + 1] with a tab after the text, which is empty where missing."""
-    field = np.zeros((len(text), text.shape[1] + 1), np.uint8)
-    field[:, :-1] = np.where(np.reshape(missing, (-1, 1)), 0, text)
-    field[:, -1] = _TAB
-    return field
+    text = np.frombuffer(b"0123456789abcdef", np.uint8)[nibbles].view("S8").ravel()
+    return pa.array(text, pa.binary(), mask=missing).cast(pa.string())
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from dataloading.keys.vocabulary import text_file
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, FeatureSpec
+from preproc.criteo.engines.interface import CategoricalColumn, CriteoEngine
 from preproc.criteo.output import data_set
 from runtime.files.staging import SPEC_FILE
 
@@ -37,8 +39,7 @@ class KnownValues:
         for column in data_set.CATEGORICALS:
             if not known.file(column).is_file():
                 raise ValueError(
-                    f"--vocabulary {folder} lacks {data_set.vocabulary_file(column)}; prepare the "
-                    "data set again"
+                    f"--vocabulary {folder} lacks {text_file(column)}; prepare the data set again"
                 )
         return known
 
@@ -47,17 +48,18 @@ class KnownValues:
         return data_set.BINS[0] in self.spec.channel_spec[CATEGORICAL_CHANNEL]
 
     def file(self, column: str) -> Path:
-        """The text file with the column's values in the order of their ids."""
-        return self.folder / data_set.vocabulary_file(column)
+        return self.folder / text_file(column)
 
-    def check(self, column: str, num_values: int) -> None:
-        """Raises ValueError unless the feature spec specifies this number of values."""
-        expected = self.spec.cardinality(column) - 1
+    def read(self, engine: CriteoEngine, column: CategoricalColumn) -> int:
+        """Reads a vocabulary; returns its size, which must be that of the feature spec."""
+        source, expected = self.file(column.name), self.spec.cardinality(column.name) - 1
+        num_values = engine.read_vocabulary(source, column.vocabulary)
         if num_values != expected:
             raise ValueError(
-                f"{self.file(column)} has {num_values:,} values, but {self.folder / SPEC_FILE} "
+                f"{source} has {num_values:,} values, but {self.folder / SPEC_FILE} "
                 f"specifies {expected:,}; the file was changed, prepare the data set again"
             )
+        return num_values
 
     def metadata(self) -> dict:
         return {key: self.spec.metadata[key] for key in _METADATA if key in self.spec.metadata}

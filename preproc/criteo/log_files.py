@@ -56,7 +56,18 @@ def find_log_files(source: Path, days: tuple[int, ...] | None) -> list[LogFile]:
         return [LogFile(source, None)]
     if not source.is_dir():
         raise ValueError(f"--input {source} does not exist")
-    files = _day_files(source)
+    files: dict[int, Path] = {}
+    for path in sorted(source.iterdir()):
+        match = _DAY_FILE.fullmatch(path.name)
+        if not match or not path.is_file():
+            continue
+        day = int(match[1])
+        if day in files:
+            raise ValueError(
+                f"two files for day {day} in {source}: {files[day].name} and {path.name}; "
+                "keep one of them"
+            )
+        files[day] = path
     there = ", ".join(path.name for _, path in sorted(files.items())) or "none"
     if not files:
         raise ValueError(
@@ -68,19 +79,3 @@ def find_log_files(source: Path, days: tuple[int, ...] | None) -> list[LogFile]:
         names = ", ".join(f"day_{day}" for day in missing)
         raise ValueError(f"--input {source} has no file for {names}; day files there: {there}")
     return [LogFile(files[day], day) for day in (days or sorted(files))]
-
-
-def _day_files(folder: Path) -> dict[int, Path]:
-    files: dict[int, Path] = {}
-    for path in sorted(folder.iterdir()):
-        match = _DAY_FILE.fullmatch(path.name)
-        if not match or not path.is_file():
-            continue
-        day = int(match[1])
-        if day in files:
-            raise ValueError(
-                f"two files for day {day} in {folder}: {files[day].name} and {path.name}; "
-                "keep one of them"
-            )
-        files[day] = path
-    return files

@@ -5,11 +5,11 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 
+from dataloading.keys.vocabulary import text_file
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CategoricalColumn, CriteoEngine, DayFile
@@ -70,9 +70,9 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
                 "those that other files or options have changed are done again",
                 file=sys.stderr,
             )
-        num_columns = len(data_set.CATEGORICALS)
-        num_stages = len(files) + num_columns * (1 if options.vocabulary_only else 2)
-        num_stages += not options.vocabulary_only  # numerical features
+        num_stages = len(files) + len(data_set.CATEGORICALS)
+        if not options.vocabulary_only:
+            num_stages += 1 + len(data_set.CATEGORICALS)  # numerical features, ids
         stages = _Stages(
             options, staging, scratch, engine, known, with_labels, with_bins, num_stages
         )
@@ -197,15 +197,8 @@ class _Stages:
         )
 
         def work() -> dict[str, int]:
-            for file in writer.files:
-                file.create()
-            with contextlib.ExitStack() as stack:
-                clicks = self.engine.write_numericals(
-                    log.days,
-                    writer.with_files(lambda file: stack.enter_context(self._written(file))),
-                )
-            for file in writer.files:
-                file.sync()
+            with self._created(writer.files) as files:
+                clicks = self.engine.write_numericals(log.days, writer.with_files(files))
             return {split.name: clicks.get(split.name, 0) for split in log.splits}
 
         return self._run(
@@ -215,29 +208,44 @@ class _Stages:
             lambda clicks: f"{sum(clicks.values()):,} clicks",
         )
 
-    def _written(self, files: ColumnFiles) -> AbstractContextManager[ColumnFiles]:
-        if self.engine.writes_in_order:
-            return contextlib.nullcontext(files)
-        return in_random_order(files, self.scratch)
+    @contextlib.contextmanager
+    def _created(self, files: list[ColumnFiles]) -> Iterator[list[ColumnFiles]]:
+        """Creates files; yields those to write rows to, which are on the disk afterwards."""
+        for file in files:
+            file.create()
+        with contextlib.ExitStack() as stack:
+            if self.engine.writes_in_order:
+                yield files
+            else:
+                yield [stack.enter_context(in_random_order(file, self.scratch)) for file in files]
+        for file in files:
+            file.sync()
 
     def write_categoricals(self, log: ParsedLog) -> dict[str, int]:
         """Writes vocabularies and, unless only these are wanted, ids; returns cardinalities."""
+        folder = self.staging.part("vocabulary")
         columns = [
             CategoricalColumn(
-                name,
-                self.options.threshold(number),
-                self.staging.part("vocabulary") / f"{name}.{self.engine.name}",
+                name, self.options.threshold(number), folder / f"{name}.{self.engine.name}"
             )
             for number, name in enumerate(data_set.CATEGORICALS)
         ]
+        cardinalities: dict[str, int] = {}
         size = len(columns) if self.engine.columns_at_once else 1
-        groups = [columns[i : i + size] for i in range(0, len(columns), size)]
-        write = self._write_vocabularies if self.options.vocabulary_only else self._write_ids
-        return {name: n for group in groups for name, n in write(log, group).items()}
+        for start in range(0, len(columns), size):
+            group = columns[start : start + size]
+            values, keys = self._vocabularies(log, group)
+            if not self.options.vocabulary_only:
+                self._write_ids(log, group, values, keys)
+            else:
+                for column in group:
+                    self._write_text(column)
+            cardinalities |= {c.name: 1 + n for c, n in zip(group, values, strict=True)}
+        return cardinalities
 
-    def _write_ids(self, log: ParsedLog, columns: list[CategoricalColumn]) -> dict[str, int]:
-        """Writes vocabularies and ids of columns; returns their cardinalities."""
-        values, keys = self._vocabularies(log, columns)
+    def _write_ids(
+        self, log: ParsedLog, columns: list[CategoricalColumn], values: list[int], keys: list[str]
+    ) -> None:
         layout = SplitLayout(self.staging.data, log.splits, log.order)
         columns = [
             replace(column, files=data_set.categorical_files(layout, column.name, 1 + num_values))
@@ -248,17 +256,10 @@ class _Stages:
             chosen = [columns[i] for i in places]
             for column in chosen:
                 self._write_text(column)
-                column.files.create()
-            with contextlib.ExitStack() as stack:
-                known = self.engine.write_columns(
-                    [
-                        replace(column, files=stack.enter_context(self._written(column.files)))
-                        for column in chosen
-                    ],
-                    log.days,
-                )
-            for column in chosen:
-                column.files.sync()
+            with self._created([column.files for column in chosen]) as files:
+                pairs = zip(chosen, files, strict=True)
+                written = [replace(column, files=file) for column, file in pairs]
+                known = self.engine.write_columns(written, log.days)
             return [{"known": num_rows} for num_rows in known]
 
         self._run_all(
@@ -269,24 +270,9 @@ class _Stages:
             encode,
             lambda result: f"{result['known']:,} values known",
         )
-        return self._cardinalities(columns, values)
-
-    def _write_vocabularies(
-        self, log: ParsedLog, columns: list[CategoricalColumn]
-    ) -> dict[str, int]:
-        """Writes vocabularies of columns, and no rows; returns the columns' cardinalities."""
-        values, _ = self._vocabularies(log, columns)
-        for column in columns:
-            self._write_text(column)
-        return self._cardinalities(columns, values)
-
-    def _cardinalities(self, columns: list[CategoricalColumn], values: list[int]) -> dict[str, int]:
-        return {
-            column.name: 1 + num_values for column, num_values in zip(columns, values, strict=True)
-        }
 
     def _write_text(self, column: CategoricalColumn) -> None:
-        text = self.staging.data / data_set.vocabulary_file(column.name)
+        text = self.staging.data / text_file(column.name)
         text.parent.mkdir(exist_ok=True)
         self.engine.write_vocabulary(column.vocabulary, text)
         sync(text)
@@ -306,18 +292,17 @@ class _Stages:
                 chosen = [columns[i] for i in places]
                 return self.engine.count_columns(chosen, log.vocabulary_days, log.vocabulary_rows)
         else:
-            files = [self.known.file(column.name) for column in columns]
             stages = [
                 (
                     f"read the vocabulary of {column.name}",
-                    stage_key(self.engine.name, fingerprint(file)),
+                    stage_key(self.engine.name, fingerprint(self.known.file(column.name))),
                 )
-                for column, file in zip(columns, files, strict=True)
+                for column in columns
             ]
             unit = "values"
 
             def count(places: list[int]) -> list[int]:
-                return [self._read_vocabulary(columns[i], files[i]) for i in places]
+                return [self.known.read(self.engine, columns[i]) for i in places]
 
         counted = self._run_all(
             stages,
@@ -325,11 +310,6 @@ class _Stages:
             lambda result: f"{result['values']:,} {unit}",
         )
         return [result["values"] for result in counted], [key for _, key in stages]
-
-    def _read_vocabulary(self, column: CategoricalColumn, source: Path) -> int:
-        num_values = self.engine.read_vocabulary(source, column.vocabulary)
-        self.known.check(column.name, num_values)
-        return num_values
 
 
 def _check_vocabulary_days(options: CriteoOptions, files: list[LogFile]) -> None:
@@ -369,12 +349,21 @@ def _no_rows_message(path: Path, bad_lines: int) -> str:
 def _metadata(
     stages: _Stages, files: list[LogFile], log: ParsedLog, clicks: dict[str, int] | None
 ) -> dict:
-    """Returns settings that the data set depends on, on every engine the same."""
     options = stages.options
     rows = {split.name: split.num_rows for split in log.splits}
+    if stages.known is None:
+        days = options.vocabulary_days
+        columns = {data_set.CATEGORICALS[i]: limit for i, limit in options.column_thresholds}
+        vocabulary = {
+            "frequency_threshold": options.frequency_threshold,
+            **({"column_thresholds": columns} if columns else {}),
+            "vocabulary_days": list(days) if isinstance(days, tuple) else days or "all",
+        }
+    else:
+        vocabulary = stages.known.metadata()
     metadata = {
         "source": "criteo click logs",
-        **(_vocabulary_metadata(options) if stages.known is None else stages.known.metadata()),
+        **vocabulary,
         "days": [file.day for file in files if file.day is not None],
         "rows": rows,
         "bad_lines": log.bad_lines,
@@ -388,13 +377,3 @@ def _metadata(
         metadata["output_ordering"] = options.output_ordering
         metadata["seed"] = options.seed
     return metadata
-
-
-def _vocabulary_metadata(options: CriteoOptions) -> dict:
-    days = options.vocabulary_days
-    columns = {data_set.CATEGORICALS[i]: limit for i, limit in options.column_thresholds}
-    return {
-        "frequency_threshold": options.frequency_threshold,
-        **({"column_thresholds": columns} if columns else {}),
-        "vocabulary_days": "all" if days is None else list(days) if days != TRAINING_ROWS else days,
-    }

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, open_unpacked
+from dataloading.table_input.lines import BYTE_ORDER_MARK
+from preproc.raw_files import gzip_errors, open_unpacked
 
 NUM_NUMERICAL = 13
 NUM_CATEGORICAL = 26
@@ -100,16 +101,12 @@ def read_line(path: Path, number: int) -> bytes:
 
 @dataclass(frozen=True)
 class LineCounts:
-    """Numbers of the lines of a file, or of a part of it, and of those that are rows.
-
-    last: number of the last line that is not empty (the first is 1); 0 without one.
-    first_bad: number of the first line that is not a row; 0 without one.
-    """
+    """Numbers of the lines of a file, or of a part of it, and of those that are rows."""
 
     lines: int
     rows: int
-    last: int
-    first_bad: int
+    last: int  # number of the last line that is not empty (the first is 1); 0 without one
+    first_bad: int  # number of the first line that is not a row; 0 without one
 
 
 def line_counts(parts: Iterable[LineCounts]) -> dict[str, int]:
@@ -169,7 +166,12 @@ def _readable(block: bytes) -> bytes:
     if _is_simple(block):
         return block
     lines = [line.removesuffix(b"\r") for line in block.split(b"\n")[:-1]]
-    return b"".join((line if _takes(line) else MALFORMED_PLACEHOLDER) + b"\n" for line in lines)
+    return b"".join(
+        line + b"\n"
+        if len(line) <= MAX_LINE_BYTES and not _UNREADABLE.search(line) and _is_text(line)
+        else MALFORMED_PLACEHOLDER + b"\n"
+        for line in lines
+    )
 
 
 def _is_simple(block: bytes) -> bool:
@@ -181,10 +183,6 @@ def _is_simple(block: bytes) -> bool:
     if np.diff(ends, prepend=-1).max(initial=0) > MAX_LINE_BYTES:
         return False
     return block.isascii() or _is_text(block)
-
-
-def _takes(line: bytes) -> bool:
-    return len(line) <= MAX_LINE_BYTES and not _UNREADABLE.search(line) and _is_text(line)
 
 
 def _is_text(data: bytes) -> bool:

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+
+from preproc.arguments import MachineOptions
 
 # NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know (or
 # that are too rare), and from then on those of the values that it does.
@@ -23,8 +26,8 @@ class NVTabularSession:
     """A context manager with `_nvtabular` in it, which an engine adds its work to.
 
     Args:
-        memory_limit_bytes: for the whole process; `_free_bytes` of it are for the engine's data.
-        threads: Arrow's.
+        options: memory limit of the whole process, `_free_bytes` of it are for the engine's data;
+            threads of Arrow.
         scratch: for the folders of `_folder`.
         out_of_memory: what the limit does not bound, and a solution, for an error.
 
@@ -32,23 +35,21 @@ class NVTabularSession:
         ValueError: NVTabular is not installed, or the memory limit is too small for it.
     """
 
-    def __init__(self, memory_limit_bytes: int, threads: int, scratch: Path, out_of_memory: str):
+    def __init__(self, options: MachineOptions, scratch: Path, out_of_memory: str):
+        memory_limit_bytes = options.memory_limit_bytes
         if memory_limit_bytes < _MIN_MEMORY_BYTES:
             raise ValueError(
                 f"--engine nvtabular needs a --memory_limit of {_MIN_MEMORY_BYTES >> 20} MiB or "
                 f"more, got {memory_limit_bytes / (1 << 20):.0f} MiB; --engine duckdb "
                 "works with less"
             )
-        self._memory_limit_bytes = memory_limit_bytes
         self._free_bytes = memory_limit_bytes - _BASE_BYTES
-        self._threads = threads
-        self._scratch = scratch
-        self._out_of_memory = out_of_memory
+        self._options, self._scratch, self._out_of_memory = options, scratch, out_of_memory
         self._nvtabular = _imported()
 
     def __enter__(self):
         self._threads_before = pa.cpu_count()
-        pa.set_cpu_count(self._threads)
+        pa.set_cpu_count(self._options.threads)
         self._open_folders = contextlib.ExitStack()
         self._aliases: dict[Path, Path] = {}
         self._scratch = self._unpartitioned(self._scratch)
@@ -67,8 +68,9 @@ class NVTabularSession:
             # NVTabular makes a RuntimeError of whatever happens while it looks up values.
             if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
                 raise
+            limit = self._options.memory_limit_bytes
             raise ValueError(
-                f"out of memory, with a --memory_limit of {self._memory_limit_bytes >> 20} MiB"
+                f"out of memory, with a --memory_limit of {limit >> 20} MiB"
                 f"{self._out_of_memory}, or --engine duckdb, which needs less"
             ) from error
 
@@ -90,6 +92,16 @@ class NVTabularSession:
             self._open_folders.callback(os.close, descriptor)
             self._aliases[folder] = Path(f"/proc/self/fd/{descriptor}")
         return self._aliases[folder]
+
+    def _counted(self, dataset, column: str, threshold: int = 0) -> pa.Table:
+        """Returns the values seen `threshold` times or more: value, count; in any order."""
+        with self._folder("categorify") as folder:
+            ops = self._nvtabular.ops
+            categorify = ops.Categorify(freq_threshold=threshold, out_path=str(folder))
+            self._nvtabular.Workflow([column] >> categorify).fit(dataset)
+            path = categorify.categories[column]
+            counted = pq.read_table(path, columns=[column, f"{column}_size"])
+        return counted.rename_columns(["value", "count"])
 
     @contextlib.contextmanager
     def _folder(self, name: str) -> Iterator[Path]:

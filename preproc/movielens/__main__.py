@@ -6,7 +6,7 @@ python -m preproc.movielens --input ml-20m/ratings.csv --output data/ml-20m
 import sys
 
 from dataloading.engines import environment
-from preproc.movielens.arguments import parse
+from preproc.movielens.options import parse
 from preproc.movielens.prepare import prepare
 from runtime.cli import exit_status
 

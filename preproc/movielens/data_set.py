@@ -16,6 +16,7 @@ from dataloading.spec.feature_spec import (
     LABEL_CHANNEL,
     TRAIN,
     USER_CHANNEL,
+    Chunk,
     FeatureSpec,
 )
 from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
@@ -110,33 +111,21 @@ def write_spec(
 ) -> FeatureSpec:
     """Writes the feature spec; cardinalities: of users and items."""
     num_users, num_items = cardinalities
-    content = {
-        "feature_spec": {
-            _USER: {"dtype": ID_DTYPE.name, "cardinality": num_users},
-            _ITEM: {"dtype": ID_DTYPE.name, "cardinality": num_items},
-            _LABEL: {"dtype": LABEL_DTYPE.name},
-        },
-        "source_spec": {
-            TRAIN: _chunks(TRAIN, (_USER, _ITEM)),
-            **{split: _chunks(split, (_USER, _ITEM, _LABEL)) for split in evaluation_splits},
-        },
-        "channel_spec": {
-            USER_CHANNEL: [_USER],
-            ITEM_CHANNEL: [_ITEM],
-            LABEL_CHANNEL: [_LABEL],
-        },
-        "metadata": metadata,
+    features = {
+        _USER: {"dtype": ID_DTYPE.name, "cardinality": num_users},
+        _ITEM: {"dtype": ID_DTYPE.name, "cardinality": num_items},
+        _LABEL: {"dtype": LABEL_DTYPE.name},
     }
-    spec = FeatureSpec.from_dict(content, folder, origin=str(folder / SPEC_FILE))
-    spec.to_yaml(folder / SPEC_FILE)
+    stored = {TRAIN: (_USER, _ITEM), **dict.fromkeys(evaluation_splits, tuple(features))}
+    sources = {
+        split: [Chunk("split_binary", [name], [f"{split}/{name}.bin"]) for name in names]
+        for split, names in stored.items()
+    }
+    channels = {USER_CHANNEL: [_USER], ITEM_CHANNEL: [_ITEM], LABEL_CHANNEL: [_LABEL]}
+    path = folder / SPEC_FILE
+    spec = FeatureSpec(features, sources, channels, metadata, folder, str(path))
+    spec.to_yaml(path)
     return spec
-
-
-def _chunks(split: str, features: tuple[str, ...]) -> list[dict]:
-    return [
-        {"type": "split_binary", "features": [name], "files": [f"{split}/{name}.bin"]}
-        for name in features
-    ]
 
 
 def _files(folder: Path, split: str, features: tuple[str, ...]) -> list[Path]:

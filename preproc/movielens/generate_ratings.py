@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from preproc.arguments import generator_flags, settle_size
+from preproc.generators import generator_flags, group_bounds, settle_size
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_file, write_errors_name
 from runtime.options import flag
@@ -106,12 +106,8 @@ class _Movies:
 
     def __init__(self, random: np.random.Generator, num_movies: int):
         num_genres = max(len(_TASTES), min(num_movies // _MOVIES_PER_GENRE, _MOST_GENRES))
-        weights = 1 / np.sqrt(np.arange(1.0, num_genres + 1))
-        further = np.cumsum(weights) / weights.sum() * (num_movies - num_genres)
-        ends = np.floor(further).astype(np.int64) + np.arange(1, num_genres + 1)
-        ends[-1] = num_movies
-        self.starts = np.concatenate([[0], ends[:-1]])
-        self.sizes = ends - self.starts
+        bounds = group_bounds(num_genres, num_movies)
+        self.starts, self.sizes = bounds[:-1], np.diff(bounds)
         self.num_movies = num_movies
         self.ids = random.permutation(np.cumsum(random.integers(1, 10, num_movies)))
 

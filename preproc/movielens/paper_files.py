@@ -26,19 +26,16 @@ _PAIR = r"^\((?P<user>[0-9]{1,10}),(?P<item>[0-9]{1,10})\)$"
 
 @dataclass(frozen=True)
 class PaperData:
-    """Interactions [n] and positives of candidate lists [m], int64, in the files' order.
+    """Interactions [n] and positives of candidate lists [m], int64, in the files' order."""
 
-    train_users, train_items: each (user, item) once, where it is first.
-    test_negatives: [m, k], which may hold the positive or repeat a negative.
-    counts: numbers of users, items, different (user, item) of training and candidate lists,
-        duplicates, and items of candidate lists that their user also has in training.
-    """
-
+    # train_users, train_items: each (user, item) once, where it is first
     train_users: np.ndarray
     train_items: np.ndarray
     test_users: np.ndarray
     test_items: np.ndarray
-    test_negatives: np.ndarray
+    test_negatives: np.ndarray  # [m, k], which may hold the positive or repeat a negative
+    # numbers of users, items, different (user, item) of training and candidate lists, duplicates,
+    # and items of candidate lists that their user also has in training
     counts: dict[str, int]
 
 
@@ -54,13 +51,18 @@ def read_paper(train: Path, test: Path, negative: Path) -> PaperData:
     tested = np.unique(keys_of(*positives.T, num_items))
     kept = pairs[np.sort(first)]
     positive_keys = keys_of(*positives.T, num_items)
+    num_stored = 0
+    for start in range(0, len(positives), _LISTS):
+        items = negatives[start : start + _LISTS]
+        users = np.broadcast_to(positives[start : start + _LISTS, :1], items.shape)
+        num_stored += _num_in(keys_of(users, items, num_items), trained)
     counts = {
         "users": num_users,
         "items": num_items,
         "interactions": len(trained) + len(tested) - _num_in(tested, trained),
         "dropped_duplicates": len(pairs) - len(kept),
         "test_positives_in_train": _num_in(positive_keys, trained),
-        "test_negatives_in_train": _negatives_in(trained, positives[:, 0], negatives, num_items),
+        "test_negatives_in_train": num_stored,
     }
     return PaperData(*kept.T, *positives.T, negatives, counts)
 
@@ -84,19 +86,6 @@ def _num_in(keys: np.ndarray, ascending: np.ndarray) -> int:
     """Returns the number of keys that are in `ascending`, which is not empty."""
     places = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
     return int(np.count_nonzero(ascending[places] == keys))
-
-
-def _negatives_in(
-    ascending: np.ndarray, users: np.ndarray, negatives: np.ndarray, num_items: int
-) -> int:
-    """Returns the number of negatives [m, k] of these users [m] that are in `ascending`."""
-    count = 0
-    for start in range(0, len(users), _LISTS):
-        block = slice(start, start + _LISTS)
-        items = negatives[block]
-        repeated = np.broadcast_to(users[block, None], items.shape)
-        count += _num_in(keys_of(repeated, items, num_items), ascending)
-    return count
 
 
 def _pairs(path: Path) -> np.ndarray:

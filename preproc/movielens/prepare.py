@@ -3,10 +3,10 @@
 import contextlib
 import sys
 import time
-import typing
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +24,12 @@ from preproc.movielens.data_set import (
     write_train,
     write_vocabulary,
 )
-from preproc.movielens.duckdb_engine import Counts, LastOfUsers, RatingsEngine, typed_rows
+from preproc.movielens.duckdb_engine import RatingsEngine, typed_rows, without_last
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import hold_out, read_paper
 from preproc.movielens.rating_files import rating_files
 from preproc.movielens.source_files import NCF
-from preproc.scratch_folder import scratch_folder
-
-if typing.TYPE_CHECKING:
-    from preproc.movielens.spark_engine import RatingsSparkEngine
+from preproc.output_folder import scratch_folder
 
 # Fixed memory of the process while it draws negatives: Python, NumPy, Arrow, DuckDB's code
 # and one block of draws; measured.
@@ -45,22 +42,17 @@ _HOLD_OUT_STREAM = 2
 
 @dataclass(frozen=True)
 class _Interactions:
-    """Interactions without the training rows, which are written already.
-
-    held_out: split -> its users and positive items, [n] each.
-    stored: split -> the negatives that came with it, [n, k].
-    metadata: metadata of this form of files.
-    ids: "users" and "items" -> what they were, for people; or none.
-    """
+    """Interactions without the training rows, which are written already."""
 
     num_users: int
     num_items: int
     num_train: int
+    # split -> its users and positive items, [n] each
     held_out: dict[str, tuple[np.ndarray, np.ndarray]]
-    stored: dict[str, np.ndarray]
+    stored: dict[str, np.ndarray]  # split -> the negatives that came with it, [n, k]
     valid_negative: int
     metadata: dict
-    ids: dict[str, str]
+    ids: dict[str, str]  # "users" and "items" -> what they were, for people; or none
     counts: dict[str, int]
 
 
@@ -114,32 +106,31 @@ def _say(what: str) -> None:
 def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
     with _numbered(options, scratch) as (engine, counts):
         splits = (TEST, VALIDATION) if options.validation else (TEST,)
-        _check_memory(options, counts.interactions, counts.users * len(splits))
-        last = LastOfUsers(engine.num_of_users(), len(splits))
-        num_train = write_train(folder, last.others(engine.interactions()))
+        _check_memory(options, counts["interactions"], counts["users"] * len(splits))
+        last = np.zeros((counts["users"], len(splits)), np.int32)
+        interactions = without_last(engine.interactions(), engine.num_of_users(), last)
+        num_train = write_train(folder, interactions)
         ids = {}
         for kind in ("user", "item"):
             write_vocabulary(folder, kind, engine.vocabulary(kind))
             sort = "integers" if engine.are_numbers(kind) else "texts by UTF-8 bytes"
             ids[f"{kind}s"] = f" (ids in the order of the {sort})"
-    users = np.arange(counts.users, dtype=np.int32)
+    users = np.arange(counts["users"], dtype=np.int32)
     return _Interactions(
-        num_users=counts.users,
-        num_items=counts.items,
+        num_users=counts["users"],
+        num_items=counts["items"],
         num_train=num_train,
-        held_out={name: (users, last.items[:, i]) for i, name in enumerate(splits)},
+        held_out={name: (users, last[:, i]) for i, name in enumerate(splits)},
         stored={},
         valid_negative=options.valid_negative,
         metadata={"min_ratings": options.min_ratings},
         ids=ids,
-        counts=asdict(counts),
+        counts=counts,
     )
 
 
 @contextlib.contextmanager
-def _numbered(
-    options: MovieLensOptions, scratch: Path
-) -> Iterator[tuple["RatingsEngine | RatingsSparkEngine", Counts]]:
+def _numbered(options: MovieLensOptions, scratch: Path) -> Iterator[tuple[Any, dict[str, int]]]:
     """Yields the engine of `--engine` with the log in it, numbered, and what it counted."""
     with RatingsEngine(options, scratch / "duckdb") as duckdb, duckdb.explained_errors():
         files = rating_files(duckdb, options, scratch)
@@ -158,7 +149,6 @@ def _numbered(
 
 
 def _check_memory(options: MovieLensOptions, num_interactions: int, num_lists: int) -> None:
-    """Raises ValueError where the negatives, which are drawn in memory, do not fit."""
     drawn_bytes = num_lists * options.valid_negative * np.dtype(np.int32).itemsize
     least = _BASE_BYTES + num_interactions * _BYTES_PER_INTERACTION + drawn_bytes
     if options.memory_limit_bytes < least:
@@ -231,7 +221,6 @@ def _candidate_lists(
 def _metadata(
     options: MovieLensOptions, log: _Interactions, candidates: dict[str, CandidateLists]
 ) -> dict:
-    """Returns the settings that the data set depends on; none of machines or times."""
     return {
         "made_by": "preproc.movielens",
         "source_form": options.source.form,

@@ -3,15 +3,15 @@
 A user and an item are any text without blanks around it.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
+from dataloading.table_input.lines import BYTE_ORDER_MARK
 from preproc import event_tables
 from preproc.engines.duckdb_session import PreparationSession
 from preproc.event_tables import EventFile
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.source_files import CSV
-from preproc.raw_files import BYTE_ORDER_MARK, unpack
+from preproc.raw_files import unpack
 
 _FLAGS = "--user_column, --item_column and --timestamp_column"
 _DAT_COLUMNS = {"user": (0, "the user"), "item": (1, "the item"), "time": (3, "the time")}
@@ -36,9 +36,18 @@ def rating_files(
     ).fetchone()
     if not num_rows:
         raise ValueError(f"{', '.join(map(str, options.source.files))}: no ratings")
-    if num_bad:
-        raise _blank_value(session, files)
-    return files
+    if not num_bad:
+        return files
+    conditions = {"user": _is_blank("user"), "item": _is_blank("item"), "time": "time IS NULL"}
+    bad = (
+        (column, event_tables.first_row(session.connection, files, condition, column))
+        for column, condition in conditions.items()
+    )
+    column, (_, file, row, value) = next(each for each in bad if each[1] is not None)
+    fault = "missing"
+    if value and value.strip():
+        fault = f"{value!r}, with blanks around it; write all without"
+    raise ValueError(f"{file.place(row)}: {file.names[column]} is {fault}")
 
 
 def _rating_file(
@@ -54,23 +63,11 @@ def _rating_file(
         with open(plain, "rb") as source:
             is_marked = source.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
         encoding = "utf-8" if is_marked else "latin-1"
-        layout = event_tables.CsvFormat(4, "::", header=False, quote="", encoding=encoding)
-        return event_tables.stage_csv(session.connection, path, plain, target, layout, _DAT_COLUMNS)
+        how = {"header": False, "quote": "", "encoding": encoding}
+        files = (session.connection, path, plain, target)
+        return event_tables.stage_csv(*files, _DAT_COLUMNS, 4, "::", **how)
 
 
 def _is_blank(column: str) -> str:
     """A condition: the text is missing, or begins or ends with a space or a control character."""
     return f"coalesce({column} < '!' OR right({column}, 1) < '!', true)"
-
-
-def _blank_value(session: PreparationSession, files: Sequence[EventFile]) -> ValueError:
-    for column in ("user", "item", "time"):
-        condition = "time IS NULL" if column == "time" else _is_blank(column)
-        bad = event_tables.first_row(session.connection, files, condition, column)
-        if bad is not None:
-            break
-    _, file, row, value = bad
-    fault = "missing"
-    if value and value.strip():
-        fault = f"{value!r}, with blanks around it; write all without"
-    return ValueError(f"{file.place(row)}: {file.names[column]} is {fault}")

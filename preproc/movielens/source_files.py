@@ -12,14 +12,12 @@ _GZIP = ".gz"
 
 @dataclass(frozen=True)
 class Source:
-    """Input files.
+    """Input files."""
 
-    form: CSV (a header, columns with a delimiter), DAT (user::item::rating::time, no header), or
-        NCF (the files of the NCF paper).
-    files: of CSV and DAT, the parts of one log; of NCF, training, test and negatives.
-    """
-
+    # CSV (a header, columns with a delimiter), DAT (user::item::rating::time, no header), or NCF
+    # (the files of the NCF paper)
     form: str
+    # of CSV and DAT, the parts of one log; of NCF, training, test and negatives
     files: tuple[Path, ...]
 
 

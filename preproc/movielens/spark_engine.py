@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from preproc.engines.spark_events import SparkEvents, read_pairs, vocabulary_type
 from preproc.engines.spark_parts import part_files
-from preproc.movielens.duckdb_engine import Counts, no_user_left
+from preproc.engines.spark_preparation import SparkEvents, read_pairs
+from preproc.movielens.duckdb_engine import LEAST
 from preproc.movielens.options import MovieLensOptions
 
 
@@ -21,25 +21,26 @@ class RatingsSparkEngine(SparkEvents):
     def __init__(self, options: MovieLensOptions, scratch: Path):
         super().__init__(options, scratch, f"movielens: {options.output}", scratch)
 
-    def number(self, rows: Path, min_ratings: int) -> Counts:
+    def number(self, rows: Path, min_ratings: int) -> dict[str, int]:
         """Numbers users and items of a file of `typed_rows`; see `RatingsEngine.number`."""
         self._interruptions.check()
         pairs = self._read([rows]).groupBy("user", "item").agg(F.min("time").alias("time"))
         pairs.persist(StorageLevel.DISK_ONLY)
-        self._numbered = self._number(pairs, min_ratings, 0, self._scratch, no_user_left)
+        self._numbered = self._number(pairs, min_ratings, 0, LEAST.format(min_ratings))
         numbered = self._numbered
         kept = int(self.num_of_users().sum())
-        return Counts(
-            users=numbered.num_users,
-            items=numbered.num_items,
-            interactions=kept,
-            dropped_duplicates=pq.read_metadata(rows).num_rows - numbered.num_events_before,
-            users_left_out=numbered.num_users_before - numbered.num_users,
-            interactions_left_out=numbered.num_events_before - kept,
-        )
+        return {
+            "users": numbered.num_users,
+            "items": numbered.num_items,
+            "interactions": kept,
+            "dropped_duplicates": pq.read_metadata(rows).num_rows - numbered.num_events_before,
+            "users_left_out": numbered.num_users_before - numbered.num_users,
+            "interactions_left_out": numbered.num_events_before - kept,
+        }
 
     def are_numbers(self, kind: str) -> bool:
-        return pa.types.is_integer(vocabulary_type(self._vocabulary(kind)))
+        schema = pq.read_schema(part_files(self._vocabulary(kind))[0])
+        return pa.types.is_integer(schema.field("value").type)
 
     def num_of_users(self) -> np.ndarray:
         files = part_files(self._vocabulary("user"))

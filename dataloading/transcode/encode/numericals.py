@@ -27,20 +27,15 @@ _LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
 
 @dataclass(frozen=True)
 class NumericalRules:
-    """Encoding of the numerical features.
+    """Encoding of the numerical features."""
 
-    Attributes:
-        fill: feature -> `MEAN` or the fill value. Other features may not miss a value.
-        mark_missing: whether features that miss values in training get an indicator.
-        standardize: features to standardize.
-        known_indicators: feature -> name of its indicator in an earlier data set; None: new data.
-        known_scales: feature -> its scale in an earlier data set; None: new data.
-    """
-
+    # feature -> `MEAN` or the fill value. Other features may not miss a value
     fill: Mapping[str, str | float] = field(default_factory=dict)
-    mark_missing: bool = False
-    standardize: tuple[str, ...] = ()
+    mark_missing: bool = False  # whether features that miss values in training get an indicator
+    standardize: tuple[str, ...] = ()  # features to standardize
+    # feature -> name of its indicator in an earlier data set; None: new data
     known_indicators: Mapping[str, str] | None = None
+    # feature -> its scale in an earlier data set; None: new data
     known_scales: Mapping[str, Scale] | None = None
 
 
@@ -157,7 +152,6 @@ class NumericalFeature:
 
     @property
     def needs_statistics(self) -> bool:
-        """True if the values in training are to be added to `statistics`."""
         return self._rules.known_scales is None
 
     def complete(self, misses_values: bool) -> None:
@@ -210,7 +204,6 @@ class NumericalFeature:
 
         Args:
             values: float64 [rows, hotness], NaN where missing.
-            split: of the rows.
             first_row: number of the first row in the split, from 0.
         """
         missing = np.isnan(values)

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from dataloading.keys.vocabulary import text_file, write_counted
 from dataloading.spec.feature_spec import TRAIN
 from dataloading.table_input.files import Block, chunk_blocks, place
 from dataloading.transcode.encode import vocabulary
-from dataloading.transcode.encode.vocabulary import CountedTexts, Days, Vocabularies
+from dataloading.transcode.encode.vocabulary import CountedTexts, Vocabularies
 from dataloading.transcode.encoding import Encoding
 from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 
@@ -125,78 +126,59 @@ def features_that_match(blocks: Iterable[Block], features: set[str], pattern: st
     return features
 
 
+@dataclass
 class TextIds:
-    """The features of `encoding.categorify`, in all splits.
+    """The features of `encoding.categorify`, in all splits."""
 
-    Args:
-        encoding: where the vocabularies come from.
-        folder: of the data set.
-        vocabularies: entered before the first feature is encoded.
-        column: (split, feature) -> its texts.
-
-    Attributes:
-        tables: feature -> its vocabulary, for lookups.
-        unknown_shares: split -> feature -> share of the values that have id 0.
-        evicted: feature -> number of its values that were evicted, if any.
-    """
-
-    def __init__(
-        self,
-        encoding: Encoding,
-        folder: Path,
-        vocabularies: Vocabularies,
-        column: Callable[[str, str], CountedTexts],
-    ):
-        self._encoding, self._folder = encoding, folder
-        self._vocabularies, self._column = vocabularies, column
-        self.tables: dict[str, Path] = {}
-        self.unknown_shares: dict[str, dict[str, float]] = {}
-        self._thresholds: dict[str, int] = {}
-        self._new: dict[str, int] = {}
-        self.evicted: dict[str, int] = {}
-        self._warnings: list[str] = []
+    encoding: Encoding  # where the vocabularies come from
+    folder: Path  # of the data set
+    vocabularies: Vocabularies  # entered before the first feature is encoded
+    column: Callable[[str, str], CountedTexts]  # (split, feature) -> its texts
+    tables: dict[str, Path] = field(default_factory=dict)  # feature -> its vocabulary, for lookups
+    # split -> feature -> share of the values that have id 0
+    unknown_shares: dict[str, dict[str, float]] = field(default_factory=dict)
+    # thresholds, new, evicted: feature -> least occurrences, number of new and of evicted values
+    thresholds: dict[str, int] = field(default_factory=dict)
+    new: dict[str, int] = field(default_factory=dict)
+    evicted: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def make_vocabularies(self, spec: RawSpec, scratch: Path) -> dict[str, int]:
         """Makes the vocabularies, as tables and as text; returns feature -> cardinality."""
         cardinalities = {}
-        fixed = self._encoding.frequency_threshold
+        fixed = self.encoding.frequency_threshold
         threshold = automatic_threshold if fixed is None else lambda *_: fixed
-        for number, feature in enumerate(self._encoding.categorify):
+        for number, feature in enumerate(self.encoding.categorify):
             table = self.tables[feature] = scratch / f"{number}.vocabulary"
-            text = self._folder / text_file(feature)
+            text = self.folder / text_file(feature)
             text.parent.mkdir(exist_ok=True)
-            known = self._encoding.vocabularies.get(feature)
+            known = self.encoding.vocabularies.get(feature)
             if known is None:
-                texts = self._column(TRAIN, feature)
-                kept, self._thresholds[feature] = self._vocabularies.count(texts, threshold, table)
+                texts = self.column(TRAIN, feature)
+                kept, self.thresholds[feature] = self.vocabularies.count(texts, threshold, table)
                 write_counted(table, text)
                 cardinalities[feature] = kept + 1
-                if self._encoding.date is not None:
-                    date = self._encoding.date
-                    self._vocabularies.write_last_seen(table, date, last_seen_file(text))
-            elif self._encoding.growth is not None:
+                if self.encoding.date is not None:
+                    date = self.encoding.date
+                    self.vocabularies.write_last_seen(table, date, last_seen_file(text))
+            elif self.encoding.growth is not None:
                 cardinalities[feature] = self._grow(feature, known, table, text)
             else:
                 expected = spec.features[feature]["cardinality"]
-                self._vocabularies.reuse(known, table, text, expected)
+                self.vocabularies.reuse(known, table, text, expected)
                 cardinalities[feature] = expected
         return cardinalities
 
     def _grow(self, feature: str, known: Path, table: Path, text: Path) -> int:
         """Makes the vocabulary of a feature that grows; returns its cardinality."""
-        growth, date = self._encoding.growth, self._encoding.date
+        growth, date = self.encoding.growth, self.encoding.date
         before, least = growth.cardinalities[feature], growth.thresholds[feature]
-        self._vocabularies.reuse(known, table, text, before)
-        seen = last_seen_file(known)
-        days = Days(
-            date,
-            growth.evict_after,
-            seen if seen.is_file() else None,
-            None if date is None else last_seen_file(text),
-        )
-        stayed, num_new = self._vocabularies.grow(self._column(TRAIN, feature), least, table, days)
+        self.vocabularies.reuse(known, table, text, before)
+        seen = last_seen_file(known) if last_seen_file(known).is_file() else None
+        days = (date, growth.evict_after, seen, last_seen_file(text))
+        stayed, num_new = self.vocabularies.grow(self.column(TRAIN, feature), least, table, *days)
         write_counted(table, text)
-        self._thresholds[feature], self._new[feature] = least, num_new
+        self.thresholds[feature], self.new[feature] = least, num_new
         if len(stayed) + 1 < before:
             self.evicted[feature] = before - 1 - len(stayed)
             np.save(previous_ids_file(text), np.concatenate([[vocabulary.UNKNOWN], stayed]))
@@ -205,30 +187,30 @@ class TextIds:
     def ids(self, split: str, feature: str) -> Iterator[np.ndarray]:
         """Yields the ids of the texts of a split, and counts the unknown ones."""
         num_unknown = 0
-        for ids in self._vocabularies.look_up(self._column(split, feature), self.tables[feature]):
+        for ids in self.vocabularies.look_up(self.column(split, feature), self.tables[feature]):
             num_unknown += int(np.count_nonzero(ids == vocabulary.UNKNOWN))
             yield ids
         self.count_unknown(split, feature, num_unknown)
 
     def count_unknown(self, split: str, feature: str, num_unknown: int) -> None:
         """Takes in how many values of a split have id 0."""
-        num_values = self._column(split, feature).num_values
+        num_values = self.column(split, feature).num_values
         self.unknown_shares.setdefault(split, {})[feature] = num_unknown / num_values
 
     def look_for_unknown(self) -> None:
         """Notes a warning for each feature with far more values of id 0 than in training, which
         names the first such split."""
-        for feature in self._encoding.categorify:
+        for feature in self.encoding.categorify:
             shares = {split: shares[feature] for split, shares in self.unknown_shares.items()}
-            trained = shares.pop(TRAIN, self._encoding.trained_unknown.get(feature))
+            trained = shares.pop(TRAIN, self.encoding.trained_unknown.get(feature))
             for split, share in shares.items():
                 if trained is not None and is_far_above(share, trained):
-                    self._warnings.append(self._warning(feature, split, share, trained))
+                    self.warnings.append(self._warning(feature, split, share, trained))
                     break
 
     def _warning(self, feature: str, split: str, share: float, trained: float) -> str:
-        texts = self._column(split, feature)
-        frequent = self._vocabularies.most_frequent_unknown(texts, self.tables[feature])
+        texts = self.column(split, feature)
+        frequent = self.vocabularies.most_frequent_unknown(texts, self.tables[feature])
         most = "all of them are missing"
         if frequent is not None:
             value, count = frequent
@@ -240,11 +222,10 @@ class TextIds:
         )
 
     def metadata(self) -> dict:
-        """Returns what the data set stores of thresholds and warnings, where there are any."""
         parts = {
-            "frequency_threshold": self._thresholds,
-            "new_values": self._new,
+            "frequency_threshold": self.thresholds,
+            "new_values": self.new,
             "evicted": self.evicted,
-            "warnings": self._warnings,
+            "warnings": self.warnings,
         }
         return {name: part for name, part in parts.items() if part}

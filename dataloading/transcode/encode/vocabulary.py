@@ -37,15 +37,10 @@ def bucket_ids(texts: pa.Array, buckets: int) -> np.ndarray:
 
 
 class CountedTexts(Protocol):
-    """Texts of a feature in the rows of a split.
+    """Texts of a feature in the rows of a split."""
 
-    Attributes:
-        num_values: values of all rows, missing ones included.
-        counts: a query for the different `value`s that are not null, and the `count` of each.
-    """
-
-    num_values: int
-    counts: str
+    num_values: int  # values of all rows, missing ones included
+    counts: str  # a query for the different `value`s that are not null, and the `count` of each
 
 
 class TextColumn(NamedTuple):
@@ -57,7 +52,6 @@ class TextColumn(NamedTuple):
 
     @property
     def num_values(self) -> int:
-        """Values of all rows."""
         return pq.read_metadata(self.path).num_rows * self.hotness
 
     @property
@@ -71,26 +65,8 @@ class TextColumn(NamedTuple):
 
     @property
     def counts(self) -> str:
-        """A query for `value` and `count`; see `CountedTexts`."""
         query = f"SELECT value, count(*) AS count FROM {self.sql}"
         return f"({query} WHERE value IS NOT NULL GROUP BY value)"
-
-
-class Days(NamedTuple):
-    """Last day on which each value of a vocabulary occurred.
-
-    Attributes:
-        date: day of the rows; None if days are not kept.
-        evict_after: values that did not occur in this number of days are removed; None: all stay.
-        known: Parquet file with the column `last_seen` of the values so far; None: they count as
-            seen on `date`.
-        target: such a file of all values, to be written; None without `date`.
-    """
-
-    date: datetime.date | None = None
-    evict_after: int | None = None
-    known: Path | None = None
-    target: Path | None = None
 
 
 def check_last_seen(path: Path, num_values: int) -> None:
@@ -142,20 +118,35 @@ class Vocabularies(DuckDBSession):
         )
 
     def grow(
-        self, texts: CountedTexts, least: int, table: Path, days: Days
+        self,
+        texts: CountedTexts,
+        least: int,
+        table: Path,
+        date: datetime.date | None,
+        evict_after: int | None,
+        known_days: Path | None,
+        days: Path,
     ) -> tuple[np.ndarray, int]:
         """Adds the values of texts that occur `least` times to a vocabulary, in the order of
-        `count` after its values, without those that `days` evicts.
+        `count` after its values.
+
+        Args:
+            date: day of the rows; None if days are not kept.
+            evict_after: values that did not occur in this number of days are removed; None: all
+                stay.
+            known_days: Parquet file with the column `last_seen`, the last day on which each value
+                so far occurred; None: they count as seen on `date`.
+            days: such a file of all values, written with `date`.
 
         Returns:
             (the former ids of the values that stay, ascending, the number of new values).
         """
         self._count(texts)
-        today = "NULL::DATE" if days.date is None else f"DATE '{days.date}'"
+        today = "NULL::DATE" if date is None else f"DATE '{date}'"
         dates = f"(SELECT file_row_number, {today} AS last_seen FROM known)"
-        if days.known is not None:
-            dates = read_parquet(days.known, _NUMBERED)
-        stays = "" if days.evict_after is None else f"{today} - last_seen < {days.evict_after}"
+        if known_days is not None:
+            dates = read_parquet(known_days, _NUMBERED)
+        stays = "true" if evict_after is None else f"{today} - last_seen < {evict_after}"
         self.connection.execute(
             f"""
             CREATE OR REPLACE TEMP TABLE grown AS
@@ -165,7 +156,7 @@ class Vocabularies(DuckDBSession):
                     if(counts.count IS NULL, last_seen, greatest(last_seen, {today})) AS last_seen
                 FROM known JOIN {dates} USING (file_row_number) LEFT JOIN counts USING (value)
             )
-            SELECT * FROM seen WHERE {stays or "true"}
+            SELECT * FROM seen WHERE {stays}
             UNION ALL
             SELECT NULL, value, count, {today} FROM counts ANTI JOIN known USING (value)
             WHERE count >= {least}
@@ -173,8 +164,8 @@ class Vocabularies(DuckDBSession):
         )
         in_order = "FROM grown ORDER BY id NULLS LAST, count DESC, value"
         self._copy(f"SELECT value, count {in_order}", table)
-        if days.target is not None:
-            self._copy(f"SELECT last_seen {in_order}", days.target)
+        if date is not None:
+            self._copy(f"SELECT last_seen {in_order}", days)
         (new,) = self.connection.execute("SELECT count(*) FROM grown WHERE id IS NULL").fetchone()
         stayed = self.connection.execute("SELECT id FROM grown WHERE id NOT NULL ORDER BY id")
         ids = stayed.fetchnumpy()["id"]
@@ -182,11 +173,10 @@ class Vocabularies(DuckDBSession):
         return np.asarray(ids, np.int64), new
 
     def write_last_seen(self, vocabulary: Path, date: datetime.date, target: Path) -> None:
-        """Writes that all values of a vocabulary occurred on a day; see `Days`."""
+        """Writes that all values of a vocabulary occurred on a day; see `grow`."""
         self._copy(f"SELECT DATE '{date}' AS last_seen FROM {read_parquet(vocabulary)}", target)
 
     def _copy(self, query: str, target: Path) -> int:
-        """Writes the result of a query as a Parquet file; returns its number of rows."""
         (rows,) = self.connection.execute(
             f"COPY ({query}) TO {quoted(target)} (FORMAT parquet)"
         ).fetchone()

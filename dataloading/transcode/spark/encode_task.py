@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataloading.engines.key_runs import runs
+from dataloading.engines.tasks import runs
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 from dataloading.transcode.encode.row_values import RowValues, staged_values
 from dataloading.transcode.encode.vocabulary import UNKNOWN
@@ -31,20 +31,13 @@ class PartRows(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodePart:
-    """Writes the rows of parts into the files of the data set, in place.
-
-    Attributes:
-        layout: of the files, which have their final sizes.
-        texts: features that are looked up, by number.
-        parts: part -> its rows.
-    """
+    """Writes the rows of parts into the files of the data set, in place."""
 
     folder: RunFolder
     data: Path
-    layout: FeatureSpec
+    layout: FeatureSpec  # of the files, which have their final sizes
     values: RowValues
-    texts: tuple[str, ...]
-    parts: Mapping[int, tuple[PartRows, ...]]
+    parts: Mapping[int, tuple[PartRows, ...]]  # part -> its rows
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """(part, split, feature, value, id), parts together and in order -> part.
@@ -72,7 +65,7 @@ class EncodePart:
         for split, _, first_row in self.parts[part]:
             own = keys[0] == splits.index(split)
             ids_of = {}
-            for number, feature in enumerate(self.texts):
+            for number, feature in enumerate(self.values.encoding.categorify):
                 mask = pa.array(own & (keys[1] == number))
                 ids_of[feature] = known.select(["value", "id"]).filter(mask).combine_chunks()
             with pq.ParquetFile(self.folder.staged(split, part)) as file:
@@ -92,12 +85,11 @@ class EncodePart:
         names = [name for name in features if name in self.values.columns]
         columns = [self.values.columns[name] for name in names]
         dtype = self.layout.dtype(features[0]).newbyteorder("<")
-        row_bytes = dtype.itemsize * sum(map(self.layout.hotness, features))
         flags = os.O_WRONLY | (os.O_DSYNC if self.folder.sync else 0)
         # Synchronous on a cluster: an NFS client writes these bytes, and no others of their pages.
         descriptor = os.open(self.data / chunk.files[0], flags)
         with open(descriptor, "wb", buffering=0) as stream:  # does not truncate
-            stream.seek(first_row * row_bytes)
+            stream.seek(first_row * self.layout.sample_bytes(chunk))
             for batch in file.iter_batches(_BLOCK_ROWS, columns=columns, use_threads=False):
                 if names[0] in ids_of:
                     texts = staged_values(batch, columns[0])

@@ -1,6 +1,7 @@
 """A run of transcode with Spark: the same files as DuckDB's, by tasks on parts of the rows."""
 
 import argparse
+import contextlib
 import functools
 import os
 import shutil
@@ -16,7 +17,7 @@ from dataloading.transcode.infer import ColumnFacts, facts_of
 from dataloading.transcode.raw_spec import RawSpec
 from dataloading.transcode.spark import plan, sources
 from dataloading.transcode.spark.jobs import COMMAND, SparkJobs
-from dataloading.transcode.spark.run import SparkRun, Workplace, report
+from dataloading.transcode.spark.run import SparkRun, report
 from dataloading.transcode.spark.run_folder import RunFolder
 from dataloading.transcode.split import SplitRequest
 from dataloading.transcode.transcoding import check_metadata, write_spec
@@ -39,24 +40,20 @@ class SparkTranscoder:
 
     def __enter__(self):
         output = Path(self._flags.output)
-        self._staging = Staging(output).__enter__()
-        self._jobs = SparkJobs(self._options, self._staging.scratch, f"transcode: {output}")
-        try:
-            self._jobs.__enter__()
-        except BaseException:
-            self._staging.__exit__()
-            raise
+        with contextlib.ExitStack() as stack:
+            self._staging = stack.enter_context(Staging(output))
+            name, scratch = f"transcode: {output}", self._staging.scratch
+            jobs = SparkJobs(self._options, scratch, name, scratch, command=COMMAND)
+            self._jobs = stack.enter_context(jobs)
+            self._opened = stack.pop_all()
         return self
 
     def __exit__(self, *exception):
-        try:
-            self._jobs.__exit__(*exception)
-        finally:
-            self._staging.__exit__(*exception)
+        self._opened.__exit__(*exception)
 
     def input_path(self, path: str) -> Path:
         """Returns a path that all workers see: the same one, or that of a copy."""
-        if not sources.is_remote(path):
+        if "://" not in path:
             return Path(path)
         report(f"copying {path}")
         folder = self._staging.folder / "input" / stage_key(path)[:16]
@@ -68,14 +65,12 @@ class SparkTranscoder:
         return folder
 
     def scan(self, path: Path, chunk: RawChunk) -> dict[str, ColumnFacts]:
-        """Returns the facts of the columns of a file."""
         report("inferring columns")
         folder = self._folder("scan", chunk, _status(path))
-        rows = sources.Sources(self._jobs, folder, self._flags.chunk_size).rows_of_file(path, chunk)
-        work = functools.partial(_facts, rows.source, chunk, self._flags.chunk_size, str(path))
-        parts = folder.once(
-            "facts", lambda: self._jobs.map(folder, "infer", work, plan.slices(rows))
-        )
+        files, chunk_size = [(path, str(path), chunk)], self._flags.chunk_size
+        (rows,) = sources.rows_of_files(self._jobs, folder, chunk_size, files)
+        work = functools.partial(_facts, rows.source, chunk, chunk_size, str(path))
+        parts = self._jobs.map(folder, "facts", work, plan.slices(rows))
         result = facts_of((), chunk.features)
         for facts in parts:
             for name, column in facts.items():
@@ -85,7 +80,6 @@ class SparkTranscoder:
     def transcode(
         self, spec: RawSpec, encoding: Encoding, split: SplitRequest | None
     ) -> FeatureSpec:
-        """Writes the data set; see `rows.transcode`."""
         check_metadata(spec)
         flags = self._flags
         files = [
@@ -102,16 +96,14 @@ class SparkTranscoder:
             limit,
             reserved_bytes=limit - COMMAND.duckdb_bytes(limit),
         )
-        workplace = Workplace(self._jobs, folder, self._staging.data, duckdb)
-        final = SparkRun(workplace, spec, encoding, split, flags.chunk_size).finish()
-        write_spec(final, spec.is_interactions, self._staging.data / flags.feature_spec_out)
         data = self._staging.data
+        run = SparkRun(self._jobs, folder, data, duckdb, spec, encoding, split, flags.chunk_size)
+        write_spec(run.finish(), spec.is_interactions, data / flags.feature_spec_out)
         written = [path.relative_to(data) for path in data.rglob("*") if path.is_file()]
         self._staging.publish(written)
         return FeatureSpec.from_yaml(Path(flags.output) / flags.feature_spec_out)
 
     def _folder(self, kind: str, *depends_on) -> RunFolder:
-        """Returns the folder of what a run with this input and these flags has done so far."""
         key = stage_key(kind, *map(repr, depends_on))
         path = self._staging.folder / f"{kind}-{key}"
         if not path.exists():

@@ -7,9 +7,9 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from dataloading.engines import spark_session
-from dataloading.engines.spark_session import Session, SparkCommand, SparkOptions
+from dataloading.engines.spark_session import Session, SparkCommand
 from dataloading.transcode.spark.encode_task import EncodePart
-from dataloading.transcode.spark.run_folder import Failure, MapItems, RunFolder
+from dataloading.transcode.spark.run_folder import Failure, RunFolder
 
 _MOST_TASKS = 10_000  # of a job
 COMMAND = SparkCommand(
@@ -23,41 +23,38 @@ _COUNTS = "part int, split int, feature int, value string, count long"
 
 
 class SparkJobs(Session):
-    """Jobs in a Spark session.
-
-    Args:
-        options: see `Session`.
-        scratch: folder for temporary files, which all workers share.
-        name: of the application.
-    """
-
-    def __init__(self, options: SparkOptions, scratch: Path, name: str):
-        super().__init__(options, scratch, name, scratch, command=COMMAND)
+    """Jobs in a `Session`; all workers share the folder for temporary files, `scratch`."""
 
     def map(
         self, folder: RunFolder, job: str, work: Callable[[Any], Any], items: Sequence[Any]
     ) -> list[Any]:
         """Returns the results of work on items, which are tasks of one job, in order.
 
+        A run that resumes has those of finished jobs.
+
         Raises:
             ValueError: that of the first item whose work raises one.
         """
-        self._interruptions.check()
-        if not items:
-            return []
-        with self.explained_errors():
-            numbered = self._spark.sparkContext.parallelize(
-                list(enumerate(items)), min(len(items), _MOST_TASKS)
-            )
-            results = numbered.map(MapItems(folder, job, work)).collect()
-        failure = next((result for result in results if isinstance(result, Failure)), None)
-        if failure is not None:
-            raise ValueError(failure.message)
-        return results
+
+        def run() -> list[Any]:
+            if not items:
+                return []
+            with self.explained_errors():
+                numbered = self._spark.sparkContext.parallelize(
+                    list(enumerate(items)), min(len(items), _MOST_TASKS)
+                )
+                results = numbered.map(
+                    lambda item: folder.unless_failed(job, item[0], lambda: work(item[1]))
+                ).collect()
+            failure = next((result for result in results if isinstance(result, Failure)), None)
+            if failure is not None:
+                raise ValueError(failure.message)
+            return results
+
+        return folder.once(job, run)
 
     def count_texts(self, counts: Path, target: Path) -> None:
         """Writes the sums of the counts of all parts: split, feature, value, count."""
-        self._interruptions.check()
         with self.explained_errors():
             rows = self._spark.read.schema(_COUNTS).parquet(spark_session.literal(counts))
             summed = rows.groupBy("split", "feature", "value").agg(F.sum("count").alias("count"))
@@ -78,14 +75,12 @@ class SparkJobs(Session):
         """Encodes parts: only their different values are looked up, and move between workers.
 
         Args:
-            task: encodes one part.
             counts: folder of the counted texts of parts.
             vocabularies: one per feature, named after its number.
             num_values: of all of them.
             parts: numbers of the parts to encode.
             num_parts: of all parts.
         """
-        self._interruptions.check()
         wanted = F.col("part").isin(list(parts)) if len(parts) < num_parts else F.lit(True)
         marks = self._spark.range(0, num_parts, 1, 1).select(F.col("id").cast("int").alias("part"))
         marks = marks.where(wanted)
@@ -126,22 +121,13 @@ class SparkJobs(Session):
         Raises:
             ValueError: the file does not exist, or its file system is unknown or fails.
         """
-        self._interruptions.check()
-        hadoop = self._spark.sparkContext._jvm.org.apache.hadoop.fs
         target.parent.mkdir(parents=True, exist_ok=True)
         new = target.with_name(target.name + ".new")
-        configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
         try:
             with self.explained_errors():
-                path, local = hadoop.Path(source), hadoop.Path(f"file://{new.absolute()}")
-                hadoop.FileUtil.copy(
-                    path.getFileSystem(configuration),
-                    path,
-                    local.getFileSystem(configuration),
-                    local,
-                    False,
-                    configuration,
-                )
+                files = [self._file(name) for name in (source, f"file://{new.absolute()}")]
+                configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
+                self._hadoop.FileUtil.copy(*files[0], *files[1], False, configuration)
         except ValueError as error:
             raise ValueError(f"{source}: cannot be copied: {error}") from error
         new.rename(target)
@@ -152,13 +138,20 @@ class SparkJobs(Session):
         Raises:
             ValueError: the file does not exist, or its file system is unknown or fails.
         """
-        hadoop = self._spark.sparkContext._jvm.org.apache.hadoop.fs
         try:
             with self.explained_errors():
-                path = hadoop.Path(source)
-                status = path.getFileSystem(
-                    self._spark.sparkContext._jsc.hadoopConfiguration()
-                ).getFileStatus(path)
+                file_system, path = self._file(source)
+                status = file_system.getFileStatus(path)
                 return status.getLen(), status.getModificationTime()
         except ValueError as error:
             raise ValueError(f"{source}: cannot be read: {error}") from error
+
+    @property
+    def _hadoop(self):
+        return self._spark.sparkContext._jvm.org.apache.hadoop.fs
+
+    def _file(self, name: str) -> tuple:
+        """Returns Hadoop's file system and path of a file."""
+        path = self._hadoop.Path(name)
+        configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
+        return path.getFileSystem(configuration), path

@@ -69,11 +69,12 @@ def ranges(files: Sequence[SourceFile]) -> list[FileRange]:
     return result
 
 
-def count_lines(file: SourceFile, part: FileRange) -> BlockLines:
+def count_lines(files: Sequence[SourceFile], part: FileRange) -> BlockLines:
     """Counts the lines of each block, a header among them, or the rows of a Parquet file.
 
     The count of a file that cannot be read is 0; reading it raises the error.
     """
+    file = files[part.file]
     if file.kind != CSV:
         try:
             return BlockLines(np.array([pq.read_metadata(file.path).num_rows]))
@@ -129,22 +130,17 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Rows start to stop - 1 of a split, for one task.
+    """Rows start to stop - 1 of a split, for one task."""
 
-    Attributes:
-        number: in the order of all rows of all splits.
-        segments: of each chunk of the split, the blocks with these rows.
-        before: the rows of the candidate list that is open at `start`; None without one.
-        is_last: whether the split ends here.
-    """
-
-    number: int
+    number: int  # in the order of all rows of all splits
     split: str
     start: int
     stop: int
+    # of each chunk of the split, the blocks with these rows
     segments: tuple[tuple[Segment, ...], ...]
+    # the rows of the candidate list that is open at `start`; None without one
     before: "Part | None" = None
-    is_last: bool = False
+    is_last: bool = False  # whether the split ends here
 
     def blocks(self, chunks: Sequence[RawChunk], chunk_size: int) -> Iterator[list[Block]]:
         """Reads the rows, as `split_blocks` yields them."""
@@ -168,44 +164,37 @@ class Part:
                     return
 
 
-class SplitPlan:
-    """Parts of the rows of a split.
+def split_parts(
+    split: str,
+    files_of_chunks: Sequence[Sequence[FileRows]],
+    chunk_size: int,
+    first: int,
+    list_length: int,
+) -> list[Part]:
+    """Returns the parts of the rows of a split, numbered from `first`.
 
     Args:
-        split: its name.
-        chunks: the files of each chunk, in order; all have equally many rows.
-        chunk_size: the most rows of a block.
-    """
-
-    def __init__(self, split: str, chunks: Sequence[Sequence[FileRows]], chunk_size: int):
-        self._split = split
-        self._chunks = [_ChunkRows(files) for files in chunks]
-        self.num_rows = self._chunks[0].num_rows
-        bounds = [chunk.bounds(chunk_size) for chunk in self._chunks]
-        self._bounds = np.unique(np.concatenate(bounds))
-
-    def parts(self, first: int, list_length: int = 1) -> list[Part]:
-        """Returns all parts, numbered from `first`.
-
+        files_of_chunks: the files of each chunk, in order; all have equally many rows.
         list_length: rows of a candidate list; 1 without candidate lists.
-        """
-        parts, start, most_blocks = [], 0, _PART_BLOCKS * len(self._chunks)
-        while start < self.num_rows:
-            begin = np.searchsorted(self._bounds, start, side="right")
-            end = np.searchsorted(self._bounds, start + PART_ROWS, side="right") - 1
-            stop = int(self._bounds[min(max(begin, end), begin + most_blocks - 1)])
-            whole = start - start % list_length
-            before = self._part(0, whole, start) if whole < start else None
-            is_last = stop == self.num_rows
-            parts.append(self._part(first + len(parts), start, stop, before, is_last))
-            start = stop
-        return parts
+    """
+    chunks = [_ChunkRows(files) for files in files_of_chunks]
+    bounds = np.unique(np.concatenate([chunk.bounds(chunk_size) for chunk in chunks]))
 
-    def _part(
-        self, number: int, start: int, stop: int, before: Part | None = None, is_last: bool = False
-    ) -> Part:
-        segments = tuple(tuple(chunk.segments(start, stop)) for chunk in self._chunks)
-        return Part(number, self._split, start, stop, segments, before, is_last)
+    def segments(start: int, stop: int) -> tuple[tuple[Segment, ...], ...]:
+        return tuple(tuple(chunk.segments(start, stop)) for chunk in chunks)
+
+    parts, start, most_blocks = [], 0, _PART_BLOCKS * len(chunks)
+    while start < (num_rows := chunks[0].num_rows):
+        begin = np.searchsorted(bounds, start, side="right")
+        end = np.searchsorted(bounds, start + PART_ROWS, side="right") - 1
+        stop = int(bounds[min(max(begin, end), begin + most_blocks - 1)])
+        whole, before = start - start % list_length, None
+        if whole < start:
+            before = Part(0, split, whole, start, segments(whole, start))
+        number, own = first + len(parts), segments(start, stop)
+        parts.append(Part(number, split, start, stop, own, before, stop == num_rows))
+        start = stop
+    return parts
 
 
 class _ChunkRows:
@@ -241,13 +230,18 @@ class _ChunkRows:
             own = low + np.flatnonzero(self._file[low:high] == file)
             source = self._files[file].source
             first = int(self._ends[own[0]] - self._rows[own[0]])
-            in_file = first - int(self._file_starts[file])
-            if source.kind == CSV:
-                first_block = int(self._block[own[0]]) if in_file else 0
-                part = FileSlice(in_file + 1, None, first_block, int(self._block[own[-1]]) + 1)
-            else:
-                part = FileSlice(in_file + 1, int(self._rows[own].sum()))
+            first_row = first - int(self._file_starts[file]) + 1
+            blocks, num_rows = self._block[own[[0, -1]]], int(self._rows[own].sum())
+            part = _file_slice(source, first_row, num_rows, int(blocks[0]), int(blocks[1]) + 1)
             yield Segment(source.path, source.where, part, first)
+
+
+def _file_slice(
+    source: SourceFile, first_row: int, num_rows: int, first_block: int, stop_block: int
+) -> FileSlice:
+    if source.kind == CSV:
+        return FileSlice(first_row, None, first_block if first_row > 1 else 0, stop_block)
+    return FileSlice(first_row, num_rows)
 
 
 def slices(file: FileRows) -> list[FileSlice]:
@@ -257,8 +251,6 @@ def slices(file: FileRows) -> list[FileSlice]:
         stop = min(start + _RANGE_BLOCKS, len(file.blocks))
         num_rows = int(file.blocks[start:stop].sum())
         first_row = int(ends[stop - 1]) - num_rows + 1
-        if num_rows and file.source.kind == CSV:
-            result.append(FileSlice(first_row, None, start if first_row > 1 else 0, stop))
-        elif num_rows:
-            result.append(FileSlice(first_row, num_rows))
+        if num_rows:
+            result.append(_file_slice(file.source, first_row, num_rows, start, stop))
     return result

@@ -1,10 +1,11 @@
 """Stages of a run of transcode with Spark, on parts of the rows; Spark itself is in `jobs.py`."""
 
+import contextlib
 import dataclasses
 import functools
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,9 +23,9 @@ from dataloading.transcode.raw_spec import RawSpec
 from dataloading.transcode.spark import plan, sources
 from dataloading.transcode.spark.encode_task import EncodePart, PartRows
 from dataloading.transcode.spark.jobs import SparkJobs
-from dataloading.transcode.spark.plan import FileRows, Part, SplitPlan
+from dataloading.transcode.spark.plan import FileRows, Part, split_parts
 from dataloading.transcode.spark.run_folder import RunFolder
-from dataloading.transcode.spark.tasks import PartFacts, PartStatistics, StagePart
+from dataloading.transcode.spark.tasks import PartFacts, StagePart, part_statistics
 from dataloading.transcode.split import SplitRequest, WrittenTimes, routes_of, write_block_times
 from dataloading.transcode.transcoding import Transcoding
 
@@ -38,47 +39,35 @@ class CountedColumn(NamedTuple):
     counts: str
 
 
-class Workplace(NamedTuple):
-    """Spark, DuckDB and the folders of a run.
+class SparkRun:
+    """The stages of one run: reads, counts and encodes all rows.
 
-    Attributes:
-        jobs: Spark's.
+    Args:
         folder: of what the run has done so far.
         data: folder of the data set.
         vocabularies: DuckDB, which sorts the vocabularies and the times.
     """
 
-    jobs: SparkJobs
-    folder: RunFolder
-    data: Path
-    vocabularies: Vocabularies
-
-
-class SparkRun:
-    """The stages of one run: reads, counts and encodes all rows."""
-
     def __init__(
         self,
-        workplace: Workplace,
+        jobs: SparkJobs,
+        folder: RunFolder,
+        data: Path,
+        vocabularies: Vocabularies,
         raw: RawSpec,
         encoding: Encoding,
         split: SplitRequest | None,
         chunk_size: int,
     ):
-        self._jobs, self._folder, self._data, self._vocabularies = workplace
+        self._jobs, self._folder, self._data, self._vocabularies = jobs, folder, data, vocabularies
         self._raw, self._encoding, self._chunk_size = raw, encoding, chunk_size
-        jobs, folder = self._jobs, self._folder
         report("counting rows")
-        rows = sources.Sources(jobs, folder, chunk_size).rows_of_splits(raw)
-        self._parts = self._plan(rows)
+        self._rows = sources.rows_of_splits(jobs, folder, chunk_size, raw)
+        self._parts = self._plan(self._rows)
         routes = routes_of(raw, split, self._vocabularies, self._write_times)
         texts = (*encoding.categorify, *encoding.hash_buckets)
-        floats = float_integers(raw, texts, encoding.vocabularies, _Matching(self, rows, texts))
+        floats = float_integers(raw, texts, encoding.vocabularies, self._matcher(set(texts)))
         self._work = Transcoding(raw, routes, encoding, self._data, floats)
-
-    def map(self, job: str, work, items: list) -> list:
-        """Returns the results of a job, which a run that resumes has; see `SparkJobs.map`."""
-        return self._folder.once(job, lambda: self._jobs.map(self._folder, job, work, items))
 
     def _plan(self, rows: Mapping[str, list[list[FileRows]]]) -> dict[str, list[Part]]:
         parts, number = {}, 0
@@ -90,7 +79,7 @@ class SparkRun:
             length = 1
             if self._raw.is_interactions:
                 length = CandidateListCheck(self._raw, split).length
-            parts[split] = SplitPlan(split, chunks, self._chunk_size).parts(number, length)
+            parts[split] = split_parts(split, chunks, self._chunk_size, number, length)
             number += len(parts[split])
         return parts
 
@@ -100,7 +89,7 @@ class SparkRun:
             _times, folder, self._raw.sources[TRAIN], self._chunk_size, column, time_type
         )
         files, num_rows = [], 0
-        for times in self.map(f"times {time_type}", work, self._parts[TRAIN]):
+        for times in self._jobs.map(self._folder, f"times {time_type}", work, self._parts[TRAIN]):
             files += times.files
             num_rows += times.num_rows
             if times.failure:
@@ -108,7 +97,6 @@ class SparkRun:
         return WrittenTimes(files, num_rows)
 
     def finish(self) -> FeatureSpec:
-        """Returns the spec of the data set, whose files are written."""
         work, encoding = self._work, self._encoding
         facts = self._stage()
         self._add_statistics(facts)
@@ -121,31 +109,20 @@ class SparkRun:
             self._folder.once(
                 "counted", lambda: self._jobs.count_texts(self._folder.path / "counts", counts)
             )
-            with self._vocabularies:
-                layout = work.complete(texts, tables)
-        else:
+        session = self._vocabularies if encoding.categorify else contextlib.nullcontext()
+        with session:
             layout = work.complete(texts, tables)
         self._encode(layout, texts, facts)
-        if encoding.categorify:
-            with self._vocabularies:
-                texts.look_for_unknown()
+        with session:
+            texts.look_for_unknown()
         return dataclasses.replace(layout, metadata=work.metadata(texts))
 
     def _stage(self) -> list[PartFacts]:
-        """Stages all rows; returns the facts about each part."""
         report("reading rows")
         work, parts = self._work, [part for own in self._parts.values() for part in own]
-        task = StagePart(
-            self._folder,
-            self._raw,
-            tuple(work.routes),
-            work.values,
-            self._chunk_size,
-            tuple(work.numericals),
-            self._encoding.categorify,
-            tuple(work.spec.sources),
-        )
-        facts = self.map("stage", task, parts)
+        routes, splits = tuple(work.routes), tuple(work.spec.sources)
+        task = StagePart(self._folder, routes, work.values, self._chunk_size, splits)
+        facts = self._jobs.map(self._folder, "stage", task, parts)
         for part in facts:
             work.facts.update(part.facts)
         for route in work.routes:
@@ -163,7 +140,8 @@ class SparkRun:
             first = {**part.first, **first}
         columns = {name: work.values.columns[name] for name in names}
         blocks = [(n, part.train_blocks) for n, part in enumerate(facts) if len(part.train_blocks)]
-        results = self.map("statistics", PartStatistics(self._folder, columns, first), blocks)
+        task = functools.partial(part_statistics, self._folder, columns, first)
+        results = self._jobs.map(self._folder, "statistics", task, blocks)
         for position, name in enumerate(names):
             own = (
                 BlockStatistics(int(count), float(mean), float(squares))
@@ -182,24 +160,21 @@ class SparkRun:
         return CountedColumn(num_values, query)
 
     def _encode(self, layout: FeatureSpec, texts: TextIds, facts: list[PartFacts]) -> None:
-        """Writes all files, and counts the values with id 0."""
         report("encoding rows")
         work, categorify = self._work, self._encoding.categorify
         for split, chunks in layout.source_spec.items():
             for chunk in chunks:
-                width = sum(map(layout.hotness, chunk.features))
-                width *= layout.dtype(chunk.features[0]).itemsize
                 path = self._data / chunk.files[0]
                 path.parent.mkdir(exist_ok=True)
                 with open(path, "ab") as file:
-                    file.truncate(work.facts.rows[split] * width)
+                    file.truncate(work.facts.rows[split] * layout.sample_bytes(chunk))
         before, parts = Counter(), {}
         for number, part in enumerate(facts):
             parts[number] = tuple(
                 PartRows(split, rows, before[split]) for split, rows in part.facts.rows.items()
             )
             before.update(part.facts.rows)
-        task = EncodePart(self._folder, self._data, layout, work.values, categorify, parts)
+        task = EncodePart(self._folder, self._data, layout, work.values, parts)
         results = self._folder.path / "results"
         left = [n for n in parts if not (results / f"encoded {n}.pickle").exists()]
         if left:
@@ -215,31 +190,25 @@ class SparkRun:
                 if (name := chunk.features[0]) in categorify:
                     texts.count_unknown(split, name, unknown[split, name])
 
+    def _matcher(self, texts: set[str]) -> Callable[..., set[str]]:
+        """See `texts.matching_features`: one job per pattern, over all files with texts."""
+        results: dict[str, dict[tuple, set[str]]] = {}
 
-class _Matching:
-    """See `texts.matching_features`: one job per pattern, over all files with texts."""
+        def matching(
+            spec: RawSpec, split: str, chunk: RawChunk, features: set[str], pattern: str
+        ) -> set[str]:
+            if features and pattern not in results:
+                results[pattern] = self._match(texts, pattern, f"match {len(results)}")
+            return features & results[pattern][split, chunk] if features else set()
 
-    def __init__(
-        self, run: SparkRun, rows: Mapping[str, list[list[FileRows]]], texts: tuple[str, ...]
-    ):
-        self._run, self._rows, self._texts = run, rows, set(texts)
-        self._results: dict[str, dict[tuple, set[str]]] = {}
+        return matching
 
-    def __call__(
-        self, spec: RawSpec, split: str, chunk: RawChunk, features: set[str], pattern: str
-    ) -> set[str]:
-        if not features:
-            return set()
-        if pattern not in self._results:
-            self._results[pattern] = self._match(spec, pattern)
-        return features & self._results[pattern][split, chunk]
-
-    def _match(self, spec: RawSpec, pattern: str) -> dict[tuple, set[str]]:
-        keys, items = [], []
+    def _match(self, texts: set[str], pattern: str, job: str) -> dict[tuple, set[str]]:
+        spec, keys, items = self._raw, [], []
         result: dict[tuple, set[str]] = {}
         for split, chunks in spec.sources.items():
             for chunk, files in zip(chunks, self._rows[split], strict=True):
-                names = {n for n in self._texts & set(chunk.features) if spec.hotness(n) == 1}
+                names = {name for name in texts & set(chunk.features) if spec.hotness(name) == 1}
                 if chunk.type != CSV or not names:
                     continue
                 for name, file in zip(chunk.files, files, strict=True):
@@ -248,9 +217,8 @@ class _Matching:
                     for part in plan.slices(file):
                         keys.append(key)
                         items.append((file.source, chunk, names, part))
-        number = len(self._results)
         work = functools.partial(_matching, pattern)
-        for key, names in zip(keys, self._run.map(f"match {number}", work, items), strict=True):
+        for key, names in zip(keys, self._jobs.map(self._folder, job, work, items), strict=True):
             result[key] &= names
         return result
 

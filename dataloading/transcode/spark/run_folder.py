@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dataloading.engines.run_token import RunToken
+from dataloading.engines.tasks import RunToken
 from runtime.files.atomic import atomic_file
 
 
@@ -20,24 +20,17 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Folder of a run, on a file system that all workers share.
-
-    Attributes:
-        path: the folder.
-        token: proves that a worker sees it, and that its run has not ended.
-        sync: whether files are written by several machines.
-    """
+    """Folder of a run, on a file system that all workers share."""
 
     path: Path
-    token: RunToken
-    sync: bool
+    token: RunToken  # proves that a worker sees it, and that its run has not ended
+    sync: bool  # whether files are written by several machines
 
     def staged(self, split: str, part: int) -> Path:
         """Returns the staged rows of a part that a split of the data set gets."""
         return self.path / "rows" / split / f"{part:06}.parquet"
 
     def counts(self, part: int) -> Path:
-        """Returns the counted texts of a part."""
         return self.path / "counts" / f"{part:06}.parquet"
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:
@@ -63,16 +56,3 @@ class RunFolder:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / str(place)).touch()
             return Failure(str(error))
-
-
-@dataclass(frozen=True)
-class MapItems:
-    """(number, item) -> result of `work(item)`, its `Failure`, or None; see `RunFolder`."""
-
-    folder: RunFolder
-    job: str
-    work: Callable[[Any], Any]
-
-    def __call__(self, numbered: tuple[int, Any]) -> Any:
-        number, item = numbered
-        return self.folder.unless_failed(self.job, number, lambda: self.work(item))

@@ -28,11 +28,6 @@ _COPIES = 8  # remote files that are copied at a time
 _COPIED_BYTES = 1 << 22
 
 
-def is_remote(path: str) -> bool:
-    """Returns whether a path is that of another file system, like hdfs:// or s3a://."""
-    return "://" in path
-
-
 def copy_folder(jobs: SparkJobs, source: str, spec_file: str, target: Path) -> None:
     """Copies a feature spec and the files that it names from a file system that Spark knows."""
     source = source.rstrip("/")
@@ -60,80 +55,64 @@ def copy_file(jobs: SparkJobs, source: str, target: Path) -> None:
     record.write_text(status)
 
 
-class Sources:
-    """Files of raw data, and the number of rows of each of their blocks.
+def rows_of_splits(
+    jobs: SparkJobs, folder: RunFolder, chunk_size: int, spec: TableSource
+) -> dict[str, list[list[FileRows]]]:
+    """Returns for each split the rows of the files of each chunk, blocks of at most `chunk_size`.
 
-    Args:
-        jobs: counts the rows.
-        folder: keeps counts, and copies of compressed files.
-        chunk_size: the most rows of a block.
+    Raises:
+        ValueError: a file does not exist or cannot be read.
     """
-
-    def __init__(self, jobs: SparkJobs, folder: RunFolder, chunk_size: int):
-        self._jobs, self._folder, self._chunk_size = jobs, folder, chunk_size
-
-    def rows_of_file(self, path: Path, chunk: RawChunk) -> FileRows:
-        """Returns the rows of a file that `--input` names."""
-        (rows,) = self._rows([(path, str(path), chunk)])
-        return rows
-
-    def rows_of_splits(self, spec: TableSource) -> dict[str, list[list[FileRows]]]:
-        """Returns for each split the rows of the files of each chunk.
-
-        Raises:
-            ValueError: a file does not exist or cannot be read.
-        """
-        files = [
-            (existing_file(spec, split, file), place(spec, split, file), chunk)
-            for split, chunks in spec.sources.items()
-            for chunk in chunks
-            for file in chunk.files
-        ]
-        rows = iter(self._rows(files))
-        return {
-            split: [[next(rows) for _ in chunk.files] for chunk in chunks]
-            for split, chunks in spec.sources.items()
-        }
-
-    def _rows(self, files: list[tuple[Path, str, RawChunk]]) -> list[FileRows]:
-        # The absolute path: tasks of Spark may have another working folder.
-        plain = self._plain([(path.absolute(), where, chunk) for path, where, chunk in files])
-        sources = [
-            SourceFile(str(path), where, chunk.type, chunk.header)
-            for path, (_, where, chunk) in zip(plain, files, strict=True)
-        ]
-        ranges = plan.ranges(sources)
-        work = functools.partial(_count, tuple(sources))
-        counted = self._folder.once(
-            "rows of files", lambda: self._jobs.map(self._folder, "count rows", work, ranges)
-        )
-        result = plan.file_rows(sources, list(zip(ranges, counted, strict=True)), self._chunk_size)
-        for rows, (path, where, chunk) in zip(result, files, strict=True):
-            if not rows.blocks.any():  # empty, or not readable, which is an error here
-                next(file_blocks(path, chunk, self._chunk_size, where), None)
-        return result
-
-    def _plain(self, files: list[tuple[Path, str, RawChunk]]) -> list[Path]:
-        """Returns files that are not compressed: the same ones, or copies."""
-        copies = {
-            number: (path, self._folder.path / "plain" / f"{number}.csv")
-            for number, (path, _, chunk) in enumerate(files)
-            if chunk.type == CSV and path.name.endswith(_COMPRESSED)
-        }
-        are_whole = self._folder.once(
-            "plain files",
-            lambda: self._jobs.map(self._folder, "decompress", _decompress, [*copies.values()]),
-        )
-        for number, is_whole in zip(copies, are_whole, strict=True):
-            path, where, chunk = files[number]
-            if not is_whole:
-                for _ in file_blocks(path, chunk, self._chunk_size, where):
-                    pass  # raises the error with the row before it
-        return [copies.get(number, (path, path))[1] for number, (path, *_) in enumerate(files)]
+    files = [
+        (existing_file(spec, split, file), place(spec, split, file), chunk)
+        for split, chunks in spec.sources.items()
+        for chunk in chunks
+        for file in chunk.files
+    ]
+    rows = iter(rows_of_files(jobs, folder, chunk_size, files))
+    return {
+        split: [[next(rows) for _ in chunk.files] for chunk in chunks]
+        for split, chunks in spec.sources.items()
+    }
 
 
-def _count(files: tuple[SourceFile, ...], part: plan.FileRange) -> plan.BlockLines:
-    return plan.count_lines(files[part.file], part)
+def rows_of_files(
+    jobs: SparkJobs, folder: RunFolder, chunk_size: int, files: list[tuple[Path, str, RawChunk]]
+) -> list[FileRows]:
+    """Returns the rows of files: path, name in messages, and format of each."""
+    # The absolute path: tasks of Spark may have another working folder.
+    absolute = [(path.absolute(), where, chunk) for path, where, chunk in files]
+    plain = _plain(jobs, folder, chunk_size, absolute)
+    sources = [
+        SourceFile(str(path), where, chunk.type, chunk.header)
+        for path, (_, where, chunk) in zip(plain, files, strict=True)
+    ]
+    ranges = plan.ranges(sources)
+    work = functools.partial(plan.count_lines, tuple(sources))
+    counted = jobs.map(folder, "rows of files", work, ranges)
+    result = plan.file_rows(sources, list(zip(ranges, counted, strict=True)), chunk_size)
+    for rows, (path, where, chunk) in zip(result, files, strict=True):
+        if not rows.blocks.any():  # empty, or not readable, which is an error here
+            next(file_blocks(path, chunk, chunk_size, where), None)
+    return result
+
+
+def _plain(
+    jobs: SparkJobs, folder: RunFolder, chunk_size: int, files: list[tuple[Path, str, RawChunk]]
+) -> list[Path]:
+    """Returns files that are not compressed: the same ones, or copies."""
+    copies = {
+        number: (path, folder.path / "plain" / f"{number}.csv")
+        for number, (path, _, chunk) in enumerate(files)
+        if chunk.type == CSV and path.name.endswith(_COMPRESSED)
+    }
+    are_whole = jobs.map(folder, "plain files", _decompress, [*copies.values()])
+    for number, is_whole in zip(copies, are_whole, strict=True):
+        path, where, chunk = files[number]
+        if not is_whole:
+            for _ in file_blocks(path, chunk, chunk_size, where):
+                pass  # raises the error with the row before it
+    return [copies.get(number, (path, path))[1] for number, (path, *_) in enumerate(files)]
 
 
 def _decompress(paths: tuple[Path, Path]) -> bool:

@@ -1,9 +1,6 @@
-"""Entry for spark-submit: `python -m dataloading.transcode --engine spark` with the same flags.
+"""Entry for spark-submit --deploy-mode client: `python -m dataloading.transcode --engine spark`.
 
-spark-submit --master yarn dataloading/transcode/spark/spark_job.py --input raw --output data
-
-The driver must run where it was started (--deploy-mode client), and --input and --output must be on
-a file system that all workers see under the same path: tasks write the files in place.
+It takes the same flags; all workers must see --input and --output under the same path.
 """
 
 import sys

@@ -4,7 +4,7 @@ Results are files of the run's folder, which all workers share. A repeated task 
 bytes again; a part that an earlier run finished is not read again.
 """
 
-import contextlib
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,15 +18,14 @@ from dataloading.transcode.candidate_lists import CandidateListCheck
 from dataloading.transcode.encode.row_values import (
     RowFacts,
     RowValues,
+    stage_rows,
     staged_numbers,
     staged_values,
 )
 from dataloading.transcode.encode.statistics import BlockStatistics
-from dataloading.transcode.raw_spec import RawSpec
 from dataloading.transcode.spark.plan import Part
 from dataloading.transcode.spark.run_folder import RunFolder
 from dataloading.transcode.split import Route
-from dataloading.transcode.stored_files import StagedRows
 from runtime.files.atomic import sync
 
 COUNTS = pa.schema(
@@ -42,16 +41,11 @@ COUNTS = pa.schema(
 
 @dataclass(frozen=True)
 class PartFacts:
-    """Facts about a part.
+    """Facts about a part."""
 
-    Attributes:
-        facts: of its rows.
-        train_blocks: rows in training of each block, int64.
-        first: numerical feature -> its first value in training; features without one are absent.
-    """
-
-    facts: RowFacts
-    train_blocks: np.ndarray
+    facts: RowFacts  # of its rows
+    train_blocks: np.ndarray  # rows in training of each block, int64
+    # numerical feature -> its first value in training; features without one are absent
     first: Mapping[str, float]
 
 
@@ -60,62 +54,45 @@ class StagePart:
     """Reads and checks the rows of a part, stages them, and counts its texts."""
 
     folder: RunFolder
-    raw: RawSpec
     routes: tuple[Route, ...]
     values: RowValues
     chunk_size: int
-    numericals: tuple[str, ...]
-    texts: tuple[str, ...]  # features whose values are counted
     splits: tuple[str, ...]  # of the data set
 
     def __call__(self, part: Part) -> PartFacts:
-        """Returns the facts about a part."""
         return self.folder.once(f"part {part.number}", lambda: self._staged(part))
 
     def _staged(self, part: Part) -> PartFacts:
-        route = next(route for route in self.routes if route.source == part.split)
-        chunks, facts, blocks_of_train = self.raw.sources[part.split], RowFacts(), []
-        check = CandidateListCheck(self.raw, part.split) if self.raw.is_interactions else None
+        raw, route = self.values.raw, next(r for r in self.routes if r.source == part.split)
+        chunks, facts, blocks_of_train = raw.sources[part.split], RowFacts(), []
+        check = CandidateListCheck(raw, part.split) if raw.is_interactions else None
         if check and part.before:
             for blocks in part.before.blocks(chunks, self.chunk_size):
-                check.add(*self._read(part.split, blocks, RowFacts()))
+                block_of = {name: block for block in blocks for name in block.columns}
+                check.add(self.values.read(part.split, block_of, RowFacts()), block_of)
         first: dict[str, float] = {}
-        with contextlib.ExitStack() as stack:
-            staged = {}
-            for target in route.targets:
-                path = self.folder.staged(target, part.number)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                staged[target] = stack.enter_context(contextlib.closing(StagedRows(path)))
-            row = part.start
-            for blocks in part.blocks(chunks, self.chunk_size):
-                values, block_of = self._read(part.split, blocks, facts)
-                if check:
-                    check.add(values, block_of)
-                batch = self.values.staged(values)
-                for target, mask in route.parts(row, block_of):
-                    rows = batch if mask is None else batch.filter(pa.array(mask))
-                    self.values.count(target, rows, facts)
-                    staged[target].append(rows)
-                    if target == TRAIN:
-                        blocks_of_train.append(rows.num_rows)
-                        self._see_first(rows, first)
-                row += batch.num_rows
-        if row != part.stop:
+        rows = part.blocks(chunks, self.chunk_size)
+        path_of = functools.partial(self.folder.staged, part=part.number)
+        for target in route.targets:
+            path_of(target).parent.mkdir(parents=True, exist_ok=True)
+        num_rows = 0
+        for rows_of in stage_rows(self.values, route, rows, part.start, path_of, facts, check):
+            num_rows += sum(batch.num_rows for batch in rows_of.values())
+            if TRAIN in rows_of:
+                blocks_of_train.append(rows_of[TRAIN].num_rows)
+                self._see_first(rows_of[TRAIN], first)
+        if num_rows != part.stop - part.start:
             raise ValueError(
-                f"{self.raw.origin}: split '{part.split}': expected {part.stop - part.start} rows "
-                f"in part {part.number}, got {row - part.start}: files changed while they were read"
+                f"{raw.origin}: split '{part.split}': expected {part.stop - part.start} rows "
+                f"in part {part.number}, got {num_rows}: files changed while they were read"
             )
         if check and part.is_last:
             check.end()
         self._count_texts(part.number, route)
         return PartFacts(facts, np.array(blocks_of_train, np.int64), first)
 
-    def _read(self, split: str, blocks: list, facts: RowFacts) -> tuple[dict, dict]:
-        block_of = {name: block for block in blocks for name in block.columns}
-        return self.values.read(split, block_of, facts), block_of
-
     def _see_first(self, rows: pa.RecordBatch, first: dict[str, float]) -> None:
-        for name in self.numericals:
+        for name in self.values.numericals:
             if name not in first:
                 values = staged_numbers(rows, self.values.columns[name])
                 present = values[~np.isnan(values)]
@@ -128,7 +105,7 @@ class StagePart:
         with pq.ParquetWriter(path, COUNTS) as writer:
             for target in route.targets:
                 file = self.folder.staged(target, part)
-                for number, feature in enumerate(self.texts):
+                for number, feature in enumerate(self.values.encoding.categorify):
                     column = self.values.columns[feature]
                     rows = pq.read_table(file, columns=[column]).combine_chunks()
                     values = [staged_values(batch, column) for batch in rows.to_batches()]
@@ -142,29 +119,31 @@ class StagePart:
         sync(path)
 
 
-@dataclass(frozen=True)
-class PartStatistics:
-    """Statistics of the blocks of a part: number -> float64 [blocks, features, 3]."""
+def part_statistics(
+    folder: RunFolder,
+    columns: Mapping[str, str],
+    first: Mapping[str, float],
+    numbered: tuple[int, np.ndarray],
+) -> np.ndarray:
+    """Returns counts, means and squares of the blocks of a part, float64 [blocks, features, 3].
 
-    folder: RunFolder
-    columns: Mapping[str, str]  # numerical feature -> staged column
-    first: Mapping[str, float]
-
-    def __call__(self, numbered: tuple[int, np.ndarray]) -> np.ndarray:
-        """Returns counts, means and squares; counts are 0 where no value is present."""
-        part, blocks = numbered
-        result = np.zeros((len(blocks), len(self.columns), 3))
-        ends = np.cumsum(blocks)
-        for position, (name, column) in enumerate(self.columns.items()):
-            table = pq.read_table(self.folder.staged(TRAIN, part), columns=[column])
-            batches = table.combine_chunks().to_batches()
-            if not batches or name not in self.first:
-                continue
-            values = np.concatenate([staged_numbers(batch, column) for batch in batches])
-            hotness = len(values) // max(1, int(ends[-1]))
-            for block, (end, size) in enumerate(zip(ends, blocks, strict=True)):
-                own = values[(end - size) * hotness : end * hotness]
-                present = own[~np.isnan(own)]
-                if present.size:
-                    result[block, position] = BlockStatistics.from_values(present, self.first[name])
-        return result
+    Args:
+        columns: numerical feature -> staged column.
+        first: feature -> its first value in training; counts of others are 0.
+        numbered: number of the part, rows in training of each block.
+    """
+    part, blocks = numbered
+    result, ends = np.zeros((len(blocks), len(columns), 3)), np.cumsum(blocks)
+    for position, (name, column) in enumerate(columns.items()):
+        table = pq.read_table(folder.staged(TRAIN, part), columns=[column])
+        batches = table.combine_chunks().to_batches()
+        if not batches or name not in first:
+            continue
+        values = np.concatenate([staged_numbers(batch, column) for batch in batches])
+        hotness = len(values) // max(1, int(ends[-1]))
+        for block, (end, size) in enumerate(zip(ends, blocks, strict=True)):
+            own = values[(end - size) * hotness : end * hotness]
+            present = own[~np.isnan(own)]
+            if present.size:
+                result[block, position] = BlockStatistics.from_values(present, first[name])
+    return result

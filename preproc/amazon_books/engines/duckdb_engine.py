@@ -1,7 +1,4 @@
-"""The single-machine engine: DuckDB, embedded, out of core under a memory limit.
-
-DuckDB compares text bytewise, as ids demand.
-"""
+"""The single-machine engine: DuckDB, embedded, out of core under a memory limit."""
 
 from pathlib import Path
 
@@ -9,14 +6,12 @@ import numpy as np
 import pyarrow as pa
 
 from dataloading.table_input.duckdb_files import quoted, read_parquet
-from preproc.amazon_books.engines.interface import NumberedLog, StagedLog, no_user_left
+from preproc.amazon_books.engines.interface import LEAST, NumberedLog, StagedLog
 from preproc.amazon_books.options import AmazonOptions
-from preproc.engines.duckdb_session import PreparationSession
-
-_FETCHED_ROWS = 1 << 20  # 4 MiB of item ids
+from preproc.engines.duckdb_session import DuckDBEvents
 
 
-class AmazonDuckDBEngine(PreparationSession):
+class AmazonDuckDBEngine(DuckDBEvents):
     """See `AmazonEngine`; spills to files in the scratch folder."""
 
     def __init__(self, options: AmazonOptions, scratch: Path):
@@ -29,40 +24,21 @@ class AmazonDuckDBEngine(PreparationSession):
         )
 
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
-        sql = self.connection.execute
-        sql(f"CREATE VIEW events AS SELECT user, item, time FROM {read_parquet(log.events)}")
-        sql(
-            f"""
-            CREATE TABLE users AS
-            SELECT user, count(*) AS num_events, (row_number() OVER (ORDER BY user))::INTEGER AS id
-            FROM events GROUP BY user HAVING num_events >= {min_events}
-            """
+        self.connection.execute(
+            f"CREATE VIEW events AS SELECT user, item, time FROM {read_parquet(log.events)}"
         )
-        num_events = self._column("SELECT num_events FROM users ORDER BY id", np.int64)
-        if not len(num_events):
-            counts = self._column("SELECT count(*) FROM events GROUP BY user", np.int64)
-            raise no_user_left(min_events, int(counts.max(initial=0)))
-        sql(
-            """
-            CREATE TABLE items AS
-            SELECT item, count(*) AS num_events,
-                (row_number() OVER (ORDER BY item))::INTEGER AS id
-            FROM events SEMI JOIN users USING (user) GROUP BY item
-            """
-        )
-        (num_items,) = self._column("SELECT count(*) FROM items", np.int64)
-        (num_users,) = self._column("SELECT count(DISTINCT user) FROM events", np.int64)
+        self._number(min_events, 1, LEAST.format(min_events))
         events = folder / "events.bin"
         self._write_events(events)
         user_features, missing_users = self.features("user", log)
         item_features, missing_items = self.features("item", log)
         return NumberedLog(
             events=events,
-            num_events=num_events,
+            num_events=self._column("SELECT num_events FROM users ORDER BY id", np.int64),
             user_features=user_features,
             item_features=item_features,
-            num_items=int(num_items),
-            num_users_before=int(num_users),
+            num_items=self._integer("SELECT count(*) FROM items"),
+            num_users_before=self._integer("SELECT count(DISTINCT user) FROM events"),
             num_missing=missing_users | missing_items,
             vocabularies={kind: self._write_values(kind, folder) for kind in ("user", "item")},
         )
@@ -70,21 +46,15 @@ class AmazonDuckDBEngine(PreparationSession):
     def _write_values(self, kind: str, folder: Path) -> Path:
         target = folder / f"{kind}_values.parquet"
         self.connection.execute(
-            f"COPY (SELECT {kind} AS value, num_events AS count FROM {kind}s ORDER BY id) "
+            f"COPY (SELECT value, num_events AS count FROM {kind}s ORDER BY id) "
             f"TO {quoted(target)} (FORMAT parquet)"
         )
         return target
 
     def _write_events(self, target: Path) -> None:
-        reader = self.connection.sql(
-            """
-            SELECT items.id FROM events JOIN users USING (user) JOIN items USING (item)
-            ORDER BY users.id, time, items.id
-            """
-        ).to_arrow_reader(_FETCHED_ROWS)
         with open(target, "wb") as file:
-            for batch in reader:
-                batch.column(0).to_numpy().tofile(file)
+            for batch in self._ordered():
+                batch["item"].to_numpy().tofile(file)
 
     def features(
         self, kind: str, log: StagedLog, known: pa.Table | Path | None = None
@@ -94,7 +64,7 @@ class AmazonDuckDBEngine(PreparationSession):
         Args:
             kind: "user" or "item".
             log: with the tables of features.
-            known: the users or items where another engine numbered them: columns `kind` and id,
+            known: the users or items where another engine numbered them: columns value and id,
                 or a file with the column value in the order of the ids.
 
         Raises:
@@ -102,8 +72,7 @@ class AmazonDuckDBEngine(PreparationSession):
         """
         if isinstance(known, Path):
             self.connection.execute(
-                f"CREATE TABLE {kind}s AS SELECT value AS {kind}, "
-                "(file_row_number + 1)::INTEGER AS id "
+                f"CREATE TABLE {kind}s AS SELECT value, (file_row_number + 1)::INTEGER AS id "
                 f"FROM {read_parquet(known, 'file_row_number=true')}"
             )
         elif known is not None:
@@ -116,14 +85,13 @@ class AmazonDuckDBEngine(PreparationSession):
             self.connection.execute(
                 f"""
                 CREATE OR REPLACE TABLE feature AS
-                SELECT id, any_value({kind}) AS key, min({kind}_{i}) AS least,
+                SELECT id, any_value(value) AS key, min({kind}_{i}) AS least,
                     max({kind}_{i}) AS most, count({kind}_{i}) AS known, count(*) AS num
-                FROM {kind}s LEFT JOIN {read_parquet(tables)} USING ({kind}) GROUP BY id
+                FROM {kind}s LEFT JOIN {read_parquet(tables)} ON {kind} = value GROUP BY id
                 """
             )
             self._check_single(kind, name, log.gaps_count)
-            (without,) = self._column("SELECT count(*) FROM feature WHERE known = 0", np.int64)
-            missing[name] = int(without)
+            missing[name] = self._integer("SELECT count(*) FROM feature WHERE known = 0")
             ids = self._column(
                 "SELECT (dense_rank() OVER (ORDER BY least NULLS FIRST))::INTEGER FROM feature "
                 "ORDER BY id",
@@ -146,7 +114,3 @@ class AmazonDuckDBEngine(PreparationSession):
                 f"{'a user' if kind == 'user' else 'an item'} is the same wherever the {kind} "
                 "occurs, so keep one of them"
             )
-
-    def _column(self, query: str, dtype: type) -> np.ndarray:
-        table = self.connection.sql(query).to_arrow_table()
-        return table.column(0).to_numpy().astype(dtype)

@@ -11,23 +11,20 @@ import numpy as np
 
 @dataclass(frozen=True)
 class StagedLog:
-    """A log as Parquet files; raw values are int64 or UTF-8 text.
+    """A log as Parquet files; raw values are int64 or UTF-8 text."""
 
-    events: files with the columns user, item (no nulls, each of one type in all files) and time
-        (int64 or float64, no nulls), in any order.
-    users: files with the columns user, user_0, user_1, ... (as many as the log has user features;
-        null where unknown). Any users, repeated or not, in any order.
-    items: files with the columns item, item_0, item_1, ..., by the same rules.
-    user_features, item_features: names of user_0, user_1, ... and item_0, item_1, ... in messages.
-    gaps_count: whether a null means that there is no value, and so contradicts a row that has one.
-        If not, a row with a null is ignored; there is one feature at most then.
-    """
-
+    # files with the columns user, item (no nulls, each of one type in all files) and time (int64 or
+    # float64, no nulls), in any order
     events: tuple[Path, ...]
+    # files with the columns user, user_0, user_1, ... (as many as the log has user features; null
+    # where unknown). Any users, repeated or not, in any order
     users: tuple[Path, ...]
-    items: tuple[Path, ...]
+    items: tuple[Path, ...]  # files with the columns item, item_0, item_1, ..., by the same rules
+    # user_features, item_features: names of user_0, user_1, ... and item_0, item_1, ... in messages
     user_features: tuple[str, ...]
     item_features: tuple[str, ...]
+    # whether a null means that there is no value, and so contradicts a row that has one. If not, a
+    # row with a null is ignored; there is one feature at most then
     gaps_count: bool = True
 
 
@@ -36,25 +33,21 @@ class NumberedLog:
     """Ids instead of raw values. They start at 1 and follow the values upwards (numbers as numbers,
     text by its UTF-8 bytes); only what occurs in a kept event has one. A missing feature counts as
     a value below all others, so that it has id 1 where it occurs.
-
-    events: a file of int32, the item ids of all kept events, by user id, then time, then item id.
-    num_events: how many of these each user has, int64 [num_users], by user id from 1.
-    user_features, item_features: the ids of each feature, int32 [num_users + 1] and
-        [num_items + 1]; element 0 is 0.
-    num_items: how many items occur.
-    num_users_before: users of the log, also those with too few events.
-    num_missing: of each feature, as messages call it: users or items that have no value of it.
-    vocabularies: "user" and "item" -> Parquet file of the raw values in the order of their ids, and
-        of their kept events: columns value and count.
     """
 
+    # a file of int32, the item ids of all kept events, by user id, then time, then item id
     events: Path
-    num_events: np.ndarray
+    num_events: np.ndarray  # how many of these each user has, int64 [num_users], by user id from 1
+    # user_features, item_features: the ids of each feature, int32 [num_users + 1] and
+    # [num_items + 1]; element 0 is 0
     user_features: tuple[np.ndarray, ...]
     item_features: tuple[np.ndarray, ...]
-    num_items: int
-    num_users_before: int
+    num_items: int  # how many items occur
+    num_users_before: int  # users of the log, also those with too few events
+    # of each feature, as messages call it: users or items that have no value of it
     num_missing: dict[str, int] = field(default_factory=dict)
+    # "user" and "item" -> Parquet file of the raw values in the order of their ids, and of their
+    # kept events: columns value and count
     vocabularies: dict[str, Path] = field(default_factory=dict)
 
     @property
@@ -84,6 +77,9 @@ def running_total(counts: np.ndarray) -> np.ndarray:
     return totals
 
 
+LEAST = "--min_events {} events"  # of a user, for the error where no user is left
+
+
 class AmazonEngine(Protocol):
     """A context manager, made from the run's options and a scratch folder of its own."""
 
@@ -98,10 +94,3 @@ class AmazonEngine(Protocol):
 
     def explained_errors(self) -> AbstractContextManager:
         """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""
-
-
-def no_user_left(min_events: int, most: int) -> ValueError:
-    """Returns the error of a log without a user of enough events; most: of a user."""
-    return ValueError(
-        f"no user has --min_events {min_events} events or more; the most that one has is {most:,}"
-    )

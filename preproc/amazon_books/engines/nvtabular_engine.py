@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from preproc.amazon_books.engines.duckdb_engine import AmazonDuckDBEngine
-from preproc.amazon_books.engines.interface import NumberedLog, StagedLog, no_user_left
+from preproc.amazon_books.engines.interface import LEAST, NumberedLog, StagedLog
 from preproc.amazon_books.options import AmazonOptions
+from preproc.arguments import no_user_left
 from preproc.engines.nvtabular_session import FIRST_ID, NVTabularSession, quiet
 
 _PARTITION_SHARE = 8  # a partition of events takes 1/8 of the memory for data
@@ -32,16 +33,9 @@ class AmazonNVTabularEngine(NVTabularSession):
     """
 
     def __init__(self, options: AmazonOptions, scratch: Path):
-        super().__init__(
-            options.memory_limit_bytes,
-            options.threads,
-            scratch,
-            out_of_memory=(
-                ", which does not bound how much users and items take; possible solutions: a "
-                "machine with more memory"
-            ),
-        )
-        self._options = options
+        remedy = "possible solutions: a machine with more memory"
+        what = f", which does not bound how much users and items take; {remedy}"
+        super().__init__(options, scratch, what)
         self._partition_bytes = min(_MAX_PARTITION_BYTES, self._free_bytes // _PARTITION_SHARE)
 
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
@@ -49,15 +43,17 @@ class AmazonNVTabularEngine(NVTabularSession):
         with self._folder("number") as work, quiet():
             events = self._dataset(log.events)
             if events is None:
-                raise no_user_left(min_events, 0)
-            every_user = self._counted(events, "user", work)
+                raise no_user_left(LEAST.format(min_events), 0)
+            # Arrow compares text bytewise.
+            every_user = self._counted(events, "user").sort_by("value")
             users = every_user.filter(pc.field("count") >= min_events)
             if not len(users):
-                raise no_user_left(min_events, pc.max(every_user["count"]).as_py())
+                most = pc.max(every_user["count"]).as_py()
+                raise no_user_left(LEAST.format(min_events), most)
             user_ids = ["user"] >> ops.Categorify(vocabs=_vocabulary("user", users, work))
-            kept = user_ids + ["item", "time"] >> ops.Filter(_has_known_user)
+            kept = user_ids + ["item", "time"] >> ops.Filter(lambda log: log["user"] >= FIRST_ID)
             events = self._stored(events, kept, work / "kept")
-            items = self._counted(events, "item", work)
+            items = self._counted(events, "item").sort_by("value")
             item_ids = ["item"] >> ops.Categorify(vocabs=_vocabulary("item", items, work))
             user_features, missing_users = self._features("user", users, log)
             item_features, missing_items = self._features("item", items, log)
@@ -69,11 +65,10 @@ class AmazonNVTabularEngine(NVTabularSession):
                 num_items=len(items),
                 num_users_before=len(every_user),
                 num_missing=missing_users | missing_items,
-                vocabularies={
-                    kind: _write_values(counted, folder / f"{kind}_values.parquet")
-                    for kind, counted in (("user", users), ("item", items))
-                },
+                vocabularies={kind: folder / f"{kind}_values.parquet" for kind in ("user", "item")},
             )
+            for counted, path in zip((users, items), numbered.vocabularies.values(), strict=True):
+                pq.write_table(counted, path)
             self._write_events(events, ["user", "time"] + item_ids, numbered, work)
         return numbered
 
@@ -92,16 +87,6 @@ class AmazonNVTabularEngine(NVTabularSession):
         workflow.fit_schema(dataset.schema)
         workflow.transform(dataset).to_parquet(str(folder))
         return self._dataset(sorted(folder.glob("*.parquet")))
-
-    def _counted(self, dataset, column: str, work: Path) -> pa.Table:
-        """The different values of a column and how often they occur: value, count; upwards."""
-        with self._folder("categorify") as folder:
-            categorify = self._nvtabular.ops.Categorify(out_path=str(folder))
-            self._nvtabular.Workflow([column] >> categorify).fit(dataset)
-            path = categorify.categories[column]
-            counted = pq.read_table(path, columns=[column, f"{column}_size"])
-        # Arrow compares text bytewise.
-        return counted.rename_columns(["value", "count"]).sort_by("value")
 
     def _write_events(self, dataset, ids, log: NumberedLog, work: Path) -> None:
         """Writes the item ids of all events where their users' are; ids: (user, time, item)."""
@@ -140,18 +125,10 @@ class AmazonNVTabularEngine(NVTabularSession):
         self, kind: str, known: pa.Table, log: StagedLog
     ) -> tuple[tuple[np.ndarray, ...], dict[str, int]]:
         """See `AmazonDuckDBEngine.features`; known: raw values in the order of their ids."""
-        ids = pa.table({kind: known["value"], "id": np.arange(1, len(known) + 1, dtype=np.int32)})
+        ids = np.arange(1, len(known) + 1, dtype=np.int32)
+        known = pa.table({"value": known["value"], "id": ids})
         with AmazonDuckDBEngine(self._options, self._scratch) as engine:
-            return engine.features(kind, log, ids)
-
-
-def _has_known_user(events):
-    return events["user"] >= FIRST_ID
-
-
-def _write_values(counted: pa.Table, target: Path) -> Path:
-    pq.write_table(counted, target)
-    return target
+            return engine.features(kind, log, known)
 
 
 def _vocabulary(column: str, counted: pa.Table, folder: Path) -> dict[str, str]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from preproc.amazon_books.engines.duckdb_engine import AmazonDuckDBEngine
-from preproc.amazon_books.engines.interface import NumberedLog, StagedLog, no_user_left
+from preproc.amazon_books.engines.interface import LEAST, NumberedLog, StagedLog
 from preproc.amazon_books.options import AmazonOptions
-from preproc.engines.spark_events import SparkEvents, read_pairs
 from preproc.engines.spark_parts import part_files
+from preproc.engines.spark_preparation import SparkEvents, read_pairs
 
 
 class AmazonSparkEngine(SparkEvents):
@@ -22,7 +22,8 @@ class AmazonSparkEngine(SparkEvents):
 
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
         self._interruptions.check()
-        numbered = self._number(self._read(log.events), min_events, 1, self._scratch, no_user_left)
+        least = LEAST.format(min_events)
+        numbered = self._number(self._read(log.events), min_events, 1, least)
         events = folder / "events.bin"
         with open(events, "wb") as file:
             for path in numbered.events:
@@ -48,7 +49,6 @@ class AmazonSparkEngine(SparkEvents):
 
 
 def _merged(folder: Path, target: Path) -> Path:
-    """Writes a staged folder as one file, a row group after the other."""
     files = part_files(folder)
     with pq.ParquetWriter(target, pq.read_schema(files[0])) as writer:
         for path in files:

@@ -1,19 +1,22 @@
 """Files with one JSON object (or Python literal) per line: finds, unpacks and decodes them."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, is_gzip, open_unpacked
+from dataloading.table_input.lines import BYTE_ORDER_MARK
+from preproc.raw_files import gzip_errors, is_gzip, open_unpacked
 
 _PIECE_BYTES = 256 << 20
 _BLOCK_BYTES = 4 << 20
 
 
-def find_files(folder: Path, start: str) -> tuple[Path, ...]:
-    """The files <start>*.json and <start>*.json.gz of a folder, by name.
+def find_files(folder: Path, start: str, remedy: str = "") -> tuple[Path, ...]:
+    """Returns the files <start>*.json and <start>*.json.gz of a folder, and prints their names.
 
     Raises:
-        ValueError: the folder does not exist, or it holds a file both plain and as gzip.
+        ValueError: the folder does not exist, has no such file, or one both plain and as gzip;
+            remedy: what helps against the second.
     """
     if not folder.is_dir():
         raise ValueError(f"--amazon_dataset_path {folder} is not a folder")
@@ -25,6 +28,12 @@ def find_files(folder: Path, start: str) -> tuple[Path, ...]:
                 f"{folder} holds {path.name} and {packed.name}, whose lines would count twice; "
                 "remove one of them, or name the files to read with --reviews and --meta"
             )
+    if not files:
+        raise ValueError(
+            f"--amazon_dataset_path {folder} holds no {start}*.json or {start}*.json.gz; {remedy}"
+        )
+    names = ", ".join(path.name for path in files)
+    print(f"{start}*.json of {folder}: {names}", file=sys.stderr, flush=True)
     return tuple(files)
 
 

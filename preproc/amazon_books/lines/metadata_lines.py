@@ -32,13 +32,14 @@ _BATCH_ROWS = 1 << 16
 def stage_metadata(
     file: Path, target: Path, on_bad_line: str, category_list: str = LAST_LIST
 ) -> int:
-    """Writes the good lines of a file as a Parquet file; returns the number of bad lines.
+    """Writes the good lines of a plain or gzip file to a Parquet file (item, item_0: the category).
 
     Args:
-        file: plain or gzip; empty lines mean nothing.
-        target: a new file (item, item_0: the category).
         on_bad_line: "error" or "skip".
         category_list: the list of names that has the category, "last" or "first".
+
+    Returns:
+        the number of bad lines; empty lines mean nothing.
 
     Raises:
         ValueError: a bad line, with `on_bad_line` "error"; or damaged gzip data.
@@ -71,23 +72,18 @@ def _table(rows: list[tuple[str, str | None]]) -> pa.Table:
 
 def parse(line: str, category_list: str = LAST_LIST) -> tuple[str, str | None]:
     """Returns item and category of a line (None without one); raises ValueError with its fault."""
-    fields = _object(line)
-    return text_field(fields, ITEM), _last_name(fields, category_list) or None
-
-
-def _object(line: str) -> dict:
     try:
-        value = json.loads(line)
+        fields = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as not_json:
         try:
-            value = ast.literal_eval(line)
+            fields = ast.literal_eval(line)
         except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
             raise ValueError(
                 f"it is neither JSON nor a Python literal ({not_json}; {error})"
             ) from error
-    if not isinstance(value, dict):
+    if not isinstance(fields, dict):
         raise ValueError("it is JSON or a Python literal, but no object with braces around it")
-    return value
+    return text_field(fields, ITEM), _last_name(fields, category_list) or None
 
 
 def _last_name(fields: dict, category_list: str) -> str | None:

@@ -26,13 +26,12 @@ _MAX_LINE_BYTES = 16 << 20
 def stage_reviews(
     session: PreparationSession, file: Path, piece: tuple[Path, int], target: Path, on_bad_line: str
 ) -> int:
-    """Writes the good lines of a plain file as a Parquet file; returns the number of bad lines.
+    """Writes good lines to a Parquet file (user, item, time); returns the number of bad lines.
 
     Args:
         session: keeps the order of rows.
         file: the file for messages.
-        piece: whole lines of it, and the number of the first one.
-        target: a new file (user, item, time).
+        piece: plain file of whole lines of it, and the number of the first one.
         on_bad_line: "error" or "skip".
 
     Raises:

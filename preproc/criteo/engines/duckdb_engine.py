@@ -48,8 +48,6 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
         super().__init__(options, scratch)
         self._pattern = LINE_PATTERN if with_labels else UNLABELLED_PATTERN
 
-    # Days
-
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """See `CriteoEngine`; writes a Parquet file.
 
@@ -59,11 +57,10 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
         plain = scratch / "plain.tsv"
         parsed = scratch / "parsed.parquet"
         try:
-            if is_gzip(source):
-                # DuckDB reads gzip with one thread and without verifying the checksum.
-                self._parse_gzip(source, plain, parsed)
-            else:
-                self._parse_plain(source, plain, parsed)
+            # DuckDB reads gzip with one thread and without verifying the checksum.
+            if is_gzip(source) or not self._parse_plain(source, parsed):
+                write_plain_copy(source, plain)
+                self._copy(self._day_query(plain, "\n"), parsed)
         finally:
             plain.unlink(missing_ok=True)
         return line_counts([self._keep_rows(parsed, target)])
@@ -80,9 +77,15 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
         return self._keep_rows(parsed, target)
 
     def _keep_rows(self, parsed: Path, target: Path) -> LineCounts:
-        """Moves a file to `target` without bad lines; returns what it had."""
-        counts = self._line_counts(parsed)
-        if counts.lines != counts.rows:
+        lines, rows, last, first_bad = self.connection.execute(
+            f"""
+            SELECT count(*), count(*) FILTER (label < {_MALFORMED}),
+                max(file_row_number + 1) FILTER (label <> {_EMPTY}),
+                min(file_row_number + 1) FILTER (label >= {_MALFORMED})
+            FROM {_parquet(parsed)}
+            """
+        ).fetchone()
+        if lines != rows:
             rows_only = parsed.with_suffix(".rows")
             self._copy(
                 f"SELECT * EXCLUDE (file_row_number) FROM {_parquet(parsed)} "
@@ -92,20 +95,19 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
             rows_only.replace(parsed)
         sync(parsed)
         parsed.replace(target)
-        return counts
+        return LineCounts(lines, rows, last or 0, first_bad or 0)
 
-    def _parse_gzip(self, source: Path, plain: Path, parsed: Path) -> None:
-        write_plain_copy(source, plain)
-        self._copy(self._day_query(plain, "\n"), parsed)
+    def _parse_plain(self, source: Path, parsed: Path) -> bool:
+        """Parses a plain file; returns False for one that CSV readers reject.
 
-    def _parse_plain(self, source: Path, plain: Path, parsed: Path) -> None:
+        Where it is not UTF-8, has mixed line ends or a huge line, each line is checked separately;
+        an error after that is not caused by the input.
+        """
         try:
             self._copy(self._day_query(source, line_end(source)), parsed)
         except duckdb.InvalidInputException:
-            # Something that CSV readers reject (not UTF-8, mixed line ends, a huge line): check
-            # each line separately. An error after that is not caused by the input.
-            write_plain_copy(source, plain)
-            self._copy(self._day_query(plain, "\n"), parsed)
+            return False
+        return True
 
     def _day_query(self, path: Path, line_end: str) -> str:
         """Returns a query for a row of typed columns per line; label 2 or 3 marks bad lines."""
@@ -142,41 +144,23 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
             f"COPY ({query}) TO {quoted(target)} (FORMAT parquet, ROW_GROUP_SIZE {row_group_rows})"
         )
 
-    def _line_counts(self, parsed: Path) -> LineCounts:
-        lines, rows, last, first_bad = self.connection.execute(
-            f"""
-            SELECT count(*), count(*) FILTER (label < {_MALFORMED}),
-                max(file_row_number + 1) FILTER (label <> {_EMPTY}),
-                min(file_row_number + 1) FILTER (label >= {_MALFORMED})
-            FROM {_parquet(parsed)}
-            """
-        ).fetchone()
-        return LineCounts(lines, rows, last or 0, first_bad or 0)
-
     def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
         clicks = Counter()
-        for day in days:
-            for block in self._numerical_blocks(day):
-                clicks.update(writer(*block))
-        return dict(clicks)
-
-    def _numerical_blocks(self, day: DayFile) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yields blocks of a day: row numbers [n], labels [n], numerical features x + 3 [n, 13]."""
-        columns = ", ".join(f"num_{i}" for i in range(NUM_NUMERICAL))
-        for start in range(0, day.num_rows, _NUMERICAL_ROWS):
+        names = [f"num_{i}" for i in range(NUM_NUMERICAL)]
+        starts = [(day, i) for day in days for i in range(0, day.num_rows, _NUMERICAL_ROWS)]
+        for day, start in starts:
             block = self.connection.execute(
-                f"SELECT file_row_number, label, {columns} FROM {_parquet(day.path)} "
+                f"SELECT file_row_number, label, {', '.join(names)} FROM {_parquet(day.path)} "
                 f"WHERE file_row_number >= {start} AND file_row_number < {start + _NUMERICAL_ROWS}"
             ).fetchnumpy()
-            numericals = np.stack([block[f"num_{i}"] for i in range(NUM_NUMERICAL)], axis=1)
-            yield day.first_row + block["file_row_number"], block["label"], numericals
-
-    # Columns
+            rows = day.first_row + block["file_row_number"]
+            numericals = np.stack([block[name] for name in names], axis=1)
+            clicks.update(writer(rows, block["label"], numericals))
+        return dict(clicks)
 
     def count_values(
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
     ) -> int:
-        """See `CriteoEngine`; `target` is a Parquet file (value, count) in the order of the ids."""
         new = target.with_suffix(".new")
         (kept,) = self.connection.execute(
             f"""
@@ -223,13 +207,10 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
         new.replace(target)
         return values
 
-    def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
-        self.write_text([vocabulary], target)
-
-    def write_text(self, parts: Sequence[Path], target: Path) -> None:
-        """Writes the parts of a vocabulary, Parquet files (value, count), as one text file."""
+    def write_vocabulary(self, vocabulary: Path | Sequence[Path], target: Path) -> None:
+        """See `CriteoEngine`; a vocabulary may be in several Parquet files (value, count)."""
         self.connection.execute(
-            f"COPY (SELECT value, count FROM {read_parquet(parts)}) TO {quoted(target)} "
+            f"COPY (SELECT value, count FROM {read_parquet(vocabulary)}) TO {quoted(target)} "
             "(FORMAT csv, DELIMITER '\t', HEADER false, QUOTE '', ESCAPE '')"
         )
 
@@ -237,15 +218,6 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
         self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
     ) -> int:
         known = 0
-        for rows, ids in self._known_ids(column, days, vocabulary):
-            files.write(rows, ids)
-            known += len(rows)
-        return known
-
-    def _known_ids(
-        self, column: str, days: Sequence[DayFile], vocabulary: Path
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields blocks of row numbers and ids, 1 and up, of known values."""
         # The result is a table, which spills, because a query's blocks cannot be fetched singly.
         for batch in self._batches(days):
             end = batch[-1].first_row + batch[-1].num_rows
@@ -263,8 +235,10 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
                 block = self.connection.execute(
                     f"SELECT row, id FROM ids WHERE rowid >= {start} AND rowid < {start + _ID_ROWS}"
                 ).fetchnumpy()
-                yield block["row"], block["id"]
+                files.write(block["row"], block["id"])
+            known += count
             self.connection.execute("DROP TABLE ids")
+        return known
 
     def _batches(self, days: Sequence[DayFile]) -> Iterator[list[DayFile]]:
         """Yields days in groups whose (row, id) pairs take a quarter of the memory."""

@@ -4,7 +4,6 @@ All engines give the same files, byte for byte: rows have numbers, in input orde
 by number.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -37,16 +36,13 @@ class CategoricalColumn:
 
 
 class CriteoEngine(Protocol):
-    """A context manager, made from the run's options and a scratch folder of its own.
-
-    Attributes:
-        writes_in_order: the engine itself brings rows into the order of the files that it writes.
-        columns_at_once: the engine counts, and writes, all columns in one pass over the log;
-            others are passed one column at a time.
-    """
+    """A context manager, made from the run's options and a scratch folder of its own."""
 
     name: str
+    # the engine itself brings rows into the order of the files that it writes
     writes_in_order: bool
+    # the engine counts, and writes, all columns in one pass over the log; others are passed one
+    # column at a time
     columns_at_once: bool
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
@@ -86,8 +82,8 @@ class CriteoEngine(Protocol):
         """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""
 
 
-class ColumnByColumn(ABC):
-    """Part of `CriteoEngine` for engines that process one column at a time."""
+class ColumnByColumn:
+    """Part of `CriteoEngine` for engines with `count_values` and `write_ids` of one column."""
 
     columns_at_once = False
 
@@ -105,15 +101,3 @@ class ColumnByColumn(ABC):
         return [
             self.write_ids(column.name, days, column.vocabulary, column.files) for column in columns
         ]
-
-    @abstractmethod
-    def count_values(
-        self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
-    ) -> int:
-        """See `CriteoEngine.count_columns`."""
-
-    @abstractmethod
-    def write_ids(
-        self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
-    ) -> int:
-        """See `CriteoEngine.write_columns`."""

@@ -39,19 +39,13 @@ class CriteoNVTabularEngine(ColumnByColumn, NVTabularSession):
     writes_in_order = False
 
     def __init__(self, options: CriteoOptions, scratch: Path):
-        self._options = options
-        super().__init__(
-            options.memory_limit_bytes,
-            options.threads,
-            scratch,
-            out_of_memory="; possible solutions: a --memory_limit that this machine has",
-        )
+        remedy = "; possible solutions: a --memory_limit that this machine has"
+        super().__init__(options, scratch, remedy)
         self._partition_rows = min(_MAX_PARTITION_ROWS, self._free_bytes // 4 // _ROW_BYTES)
         self._slice_values = self._free_bytes // 2 // _VALUE_BYTES
 
-    # By DuckDB, whose staged days and vocabularies have the same form
-
     def _duckdb(self) -> CriteoDuckDBEngine:
+        """Returns DuckDB, whose staged days and vocabularies have the same form."""
         return CriteoDuckDBEngine(self._options, self._scratch)
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
@@ -66,12 +60,9 @@ class CriteoNVTabularEngine(ColumnByColumn, NVTabularSession):
         with self._duckdb() as duckdb:
             duckdb.write_vocabulary(vocabulary, target)
 
-    # By NVTabular
-
     def count_values(
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
     ) -> int:
-        """See `CriteoEngine`: `target` is a Parquet file (value, count) in the order of the ids."""
         query = column_query(column, days, num_rows)
         with self._duckdb() as duckdb:
             (num_values,) = duckdb.connection.execute(
@@ -79,11 +70,14 @@ class CriteoNVTabularEngine(ColumnByColumn, NVTabularSession):
             ).fetchone()
         num_slices = -(-num_values // self._slice_values)
         counted = []
-        with self._folder("column") as folder:
+        with self._folder("column") as folder, quiet():
             for i in range(num_slices):
                 rows = folder / f"rows_{i}.parquet"
                 if self._write_slice(query, i, num_slices, rows):
-                    counted.append(self._counted(rows, threshold))
+                    dataset = self._parquet_dataset([rows], row_groups_per_part=1)
+                    # Where no value is left, NVTabular's file does not contain its type.
+                    values = self._counted(dataset, "value", threshold)
+                    counted.append(values.cast(_VOCABULARY_SCHEMA))
                 rows.unlink()
         # Values with equal counts are in any order up to here; Arrow compares text bytewise.
         vocabulary = pa.concat_tables([_VOCABULARY_SCHEMA.empty_table(), *counted]).sort_by(
@@ -104,19 +98,6 @@ class CriteoNVTabularEngine(ColumnByColumn, NVTabularSession):
                 f"(FORMAT parquet, ROW_GROUP_SIZE {self._partition_rows})"
             ).fetchone()
         return num_rows
-
-    def _counted(self, rows: Path, threshold: int) -> pa.Table:
-        """The values seen `threshold` times or more and their counts, in any order."""
-        with self._folder("categorify") as folder, quiet():
-            categorify = self._nvtabular.ops.Categorify(
-                freq_threshold=threshold, out_path=str(folder)
-            )
-            workflow = self._nvtabular.Workflow(["value"] >> categorify)
-            workflow.fit(self._parquet_dataset([rows], row_groups_per_part=1))
-            path = categorify.categories["value"]
-            counted = pq.read_table(path, columns=["value", "value_size"])
-        # Where no value is left, NVTabular's file does not contain its type.
-        return counted.rename_columns(_VOCABULARY_SCHEMA.names).cast(_VOCABULARY_SCHEMA)
 
     def write_ids(
         self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles

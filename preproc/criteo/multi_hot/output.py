@@ -13,7 +13,7 @@ import numpy as np
 from dataloading.formats.split_tfrecords.folder_format import LENGTH_FILE, Format
 from dataloading.formats.split_tfrecords.writer import RecordFile
 from dataloading.spec import feature_spec as fs
-from dataloading.spec.feature_spec import FeatureSpec, smallest_id_dtype
+from dataloading.spec.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
 from preproc.criteo.multi_hot.source import MappedColumn, SourceData, SplitColumns, open_source
 from preproc.criteo.multi_hot.tables import Tables
 from runtime.files.atomic import sync, write_errors_name
@@ -24,42 +24,29 @@ _LABEL, _NUMERICAL = "label", "numerical"
 
 
 class OutputPart(NamedTuple):
-    """Samples `start` to `stop` of a column of a split; of all columns for a day of .npz files.
-
-    column: "label", "numerical", or the position of a categorical feature; None: all.
-    file: relative to the data set; it has this part only, or holds it from `offset` on.
-    """
+    """Samples `start` to `stop` of a column of a split; of all columns for a day of .npz files."""
 
     split: str
+    # "label", "numerical", or the position of a categorical feature; None: all
     column: str | int | None
     start: int
     stop: int
-    file: str
+    file: str  # relative to the data set; it has this part only, or holds it from `offset` on
     offset: int = 0
 
 
 @dataclass(frozen=True)
 class OutputJob:
-    """Paths and numbers that all processes share.
-
-    Attributes:
-        input: Folder of the source.
-        data: Folder that is written.
-        tables: Folder of the tables.
-        format: See `MultiHotOptions`.
-        cardinalities, hotness: Of the categorical features that are written.
-        takes_modulo: Whether ids beyond the cardinality are allowed, and taken modulo it.
-        prebatch_size: Samples of a record.
-        days: Days of --format npz.
-    """
+    """Paths and numbers that all processes share."""
 
     input: Path
     data: Path
     tables: Path
     format: str
+    # cardinalities, hotness: Of the categorical features that are written
     cardinalities: tuple[int, ...]
     hotness: tuple[int, ...]
-    takes_modulo: bool
+    takes_modulo: bool  # Whether ids beyond the cardinality are allowed, and taken modulo it
     prebatch_size: int
     days: int
 
@@ -108,7 +95,6 @@ class PartWriter:
             yield OutputPart(split, column, start, stop, f"{split}/{file}", start * row_bytes)
 
     def write(self, part: OutputPart) -> None:
-        """Writes a part; its bytes are on the disk afterwards."""
         path = self._job.data / part.file
         with write_errors_name(path):
             if part.column is None:
@@ -116,22 +102,18 @@ class PartWriter:
             elif self._job.format == "tf_raw":
                 with path.open("r+b") as file:
                     file.seek(part.offset)
-                    for block in self._blocks(part):
-                        file.write(block.tobytes())
+                    for span in _ranges(part.start, part.stop, 8 * self._width(part.column)):
+                        file.write(self._read(part.split, part.column, *span).tobytes())
                 sync(path)
             else:
-                self._write_records(path, part)
+                size = self._job.prebatch_size
+                with RecordFile(path, self.format_of(part.column)) as file:
+                    for start in range(part.start, part.stop, size):
+                        stop = min(part.stop, start + size)
+                        file.write(self._read(part.split, part.column, start, stop))
                 sync(path)
 
-    def _write_records(self, path: Path, part: OutputPart) -> None:
-        size, format = self._job.prebatch_size, self.format_of(part.column)
-        with RecordFile(path, format) as file:
-            for start in range(part.start, part.stop, size):
-                stop = min(part.stop, start + size)
-                file.write(self._read(part.split, part.column, start, stop))
-
     def _write_day(self, path: Path, part: OutputPart) -> None:
-        """Writes the three files of a day."""
         split, prefix = self._days_of(part.split), path.name.split("_sparse")[0]
         rows = part.stop - part.start
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
@@ -165,11 +147,6 @@ class PartWriter:
             [a + b for a, b in zip(first.numerical, second.numerical, strict=True)],
             first.label + second.label,
         )
-
-    def _blocks(self, part: OutputPart) -> Iterator[np.ndarray]:
-        row_bytes = self._width(part.column) * 8
-        for start, stop in _ranges(part.start, part.stop, row_bytes):
-            yield self._read(part.split, part.column, start, stop)
 
     def _read(self, split: str, column: str | int, start: int, stop: int) -> np.ndarray:
         """Returns samples of a column in the stored dtype."""
@@ -212,7 +189,6 @@ class PartWriter:
         return np.result_type(*(part.dtype for part in split.numerical))
 
     def format_of(self, column: str | int) -> Format:
-        """Returns the `format.json` of a column of split TFRecords."""
         width = self._width(column)
         is_multi_hot = isinstance(column, int) and width > 1
         return Format(
@@ -232,29 +208,21 @@ class PartWriter:
             names = ("sparse_multi_hot.npz", "dense.npy", "labels.npy")
             return [Path(f"{stem}_{name}") for stem in stems for name in names]
         files = {part.file for part in parts}
-        if self._job.format == "split_tfrecords":
-            files |= self._write_formats(parts)
+        for part in parts if self._job.format == "split_tfrecords" else ():
+            folder = (self._job.data / part.file).parent
+            self.format_of(part.column).write(folder)
+            records = -(-len(self.source.splits[part.split]) // self._job.prebatch_size)
+            (folder.parent / LENGTH_FILE).write_text(str(records))
+            files |= {f"{Path(part.file).parent}/format.json", f"{part.split}/{LENGTH_FILE}"}
         spec = self._feature_spec(parts, metadata)
         spec.validate_files()
         spec.to_yaml(self._job.data / "feature_spec.yaml")
         return [Path(file) for file in sorted(files | {"feature_spec.yaml"})]
 
-    def _write_formats(self, parts: list[OutputPart]) -> set[str]:
-        written = set()
-        for part in parts:
-            folder = (self._job.data / part.file).parent
-            self.format_of(part.column).write(folder)
-            records = -(-len(self.source.splits[part.split]) // self._job.prebatch_size)
-            (folder.parent / LENGTH_FILE).write_text(str(records))
-            written |= {f"{Path(part.file).parent}/format.json", f"{part.split}/{LENGTH_FILE}"}
-        return written
-
     def _feature_spec(self, parts: list[OutputPart], metadata: dict) -> FeatureSpec:
         source, job = self.source, self._job
         features = {"label": {"dtype": self._dtype(_LABEL).name}}
-        if source.numerical:
-            dtype = self._dtype(_NUMERICAL).name
-            features |= {name: {"dtype": dtype} for name in source.numerical}
+        features |= {name: {"dtype": self._dtype(_NUMERICAL).name} for name in source.numerical}
         names = {_LABEL: ["label"], _NUMERICAL: source.numerical}
         for feature, name in enumerate(source.categorical):
             names[feature] = [name]
@@ -269,10 +237,7 @@ class PartWriter:
             files = chunks[part.split].setdefault(part.column, [])
             files += [part.file] if part.file not in files else []
         sources = {
-            split: [
-                {"type": kind, "features": names[column], "files": files}
-                for column, files in by_column.items()
-            ]
+            split: [Chunk(kind, names[column], files) for column, files in by_column.items()]
             for split, by_column in chunks.items()
         }
         channels = {

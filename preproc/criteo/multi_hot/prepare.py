@@ -55,25 +55,21 @@ def prepare(options: MultiHotOptions) -> str:
         writer = PartWriter(job)
         parts = writer.parts()
         _write_parts(staging, job, parts, key, options.processes)
-        metadata = {
-            "preproc.criteo.multi_hot": {
-                "distribution": options.distribution,
-                "hotness": list(hotness),
-            }
-        }
-        staging.publish(writer.finish(parts, metadata))
+        settings = {"distribution": options.distribution, "hotness": list(hotness)}
+        staging.publish(writer.finish(parts, {"preproc.criteo.multi_hot": settings}))
     seconds = time.perf_counter() - began
-    rows = {name: len(split) for name, split in source.splits.items()}
-    total = sum(rows.values())
-    lines = [f"{name}: {count:,} samples" for name, count in rows.items()]
-    speed = f"{total:,} samples in {seconds:.1f} s, {total / seconds:,.0f} samples/s"
+    total = sum(map(len, source.splits.values()))
     return "\n".join(
-        [*lines, f"{sum(hotness)} ids per sample", speed, f"written: {options.output}"]
+        [
+            *(f"{name}: {len(split):,} samples" for name, split in source.splits.items()),
+            f"{sum(hotness)} ids per sample",
+            f"{total:,} samples in {seconds:.1f} s, {total / seconds:,.0f} samples/s",
+            f"written: {options.output}",
+        ]
     )
 
 
 def _shape(options: MultiHotOptions, source: SourceData) -> tuple[list[int], list[int]]:
-    """Returns cardinality and hotness of each feature."""
     count = len(source.categorical)
     hotness = options.numbers("hotness", count)
     if max(source.hotness, default=1) > 1:
@@ -84,18 +80,19 @@ def _shape(options: MultiHotOptions, source: SourceData) -> tuple[list[int], lis
             )
         hotness = source.hotness
     cardinalities = options.numbers("cardinalities", count) or source.cardinalities
-    defaults = {"hotness": HOTNESS, "cardinalities": CARDINALITIES}
-    values = {"hotness": hotness, "cardinalities": cardinalities}
-    for name, default in defaults.items():
-        if values[name] is None and count != len(default):
+    for name, values, default in (
+        ("hotness", hotness, HOTNESS),
+        ("cardinalities", cardinalities, CARDINALITIES),
+    ):
+        if values is None and count != len(default):
             raise ValueError(
                 f"--{name} is missing: its default is for the {len(default)} categorical features "
                 f"of Criteo, and {options.input} has {count}"
             )
-        values[name] = values[name] or list(default)
-    if max(values["cardinalities"], default=0) > 2**31:
+    cardinalities = cardinalities or list(CARDINALITIES)
+    if max(cardinalities, default=0) > 2**31:
         raise ValueError("--cardinalities: ids are stored as int32, expected at most 2147483648")
-    return values["cardinalities"], values["hotness"]
+    return cardinalities, hotness or list(HOTNESS)
 
 
 def _draw_tables(staging: Staging, job: OutputJob, distribution: str) -> None:
@@ -111,7 +108,6 @@ def _draw_tables(staging: Staging, job: OutputJob, distribution: str) -> None:
 def _write_parts(
     staging: Staging, job: OutputJob, parts: list[OutputPart], key: str, processes: int
 ) -> None:
-    """Writes the parts that earlier runs have not finished."""
     keys = {part: stage_key(key, *part) for part in parts}
     left = [part for part in parts if not staging.is_finished(_name(part), keys[part])]
     if len(left) < len(parts):
@@ -125,7 +121,6 @@ def _name(part: OutputPart) -> str:
 
 
 def _written(job: OutputJob, parts: list[OutputPart], processes: int) -> Iterator[OutputPart]:
-    """Yields the parts when they are written."""
     if processes == 1 or len(parts) < 2:
         writer = PartWriter(job)
         for part in parts:

@@ -12,7 +12,6 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,21 +24,17 @@ _DAY = re.compile(r"day_(\d+)_sparse(_multi_hot\.npz|\.npy)$")
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array [rows, columns] in a file, some of its columns."""
+    """Some rows and columns of an array in a file."""
 
     path: Path
     dtype: np.dtype
     offset: int  # of the array in the file, in bytes
     shape: tuple[int, int]
+    rows: range
     columns: slice
 
-    @classmethod
-    def from_memmap(cls, array: np.memmap) -> "StoredArray":
-        """Returns the place of a whole mapped file or .npy file."""
-        return cls(Path(array.filename), array.dtype, array.offset, array.shape, slice(None))
-
     def __len__(self) -> int:
-        return self.shape[0]
+        return len(self.rows)
 
     @property
     def width(self) -> int:
@@ -50,25 +45,17 @@ class StoredArray:
         if start == stop:
             return np.empty([0, self.width], self.dtype)
         array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
-        return np.array(array[start:stop, self.columns])
-
-
-class RowRange(NamedTuple):
-    """Rows `start` to `stop` of an array."""
-
-    array: StoredArray
-    start: int
-    stop: int
+        rows = self.rows[start:stop]
+        return np.array(array[rows.start : rows.stop, self.columns])
 
 
 class MappedColumn:
     """Values [samples, width] of one split, in pieces."""
 
-    def __init__(self, pieces: list[RowRange]):
+    def __init__(self, pieces: list[StoredArray]):
         self._pieces = pieces
-        self._ends = np.cumsum([piece.stop - piece.start for piece in pieces])
-        self.dtype = pieces[0].array.dtype
-        self.width = pieces[0].array.width
+        self._ends = np.cumsum([len(piece) for piece in pieces])
+        self.dtype, self.width = pieces[0].dtype, pieces[0].width
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -81,26 +68,21 @@ class MappedColumn:
         """Returns the samples `start` to `stop`, [stop - start, width]."""
         parts = []
         for piece, end in zip(self._pieces, self._ends, strict=True):
-            first = end - (piece.stop - piece.start)
+            first = end - len(piece)
             low, high = max(start, first), min(stop, end)
             if low < high:
-                moved = piece.start - first
-                parts.append(piece.array.read(low + moved, high + moved))
+                parts.append(piece.read(low - first, high - first))
         return np.concatenate(parts) if parts else np.empty([0, self.width], self.dtype)
 
 
 @dataclass(frozen=True)
 class SplitColumns:
-    """Columns of a split.
+    """Columns of a split."""
 
-    categorical: One per feature: [samples, 1], or [samples, hotness] of a multi-hot source.
-    numerical: Some columns, whose widths add up to the numerical features.
-    label: [samples, 1].
-    """
-
+    # One per feature: [samples, 1], or [samples, hotness] of a multi-hot source
     categorical: list[MappedColumn]
-    numerical: list[MappedColumn]
-    label: MappedColumn
+    numerical: list[MappedColumn]  # Some columns, whose widths add up to the numerical features
+    label: MappedColumn  # [samples, 1]
 
     def __len__(self) -> int:
         return len(self.label)
@@ -108,23 +90,15 @@ class SplitColumns:
 
 @dataclass(frozen=True)
 class SourceData:
-    """A data set on the disk.
-
-    Attributes:
-        splits: By name.
-        categorical: Names of the categorical features.
-        numerical: Names of the numerical features.
-        cardinalities: Of the categorical features; None: the files do not state them.
-        hotness: Of the stored ids.
-        files: All files, for messages and fingerprints.
-    """
+    """A data set on the disk."""
 
     splits: dict[str, SplitColumns]
     categorical: list[str]
     numerical: list[str]
+    # Of the categorical features; None: the files do not state them
     cardinalities: list[int] | None
-    hotness: list[int]
-    files: list[Path]
+    hotness: list[int]  # Of the stored ids
+    files: list[Path]  # All files, for messages and fingerprints
 
 
 def open_source(folder: Path) -> SourceData:
@@ -179,7 +153,7 @@ def _open_prepared(folder: Path) -> SourceData:
                 own = slice(first, first + spec.hotness(name))
                 columns[name] = MappedColumn(
                     [
-                        RowRange(StoredArray(path, dtype, 0, (rows, row), own), 0, rows)
+                        StoredArray(path, dtype, 0, (rows, row), range(rows), own)
                         for path, rows in zip(paths, sizes, strict=True)
                     ]
                 )
@@ -227,27 +201,19 @@ def _open_days(folder: Path, days: dict[int, list[Path]]) -> SourceData:
         )
         for split in (fs.TRAIN, fs.VALIDATION, fs.TEST)
     }
-    categorical = [f"cat_{feature}" for feature in range(len(hotness))]
-    numerical = [f"num_{feature}" for feature in range(dense[0].width)]
+    categorical = [f"cat_{i}" for i in range(len(hotness))]
+    numerical = [f"num_{i}" for i in range(dense[0].width)]
     return SourceData(splits, categorical, numerical, None, hotness, files)
 
 
 def _of_split(days: Sequence[StoredArray], split: str) -> MappedColumn:
     """Returns the samples of a split from the arrays of all days."""
-    last = days[-1]
-    half = -(-len(last) // 2)
+    *others, last = days
     if split == fs.TRAIN:
-        return MappedColumn([RowRange(array, 0, len(array)) for array in days[:-1]])
-    bounds = (0, half) if split == fs.VALIDATION else (half, len(last))
-    return MappedColumn([RowRange(last, *bounds)])
-
-
-def _ids_of_day(path: Path) -> list[StoredArray]:
-    if path.suffix == ".npz":
-        return _members(path)
-    ids = _array(path)
-    columns = (slice(feature, feature + 1) for feature in range(ids.shape[1]))
-    return [replace(ids, columns=column) for column in columns]
+        return MappedColumn(others)
+    half = -(-len(last) // 2)
+    rows = last.rows[:half] if split == fs.VALIDATION else last.rows[half:]
+    return MappedColumn([replace(last, rows=rows)])
 
 
 def _array(path: Path) -> StoredArray:
@@ -262,11 +228,15 @@ def _array(path: Path) -> StoredArray:
             f"{path}: expected [samples, columns] in C order, got shape {array.shape}"
             + (" in Fortran order" if array.ndim == 2 else "")
         )
-    return StoredArray.from_memmap(array)
+    rows = range(len(array))
+    return StoredArray(path, array.dtype, array.offset, array.shape, rows, slice(None))
 
 
-def _members(path: Path) -> list[StoredArray]:
-    """Returns the arrays "0", "1", ... of an uncompressed .npz file."""
+def _ids_of_day(path: Path) -> list[StoredArray]:
+    """Returns the columns of an .npy file, or the arrays "0", "1", ... of an uncompressed .npz."""
+    if path.suffix == ".npy":
+        ids = _array(path)
+        return [replace(ids, columns=slice(i, i + 1)) for i in range(ids.shape[1])]
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
@@ -296,4 +266,4 @@ def _member(path: Path, info: zipfile.ZipInfo) -> StoredArray:
                 f"{path}: {info.filename}: expected int32 [samples, hotness] in C order, got "
                 f"{dtype} {list(shape)}"
             )
-        return StoredArray(path, dtype, file.tell(), shape, slice(None))
+        return StoredArray(path, dtype, file.tell(), shape, range(shape[0]), slice(None))

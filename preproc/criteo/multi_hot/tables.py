@@ -6,7 +6,6 @@ the ids i, T[i, 0], T[i, 1], ... of table T, so that equal ids are extended equa
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,6 @@ def draw_table(
     """Writes the table of a feature.
 
     Args:
-        path: The file.
         cardinality: Number of ids, and of rows.
         width: Ids that are added to each id; 0 writes an empty file and draws nothing.
         distribution: "uniform" over the ids, or "pareto": a Pareto distribution of shape 0.25,
@@ -51,11 +49,15 @@ def draw_table(
     if state is not None:
         random.set_state((state[0], np.array(state[1], np.uint32), *state[2:]))
     with path.open("wb") as file:
-        for rows in _blocks(cardinality, max(1, drawn_ids // max(1, width)) if width else None):
+        block = max(1, drawn_ids // max(1, width))
+        for start in range(0, cardinality if width else 0, block):
+            size = min(block, cardinality - start), width
             if distribution == "uniform":
-                ids = random.randint(0, cardinality, size=(rows, width))
+                ids = random.randint(0, cardinality, size=size)
             else:
-                ids = _pareto(random, rows, width) % cardinality
+                values = random.pareto(_PARETO_SHAPE, size=size)
+                # Numbers beyond int32 become its minimum, as on x86.
+                ids = np.where(values < 2**31, values, _INT32_MIN).astype(np.int64) % cardinality
             file.write(ids.astype(np.int32).tobytes())
         file.flush()
         os.fsync(file.fileno())
@@ -63,26 +65,8 @@ def draw_table(
     return [name, keys.tolist(), *rest]
 
 
-def _blocks(total: int, size: int | None) -> Iterator[int]:
-    if size is not None:
-        for start in range(0, total, size):
-            yield min(size, total - start)
-
-
-def _pareto(random: np.random.RandomState, rows: int, width: int) -> np.ndarray:
-    """Returns int64 [rows, width]; numbers beyond int32 become its minimum, as on x86."""
-    values = random.pareto(_PARETO_SHAPE, size=(rows, width))
-    return np.where(values < 2**31, values, _INT32_MIN).astype(np.int64)
-
-
 class Tables:
-    """The tables of all features, mapped into memory.
-
-    Args:
-        folder: Of the files.
-        cardinalities: Of the features.
-        hotness: Ids per sample of the features.
-    """
+    """The tables of all features, mapped into memory, with cardinality and hotness of each."""
 
     def __init__(self, folder: Path, cardinalities: Any, hotness: Any):
         self._shapes = [(n, h - 1) for n, h in zip(cardinalities, hotness, strict=True)]

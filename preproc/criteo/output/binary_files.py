@@ -5,7 +5,7 @@ all zeros: a full disk shows at once, and a categorical value without an id need
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +25,7 @@ def encode_numericals(shifted: np.ndarray) -> np.ndarray:
     """float16(log(x + 3)), and 0 where x is missing or below -2.
 
     The logarithm is taken in float64 and rounded once, so that every engine gets the same bits.
-
-    Args:
-        shifted: integers x + 3; 0 or less stands for missing or undefined.
+    `shifted`: integers x + 3; 0 or less stands for missing or undefined.
     """
     defined = shifted > 0
     # log(1) = 0 fills the rest.
@@ -35,11 +33,7 @@ def encode_numericals(shifted: np.ndarray) -> np.ndarray:
 
 
 def bin_ids(shifted: np.ndarray) -> np.ndarray:
-    """1 + floor(2 log(x + 3)) as int8, and 0 where x is missing or below -2.
-
-    Args:
-        shifted: integers x + 3; 0 or less stands for missing or undefined.
-    """
+    """1 + floor(2 log(x + 3)) as int8, and 0 where x is missing or below -2 (see above)."""
     defined = shifted > 0
     bins = 1 + np.floor(2 * np.log(np.where(defined, shifted, 1).astype(np.float64)))
     return np.where(defined, bins, 0).astype(np.int8)
@@ -64,14 +58,6 @@ class ColumnFiles:
     width: int = 1
 
     @property
-    def splits(self) -> tuple[Split, ...]:
-        return self.layout.splits
-
-    @property
-    def order(self) -> OutputOrder:
-        return self.layout.order
-
-    @property
     def row_bytes(self) -> int:
         return self.width * self.dtype.itemsize
 
@@ -80,22 +66,20 @@ class ColumnFiles:
 
     def create(self) -> None:
         """Creates every file at its full size, all zeros; raises OSError without space."""
-        for split in self.splits:
+        for split in self.layout.splits:
             self.path(split).parent.mkdir(parents=True, exist_ok=True)
             size_bytes = split.num_rows * self.row_bytes
             with open(self.path(split), "wb") as file:
                 os.posix_fallocate(file.fileno(), 0, size_bytes)
 
     def write(self, rows: np.ndarray, values: np.ndarray) -> None:
-        """Writes values[i], [n] or [n, width], as row rows[i] of the log; in any order.
-
-        Written twice, a row is as it was written last: a task may be repeated.
-        """
-        self.write_at(self.order.positions(rows), values)
+        """Writes values[i], [n] or [n, width], as row rows[i] of the log; in any order, and again
+        by a task that is repeated."""
+        self.write_at(self.layout.order.positions(rows), values)
 
     def write_at(self, positions: np.ndarray, values: np.ndarray) -> None:
         """Writes rows by position, where the order has been applied already."""
-        for split in self.splits:
+        for split in self.layout.splits:
             inside = (positions >= split.start) & (positions < split.stop)
             count = np.count_nonzero(inside)
             if not count:
@@ -108,7 +92,7 @@ class ColumnFiles:
                 file[positions[inside] - split.start] = values[inside].reshape(-1, self.width)
 
     def sync(self) -> None:
-        for split in self.splits:
+        for split in self.layout.splits:
             sync(self.path(split))
 
 
@@ -124,13 +108,11 @@ class NumericalWriter:
     def files(self) -> list[ColumnFiles]:
         return [*([] if self.labels is None else [self.labels]), self.numericals, *self.bins]
 
-    def with_files(self, convert: Callable[[ColumnFiles], ColumnFiles]) -> "NumericalWriter":
-        """Returns a writer of other files, by `convert` from these."""
-        return NumericalWriter(
-            None if self.labels is None else convert(self.labels),
-            convert(self.numericals),
-            tuple(map(convert, self.bins)),
-        )
+    def with_files(self, files: Sequence[ColumnFiles]) -> "NumericalWriter":
+        """Returns a writer of others in place of `files`."""
+        labels = [None] if self.labels is None else files[:1]
+        numericals, *bins = files if self.labels is None else files[1:]
+        return NumericalWriter(*labels, numericals, tuple(bins))
 
     def values(self, label: np.ndarray, shifted: np.ndarray) -> Iterator[np.ndarray]:
         """Yields what is stored of rows, [n] or [n, width], for each of `files`.
@@ -146,19 +128,16 @@ class NumericalWriter:
             yield bin_ids(shifted[:, i])
 
     def __call__(self, rows: np.ndarray, label: np.ndarray, shifted: np.ndarray) -> dict[str, int]:
-        """Writes one block; returns the clicks of each split among its rows.
+        """Writes a block of `values`; returns the clicks of each split among its rows.
 
-        Args:
-            rows: [n] row numbers in the whole log.
-            label: [n], 0 or 1.
-            shifted: [n, 13] integers x + 3; 0 or less stands for missing or undefined.
+        rows: [n] row numbers in the whole log.
         """
-        positions = self.numericals.order.positions(rows)
+        positions = self.numericals.layout.order.positions(rows)
         for files, values in zip(self.files, self.values(label, shifted), strict=True):
             files.write_at(positions, values)
         return {
             split.name: int(
                 np.sum(label, where=(rows >= split.start) & (rows < split.stop), dtype=np.int64)
             )
-            for split in self.numericals.splits
+            for split in self.numericals.layout.splits
         }

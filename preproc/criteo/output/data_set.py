@@ -1,12 +1,13 @@
 """Prepared Criteo data set: its files, its feature spec, its summary."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
+from dataloading.keys.vocabulary import text_file
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
+    Chunk,
     FeatureSpec,
     smallest_id_dtype,
 )
@@ -25,7 +26,6 @@ from runtime.files.staging import SPEC_FILE
 LABEL = "label"
 CATEGORICALS = tuple(f"cat_{i}" for i in range(NUM_CATEGORICAL))
 BINS = tuple(f"bin_{i}" for i in range(NUM_NUMERICAL))  # the numerical features as categorical ones
-VOCABULARY_FOLDER = "vocabulary"
 
 
 def numerical_writer(layout: SplitLayout, *, with_labels: bool, with_bins: bool) -> NumericalWriter:
@@ -42,17 +42,12 @@ def categorical_files(layout: SplitLayout, column: str, cardinality: int) -> Col
     return ColumnFiles(layout, f"{column}.bin", smallest_id_dtype(cardinality).newbyteorder("<"))
 
 
-def vocabulary_file(column: str) -> Path:
-    """The column's values, relative to the data set; line N is `value<tab>count` of id N."""
-    return Path(VOCABULARY_FOLDER, f"{column}.tsv")
-
-
 def all_files(splits: tuple[Split, ...], *, with_labels: bool, with_bins: bool) -> list[Path]:
     """Every file of a data set, relative to its folder."""
     names = [*([LABEL] if with_labels else []), "numerical", *CATEGORICALS]
     names += BINS if with_bins else ()
     columns = [Path(split.name, f"{name}.bin") for split in splits for name in names]
-    return [Path(SPEC_FILE), *columns, *(vocabulary_file(column) for column in CATEGORICALS)]
+    return [Path(SPEC_FILE), *columns, *(Path(text_file(column)) for column in CATEGORICALS)]
 
 
 def feature_spec(
@@ -72,39 +67,24 @@ def feature_spec(
     features = {LABEL: {"dtype": LABEL_DTYPE.name}}
     features |= {name: {"dtype": NUMERICAL_DTYPE.name} for name in numericals}
     features |= {
-        name: {
-            "dtype": smallest_id_dtype(cardinalities[name]).name,
-            "cardinality": cardinalities[name],
-        }
-        for name in cardinalities
+        name: {"dtype": smallest_id_dtype(cardinality).name, "cardinality": cardinality}
+        for name, cardinality in cardinalities.items()
     }
-    content = {
-        "feature_spec": features,
-        "source_spec": {
-            split.name: _chunks(split.name, numericals, cardinalities, with_labels)
-            for split in splits
-        },
-        "channel_spec": {
-            NUMERICAL_CHANNEL: numericals,
-            CATEGORICAL_CHANNEL: list(cardinalities),
-            LABEL_CHANNEL: [LABEL],
-        },
-        "metadata": metadata,
+    files = {LABEL: [LABEL]} if with_labels else {}
+    files |= {"numerical": numericals, **{name: [name] for name in cardinalities}}
+    sources = {
+        split.name: [
+            Chunk("split_binary", names, [f"{split.name}/{file}.bin"])
+            for file, names in files.items()
+        ]
+        for split in splits
     }
-    return FeatureSpec.from_dict(content, folder, origin=str(folder / SPEC_FILE))
-
-
-def _chunks(
-    split: str, numericals: list[str], categoricals: Iterable[str], with_labels: bool
-) -> list[dict]:
-    def chunk(features, name):
-        return {"type": "split_binary", "features": features, "files": [f"{split}/{name}.bin"]}
-
-    return [
-        *([chunk([LABEL], LABEL)] if with_labels else []),
-        chunk(numericals, "numerical"),
-        *(chunk([name], name) for name in categoricals),
-    ]
+    channels = {
+        NUMERICAL_CHANNEL: numericals,
+        CATEGORICAL_CHANNEL: list(cardinalities),
+        LABEL_CHANNEL: [LABEL],
+    }
+    return FeatureSpec(features, sources, channels, metadata, folder, str(folder / SPEC_FILE))
 
 
 def summary(folder: Path, spec: FeatureSpec, elapsed_s: float) -> str:

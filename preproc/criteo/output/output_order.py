@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dataloading.keys import split_mix
 from dataloading.spec.feature_spec import TRAIN
 from preproc.criteo.output.splits import Split
 
@@ -16,11 +17,9 @@ _ROUNDS = 6  # with 4, rows a whole width apart are not quite independent
 
 @dataclass(frozen=True)
 class OutputOrder:
-    """Order in which the rows of the log are stored.
+    """Order in which the rows of the log are stored."""
 
-    runs: pairs (start, stop) of row numbers; the rows of each run are permuted among themselves.
-    """
-
+    # pairs (start, stop) of row numbers; the rows of each run are permuted among themselves
     runs: tuple[tuple[int, int], ...] = ()
     seed: int = 0
 
@@ -98,13 +97,8 @@ def _move(values: np.ndarray, distance: np.ndarray, limit: int) -> None:
 
 
 def _hash_below(values: np.ndarray, key: np.uint64, limit: int) -> np.ndarray:
-    """Returns pseudo-random numbers in [0, limit) (the finalizer of SplitMix64)."""
-    mixed = values.view(np.uint64) + key
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
+    """Returns pseudo-random numbers in [0, limit)."""
+    mixed = split_mix.finalize(values.view(np.uint64) + key)
     mixed >>= np.uint64(32)
     mixed *= np.uint64(limit)
     mixed >>= np.uint64(32)

@@ -26,7 +26,10 @@ def in_random_order(files: ColumnFiles, scratch: Path) -> Iterator[ColumnFiles]:
     These are `files` themselves where rows keep their order, or where a split is as small as a
     bucket.
     """
-    split = _permuted_split(files)
+    order, split = files.layout.order, None
+    if not order.is_sequential:  # of all splits but one rows keep their order
+        first, _ = order.runs[0]
+        split = next(split for split in files.layout.splits if split.start <= first < split.stop)
     if split is None or split.num_rows * files.row_bytes <= _BUCKET_BYTES:
         yield files
         return
@@ -44,14 +47,6 @@ def spilled_bytes(num_rows: int, row_bytes: int) -> int:
 
 
 _place_dtype = np.dtype("<u4")
-
-
-def _permuted_split(files: ColumnFiles) -> Split | None:
-    """Returns the split whose rows are permuted; of all others rows keep their order."""
-    if files.order.is_sequential:
-        return None
-    first, _ = files.order.runs[0]
-    return next(split for split in files.splits if split.start <= first < split.stop)
 
 
 class _Buckets:
@@ -128,7 +123,6 @@ class _BucketedFiles(ColumnFiles):
 
 
 def _write(file: int, content: memoryview, offset: int) -> None:
-    """Writes all of `content`, however many calls the system makes of it."""
     while content:
         written = os.pwrite(file, content, offset)
         content, offset = content[written:], offset + written

@@ -680,7 +680,7 @@ def test_interrupt(tmp_path, monkeypatch, capsys):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rows, "transcode", interrupt)
+    monkeypatch.setattr(rows.DuckDBEngine, "transcode", interrupt)
     assert run(raw(tmp_path, a=ROWS)) == 130
     assert "interrupted" in capsys.readouterr().err
 

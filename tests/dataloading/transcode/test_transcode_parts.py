@@ -12,7 +12,7 @@ from dataloading.table_input.files import CSV, PARQUET, RawChunk, split_blocks
 from dataloading.transcode.encode.statistics import BlockStatistics, RunningStatistics
 from dataloading.transcode.infer import facts_of
 from dataloading.transcode.spark import plan
-from dataloading.transcode.spark.plan import SourceFile, SplitPlan
+from dataloading.transcode.spark.plan import SourceFile, split_parts
 
 BLOCK_BYTES = 64
 ENDS = [b"\n", b"\r\n", b"\r"]
@@ -67,7 +67,7 @@ def rows_of(spec, chunk_size):
             for file in chunk.files
         ]
         ranges = plan.ranges(files)
-        counted = [(part, plan.count_lines(files[part.file], part)) for part in ranges]
+        counted = [(part, plan.count_lines(files, part)) for part in ranges]
         result.append(plan.file_rows(files, counted, chunk_size))
     return result
 
@@ -103,7 +103,7 @@ def test_blocks_of_parts(tmp_path, seed):
     draw = random.Random(seed)
     spec = write_files(tmp_path, draw.randrange(5, 90), draw)
     chunk_size = draw.randrange(2, 9)
-    parts = SplitPlan("train", rows_of(spec, chunk_size), chunk_size).parts(5, 3)
+    parts = split_parts("train", rows_of(spec, chunk_size), chunk_size, 5, 3)
     assert [part.number for part in parts] == list(range(5, 5 + len(parts)))
     assert [part.is_last for part in parts] == [False] * (len(parts) - 1) + [True]
     blocks = [b for part in parts for b in part.blocks(spec.sources["train"], chunk_size)]
@@ -116,7 +116,7 @@ def test_blocks_of_parts(tmp_path, seed):
 def test_long_line(tmp_path):
     (tmp_path / "a").write_bytes(b"1\n" * 70 + b"x" * 200 + b"\n1\n")
     file = SourceFile(str(tmp_path / "a"), "file 'a'", CSV, False)
-    counted = [(part, plan.count_lines(file, part)) for part in plan.ranges([file])]
+    counted = [(part, plan.count_lines([file], part)) for part in plan.ranges([file])]
     with pytest.raises(ValueError, match="file 'a': line 71 has 64 bytes or more"):
         plan.file_rows([file], counted, 10)
 

@@ -14,7 +14,7 @@ from preproc.amazon_books.engines.spark_engine import AmazonSparkEngine
 from preproc.amazon_books.generate_reviews import ReviewSizes, generate
 from preproc.amazon_books.options import AmazonOptions
 from preproc.amazon_books.prepare import prepare
-from preproc.engines import spark_events
+from preproc.engines import spark_preparation
 from tests.preproc import shared_spark
 from tests.preproc.amazon_books.test_amazon_nvtabular import (
     BIG,
@@ -65,7 +65,7 @@ def test_numbers_against_reference(
     engine, tmp_path, monkeypatch, values, feature_values, is_joined
 ):
     if is_joined:
-        monkeypatch.setattr(spark_events, "_BROADCAST_VALUES", 0)
+        monkeypatch.setattr(spark_preparation, "_BROADCAST_VALUES", 0)
     events, users, items = random_rows(values, feature_values, 5)
     min_events = 1 + 80 // (len(values) // 2)  # about half of the users have this many
     staged = log(tmp_path, events, users, items, files=5)

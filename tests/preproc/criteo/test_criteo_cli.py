@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preproc.criteo import __main__, arguments, generate_logs
+from preproc.criteo import __main__, generate_logs
+from preproc.criteo import options as arguments
 from preproc.criteo.options import CriteoOptions
 from runtime.cli import USER_ERROR
 from tests.preproc.criteo import criteo_reference as reference

@@ -8,10 +8,9 @@ import duckdb
 import pytest
 
 from preproc.arguments import parse_size
-from preproc.criteo.arguments import parse
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.log_files import find_log_files, parse_days
-from preproc.criteo.options import CriteoOptions
+from preproc.criteo.options import CriteoOptions, parse
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.prepare import prepare
 from preproc.output_folder import check_output

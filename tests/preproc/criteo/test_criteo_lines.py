@@ -79,7 +79,9 @@ def test_malformed_line(engine, tmp_path, name, zipped, line_end):
     data = line_end.join(lines) + line_end
     counts, target = parse(engine, tmp_path, gzip.compress(data, 1) if zipped else data)
     assert counts == {"rows": 4, "bad_lines": 2, "first_bad_line": 3}
-    ((rows, labels, numericals),) = engine._numerical_blocks(DayFile(target, 1000, 0))
+    blocks = []
+    engine.write_numericals([DayFile(target, 1000, 0)], lambda *block: blocks.append(block) or {})
+    ((rows, labels, numericals),) = blocks
     assert rows.tolist() == [0, 1, 2, 3]
     assert labels.tolist() == [1, 0, 1, 0]
     assert numericals[:, 0].tolist() == [7, 0, 7, 0]

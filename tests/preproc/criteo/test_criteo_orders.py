@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
-from preproc.criteo.arguments import parse
 from preproc.criteo.generate_logs import generate_day
-from preproc.criteo.options import CriteoOptions
+from preproc.criteo.options import CriteoOptions, parse
 from preproc.criteo.output import row_buckets
 from preproc.criteo.output.output_order import OutputOrder, output_order, permuted
 from preproc.criteo.output.splits import split_by_day, split_by_fraction

@@ -8,11 +8,10 @@ import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.arguments import parse_size
-from preproc.criteo.arguments import parse_thresholds
 from preproc.criteo.engines import duckdb_engine
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.generate_logs import generate_day
-from preproc.criteo.options import CriteoOptions
+from preproc.criteo.options import CriteoOptions, parse_thresholds
 from preproc.criteo.output.binary_files import NUM_BINS, bin_ids, encode_numericals
 from preproc.criteo.prepare import prepare
 from tests.preproc.criteo import criteo_reference as reference

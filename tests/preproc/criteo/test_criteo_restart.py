@@ -84,7 +84,7 @@ def finished_before(stderr):
             pytest.param(*values, marks=pytest.mark.long)
             for values in (
                 ("staging.Staging", "_write_state", "after", 1, 1),
-                ("duckdb_engine.CriteoDuckDBEngine", "_line_counts", "after", 3, 2),
+                ("duckdb_engine.CriteoDuckDBEngine", "_keep_rows", "before", 3, 2),
                 ("row_buckets._Buckets", "write_all", "after", 2, 3),
                 ("staging.Staging", "_write_state", "after", 30, 30),
             )

@@ -12,7 +12,7 @@ import pytest
 
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
-from preproc.criteo.arguments import parse, parse_thresholds, threshold_of_limit
+from preproc.criteo.options import parse, parse_thresholds, threshold_of_limit
 
 ROWS = {"train": (70, 30), "test": (20,), "validation": (25,)}  # of each Parquet file
 LARGEST = [200, 3, 70_000, *[9] * 23]  # ids of cat_0, cat_1, ...

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from dataloading.engines import spark_session
-from dataloading.engines.run_token import RunToken
+from dataloading.engines.tasks import RunToken
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import engine as spark_engine

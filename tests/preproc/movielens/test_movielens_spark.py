@@ -5,10 +5,10 @@ import pytest
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 
 from benchmarks.harness.spark_cluster import spark_cluster
-from preproc.engines import spark_events
+from preproc.engines import spark_preparation
 from preproc.movielens.__main__ import main
-from preproc.movielens.arguments import parse
 from preproc.movielens.generate_ratings import RatingSizes, generate
+from preproc.movielens.options import parse
 from runtime.cli import USER_ERROR
 from tests.preproc import shared_spark
 from tests.preproc.criteo.test_spark_runs import QUICK_EXECUTORS, QUICK_JAVA
@@ -67,7 +67,7 @@ def odd_ratings(tmp_path):
 @pytest.mark.parametrize("is_joined", [False, True], ids=["broadcast", "joined"])
 def test_odd_ratings(session, odd_ratings, tmp_path, monkeypatch, is_joined):
     if is_joined:
-        monkeypatch.setattr(spark_events, "_BROADCAST_VALUES", 0)
+        monkeypatch.setattr(spark_preparation, "_BROADCAST_VALUES", 0)
     flags = ["--input", odd_ratings, "--min_ratings", 12, "--valid_negative", 3]
     with shared_spark.used(session):
         files = both(tmp_path, *flags, "--validation")

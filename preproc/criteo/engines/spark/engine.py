@@ -5,8 +5,10 @@ vocabularies, joins large ones and moves encoded rows to the tasks that write th
 job for all columns.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -16,7 +18,7 @@ from dataloading.engines.spark_session import WORKER_BYTES
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import records, tasks
-from preproc.criteo.engines.spark.records import RecordFiles, WriteRecords
+from preproc.criteo.engines.spark.records import RecordFiles
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import NumericalWriter
 from preproc.criteo.raw_lines import LineCounts, line_counts, line_ranges, write_plain_copy
@@ -54,18 +56,13 @@ class SparkEngine(SparkPreparation):
     columns_at_once = True
 
     def __init__(self, options: CriteoOptions, scratch: Path):
-        super().__init__(
-            options,
-            scratch,
-            f"criteo: {options.output}",
-            Staging(options.output).scratch,
-            {
-                "spark.sql.execution.arrow.maxRecordsPerBatch": str(records.BLOCKS_PER_BATCH),
-                **(_SMALL_LOG_SETTINGS if _log_bytes(options.input) < _SMALL_LOG_BYTES else {}),
-            },
-        )
-
-    # Days
+        source = options.input
+        files = source.glob("*day_*") if source.is_dir() else [source]
+        log_bytes = sum(path.stat().st_size for path in files if path.is_file())
+        settings = _SMALL_LOG_SETTINGS if log_bytes < _SMALL_LOG_BYTES else {}
+        batch = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(records.BLOCKS_PER_BATCH)}
+        name, shared = f"criteo: {options.output}", Staging(options.output).scratch
+        super().__init__(options, scratch, name, shared, batch | settings)
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """See `CriteoEngine`; `target` is a staged folder of `spark_parts` in DuckDB's columns."""
@@ -86,7 +83,7 @@ class SparkEngine(SparkPreparation):
                 master=None,
                 spark_conf=(),
             )
-            parse = tasks.ParseRanges(self.token, lines.resolve(), tuple(ranges), new, options)
+            parse = partial(tasks.parse_ranges, self.token, lines.resolve(), ranges, new, options)
             counted = self._tasks(len(ranges), parse, tasks.LINES).collect()
         finally:
             plain.unlink(missing_ok=True)
@@ -98,12 +95,10 @@ class SparkEngine(SparkPreparation):
         self._interruptions.check()
         pieces = _pieces(days)
         files = RecordFiles(tuple(writer.files), _PIECE_ROWS)
-        encode = tasks.EncodeNumericals(pieces, writer, files)
+        encode = partial(tasks.encode_numericals, pieces, writer, files)
         encoded = self._tasks(len(pieces), encode, records.RECORDS)
         nonzero = self._write(encoded, files)
         return {split: count for (file, split), count in nonzero.items() if file == 0}
-
-    # Columns
 
     def count_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile], num_rows: int
@@ -115,7 +110,7 @@ class SparkEngine(SparkPreparation):
         """
         self._interruptions.check()
         pieces = _pieces(days, num_rows)
-        count = tasks.CountValues(pieces, tuple(column.name for column in columns))
+        count = partial(tasks.count_values, pieces, [column.name for column in columns])
         counted = self._tasks(len(pieces), count, tasks.COUNTED)
         thresholds = F.array([F.lit(column.threshold) for column in columns])
         kept = (
@@ -134,7 +129,7 @@ class SparkEngine(SparkPreparation):
             target.write_bytes(b"")
             return
         with CriteoDuckDBEngine(self._options, self._scratch / "duckdb") as duckdb:
-            duckdb.write_text(files, target)
+            duckdb.write_vocabulary(files, target)
 
     def write_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
@@ -148,19 +143,16 @@ class SparkEngine(SparkPreparation):
         pieces = _pieces(days)
         large = _large(columns)
         files = RecordFiles(tuple(column.files for column in columns), _PIECE_ROWS)
-        encode = tasks.EncodeValues(
-            pieces,
-            tuple(column.name for column in columns),
-            tuple(None if i in large else column.vocabulary for i, column in enumerate(columns)),
-            files,
-        )
+        small = {c.name: None if i in large else c.vocabulary for i, c in enumerate(columns)}
+        encode = partial(tasks.encode_values, pieces, small, files)
         # A row for each piece, also for one without known values.
         rows = self._spark.range(0, len(pieces), 1, len(pieces)).selectExpr(
             "id AS piece", "-1 AS column", "CAST(NULL AS STRING) AS value", "0L AS id"
         )
         if large:
             known = self._read_vocabularies({i: columns[i].vocabulary for i in large}, first_id=1)
-            distinct = tasks.DistinctValues(pieces, {i: columns[i].name for i in large})
+            names = {i: columns[i].name for i in large}
+            distinct = partial(tasks.distinct_values, pieces, names)
             values = self._tasks(len(pieces), distinct, tasks.VALUES)
             joined = values.join(known, ["column", "value"])
             num_parts = int(self._spark.conf.get("spark.sql.shuffle.partitions"))
@@ -177,18 +169,13 @@ class SparkEngine(SparkPreparation):
 
     def _write(self, encoded: DataFrame, files: RecordFiles) -> dict[tuple[int, str], int]:
         """Writes records; returns the number of values that are not 0, by file and split."""
-        write = WriteRecords(self.token, files, self.is_cluster)
-        counts: dict[tuple[int, str], int] = {}
+        write = partial(records.write_records, self.token, files, self.is_cluster)
+        counts: Counter[tuple[int, str]] = Counter()
         for file, split, nonzero in (
             encoded.repartition("piece").mapInArrow(write, records.COUNTS).collect()
         ):
-            counts[file, split] = counts.get((file, split), 0) + nonzero
+            counts[file, split] += nonzero
         return counts
-
-
-def _log_bytes(source: Path) -> int:
-    files = source.glob("*day_*") if source.is_dir() else [source]
-    return sum(path.stat().st_size for path in files if path.is_file())
 
 
 def _pieces(days: Sequence[DayFile], num_rows: int | None = None) -> tuple[RowGroup, ...]:

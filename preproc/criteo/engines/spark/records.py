@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataloading.engines.run_token import RunToken
+from dataloading.engines.tasks import RunToken
 from preproc.criteo.output.binary_files import ColumnFiles
+from preproc.engines.spark_parts import record_batch
 
 _BLOCK_BYTES = 16 << 10
 BLOCKS_PER_BATCH = 1 << 12  # 64 MiB at a time to a Python worker
@@ -44,7 +45,7 @@ class RecordFiles:
         """
         if not len(rows):
             return
-        positions = self.files[0].order.positions(rows)
+        positions = self.files[0].layout.order.positions(rows)
         piece = self._pieces(positions)
         by_piece = np.argsort(piece, kind="stable")
         piece = piece[by_piece]
@@ -65,53 +66,43 @@ class RecordFiles:
     def _pieces(self, positions: np.ndarray) -> np.ndarray:
         """Returns the number of each position's piece of the files, int64 [n]."""
         pieces, first = np.zeros(len(positions), np.int64), 0
-        for split in self.files[0].splits:
+        for split in self.files[0].layout.splits:
             inside = (positions >= split.start) & (positions < split.stop)
             pieces[inside] = first + (positions[inside] - split.start) // self.piece_rows
             first += -(-split.num_rows // self.piece_rows)
         return pieces
 
 
-@dataclass(frozen=True)
-class WriteRecords:
+def write_records(
+    token: RunToken, layout: RecordFiles, sync: bool, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """`RECORDS` -> files; yields `COUNTS`: how many values of a file are not 0, by split.
 
     sync: for tasks on other machines.
     """
-
-    token: RunToken
-    files: RecordFiles
-    sync: bool
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        splits, files = self.files.files[0].splits, self.files.files
-        nonzero = np.zeros((len(files), len(splits)), np.int64)
-        is_empty = True
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            self.token.check()
-            is_empty = False
-            content = batch.column("records")
-            start, stop = np.frombuffer(content.buffers()[1], np.int32)[
-                [content.offset, content.offset + len(content)]
-            ]
-            records = np.frombuffer(memoryview(content.buffers()[2])[start:stop], self.files.dtype)
-            records = records[np.argsort(records["position"])]
-            positions = records["position"]
-            bounds = np.searchsorted(positions, [(each.start, each.stop) for each in splits])
-            for number, file in enumerate(files):
-                values = records[f"file_{number}"]
-                file.write_at(positions, values)
-                nonzero[number] += [np.count_nonzero(values[a:b]) for a, b in bounds]
-        if self.sync and not is_empty:
-            for file in files:
-                file.sync()
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array(np.repeat(np.arange(len(files), dtype=np.int32), len(splits))),
-                pa.array([split.name for split in splits] * len(files), pa.string()),
-                pa.array(nonzero.reshape(-1)),
-            ],
-            ["file", "split", "nonzero"],
-        )
+    splits, files = layout.files[0].layout.splits, layout.files
+    nonzero = np.zeros((len(files), len(splits)), np.int64)
+    is_empty = True
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        token.check()
+        is_empty = False
+        content = batch.column("records")
+        start, stop = np.frombuffer(content.buffers()[1], np.int32)[
+            [content.offset, content.offset + len(content)]
+        ]
+        records = np.frombuffer(memoryview(content.buffers()[2])[start:stop], layout.dtype)
+        records = records[np.argsort(records["position"])]
+        positions = records["position"]
+        bounds = np.searchsorted(positions, [(each.start, each.stop) for each in splits])
+        for number, file in enumerate(files):
+            values = records[f"file_{number}"]
+            file.write_at(positions, values)
+            nonzero[number] += [np.count_nonzero(values[a:b]) for a, b in bounds]
+    if sync and not is_empty:
+        for file in files:
+            file.sync()
+    file_numbers = np.repeat(np.arange(len(files), dtype=np.int32), len(splits))
+    names = [split.name for split in splits] * len(files)
+    yield record_batch(COUNTS, file_numbers, names, nonzero.reshape(-1))

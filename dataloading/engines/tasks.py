@@ -1,11 +1,13 @@
-"""Proof that a task of Spark works on the files of the run that started it; no PySpark here."""
+"""Parts shared by tasks of Spark; no PySpark here."""
 
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow
+import numpy as np
+import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,24 @@ class RunToken:
                 "under the same path (or another run has taken over this one's output)"
             )
 
-    def checked(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    def checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Checks the token on whichever worker gets the task; yields no rows."""
         for batch in batches:
             self.check()
             yield batch.slice(0, 0)
+
+
+def runs(
+    batches: Iterator[pa.RecordBatch], key: str
+) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    """Yields each run of equal keys and the parts of batches in it; read them before the next."""
+
+    def slices() -> Iterator[tuple[int, pa.RecordBatch]]:
+        for batch in batches:
+            keys = batch.column(key).to_numpy()
+            starts = np.flatnonzero(np.diff(keys, prepend=-2))
+            for start, stop in itertools.pairwise([*starts.tolist(), len(keys)]):
+                yield int(keys[start]), batch.slice(start, stop - start)
+
+    for number, run in itertools.groupby(slices(), lambda part: part[0]):
+        yield number, (batch for _, batch in run)
