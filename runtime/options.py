@@ -46,6 +46,13 @@ def flag(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def tool_parser(module: str, description: str, **settings: Any) -> argparse.ArgumentParser:
+    """Returns the parser of `python -m MODULE`; `settings` are those of `ArgumentParser`."""
+    return argparse.ArgumentParser(
+        f"python -m {module}", description=description, allow_abbrev=False, **settings
+    )
+
+
 def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
     """Adds the flags of a dataclass; names of fields lose `_bytes` at the end."""
     groups: dict[str, Any] = {"": parser}

@@ -12,6 +12,7 @@ from pathlib import Path
 from deployment import nvidia_flags
 from deployment.option_checks import check_ranges
 from runtime.cli import exit_status
+from runtime.options import tool_parser
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -41,7 +42,6 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_data_set(options: argparse.Namespace) -> None:
-    """Checks the flags of an evaluation without a checkpoint."""
     if not options.dataset_path:
         raise ValueError("--checkpoint_dir or --dataset_path: expected one of them, got neither")
     if options.trained or options.model:
@@ -53,10 +53,8 @@ def _check_data_set(options: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m deployment.evaluate_accuracy",
-        description="Evaluates a served model on the test rows of its data set.",
-        allow_abbrev=False,
+    parser = tool_parser(
+        "deployment.evaluate_accuracy", "Evaluates a served model on the test rows of its data set."
     )
     add = parser.add_argument
     add("--checkpoint_dir", help="deployed checkpoint, whose data set is read")
@@ -95,8 +93,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command; returns its exit status: 0, 1 if served and trained model differ, 2 after
-    an error, 130 after Ctrl-C."""
+    """Runs the command; returns its exit status: 1 if served and trained model differ, see
+    `exit_status`."""
 
     def work() -> int:
         flags = _parser().parse_args(nvidia_flags.ACCURACY.translate(argv))

@@ -39,6 +39,7 @@ from deployment.model.serving_spec import ServingSpec
 from deployment.option_checks import check_ranges, check_writable, distinct_integers
 from deployment.triton.model_folders import entry_interface
 from runtime.cli import exit_status
+from runtime.options import tool_parser
 
 AUTO, PERF_ANALYZER, OWN = "auto", "perf_analyzer", "own"
 
@@ -71,8 +72,10 @@ def evaluate(options: argparse.Namespace) -> None:
             "--model_name: expected a name, or different ones like a,b, got " + options.model_name
         )
     csv, png = _files(options.output)
-    if options.result_path:
-        _check_result_path(options.result_path)
+    if path := options.result_path:
+        if path.suffix != ".csv":
+            raise ValueError(f"--result_path: expected a CSV file like results.csv, got {path}")
+        check_writable(path, "--result_path")
     client = _client(options.client)
     rows, serving_spec = _rows(options, models[0], largest)
     deadline = time.monotonic() + options.wait_s
@@ -184,14 +187,12 @@ def _server_times_ms(before, after) -> list[float]:
 
 def _client(name: str) -> str:
     """Returns the client to use; auto falls back to our own."""
-    if name == OWN or perf_analyzer.works():
-        return name
-    if name == PERF_ANALYZER:
+    if name == PERF_ANALYZER and not perf_analyzer.works():
         raise ValueError(
             f"--client perf_analyzer: {perf_analyzer.PROGRAM} is not there or does not start: run "
             "`make serve-setup`, or choose --client own"
         )
-    return OWN
+    return OWN if name == AUTO and not perf_analyzer.works() else name
 
 
 def _rows(
@@ -236,12 +237,6 @@ def _rows_of_data_set(options: argparse.Namespace, num_rows: int):
     return repeated, serving_spec_of(trained)
 
 
-def _check_result_path(path: Path) -> None:
-    if path.suffix != ".csv":
-        raise ValueError(f"--result_path: expected a CSV file like results.csv, got {path}")
-    check_writable(path, "--result_path")
-
-
 def _files(output: Path) -> tuple[Path, Path]:
     """Returns the CSV and the PNG; raises ValueError if one of them cannot be written."""
     if not output.name:
@@ -253,10 +248,9 @@ def _files(output: Path) -> tuple[Path, Path]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m deployment.evaluate_latency",
-        description="Measures latency and throughput of served models.",
-        allow_abbrev=False,
+    parser = tool_parser(
+        "deployment.evaluate_latency",
+        "Measures latency and throughput of served models.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
