@@ -52,12 +52,8 @@ def write_tables(
     """Writes keys and vectors of each table into `table_folder(i)`, block by block, each verified.
 
     The key of a row is its number. The key after the last row means "no id" and has a vector of
-    zeros, as have keys that fill a small table up.
-
-    Args:
-        tables: (name, rows, width) of each table.
-        is_fused: whether all tables, of one width, are written as the one table of
-            `hps_keys.fused`.
+    zeros, as have keys that fill a small table up. With `is_fused` all tables (name, rows, width),
+    of one width, are written as the one table of `hps_keys.fused`.
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, truncated or changed.
