@@ -88,10 +88,6 @@ def _grpc(values: Sequence[str]) -> Arguments:
     return ["--url", f"{host}:{port}"]
 
 
-def _milliseconds(values: Sequence[str]) -> Arguments:
-    return ["--seconds", *(str(float(value) / 1000) for value in values)]
-
-
 # Defaults of the original deployment. Its command lines have --sparse-format, which is required
 # there and which ours do not have.
 _ORIGINAL_DEPLOYMENT = {
@@ -195,7 +191,10 @@ LATENCY = FlagNames(
         "--offline_mode": "--shared_memory",
         "--timeout": "--timeout_s",
     },
-    converted={"--server_url": _grpc, "--measurement_interval": _milliseconds},
+    converted={
+        "--server_url": _grpc,
+        "--measurement_interval": lambda ms: ["--seconds", *(str(float(x) / 1000) for x in ms)],
+    },
     ignored={
         "--measurement_mode": "a measurement has both --requests and --seconds at least",
         "--warmup": "--warmup_seconds of requests precede each measurement",
@@ -216,17 +215,13 @@ _ORIGINAL_ACCURACY = {
 }
 
 
-def _complete_accuracy(flags: Flags) -> Flags:
-    return _ORIGINAL_ACCURACY | flags if "--sparse_input_format" in flags else flags
-
-
 ACCURACY = FlagNames(
     converted={"--server_url": _grpc, "--test_on_train": lambda _: ["--eval_mapping", "train"]},
     ignored={
         "--verbose": "everything is printed",
         "--sparse_input_format": _SERVED,
     },
-    complete=_complete_accuracy,
+    complete=lambda flags: (_ORIGINAL_ACCURACY if "--sparse_input_format" in flags else {}) | flags,
 )
 _NO_GPU = "the models run on the CPU"
 SERVE = FlagNames(  # those of tritonserver
