@@ -17,12 +17,7 @@ _DTYPES = {8: np.int32, 9: np.int64}  # by the numbers of TYPE_INT32 and TYPE_IN
 
 
 class KeysOfRequests(NamedTuple):
-    """Keys that a model of HPS receives in place of ids.
-
-    Attributes:
-        interface: tables and lookups of the model.
-        is_fused: whether all tables are one.
-    """
+    """Tables and lookups of a model of HPS that receives keys, and whether all tables are one."""
 
     interface: Interface
     is_fused: bool
@@ -87,12 +82,9 @@ def served_tensors(
 
     Args:
         config: configuration of the model on the server, Triton's `ModelConfig`.
-        serving_spec: specification of the data set's tensors, needed for keys.
+        serving_spec: specification of the data set's tensors; keys need it (ValueError).
         fused_embedding: whether all tables are one, for a model whose configuration does not state
             it: that of NVIDIA's tools.
-
-    Raises:
-        ValueError: the model receives keys, and there is no specification.
     """
     inputs = {tensor.name: tensor.data_type for tensor in config.input}
     if keys.SENT_KEYS not in inputs:

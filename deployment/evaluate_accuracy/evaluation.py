@@ -37,10 +37,7 @@ DIFFERENT = 1  # exit status if served and trained model differ by more than --t
 
 
 class EvaluationResult(NamedTuple):
-    """Scores float32 [rows] of a number of requests, their metrics and time.
-
-    `latencies_s` are the seconds of each request, `rows` of the first one.
-    """
+    """Scores float32 [rows] of a number of requests, their metrics, and seconds of each request."""
 
     metrics: dict[str, float]
     scores: np.ndarray
@@ -57,7 +54,7 @@ class ScoreMetrics:
 
     Args:
         list_length: rows per candidate list; None for independent samples.
-        k: k of HR@k and NDCG@k, for candidate lists.
+        k: k of HR@k and NDCG@k.
         auc_thresholds: number of bins of an approximate AUC; None: the exact AUC.
     """
 
@@ -160,7 +157,6 @@ def log_original(result: EvaluationResult, batch_size: int, path: Path) -> None:
 
 
 def _described(options: argparse.Namespace) -> TrainedModel:
-    """Returns the model of the checkpoint, or that of the data set without weights."""
     if options.checkpoint_dir is not None:
         return open_checkpoint(options.checkpoint_dir, options.dataset_path)
     return data_without_checkpoint(

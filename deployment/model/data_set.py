@@ -11,12 +11,7 @@ from recipes.from_flags import load_feature_spec
 def data_without_checkpoint(
     dataset_path: str, feature_spec: str = "feature_spec.yaml", dataset_type: str = "tf_raw"
 ) -> TrainedModel:
-    """Describes a data set as that of a model without weights.
-
-    Args:
-        dataset_path: folder of the data set.
-        feature_spec: name of its specification in the folder.
-        dataset_type: format of the samples.
+    """Describes a data set, a folder with a feature spec, as that of a model without weights.
 
     Raises:
         ValueError: the specification does not exist, or is not of clicks.

@@ -22,11 +22,7 @@ _ADVICE = "fix the file, or give --input as Parquet"
 
 
 def column_names(header: bytes, where: str) -> tuple[str, ...]:
-    """Returns the column names of a header.
-
-    Raises:
-        ValueError: it is not one line of CSV in UTF-8.
-    """
+    """Returns the column names of a header; ValueError unless it is one line of CSV in UTF-8."""
     header = header.removeprefix(BYTE_ORDER_MARK)
     _check_text(header, where)
     return tuple(next(csv.reader([header.decode()], delimiter=_DELIMITER), []))

@@ -92,8 +92,7 @@ def batch_arrays(
     """Converts columns named after the features of a model to a request, [rows, *dims].
 
     Raises:
-        ValueError: a value is not one of its feature; the message begins with `where` of its row,
-            counted from 0.
+        ValueError: a value is not one of its feature; names its row, counted from 0, by `where`.
     """
     values = {}
     for feature in interface.features:

@@ -21,12 +21,7 @@ class Entry(NamedTuple):
 
 
 class SparkPath:
-    """Path of `--input` or `--output`, on its file system.
-
-    Args:
-        spark: the session.
-        path: as on the command line, with or without a scheme.
-    """
+    """Path of `--input` or `--output`, with or without a scheme, on its file system."""
 
     def __init__(self, spark: Any, path: str):
         context = spark.sparkContext

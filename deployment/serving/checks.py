@@ -31,10 +31,7 @@ class BadRequest(ValueError):
 
 
 class RequestChecker:
-    """Checks requests of one model; prepared so that a request of one row takes microseconds.
-
-    The role of the interface determines the tensors.
-    """
+    """Checks requests of one model; prepared so that a request of one row takes microseconds."""
 
     def __init__(self, interface: Interface):
         self._max_batch_size = interface.max_batch_size
@@ -42,11 +39,9 @@ class RequestChecker:
         self._names = {checker.tensor.name for checker in self._tensors}
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the request's tensors [batch, *dims] with 0 for unknown ids if the interface
-        allows them.
+        """Returns the request's tensors [batch, *dims], with 0 for unknown ids if they are allowed.
 
-        Raises:
-            BadRequest: a rule is broken; names the first bad row of a tensor.
+        Raises BadRequest, which names the first bad row of a tensor.
         """
         if arrays.keys() != self._names:
             raise BadRequest(

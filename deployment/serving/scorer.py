@@ -136,7 +136,6 @@ class RequestScorer:
         folder: version folder of a monolithic model, or of the sparse part of an ensemble.
         threads: threads per batch, limited to the number of cores; 0: one per core.
         dense_folder: version folder of an ensemble's dense part.
-        log: called with warnings.
 
     Raises:
         ValueError: a file is missing, damaged, or of another version.
