@@ -124,8 +124,9 @@ def inspect_original(path: Path, as_json: bool) -> int:
         if name not in config:
             print(f"{name} {value}")
     for number in range(len(config["categorical_cardinalities"])):
-        entry = folders.table_entry(path, number)
-        print(f"{entry.file.relative_to(path)}  {' x '.join(map(str, entry.shape))}")
+        shape = folders.table_entry(path, number).shape
+        file = folders.table_file(path, number).relative_to(path)
+        print(f"{file}  {' x '.join(map(str, shape))}")
     return 0
 
 
