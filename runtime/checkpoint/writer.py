@@ -35,7 +35,6 @@ class Writer(threading.Thread):
     The caller's thread checks and copies blocks and computes checksums; this thread writes them.
 
     Args:
-        staging: temporary folder of the checkpoint.
         memory_bytes: limit of the copies that are not written yet; there is at least one.
         text: returns the error message for an OSError.
     """

@@ -93,7 +93,7 @@ class Staging:
     ) -> tuple[dict[str, Any], bool]:
         """Returns the stage's result (JSON values), and whether it is new.
 
-        work: does the stage; everything it wrote is on the disk when it returns.
+        Everything that `work` wrote is on the disk when it returns.
         """
         ((result, is_new),) = self.run_all([(name, key)], lambda _: [work()])
         return result, is_new

@@ -42,7 +42,6 @@ def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
 
     Raises:
         ValueError: there is no run that can be read, or `output` is a folder.
-        OSError: the page cannot be written.
     """
     folder = Path(folder)
     if Path(output).is_dir():
@@ -56,10 +55,11 @@ def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
     if not records:
         raise ValueError(f"{folder}: expected a folder with runs ({LOG_FILE} below it), got none")
     records.sort(key=lambda record: record.start, reverse=True)
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in unreadable)
     body = [
         f"<h1>Runs in {escape(str(folder))}</h1>",
         _overview(records, folder),
-        *_list_unreadable(unreadable),
+        *(["<h2>Logs that cannot be read</h2>", f"<ul>{reasons}</ul>"] if reasons else []),
         *_comparison(records),
         "<h2>Runs</h2>",
         *(part for number, record in enumerate(records) for part in _run(record, number, folder)),
@@ -88,12 +88,6 @@ def _read_runs(folder: Path) -> tuple[list[RunRecord], list[str]]:
         except (ValueError, OSError) as error:
             unreadable.append(str(error))
     return records, unreadable
-
-
-def _list_unreadable(reasons: Sequence[str]) -> Iterator[str]:
-    if reasons:
-        yield "<h2>Logs that cannot be read</h2>"
-        yield f"<ul>{''.join(f'<li>{escape(reason)}</li>' for reason in reasons)}</ul>"
 
 
 def _name(path: str | Path, folder: Path) -> str:

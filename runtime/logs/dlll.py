@@ -78,12 +78,8 @@ def stdout_line(
 class DlllWriter:
     """Writer of DLLL lines; creates the folder of the file.
 
-    Args:
-        path: the file.
-        append: continue an existing file, which is overwritten otherwise.
-
-    Raises:
-        ValueError: the file cannot be written.
+    With `append` it continues an existing file, which is overwritten otherwise. Raises ValueError
+    if the file cannot be written.
     """
 
     def __init__(self, path: Path, append: bool):

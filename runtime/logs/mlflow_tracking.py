@@ -20,8 +20,6 @@ class MLflowRun:
     Args:
         uri: of the server (http://HOST:PORT) or of a database (sqlite:///FILE).
         experiment: name of the experiment, which is created if it does not exist.
-        name: name of the run.
-        parameters: of the run.
 
     Raises:
         ValueError: the package is not installed, or the run cannot be created there.

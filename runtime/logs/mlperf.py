@@ -14,11 +14,8 @@ class MLPerfLog:
         :::MLLOG {"namespace": "", "time_ms": 1700000000123, "event_type": "POINT_IN_TIME",
                   "key": "seed", "value": 1, "metadata": {"file": "training/mlperf.py", ...}}
 
-    Each reaches the operating system when it is written. The metadata name the calling line.
-
-    Args:
-        path: the file; its folder is created.
-        append: whether an existing file keeps its lines.
+    Each reaches the operating system when it is written. The metadata name the calling line. With
+    `append` an existing file keeps its lines.
 
     Raises:
         ValueError: the package is not installed, or the file cannot be written.
