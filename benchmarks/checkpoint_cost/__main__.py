@@ -70,7 +70,6 @@ def values_of(measured: Mapping, side: str, key: str) -> np.ndarray:
 
 
 def speed_ratios(measured: Mapping) -> np.ndarray:
-    """Samples per second with saving over those without."""
     return values_of(measured, "plain", "turn_s") / values_of(measured, "saving", "turn_s")
 
 
@@ -120,7 +119,6 @@ def figures(measured: Mapping, num_samples: int) -> dict[str, dict[str, object]]
 
 
 def page_of(measurements: Mapping[str, dict], args) -> Page:
-    """The page of measurements by setting."""
     versions = next(iter(measurements.values()))["versions"]
     rounds = [each for measured in measurements.values() for each in measured["rounds"]]
     foreign = {
@@ -164,11 +162,7 @@ def table_rows(table_mib: int) -> list[int]:
 
 
 def read_measurements(path: Path | None, sizes: dict[str, Any]) -> dict[str, dict]:
-    """Measurements of earlier runs, by setting; empty without a file.
-
-    Raises:
-        ValueError: the file has measurements of other sizes.
-    """
+    """Measurements of earlier runs, by setting; ValueError for those of other sizes."""
     if path is None or not path.exists():
         return {}
     content = json.loads(path.read_text())

@@ -65,11 +65,7 @@ class BagMeasurements(TrainingMeasurements):
         self.forward_ms[worker.name, case].append(float(np.median(times)))
 
     def compare_results(self, case: Case, folder: Path, workers: Mapping[Side, Ranks]) -> None:
-        """Compares the tables of all sides after the steps of the run.
-
-        Raises:
-            RuntimeError: a peer's tables differ from ours.
-        """
+        """Raises RuntimeError if a peer's tables differ from ours after the steps of the run."""
         _, sizes = self.settings[case.name]
         paths = {side: folder / f"tables_{number}" for number, side in enumerate(workers)}
         ours, *peers = workers
@@ -93,7 +89,6 @@ class BagMeasurements(TrainingMeasurements):
         return self.described[side, case][0]["peak_kib"] / 2**20
 
     def base_gib(self, side: str, case: str) -> float:
-        """Memory of a side's process before it has tables."""
         return self.described[side, case][0]["base_mib"] / 1024
 
     def tables_gib(self, side: str, case: str) -> float:
@@ -107,7 +102,6 @@ class BagMeasurements(TrainingMeasurements):
 
 
 def _read_tables(path: Path, sizes: workload.BagSizes):
-    """Yields [rows, dim] of each table."""
     with path.open("rb") as file:
         for _ in range(sizes.num_tables):
             rows = np.fromfile(file, np.float32, sizes.num_rows * sizes.dim)
@@ -120,7 +114,6 @@ def hotness_of(name: str) -> tuple[int, ...]:
 
 
 def settings_of(args: argparse.Namespace) -> dict[str, tuple[str, workload.BagSizes]]:
-    """Optimizer and sizes of each case, by its name."""
     result = {}
     product = itertools.product(args.optimizers, args.hotness, args.dims, args.batch_sizes)
     for optimizer, hotness, dim, batch_size in product:
@@ -235,7 +228,6 @@ def _machine_table(measurements: BagMeasurements) -> list[str]:
 
 
 def _judge(page: Page, measurements: BagMeasurements, optimizers: Sequence[str]) -> None:
-    """Judges the worst case of each target."""
     ours, peer = measurements.ours, FBGEMM.name
     gib, tables_gib = measurements.peak_gib, measurements.tables_gib
 

@@ -10,7 +10,6 @@ from benchmarks.harness import machine
 
 
 def parser_of(description: str) -> argparse.ArgumentParser:
-    """A parser with the flag of a page."""
     parser = argparse.ArgumentParser(
         description=description.splitlines()[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -68,7 +67,6 @@ class Page:
         self.is_met = True
 
     def add(self, name: str, *lines: str) -> None:
-        """Adds a section."""
         self._lines += ["", f"## {name}", "", *lines]
 
     def judge(

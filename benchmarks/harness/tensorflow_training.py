@@ -42,7 +42,6 @@ class RecipeTraining:
         self.iterator = iter(tf.data.Dataset.from_tensor_slices(by_batch).repeat())
 
     def step(self) -> float:
-        """One training step; returns its loss."""
         self.trainer.train_step(self.iterator)
         return self.trainer.progress().loss
 
@@ -93,13 +92,11 @@ def tensors_of(gradient) -> list[tf.Tensor]:
 
 
 def wait(results) -> None:
-    """Waits until all of a structure of tensors is there."""
     for result in tf.nest.flatten(results, expand_composites=True):
         result.numpy()
 
 
 def use_threads(threads: int) -> None:
-    """Sets the CPU up with this number of threads."""
     flags = configuration.DeviceConfig(
         cpu=True, intra_op_parallelism=threads, inter_op_parallelism=threads
     )
@@ -112,7 +109,6 @@ def serve_recipe(
     sizes_kind: type,
     make: Callable[..., RecipeTraining],
 ) -> None:
-    """Answers requests about trainings of `make(rows, sizes, **options)`."""
     use_threads(args.threads)
     rows, sizes = load(args.folder, rows_kind, sizes_kind)
 

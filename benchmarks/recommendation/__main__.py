@@ -84,7 +84,6 @@ def measure(sides: Sequence[Callable[[int], np.ndarray]], num_users: int, rounds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; returns its exit status."""
     parser = report.parser_of(__doc__)
     parser.add_argument("--users", type=int, default=4096, help="users of GMF")
     parser.add_argument("--neumf_users", type=int, default=32)

@@ -55,7 +55,6 @@ class Predictions(TrainingMeasurements):
         return np.asarray(predicted) / np.asarray(self.step_ms[side, case])
 
     def part_ms(self, side: str, case: str) -> dict[str, float]:
-        """Medians of the predicted parts."""
         return _medians([result["parts"] for result in self.predicted[side, case]])
 
 

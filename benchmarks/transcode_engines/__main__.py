@@ -42,8 +42,6 @@ def write_log(path: Path, num_rows: int) -> Path:
 
 
 def compare(log: Path, work: Path, repeats: int) -> dict[str, list[PreparationRun]]:
-    """Runs of both engines; raises RuntimeError where two left different files."""
-
     def prepare_side(name: str) -> PreparationRun:
         flags = ("--label", "bought", "--split", "0.8,0.1,0.1", "--numerical", "price,time")
         output = work / "out"
