@@ -107,8 +107,7 @@ class Config:
     def check(self, complete: bool = True) -> None:
         """Raises ValueError for flags out of range, or that contradict each other.
 
-        Args:
-            complete: False if a checkpoint that is not read yet sets further flags.
+        Without `complete` a checkpoint that is not read yet sets further flags.
         """
         for _, flag in fields_of(self.flag_set):
             rules_of(flag).check_value(flag.name, self.value(flag.name))

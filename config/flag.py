@@ -50,9 +50,7 @@ _LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 class Need:
     """Condition on other flags, without which a flag would be ignored.
 
-    Attributes:
-        text: completes "--flag is only read ...".
-        holds: returns whether the flags meet the condition.
+    `text` completes "--flag is only read ...".
     """
 
     text: str
@@ -119,10 +117,8 @@ class Rules:
     def flag(self, default: Any, help_text: str) -> Any:
         """Returns the dataclass field of a flag with these rules.
 
-        Args:
-            default: the default.
-            help_text: a phrase that `--help` shows; after a semicolon, details that only
-                `--helpfull` and the reference page show.
+        `help_text` is a phrase that `--help` shows; after a semicolon, details that only
+        `--helpfull` and the reference page show.
         """
         summary, _, details = help_text.partition("; ")
         metadata = {"help": summary, "details": details, "rules": self}

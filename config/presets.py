@@ -96,7 +96,6 @@ def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> 
     """Chooses the values of the flags that are not pinned.
 
     Args:
-        config: the flags.
         num_samples: samples (NCF: interactions) of the training split; None if unknown, for which
             the preset is `terabyte`.
         pinned: names of flags that keep their value: those of the command line, or of a checkpoint.

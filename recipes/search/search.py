@@ -32,7 +32,6 @@ class Search:
     """A search of the flags of a recipe.
 
     Attributes:
-        definition: the recipe.
         arguments: flags of all trials, as on a command line.
         parameters: flags that are varied.
         study: name of the search.
@@ -77,10 +76,9 @@ class Search:
 
 
 def check(search: Search) -> Config:
-    """Returns the flags of all trials, if a search can use them and every value of its space.
+    """Returns the flags of all trials.
 
-    Raises:
-        ValueError: it cannot, or validation samples are missing.
+    Raises ValueError if a search cannot use them and every value of its space.
     """
     if launched() is not None:
         raise ValueError(

@@ -42,11 +42,9 @@ class KernelSizes:
     """Sizes that the kernels are measured with.
 
     Attributes:
-        shape: The model.
         workload: Tables of one rank, and the samples that it looks up.
         samples: Samples of a rank in a step.
         compute_dtype: Dtype of activations.
-        optimizer, sparse_optimizer: Names of the optimizers.
         exchange_bytes: Bytes that a rank sends in an all-to-all.
     """
 
