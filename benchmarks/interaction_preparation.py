@@ -45,10 +45,8 @@ def checksum(folder: Path) -> str:
 
 
 def compare(log: Path, work: Path, repeats: int) -> dict[str, list[PreparationRun]]:
-    def prepare_side(side: str) -> PreparationRun:
-        return prepare(side, log, work)
-
-    return preparations.compare((OURS, PANDAS), prepare_side, repeats, "rows")
+    sides = (OURS, PANDAS)
+    return preparations.compare(sides, lambda side: prepare(side, log, work), repeats, "rows")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

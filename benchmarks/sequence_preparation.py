@@ -49,10 +49,10 @@ def own_s(runs: Sequence[PreparationRun]) -> float:
 
 
 def compare(log: Path, work: Path, repeats: int) -> dict[str, list[PreparationRun]]:
-    def prepare_side(engine: str) -> PreparationRun:
-        return prepare(log, work, "--engine", engine)
-
-    return preparations.compare((DUCKDB, NVTABULAR), prepare_side, repeats, "files")
+    sides = (DUCKDB, NVTABULAR)
+    return preparations.compare(
+        sides, lambda engine: prepare(log, work, "--engine", engine), repeats, "files"
+    )
 
 
 def generate(folder: Path, num_reviews: int) -> Path:

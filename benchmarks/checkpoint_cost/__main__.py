@@ -69,10 +69,6 @@ def values_of(measured: Mapping, side: str, key: str) -> np.ndarray:
     return np.array([each[side][key] for each in measured["rounds"]])
 
 
-def speed_ratios(measured: Mapping) -> np.ndarray:
-    return values_of(measured, "plain", "turn_s") / values_of(measured, "saving", "turn_s")
-
-
 def figures(measured: Mapping, num_samples: int) -> dict[str, dict[str, object]]:
     """The row of a setting in the table of each section: cells by column."""
     plain_s, saving_s = (values_of(measured, side, "turn_s") for side in ("plain", "saving"))
@@ -146,7 +142,8 @@ def page_of(measurements: Mapping[str, dict], args) -> Page:
         page.add(section, *table(("setting", *columns), cells))
     for name, measured in measurements.items():
         cost = float(np.median(costs(measured)))
-        of_turns = 1 - float(np.median(speed_ratios(measured)))
+        plain_s, saving_s = (values_of(measured, side, "turn_s") for side in ("plain", "saving"))
+        of_turns = 1 - float(np.median(plain_s / saving_s))
         text = (
             f"{SETTINGS[name].label}: a save of {measured['size_mib']:,.0f} MiB every {args.steps} "
             f"steps costs {cost:.1%} of the samples per second (turn against turn {of_turns:.1%})"

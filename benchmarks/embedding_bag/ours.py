@@ -2,7 +2,6 @@
 
 import contextlib
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import tensorflow as tf
@@ -81,12 +80,8 @@ class BagTraining(RecipeTraining):
     def save_tables(self, path: str) -> None:
         with Path(path).open("wb") as file:
             for weight in self.model.embedding.table_weights():
-                _write_table(weight, file)
-
-
-def _write_table(weight, file: BinaryIO) -> None:
-    for first, last in weight.pieces():
-        file.write(np.ascontiguousarray(weight.gather_rows(first, last)).tobytes())
+                for first, last in weight.pieces():
+                    file.write(np.ascontiguousarray(weight.gather_rows(first, last)).tobytes())
 
 
 def loss_with_gradient(output: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:

@@ -54,9 +54,6 @@ class Predictions(TrainingMeasurements):
         predicted = [result["step"] for result in self.predicted[side, case]]
         return np.asarray(predicted) / np.asarray(self.step_ms[side, case])
 
-    def part_ms(self, side: str, case: str) -> dict[str, float]:
-        return _medians([result["parts"] for result in self.predicted[side, case]])
-
 
 def _medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.median([row[name] for row in rows])) for name in rows[0]}
@@ -135,7 +132,7 @@ def _steps_table(measurements: Predictions) -> list[str]:
 def _prefixes_table(measurements: Predictions) -> list[str]:
     rows = []
     for (side, case), ranks in measurements.parts.items():
-        parts = measurements.part_ms(side, case)
+        parts = _medians([result["parts"] for result in measurements.predicted[side, case]])
         for prefix, names in PREFIXES.items():
             measured = max(float(np.median(rank[prefix])) for rank in ranks)
             predicted = sum(parts[name] for name in names)

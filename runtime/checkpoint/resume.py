@@ -95,7 +95,10 @@ def _find_on_chief(config: Config, world: World) -> Start:
         assert path is not None
         root = str(path.resolve().parent)  # saves where it resumes from
     folder = Folder(root)
-    folder.acquire(_lock_wait_s(config, world))
+    wait_s = RESUME_WAIT_S if resume else WAIT_S
+    if world.size > 1:  # the other ranks wait for this one, which waits for the lock
+        wait_s = min(wait_s, 0.8 * config.distribution.rank_timeout_s)
+    folder.acquire(wait_s)
     newest, note = folder.newest(), ""
     # As in NVIDIA's NCF, with --checkpoint_dir a training may follow one that has not ended.
     is_replaced = config.collaborative.checkpoint_dir is not None
@@ -153,12 +156,6 @@ def _is_new(config: Config) -> bool:
         return False
     folder = Path(path)
     return not folder.is_dir() or not (is_checkpoint(folder) or Folder(folder).newest())
-
-
-def _lock_wait_s(config: Config, world: World) -> float:
-    wait_s = RESUME_WAIT_S if _resume_flag(config) else WAIT_S
-    # The other ranks wait for rank 0, which waits for the lock.
-    return wait_s if world.size == 1 else min(wait_s, 0.8 * config.distribution.rank_timeout_s)
 
 
 def _check_shared(folder: Folder, token: str | None) -> None:

@@ -126,7 +126,7 @@ class Writer(threading.Thread):
                 return
             written = [self._staging / p.file for pieces in self.pieces.values() for p in pieces]
             for file in written:
-                _sync_file(file)
+                sync_file(file)
             for folder in {file.parent for file in written}:
                 sync(folder)
         except OSError as error:
@@ -152,11 +152,8 @@ class Writer(threading.Thread):
                 self._changed.notify_all()
 
 
-def _sync_file(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        # The file need not stay in the page cache.
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
+def sync_file(file: Path) -> None:
+    """Waits until a file is on the disk, and lets it leave the page cache."""
+    with open(file, "rb") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -72,14 +72,9 @@ def write_tables(
                     append(keys, np.arange(first_key, first_key + len(block), dtype=np.int64))
                     append(vectors, block)
                 start += rows
-            _append_zeros(keys, vectors, start, group[0][2])
-
-
-def _append_zeros(keys, vectors, rows: int, dim: int) -> None:
-    """Appends the key after the last row, and those that fill a small table up, with zeros."""
-    num_added = max(1, _MIN_KEYS - rows)
-    append(keys, np.arange(rows, rows + num_added, dtype=np.int64))
-    append(vectors, np.zeros((num_added, dim), np.float32))
+            num_zeros = max(1, _MIN_KEYS - start)
+            append(keys, np.arange(start, start + num_zeros, dtype=np.int64))
+            append(vectors, np.zeros((num_zeros, group[0][2]), np.float32))
 
 
 def table_folder(number: int) -> str:
