@@ -184,7 +184,6 @@ def _spell_out(argv: Sequence[str], names: set[str], aliases: Mapping[str, str])
 
 
 def _check_spellings(absl_flags: flags.FlagValues, aliases: Mapping[str, str]) -> None:
-    """Raises ValueError if a command line has a flag under two of its names."""
     for name in set(aliases.values()) & set(absl_flags):
         used = [a for a, target in aliases.items() if target == name and absl_flags[a].present]
         if absl_flags[name].present > sum(absl_flags[alias].present for alias in used):

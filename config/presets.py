@@ -232,7 +232,6 @@ def _choose_ranking_sizes(num_samples: int, values: _Selection) -> None:
 
 
 def _choose_sequential(num_samples: int, values: _Selection) -> None:
-    """Sets the flags of SIM, DIEN and DIN."""
     values.set(
         batch_size=_power_of_two(min(2.5 * math.sqrt(num_samples), num_samples / 48), num_samples),
         **_SEQUENTIAL,

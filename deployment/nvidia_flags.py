@@ -125,7 +125,6 @@ def _complete_deployment(flags: Flags) -> Flags:
 
 
 def _unread_by_deployment(flags: Flags) -> dict[str, str]:
-    """Returns flags of the original that this deployment does not read, with the reason."""
     is_hps = flags["--sparse_format"] == ["hps"]
     unread = {}
     if is_hps:

@@ -115,7 +115,6 @@ def _check_benchmark(flags: Values) -> None:
 
 
 def _check_evaluations(flags: Values) -> None:
-    """Raises ValueError for flags that act on evaluations of a training that has none."""
     if flags.value("mode") != "train" or flags.value("evals_per_epoch"):
         return
     names = [

@@ -222,7 +222,6 @@ def _misplaced(histories: tf.Tensor) -> tf.Tensor:
 def _assertion(
     serving_spec: ServingSpec, tensor_name: str, columns: tf.Tensor, rule: str, bad: tf.Tensor
 ) -> tf.Operation:
-    """Fails where `bad` [batch, columns] is true; names features, values and rows."""
     names = [
         feature_at(serving_spec.features, tensor_name, n).name for n in range(columns.shape[1])
     ]

@@ -31,7 +31,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _description(config) -> str:
-    """Returns the lines of a model."""
     batch = f", up to {config.max_batch_size:,} rows" if config.max_batch_size else ""
     lines = [f"{config.name}: {config.platform or config.backend}{batch}"]
     for kind, tensors in (("input ", config.input), ("output", config.output)):

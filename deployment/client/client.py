@@ -274,7 +274,6 @@ def _names(index: service_pb2.RepositoryIndexResponse) -> list[str]:
 
 
 def _is_lost(error: grpc.RpcError) -> bool:
-    """Returns whether an error is due to the server, not to the request."""
     details = error.details() or ""
     return error.code() in _LOST or any(text in details for text in _LOST_MESSAGES)
 

@@ -172,7 +172,6 @@ def _served_scores(context: DeploymentContext, folder: Path):
 
 
 def _load(options: DeployOptions, names: Sequence[str]) -> None:
-    """Lets a running server load the models, parts before the ensemble."""
     for name in names:
         timeout_s = options.load_model_timeout_s
         with Client(options.server_url, name, timeout_s=timeout_s) as client:

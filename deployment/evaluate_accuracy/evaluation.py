@@ -227,8 +227,7 @@ def _metrics(trained: TrainedModel, rows, auc_thresholds: int | None) -> ScoreMe
 
 @contextlib.contextmanager
 def _scorer(options: argparse.Namespace, name: str, serving_spec: ServingSpec):
-    """Yields a function from requests to scores, by a deployed model's folder or a server, and the
-    list of seconds that it fills."""
+    """Yields a function from requests to scores, and the list of seconds that it fills."""
     if options.model:
         from deployment.serving.scorer import RequestScorer
         from deployment.triton.model_folders import find_model

@@ -186,7 +186,6 @@ def _server_times_ms(before, after) -> list[float]:
 
 
 def _client(name: str) -> str:
-    """Returns the client to use; auto falls back to our own."""
     if name == PERF_ANALYZER and not perf_analyzer.works():
         raise ValueError(
             f"--client perf_analyzer: {perf_analyzer.PROGRAM} is not there or does not start: run "
@@ -217,8 +216,7 @@ def _rows(
 
 
 def _rows_of_data_set(options: argparse.Namespace, num_rows: int):
-    """Returns the first evaluation rows of the model, repeated if there are fewer, and their
-    specification."""
+    """First evaluation rows of the model, repeated if there are fewer, and their specification."""
     from deployment.client.evaluation_requests import labelled_requests
     from deployment.model.data_set import data_without_checkpoint
     from deployment.model.served_model import serving_spec_of
@@ -238,7 +236,6 @@ def _rows_of_data_set(options: argparse.Namespace, num_rows: int):
 
 
 def _files(output: Path) -> tuple[Path, Path]:
-    """Returns the CSV and the PNG; raises ValueError if one of them cannot be written."""
     if not output.name:
         raise ValueError(f"--output: expected a path of files like runs/latency, got {output}")
     files = output.with_name(f"{output.name}.csv"), output.with_name(f"{output.name}.png")

@@ -59,7 +59,6 @@ def serving_spec(trained: TrainedModel) -> ServingSpec:
 
 
 def _spans(counts) -> list[tuple[int, int]]:
-    """Returns (start, count) of consecutive pieces."""
     counts = list(counts)
     return list(zip(accumulate(counts, initial=0), counts, strict=False))
 

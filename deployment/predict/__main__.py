@@ -89,7 +89,6 @@ def score(flags: argparse.Namespace) -> None:
 
 
 def _check_engine(flags: argparse.Namespace) -> None:
-    """Raises ValueError for flags that the engine does not read, or that it lacks."""
     if flags.engine == SPARK:
         for name in ("output", "predictions_keep"):
             if not getattr(flags, name):
@@ -116,7 +115,6 @@ def _check_engine(flags: argparse.Namespace) -> None:
 
 
 def _score_on_spark(flags: argparse.Namespace) -> str:
-    """Scores a table on Spark; returns the text that the command prints."""
     environment.require_spark(LOCAL)
     from deployment.predict.spark_scores import score_on_spark
 
@@ -145,7 +143,6 @@ def _open_input(path: str, split: str | None, interface: Interface) -> FileInput
 
 
 def _check_differs(output: str, paths: Iterable[Path]) -> None:
-    """Raises ValueError if the output would replace a file of the input."""
     for path in paths:
         if os.path.exists(output) and os.path.samefile(output, path):
             raise ValueError(

@@ -122,7 +122,6 @@ class CsvLines:
 
 
 def _check_text(lines: bytes, where: str) -> None:
-    """Raises ValueError for bytes that are not UTF-8, and for open quotation marks."""
     try:
         lines.decode()
     except UnicodeDecodeError as error:

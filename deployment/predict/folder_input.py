@@ -93,7 +93,6 @@ class FolderInput:
         return split
 
     def _check_kind(self, feature: ServedFeature) -> None:
-        """Raises ValueError if a feature has another kind, cardinality or number of values."""
         hotness = self._spec.hotness(feature.name)
         if hotness != feature.count:
             raise ValueError(

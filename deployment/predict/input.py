@@ -173,7 +173,6 @@ def _aligned_ids(column: pa.Array, count: int, fill: int, right: bool) -> np.nda
 
 
 def _expected(feature: ServedFeature, is_history: bool) -> str:
-    """Returns the rule for the values of a feature."""
     if feature.cardinality is None:
         return (
             "a finite number of at most float32's "

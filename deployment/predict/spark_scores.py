@@ -203,7 +203,6 @@ class _Scoring(Session):
 
 
 def _half_floats(path: Any) -> str:
-    """Returns the names of the float16 columns of a local Parquet file, for a message."""
     if path.toUri().getScheme() != "file":
         return ""
     schema = pq.read_schema(path.toUri().getPath())
@@ -216,7 +215,6 @@ def _column(name: str, alias: str) -> Column:
 
 
 def _check_names(path: str, columns: Sequence[str], names: Sequence[str], what: str) -> None:
-    """Raises ValueError for a name that is not that of exactly one column."""
     missing = [name for name in names if columns.count(name) != 1]
     if missing:
         others = [column for column in columns if column not in names]

@@ -90,7 +90,6 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _check_models(repository: Path, backends: Path) -> None:
-    """Raises ValueError for a repository without models, or with some for other backends."""
     files = sorted(repository.glob(f"*/{CONFIG_FILE}"))
     # Triton needs no configuration if a version folder describes itself.
     if not files and not any(path.name.isdecimal() for path in repository.glob("*/*")):

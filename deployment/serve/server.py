@@ -273,7 +273,6 @@ class Server:
         return f" (exit status {self._process.returncode})" if self._process else ""
 
     def _tail(self) -> str:
-        """Returns the last relevant lines of the log."""
         lines = self._log.read_text(errors="replace").splitlines()[1:]
         relevant = [line for line in lines if not _IRRELEVANT.match(line)]
         tail = (relevant or lines)[-_TAIL_LINES:] or ["nothing"]

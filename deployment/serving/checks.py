@@ -124,7 +124,6 @@ class _TensorChecker:
         return checked
 
     def _checked_ids(self, array: np.ndarray) -> np.ndarray:
-        """Returns ids that are all in range."""
         ids = array.reshape(len(array), self._columns)
         if self._unknown_is_zero:
             # Negative ids are never unknown ids of the training: they stay, and are refused.
@@ -150,7 +149,6 @@ class _TensorChecker:
         raise self._bad_request(feature.name, row, str(value), rule)
 
     def _check_padding(self, ids: np.ndarray) -> None:
-        """Raises BadRequest for a 0 that is not padding at the start of a history."""
         misplaced = find_misplaced_padding(ids)
         if misplaced is None:
             return

@@ -215,7 +215,6 @@ def widen(stored: np.ndarray, scales: np.ndarray | None, out: np.ndarray) -> Non
 
 
 def _table_files(folder: Path, interface: Interface) -> list[_TableFile]:
-    """Opens the files of an interface's tables, with its lookups."""
     table_of = {table.name: table for table in interface.tables}
     lookups: dict[str, list[_PlacedLookup]] = {}
     column = 0
@@ -251,7 +250,6 @@ def _mapped(path: Path) -> np.ndarray:
 
 
 def _map_of(array: np.ndarray) -> mmap.mmap:
-    """Returns the map of an array of `_mapped`."""
     base = array
     while not isinstance(base, mmap.mmap):
         base = base.base
@@ -261,7 +259,6 @@ def _map_of(array: np.ndarray) -> mmap.mmap:
 def _check_fits(
     folder: Path, table: ServedTable, stored: np.ndarray, scales: np.ndarray | None
 ) -> None:
-    """Raises ValueError if the arrays of a file do not have the rows of a table."""
     rows = table.first_row + table.rows
     fits = stored.ndim == 2 and len(stored) >= rows and stored.shape[1] == table.dim
     if not fits or stored.dtype != table.dtype or (table.dtype == "int8") != (scales is not None):

@@ -102,7 +102,6 @@ class TritonPythonModel:
 
 
 def _read_tensors(request, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Returns a request's tensors by name; the checks report missing ones."""
     tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
     return {name: tensor.as_numpy() for name, tensor in tensors.items() if tensor is not None}
 

@@ -119,7 +119,6 @@ def write_onnx_model(folder: Path, onnx: Path, config: ModelConfig) -> str:
 
 
 def _build(onnx: Path, plan: Path, options: Sequence[str]) -> None:
-    """Builds a plan; raises ValueError if trtexec fails."""
     command = ["trtexec", f"--onnx={onnx}", f"--saveEngine={plan}", "--skipInference", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not plan.exists():
@@ -131,7 +130,6 @@ def _build(onnx: Path, plan: Path, options: Sequence[str]) -> None:
 
 
 def _script(precision: str, options: Sequence[str]) -> str:
-    """Returns the text of `build_plan.sh`."""
     cases = "\n".join(f"  {name}) flag={flag} ;;" for name, flag in _PRECISION_FLAGS.items())
     known = "|".join(_PRECISION_FLAGS)
     return f"""\

@@ -153,7 +153,6 @@ def _open_study(search: Search, config: Config) -> Study:
 
 @contextlib.contextmanager
 def _workers(search: Search) -> Iterator[list[Connection]]:
-    """Starts the processes that train, and ends them."""
     context = multiprocessing.get_context("spawn")
     processes, connections = [], list[Connection]()
     try:
@@ -206,7 +205,6 @@ def _run_trials(search: Search, study: Study, connections: Sequence[Connection])
 
 
 def _end_trial(search: Search, study: Study, trial: Trial, kind: str, text: str | None) -> None:
-    """Ends a trial in the study and prints a line on it."""
     if kind == worker.DONE and math.isnan(trial.best):
         kind, text = worker.FAILED, f"the {search.metric} is undefined: see its log"
     if kind == worker.FAILED:

@@ -227,7 +227,6 @@ class KernelRates:
         return max(elapsed_s - overhead_s, elapsed_s / 10)
 
     def _exchange_s(self, call: Call, repeats: int) -> float:
-        """Returns the median of the seconds of an exchange, which all ranks begin together."""
         elapsed = []
         for _ in range(repeats):
             self._world.barrier("rates.barrier")

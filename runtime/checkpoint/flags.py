@@ -140,7 +140,6 @@ def _flags_of(description: Mapping[str, Any], where: str) -> tuple[dict[str, Any
 
 
 def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns the values with the types of flags."""
     defaults = config.flat()
     if unknown := sorted(set(adopted) - set(defaults)):
         raise ValueError(f"{where} is of another version: unknown flag --{unknown[0]}")

@@ -135,7 +135,6 @@ def _rows_of_box(
 def _check_names(
     path: Path, entries: Mapping[str, WeightEntry], weights: Sequence[Weight], everything: bool
 ) -> None:
-    """Raises ValueError unless the names are those of the weights of the model."""
     wanted = {weight.name for weight in weights}
     folders = {name.partition("/")[0] for name in wanted}
     stored = {name for name in entries if everything or name.partition("/")[0] in folders}
@@ -159,7 +158,6 @@ def _check_shapes(
     weights: Sequence[Weight],
     kept_rows: KeptRows | None,
 ) -> None:
-    """Raises ValueError unless shapes and dtypes are those of the model; see `restore`."""
     for weight in weights:
         entry, shape = entries[weight.name], tuple(weight.shape)
         kept = None if kept_rows is None else kept_rows.get(_table_of(weight.name))
@@ -201,7 +199,6 @@ def _parts_of(path: Path, entry: WeightEntry, wanted: Box) -> Iterator[tuple[Box
 
 
 def _cut(values: NDArray[Any], box: Box, part: Box) -> NDArray[Any]:
-    """Returns the values of `part` from those of `box`, which contains it."""
     rows = slice(part.row - box.row, part.row_end - box.row)
     return values[rows, part.column - box.column : part.column_end - box.column]
 

@@ -119,7 +119,6 @@ def _find_on_chief(config: Config, world: World) -> Start:
 
 
 def _named_start(config: Config) -> Path | None:
-    """Returns the checkpoint that a flag names."""
     resume = _resume_flag(config)
     if config.checkpoint.restore_checkpoint_path:
         return resolve(best_of(config.checkpoint.restore_checkpoint_path))

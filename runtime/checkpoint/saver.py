@@ -117,7 +117,6 @@ class Saver:
     def _save(
         self, step: int, weights: Sequence[Weight], index: Index, is_best: bool
     ) -> Generator[None, None, Outcome]:
-        """Yields while threads work."""
         start_s = copied_s = time.monotonic()
 
         def outcome(path: str | None, fault: Sequence[str] | None, note: str = "") -> Outcome:
@@ -224,7 +223,6 @@ class Saver:
 
 
 def _merge(index: Index, pieces_by_rank: Sequence[Mapping[str, Any]]) -> dict[str, WeightEntry]:
-    """Returns the entries of all weights with the pieces of all ranks."""
     entries = {}
     for name, entry in index.weights.items():
         by_rank = (pieces.get(name, ()) for pieces in pieces_by_rank)

@@ -139,7 +139,6 @@ def missing_at_rendezvous(size: int) -> list[int]:
 
 
 def _ask_rendezvous(path: str, timeout_s: float) -> tuple[int, bytes]:
-    """Returns status and content of an answer of horovodrun's rendezvous server."""
     host, port = (os.environ[f"HOROVOD_GLOO_RENDEZVOUS_{name}"] for name in ("ADDR", "PORT"))
     connection = http.client.HTTPConnection(host, int(port), timeout_s)
     with contextlib.closing(connection):

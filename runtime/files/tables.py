@@ -103,7 +103,6 @@ def _quoted(name: str) -> str:
 
 
 def _as_text(column: Any) -> Any:
-    """Returns a column of lists as texts, another column as it is."""
     import pyarrow
     import pyarrow.compute as pc
 

@@ -214,7 +214,6 @@ def _views(content: Any) -> Iterator[_TensorView]:
 
 
 def _with_arrays(content: Any, mapped: NDArray[Any], starts: Mapping[str, tuple[int, int]]) -> Any:
-    """Returns the content with arrays in place of `_TensorView`s."""
     if isinstance(content, _TensorView):
         storage = content.storage
         start, size_bytes = starts[storage.key]

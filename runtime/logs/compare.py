@@ -185,7 +185,6 @@ def metric_text(value: Any, unit: str | None) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns lines with aligned columns; long values are cut off."""
     cells = [list(header), *([_cut(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells if i < len(row)) for i in range(len(header))]
     return [

@@ -123,6 +123,5 @@ def ensemble(context: DeploymentContext, sparse: str, dense: str) -> ModelConfig
 
 
 def _interface(context: DeploymentContext) -> Interface:
-    """Returns the interface with the tables as HPS has them."""
     is_fused = context.options.fused_embedding
     return keys.fused(context.interface) if is_fused else context.interface

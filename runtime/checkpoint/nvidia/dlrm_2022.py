@@ -65,7 +65,6 @@ def _count(path: Path, pattern: str) -> int:
 
 
 def _open(file: Path, rank: int) -> NDArray[np.floating[Any]]:
-    """Maps an array of this rank into memory."""
     try:
         values: NDArray[Any] = np.load(file, mmap_mode="r")
         if values.ndim != rank:
