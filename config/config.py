@@ -75,7 +75,6 @@ class Config:
         return self.flags_of or self.recipe
 
     def value(self, name: str) -> Any:
-        """Returns the value of a flag."""
         return getattr(getattr(self, _sections_by_flag(self.flag_set)[name]), name)
 
     def flat(self) -> dict[str, Any]:

@@ -125,7 +125,6 @@ class Rules:
         return dataclasses.field(default=default, metadata=metadata)
 
     def check_value(self, name: str, value: Any) -> None:
-        """Raises ValueError for a value, or one in a list, that is not valid."""
         limits = [(*rule, getattr(self, key)) for key, rule in _LIMITS.items()]
         limits = [limit for limit in limits if limit[-1] is not None]
         if value is None or value == self.special:

@@ -200,7 +200,6 @@ class Client(contextlib.AbstractContextManager):
         return self._call(self._server.ModelConfig, request).config
 
     def ready_models(self) -> list[str]:
-        """Returns the names of the models that the server has ready."""
         request = service_pb2.RepositoryIndexRequest(ready=True)
         return _names(self._call(self._server.RepositoryIndex, request))
 

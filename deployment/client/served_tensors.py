@@ -23,7 +23,6 @@ class KeysOfRequests(NamedTuple):
     is_fused: bool
 
     def num_keys(self) -> int:
-        """Returns the number of keys per sample."""
         return sum(keys.keys_per_row(self.interface).values())
 
 
@@ -41,8 +40,7 @@ class ServedTensors(NamedTuple):
     def request(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Converts a request of this toolkit's tensors, [rows, *dims] by name.
 
-        Raises:
-            ValueError: an id does not fit the model's dtype.
+        Raises ValueError if an id does not fit the model's dtype.
         """
         if self.keys is None:
             return {name: self._cast(name, array) for name, array in arrays.items()}
@@ -52,7 +50,6 @@ class ServedTensors(NamedTuple):
         return {keys.SENT_KEYS: sent, keys.SENT_NUM_KEYS: counts, **others}
 
     def num_rows(self, message) -> int:
-        """Returns the number of samples of a request message."""
         if not message.inputs:
             return 0
         if self.keys is None:

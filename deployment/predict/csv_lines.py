@@ -49,9 +49,8 @@ class CsvLines:
             batches: neighbouring lines of files (binary), with the name of the file where they
                 belong to its first block, else null; further columns, by name, are passed on.
 
-        Raises:
-            ValueError: a file has other columns, or a line has another number of fields, an open
-                quotation mark or bytes that are not UTF-8.
+        Raises ValueError for a file with other columns, or a line with another number of fields, an
+        open quotation mark or bytes that are not UTF-8.
         """
         previous = None
         for batch in batches:

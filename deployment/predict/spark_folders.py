@@ -58,7 +58,6 @@ class SparkPath:
         return [Entry(status.getPath().getName(), status.isDirectory()) for status in statuses]
 
     def data_files(self) -> Iterator[Any]:
-        """Yields the files with data as Hadoop's paths."""
         statuses = [self._files.getFileStatus(self._path)] if self.exists() else []
         for status in statuses or self._files.globStatus(self._path) or ():
             files = self._files.listFiles(status.getPath(), True)

@@ -116,8 +116,7 @@ class Server:
 
         Raises:
             ValueError: a port is in use.
-            ServerFailed: it ended before that, or was not ready in time.
-            StartStopped: `stopped` returned true.
+            ServerFailed, StartStopped: see there.
         """
         self.kill()  # remains of a server that ended
         self.http, self.grpc, self.metrics = _free_ports(Ports(self.http, self.grpc, self.metrics))

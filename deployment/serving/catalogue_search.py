@@ -61,12 +61,11 @@ class CatalogueSearch:
         return checked | {EXCLUDED: excluded}
 
     def search(self, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the items of checked tensors.
+        """Returns the items of checked tensors, and their logits.
 
-        Returns:
-            Items, int64 [batch, top], the highest logit first and of equal logits the lower item
-            first, and their logits, float32. Rows with fewer items are filled with -1 and -inf.
-            BadRequest if a logit is NaN.
+        Items are int64 [batch, top], the highest logit first and of equal logits the lower item
+        first, logits float32. Rows with fewer items are filled with -1 and -inf. Raises BadRequest
+        if a logit is NaN.
         """
         inputs = {name: array for name, array in arrays.items() if name != EXCLUDED}
         rows, count = len(arrays[EXCLUDED]), self._interface.top

@@ -103,7 +103,6 @@ class _TensorChecker:
         self._first, self._end = id_limits(self._features, tensor)
 
     def check_form(self, array: np.ndarray) -> None:
-        """Raises BadRequest for another dtype or shape."""
         if array.dtype != self._dtype or array.shape[1:] != self._dims or not array.ndim:
             raise BadRequest(
                 f"tensor '{self.tensor.name}' is {array.dtype} {list(array.shape)}; needed: "

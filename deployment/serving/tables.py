@@ -88,7 +88,6 @@ class MappedTables:
             file.fill(rows[start:stop], out[start:stop])
 
     def close(self) -> None:
-        """Ends the threads, and unmaps the files."""
         if self._pool:
             self._pool.shutdown()
         self._files = []

@@ -68,7 +68,6 @@ class Search:
         return self.definition.flags_of or self.definition.name
 
     def config(self, *arguments: str) -> Config:
-        """Returns the flags of a trial with further arguments."""
         definition = self.definition
         parts = (definition.defaults, definition.aliases, definition.flags_of)
         argv = [definition.name, *self.arguments, *arguments]

@@ -30,7 +30,6 @@ class Parameter:
     is_integer: bool = False
 
     def suggest(self, trial: Any) -> Any:
-        """Returns the value for a trial of Optuna."""
         if self.kind == "choice":
             return trial.suggest_categorical(self.flag, list(self.values))
         suggest = trial.suggest_int if self.is_integer else trial.suggest_float

@@ -103,7 +103,6 @@ class Study:
         return max(trials, key=lambda trial: (trial.value, -trial.number), default=None)
 
     def start_trial(self) -> Trial:
-        """Returns the next trial."""
         trial = self._study.ask()
         values = {parameter.flag: parameter.suggest(trial) for parameter in self._parameters}
         return Trial(trial, values)
@@ -144,7 +143,6 @@ class Trial:
         return not self._trial.should_prune()
 
     def store_flags(self, flags: str) -> None:
-        """Stores the text of the trial's complete flags."""
         self._trial.set_user_attr(_FLAGS, flags)
 
     def __str__(self) -> str:

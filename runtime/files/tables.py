@@ -46,7 +46,6 @@ class ArrowTable:
         self._waiting: list[Any] = []
 
     def write(self, columns: Sequence[Any]) -> None:
-        """Appends rows."""
         import pyarrow
 
         self._waiting.append(pyarrow.table(list(columns), schema=self._schema))

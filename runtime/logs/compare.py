@@ -66,7 +66,6 @@ class RunRecord:
         return None
 
     def points(self, names: Sequence[str]) -> Points:
-        """Returns the series of `series_name`."""
         key = self.series_name(names)
         return () if key is None else sorted(self.series[key].items())
 

@@ -95,11 +95,9 @@ class DlllWriter:
         self._start = datetime.now()
 
     def log(self, step: Any, data: Any) -> None:
-        """Writes the values of a step."""
         self._write(type="LOG", step=step, data=jsonable(data))
 
     def metadata(self, metric: str, metadata: Any) -> None:
-        """Describes a metric."""
         self._write(type="METADATA", metric=metric, metadata=jsonable(metadata))
 
     def close(self) -> None:

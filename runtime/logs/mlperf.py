@@ -44,7 +44,6 @@ class MLPerfLog:
         self._lines = MLLogger(logger, default_stack_offset=2, root_dir=root)
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
-        """Logs a value or an event without duration."""
         self._lines.event(key, value, metadata)
 
     def start(self, key: str, time_ms: int | None = None, **metadata: Any) -> None:
@@ -52,7 +51,6 @@ class MLPerfLog:
         self._lines.start(key, None, metadata, time_ms=time_ms)
 
     def end(self, key: str, **metadata: Any) -> None:
-        """Logs the end of an interval."""
         self._lines.end(key, None, metadata)
 
     def close(self) -> None:
