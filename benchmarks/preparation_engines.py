@@ -42,9 +42,7 @@ ORDER = (DUCKDB, NVTABULAR, DUCKDB, SPARK, DUCKDB, CLUSTER)
 
 
 def prepare(log: Path, work: Path, *flags: object, **options) -> PreparationRun:
-    output = work / "out"
-    arguments = ("--input", log, "--output", output, *flags)
-    return preparations.prepare(output, "preproc.criteo", *arguments, **options)
+    return preparations.prepare(work, "preproc.criteo", "--input", log, *flags, **options)
 
 
 def compare(log: Path, work: Path, flags: Sequence[object], repeats: int) -> dict[str, list]:

@@ -27,9 +27,8 @@ _STAGE = re.compile(r"^(\w+).*, ([0-9.]+) s$", re.MULTILINE)
 
 
 def prepare(log: Path, work: Path, *flags: object) -> PreparationRun:
-    output = work / "prepared"
-    arguments = ("--amazon_dataset_path", log, "--output_path", output, *flags)
-    return preparations.prepare(output, "preproc.amazon_books", *arguments)
+    arguments = ("--amazon_dataset_path", log, *flags)
+    return preparations.prepare(work, "preproc.amazon_books", *arguments, flag="--output_path")
 
 
 def stages_s(log: str) -> dict[str, float]:

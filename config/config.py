@@ -82,7 +82,6 @@ class Config:
         return {flag.name: self.value(flag.name) for _, flag in fields_of(self.flag_set)}
 
     def replace(self, **values: Any) -> "Config":
-        """Returns a copy in which flags have other values; checked again."""
         config = self.with_values(values)
         config.check()
         return config

@@ -144,7 +144,6 @@ class Rules:
                 raise ValueError(f"--{name} is only read {need.text}; or leave --{name} out")
 
     def is_read(self, flags: Values) -> bool:
-        """Returns whether the flag is read in the flags' --mode."""
         is_mode = not self.modes or flags.value("mode") in self.modes
         return is_mode and (self.read_when is None or self.read_when(flags))
 

@@ -124,10 +124,8 @@ def _judge_floor(page: Page, measurements: TrainingMeasurements) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = training.parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser = training.parser_of(__doc__, rounds=12, steps=3)
     parser.add_argument("--warmup_rounds", type=int, default=2, help="rounds that do not count")
-    parser.add_argument("--steps", type=int, default=3, help="steps of a side's turn")
     args = training.parse(parser, argv, "bench")
     measurements = TrainingMeasurements(cases_of(args.rounds, args.warmup_rounds * args.steps))
     measurements.measure_all(write_rows, args)

@@ -252,7 +252,7 @@ def _judge(page: Page, measurements: BagMeasurements, optimizers: Sequence[str])
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = training.parser_of(__doc__)
+    parser = training.parser_of(__doc__, has_quick=True, rounds=7, steps=2, warmup_steps=2)
     listed = report.listed
     parser.add_argument("--optimizers", type=listed(str), default=workload.OPTIMIZERS)
     parser.add_argument(
@@ -261,16 +261,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dims", type=listed(int), default=(16, 64, 128))
     parser.add_argument("--batch_sizes", type=listed(int), default=(2048, 8192))
     parser.add_argument("--rows", type=int, default=100_000, help="rows of each table")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of every side")
-    parser.add_argument("--steps", type=int, default=2, help="steps of a side's turn")
-    parser.add_argument("--warmup_steps", type=int, default=2, help="steps that do not count")
     parser.add_argument(
         "--floor_mib", type=int, default=1024, help="memory that the machine's bandwidth is of"
     )
     parser.add_argument("--plain", action="store_true", help="also ours without fused kernels")
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes, for tests: no targets are judged"
-    )
     args = training.parse(parser, argv, "bench-embedding")
     if unknown := set(args.optimizers) - set(workload.OPTIMIZERS):
         parser.error(f"--optimizers: expected {workload.OPTIMIZERS}, got {', '.join(unknown)}")

@@ -138,14 +138,16 @@ def checksum(folder: Path) -> str:
 
 
 def prepare(
-    output: Path,
+    work: Path,
     module: str,
     *arguments: object,
+    flag: str = "--output",
     checksum_of: Callable[[Path], str] = checksum,
     **options,
 ) -> PreparationRun:
-    """Runs a preparation that writes the folder `output`, which is removed again."""
-    result = run(module, *arguments, **options)
+    """Runs a preparation into a folder in `work`, the value of `flag`, which is removed again."""
+    output = work / "prepared"
+    result = run(module, *arguments, *filter(None, [flag]), output, **options)
     digest = checksum_of(output)
     shutil.rmtree(output)
     return result._replace(checksum=digest)
@@ -232,8 +234,8 @@ def engine_versions(*packages: str) -> str:
     return f"{folder.parents[2].name}: {listed}"
 
 
-def parser_of(description: str, repeats: int) -> argparse.ArgumentParser:
-    parser = report.parser_of(description)
+def parser_of(description: str, repeats: int, **integers: int) -> argparse.ArgumentParser:
+    parser = report.parser_of(description, **integers)
     parser.add_argument("--repeats", type=int, default=repeats, help="rounds")
     parser.add_argument("--work_dir", type=Path, help="of temporary files; default: the system's")
     return parser

@@ -57,7 +57,6 @@ class RecipeTraining:
         return timed_in_turn(calls | {"step": self.step}, count)
 
     def parts(self) -> dict[str, Callable]:
-        """The forward pass of a step, and both passes; neither waits for its results."""
         return step_prefixes(self.trainer, self.iterator)
 
 

@@ -102,15 +102,19 @@ def timed_steps(
     }
 
 
-def timed_in_turn(calls: Mapping[str, Callable[[], object]], count: int) -> dict[str, list[float]]:
-    """Milliseconds of each call, `count` times after one that does not count.
+def timed_in_turn(
+    calls: Mapping[Any, Callable[[], object]],
+    count: int,
+    warm_up: int = 1,
+    alternates: bool = False,
+) -> dict[Any, list[float]]:
+    """Milliseconds of each call, `count` times after `warm_up` that do not count.
 
-    The calls take turns, so that other load of the machine affects all of them equally.
+    The calls take turns, so that other load of the machine affects all of them equally; the order
+    is the same in all rounds, or falls and rises.
     """
     times = {name: [] for name in calls}
-    for number in range(1 + count):
-        for name, call in calls.items():
-            elapsed_ms = timed_ms(call)
-            if number:
-                times[name].append(elapsed_ms)
-    return times
+    for number in range(warm_up + count):
+        for name in list(calls)[:: -1 if alternates and number % 2 else 1]:
+            times[name].append(timed_ms(calls[name]))
+    return {name: ms[warm_up:] for name, ms in times.items()}

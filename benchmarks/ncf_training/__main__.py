@@ -56,12 +56,9 @@ def page_of(measurements: TrainingMeasurements, facts: dict, args) -> Page:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = training.parser_of(__doc__)
+    parser = training.parser_of(__doc__, rounds=6, steps=1, batch_size=workload.NCFSizes.batch_size)
     shapes = list(workload.SHAPES)
     parser.add_argument("--shapes", nargs="+", choices=shapes, default=shapes)
-    parser.add_argument("--rounds", type=int, default=6, help="turns of every side")
-    parser.add_argument("--steps", type=int, default=1, help="steps of a side's turn")
-    parser.add_argument("--batch_size", type=int, default=workload.NCFSizes.batch_size)
     args = training.parse(parser, argv, "bench-ncf")
     facts = {}
 

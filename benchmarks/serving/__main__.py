@@ -54,7 +54,7 @@ LATENCY_TARGET, THROUGHPUT_TARGET = 2.0, 1.5  # times better than the plain Save
 
 
 class ServingMeasurements:
-    """Measurements of all sides."""
+    """Lists of all sides."""
 
     def __init__(self):
         # of (size, side, traffic) a `Timing` per round
@@ -180,8 +180,7 @@ def _table(measurements: ServingMeasurements, size: str) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = report.parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = report.parser_of(__doc__, rounds=5)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=[*SIZES])
     args = parser.parse_args(argv)
     if not perf_analyzer.works():

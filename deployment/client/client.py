@@ -195,7 +195,6 @@ class Client(contextlib.AbstractContextManager):
         return self._call(self._server.ModelStatistics, request).model_stats[0]
 
     def config(self) -> model_config_pb2.ModelConfig:
-        """Returns the model's configuration, as completed by the server."""
         request = service_pb2.ModelConfigRequest(name=self._model, version=self._version)
         return self._call(self._server.ModelConfig, request).config
 

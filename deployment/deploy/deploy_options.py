@@ -196,7 +196,6 @@ class DeployOptions:
             check_precision(self.precision)
 
     def _contradictions_of_parts(self) -> Iterator[str]:
-        """Yields a message on each contradiction of names, tensors and formats of the parts."""
         names = list(self.part_names.values())
         optimal = self.trt_optimal_batch_size
         if self.top_items is not None and not self.monolithic:
@@ -230,7 +229,6 @@ class DeployOptions:
             )
 
     def _contradictions(self) -> Iterator[str]:
-        """Yields a message on each contradiction of the other flags."""
         is_quantized, is_on_device = self.quantize_tables != NONE, bool(self.device_memory_gb)
         if self.cpu and (is_on_device or self.gpus is not None):
             yield "--cpu: no part of the model is on a GPU: leave --device_memory_gb and --gpus out"
@@ -260,7 +258,6 @@ class DeployOptions:
         yield from self._contradictions_of_backends(is_quantized)
 
     def _contradictions_of_backends(self, is_quantized: bool) -> Iterator[str]:
-        """Yields a message on each flag that the backend, or its tensors, cannot do."""
         is_hps, is_nvidia = self.backend == HPS, self.tensors == NVIDIA
         if self.fused_embedding is not None and not (is_hps and is_nvidia):
             yield (

@@ -14,13 +14,12 @@ import numpy as np
 
 from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
 from deployment.client.served_tensors import ServedTensors, served_tensors
-from deployment.model.data_set import data_without_checkpoint
+from deployment.model.data_set import described
 from deployment.model.served_model import serving_spec_of
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import (
     TrainedModel,
     evaluation_rows,
-    open_checkpoint,
     restored_recipe,
 )
 from nn.metrics.classification import make_metrics
@@ -96,7 +95,7 @@ class ScoreMetrics:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Evaluates a served model, and prints the result; returns the exit status."""
-    trained = _described(options)
+    trained = described(options)
     split = split_of(trained, options.eval_mapping)
     rows = evaluation_rows(trained, options.batch_size, split or "auto")
     requests = labelled_requests(trained, rows, options.max_rows)
@@ -154,16 +153,6 @@ def log_original(result: EvaluationResult, batch_size: int, path: Path) -> None:
     writer.close()
     print(stdout_line((), data, {}))
     print("DONE")
-
-
-def _described(options: argparse.Namespace) -> TrainedModel:
-    if options.checkpoint_dir is not None:
-        return open_checkpoint(options.checkpoint_dir, options.dataset_path)
-    return data_without_checkpoint(
-        options.dataset_path,
-        options.feature_spec or "feature_spec.yaml",
-        options.dataset_type or "tf_raw",
-    )
 
 
 def split_of(trained: TrainedModel, wanted: str) -> str | None:

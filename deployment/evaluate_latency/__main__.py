@@ -36,7 +36,12 @@ from deployment.client.perf_analyzer import (
 from deployment.client.served_tensors import served_tensors
 from deployment.evaluate_latency.plot import draw
 from deployment.model.serving_spec import ServingSpec
-from deployment.option_checks import check_ranges, check_writable, distinct_integers
+from deployment.option_checks import (
+    add_request_flags,
+    check_ranges,
+    check_writable,
+    distinct_integers,
+)
 from deployment.triton.model_folders import entry_interface
 from runtime.cli import exit_status
 from runtime.options import tool_parser
@@ -101,8 +106,6 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 class _MeasuredModel:
-    """A model with its configuration on the server."""
-
     def __init__(self, options: argparse.Namespace, model: str, serving_spec: ServingSpec | None):
         url, largest = options.url, max(options.batch_sizes)
         self._url, self._name, self._version = url, model, options.model_version or ""
@@ -218,16 +221,11 @@ def _rows(
 def _rows_of_data_set(options: argparse.Namespace, num_rows: int):
     """First evaluation rows of the model, repeated if there are fewer, and their specification."""
     from deployment.client.evaluation_requests import labelled_requests
-    from deployment.model.data_set import data_without_checkpoint
+    from deployment.model.data_set import described
     from deployment.model.served_model import serving_spec_of
-    from deployment.model.trained_model import evaluation_rows, open_checkpoint
+    from deployment.model.trained_model import evaluation_rows
 
-    if options.checkpoint_dir:
-        trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
-    else:
-        trained = data_without_checkpoint(
-            options.dataset_path, options.feature_spec, options.dataset_type
-        )
+    trained = described(options)
     rows = evaluation_rows(trained, min(num_rows, _MAX_ROWS))
     parts = [request.arrays for request in labelled_requests(trained, rows, num_rows)]
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -253,20 +251,10 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model_name", required=True, help="of the served model; several: a,b")
     add("--url", default="127.0.0.1:8001", help="host:port of the server's gRPC")
-    add("--wait_s", type=float, default=0.0, help="seconds to wait for server and models")
     add("--model_repository", help="served repository, whose interface limits random ids")
-    add("--checkpoint_dir", help="deployed checkpoint, whose data set is sent instead")
-    add("--dataset_path", help="folder of that data set; of DLRM and DCNv2 also without checkpoint")
-    add("--feature_spec", default="feature_spec.yaml", help="its specification without checkpoint")
-    add(
-        "--dataset_type",
-        default="tf_raw",
-        choices=("tf_raw", "synthetic", "split_tfrecords"),
-        help="its format without checkpoint",
-    )
+    add_request_flags(parser)
+    parser.set_defaults(feature_spec="feature_spec.yaml", dataset_type="tf_raw")
     add("--num_benchmark_samples", type=int, help=f"rows of all requests (None: {_MAX_ROWS:,})")
-    fused = "all tables are one; only for a model of HPS that NVIDIA's tools deployed"
-    add("--fused_embedding", action="store_true", help=fused)
     add("--model_version", help="version of the model (None: the newest)")
     sizes = {"type": distinct_integers, "metavar": "N,..."}
     add("--batch_sizes", **sizes, default="1,64,2048", help="rows per request")

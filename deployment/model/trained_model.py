@@ -27,7 +27,7 @@ class TrainedModel(NamedTuple):
     Attributes:
         path: checkpoint.
         index: its description, and the location of each weight; None for samples without a
-            checkpoint (`data_set.data_without_checkpoint`).
+            checkpoint (`data_set.described`).
         config: flags of the training, with `--mode eval`.
         spec: feature spec of the data set.
         shape: `CTRConfig`, `SequenceModelConfig` or `NCFConfig`.

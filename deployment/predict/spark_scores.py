@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import FloatType, StringType, StructField, StructType
 
 from dataloading.engines.spark_session import Session, one_line
-from dataloading.spec.rules import listing, suggestion
+from dataloading.spec.rules import listing
 from deployment.predict.csv_lines import CsvLines, column_names
+from deployment.predict.input import check_names
 from deployment.predict.partition_scores import SCORE, PartitionScorer
 from deployment.predict.spark_folders import SparkPath, check_apart, check_replaceable
 from deployment.serving.interface import Interface
@@ -197,9 +198,9 @@ class _Scoring(Session):
         return lines, CsvLines(where, names, used), fields
 
     def _check_columns(self, names: Sequence[str], features: list[str]) -> None:
-        path = self._options.input
-        _check_names(path, names, features, "the model's features")
-        _check_names(path, names, self._kept, "--predictions_keep")
+        where = f"--input {self._options.input}"
+        check_names(where, names, features, "feature of the model")
+        check_names(where, names, self._kept, "column of --predictions_keep")
 
 
 def _half_floats(path: Any) -> str:
@@ -212,17 +213,6 @@ def _half_floats(path: Any) -> str:
 def _column(name: str, alias: str) -> Column:
     """Returns a column; Spark would take a point in an unquoted name for a field of a struct."""
     return F.col(f"`{name.replace('`', '``')}`").alias(alias)
-
-
-def _check_names(path: str, columns: Sequence[str], names: Sequence[str], what: str) -> None:
-    missing = [name for name in names if columns.count(name) != 1]
-    if missing:
-        others = [column for column in columns if column not in names]
-        raise ValueError(
-            f"--input {path}: expected one column for each of {what}, got "
-            f"{columns.count(missing[0])} for {listing(missing)}. It has "
-            f"{listing(columns)}" + suggestion(missing[0], others)
-        )
 
 
 def _format_of(path: str, flag: str) -> str:

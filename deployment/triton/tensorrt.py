@@ -94,11 +94,9 @@ def write_dense_model(
         _build(onnx, version / PLAN_FILE, [*options, _PRECISION_FLAGS[precision]])
         write_config(config_of(RUNS_PLAN), folder / CONFIG_FILE)
         return f"a TensorRT plan in {precision}"
-    with write_errors_name(version / ONNX_FILE):
-        shutil.copyfile(onnx, version / ONNX_FILE)
     config = config_of(RUNS_ONNX)
     accelerate(config, "tensorrt", precision_mode=_ONNX_PRECISIONS[precision])
-    write_config(config, folder / CONFIG_FILE)
+    write_onnx_model(folder, onnx, config)
     (folder / PLAN_CONFIG).parent.mkdir()
     write_config(config_of(RUNS_PLAN), folder / PLAN_CONFIG)
     with write_errors_name(folder / SCRIPT_FILE):

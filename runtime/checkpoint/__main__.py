@@ -21,17 +21,15 @@ from runtime.checkpoint import files, reader
 from runtime.checkpoint.folder import Folder, resolve, suggest_previous
 from runtime.checkpoint.nvidia import folders
 from runtime.checkpoint.nvidia.neumf import FILE
-from runtime.checkpoint.reader import export_neumf
 from runtime.checkpoint.weight import matrix_of
 from runtime.files.atomic import atomic_file
+from runtime.options import tool_parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit code: 0 success, 1 damaged, 2 a wrong argument."""
-    parser = argparse.ArgumentParser(
-        prog="python -m runtime.checkpoint",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = tool_parser(
+        "runtime.checkpoint", __doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
     texts = {
@@ -67,13 +65,7 @@ def main(argv: list[str] | None = None) -> int:
             return verify(path)
         else:
             with suggest_previous(path, "PATH"):
-                if options.format == "torch":
-                    export_torch(path, Path(options.output))
-                elif options.format == "nvidia":
-                    names = reader.export_nvidia(path, Path(options.output))
-                    print(f"{options.output}  {', '.join(names)}")
-                else:
-                    export(path, Path(options.output), options.weights)
+                _export(path, Path(options.output), options)
     except files.DamagedCheckpoint as error:
         print(f"damaged: {error}", file=sys.stderr)
         return 1
@@ -144,6 +136,17 @@ def verify(path: Path) -> int:
     return 1
 
 
+def _export(path: Path, output: Path, options: argparse.Namespace) -> None:
+    if options.format == "npy":
+        export(path, output, options.weights)
+        return
+    if options.format == "torch":
+        names = reader.export_neumf(path, output / FILE if output.is_dir() else output)
+    else:
+        names = reader.export_nvidia(path, output)
+    print(f"{output}  {', '.join(names)}")
+
+
 def export(path: Path, output: Path, prefix: str) -> None:
     """Writes whole arrays, joined from all their pieces."""
     index = files.read_index(path)
@@ -160,12 +163,6 @@ def export(path: Path, output: Path, prefix: str) -> None:
             for rows in reader.rows_of(path, entry):
                 stream.write(rows.data)
         print(f"{file}  {entry.dtype.name}  {list(entry.shape)}")
-
-
-def export_torch(path: Path, output: Path) -> None:
-    """Writes the weights of a NeuMF as the state_dict of NVIDIA's NCF recipe."""
-    names = export_neumf(path, output / FILE if output.is_dir() else output)
-    print(f"{output}  {', '.join(names)}")
 
 
 if __name__ == "__main__":

@@ -174,8 +174,6 @@ class PredictionWriter:
 
 
 class _ScoreTable:
-    """The columns `row`, those of the data set, and `score`."""
-
     def __init__(self, stream: BinaryIO, suffix: str, kept: KeptRows | None):
         import pyarrow
 
@@ -198,8 +196,6 @@ class _ScoreTable:
 
 
 class _Npy:
-    """The scores alone, as NumPy stores them."""
-
     def __init__(self, stream: BinaryIO, num_rows: int):
         self._stream = stream
         header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows,)}

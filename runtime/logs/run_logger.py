@@ -154,7 +154,6 @@ class RunLogger:
         return complete
 
     def message(self, text: str) -> None:
-        """Writes a sentence, for example about a fallback or a restored checkpoint."""
         self.record(text)
         self._print(text)
 
