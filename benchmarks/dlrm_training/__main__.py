@@ -15,7 +15,9 @@ from benchmarks.dlrm_training.step_parts import parts_table
 from benchmarks.harness import machine, training, workload_files
 from benchmarks.harness.report import Page, command, summary, table
 from benchmarks.harness.training import Case, Side, TrainingMeasurements
-from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
+from benchmarks.quality.simple_models import samples_by_role
+from dataloading.pipeline.columns import Role
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 
 OURS = Side("ours (TensorFlow)", "dlrm_training.ours", is_torch=False)
 PEER = Side("PyTorch", "dlrm_training.peer")
@@ -46,20 +48,10 @@ def cases_of(rounds: int, warmup_steps: int) -> list[Case]:
 
 def read_rows(folder: Path) -> workload.DLRMRows:
     """The samples of `workload.make_rows` as arrays, for PyTorch."""
-    spec, columns = FeatureSpec.from_yaml(folder / "feature_spec.yaml"), {}
-    for chunk in spec.source_spec[TRAIN]:
-        values = np.fromfile(
-            spec.base_directory / chunk.files[0], spec.dtype(chunk.features[0])
-        ).reshape(-1, len(chunk.features))
-        columns.update(zip(chunk.features, values.T, strict=True))
-
-    def joined(channel: str, dtype) -> np.ndarray:
-        return np.stack([columns[name].astype(dtype) for name in spec.channel(channel)], axis=1)
-
+    samples = samples_by_role(FeatureSpec.from_yaml(folder / "feature_spec.yaml"), TRAIN)
+    dtypes = {Role.NUMERICAL: np.float32, Role.CATEGORICAL: np.int64, Role.LABEL: np.float32}
     return workload.DLRMRows(
-        joined(NUMERICAL_CHANNEL, np.float32),
-        joined(CATEGORICAL_CHANNEL, np.int64),
-        joined("label", np.float32),
+        *(np.concatenate(samples[role], axis=1).astype(dtype) for role, dtype in dtypes.items())
     )
 
 

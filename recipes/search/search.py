@@ -61,11 +61,8 @@ class Search:
     @property
     def metric(self) -> str:
         """Metric of evaluations that is maximized."""
-        return "hit rate" if self._flag_set in COLLABORATIVE else "auc"
-
-    @property
-    def _flag_set(self) -> str:
-        return self.definition.flags_of or self.definition.name
+        flag_set = self.definition.flags_of or self.definition.name
+        return "hit rate" if flag_set in COLLABORATIVE else "auc"
 
     def config(self, *arguments: str) -> Config:
         definition = self.definition

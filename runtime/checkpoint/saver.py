@@ -204,9 +204,7 @@ class Saver:
             path = self._folder.publish(staging)
         except Exception as error:
             shutil.rmtree(staging, ignore_errors=True)
-            if isinstance(error, OSError):
-                return None, ("error", self._text(error)), ""
-            return None, ("error", f"a defect while saving: {traceback.format_exc()}"), ""
+            return None, ("error", self._text(error)), ""
         note = ""
         if is_best:
             try:
@@ -217,7 +215,9 @@ class Saver:
             self._folder.keep_newest(self._keep)
         return str(path), None, note
 
-    def _text(self, error: OSError) -> str:
+    def _text(self, error: Exception) -> str:
+        if not isinstance(error, OSError):
+            return f"a defect while saving: {traceback.format_exc()}"
         reason = error.strerror or error
         return f"--save_checkpoint_path {self._folder.root}: {reason}; the model was not saved"
 

@@ -3,7 +3,6 @@
 import itertools
 import os
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -36,10 +35,10 @@ class Writer(threading.Thread):
 
     Args:
         memory_bytes: limit of the copies that are not written yet; there is at least one.
-        text: returns the error message for an OSError.
+        text: returns the error message for an exception.
     """
 
-    def __init__(self, staging: Path, memory_bytes: int, text: Callable[[OSError], str]):
+    def __init__(self, staging: Path, memory_bytes: int, text: Callable[[Exception], str]):
         super().__init__(name="checkpoint-writer", daemon=True)
         self.fault: tuple[str, str] | None = None  # as of `Outcome`
         self.pieces: dict[str, list[Piece]] = {}
@@ -129,10 +128,8 @@ class Writer(threading.Thread):
                 sync_file(file)
             for folder in {file.parent for file in written}:
                 sync(folder)
-        except OSError as error:
+        except Exception as error:  # the other ranks would wait forever
             self._fail(("error", self._text(error)))
-        except Exception:  # the other ranks would wait forever
-            self._fail(("error", f"a defect while saving: {traceback.format_exc()}"))
 
     def _write(self) -> None:
         disk, blocks = Disk(), iter(self._next_block, None)
