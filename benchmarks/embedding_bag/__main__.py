@@ -252,7 +252,7 @@ def _judge(page: Page, measurements: BagMeasurements, optimizers: Sequence[str])
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = training.parser_of(__doc__, has_quick=True, rounds=7, steps=2, warmup_steps=2)
+    parser = training.parser_of(__doc__, rounds=7, steps=2, warmup_steps=2)
     listed = report.listed
     parser.add_argument("--optimizers", type=listed(str), default=workload.OPTIMIZERS)
     parser.add_argument(
@@ -265,6 +265,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--floor_mib", type=int, default=1024, help="memory that the machine's bandwidth is of"
     )
     parser.add_argument("--plain", action="store_true", help="also ours without fused kernels")
+    report.add_quick(parser)
     args = training.parse(parser, argv, "bench-embedding")
     if unknown := set(args.optimizers) - set(workload.OPTIMIZERS):
         parser.error(f"--optimizers: expected {workload.OPTIMIZERS}, got {', '.join(unknown)}")

@@ -17,9 +17,7 @@ _HELP = {
 }
 
 
-def parser_of(
-    description: str, has_quick: bool = False, **integers: int
-) -> argparse.ArgumentParser:
+def parser_of(description: str, **integers: int) -> argparse.ArgumentParser:
     """A parser with --output and flags of integers, whose defaults are given."""
     parser = argparse.ArgumentParser(
         description=description.splitlines()[0],
@@ -29,10 +27,12 @@ def parser_of(
     parser.add_argument("--output", type=Path, help="Markdown page to write")
     for name, default in integers.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=_HELP.get(name))
-    if has_quick:
-        text = "tiny sizes, for tests: no targets are judged"
-        parser.add_argument("--quick", action="store_true", help=text)
     return parser
+
+
+def add_quick(parser: argparse.ArgumentParser) -> None:
+    text = "tiny sizes, for tests: no targets are judged"
+    parser.add_argument("--quick", action="store_true", help=text)
 
 
 def listed(kind: type):

@@ -84,12 +84,13 @@ def page_of(measurements: TrainingMeasurements, args: argparse.Namespace) -> Pag
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = training.parser_of(
-        __doc__, has_quick=True, batch_size=8192, rounds=9, steps=1, warmup_steps=2, trace_steps=3
+        __doc__, batch_size=8192, rounds=9, steps=1, warmup_steps=2, trace_steps=3
     )
     precisions = tuple(TARGET_RATIO)
     parser.add_argument("--precisions", type=report.listed(str), default=precisions)
     parser.add_argument("--num_batches", type=int, default=4, help="different batches")
     parser.add_argument("--max_rows", type=int, default=400_000, help="largest table")
+    report.add_quick(parser)
     args = training.parse(parser, argv, "bench-mlperf")
     training.require_package(parser, args, "torchrec", "bench-mlperf")
     if args.quick:

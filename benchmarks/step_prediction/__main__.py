@@ -160,13 +160,12 @@ def _by_side(measurements: Predictions, kind: str, unit: float, form: str) -> li
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = report.parser_of(
-        __doc__, has_quick=True, threads=2, rounds=5, steps=1, warmup_steps=0, trace_steps=1
-    )
+    parser = report.parser_of(__doc__, threads=2, rounds=5, steps=1, warmup_steps=0, trace_steps=1)
     parser.add_argument("--batch_sizes", type=listed(int), default="2048,8192")
     parser.add_argument("--precisions", type=listed(str), default=",".join(LOSS_TOLERANCE))
     parser.add_argument("--ranks", type=listed(int), default="1,2", help="numbers of ranks")
     parser.add_argument("--max_rows", type=int, default=100_000, help="largest table")
+    report.add_quick(parser)
     args = parser.parse_args(argv)
     for number in args.ranks:
         if args.threads % number:
