@@ -13,7 +13,6 @@ import gc
 import json
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -24,8 +23,8 @@ from benchmarks.dlrm_training import __main__ as dlrm_training
 from benchmarks.dlrm_training import workload
 from benchmarks.harness import report
 from benchmarks.harness.report import Page, summary, table
-from benchmarks.harness.training import TrainingMeasurements, in_turn
-from benchmarks.harness.worker import peak_memory_mib, reset_peak_memory, timed_ms
+from benchmarks.harness.training import TrainingMeasurements
+from benchmarks.harness.worker import peak_memory_mib, reset_peak_memory, timed_in_turn
 from nn.layers.fused_op import custom_op
 from nn.layers.interaction import DotInteraction, pairwise_dots
 
@@ -108,7 +107,6 @@ def extra_mib_of_a_process(*what) -> float:
 
 
 def check_same_results(sides: dict[str, InteractionSide]) -> None:
-    """Raises RuntimeError if the sides do not compute the same."""
     results = {
         name: [tf.cast(x, tf.float32).numpy() for x in tf.nest.flatten(side.call(BOTH, 64))]
         for name, side in sides.items()
@@ -125,14 +123,12 @@ def measure_calls(
     sides: dict[str, InteractionSide], rounds: int
 ) -> dict[tuple[str, str], list[float]]:
     """Milliseconds by side and call, one value per round."""
-    times = defaultdict(list)
-    for number in range(WARM_UP_CALLS + rounds):
-        for name, side in in_turn(list(sides.items()), number):
-            for what in side.functions:
-                elapsed_ms = timed_ms(functools.partial(side.call, what))
-                if number >= WARM_UP_CALLS:
-                    times[name, what].append(elapsed_ms)
-    return times
+    calls = {
+        (name, what): functools.partial(side.call, what)
+        for name, side in sides.items()
+        for what in side.functions
+    }
+    return timed_in_turn(calls, rounds, WARM_UP_CALLS, alternates=True)
 
 
 def measure_steps(args: argparse.Namespace) -> TrainingMeasurements:
@@ -155,7 +151,6 @@ def speed_up(times, name: str) -> np.ndarray:
 
 
 def calls_table(times, memory: dict[str, float]) -> list[str]:
-    """Lines of a table of `measure_calls`."""
     rows = []
     for name, mib in memory.items():
         faster = "" if name == OP else f"{summary(speed_up(times, name), '.2f')} x"
@@ -174,11 +169,8 @@ def facts_of(args: argparse.Namespace) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = report.parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser = report.parser_of(__doc__, rounds=40, steps=4, threads=2)
     parser.add_argument("--step_rounds", type=int, default=12, help="0 leaves the steps out")
-    parser.add_argument("--steps", type=int, default=4, help="steps of a side's turn")
-    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory_of", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
 

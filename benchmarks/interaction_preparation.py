@@ -25,13 +25,11 @@ LIST_LENGTH = 101  # both sides' default: a positive and 100 negatives
 
 
 def prepare(side: str, log: Path, work: Path, *flags: object) -> PreparationRun:
-    output = work / "prepared"
     if side == OURS:
-        command = ("preproc.movielens", "--input", log, "--output", output, *flags)
-        return preparations.prepare(output, *command, checksum_of=checksum)
-    command = ("benchmarks.pandas_interactions", log, output)
-    python = environment.python()
-    return preparations.prepare(output, *command, checksum_of=checksum, python=python)
+        command = ("preproc.movielens", "--input", log, *flags)
+        return preparations.prepare(work, *command, checksum_of=checksum)
+    command, options = ("benchmarks.pandas_interactions", log), {"python": environment.python()}
+    return preparations.prepare(work, *command, flag="", checksum_of=checksum, **options)
 
 
 def checksum(folder: Path) -> str:
@@ -45,10 +43,8 @@ def checksum(folder: Path) -> str:
 
 
 def compare(log: Path, work: Path, repeats: int) -> dict[str, list[PreparationRun]]:
-    def prepare_side(side: str) -> PreparationRun:
-        return prepare(side, log, work)
-
-    return preparations.compare((OURS, PANDAS), prepare_side, repeats, "rows")
+    sides = (OURS, PANDAS)
+    return preparations.compare(sides, lambda side: prepare(side, log, work), repeats, "rows")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

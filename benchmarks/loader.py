@@ -60,10 +60,7 @@ def measure(cases: Mapping[str, Callable], repeats: int) -> dict[str, np.ndarray
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = report.parser_of(__doc__)
-    parser.add_argument("--rows", type=int, default=4_000_000)
-    parser.add_argument("--batch_size", type=int, default=65_536)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser = report.parser_of(__doc__, rows=4_000_000, batch_size=65_536, repeats=7)
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         spec, batch_size = write_rows(Path(folder), args.rows), args.batch_size

@@ -19,13 +19,12 @@ TARGET_ROWS_PER_S = 150_000  # on 2 cores
 
 def prepare(work: Path, num_rows: int, repeats: int, *flags: object) -> tuple[float, list]:
     """Prepares a log of 4 days; returns its size in MB and the runs."""
-    log, output = work / "log", work / "out"
+    log = work / "log"
     days = ("--days", 4, "--rows_per_day", num_rows // 4)
     run("preproc.criteo.generate_logs", "--output", log, *days)
     log_mb, runs = size_mb(log), []
     for _ in range(repeats):
-        arguments = ("--input", log, "--output", output, *flags)
-        result = preparations.prepare(output, "preproc.criteo", *arguments)
+        result = preparations.prepare(work, "preproc.criteo", "--input", log, *flags)
         runs.append(result._replace(peak_mib=result.resident_mib))
     shutil.rmtree(log)
     return log_mb, runs

@@ -42,15 +42,10 @@ ORDER = (DUCKDB, NVTABULAR, DUCKDB, SPARK, DUCKDB, CLUSTER)
 
 
 def prepare(log: Path, work: Path, *flags: object, **options) -> PreparationRun:
-    """Prepares a log; options: of `preparations.run`."""
-    output = work / "out"
-    arguments = ("--input", log, "--output", output, *flags)
-    return preparations.prepare(output, "preproc.criteo", *arguments, **options)
+    return preparations.prepare(work, "preproc.criteo", "--input", log, *flags, **options)
 
 
 def compare(log: Path, work: Path, flags: Sequence[object], repeats: int) -> dict[str, list]:
-    """Runs of all sides; raises RuntimeError where two left different files."""
-
     def prepare_side(name: str) -> PreparationRun:
         if name != CLUSTER:
             return prepare(log, work, *flags, *FLAGS[name])
@@ -66,14 +61,12 @@ def table(runs: dict[str, list], num_rows: int) -> list[str]:
 
 
 def generate(folder: Path, rows_per_day: int) -> Path:
-    """Writes a log of 3 days."""
     flags = ("--output", folder, "--days", 3, "--rows_per_day", rows_per_day)
     run("preproc.criteo.generate_logs", *flags)
     return folder
 
 
 def nvidia_script() -> Path | None:
-    """Returns NVIDIA's program, where the environment names its folder."""
     script = Path(os.environ.get("NVIDIA_RECIPE", "")) / "preproc" / "spark_data_utils.py"
     return script if "NVIDIA_RECIPE" in os.environ and script.is_file() else None
 

@@ -106,7 +106,6 @@ def cases_of(args, sides: Sequence[Side]) -> list[Case]:
 
 
 def num_batches(batch_size: int) -> int:
-    """Different batches, an epoch of the benchmark."""
     return max(4, min(workload.NUM_BATCHES, 2**18 // batch_size))
 
 
@@ -185,13 +184,10 @@ def _parts_tables(measurements: TrainingMeasurements) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = report.parser_of(__doc__)
+    parser = report.parser_of(__doc__, rounds=10, steps=3, threads=2)
     parser.add_argument("--batch_sizes", type=listed(int), default="8192,65536")
-    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--warmup_rounds", type=int, default=1, help="rounds that do not count")
-    parser.add_argument("--steps", type=int, default=3, help="steps of a side's turn")
     parser.add_argument("--trace_steps", type=int, default=5, help="0: no table of the parts")
-    parser.add_argument("--threads", type=int, default=2, help="threads of a side")
     parser.add_argument("--ranks", type=int, default=2, help="ranks that share the threads")
     parser.add_argument("--launchers", type=listed(str), default=",".join(LAUNCHERS))
     parser.add_argument("--precisions", type=listed(str), default=",".join(workload.PRECISIONS))

@@ -27,13 +27,11 @@ _STAGE = re.compile(r"^(\w+).*, ([0-9.]+) s$", re.MULTILINE)
 
 
 def prepare(log: Path, work: Path, *flags: object) -> PreparationRun:
-    output = work / "prepared"
-    arguments = ("--amazon_dataset_path", log, "--output_path", output, *flags)
-    return preparations.prepare(output, "preproc.amazon_books", *arguments)
+    arguments = ("--amazon_dataset_path", log, *flags)
+    return preparations.prepare(work, "preproc.amazon_books", *arguments, flag="--output_path")
 
 
 def stages_s(log: str) -> dict[str, float]:
-    """Seconds of `STAGES`, of the log of a preparation."""
     seconds = Counter()
     for name, elapsed_s in _STAGE.findall(log):
         seconds[{"staged": "read", "kept": "number"}.get(name, "rows")] += float(elapsed_s)
@@ -50,14 +48,13 @@ def own_s(runs: Sequence[PreparationRun]) -> float:
 
 
 def compare(log: Path, work: Path, repeats: int) -> dict[str, list[PreparationRun]]:
-    def prepare_side(engine: str) -> PreparationRun:
-        return prepare(log, work, "--engine", engine)
-
-    return preparations.compare((DUCKDB, NVTABULAR), prepare_side, repeats, "files")
+    sides = (DUCKDB, NVTABULAR)
+    return preparations.compare(
+        sides, lambda engine: prepare(log, work, "--engine", engine), repeats, "files"
+    )
 
 
 def generate(folder: Path, num_reviews: int) -> Path:
-    """Writes reviews and metadata."""
     run("preproc.amazon_books.generate_reviews", "--output", folder, "--reviews", num_reviews)
     return folder
 

@@ -86,12 +86,8 @@ def write_ragged(directory: Path, fixed: FeatureSpec, hotness: int, prebatch: in
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = report.parser_of(__doc__)
-    parser.add_argument("--rows", type=int, default=1_048_576)
-    parser.add_argument("--features", type=int, default=26)
-    parser.add_argument("--hotness", type=int, default=5)
+    parser = report.parser_of(__doc__, rows=1_048_576, features=26, hotness=5, repeats=7)
     parser.add_argument("--batch_size", type=int, default=65_536, help="and rows of a prebatch")
-    parser.add_argument("--repeats", type=int, default=7)
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         sizes = (args.rows, args.features, args.hotness, args.batch_size)

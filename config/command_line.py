@@ -1,5 +1,6 @@
 """Command line: absl flags, aliases, and files of flags."""
 
+import functools
 import json
 import os
 import re
@@ -24,13 +25,9 @@ class _IntegerParser(flags.IntegerParser):
         return int(super().convert(argument))
 
 
-def _define_integer(**arguments: Any) -> None:
-    flags.DEFINE(_IntegerParser(), serializer=flags.ArgumentSerializer(), **arguments)
-
-
 _SCALARS: dict[type, Callable[..., Any]] = {
     bool: flags.DEFINE_bool,
-    int: _define_integer,
+    int: functools.partial(flags.DEFINE, _IntegerParser(), serializer=flags.ArgumentSerializer()),
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
 }
@@ -103,9 +100,7 @@ def read_flags(
 ) -> tuple[dict[str, Any], set[str]]:
     """Returns the values of all flags of a built-in recipe, and the names of those that are passed.
 
-    Args:
-        arguments: the flags, without the name of a program.
-        flag_set, defaults, aliases: as of `parse`.
+    `arguments` are the flags, without the name of a program.
 
     Raises:
         ValueError: an unknown flag, a value of the wrong type, or a positional argument.
@@ -189,7 +184,6 @@ def _spell_out(argv: Sequence[str], names: set[str], aliases: Mapping[str, str])
 
 
 def _check_spellings(absl_flags: flags.FlagValues, aliases: Mapping[str, str]) -> None:
-    """Raises ValueError if a command line has a flag under two of its names."""
     for name in set(aliases.values()) & set(absl_flags):
         used = [a for a, target in aliases.items() if target == name and absl_flags[a].present]
         if absl_flags[name].present > sum(absl_flags[alias].present for alias in used):
@@ -208,11 +202,8 @@ def _expand(flag_set: str, values: dict[str, Any], explicit: set[str]) -> set[st
 
 
 def _expand_flags(values: dict[str, Any], explicit: set[str]) -> set[str]:
-    """Sets the flags that NCF's `--opt_level` and `--checkpoint_dir` stand for.
-
-    Returns:
-        The flags that the command line sets by them.
-    """
+    """Sets the flags that NCF's `--opt_level` and `--checkpoint_dir` stand for; returns those that
+    the command line sets by them."""
     expanded = set()
     if values["opt_level"] is not None:
         if "amp" in explicit:
@@ -275,11 +266,7 @@ def _underscored(argument: str) -> str:
 
 
 def _expand_load(values: dict[str, Any], explicit: set[str]) -> set[str]:
-    """Sets the flag that `--load_checkpoint_path` stands for outside training.
-
-    Returns:
-        The flags that the command line sets by it.
-    """
+    """Sets the flag that `--load_checkpoint_path` stands for outside training; returns its name."""
     path = values["load_checkpoint_path"] = values["load_checkpoint_path"] or None
     if path is None or values["mode"] == "train":
         return set()

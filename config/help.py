@@ -27,9 +27,7 @@ def usage(
     """Returns the text of `--help`: every flag of a recipe with its default, by section.
 
     Args:
-        flag_set: name of a built-in recipe.
-        defaults: flags whose default differs in this recipe.
-        aliases: as `config.parse` takes them.
+        defaults, aliases: as `config.parse` takes them.
         full: with the details of each flag and its values under `--preset small`, as `--helpfull`.
     """
     defaults, aliases = defaults or {}, aliases or {}

@@ -96,7 +96,6 @@ def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> 
     """Chooses the values of the flags that are not pinned.
 
     Args:
-        config: the flags.
         num_samples: samples (NCF: interactions) of the training split; None if unknown, for which
             the preset is `terabyte`.
         pinned: names of flags that keep their value: those of the command line, or of a checkpoint.
@@ -233,7 +232,6 @@ def _choose_ranking_sizes(num_samples: int, values: _Selection) -> None:
 
 
 def _choose_sequential(num_samples: int, values: _Selection) -> None:
-    """Sets the flags of SIM, DIEN and DIN."""
     values.set(
         batch_size=_power_of_two(min(2.5 * math.sqrt(num_samples), num_samples / 48), num_samples),
         **_SEQUENTIAL,

@@ -16,14 +16,14 @@ from deployment.artifacts.table_files import NONE, QUANTIZATIONS, STORED_AS
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 from runtime.files.atomic import atomic_folder
+from runtime.options import tool_parser
 
 SAVED_MODEL, ONNX = "savedmodel", "onnx"
 ONNX_FILE = "model.onnx"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command; returns its exit status: 0, 2 after an error, 130 after Ctrl-C or
-    SIGTERM."""
+    """Runs the command; returns its exit status, see `exit_status`."""
     flags = _parser().parse_args(argv)
     with interrupted_by_sigterm():
         return exit_status(
@@ -66,10 +66,7 @@ def write_saved_model(
 ) -> None:
     """Writes a checkpoint as a SavedModel, which replaces an earlier one at `output`.
 
-    Args:
-        checkpoint, dataset_path: as of `open_checkpoint`.
-        output: the folder of the SavedModel.
-        half_precision: compute the dense part in float16.
+    `half_precision` computes the dense part in float16.
 
     Raises:
         ValueError: the checkpoint cannot be read, or `output` has other content.
@@ -88,7 +85,6 @@ def write_saved_model(
 
 
 def _write_onnx(dense, serving_spec, trained, folder: Path, quantize: str) -> str:
-    """Writes the ONNX model; returns the result of its check."""
     from deployment.artifacts.onnx_model import (
         check_against_tensorflow,
         dense_to_onnx,
@@ -104,10 +100,9 @@ def _write_onnx(dense, serving_spec, trained, folder: Path, quantize: str) -> st
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m deployment.export",
-        description="Writes one model of a checkpoint, from the tensors of a request to scores.",
-        allow_abbrev=False,
+    parser = tool_parser(
+        "deployment.export",
+        "Writes one model of a checkpoint, from the tensors of a request to scores.",
     )
     add = parser.add_argument
     best = "a checkpoint, or a folder of them: the best one, else the newest"

@@ -88,10 +88,6 @@ def _grpc(values: Sequence[str]) -> Arguments:
     return ["--url", f"{host}:{port}"]
 
 
-def _milliseconds(values: Sequence[str]) -> Arguments:
-    return ["--seconds", *(str(float(value) / 1000) for value in values)]
-
-
 # Defaults of the original deployment. Its command lines have --sparse-format, which is required
 # there and which ours do not have.
 _ORIGINAL_DEPLOYMENT = {
@@ -129,7 +125,6 @@ def _complete_deployment(flags: Flags) -> Flags:
 
 
 def _unread_by_deployment(flags: Flags) -> dict[str, str]:
-    """Returns flags of the original that this deployment does not read, with the reason."""
     is_hps = flags["--sparse_format"] == ["hps"]
     unread = {}
     if is_hps:
@@ -195,7 +190,10 @@ LATENCY = FlagNames(
         "--offline_mode": "--shared_memory",
         "--timeout": "--timeout_s",
     },
-    converted={"--server_url": _grpc, "--measurement_interval": _milliseconds},
+    converted={
+        "--server_url": _grpc,
+        "--measurement_interval": lambda ms: ["--seconds", *(str(float(x) / 1000) for x in ms)],
+    },
     ignored={
         "--measurement_mode": "a measurement has both --requests and --seconds at least",
         "--warmup": "--warmup_seconds of requests precede each measurement",
@@ -216,17 +214,13 @@ _ORIGINAL_ACCURACY = {
 }
 
 
-def _complete_accuracy(flags: Flags) -> Flags:
-    return _ORIGINAL_ACCURACY | flags if "--sparse_input_format" in flags else flags
-
-
 ACCURACY = FlagNames(
     converted={"--server_url": _grpc, "--test_on_train": lambda _: ["--eval_mapping", "train"]},
     ignored={
         "--verbose": "everything is printed",
         "--sparse_input_format": _SERVED,
     },
-    complete=_complete_accuracy,
+    complete=lambda flags: (_ORIGINAL_ACCURACY if "--sparse_input_format" in flags else {}) | flags,
 )
 _NO_GPU = "the models run on the CPU"
 SERVE = FlagNames(  # those of tritonserver

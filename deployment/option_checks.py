@@ -1,10 +1,25 @@
-"""Checks of flags that several commands have in common."""
+"""Flags that several commands have in common, and their checks."""
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from runtime.options import check_range
+
+
+def add_request_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of the rows that are sent: see `deployment.model.data_set.described`."""
+    add = parser.add_argument
+    add("--checkpoint_dir", help="deployed checkpoint, whose data set is sent")
+    path_help = "folder of the data set, if it is not that of the training; of DLRM and DCNv2 also"
+    add("--dataset_path", help=f"{path_help} without --checkpoint_dir")
+    add("--feature_spec", help="its specification, without a checkpoint (feature_spec.yaml)")
+    formats = "tf_raw", "synthetic", "split_tfrecords"
+    add("--dataset_type", choices=formats, help="its format, without a checkpoint (tf_raw)")
+    add("--wait_s", type=float, default=0.0, help="seconds to wait for server and models")
+    fused = "all tables are one; only for a model of HPS that NVIDIA's tools deployed"
+    add("--fused_embedding", action="store_true", help=fused)
 
 
 def distinct_integers(text: str) -> tuple[int, ...]:

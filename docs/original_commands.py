@@ -4,10 +4,11 @@ python -m docs.original_commands
 """
 
 import csv
-import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
+
+from docs.parity import wrapped
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER / "reference/original_commands.md"
@@ -39,10 +40,8 @@ class Command(NamedTuple):
     """A row of the table.
 
     Attributes:
-        document: a key of `DOCUMENTS`.
         number: position in the document, from 1.
         text: as printed, in one line; of a block its first line.
-        treatment: one of `TREATMENTS`.
         replacement: the command that runs in its place.
         reason: why it is replaced or not run, or a remark.
         test: `path::function` that runs it.
@@ -60,11 +59,8 @@ class Command(NamedTuple):
 class Replacement(NamedTuple):
     """A text that tests replace in all commands of a document.
 
-    Attributes:
-        document: a key of `DOCUMENTS`.
-        kind: "path", "size", "processes" or "program".
-        printed: the text in the document.
-        here: what takes its place; names in braces are set by the test.
+    `kind` is "path", "size", "processes" or "program"; names in braces of `here` are set by the
+    test.
     """
 
     document: str
@@ -105,7 +101,8 @@ def text() -> str:
         replacements = [r for r in read_replacements() if r.document == document]
         if replacements:
             lines += ["\nReplacements:\n"]
-            lines += [_wrapped(f"- {r.kind}: `{r.printed}` → `{r.here}`") for r in replacements]
+            items = (f"- {r.kind}: `{r.printed}` → `{r.here}`" for r in replacements)
+            lines += [wrapped(item, "   ") for item in items]
     return "\n".join(lines) + "\n"
 
 
@@ -121,21 +118,8 @@ def _item(command: Command) -> str:
         words += f" ({command.reason})"
     if command.test:
         words += f"; `{command.test}`"
-    return _wrapped(words)
-
-
-def _wrapped(words: str) -> str:
-    return "\n".join(
-        textwrap.wrap(
-            words, 118, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False
-        )
-    )
-
-
-def main() -> None:
-    """Writes the page."""
-    PAGE.write_text(text())
+    return wrapped(words, "   ")
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(text())

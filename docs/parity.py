@@ -83,17 +83,15 @@ def _line(item: Item) -> str:
     evidence = f"`{item.evidence}`" if item.status == "works" else item.evidence
     name = item.name if "`" in item.name else f"`{item.name}`"
     whole = f"- {item.number}, {name}: {item.status}" + (f": {evidence}" if evidence else "")
-    return "\n".join(
-        textwrap.wrap(
-            whole, 118, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
+    return wrapped(whole, "  ")
+
+
+def wrapped(words: str, indent: str) -> str:
+    """Returns a list item in lines of the documentation's length."""
+    return textwrap.fill(
+        words, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 
-def main() -> None:
-    """Writes the page."""
-    PAGE.write_text(text())
-
-
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(text())

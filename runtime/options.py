@@ -46,6 +46,13 @@ def flag(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def tool_parser(module: str, description: str, **settings: Any) -> argparse.ArgumentParser:
+    """Returns the parser of `python -m MODULE`; `settings` are those of `ArgumentParser`."""
+    return argparse.ArgumentParser(
+        f"python -m {module}", description=description, allow_abbrev=False, **settings
+    )
+
+
 def add_flags(parser: argparse.ArgumentParser, options: type) -> None:
     """Adds the flags of a dataclass; names of fields lose `_bytes` at the end."""
     groups: dict[str, Any] = {"": parser}
@@ -91,10 +98,8 @@ def check_limits(options: Any) -> None:
 def check_range(name: str, value: Any, at_least: float, at_most: float | None = None) -> None:
     """Raises ValueError for a number below its minimum, above its maximum, infinite or NaN.
 
-    Args:
-        name: of the flag.
-        value: a number, a tuple of numbers, or None, which passes.
-        at_least, at_most: the limits; None: any finite number.
+    `value` is a number, a tuple of numbers, or None, which passes; without `at_most` any finite
+    one.
     """
     for number in value if isinstance(value, tuple) else (value,):
         most = sys.float_info.max if at_most is None else at_most

@@ -69,11 +69,6 @@ def values_of(measured: Mapping, side: str, key: str) -> np.ndarray:
     return np.array([each[side][key] for each in measured["rounds"]])
 
 
-def speed_ratios(measured: Mapping) -> np.ndarray:
-    """Samples per second with saving over those without."""
-    return values_of(measured, "plain", "turn_s") / values_of(measured, "saving", "turn_s")
-
-
 def figures(measured: Mapping, num_samples: int) -> dict[str, dict[str, object]]:
     """The row of a setting in the table of each section: cells by column."""
     plain_s, saving_s = (values_of(measured, side, "turn_s") for side in ("plain", "saving"))
@@ -120,7 +115,6 @@ def figures(measured: Mapping, num_samples: int) -> dict[str, dict[str, object]]
 
 
 def page_of(measurements: Mapping[str, dict], args) -> Page:
-    """The page of measurements by setting."""
     versions = next(iter(measurements.values()))["versions"]
     rounds = [each for measured in measurements.values() for each in measured["rounds"]]
     foreign = {
@@ -148,7 +142,8 @@ def page_of(measurements: Mapping[str, dict], args) -> Page:
         page.add(section, *table(("setting", *columns), cells))
     for name, measured in measurements.items():
         cost = float(np.median(costs(measured)))
-        of_turns = 1 - float(np.median(speed_ratios(measured)))
+        plain_s, saving_s = (values_of(measured, side, "turn_s") for side in ("plain", "saving"))
+        of_turns = 1 - float(np.median(plain_s / saving_s))
         text = (
             f"{SETTINGS[name].label}: a save of {measured['size_mib']:,.0f} MiB every {args.steps} "
             f"steps costs {cost:.1%} of the samples per second (turn against turn {of_turns:.1%})"
@@ -164,11 +159,7 @@ def table_rows(table_mib: int) -> list[int]:
 
 
 def read_measurements(path: Path | None, sizes: dict[str, Any]) -> dict[str, dict]:
-    """Measurements of earlier runs, by setting; empty without a file.
-
-    Raises:
-        ValueError: the file has measurements of other sizes.
-    """
+    """Measurements of earlier runs, by setting; ValueError for those of other sizes."""
     if path is None or not path.exists():
         return {}
     content = json.loads(path.read_text())

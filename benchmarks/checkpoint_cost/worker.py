@@ -1,6 +1,5 @@
 """A training of `checkpoint_cost`: the recipe `dlrm.py`, with and without saving, on request."""
 
-import os
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -22,6 +21,7 @@ from runtime.checkpoint import Folder, files
 from runtime.checkpoint.disk import Disk, aligned_copy
 from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.checkpoint.weight import BLOCK_BYTES
+from runtime.checkpoint.writer import sync_file
 from runtime.cluster.signals import StopSignal
 from training.checkpoints import describe_training, training_weights
 from training.state import Position
@@ -139,16 +139,10 @@ def save_parts_s(weights, folder: Path) -> dict[str, float]:
             is_large = box.size * weight.dtype.itemsize >= BLOCK_BYTES
             disk.write(path, copies(weight, box), is_large)
     for path in written:  # as in a save, after all were written
-        timed("wait for the disk (fsync)", _sync, path)
+        timed("wait for the disk (fsync)", sync_file, path)
     for path in written:
         timed("delete the oldest checkpoint", path.unlink)
     return dict(seconds)
-
-
-def _sync(path: Path) -> None:
-    with open(path, "rb") as stream:
-        os.fsync(stream.fileno())
-        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def main() -> None:

@@ -15,7 +15,9 @@ from benchmarks.dlrm_training.step_parts import parts_table
 from benchmarks.harness import machine, training, workload_files
 from benchmarks.harness.report import Page, command, summary, table
 from benchmarks.harness.training import Case, Side, TrainingMeasurements
-from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
+from benchmarks.quality.simple_models import samples_by_role
+from dataloading.pipeline.columns import Role
+from dataloading.spec.feature_spec import TRAIN, FeatureSpec
 
 OURS = Side("ours (TensorFlow)", "dlrm_training.ours", is_torch=False)
 PEER = Side("PyTorch", "dlrm_training.peer")
@@ -46,20 +48,10 @@ def cases_of(rounds: int, warmup_steps: int) -> list[Case]:
 
 def read_rows(folder: Path) -> workload.DLRMRows:
     """The samples of `workload.make_rows` as arrays, for PyTorch."""
-    spec, columns = FeatureSpec.from_yaml(folder / "feature_spec.yaml"), {}
-    for chunk in spec.source_spec[TRAIN]:
-        values = np.fromfile(
-            spec.base_directory / chunk.files[0], spec.dtype(chunk.features[0])
-        ).reshape(-1, len(chunk.features))
-        columns.update(zip(chunk.features, values.T, strict=True))
-
-    def joined(channel: str, dtype) -> np.ndarray:
-        return np.stack([columns[name].astype(dtype) for name in spec.channel(channel)], axis=1)
-
+    samples = samples_by_role(FeatureSpec.from_yaml(folder / "feature_spec.yaml"), TRAIN)
+    dtypes = {Role.NUMERICAL: np.float32, Role.CATEGORICAL: np.int64, Role.LABEL: np.float32}
     return workload.DLRMRows(
-        joined(NUMERICAL_CHANNEL, np.float32),
-        joined(CATEGORICAL_CHANNEL, np.int64),
-        joined("label", np.float32),
+        *(np.concatenate(samples[role], axis=1).astype(dtype) for role, dtype in dtypes.items())
     )
 
 
@@ -124,10 +116,8 @@ def _judge_floor(page: Page, measurements: TrainingMeasurements) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = training.parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser = training.parser_of(__doc__, rounds=12, steps=3)
     parser.add_argument("--warmup_rounds", type=int, default=2, help="rounds that do not count")
-    parser.add_argument("--steps", type=int, default=3, help="steps of a side's turn")
     args = training.parse(parser, argv, "bench")
     measurements = TrainingMeasurements(cases_of(args.rounds, args.warmup_rounds * args.steps))
     measurements.measure_all(write_rows, args)

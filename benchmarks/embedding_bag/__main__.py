@@ -65,11 +65,7 @@ class BagMeasurements(TrainingMeasurements):
         self.forward_ms[worker.name, case].append(float(np.median(times)))
 
     def compare_results(self, case: Case, folder: Path, workers: Mapping[Side, Ranks]) -> None:
-        """Compares the tables of all sides after the steps of the run.
-
-        Raises:
-            RuntimeError: a peer's tables differ from ours.
-        """
+        """Raises RuntimeError if a peer's tables differ from ours after the steps of the run."""
         _, sizes = self.settings[case.name]
         paths = {side: folder / f"tables_{number}" for number, side in enumerate(workers)}
         ours, *peers = workers
@@ -93,7 +89,6 @@ class BagMeasurements(TrainingMeasurements):
         return self.described[side, case][0]["peak_kib"] / 2**20
 
     def base_gib(self, side: str, case: str) -> float:
-        """Memory of a side's process before it has tables."""
         return self.described[side, case][0]["base_mib"] / 1024
 
     def tables_gib(self, side: str, case: str) -> float:
@@ -107,7 +102,6 @@ class BagMeasurements(TrainingMeasurements):
 
 
 def _read_tables(path: Path, sizes: workload.BagSizes):
-    """Yields [rows, dim] of each table."""
     with path.open("rb") as file:
         for _ in range(sizes.num_tables):
             rows = np.fromfile(file, np.float32, sizes.num_rows * sizes.dim)
@@ -120,7 +114,6 @@ def hotness_of(name: str) -> tuple[int, ...]:
 
 
 def settings_of(args: argparse.Namespace) -> dict[str, tuple[str, workload.BagSizes]]:
-    """Optimizer and sizes of each case, by its name."""
     result = {}
     product = itertools.product(args.optimizers, args.hotness, args.dims, args.batch_sizes)
     for optimizer, hotness, dim, batch_size in product:
@@ -235,7 +228,6 @@ def _machine_table(measurements: BagMeasurements) -> list[str]:
 
 
 def _judge(page: Page, measurements: BagMeasurements, optimizers: Sequence[str]) -> None:
-    """Judges the worst case of each target."""
     ours, peer = measurements.ours, FBGEMM.name
     gib, tables_gib = measurements.peak_gib, measurements.tables_gib
 
@@ -260,7 +252,7 @@ def _judge(page: Page, measurements: BagMeasurements, optimizers: Sequence[str])
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = training.parser_of(__doc__)
+    parser = training.parser_of(__doc__, rounds=7, steps=2, warmup_steps=2)
     listed = report.listed
     parser.add_argument("--optimizers", type=listed(str), default=workload.OPTIMIZERS)
     parser.add_argument(
@@ -269,16 +261,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dims", type=listed(int), default=(16, 64, 128))
     parser.add_argument("--batch_sizes", type=listed(int), default=(2048, 8192))
     parser.add_argument("--rows", type=int, default=100_000, help="rows of each table")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of every side")
-    parser.add_argument("--steps", type=int, default=2, help="steps of a side's turn")
-    parser.add_argument("--warmup_steps", type=int, default=2, help="steps that do not count")
     parser.add_argument(
         "--floor_mib", type=int, default=1024, help="memory that the machine's bandwidth is of"
     )
     parser.add_argument("--plain", action="store_true", help="also ours without fused kernels")
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes, for tests: no targets are judged"
-    )
+    report.add_quick(parser)
     args = training.parse(parser, argv, "bench-embedding")
     if unknown := set(args.optimizers) - set(workload.OPTIMIZERS):
         parser.error(f"--optimizers: expected {workload.OPTIMIZERS}, got {', '.join(unknown)}")

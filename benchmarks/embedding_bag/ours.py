@@ -2,7 +2,6 @@
 
 import contextlib
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import tensorflow as tf
@@ -76,19 +75,13 @@ class BagTraining(RecipeTraining):
         return {"base_mib": self._base_mib}
 
     def forward_ms(self, count: int) -> list[float]:
-        """Milliseconds of the forward pass of all tables."""
         return timed_in_turn({"forward": lambda: wait(self._forward())}, count)["forward"]
 
     def save_tables(self, path: str) -> None:
-        """Writes the rows of all tables, float32."""
         with Path(path).open("wb") as file:
             for weight in self.model.embedding.table_weights():
-                _write_table(weight, file)
-
-
-def _write_table(weight, file: BinaryIO) -> None:
-    for first, last in weight.pieces():
-        file.write(np.ascontiguousarray(weight.gather_rows(first, last)).tobytes())
+                for first, last in weight.pieces():
+                    file.write(np.ascontiguousarray(weight.gather_rows(first, last)).tobytes())
 
 
 def loss_with_gradient(output: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:

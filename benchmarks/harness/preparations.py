@@ -49,12 +49,9 @@ def run(
     python: str | Path = sys.executable,
     root: Path = ROOT,
 ) -> PreparationRun:
-    """Runs a module of the checkout `root`, with `others` working for it, and waits for it.
+    """Runs a module of the checkout `root`, with the processes `others` working for it, and waits.
 
-    others: ids of processes.
-
-    Raises:
-        RuntimeError: it fails; the message holds its output.
+    Raises RuntimeError, with the output, if it fails.
     """
     return run_command([python, "-m", module, *arguments], others, root)
 
@@ -141,17 +138,16 @@ def checksum(folder: Path) -> str:
 
 
 def prepare(
-    output: Path,
+    work: Path,
     module: str,
     *arguments: object,
+    flag: str = "--output",
     checksum_of: Callable[[Path], str] = checksum,
     **options,
 ) -> PreparationRun:
-    """Runs a preparation that writes the folder `output`, which is removed again.
-
-    options: of `run`.
-    """
-    result = run(module, *arguments, **options)
+    """Runs a preparation into a folder in `work`, the value of `flag`, which is removed again."""
+    output = work / "prepared"
+    result = run(module, *arguments, *filter(None, [flag]), output, **options)
     digest = checksum_of(output)
     shutil.rmtree(output)
     return result._replace(checksum=digest)
@@ -162,8 +158,7 @@ def compare(
 ) -> dict[str, list[PreparationRun]]:
     """Runs the sides in turn, in an order that changes from round to round.
 
-    Raises:
-        RuntimeError: two runs left different files, or another `what`.
+    Raises RuntimeError if two runs left different files, or another `what`.
     """
     runs: dict[str, list[PreparationRun]] = {side: [] for side in order}
     for turn in range(repeats):
@@ -231,7 +226,6 @@ def versions(*packages: str) -> str:
 
 
 def engine_versions(*packages: str) -> str:
-    """`versions` in the environment of Spark and NVTabular."""
     folder = environment.packages_folder()
     if folder is None:
         raise RuntimeError("no Spark and NVTabular: run `make engines`")
@@ -240,9 +234,8 @@ def engine_versions(*packages: str) -> str:
     return f"{folder.parents[2].name}: {listed}"
 
 
-def parser_of(description: str, repeats: int) -> argparse.ArgumentParser:
-    """A parser with the flags of all comparisons of preparations."""
-    parser = report.parser_of(description)
+def parser_of(description: str, repeats: int, **integers: int) -> argparse.ArgumentParser:
+    parser = report.parser_of(description, **integers)
     parser.add_argument("--repeats", type=int, default=repeats, help="rounds")
     parser.add_argument("--work_dir", type=Path, help="of temporary files; default: the system's")
     return parser

@@ -8,16 +8,31 @@ import numpy as np
 
 from benchmarks.harness import machine
 
+_HELP = {
+    "threads": "threads of a side",
+    "rounds": "turns of every side",
+    "steps": "steps of a side's turn",
+    "warmup_steps": "steps that do not count",
+    "trace_steps": "measurements of a prefix",
+}
 
-def parser_of(description: str) -> argparse.ArgumentParser:
-    """A parser with the flag of a page."""
+
+def parser_of(description: str, **integers: int) -> argparse.ArgumentParser:
+    """A parser with --output and flags of integers, whose defaults are given."""
     parser = argparse.ArgumentParser(
         description=description.splitlines()[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--output", type=Path, help="Markdown page to write")
+    for name, default in integers.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=_HELP.get(name))
     return parser
+
+
+def add_quick(parser: argparse.ArgumentParser) -> None:
+    text = "tiny sizes, for tests: no targets are judged"
+    parser.add_argument("--quick", action="store_true", help=text)
 
 
 def listed(kind: type):
@@ -68,7 +83,6 @@ class Page:
         self.is_met = True
 
     def add(self, name: str, *lines: str) -> None:
-        """Adds a section."""
         self._lines += ["", f"## {name}", "", *lines]
 
     def judge(

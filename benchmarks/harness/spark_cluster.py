@@ -15,18 +15,16 @@ _ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
 
 
 @contextlib.contextmanager
-def spark_cluster(
-    folder: Path, num_workers: int = 2, cores: int = 1, memory: str = "3g"
-) -> Iterator[tuple[str, list[int]]]:
+def spark_cluster(folder: Path) -> Iterator[tuple[str, list[int]]]:
     """Yields the master's spark://127.0.0.1:PORT and the ids of all processes, which end with it.
 
-    Each worker has `cores`, and `memory` for its executors; logs and their files are in `folder`.
+    Two workers have a core and 3 GiB each; logs and their files are in `folder`.
     """
     with contextlib.ExitStack() as stack:
         master, log = _start(stack, folder / "master.log", "master.Master", "--port", 0)
         url, pids = _wait_for(log, r"Starting Spark master at (spark://\S+)"), [master.pid]
-        for i in range(num_workers):
-            flags = ("--cores", cores, "--memory", memory, "--work-dir", folder / f"worker_{i}")
+        for i in range(2):
+            flags = ("--cores", 1, "--memory", "3g", "--work-dir", folder / f"worker_{i}")
             path = folder / f"worker_{i}.log"
             worker, log = _start(stack, path, "worker.Worker", *flags, url)
             _wait_for(log, "Successfully registered with (master)")

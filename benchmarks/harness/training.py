@@ -149,7 +149,6 @@ class TrainingMeasurements:
         return np.asarray(self.step_ms[side, case]) / np.asarray(self.step_ms[self.ours, case])
 
     def version(self, side: str) -> str:
-        """Version of a side's software."""
         (version,) = {r[0]["version"] for (name, _), r in self.described.items() if name == side}
         return version
 
@@ -222,7 +221,6 @@ def adam_page(
     facts: Sequence[str],
     targets: Mapping[str, float],
 ) -> Page:
-    """A page on `adam_sides` of a package."""
     ours, lazy, dense = adam_sides(package)
     versions = (
         f"TensorFlow {measurements.version(ours.name)}, torch {measurements.version(lazy.name)}"
@@ -236,7 +234,6 @@ def adam_page(
 
 
 def foreign_cpu(cores: Sequence[float]) -> str:
-    """Line on what else the machine did."""
     return f"other processes kept {summary(cores, '.2f')} cores busy during the turns"
 
 
@@ -268,10 +265,9 @@ def compare_losses(case: Case, workers: Mapping[Side, Ranks]) -> list[float]:
     return losses[first]
 
 
-def parser_of(description: str) -> argparse.ArgumentParser:
+def parser_of(description: str, **options) -> argparse.ArgumentParser:
     """A parser with the flags of all benchmarks that compare with PyTorch."""
-    parser = report.parser_of(description)
-    parser.add_argument("--threads", type=int, default=2)
+    parser = report.parser_of(description, threads=2, **options)
     parser.add_argument("--torch_python", type=Path, default=Path(".venv-torch/bin/python"))
     return parser
 

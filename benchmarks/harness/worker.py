@@ -15,7 +15,6 @@ from typing import Any
 
 
 def parser_of(description: str) -> argparse.ArgumentParser:
-    """A parser with the flags that all training sides have."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--address", required=True, help="socket of the benchmark")
     parser.add_argument("--folder", type=Path, required=True)
@@ -78,7 +77,6 @@ def peak_memory_mib() -> float:
 
 
 def timed_ms(call: Callable[[], object]) -> float:
-    """Wall-clock milliseconds of a call."""
     start = time.perf_counter()
     call()
     return (time.perf_counter() - start) * 1e3
@@ -104,15 +102,19 @@ def timed_steps(
     }
 
 
-def timed_in_turn(calls: Mapping[str, Callable[[], object]], count: int) -> dict[str, list[float]]:
-    """Milliseconds of each call, `count` times after one that does not count.
+def timed_in_turn(
+    calls: Mapping[Any, Callable[[], object]],
+    count: int,
+    warm_up: int = 1,
+    alternates: bool = False,
+) -> dict[Any, list[float]]:
+    """Milliseconds of each call, `count` times after `warm_up` that do not count.
 
-    The calls take turns, so that other load of the machine affects all of them equally.
+    The calls take turns, so that other load of the machine affects all of them equally; the order
+    is the same in all rounds, or falls and rises.
     """
     times = {name: [] for name in calls}
-    for number in range(1 + count):
-        for name, call in calls.items():
-            elapsed_ms = timed_ms(call)
-            if number:
-                times[name].append(elapsed_ms)
-    return times
+    for number in range(warm_up + count):
+        for name in list(calls)[:: -1 if alternates and number % 2 else 1]:
+            times[name].append(timed_ms(calls[name]))
+    return {name: ms[warm_up:] for name, ms in times.items()}

@@ -83,19 +83,14 @@ def page_of(measurements: TrainingMeasurements, args: argparse.Namespace) -> Pag
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = training.parser_of(__doc__)
+    parser = training.parser_of(
+        __doc__, batch_size=8192, rounds=9, steps=1, warmup_steps=2, trace_steps=3
+    )
     precisions = tuple(TARGET_RATIO)
     parser.add_argument("--precisions", type=report.listed(str), default=precisions)
-    parser.add_argument("--batch_size", type=int, default=8192)
     parser.add_argument("--num_batches", type=int, default=4, help="different batches")
     parser.add_argument("--max_rows", type=int, default=400_000, help="largest table")
-    parser.add_argument("--rounds", type=int, default=9, help="turns of every side")
-    parser.add_argument("--steps", type=int, default=1, help="steps of a side's turn")
-    parser.add_argument("--warmup_steps", type=int, default=2, help="steps that do not count")
-    parser.add_argument("--trace_steps", type=int, default=3, help="measurements of a prefix")
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes, for tests: no targets are judged"
-    )
+    report.add_quick(parser)
     args = training.parse(parser, argv, "bench-mlperf")
     training.require_package(parser, args, "torchrec", "bench-mlperf")
     if args.quick:

@@ -40,7 +40,6 @@ def cases_of(args) -> list[Case]:
 
 
 def page_of(measurements: TrainingMeasurements, facts: dict, args) -> Page:
-    """The page; `facts` are `workload.facts` of each shape."""
     sizes = workload.NCFSizes()
     setting = [
         f"float32, factors {sizes.factors}, layers {sizes.layers}, dropout {sizes.dropout}, Adam "
@@ -57,12 +56,9 @@ def page_of(measurements: TrainingMeasurements, facts: dict, args) -> Page:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = training.parser_of(__doc__)
+    parser = training.parser_of(__doc__, rounds=6, steps=1, batch_size=workload.NCFSizes.batch_size)
     shapes = list(workload.SHAPES)
     parser.add_argument("--shapes", nargs="+", choices=shapes, default=shapes)
-    parser.add_argument("--rounds", type=int, default=6, help="turns of every side")
-    parser.add_argument("--steps", type=int, default=1, help="steps of a side's turn")
-    parser.add_argument("--batch_size", type=int, default=workload.NCFSizes.batch_size)
     args = training.parse(parser, argv, "bench-ncf")
     facts = {}
 

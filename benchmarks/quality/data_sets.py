@@ -12,16 +12,18 @@ from benchmarks.quality.recipe_runs import run
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def _make_once(rows: Path, module: str, *arguments: object) -> Path:
+    """Runs a preparation whose --output is `rows`, unless the folder exists; returns it."""
+    if not rows.exists():
+        run("-m", module, "--output", rows, *arguments)
+    return rows
+
+
 def criteo(data: Path, work: Path) -> Path:
     """The first 10,000 rows of the Kaggle log; the last 2,000 are the test split."""
-    rows = work / "criteo"
-    if not rows.exists():
-        run(
-            *("-m", "preproc.criteo", "--input", data / "criteo_kaggle/train_10000.txt"),
-            *("--output", rows, "--frequency_threshold", 10, "--holdout_fraction", 0.2),
-            *("--vocabulary_days", "train", "--bin_numericals"),
-        )
-    return rows
+    log = ("--input", data / "criteo_kaggle/train_10000.txt", "--bin_numericals")
+    split = ("--holdout_fraction", 0.2, "--vocabulary_days", "train")
+    return _make_once(work / "criteo", "preproc.criteo", *log, *split, "--frequency_threshold", 10)
 
 
 def shop(data: Path, work: Path) -> Path:
@@ -36,17 +38,12 @@ def shop(data: Path, work: Path) -> Path:
         raw.mkdir(exist_ok=True)
         run("-c", program.replace("data/shop", str(raw)))
         (raw / "feature_spec.yaml").write_text(spec)
-        command = ("-m", "dataloading.transcode", "--input", raw, "--output", rows)
-        run(*command, "--categorify", "city,tags")
-    return rows
+    return _make_once(rows, "dataloading.transcode", "--input", raw, "--categorify", "city,tags")
 
 
 def generated(data: Path, work: Path) -> Path:
     """The rows of `make demo`."""
-    rows = work / "generated"
-    if not rows.exists():
-        run("-m", "dataloading.synthetic", "--output", rows, "--rows", 2_000_000)
-    return rows
+    return _make_once(work / "generated", "dataloading.synthetic", "--rows", 2_000_000)
 
 
 def movielens_clicks(data: Path, work: Path) -> Path:
@@ -77,16 +74,12 @@ def movielens_clicks(data: Path, work: Path) -> Path:
         f"source_spec:\n{sources}"
         "channel_spec: {label: [liked], numerical: [], categorical: [user, film, genre]}\n"
     )
-    command = ("-m", "dataloading.transcode", "--input", raw, "--output", rows)
-    run(*command, "--categorify", "all")
-    return rows
+    return _make_once(rows, "dataloading.transcode", "--input", raw, "--categorify", "all")
 
 
 def interactions(source: Path, rows: Path, *flags: object) -> Path:
     """Users and items of a log of ratings, or of files with published negatives."""
-    if not rows.exists():
-        run("-m", "preproc.movielens", "--input", source, "--output", rows, *flags)
-    return rows
+    return _make_once(rows, "preproc.movielens", "--input", source, *flags)
 
 
 def ratings(source: str, name: str) -> Callable[[Path, Path], Path]:

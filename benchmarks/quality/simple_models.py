@@ -1,5 +1,6 @@
 """Models to compare with: popularity of items; logistic regression on one-hot ids, in NumPy."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -7,11 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.parquet
 
+from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.interactions.stored import (
     num_users_and_items,
     read_candidate_lists,
     read_interactions,
 )
+from dataloading.pipeline.columns import Role
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.metrics.classification import make_metrics
@@ -60,23 +63,22 @@ class OneHotRows(NamedTuple):
         return OneHotRows(*(array[chosen] for array in self))
 
 
+def samples_by_role(spec: FeatureSpec, split: str) -> dict[Role, list[np.ndarray]]:
+    """The stored arrays [n, values] of a split, in the order of the channels."""
+    loader, samples = RawBinaryDataset(spec, split, 1), defaultdict(list)
+    arrays = loader.stored_samples(0, loader.num_samples)
+    for column, array in zip(loader.columns, arrays, strict=True):
+        samples[column.role].append(array.reshape(len(array), -1))
+    return samples
+
+
 def read_rows(spec: FeatureSpec, split: str) -> OneHotRows:
-    columns = {}
-    for chunk in spec.source_spec[split]:
-        dtype = np.dtype([(f, spec.dtype(f), (spec.hotness(f),)) for f in chunk.features])
-        files = [np.fromfile(spec.base_directory / file, dtype) for file in chunk.files]
-        stored = np.concatenate(files)
-        columns |= {feature: stored[feature] for feature in chunk.features}
-    labels = columns[spec.channel(fs.LABEL_CHANNEL)[0]][:, 0].astype(np.float64)
-    ids, first = [], 0
-    for feature in spec.channel(fs.CATEGORICAL_CHANNEL):
-        ids.append(first + columns[feature].astype(np.int64))
-        first += spec.cardinality(feature)
-    dense = [np.ones((len(labels), 1))]
-    dense += [columns[f].astype(np.float64) for f in spec.channel(fs.NUMERICAL_CHANNEL)]
-    return OneHotRows(
-        np.hstack([np.zeros((len(labels), 0), np.int64), *ids]), np.hstack(dense), labels
-    )
+    samples = samples_by_role(spec, split)
+    labels = samples[Role.LABEL][0][:, 0].astype(np.float64)
+    first = np.cumsum([0, *spec.cardinalities(fs.CATEGORICAL_CHANNEL)])[:-1]
+    ids = [n + array for n, array in zip(first, samples[Role.CATEGORICAL], strict=True)]
+    dense = np.hstack([np.ones((len(labels), 1)), *samples[Role.NUMERICAL]])
+    return OneHotRows(np.hstack([np.zeros((len(labels), 0), np.int64), *ids]), dense, labels)
 
 
 def evaluate_linear_model(folder: Path) -> float:

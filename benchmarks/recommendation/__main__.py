@@ -5,14 +5,15 @@ products of the logits and `numpy.argpartition`, and nothing else: no ReLU, no b
 items, no scores. Both use all cores.
 """
 
+import functools
 import sys
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from benchmarks.harness import report
 from benchmarks.harness.report import Page, command, spread, table
+from benchmarks.harness.worker import timed_in_turn
 
 TARGET_RATIO = 0.5
 FACTORS, LAYERS = 64, (256, 256, 128, 64)
@@ -71,26 +72,9 @@ def _mlp_products(model, num_items: int) -> Callable[[], np.ndarray]:
     return products
 
 
-def measure(sides: Sequence[Callable[[int], np.ndarray]], num_users: int, rounds: int):
-    """Returns users per second of each side in each round, [rounds, sides], in turns."""
-    speeds = np.zeros([rounds, len(sides)])
-    for number in range(-1, rounds):  # the first one does not count
-        for side in range(len(sides)) if number % 2 else reversed(range(len(sides))):
-            start = time.perf_counter()
-            sides[side](num_users)
-            if number >= 0:
-                speeds[number, side] = num_users / (time.perf_counter() - start)
-    return speeds
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the benchmark; returns its exit status."""
-    parser = report.parser_of(__doc__)
+    parser = report.parser_of(__doc__, neumf_users=32, items=26_744, top=10, rounds=9)
     parser.add_argument("--users", type=int, default=4096, help="users of GMF")
-    parser.add_argument("--neumf_users", type=int, default=32)
-    parser.add_argument("--items", type=int, default=26_744)
-    parser.add_argument("--top", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args(argv)
     facts = [
         f"{args.items:,} items, {FACTORS} factors, layers {LAYERS}, the top {args.top}, float32",
@@ -103,10 +87,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if model_type == "gmf":
             items = (np.sort(side(min(64, num_users)), axis=1) for side in sides)
             np.testing.assert_array_equal(*items, "the sides find other items")
-        speeds = measure(sides, num_users, args.rounds)
-        ratios = speeds[:, 0] / speeds[:, 1]
-        ours, peer = (spread(speeds[:, side], ",.0f") for side in (0, 1))
-        rows.append((model_type, f"{num_users:,}", ours, peer, spread(ratios, ".2f")))
+        calls = {side: functools.partial(side, num_users) for side in sides}
+        times = timed_in_turn(calls, args.rounds, alternates=True).values()
+        ours, peer = (num_users / np.array(ms) * 1e3 for ms in times)
+        ratios = ours / peer
+        speeds = (spread(ours, ",.0f"), spread(peer, ",.0f"))
+        rows.append((model_type, f"{num_users:,}", *speeds, spread(ratios, ".2f")))
         verdicts.append((model_type, float(np.median(ratios))))
     columns = ("model", "users", "users/s: median [lowest, highest]", "NumPy", "ratio")
     page.add("Users per second", *table(columns, rows))

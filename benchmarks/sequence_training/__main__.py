@@ -34,7 +34,6 @@ def case_of(model_type: str, args) -> Case:
 def page_of(
     measurements: TrainingMeasurements, facts: dict, sizes: workload.SequenceSizes, args
 ) -> Page:
-    """The page; `facts` are `workload.facts` of the rows."""
     distinct = ", ".join(
         f"{facts[f'distinct items, {model}']:,.0f} ({model})" for model in ("sim", "dien")
     )
@@ -51,14 +50,12 @@ def page_of(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = training.parser_of(__doc__)
+    sizes = workload.SequenceSizes()
+    parser = training.parser_of(__doc__, steps=2, batch_size=sizes.batch_size, items=sizes.items)
     models = list(workload.MODEL_TYPES)
     parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--rounds", type=int, default=8, help="turns of every side with SIM")
     parser.add_argument("--rounds_of_others", type=int, default=3, help="with DIEN and DIN")
-    parser.add_argument("--steps", type=int, default=2, help="steps of a side's turn")
-    parser.add_argument("--batch_size", type=int, default=workload.SequenceSizes.batch_size)
-    parser.add_argument("--items", type=int, default=workload.SequenceSizes.items)
     args = training.parse(parser, argv, "bench-sequence")
     sizes = workload.SequenceSizes(batch_size=args.batch_size, items=args.items)
     rows = workload.make_rows(sizes)

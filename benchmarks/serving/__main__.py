@@ -54,7 +54,7 @@ LATENCY_TARGET, THROUGHPUT_TARGET = 2.0, 1.5  # times better than the plain Save
 
 
 class ServingMeasurements:
-    """Measurements of all sides."""
+    """Lists of all sides."""
 
     def __init__(self):
         # of (size, side, traffic) a `Timing` per round
@@ -73,16 +73,13 @@ class ServingMeasurements:
         return np.array([traffic.batch_size * t.requests / t.elapsed_s for t in timings])
 
     def latency_ratio(self, size: str, side: str, traffic: Traffic) -> np.ndarray:
-        """The plain SavedModel's p50 over a side's."""
         return self.ms(size, PLAIN, traffic, 0) / self.ms(size, side, traffic, 0)
 
     def throughput_ratio(self, size: str, side: str, traffic: Traffic) -> np.ndarray:
-        """A side's throughput over the plain SavedModel's."""
         return self.rows_per_s(size, side, traffic) / self.rows_per_s(size, PLAIN, traffic)
 
 
 def measure(args: argparse.Namespace, folder: Path) -> ServingMeasurements:
-    """Trains, deploys, serves and measures."""
     measurements, repository = ServingMeasurements(), folder / "repository"
     interfaces = {size: deploy_all(size, train(size, folder), repository) for size in args.sizes}
     with running(repository, folder / "server.log") as server:
@@ -183,8 +180,7 @@ def _table(measurements: ServingMeasurements, size: str) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = report.parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = report.parser_of(__doc__, rounds=5)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=[*SIZES])
     args = parser.parse_args(argv)
     if not perf_analyzer.works():

@@ -45,8 +45,7 @@ def write_table(data: Path, repository: Path, folder: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = preparations.parser_of(__doc__, repeats=3)
-    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser = preparations.parser_of(__doc__, repeats=3, rows=2_000_000)
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(dir=args.work_dir) as scratch:
         work = Path(scratch)

@@ -54,10 +54,6 @@ class Predictions(TrainingMeasurements):
         predicted = [result["step"] for result in self.predicted[side, case]]
         return np.asarray(predicted) / np.asarray(self.step_ms[side, case])
 
-    def part_ms(self, side: str, case: str) -> dict[str, float]:
-        """Medians of the predicted parts."""
-        return _medians([result["parts"] for result in self.predicted[side, case]])
-
 
 def _medians(rows: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.median([row[name] for row in rows])) for name in rows[0]}
@@ -136,7 +132,7 @@ def _steps_table(measurements: Predictions) -> list[str]:
 def _prefixes_table(measurements: Predictions) -> list[str]:
     rows = []
     for (side, case), ranks in measurements.parts.items():
-        parts = measurements.part_ms(side, case)
+        parts = _medians([result["parts"] for result in measurements.predicted[side, case]])
         for prefix, names in PREFIXES.items():
             measured = max(float(np.median(rank[prefix])) for rank in ranks)
             predicted = sum(parts[name] for name in names)
@@ -148,7 +144,6 @@ def _prefixes_table(measurements: Predictions) -> list[str]:
 
 
 def _by_side(measurements: Predictions, kind: str, unit: float, form: str) -> list[str]:
-    """Medians of the parts or rates of each side."""
     by_side = {key: _medians([r[kind] for r in rs]) for key, rs in measurements.predicted.items()}
     names = list(dict.fromkeys(name for values in by_side.values() for name in values))
     rows = []
@@ -165,19 +160,12 @@ def _by_side(measurements: Predictions, kind: str, unit: float, form: str) -> li
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = report.parser_of(__doc__)
+    parser = report.parser_of(__doc__, threads=2, rounds=5, steps=1, warmup_steps=0, trace_steps=1)
     parser.add_argument("--batch_sizes", type=listed(int), default="2048,8192")
     parser.add_argument("--precisions", type=listed(str), default=",".join(LOSS_TOLERANCE))
     parser.add_argument("--ranks", type=listed(int), default="1,2", help="numbers of ranks")
-    parser.add_argument("--threads", type=int, default=2, help="threads of a side")
     parser.add_argument("--max_rows", type=int, default=100_000, help="largest table")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=1, help="steps of a side's turn")
-    parser.add_argument("--warmup_steps", type=int, default=0, help="further steps before")
-    parser.add_argument("--trace_steps", type=int, default=1, help="measurements of a prefix")
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny sizes, for tests: no targets are judged"
-    )
+    report.add_quick(parser)
     args = parser.parse_args(argv)
     for number in args.ranks:
         if args.threads % number:

@@ -42,20 +42,16 @@ def write_log(path: Path, num_rows: int) -> Path:
 
 
 def compare(log: Path, work: Path, repeats: int) -> dict[str, list[PreparationRun]]:
-    """Runs of both engines; raises RuntimeError where two left different files."""
-
     def prepare_side(name: str) -> PreparationRun:
         flags = ("--label", "bought", "--split", "0.8,0.1,0.1", "--numerical", "price,time")
-        output = work / "out"
-        arguments = ("--input", log, "--output", output, *flags, *FLAGS[name])
-        return preparations.prepare(output, "dataloading.transcode", *arguments)
+        arguments = ("--input", log, *flags, *FLAGS[name])
+        return preparations.prepare(work, "dataloading.transcode", *arguments)
 
     return preparations.compare(tuple(FLAGS), prepare_side, repeats, "files")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = preparations.parser_of(__doc__, repeats=2)
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser = preparations.parser_of(__doc__, repeats=2, rows=1_000_000)
     args = parser.parse_args(argv)
     packages = preparations.versions("duckdb", "pyarrow", "numpy")
     engines = preparations.engine_versions("pyspark", "duckdb", "pyarrow", "numpy")

@@ -12,6 +12,8 @@ from config.flag import (
     TRAIN_OR_INFERENCE,
     Rules,
     Values,
+    excludes,
+    requires,
 )
 
 IMPORTANCE = ("importance",)
@@ -25,9 +27,7 @@ def evaluates(flags: Values) -> bool:
     return flags.value("mode") != "train" or has_evaluations
 
 
-def is_full_run(flags: Values) -> bool:
-    """Returns whether the run has epochs and evaluations: it is not `--benchmark`."""
-    return not flags.value("benchmark")
+is_full_run = excludes("benchmark").holds  # with epochs and evaluations
 
 
 def _computes_auc(flags: Values) -> bool:
@@ -92,7 +92,7 @@ class EvaluationConfig:
         resume=OWN,
         at_least=0,
         recipes=SEQUENTIAL,
-        read_when=lambda flags: bool(flags.value("benchmark")),
+        read_when=requires("benchmark").holds,
     ).flag(200, "steps to measure; 0: those of --epochs")
 
 
@@ -115,7 +115,6 @@ def _check_benchmark(flags: Values) -> None:
 
 
 def _check_evaluations(flags: Values) -> None:
-    """Raises ValueError for flags that act on evaluations of a training that has none."""
     if flags.value("mode") != "train" or flags.value("evals_per_epoch"):
         return
     names = [

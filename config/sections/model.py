@@ -10,16 +10,8 @@ _CROSS = requires("interaction", "cross")
 _SIM = requires("model_type", "sim")
 
 
-def _searches(flags: Values) -> bool:
-    return bool(flags.value("model_type") == "sim")
-
-
 def _searches_softly(flags: Values) -> bool:
-    return _searches(flags) and flags.value("gsu") == "soft"
-
-
-def _evolves(flags: Values) -> bool:
-    return flags.value("model_type") in ("sim", "dien")
+    return _SIM.holds(flags) and bool(flags.value("gsu") == "soft")
 
 
 def _check_top_mlp_dims(dims: tuple[int, ...]) -> None:
@@ -90,10 +82,10 @@ class SequentialConfig:
     stage_two_mlp_dims: tuple[int, ...] = _sequential(at_least=1).flag(
         (200, 80), "hidden layers of the MLP that computes the score"
     )
-    aux_mlp_dims: tuple[int, ...] = _sequential(at_least=1, modes=TRAIN, read_when=_evolves).flag(
-        (100, 50), "hidden layers of the MLP of DIEN's auxiliary loss (sim, dien)"
-    )
-    long_seq_length: int = _sequential(at_least=1, read_when=_searches).flag(
+    aux_mlp_dims: tuple[int, ...] = _sequential(
+        at_least=1, modes=TRAIN, read_when=requires("model_type", "sim", "dien").holds
+    ).flag((100, 50), "hidden layers of the MLP of DIEN's auxiliary loss (sim, dien)")
+    long_seq_length: int = _sequential(at_least=1, read_when=_SIM.holds).flag(
         90, "history items that are searched (sim); the later ones form the short history"
     )
     gsu: str = _sequential(choices=("soft", "hard"), needs=(_SIM,)).flag(
@@ -123,8 +115,7 @@ def canonical_value(name: str, value: Any) -> Any:
 def parse_embedding_dims(text: str, num_tables: int) -> tuple[int, ...]:
     """Returns the columns of each table from `--embedding_dim`: one integer, or a list.
 
-    Raises:
-        ValueError: the text is not a list of positive integers, one per table or one in all.
+    Raises ValueError unless they are positive integers, one per table or one in all.
     """
     try:
         dims = [int(item) for item in text.split(",")]

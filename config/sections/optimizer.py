@@ -7,7 +7,6 @@ from config.flag import FIXED, SEQUENTIAL, TRAIN, Need, Rules, Values, requires
 
 
 def _uses(flags: Values, kind: str) -> bool:
-    """Returns whether the dense weights or the tables have an optimizer of this kind."""
     return kind in flags.value("optimizer") or kind in flags.value("embedding_optimizer")
 
 

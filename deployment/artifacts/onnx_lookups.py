@@ -112,8 +112,8 @@ class LookupGraph(GraphBuilder):
         return self.add("Greater", least, self.constant(np.int32(0)))
 
     def _right_aligned(self, name: str) -> str:
-        """Returns bool [batch, 1]: zeros of a row's histories are padding, at the start, at the
-        same steps of all."""
+        """Returns bool [batch, 1]: zeros are padding, at the start, at the same steps of all
+        histories."""
         tensor = self._serving_spec.tensor(name)
         padding = self.add("Equal", name, self.constant(np.zeros([], tensor.dtype)))
         first_history = self._slice(padding, 0, 1, axis=1)
@@ -129,12 +129,10 @@ class LookupGraph(GraphBuilder):
         return self.add("Equal", bad, self.constant(np.int32(0)))
 
     def _slice(self, values: str, start: int, stop: int, axis: int) -> str:
-        """Adds a slice from start to stop - 1 on an axis."""
         return self.add("Slice", values, *(self.constant([n]) for n in (start, stop, axis)))
 
     def _indices(self, name: str) -> tuple[str, str]:
-        """Returns rows to gather, int64 [batch, columns], and bool [batch, columns]: the id
-        exists."""
+        """Returns rows to gather, int64, and whether ids exist, bool, both [batch, columns]."""
         tensor = self._serving_spec.tensor(name)
         least, beyond = id_limits(self._serving_spec.features, tensor)
         shape = self.constant([0, math.prod(tensor.dims)])  # 0: the batch, as it is

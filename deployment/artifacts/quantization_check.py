@@ -34,9 +34,7 @@ def auc_change(
     Rows of tables are read from the checkpoint as batches need them: no table is loaded.
 
     Args:
-        trained: trained model.
-        serving_spec: its specification.
-        dense: its dense part, in float32.
+        dense: the dense part, in float32.
         quantize: storage of tables: "none", "fp16" or "int8".
         num_rows: number of rows, rounded up to whole candidate lists; None: all.
         served: dense part as served; None: `dense`.

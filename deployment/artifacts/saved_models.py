@@ -4,7 +4,7 @@ They need TensorFlow alone: no code of this toolkit and no custom op. The inputs
 the tensors of a request by name, `embeddings` is between the parts, `scores` the answer.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -77,32 +77,18 @@ def write_monolithic(
         inputs = [named[name] for name in serving_spec.dense_inputs]
         if serving_spec.width:
             inputs.insert(0, whole.tables.lookup(named))
-        signature = dense.score.input_signature
-        shaped = [
-            tf.reshape(tensor, [-1, *spec.shape[1:]])  # of requests with flat tensors
-            for tensor, spec in zip(inputs, signature, strict=True)
-        ]
-        return {dense.output: dense.score(*shaped)}
+        return _score(dense, inputs)
 
     _save(whole, serve, _signature(serving_spec.inputs), folder, whole.tables.placed)
 
 
 def write_dense(dense: DenseModel, folder: Path) -> None:
     """Writes the dense part alone: its inputs, flat per row -> `dense.output`."""
-    signature = dense.score.input_signature
-
-    def serve(*tensors):
-        shaped = [
-            tf.reshape(tensor, [-1, *spec.shape[1:]])
-            for tensor, spec in zip(tensors, signature, strict=True)
-        ]
-        return {dense.output: dense.score(*shaped)}
-
     flat = [
         tf.TensorSpec([None, int(np.prod(spec.shape[1:]))], spec.dtype, spec.name)
-        for spec in signature
+        for spec in dense.score.input_signature
     ]
-    _save(dense, serve, flat, folder, {})
+    _save(dense, lambda *tensors: _score(dense, tensors), flat, folder, {})
 
 
 def write_dense_after_hps(dense: DenseModel, interface: Interface, folder: Path) -> None:
@@ -126,15 +112,21 @@ def write_dense_after_hps(dense: DenseModel, interface: Interface, folder: Path)
             else:
                 vectors[lookup] = tf.reshape(part, [-1, values])
         embeddings = tf.concat([vectors[lookup] for lookup in interface.lookups], axis=1)
-        shaped = [
-            tf.reshape(tensor, [-1, *spec.shape[1:]])
-            for tensor, spec in zip(flat, others, strict=True)
-        ]
-        return {dense.output: dense.score(embeddings, *shaped)}
+        return _score(dense, [embeddings, *flat])
 
     inputs = [tf.TensorSpec([None], tf.float32, hps_keys.VECTORS)]
     inputs += [tf.TensorSpec([None], spec.dtype, spec.name) for spec in others]
     _save(dense, serve, inputs, folder, {})
+
+
+def _score(dense: DenseModel, tensors: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns the answer of the dense part to its inputs, which may be flat per row or whole."""
+    signature = dense.score.input_signature
+    shaped = [
+        tf.reshape(tensor, [-1, *spec.shape[1:]])
+        for tensor, spec in zip(tensors, signature, strict=True)
+    ]
+    return {dense.output: dense.score(*shaped)}
 
 
 class _VariableTables(tf.Module):
@@ -174,7 +166,6 @@ class _VariableTables(tf.Module):
                     self.scales[name].scatter_update(tf.IndexedSlices(scales, places))
 
     def lookup(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the embeddings float32 [batch, width] of checked tensors."""
         vectors = []
         for lookup in self._lookups:
             with tf.device(self._device[lookup.table]):
@@ -230,7 +221,6 @@ def _misplaced(histories: tf.Tensor) -> tf.Tensor:
 def _assertion(
     serving_spec: ServingSpec, tensor_name: str, columns: tf.Tensor, rule: str, bad: tf.Tensor
 ) -> tf.Operation:
-    """Fails where `bad` [batch, columns] is true; names features, values and rows."""
     names = [
         feature_at(serving_spec.features, tensor_name, n).name for n in range(columns.shape[1])
     ]

@@ -108,8 +108,7 @@ def served_blocks(
 
 
 def blocks_of(trained: TrainedModel, table: str) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (number of the first row, rows float32 [any, columns]) of a table, verified and
-    finite."""
+    """Yields (first row, rows float32 [any, columns]) of a table, verified and finite."""
     first_row = 0
     for block in rows_of(trained.path, trained.index.weights[table_name(table)]):
         check_finite(block, table, range(first_row, first_row + len(block)))

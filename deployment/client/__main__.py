@@ -3,20 +3,18 @@
 python -m deployment.client --url 127.0.0.1:8001
 """
 
-import argparse
 import sys
 
 from deployment import nvidia_flags
 from deployment.client.client import Client
 from runtime.cli import exit_status
+from runtime.options import tool_parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0, or 2 after an error."""
-    parser = argparse.ArgumentParser(
-        prog="python -m deployment.client",
-        description="Prints the models that a server has ready, and their tensors.",
-        allow_abbrev=False,
+    parser = tool_parser(
+        "deployment.client", "Prints the models that a server has ready, and their tensors."
     )
     parser.add_argument("--url", default="127.0.0.1:8001", help="host:port of the server's gRPC")
     parser.add_argument("--model_name", help="only this model")
@@ -33,7 +31,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _description(config) -> str:
-    """Returns the lines of a model."""
     batch = f", up to {config.max_batch_size:,} rows" if config.max_batch_size else ""
     lines = [f"{config.name}: {config.platform or config.backend}{batch}"]
     for kind, tensors in (("input ", config.input), ("output", config.output)):

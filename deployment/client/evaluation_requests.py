@@ -11,8 +11,7 @@ from deployment.model.trained_model import TrainedModel
 
 
 class LabelledRequest(NamedTuple):
-    """Request, tensors by name, with labels float32 [rows] and items of interactions [rows] or
-    None."""
+    """Request by name, with labels float32 [rows] and items of interactions [rows] or None."""
 
     arrays: Mapping[str, np.ndarray]
     labels: np.ndarray
@@ -24,10 +23,7 @@ def labelled_requests(
 ) -> Iterator[LabelledRequest]:
     """Yields a request per batch of `evaluation_rows`, without padding.
 
-    `max_rows` is rounded up to whole candidate lists; None: all.
-
-    Raises:
-        ValueError: a row breaks a rule of its data set.
+    `max_rows` is rounded up to whole candidate lists; None: all. ValueError if a row breaks a rule.
     """
     serving_spec = serving_spec_of(trained)
     left = rows.num_samples

@@ -69,12 +69,8 @@ _ORIGINAL_COLUMNS = (
 
 def write_csv(path: Path, measurements: Iterable[Measurement]) -> None:
     """Writes the CSV file and creates its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Measurement._fields)
-        for measurement in measurements:
-            writer.writerow([f"{v:.4f}" if isinstance(v, float) else v for v in measurement])
+    rows = ([f"{v:.4f}" if isinstance(v, float) else v for v in m] for m in measurements)
+    _write_rows(path, Measurement._fields, rows)
 
 
 def write_original_csv(path: Path, measurements: Iterable[Measurement]) -> None:
@@ -83,16 +79,20 @@ def write_original_csv(path: Path, measurements: Iterable[Measurement]) -> None:
     These are those of perf_analyzer. The time that neither the queue nor the computation takes is
     in "Network+Server Send/Recv"; a gRPC client does not measure sending and receiving alone.
     """
+    rows = []
+    for m in measurements:
+        server = [m.queue_ms, m.compute_input_ms, m.compute_infer_ms, m.compute_output_ms]
+        other = max(0.0, m.mean_ms - sum(server))
+        percentiles = (m.p50_ms, m.p90_ms, m.p95_ms, m.p99_ms, m.mean_ms)
+        times = [round(1e3 * ms) for ms in (0.0, other, *server, 0.0, *percentiles)]
+        rows.append([m.batch_size, m.concurrency, f"{m.rows_per_s:.6g}", *times])
+    _write_rows(path, _ORIGINAL_COLUMNS, rows)
+
+
+def _write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(_ORIGINAL_COLUMNS)
-        for m in measurements:
-            server = [m.queue_ms, m.compute_input_ms, m.compute_infer_ms, m.compute_output_ms]
-            other = max(0.0, m.mean_ms - sum(server))
-            percentiles = (m.p50_ms, m.p90_ms, m.p95_ms, m.p99_ms, m.mean_ms)
-            times = [round(1e3 * ms) for ms in (0.0, other, *server, 0.0, *percentiles)]
-            writer.writerow([m.batch_size, m.concurrency, f"{m.rows_per_s:.6g}", *times])
+        csv.writer(file, lineterminator="\n").writerows([columns, *rows])
 
 
 def medians(measurements: Iterable[Measurement]) -> list[Measurement]:

@@ -29,7 +29,6 @@ class PerfAnalyzerOptions(NamedTuple):
     """Options of all measurements.
 
     Attributes:
-        tensors: tensors of the model.
         version: version of the model; empty: the newest.
         shared_memory: memory through which tensors pass, on the server's machine: `SYSTEM`, `CUDA`
             or `NO_SHARED_MEMORY`.

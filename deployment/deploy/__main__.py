@@ -10,12 +10,11 @@ from deployment import nvidia_flags
 from deployment.deploy.deploy_options import DeployOptions
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm
-from runtime.options import add_flags
+from runtime.options import add_flags, tool_parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command; returns its exit status: 0, 2 after an error, 130 after Ctrl-C or
-    SIGTERM."""
+    """Runs the command; returns its exit status, see `exit_status`."""
 
     def work() -> None:
         options = DeployOptions(**vars(_parser().parse_args(nvidia_flags.DEPLOY.translate(argv))))
@@ -29,12 +28,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m deployment.deploy",
-        description="Writes a trained model of any recipe as models of Triton Inference Server: "
+    parser = tool_parser(
+        "deployment.deploy",
+        "Writes a trained model of any recipe as models of Triton Inference Server: "
         "lookups, the dense part, and an ensemble of both, or one model. They appear in the "
         "repository when all of them are complete.",
-        allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     add_flags(parser, DeployOptions)

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
@@ -162,20 +163,13 @@ class DeployOptions:
 
     @property
     def served_dense_format(self) -> str:
-        """Returns the format of the dense part on the backends tensorflow and hps."""
         return self.dense_format or (ONNX if self.cpu else TRT)
-
-    @property
-    def is_one_saved_model(self) -> bool:
-        """Returns whether TensorFlow serves lookups and dense part."""
-        return self.backend == TENSORFLOW and self.monolithic
 
     @property
     def has_dense_saved_model(self) -> bool:
         """Returns whether TensorFlow serves the dense part, alone or with the lookups."""
-        return self.is_one_saved_model or (
-            self.backend != LOCAL and self.served_dense_format == SAVED_MODEL
-        )
+        is_one = self.backend == TENSORFLOW and self.monolithic
+        return is_one or (self.backend != LOCAL and self.served_dense_format == SAVED_MODEL)
 
     @property
     def runs_in_half_precision(self) -> bool:
@@ -196,110 +190,97 @@ class DeployOptions:
                     f"--{field.name} {value}: the backend {self.backend} does not read it, only "
                     f"{' and '.join(backends)} do: leave the flag out"
                 )
-        for is_broken, message in (*self._rules_of_parts(), *self._rules()):
-            if is_broken:
-                raise ValueError(message)
+        for message in (*self._contradictions_of_parts(), *self._contradictions()):
+            raise ValueError(message)
         if self.backend != LOCAL and not self.monolithic and self.served_dense_format == TRT:
             check_precision(self.precision)
 
-    def _rules_of_parts(self) -> tuple[tuple[bool, str], ...]:
-        """Returns rules, as `_rules`, of names, tensors and formats of an ensemble's parts."""
+    def _contradictions_of_parts(self) -> Iterator[str]:
         names = list(self.part_names.values())
-        return (
-            (
-                self.top_items is not None and not self.monolithic,
-                f"--top_items {self.top_items}: the recommender is one model: give --monolithic",
-            ),
-            (
-                bool(names) and self.monolithic,
+        optimal = self.trt_optimal_batch_size
+        if self.top_items is not None and not self.monolithic:
+            yield f"--top_items {self.top_items}: the recommender is one model: give --monolithic"
+        if names and self.monolithic:
+            yield (
                 f"--sparse_model_name and --dense_model_name: got {', '.join(names)} with "
-                "--monolithic, which is one model: leave them out",
-            ),
-            (
-                len({*names, self.model_name}) <= len(names),
+                "--monolithic, which is one model: leave them out"
+            )
+        if len({*names, self.model_name}) <= len(names):
+            yield (
                 "--model_name, --sparse_model_name and --dense_model_name: expected different "
-                f"names, got {self.model_name}, {', '.join(names)}",
-            ),
-            (
-                self.dense_format is not None and self.monolithic,
+                f"names, got {self.model_name}, {', '.join(names)}"
+            )
+        if self.dense_format is not None and self.monolithic:
+            yield (
                 f"--dense_format {self.dense_format}: with --monolithic the dense part is in the "
-                "SavedModel of the tables: leave the flag out",
-            ),
-            (
-                bool(self.cpu) and self.dense_format == TRT,
-                "--cpu: TensorRT runs on GPUs only: use --dense_format onnx or tf-savedmodel",
-            ),
-            (
-                bool(self.cpu) and (bool(self.device_memory_gb) or self.gpus is not None),
-                "--cpu: no part of the model is on a GPU: leave --device_memory_gb and --gpus out",
-            ),
-            (
-                self.trt_optimal_batch_size is not None
-                and (self.monolithic or self.served_dense_format != TRT),
-                f"--trt_optimal_batch_size {self.trt_optimal_batch_size}: it is for TensorRT plans "
-                "(--dense_format trt): leave the flag out",
-            ),
-            (
-                self.trt_optimal_batch_size is not None
-                and self.trt_optimal_batch_size > self.max_batch_size,
-                f"--trt_optimal_batch_size {self.trt_optimal_batch_size}: expected at most the "
-                f"--max_batch_size, {self.max_batch_size}",
-            ),
-            (
-                self.fused_embedding is not None
-                and not (self.backend == HPS and self.tensors == NVIDIA),
-                "--fused_embedding: it merges the tables of --backend hps --tensors nvidia: leave "
-                "the flag out",
-            ),
-            (
-                self.tensors == NVIDIA
-                and self.unknown_ids == UNKNOWN_IS_ZERO
-                and self.backend != LOCAL,
-                "--unknown_ids zero: with --tensors nvidia no model checks requests before the "
-                "lookup: leave the flag out, or use --tensors native",
-            ),
-        )
+                "SavedModel of the tables: leave the flag out"
+            )
+        if self.cpu and self.dense_format == TRT:
+            yield "--cpu: TensorRT runs on GPUs only: use --dense_format onnx or tf-savedmodel"
+        if optimal is not None and (self.monolithic or self.served_dense_format != TRT):
+            yield (
+                f"--trt_optimal_batch_size {optimal}: it is for TensorRT plans (--dense_format "
+                "trt): leave the flag out"
+            )
+        if optimal is not None and optimal > self.max_batch_size:
+            yield (
+                f"--trt_optimal_batch_size {optimal}: expected at most the --max_batch_size, "
+                f"{self.max_batch_size}"
+            )
 
-    def _rules(self) -> tuple[tuple[bool, str], ...]:
-        """Returns whether each rule of flags that depend on each other is broken, and its text."""
+    def _contradictions(self) -> Iterator[str]:
         is_quantized, is_on_device = self.quantize_tables != NONE, bool(self.device_memory_gb)
-        return (
-            (
-                self.check_rows is not None and not (is_quantized or self.runs_in_half_precision),
+        if self.cpu and (is_on_device or self.gpus is not None):
+            yield "--cpu: no part of the model is on a GPU: leave --device_memory_gb and --gpus out"
+        if self.check_rows is not None and not (is_quantized or self.runs_in_half_precision):
+            yield (
                 f"--check_rows {self.check_rows}: these are the rows on which what is served is "
                 "compared with what was trained, which needs --quantize_tables fp16 or int8, or "
                 "--precision fp16 or bf16 of the backend local or of --backend tensorflow "
-                "--monolithic",
-            ),
-            (
-                bool(self.max_queue_delay_us) and not self.dynamic_batching,
+                "--monolithic"
+            )
+        if self.max_queue_delay_us and not self.dynamic_batching:
+            yield (
                 f"--max_queue_delay_us {self.max_queue_delay_us}: requests wait for others to be "
-                "batched with, which --no-dynamic_batching forbids: leave one of them out",
-            ),
-            (
-                is_on_device and self.quantize_tables == INT8,
+                "batched with, which --no-dynamic_batching forbids: leave one of them out"
+            )
+        if is_on_device and self.quantize_tables == INT8:
+            yield (
                 f"--device_memory_gb {self.device_memory_gb}: TensorFlow gathers no int8 on a GPU: "
-                "use --quantize_tables fp16, or leave all tables on the host",
-            ),
-            (
-                is_on_device and self.gpus not in (None, (0,)),
+                "use --quantize_tables fp16, or leave all tables on the host"
+            )
+        if is_on_device and self.gpus not in (None, (0,)):
+            yield (
                 f"--gpus {self.gpus}: --device_memory_gb places the tables of the SavedModel on "
                 "GPU 0: leave one of the flags out, or let the server see the GPU that you mean "
-                "alone (CUDA_VISIBLE_DEVICES)",
-            ),
-            (
-                self.backend == HPS and self.monolithic,
+                "alone (CUDA_VISIBLE_DEVICES)"
+            )
+        yield from self._contradictions_of_backends(is_quantized)
+
+    def _contradictions_of_backends(self, is_quantized: bool) -> Iterator[str]:
+        is_hps, is_nvidia = self.backend == HPS, self.tensors == NVIDIA
+        if self.fused_embedding is not None and not (is_hps and is_nvidia):
+            yield (
+                "--fused_embedding: it merges the tables of --backend hps --tensors nvidia: leave "
+                "the flag out"
+            )
+        if is_nvidia and self.unknown_ids == UNKNOWN_IS_ZERO and self.backend != LOCAL:
+            yield (
+                "--unknown_ids zero: with --tensors nvidia no model checks requests before the "
+                "lookup: leave the flag out, or use --tensors native"
+            )
+        if is_hps and self.monolithic:
+            yield (
                 "--monolithic: the backend hps looks rows up and does nothing else: leave the flag "
-                "out, or use --backend tensorflow",
-            ),
-            (
-                self.backend == HPS and is_quantized,
+                "out, or use --backend tensorflow"
+            )
+        if is_hps and is_quantized:
+            yield (
                 f"--quantize_tables {self.quantize_tables}: HPS stores rows as float32: use "
-                "--quantize_tables none, or --backend tensorflow or local",
-            ),
-            (
-                self.backend == TENSORFLOW and not self.dynamic_batching,
+                "--quantize_tables none, or --backend tensorflow or local"
+            )
+        if self.backend == TENSORFLOW and not self.dynamic_batching:
+            yield (
                 "--no-dynamic_batching: of SavedModels and TensorRT plans Triton batches waiting "
-                "requests, whatever their configuration: leave the flag out",
-            ),
-        )
+                "requests, whatever their configuration: leave the flag out"
+            )

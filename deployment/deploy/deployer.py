@@ -33,8 +33,7 @@ from runtime.cluster.signals import raise_if_interrupted
 def deploy(options: DeployOptions) -> str:
     """Builds the models of a checkpoint and moves all of them, or none, into the repository.
 
-    Returns:
-        The text that the command prints.
+    Returns the text that the command prints.
 
     Raises:
         ValueError: checkpoint, data set, repository and flags do not match, or a check failed.
@@ -173,7 +172,6 @@ def _served_scores(context: DeploymentContext, folder: Path):
 
 
 def _load(options: DeployOptions, names: Sequence[str]) -> None:
-    """Lets a running server load the models, parts before the ensemble."""
     for name in names:
         timeout_s = options.load_model_timeout_s
         with Client(options.server_url, name, timeout_s=timeout_s) as client:

@@ -45,8 +45,7 @@ class ModelBuilder(NamedTuple):
     """Builder of one model of a deployment: its tensors for an interface, and its files.
 
     `write(context, model name, folder)` fills the model's folder, which has an empty version
-    folder, and returns a line for the report. `name` is the suffix of the model's name in an
-    ensemble.
+    folder, and returns a line for the report. `name` ends the model's name in an ensemble.
     """
 
     name: str

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 from deployment import nvidia_flags
-from deployment.option_checks import check_ranges
+from deployment.option_checks import add_request_flags, check_ranges
 from runtime.cli import exit_status
+from runtime.options import tool_parser
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -41,7 +42,6 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_data_set(options: argparse.Namespace) -> None:
-    """Checks the flags of an evaluation without a checkpoint."""
     if not options.dataset_path:
         raise ValueError("--checkpoint_dir or --dataset_path: expected one of them, got neither")
     if options.trained or options.model:
@@ -53,24 +53,13 @@ def _check_data_set(options: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m deployment.evaluate_accuracy",
-        description="Evaluates a served model on the test rows of its data set.",
-        allow_abbrev=False,
+    parser = tool_parser(
+        "deployment.evaluate_accuracy", "Evaluates a served model on the test rows of its data set."
     )
+    add_request_flags(parser)
     add = parser.add_argument
-    add("--checkpoint_dir", help="deployed checkpoint, whose data set is read")
-    path_help = "folder of the data set (default: its path in the training); of DLRM and DCNv2 also"
-    add("--dataset_path", help=f"{path_help} without --checkpoint_dir")
-    add("--feature_spec", help="its specification, without a checkpoint (feature_spec.yaml)")
-    add(
-        "--dataset_type",
-        choices=("tf_raw", "synthetic", "split_tfrecords"),
-        help="its format, without a checkpoint (tf_raw)",
-    )
     add("--url", help="host:port of the server's gRPC (default: 127.0.0.1:8001)")
     add("--model_name", help="name of the served model (default: the recipe)")
-    add("--wait_s", type=float, default=0.0, help="seconds to wait for server and model")
     add("--model", help="folder of a deployed model, instead of a server")
     add(
         "--eval_mapping",
@@ -87,16 +76,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--auc_thresholds", type=int, help="bins of an approximate AUC (default: the exact AUC)")
     add("--print_freq", type=int, help="requests between lines of progress (default: none)")
     add("--log_path", type=Path, help="DLLL file of the results under NVIDIA's names")
-    fused = "all tables are one; only for a model of HPS that NVIDIA's tools deployed"
-    add("--fused_embedding", action="store_true", help=fused)
     add("--trained", action="store_true", help="compare with the checkpoint in TensorFlow")
     add("--tolerance", type=float, help="largest difference of a metric (default: 1e-6)")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command; returns its exit status: 0, 1 if served and trained model differ, 2 after
-    an error, 130 after Ctrl-C."""
+    """Runs the command; returns its exit status: 1 if served and trained model differ, see
+    `exit_status`."""
 
     def work() -> int:
         flags = _parser().parse_args(nvidia_flags.ACCURACY.translate(argv))

@@ -14,13 +14,12 @@ import numpy as np
 
 from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
 from deployment.client.served_tensors import ServedTensors, served_tensors
-from deployment.model.data_set import data_without_checkpoint
+from deployment.model.data_set import described
 from deployment.model.served_model import serving_spec_of
 from deployment.model.serving_spec import ServingSpec
 from deployment.model.trained_model import (
     TrainedModel,
     evaluation_rows,
-    open_checkpoint,
     restored_recipe,
 )
 from nn.metrics.classification import make_metrics
@@ -37,10 +36,7 @@ DIFFERENT = 1  # exit status if served and trained model differ by more than --t
 
 
 class EvaluationResult(NamedTuple):
-    """Scores float32 [rows] of a number of requests, their metrics and time.
-
-    `latencies_s` are the seconds of each request, `rows` of the first one.
-    """
+    """Scores float32 [rows] of a number of requests, their metrics, and seconds of each request."""
 
     metrics: dict[str, float]
     scores: np.ndarray
@@ -57,7 +53,7 @@ class ScoreMetrics:
 
     Args:
         list_length: rows per candidate list; None for independent samples.
-        k: k of HR@k and NDCG@k, for candidate lists.
+        k: k of HR@k and NDCG@k.
         auc_thresholds: number of bins of an approximate AUC; None: the exact AUC.
     """
 
@@ -99,7 +95,7 @@ class ScoreMetrics:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Evaluates a served model, and prints the result; returns the exit status."""
-    trained = _described(options)
+    trained = described(options)
     split = split_of(trained, options.eval_mapping)
     rows = evaluation_rows(trained, options.batch_size, split or "auto")
     requests = labelled_requests(trained, rows, options.max_rows)
@@ -157,17 +153,6 @@ def log_original(result: EvaluationResult, batch_size: int, path: Path) -> None:
     writer.close()
     print(stdout_line((), data, {}))
     print("DONE")
-
-
-def _described(options: argparse.Namespace) -> TrainedModel:
-    """Returns the model of the checkpoint, or that of the data set without weights."""
-    if options.checkpoint_dir is not None:
-        return open_checkpoint(options.checkpoint_dir, options.dataset_path)
-    return data_without_checkpoint(
-        options.dataset_path,
-        options.feature_spec or "feature_spec.yaml",
-        options.dataset_type or "tf_raw",
-    )
 
 
 def split_of(trained: TrainedModel, wanted: str) -> str | None:
@@ -231,8 +216,7 @@ def _metrics(trained: TrainedModel, rows, auc_thresholds: int | None) -> ScoreMe
 
 @contextlib.contextmanager
 def _scorer(options: argparse.Namespace, name: str, serving_spec: ServingSpec):
-    """Yields a function from requests to scores, by a deployed model's folder or a server, and the
-    list of seconds that it fills."""
+    """Yields a function from requests to scores, and the list of seconds that it fills."""
     if options.model:
         from deployment.serving.scorer import RequestScorer
         from deployment.triton.model_folders import find_model

@@ -36,9 +36,15 @@ from deployment.client.perf_analyzer import (
 from deployment.client.served_tensors import served_tensors
 from deployment.evaluate_latency.plot import draw
 from deployment.model.serving_spec import ServingSpec
-from deployment.option_checks import check_ranges, check_writable, distinct_integers
+from deployment.option_checks import (
+    add_request_flags,
+    check_ranges,
+    check_writable,
+    distinct_integers,
+)
 from deployment.triton.model_folders import entry_interface
 from runtime.cli import exit_status
+from runtime.options import tool_parser
 
 AUTO, PERF_ANALYZER, OWN = "auto", "perf_analyzer", "own"
 
@@ -71,8 +77,10 @@ def evaluate(options: argparse.Namespace) -> None:
             "--model_name: expected a name, or different ones like a,b, got " + options.model_name
         )
     csv, png = _files(options.output)
-    if options.result_path:
-        _check_result_path(options.result_path)
+    if path := options.result_path:
+        if path.suffix != ".csv":
+            raise ValueError(f"--result_path: expected a CSV file like results.csv, got {path}")
+        check_writable(path, "--result_path")
     client = _client(options.client)
     rows, serving_spec = _rows(options, models[0], largest)
     deadline = time.monotonic() + options.wait_s
@@ -98,8 +106,6 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 class _MeasuredModel:
-    """A model with its configuration on the server."""
-
     def __init__(self, options: argparse.Namespace, model: str, serving_spec: ServingSpec | None):
         url, largest = options.url, max(options.batch_sizes)
         self._url, self._name, self._version = url, model, options.model_version or ""
@@ -183,15 +189,12 @@ def _server_times_ms(before, after) -> list[float]:
 
 
 def _client(name: str) -> str:
-    """Returns the client to use; auto falls back to our own."""
-    if name == OWN or perf_analyzer.works():
-        return name
-    if name == PERF_ANALYZER:
+    if name == PERF_ANALYZER and not perf_analyzer.works():
         raise ValueError(
             f"--client perf_analyzer: {perf_analyzer.PROGRAM} is not there or does not start: run "
             "`make serve-setup`, or choose --client own"
         )
-    return OWN
+    return OWN if name == AUTO and not perf_analyzer.works() else name
 
 
 def _rows(
@@ -216,19 +219,13 @@ def _rows(
 
 
 def _rows_of_data_set(options: argparse.Namespace, num_rows: int):
-    """Returns the first evaluation rows of the model, repeated if there are fewer, and their
-    specification."""
+    """First evaluation rows of the model, repeated if there are fewer, and their specification."""
     from deployment.client.evaluation_requests import labelled_requests
-    from deployment.model.data_set import data_without_checkpoint
+    from deployment.model.data_set import described
     from deployment.model.served_model import serving_spec_of
-    from deployment.model.trained_model import evaluation_rows, open_checkpoint
+    from deployment.model.trained_model import evaluation_rows
 
-    if options.checkpoint_dir:
-        trained = open_checkpoint(options.checkpoint_dir, options.dataset_path)
-    else:
-        trained = data_without_checkpoint(
-            options.dataset_path, options.feature_spec, options.dataset_type
-        )
+    trained = described(options)
     rows = evaluation_rows(trained, min(num_rows, _MAX_ROWS))
     parts = [request.arrays for request in labelled_requests(trained, rows, num_rows)]
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -236,14 +233,7 @@ def _rows_of_data_set(options: argparse.Namespace, num_rows: int):
     return repeated, serving_spec_of(trained)
 
 
-def _check_result_path(path: Path) -> None:
-    if path.suffix != ".csv":
-        raise ValueError(f"--result_path: expected a CSV file like results.csv, got {path}")
-    check_writable(path, "--result_path")
-
-
 def _files(output: Path) -> tuple[Path, Path]:
-    """Returns the CSV and the PNG; raises ValueError if one of them cannot be written."""
     if not output.name:
         raise ValueError(f"--output: expected a path of files like runs/latency, got {output}")
     files = output.with_name(f"{output.name}.csv"), output.with_name(f"{output.name}.png")
@@ -253,29 +243,18 @@ def _files(output: Path) -> tuple[Path, Path]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m deployment.evaluate_latency",
-        description="Measures latency and throughput of served models.",
-        allow_abbrev=False,
+    parser = tool_parser(
+        "deployment.evaluate_latency",
+        "Measures latency and throughput of served models.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
     add("--model_name", required=True, help="of the served model; several: a,b")
     add("--url", default="127.0.0.1:8001", help="host:port of the server's gRPC")
-    add("--wait_s", type=float, default=0.0, help="seconds to wait for server and models")
     add("--model_repository", help="served repository, whose interface limits random ids")
-    add("--checkpoint_dir", help="deployed checkpoint, whose data set is sent instead")
-    add("--dataset_path", help="folder of that data set; of DLRM and DCNv2 also without checkpoint")
-    add("--feature_spec", default="feature_spec.yaml", help="its specification without checkpoint")
-    add(
-        "--dataset_type",
-        default="tf_raw",
-        choices=("tf_raw", "synthetic", "split_tfrecords"),
-        help="its format without checkpoint",
-    )
+    add_request_flags(parser)
+    parser.set_defaults(feature_spec="feature_spec.yaml", dataset_type="tf_raw")
     add("--num_benchmark_samples", type=int, help=f"rows of all requests (None: {_MAX_ROWS:,})")
-    fused = "all tables are one; only for a model of HPS that NVIDIA's tools deployed"
-    add("--fused_embedding", action="store_true", help=fused)
     add("--model_version", help="version of the model (None: the newest)")
     sizes = {"type": distinct_integers, "metavar": "N,..."}
     add("--batch_sizes", **sizes, default="1,64,2048", help="rows per request")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deployment.client.latency_statistics import Measurement
-from runtime.files.atomic import atomic_file
+from runtime.logs import plots
 
 _COLOURS = ("#1f5fa8", "#c8501e", "#3a8f5c", "#8a5aa8", "#9db4cc", "#999999")
 
@@ -14,12 +14,9 @@ def draw(path: str | Path, measurements: Sequence[Measurement]) -> None:
 
     Each model and number of requests in flight has a line. The PNG appears when it is complete.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
-    figure = Figure(figsize=(11, 4.4), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = plots.make_figure(11, 4.4)
     latency, throughput = figure.subplots(1, 2)
     lines: dict[str, list[Measurement]] = {}
     for measurement in measurements:
@@ -36,14 +33,12 @@ def draw(path: str | Path, measurements: Sequence[Measurement]) -> None:
             sizes, p50, [p.p99_ms for p in points], color=style["color"], alpha=0.12, linewidth=0
         )
         throughput.plot(sizes, [p.rows_per_s for p in points], "o-", label=label, **style)
-    latency.set(title="Latency", ylabel="p50, shaded up to p99 [ms]")
-    throughput.set(title="Throughput", ylabel="rows per second")
-    for axes in (latency, throughput):
-        axes.set(xlabel="rows of a request", xscale="log", yscale="log")
+    for axes, title, unit in (
+        (latency, "Latency", "p50, shaded up to p99 [ms]"),
+        (throughput, "Throughput", "rows per second"),
+    ):
+        axes.set(xscale="log", yscale="log")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.15g}"))
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    latency.legend(frameon=False)
-    with atomic_file(path) as stream:
-        figure.savefig(stream, format="png")
+        plots.set_labels(axes, title, "rows of a request", unit)
+    plots.write_picture(figure, Path(path))

@@ -4,7 +4,7 @@ import numpy as np
 
 from deployment.model.trained_model import TrainedModel, table_name
 from runtime.checkpoint import DamagedCheckpoint, matrix_of
-from runtime.checkpoint.nvidia.folders import TableEntry
+from runtime.checkpoint.files import ArrayEntry
 
 
 class CheckpointRows:
@@ -18,8 +18,8 @@ class CheckpointRows:
         entry = trained.index.weights[table_name(table)]
         self.rows, self.dim = entry.shape
         self._dtype = entry.dtype
-        if isinstance(entry, TableEntry):
-            self._pieces = [(matrix_of(entry.shape), np.load(entry.file, mmap_mode="r"))]
+        if isinstance(entry, ArrayEntry):
+            self._pieces = [(matrix_of(entry.shape), entry.load())]
             return
         self._pieces = []
         for piece in entry.pieces:

@@ -59,7 +59,6 @@ def serving_spec(trained: TrainedModel) -> ServingSpec:
 
 
 def _spans(counts) -> list[tuple[int, int]]:
-    """Returns (start, count) of consecutive pieces."""
     counts = list(counts)
     return list(zip(accumulate(counts, initial=0), counts, strict=False))
 
@@ -86,16 +85,12 @@ def arrays(serving_spec: ServingSpec, inputs: Inputs) -> dict[str, np.ndarray]:
     tensors = {NUMERICAL: np.asarray(inputs.numerical, np.float32)}
     if inputs.categorical:
         counts = [f.count for f in serving_spec.features if f.input == CATEGORICAL]
-        columns = [
-            _padded(ids, count) if isinstance(ids, RaggedIds) else np.asarray(ids)
-            for ids, count in zip(inputs.categorical, counts, strict=True)
-        ]
+        columns = []
+        for ids, count in zip(inputs.categorical, counts, strict=True):
+            if isinstance(ids, RaggedIds):
+                ragged = tf.RaggedTensor.from_row_splits(ids.values, ids.row_splits)
+                ids = ragged.to_tensor(PADDING, [None, count])
+            columns.append(np.asarray(ids))
         dtype = serving_spec.tensor(CATEGORICAL).dtype
         tensors[CATEGORICAL] = np.concatenate(columns, axis=1).astype(dtype)
     return {tensor.name: tensors[tensor.name] for tensor in serving_spec.inputs}
-
-
-def _padded(ids: RaggedIds, count: int) -> np.ndarray:
-    """Returns ids [rows, count], filled with -1."""
-    ragged = tf.RaggedTensor.from_row_splits(ids.values, ids.row_splits)
-    return ragged.to_tensor(PADDING, [None, count]).numpy()

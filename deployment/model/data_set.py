@@ -1,31 +1,29 @@
-"""Samples of DLRM and DCNv2 without a checkpoint, to evaluate a model that is served."""
+"""Samples to evaluate a model that is served; of DLRM and DCNv2 also without a checkpoint."""
 
+import argparse
 from pathlib import Path
 
 from config import Config
-from deployment.model.trained_model import DLRM, TrainedModel
+from deployment.model.trained_model import DLRM, TrainedModel, open_checkpoint
 from recipes import ctr
 from recipes.from_flags import load_feature_spec
 
 
-def data_without_checkpoint(
-    dataset_path: str, feature_spec: str = "feature_spec.yaml", dataset_type: str = "tf_raw"
-) -> TrainedModel:
-    """Describes a data set as that of a model without weights.
-
-    Args:
-        dataset_path: folder of the data set.
-        feature_spec: name of its specification in the folder.
-        dataset_type: format of the samples.
+def described(flags: argparse.Namespace) -> TrainedModel:
+    """Describes the data set of `option_checks.add_request_flags`: without a checkpoint, a folder
+    with a feature spec, as that of a model without weights.
 
     Raises:
-        ValueError: the specification does not exist, or is not of clicks.
+        ValueError: the checkpoint or the specification does not exist, or is not of clicks.
     """
+    if flags.checkpoint_dir is not None:
+        return open_checkpoint(flags.checkpoint_dir, flags.dataset_path)
+    dataset_path, dataset_type = flags.dataset_path, flags.dataset_type or "tf_raw"
     config = Config(DLRM).replace(
         mode="eval",
         restore_checkpoint_path=dataset_path,  # the mode needs one, which nothing reads here
         dataset_path=dataset_path,
-        feature_spec=feature_spec,
+        feature_spec=flags.feature_spec or "feature_spec.yaml",
         dataset_type=dataset_type,
         synthetic_dataset_use_feature_spec=dataset_type == "synthetic",
     )

@@ -27,7 +27,7 @@ class TrainedModel(NamedTuple):
     Attributes:
         path: checkpoint.
         index: its description, and the location of each weight; None for samples without a
-            checkpoint (`data_set.data_without_checkpoint`).
+            checkpoint (`data_set.described`).
         config: flags of the training, with `--mode eval`.
         spec: feature spec of the data set.
         shape: `CTRConfig`, `SequenceModelConfig` or `NCFConfig`.
@@ -53,8 +53,7 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
         dataset_path: folder of the data set; None: where the training found it.
 
     Raises:
-        ValueError: there is no checkpoint, it is damaged or of another version; the data set is not
-            there, or its feature spec is not that of the training.
+        ValueError: a checkpoint or data set that matches it cannot be read there.
     """
     folder = checkpoint.resolve(checkpoint.best_of(path), "--checkpoint_dir")
     with checkpoint.suggest_previous(folder, "--checkpoint_dir"):
@@ -83,7 +82,6 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
 
 
 def _open_original(path: Path, index: checkpoint.Index, dataset_path: str | None) -> TrainedModel:
-    """Reads the description of a checkpoint of NVIDIA's DLRM or DCNv2."""
     if not dataset_path:
         raise ValueError(
             f"checkpoint {path} has the layout of NVIDIA's recipe, which does not name its data "
@@ -146,7 +144,6 @@ def table_name(table: str) -> str:
 
 
 def _raw_spec(config: Config, where: str, is_explicit: bool) -> FeatureSpec | None:
-    """Returns the feature spec of the data set; None if the training had none."""
     try:
         return load_feature_spec(config)
     except (OSError, ValueError) as error:

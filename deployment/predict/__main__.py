@@ -33,6 +33,7 @@ from deployment.triton.model_folders import find_model
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 from runtime.files.predictions import check_writable, open_predictions
+from runtime.options import tool_parser
 
 LOCAL, SPARK = "local", "spark"  # engines
 _MEMORY_SHARE = 0.6  # of the available memory, for a local master of Spark
@@ -88,7 +89,6 @@ def score(flags: argparse.Namespace) -> None:
 
 
 def _check_engine(flags: argparse.Namespace) -> None:
-    """Raises ValueError for flags that the engine does not read, or that it lacks."""
     if flags.engine == SPARK:
         for name in ("output", "predictions_keep"):
             if not getattr(flags, name):
@@ -115,30 +115,19 @@ def _check_engine(flags: argparse.Namespace) -> None:
 
 
 def _score_on_spark(flags: argparse.Namespace) -> str:
-    """Scores a table on Spark; returns the text that the command prints."""
     environment.require_spark(LOCAL)
-    from deployment.predict.spark_scores import SparkScoringOptions, score_on_spark
+    from deployment.predict.spark_scores import score_on_spark
 
     model = find_model(flags.model)
     interface = interfaces.read(model.folder)
     limit = interface.max_batch_size
     check_ranges(vars(flags), {"batch_size": 1}, {"batch_size": limit})
-    memory_limit = int(_MEMORY_SHARE * available_bytes())
+    flags.batch_size, flags.threads = flags.batch_size or limit, flags.threads or all_cores()
+    flags.memory_limit_bytes = int(_MEMORY_SHARE * available_bytes())
     if flags.memory_limit is not None:
-        memory_limit = parse_bytes(flags.memory_limit)
-    options = SparkScoringOptions(
-        input=flags.input,
-        output=flags.output,
-        kept=tuple(flags.predictions_keep.split(",")),
-        batch_size=flags.batch_size,
-        master=flags.master,
-        spark_conf=tuple(flags.spark_conf),
-        threads=flags.threads or all_cores(),
-        memory_limit_bytes=memory_limit,
-        overwrite=flags.overwrite,
-    )
+        flags.memory_limit_bytes = parse_bytes(flags.memory_limit)
     started = time.perf_counter()
-    num_rows = score_on_spark(options, model, interface)
+    num_rows = score_on_spark(flags, model, interface)
     elapsed_s = time.perf_counter() - started
     return f"{num_rows:,} rows scored in {elapsed_s:.1f} s on Spark by {model.folder}"
 
@@ -154,7 +143,6 @@ def _open_input(path: str, split: str | None, interface: Interface) -> FileInput
 
 
 def _check_differs(output: str, paths: Iterable[Path]) -> None:
-    """Raises ValueError if the output would replace a file of the input."""
     for path in paths:
         if os.path.exists(output) and os.path.samefile(output, path):
             raise ValueError(
@@ -184,17 +172,15 @@ def _open_output(path: str | None, num_rows: int) -> Iterator[Callable[[np.ndarr
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m deployment.predict",
-        description="Scores the rows of a file or a data set by a deployed model, without a "
-        "server.",
+    parser = tool_parser(
+        "deployment.predict",
+        "Scores the rows of a file or a data set by a deployed model, without a server.",
         epilog="Columns are named after the model's features, others are ignored. Numerical "
         "features and single ids have one value per row; several ids are a list in Parquet, and "
         "separated by ';' in CSV. Ids are those of the training: integers, in CSV without a "
         "decimal point (17, not 17.0). `python -m dataloading.transcode --vocabulary` encodes "
         "texts as a folder of such ids for --input. Rows are counted from 0 in the output, and "
         "from 1 in messages.",
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--model", required=True, help="repository with one model, model's or version folder")

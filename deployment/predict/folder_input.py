@@ -93,7 +93,6 @@ class FolderInput:
         return split
 
     def _check_kind(self, feature: ServedFeature) -> None:
-        """Raises ValueError if a feature has another kind, cardinality or number of values."""
         hotness = self._spec.hotness(feature.name)
         if hotness != feature.count:
             raise ValueError(
@@ -112,12 +111,7 @@ class FolderInput:
             )
 
     def _values(self, feature: ServedFeature, samples: list[np.ndarray], start: int):
-        """Returns the values [rows, count] of a feature.
-
-        Args:
-            samples: values [rows, sum of hotness] of each chunk.
-            start: the first row.
-        """
+        """Returns the values [rows, count] of a feature; `samples` are those of each chunk."""
         span = self._spans[feature.name]
         values = samples[span.chunk][:, span.begin : span.end]
         if feature.cardinality is None:

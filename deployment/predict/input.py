@@ -1,6 +1,6 @@
 """Rows of a CSV or Parquet file as requests."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,14 +59,7 @@ class FileInput:
         self._is_csv = kinds[0] == CSV
         columns, self.num_rows = describe_file(path, kinds[0], self._where)
         features = [feature.name for feature in interface.features]
-        missing = [name for name in features if columns.count(name) != 1]
-        self.ignored = [column for column in columns if column not in features]
-        if missing:
-            raise ValueError(
-                f"{self._where}: expected one column for each feature of the model, got "
-                f"{columns.count(missing[0])} for {listing(missing)}. It has {listing(columns)}"
-                + suggestion(missing[0], self.ignored)
-            )
+        self.ignored = check_names(self._where, columns, features, "feature of the model")
         if not self.num_rows:
             raise ValueError(f"{self._where}: has no rows")
         self._chunk = RawChunk(kinds[0], tuple(features), (), header=self._is_csv)
@@ -86,14 +79,25 @@ class FileInput:
         return f"{self._where}: row {row}" + (f" (line {row + 1})" if self._is_csv else "")
 
 
+def check_names(where: str, columns: Sequence[str], names: Sequence[str], what: str) -> list[str]:
+    """Returns the other columns; raises ValueError if a table has not one column per name."""
+    missing = [name for name in names if columns.count(name) != 1]
+    others = [column for column in columns if column not in names]
+    if missing:
+        raise ValueError(
+            f"{where}: expected one column for each {what}, got {columns.count(missing[0])} for "
+            f"{listing(missing)}. It has {listing(columns)}" + suggestion(missing[0], others)
+        )
+    return others
+
+
 def batch_arrays(
     columns: Mapping[str, pa.Array], interface: Interface, where: Callable[[int], str]
 ) -> dict[str, np.ndarray]:
     """Converts columns named after the features of a model to a request, [rows, *dims].
 
     Raises:
-        ValueError: a value is not one of its feature; the message begins with `where` of its row,
-            counted from 0.
+        ValueError: a value is not one of its feature; names its row, counted from 0, by `where`.
     """
     values = {}
     for feature in interface.features:
@@ -174,7 +178,6 @@ def _aligned_ids(column: pa.Array, count: int, fill: int, right: bool) -> np.nda
 
 
 def _expected(feature: ServedFeature, is_history: bool) -> str:
-    """Returns the rule for the values of a feature."""
     if feature.cardinality is None:
         return (
             "a finite number of at most float32's "

@@ -1,11 +1,11 @@
 """Scores of a table of any size on Spark, in Arrow batches."""
 
+import argparse
 import contextlib
 import json
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import FloatType, StringType, StructField, StructType
 
 from dataloading.engines.spark_session import Session, one_line
-from dataloading.spec.rules import listing, suggestion
+from dataloading.spec.rules import listing
 from deployment.predict.csv_lines import CsvLines, column_names
+from deployment.predict.input import check_names
 from deployment.predict.partition_scores import SCORE, PartitionScorer
 from deployment.predict.spark_folders import SparkPath, check_apart, check_replaceable
 from deployment.serving.interface import Interface
@@ -52,32 +53,10 @@ _CSV_OUTPUT = {
 }
 
 
-@dataclass(frozen=True)
-class SparkScoringOptions:
-    """Flags of a scoring on Spark.
-
-    Attributes:
-        input: file, or folder of files, that Spark reads: .parquet or .csv with a header.
-        output: folder of part files that ends with .parquet or .csv.
-        kept: columns of the input that identify a row, written before the scores.
-        batch_size: rows per request; None: the model's maximum.
-        master, spark_conf, threads, memory_limit_bytes: see `SparkOptions`.
-        overwrite: whether to replace an output.
-    """
-
-    input: str
-    output: str
-    kept: tuple[str, ...]
-    batch_size: int | None
-    master: str | None
-    spark_conf: tuple[str, ...]
-    threads: int
-    memory_limit_bytes: int
-    overwrite: bool = False
-
-
-def score_on_spark(options: SparkScoringOptions, model: ModelFolders, interface: Interface) -> int:
+def score_on_spark(options: argparse.Namespace, model: ModelFolders, interface: Interface) -> int:
     """Writes the scores of a table; returns the number of rows.
+
+    `options` are the flags of the command with all values of `SparkOptions`, the batch size too.
 
     Tasks write files that Spark's committer renames when their attempt is the one that counts, and
     the output has its file _SUCCESS when all have: a lost executor loses and repeats no row.
@@ -98,6 +77,10 @@ def score_on_spark(options: SparkScoringOptions, model: ModelFolders, interface:
 
 
 class _Scoring(Session):
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        return tuple(self._options.predictions_keep.split(","))
+
     def score(
         self, model: ModelFolders, interface: Interface, file_format: str, target_format: str
     ) -> int:
@@ -107,16 +90,16 @@ class _Scoring(Session):
         entries = output.entries()
         check_replaceable(options.output, output.is_file(), entries, options.overwrite)
         features = [feature.name for feature in interface.features]
-        columns = tuple(dict.fromkeys((*features, *options.kept)))
+        columns = tuple(dict.fromkeys((*features, *self._kept)))
         read = self._csv_table if file_format == "csv" else self._parquet_table
         table, lines, fields = read(source, features, columns)
         scorer = PartitionScorer(
             folder=str(model.folder),
             dense_folder=None if model.dense_folder is None else str(model.dense_folder),
             columns=columns,
-            kept=options.kept,
+            kept=self._kept,
             csv=lines,
-            batch_size=options.batch_size or interface.max_batch_size,
+            batch_size=options.batch_size,
         )
         schema = StructType([*fields, StructField(SCORE, FloatType())])
         counter = Observation()
@@ -144,7 +127,7 @@ class _Scoring(Session):
             known = self._known_fields(source, columns)
             table = self._spark.read.schema(known).parquet(source.pattern())
         self._check_columns(table.columns, features)
-        fields = [table.schema[name] for name in self._options.kept]
+        fields = [table.schema[name] for name in self._kept]
         # Renamed: names may differ in case alone.
         return (
             table.select([_column(name, f"c{i}") for i, name in enumerate(columns)]),
@@ -211,17 +194,16 @@ class _Scoring(Session):
         names = column_names(bytes(header["line"]), where)
         self._check_columns([*names, *partitions], features)
         used = tuple(name for name in columns if name in names)
-        fields = [StructField(name, StringType()) for name in self._options.kept]
+        fields = [StructField(name, StringType()) for name in self._kept]
         return lines, CsvLines(where, names, used), fields
 
     def _check_columns(self, names: Sequence[str], features: list[str]) -> None:
-        path = self._options.input
-        _check_names(path, names, features, "the model's features")
-        _check_names(path, names, self._options.kept, "--predictions_keep")
+        where = f"--input {self._options.input}"
+        check_names(where, names, features, "feature of the model")
+        check_names(where, names, self._kept, "column of --predictions_keep")
 
 
 def _half_floats(path: Any) -> str:
-    """Returns the names of the float16 columns of a local Parquet file, for a message."""
     if path.toUri().getScheme() != "file":
         return ""
     schema = pq.read_schema(path.toUri().getPath())
@@ -229,20 +211,8 @@ def _half_floats(path: Any) -> str:
 
 
 def _column(name: str, alias: str) -> Column:
-    """Returns a column, quoted: Spark would take a point in a name for a field of a struct."""
+    """Returns a column; Spark would take a point in an unquoted name for a field of a struct."""
     return F.col(f"`{name.replace('`', '``')}`").alias(alias)
-
-
-def _check_names(path: str, columns: Sequence[str], names: Sequence[str], what: str) -> None:
-    """Raises ValueError for a name that is not that of exactly one column."""
-    missing = [name for name in names if columns.count(name) != 1]
-    if missing:
-        others = [column for column in columns if column not in names]
-        raise ValueError(
-            f"--input {path}: expected one column for each of {what}, got "
-            f"{columns.count(missing[0])} for {listing(missing)}. It has "
-            f"{listing(columns)}" + suggestion(missing[0], others)
-        )
 
 
 def _format_of(path: str, flag: str) -> str:

@@ -20,6 +20,7 @@ from deployment.serve.server import ADDRESS, Ports, ServerFailed, StartStopped, 
 from deployment.triton.config import CONFIG_FILE
 from runtime.cli import exit_status
 from runtime.cluster.signals import StopSignal
+from runtime.options import tool_parser
 
 # Exit status: "temporary failure, try again" of sysexits.h, as that of an interrupted training.
 ENDED_BY_ITSELF = 75
@@ -43,8 +44,8 @@ def serve(options: argparse.Namespace) -> int:
     model ended after the server was ready, so that a supervisor can start it again.
 
     Raises:
-        ValueError: a port is invalid or in use; repository or program do not exist; the program
-            cannot serve the repository; the log cannot be written.
+        ValueError: a flag is invalid, the program cannot serve the repository, or the log cannot be
+            written.
         ServerFailed: the server did not start.
     """
     ports = Ports(options.http_port, options.grpc_port, options.metrics_port)
@@ -89,7 +90,6 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _check_models(repository: Path, backends: Path) -> None:
-    """Raises ValueError for a repository without models, or with some for other backends."""
     files = sorted(repository.glob(f"*/{CONFIG_FILE}"))
     # Triton needs no configuration if a version folder describes itself.
     if not files and not any(path.name.isdecimal() for path in repository.glob("*/*")):
@@ -113,10 +113,9 @@ def _check_models(repository: Path, backends: Path) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m deployment.serve",
-        description="Serves a model repository on 127.0.0.1 until Ctrl-C or SIGTERM.",
-        allow_abbrev=False,
+    parser = tool_parser(
+        "deployment.serve",
+        "Serves a model repository on 127.0.0.1 until Ctrl-C or SIGTERM.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument

@@ -116,8 +116,7 @@ class Server:
 
         Raises:
             ValueError: a port is in use.
-            ServerFailed: it ended before that, or was not ready in time.
-            StartStopped: `stopped` returned true.
+            ServerFailed, StartStopped: see there.
         """
         self.kill()  # remains of a server that ended
         self.http, self.grpc, self.metrics = _free_ports(Ports(self.http, self.grpc, self.metrics))
@@ -273,7 +272,6 @@ class Server:
         return f" (exit status {self._process.returncode})" if self._process else ""
 
     def _tail(self) -> str:
-        """Returns the last relevant lines of the log."""
         lines = self._log.read_text(errors="replace").splitlines()[1:]
         relevant = [line for line in lines if not _IRRELEVANT.match(line)]
         tail = (relevant or lines)[-_TAIL_LINES:] or ["nothing"]

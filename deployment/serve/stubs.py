@@ -43,7 +43,6 @@ def termination_cause(pid: int) -> str:
 
 
 def _model_of(pid: int) -> str | None:
-    """Returns the model of a stub; None if the process is not a stub, or has ended."""
     try:
         program, *arguments = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     except OSError:

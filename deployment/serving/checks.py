@@ -31,10 +31,7 @@ class BadRequest(ValueError):
 
 
 class RequestChecker:
-    """Checks requests of one model; prepared so that a request of one row takes microseconds.
-
-    The role of the interface determines the tensors.
-    """
+    """Checks requests of one model; prepared so that a request of one row takes microseconds."""
 
     def __init__(self, interface: Interface):
         self._max_batch_size = interface.max_batch_size
@@ -42,11 +39,9 @@ class RequestChecker:
         self._names = {checker.tensor.name for checker in self._tensors}
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the request's tensors [batch, *dims] with 0 for unknown ids if the interface
-        allows them.
+        """Returns the request's tensors [batch, *dims], with 0 for unknown ids if they are allowed.
 
-        Raises:
-            BadRequest: a rule is broken; names the first bad row of a tensor.
+        Raises BadRequest, which names the first bad row of a tensor.
         """
         if arrays.keys() != self._names:
             raise BadRequest(
@@ -108,7 +103,6 @@ class _TensorChecker:
         self._first, self._end = id_limits(self._features, tensor)
 
     def check_form(self, array: np.ndarray) -> None:
-        """Raises BadRequest for another dtype or shape."""
         if array.dtype != self._dtype or array.shape[1:] != self._dims or not array.ndim:
             raise BadRequest(
                 f"tensor '{self.tensor.name}' is {array.dtype} {list(array.shape)}; needed: "
@@ -129,7 +123,6 @@ class _TensorChecker:
         return checked
 
     def _checked_ids(self, array: np.ndarray) -> np.ndarray:
-        """Returns ids that are all in range."""
         ids = array.reshape(len(array), self._columns)
         if self._unknown_is_zero:
             # Negative ids are never unknown ids of the training: they stay, and are refused.
@@ -155,7 +148,6 @@ class _TensorChecker:
         raise self._bad_request(feature.name, row, str(value), rule)
 
     def _check_padding(self, ids: np.ndarray) -> None:
-        """Raises BadRequest for a 0 that is not padding at the start of a history."""
         misplaced = find_misplaced_padding(ids)
         if misplaced is None:
             return

@@ -74,7 +74,6 @@ def open_session(file: str | Path, threads: int = 0):
 
 
 def _by_onnxruntime(path: Path, threads: int) -> tuple[Callable, list[str]]:
-    """Returns a function that runs the graph, and the names of its inputs."""
     try:
         session = open_session(path, threads)
     except Exception as error:  # onnxruntime's exceptions have no other common base

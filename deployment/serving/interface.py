@@ -106,11 +106,7 @@ class Interface(NamedTuple):
     """Interface of a served model.
 
     Attributes:
-        recipe: recipe of the training.
-        inputs: tensors of a request.
-        features: features of the model.
         lookups: lookups whose concatenated vectors are the embeddings [batch, width].
-        tables: tables of the model.
         dense_inputs: names of the request's tensors that the dense part receives.
         width: columns of the embeddings.
         unknown_ids: `UNKNOWN_IS_ERROR` or `UNKNOWN_IS_ZERO`.
@@ -204,8 +200,7 @@ def write(interface: Interface, folder: str | Path) -> None:
 def read(folder: str | Path) -> Interface:
     """Reads `interface.json` of a version folder.
 
-    Raises:
-        ValueError: it does not exist, is damaged, or of another version of this package.
+    ValueError if it does not exist, is damaged, or of another version of this package.
     """
     path = Path(folder) / FILE
     try:

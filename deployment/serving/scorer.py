@@ -13,20 +13,7 @@ from deployment.serving import interface as interfaces
 from deployment.serving.catalogue_search import CatalogueSearch
 from deployment.serving.checks import RequestChecker, check_scores
 from deployment.serving.dense import DenseRunner
-from deployment.serving.interface import (
-    DENSE,
-    EMBEDDINGS,
-    ITEMS,
-    KEYS,
-    LOGITS,
-    RECOMMENDER,
-    ROLES_WITH_DENSE_PART,
-    ROLES_WITH_TABLES,
-    SCORER,
-    SCORES,
-    SPARSE,
-    Interface,
-)
+from deployment.serving.interface import Interface
 from deployment.serving.tables import MappedTables
 
 
@@ -72,19 +59,19 @@ class ServedModel:
         self.interface = interface
         self._checker: RequestChecker | CatalogueSearch = RequestChecker(interface)
         self._tables = self._dense = None
-        if interface.role in ROLES_WITH_TABLES:
+        if interface.role in interfaces.ROLES_WITH_TABLES:
             self._tables = tables = MappedTables(folder, interface, threads, preload)
             if not tables.fits:
                 log(
                     f"tables of {tables.size_bytes / 1e9:,.1f} GB are more than half of the memory "
                     "that is available: rows are read from the disk as requests need them"
                 )
-        if interface.role in ROLES_WITH_DENSE_PART:
+        if interface.role in interfaces.ROLES_WITH_DENSE_PART:
             self._dense = DenseRunner(dense_folder or folder, interface, threads, log)
         # Reused per thread: allocating the embeddings of a large batch takes milliseconds.
         self._buffers = threading.local()
         self._catalogue = None
-        if interface.role == RECOMMENDER:
+        if interface.role == interfaces.RECOMMENDER:
             self._checker = self._catalogue = CatalogueSearch(folder, interface, self._scores)
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -95,15 +82,15 @@ class ServedModel:
 
         The thread's next call overwrites embeddings.
         """
-        if self.interface.role == KEYS:
+        if self.interface.role == interfaces.KEYS:
             return hps_keys.answer(self.interface, arrays)
         if self._tables is None and self._dense is None:
             return dict(arrays)
         if self._catalogue is not None:
             items, logits = self._catalogue.search(arrays)
-            return {ITEMS: items, SCORES: sigmoid(logits)}
+            return {interfaces.ITEMS: items, interfaces.SCORES: sigmoid(logits)}
         if self._dense is None:
-            return {EMBEDDINGS: self._embeddings(arrays)}
+            return {interfaces.EMBEDDINGS: self._embeddings(arrays)}
         return {self.interface.output: self._scores(arrays)}
 
     def _scores(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -112,7 +99,7 @@ class ServedModel:
 
     def _embeddings(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         if self._tables is None:
-            return arrays.get(EMBEDDINGS)
+            return arrays.get(interfaces.EMBEDDINGS)
         return self._tables.lookup(arrays, self._buffer(arrays))
 
     def _buffer(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -123,7 +110,6 @@ class ServedModel:
         return self._buffers.embeddings[:rows]
 
     def close(self) -> None:
-        """Releases memory, maps and threads."""
         if self._tables is not None:
             self._tables.close()
         self._tables = self._dense = None
@@ -136,7 +122,6 @@ class RequestScorer:
         folder: version folder of a monolithic model, or of the sparse part of an ensemble.
         threads: threads per batch, limited to the number of cores; 0: one per core.
         dense_folder: version folder of an ensemble's dense part.
-        log: called with warnings.
 
     Raises:
         ValueError: a file is missing, damaged, or of another version.
@@ -150,19 +135,20 @@ class RequestScorer:
         log: Callable[[str], None] = to_stderr,
     ):
         interface = interfaces.read(folder)
-        if interface.role != (SCORER if dense_folder is None else SPARSE):
+        if interface.role != (interfaces.SCORER if dense_folder is None else interfaces.SPARSE):
             raise ValueError(
-                f"{folder}: expected a model of the role {SCORER}, or {SPARSE} and {DENSE} of an "
-                f"ensemble together, got the role {interface.role}"
+                f"{folder}: expected a model of the role {interfaces.SCORER}, or "
+                f"{interfaces.SPARSE} and {interfaces.DENSE} of an ensemble together, got the role "
+                f"{interface.role}"
             )
         if dense_folder is not None:
             dense = interfaces.read(dense_folder)
-            if dense != interface._replace(role=DENSE):
+            if dense != interface._replace(role=interfaces.DENSE):
                 raise ValueError(
                     f"{dense_folder}: is not the dense part of the ensemble of {folder}; deploy "
                     "both together"
                 )
-        self.interface = interface._replace(role=SCORER)
+        self.interface = interface._replace(role=interfaces.SCORER)
         self._model = ServedModel(folder, self.interface, threads, log, dense_folder)
 
     def score(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -174,4 +160,4 @@ class RequestScorer:
         output = self.interface.output
         answer = self._model.answer(self._model.check(arrays))[output]
         check_scores(answer)
-        return sigmoid(answer) if output == LOGITS else answer
+        return sigmoid(answer) if output == interfaces.LOGITS else answer

@@ -38,15 +38,9 @@ _EXPONENT_STEP = np.float32(2.0 ** (127 - 15))
 class MappedTables:
     """Memory-mapped tables of a served model, whose rows threads share for a large batch.
 
-    With `preload`, for processes that receive many requests, files that fit into memory are read
-    now, in the background.
-
-    Attributes:
-        size_bytes: size of the files.
-        fits: whether the files fit into memory.
-
-    Raises:
-        ValueError: a file is missing, or does not match the interface.
+    With `preload`, for processes that receive many requests, files that fit into memory (`fits`)
+    are read now, in the background. Raises ValueError if a file is missing, or does not match the
+    interface.
     """
 
     def __init__(
@@ -94,7 +88,6 @@ class MappedTables:
             file.fill(rows[start:stop], out[start:stop])
 
     def close(self) -> None:
-        """Ends the threads, and unmaps the files."""
         if self._pool:
             self._pool.shutdown()
         self._files = []
@@ -221,7 +214,6 @@ def widen(stored: np.ndarray, scales: np.ndarray | None, out: np.ndarray) -> Non
 
 
 def _table_files(folder: Path, interface: Interface) -> list[_TableFile]:
-    """Opens the files of an interface's tables, with its lookups."""
     table_of = {table.name: table for table in interface.tables}
     lookups: dict[str, list[_PlacedLookup]] = {}
     column = 0
@@ -257,7 +249,6 @@ def _mapped(path: Path) -> np.ndarray:
 
 
 def _map_of(array: np.ndarray) -> mmap.mmap:
-    """Returns the map of an array of `_mapped`."""
     base = array
     while not isinstance(base, mmap.mmap):
         base = base.base
@@ -267,7 +258,6 @@ def _map_of(array: np.ndarray) -> mmap.mmap:
 def _check_fits(
     folder: Path, table: ServedTable, stored: np.ndarray, scales: np.ndarray | None
 ) -> None:
-    """Raises ValueError if the arrays of a file do not have the rows of a table."""
     rows = table.first_row + table.rows
     fits = stored.ndim == 2 and len(stored) >= rows and stored.shape[1] == table.dim
     if not fits or stored.dtype != table.dtype or (table.dtype == "int8") != (scales is not None):

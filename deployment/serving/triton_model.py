@@ -30,9 +30,8 @@ class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the model; after a ValueError the server logs its message and lacks the model.
 
-        Args:
-            args: `model_repository` (the model's folder), `model_version`, `model_name` and
-                `model_config` (JSON).
+        `args` has `model_repository` (the model's folder), `model_version`, `model_name` and
+        `model_config` (JSON).
         """
         if int(np.__version__.split(".")[0]) >= 2:
             raise ValueError(
@@ -103,24 +102,18 @@ class TritonPythonModel:
 
 
 def _read_tensors(request, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Returns a request's tensors by name; the checks report missing ones."""
     tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
     return {name: tensor.as_numpy() for name, tensor in tensors.items() if tensor is not None}
 
 
 def _error_response(error: BadRequest):
-    """Returns the response to a request that breaks a rule."""
     return pb_utils.InferenceResponse(
         error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
     )
 
 
 def threads_of(config: Mapping, num_cores: int) -> int:
-    """Returns the number of threads of an instance, by the model's configuration as JSON.
-
-    Raises:
-        ValueError: the parameter is not an integer of 0 or more.
-    """
+    """Returns the number of threads of an instance, by the model's configuration as JSON."""
     text = config.get("parameters", {}).get("threads", {}).get("string_value", "0")
     if not text.isdecimal():
         raise ValueError(

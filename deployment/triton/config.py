@@ -67,12 +67,8 @@ def model_config(
     """Returns the configuration of a model other than an ensemble.
 
     Args:
-        name: name of the model and of its folder.
         runs_on: `platform`, `backend` and `default_model_filename`, as far as they apply.
         inputs: input tensors; -1 is a dimension of any length.
-        outputs: output tensors.
-        batching: see there.
-        instances: see there.
         warm_up: batch sizes of zeros, valid ids and numerical values, that the server computes
             before it is ready: the first user does not pay for allocations and choices of kernels.
         parameters: other parameters of the backend. flat: inputs of one dimension with their number

@@ -101,7 +101,6 @@ def place(sizes: Mapping[str, int], device_memory_bytes: int) -> tuple[str, ...]
 
 
 def _placement(context: DeploymentContext) -> tuple[tuple[str, ...], str]:
-    """Returns the names of the tables on the device, and a description."""
     tables, quantize = context.serving_spec.tables, context.options.quantize_tables
     sizes = {name: table_bytes(rows, dim, quantize) for name, rows, dim in tables}
     on_device = place(sizes, round((context.options.device_memory_gb or 0) * 1e9))

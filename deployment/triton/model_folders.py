@@ -66,7 +66,6 @@ def _whole_model(folder: Path) -> ModelFolders | None:
 
 
 def _described_version(folder: Path) -> Path | None:
-    """Returns the version folder with the highest number, if it has an interface."""
     version = _latest_version(folder)
     return version if version is not None and (version / interfaces.FILE).is_file() else None
 

@@ -15,19 +15,7 @@ from deployment.artifacts.table_files import write_tables
 from deployment.deploy.model_builder import DeploymentContext
 from deployment.model.served_model import candidates_of
 from deployment.serving import interface as interfaces
-from deployment.serving.interface import (
-    CANDIDATES_FILE,
-    DENSE_FILE,
-    EXCLUDED,
-    RECOMMENDER,
-    ROLES_WITH_DENSE_PART,
-    ROLES_WITH_TABLES,
-    TABLES_FOLDER,
-    Interface,
-    ServedTensor,
-    answered,
-    received,
-)
+from deployment.serving.interface import Interface, ServedTensor
 from deployment.triton.config import (
     CONFIG_FILE,
     CPU,
@@ -49,22 +37,22 @@ def write_role(context: DeploymentContext, name: str, folder: Path, role: str) -
     report."""
     interface, version = context.interface._replace(role=role), folder / str(VERSION)
     descriptions = []
-    if role in ROLES_WITH_TABLES:
-        with write_errors_name(version / TABLES_FOLDER):
-            (version / TABLES_FOLDER).mkdir()
+    if role in interfaces.ROLES_WITH_TABLES:
+        with write_errors_name(version / interfaces.TABLES_FOLDER):
+            (version / interfaces.TABLES_FOLDER).mkdir()
         tables, quantize = context.serving_spec.tables, context.options.quantize_tables
-        write_tables(context.trained, tables, version / TABLES_FOLDER, quantize)
+        write_tables(context.trained, tables, version / interfaces.TABLES_FOLDER, quantize)
         descriptions.append(f"{len(tables)} tables that all instances share")
-    if role in ROLES_WITH_DENSE_PART:
-        _copy(context.onnx, version / DENSE_FILE)
+    if role in interfaces.ROLES_WITH_DENSE_PART:
+        _copy(context.onnx, version / interfaces.DENSE_FILE)
         library = "onnxruntime" if interface.precision == "fp32" else "OpenVINO"
         descriptions.append(f"the dense part by {library} in {interface.precision}")
-    if role == RECOMMENDER:
+    if role == interfaces.RECOMMENDER:
         candidates = candidates_of(context.trained)
-        with write_errors_name(version / CANDIDATES_FILE):
-            np.save(version / CANDIDATES_FILE, candidates)
+        with write_errors_name(version / interfaces.CANDIDATES_FILE):
+            np.save(version / interfaces.CANDIDATES_FILE, candidates)
         descriptions.append(f"the {interface.top} best of {len(candidates):,} items")
-    write_python_model(context, name, folder, interface, answered(interface))
+    write_python_model(context, name, folder, interface, interfaces.answered(interface))
     return f"{', '.join(descriptions)}, on the CPU"
 
 
@@ -90,14 +78,14 @@ def write_python_model(
     config = model_config(
         name,
         {"backend": "python"},
-        received(interface),
+        interfaces.received(interface),
         answers,
         context.batching,
         Instances(CPU, options.instances),
         warm_up=context.warm_up,
         parameters=parameters,
         shapes=shapes,
-        optional=(ServedTensor(EXCLUDED, "int64", (-1,)),) if interface.top else (),
+        optional=(ServedTensor(interfaces.EXCLUDED, "int64", (-1,)),) if interface.top else (),
     )
     write_config(config, folder / CONFIG_FILE)
 

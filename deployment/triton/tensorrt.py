@@ -94,11 +94,9 @@ def write_dense_model(
         _build(onnx, version / PLAN_FILE, [*options, _PRECISION_FLAGS[precision]])
         write_config(config_of(RUNS_PLAN), folder / CONFIG_FILE)
         return f"a TensorRT plan in {precision}"
-    with write_errors_name(version / ONNX_FILE):
-        shutil.copyfile(onnx, version / ONNX_FILE)
     config = config_of(RUNS_ONNX)
     accelerate(config, "tensorrt", precision_mode=_ONNX_PRECISIONS[precision])
-    write_config(config, folder / CONFIG_FILE)
+    write_onnx_model(folder, onnx, config)
     (folder / PLAN_CONFIG).parent.mkdir()
     write_config(config_of(RUNS_PLAN), folder / PLAN_CONFIG)
     with write_errors_name(folder / SCRIPT_FILE):
@@ -119,7 +117,6 @@ def write_onnx_model(folder: Path, onnx: Path, config: ModelConfig) -> str:
 
 
 def _build(onnx: Path, plan: Path, options: Sequence[str]) -> None:
-    """Builds a plan; raises ValueError if trtexec fails."""
     command = ["trtexec", f"--onnx={onnx}", f"--saveEngine={plan}", "--skipInference", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not plan.exists():
@@ -131,7 +128,6 @@ def _build(onnx: Path, plan: Path, options: Sequence[str]) -> None:
 
 
 def _script(precision: str, options: Sequence[str]) -> str:
-    """Returns the text of `build_plan.sh`."""
     cases = "\n".join(f"  {name}) flag={flag} ;;" for name, flag in _PRECISION_FLAGS.items())
     known = "|".join(_PRECISION_FLAGS)
     return f"""\

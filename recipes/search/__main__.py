@@ -16,6 +16,7 @@ from recipes.registry import BY_NAME
 from recipes.search.search import Search, run
 from recipes.search.space import SYNTAX, parse_parameters
 from runtime.cli import exit_status
+from runtime.options import tool_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,11 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m recipes.search",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = tool_parser(
+        "recipes.search", __doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
     add("recipe", choices=list(BY_NAME))

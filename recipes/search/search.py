@@ -32,7 +32,6 @@ class Search:
     """A search of the flags of a recipe.
 
     Attributes:
-        definition: the recipe.
         arguments: flags of all trials, as on a command line.
         parameters: flags that are varied.
         study: name of the search.
@@ -62,14 +61,10 @@ class Search:
     @property
     def metric(self) -> str:
         """Metric of evaluations that is maximized."""
-        return "hit rate" if self._flag_set in COLLABORATIVE else "auc"
-
-    @property
-    def _flag_set(self) -> str:
-        return self.definition.flags_of or self.definition.name
+        flag_set = self.definition.flags_of or self.definition.name
+        return "hit rate" if flag_set in COLLABORATIVE else "auc"
 
     def config(self, *arguments: str) -> Config:
-        """Returns the flags of a trial with further arguments."""
         definition = self.definition
         parts = (definition.defaults, definition.aliases, definition.flags_of)
         argv = [definition.name, *self.arguments, *arguments]
@@ -77,10 +72,9 @@ class Search:
 
 
 def check(search: Search) -> Config:
-    """Returns the flags of all trials, if a search can use them and every value of its space.
+    """Returns the flags of all trials.
 
-    Raises:
-        ValueError: it cannot, or validation samples are missing.
+    Raises ValueError if a search cannot use them and every value of its space.
     """
     if launched() is not None:
         raise ValueError(
@@ -155,7 +149,6 @@ def _open_study(search: Search, config: Config) -> Study:
 
 @contextlib.contextmanager
 def _workers(search: Search) -> Iterator[list[Connection]]:
-    """Starts the processes that train, and ends them."""
     context = multiprocessing.get_context("spawn")
     processes, connections = [], list[Connection]()
     try:
@@ -208,7 +201,6 @@ def _run_trials(search: Search, study: Study, connections: Sequence[Connection])
 
 
 def _end_trial(search: Search, study: Study, trial: Trial, kind: str, text: str | None) -> None:
-    """Ends a trial in the study and prints a line on it."""
     if kind == worker.DONE and math.isnan(trial.best):
         kind, text = worker.FAILED, f"the {search.metric} is undefined: see its log"
     if kind == worker.FAILED:

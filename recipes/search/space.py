@@ -19,7 +19,6 @@ class Parameter:
     """A flag and the values that it may have.
 
     Attributes:
-        flag: name of the flag.
         kind: log, float, int or choice.
         values: lowest and highest value; of choice, the texts to choose from.
         is_integer: whether the flag takes integers, of a range on a logarithmic scale, too.
@@ -31,7 +30,6 @@ class Parameter:
     is_integer: bool = False
 
     def suggest(self, trial: Any) -> Any:
-        """Returns the value for a trial of Optuna."""
         if self.kind == "choice":
             return trial.suggest_categorical(self.flag, list(self.values))
         suggest = trial.suggest_int if self.is_integer else trial.suggest_float
@@ -47,14 +45,9 @@ class Parameter:
 
 
 def parse_parameters(texts: Sequence[str], definition: Definition) -> list[Parameter]:
-    """Reads the search space.
+    """Reads the search space from the values of `--param`, by the flags of the recipe.
 
-    Args:
-        texts: values of `--param`; choices that contain commas are separated by `|`.
-        definition: the recipe, which has the flags.
-
-    Raises:
-        ValueError: a text has another form, or a flag is named twice.
+    Raises ValueError for a text of another form, or a flag that is named twice.
     """
     parameters = [_parse(text, definition) for text in texts]
     names = [parameter.flag for parameter in parameters]

@@ -22,7 +22,6 @@ class Study:
     Args:
         name: name of the study in the file.
         file: file of SQLite, which is created. Its earlier trials count.
-        parameters: the search space.
         description: what the search consists of; equal in all runs of it.
 
     Raises:
@@ -104,16 +103,12 @@ class Study:
         return max(trials, key=lambda trial: (trial.value, -trial.number), default=None)
 
     def start_trial(self) -> Trial:
-        """Returns the next trial."""
         trial = self._study.ask()
         values = {parameter.flag: parameter.suggest(trial) for parameter in self._parameters}
         return Trial(trial, values)
 
     def complete(self, trial: Trial, flags: str) -> None:
-        """Ends a trial with its best metric, and stores its complete flags.
-
-        The search does not need the folder of a complete trial again.
-        """
+        """Ends a trial with its best metric and stores its flags: its folder may be removed."""
         trial.store_flags(flags)
         self._study.tell(trial.number, trial.best)
 
@@ -127,11 +122,7 @@ class Study:
 
 
 class Trial:
-    """One training of a search.
-
-    Args:
-        trial: that of Optuna.
-        values: values of the flags that are varied.
+    """One training of a search, with the values of the flags that are varied.
 
     Attributes:
         best: highest metric of its evaluations; NaN before the first one.
@@ -152,7 +143,6 @@ class Trial:
         return not self._trial.should_prune()
 
     def store_flags(self, flags: str) -> None:
-        """Stores the text of the trial's complete flags."""
         self._trial.set_user_attr(_FLAGS, flags)
 
     def __str__(self) -> str:

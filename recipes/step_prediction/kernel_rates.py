@@ -43,11 +43,9 @@ class KernelSizes:
     """Sizes that the kernels are measured with.
 
     Attributes:
-        shape: The model.
         workload: Tables of one rank, and the samples that it looks up.
         samples: Samples of a rank in a step.
         compute_dtype: Dtype of activations.
-        optimizer, sparse_optimizer: Names of the optimizers.
         exchange_bytes: Bytes that a rank sends in an all-to-all.
     """
 
@@ -228,7 +226,6 @@ class KernelRates:
         return max(elapsed_s - overhead_s, elapsed_s / 10)
 
     def _exchange_s(self, call: Call, repeats: int) -> float:
-        """Returns the median of the seconds of an exchange, which all ranks begin together."""
         elapsed = []
         for _ in range(repeats):
             self._world.barrier("rates.barrier")

@@ -24,21 +24,6 @@ MAX_TABLE_ELEMENTS = 2**26
 _ASSUMED_16_BIT_FLOPS_PER_S = 1.56e14
 _STATE_BYTES = {"adagrad": 4, "adam": 8, "lazy_adam": 8}
 
-# Rates that a flag sets, and its unit.
-_FLAGS: dict[str, tuple[tuple[str, ...], float]] = {
-    "plan_tflops": (("product_flops_per_s",), 1e12),
-    "plan_memory_gb_per_s": (
-        (
-            *("activation_bytes_per_s", "lookup_bytes_per_s"),
-            *("row_update_bytes_per_s", "dense_update_bytes_per_s"),
-        ),
-        1e9,
-    ),
-    "plan_machine_gb_per_s": (("exchange_bytes_per_s", "sum_bytes_per_s"), 1e9),
-    "plan_network_gb_per_s": (("network_bytes_per_s",), 1e9),
-    "plan_input_gb_per_s": (("input_bytes_per_s",), 1e9),
-    "plan_latency_us": (("latency_s",), 1e-6),
-}
 # Names and units of rates in the report, in its order.
 _TEXTS = {
     "product_flops_per_s": ("matrix products", 1e12, "TFLOP/s"),
@@ -112,9 +97,8 @@ def kernel_sizes(config: Config, shape: CTRConfig, plan: Plan, compute_dtype: st
 def measure(config: Config, shape: CTRConfig, plan: Plan) -> Measured:
     """Measures the rates of this machine, with as many ranks as were started.
 
-    Raises:
-        ValueError: The plan has exchanges within a machine, and neither several ranks nor a flag
-            provide their rate.
+    Raises ValueError without a rate of exchanges within a machine, which the plan has: it needs
+    several ranks, or the flag.
     """
     from runtime.cluster import distributed
     from runtime.hardware import device as devices
@@ -153,19 +137,17 @@ def rates_of(config: Config, compute_dtype: str, measured: Mapping[str, float]) 
 
 def _rates_of_flags(config: Config) -> dict[str, float]:
     flags = config.distribution
-    values = {
-        "plan_tflops": flags.plan_tflops,
-        "plan_memory_gb_per_s": flags.plan_memory_gb_per_s,
-        "plan_machine_gb_per_s": flags.plan_machine_gb_per_s,
-        "plan_network_gb_per_s": flags.plan_network_gb_per_s,
-        "plan_input_gb_per_s": flags.plan_input_gb_per_s,
-        "plan_latency_us": flags.plan_latency_us,
-    }
+    memory = ("activation_bytes_per_s", "lookup_bytes_per_s", "row_update_bytes_per_s")
+    settings = (
+        (flags.plan_tflops, 1e12, ("product_flops_per_s",)),
+        (flags.plan_memory_gb_per_s, 1e9, (*memory, "dense_update_bytes_per_s")),
+        (flags.plan_machine_gb_per_s, 1e9, ("exchange_bytes_per_s", "sum_bytes_per_s")),
+        (flags.plan_network_gb_per_s, 1e9, ("network_bytes_per_s",)),
+        (flags.plan_input_gb_per_s, 1e9, ("input_bytes_per_s",)),
+        (flags.plan_latency_us, 1e-6, ("latency_s",)),
+    )
     return {
-        rate: value * _FLAGS[flag][1]
-        for flag, value in values.items()
-        if value is not None
-        for rate in _FLAGS[flag][0]
+        rate: value * unit for value, unit, rates in settings if value is not None for rate in rates
     }
 
 
@@ -189,7 +171,11 @@ def describe(config: Config, spec: fs.FeatureSpec, shape: CTRConfig, plan: Plan)
     used = _used_rates(plan, per_machine)
     lines = describe_step(step)
     for origin, names in origins.items():
-        texts = [_rate_text(rates, name) for name in _TEXTS if name in names and name in used]
+        texts = [
+            f"{text} {_number(getattr(rates, name) / factor)} {unit}"
+            for name, (text, factor, unit) in _TEXTS.items()
+            if name in names and name in used
+        ]
         if texts:
             lines.append(f"rates {origin}: {', '.join(texts)}")
     return "\n".join(lines)
@@ -211,11 +197,6 @@ def describe_step(step: StepTime) -> list[str]:
         "  ".join(names),
         "  ".join(times),
     ]
-
-
-def _rate_text(rates: Rates, name: str) -> str:
-    text, factor, unit = _TEXTS[name]
-    return f"{text} {_number(getattr(rates, name) / factor)} {unit}"
 
 
 def _number(value: float) -> str:

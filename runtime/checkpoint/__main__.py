@@ -21,17 +21,15 @@ from runtime.checkpoint import files, reader
 from runtime.checkpoint.folder import Folder, resolve, suggest_previous
 from runtime.checkpoint.nvidia import folders
 from runtime.checkpoint.nvidia.neumf import FILE
-from runtime.checkpoint.reader import export_neumf
 from runtime.checkpoint.weight import matrix_of
 from runtime.files.atomic import atomic_file
+from runtime.options import tool_parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit code: 0 success, 1 damaged, 2 a wrong argument."""
-    parser = argparse.ArgumentParser(
-        prog="python -m runtime.checkpoint",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = tool_parser(
+        "runtime.checkpoint", __doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
     texts = {
@@ -67,13 +65,7 @@ def main(argv: list[str] | None = None) -> int:
             return verify(path)
         else:
             with suggest_previous(path, "PATH"):
-                if options.format == "torch":
-                    export_torch(path, Path(options.output))
-                elif options.format == "nvidia":
-                    names = reader.export_nvidia(path, Path(options.output))
-                    print(f"{options.output}  {', '.join(names)}")
-                else:
-                    export(path, Path(options.output), options.weights)
+                _export(path, Path(options.output), options)
     except files.DamagedCheckpoint as error:
         print(f"damaged: {error}", file=sys.stderr)
         return 1
@@ -124,8 +116,9 @@ def inspect_original(path: Path, as_json: bool) -> int:
         if name not in config:
             print(f"{name} {value}")
     for number in range(len(config["categorical_cardinalities"])):
-        entry = folders.table_entry(path, number)
-        print(f"{entry.file.relative_to(path)}  {' x '.join(map(str, entry.shape))}")
+        shape = folders.table_entry(path, number).shape
+        file = folders.table_file(path, number).relative_to(path)
+        print(f"{file}  {' x '.join(map(str, shape))}")
     return 0
 
 
@@ -141,6 +134,17 @@ def verify(path: Path) -> int:
     print(*damages, sep="\n")
     print(f"{path} is damaged: {len(damages)} of {len(faults)} files{suggestion}")
     return 1
+
+
+def _export(path: Path, output: Path, options: argparse.Namespace) -> None:
+    if options.format == "npy":
+        export(path, output, options.weights)
+        return
+    if options.format == "torch":
+        names = reader.export_neumf(path, output / FILE if output.is_dir() else output)
+    else:
+        names = reader.export_nvidia(path, output)
+    print(f"{output}  {', '.join(names)}")
 
 
 def export(path: Path, output: Path, prefix: str) -> None:
@@ -159,12 +163,6 @@ def export(path: Path, output: Path, prefix: str) -> None:
             for rows in reader.rows_of(path, entry):
                 stream.write(rows.data)
         print(f"{file}  {entry.dtype.name}  {list(entry.shape)}")
-
-
-def export_torch(path: Path, output: Path) -> None:
-    """Writes the weights of a NeuMF as the state_dict of NVIDIA's NCF recipe."""
-    names = export_neumf(path, output / FILE if output.is_dir() else output)
-    print(f"{output}  {', '.join(names)}")
 
 
 if __name__ == "__main__":

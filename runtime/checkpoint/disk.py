@@ -47,10 +47,9 @@ class Disk:
     def write(
         self, path: Path, blocks: Iterable[tuple[NDArray[np.uint8], int]], aligned: bool
     ) -> None:
-        """Creates a file.
+        """Creates a file in an existing folder.
 
         Args:
-            path: in an existing folder.
             blocks: each an `aligned_copy` and its number of bytes without padding.
             aligned: all but the last block have a multiple of ALIGNMENT bytes.
         """

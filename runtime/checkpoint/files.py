@@ -4,7 +4,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -19,6 +19,7 @@ from runtime.checkpoint.weight import BLOCK_BYTES, matrix_of
 
 FORMAT = 2
 INDEX = "checkpoint.json"
+FLOAT32 = np.dtype("f4")
 
 # File systems allow 255 bytes; rows and columns take up to 90.
 _LONGEST_STEM = 130
@@ -145,6 +146,27 @@ class WeightEntry(NamedTuple):
         }
 
 
+class ArrayEntry(NamedTuple):
+    """`WeightEntry` of a weight without pieces, whose values are those of an array."""
+
+    shape: tuple[int, ...]
+    load: Callable[[], NDArray[Any]]  # returns the array, of any float dtype
+    name: str  # in messages
+    dtype: np.dtype[Any] = FLOAT32
+
+    def blocks(self, wanted: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
+        """Yields (position, values) of all of a box; ValueError if a value is not finite."""
+        whole = matrix_of(self.shape)
+        for box in wanted.blocks(rows_of_block(whole.columns, self.dtype)):
+            matrix = self.load().reshape(whole.rows, whole.columns)
+            part = matrix[box.row : box.row_end, box.column : box.column_end]
+            values = np.array(part, self.dtype, order="C")
+            if not np.isfinite(values).all():
+                rows = f"rows {box.row} to {box.row_end - 1}"
+                raise ValueError(f"{self.name}: not finite in {rows}")
+            yield box, values
+
+
 class Index(NamedTuple):
     """Content of `checkpoint.json`."""
 
@@ -177,7 +199,7 @@ def read_index(path: Path) -> Index:
     """Reads `checkpoint.json`.
 
     Raises:
-        DamagedCheckpoint: `checkpoint.json` was changed or cut, is not there or cannot be read.
+        DamagedCheckpoint: it is missing, was changed or cut, or cannot be read.
         ValueError: it is of another format.
     """
     file = path / INDEX

@@ -48,9 +48,7 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
 def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -> Config:
     """Returns the flags of the training that saved a checkpoint, except for `changes`.
 
-    Raises:
-        ValueError: the checkpoint is of another version, or has the layout of NVIDIA's recipe; the
-            message calls it `where`.
+    Raises ValueError if the checkpoint, called `where`, is of another version or NVIDIA's recipe.
     """
     remembered, flags = _flags_of(description, where)
     config = Config(description["recipe"])
@@ -61,9 +59,7 @@ def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -
 def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
     """Returns the flags with the shape of the model of a checkpoint in NVIDIA's layout.
 
-    Raises:
-        ValueError: a flag of the command line differs, or the checkpoint has tables alone and the
-            model is not trained.
+    Raises ValueError if a flag of the command line differs, or tables alone are not trained.
     """
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
     layout = description["original_layout"]
@@ -96,10 +92,9 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
 def resume_flags(
     config: Config, description: Mapping[str, Any], where: str
 ) -> tuple[Config, list[str]]:
-    """Returns the flags of a resumed training: the checkpoint's, unless the command line sets them.
+    """Returns the flags of a resumed training, and the names of those that the command line sets.
 
-    Returns:
-        (the flags, the names of those that the command line changes).
+    Other flags are the checkpoint's.
 
     Raises:
         ValueError: a flag differs that must not, or the checkpoint is of another version.
@@ -145,7 +140,6 @@ def _flags_of(description: Mapping[str, Any], where: str) -> tuple[dict[str, Any
 
 
 def _checked(config: Config, adopted: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns the values with the types of flags."""
     defaults = config.flat()
     if unknown := sorted(set(adopted) - set(defaults)):
         raise ValueError(f"{where} is of another version: unknown flag --{unknown[0]}")

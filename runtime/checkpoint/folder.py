@@ -74,8 +74,7 @@ class Folder:
     def acquire(self, wait_s: float = WAIT_S) -> None:
         """Locks the folder for writing and removes the remains of killed processes.
 
-        Raises:
-            ValueError: it cannot be written, is itself a checkpoint, or another training has it.
+        Raises ValueError if it cannot be written, is a checkpoint, or another training has it.
         """
         flag = f"--save_checkpoint_path {self.root}"
         if (self.root / INDEX).exists():
@@ -90,7 +89,8 @@ class Folder:
             raise ValueError(f"{flag} cannot be written: {error.strerror}") from None
         for path in list(self.root.iterdir()):
             left_over = path.name.startswith((_UNFINISHED, _DELETED))
-            if left_over and (self.lock.is_held or _is_old(path)):
+            # A day old: no process can still be writing there.
+            if left_over and (self.lock.is_held or time.time() - path.lstat().st_mtime > 24 * 3600):
                 if path.is_symlink():
                     path.unlink(missing_ok=True)
                 shutil.rmtree(path, ignore_errors=True)
@@ -101,8 +101,7 @@ class Folder:
     def stage(self, step: int) -> Path:
         """Creates a temporary folder for a checkpoint.
 
-        Raises:
-            OSError: it cannot be created, or another training has locked this folder.
+        Raises OSError if that fails, or another training has locked this folder.
         """
         self.lock.check()
         newest = self.newest()
@@ -172,11 +171,6 @@ class Folder:
             hidden = self.root / f"{_DELETED}{saved.path.name}"
             os.rename(saved.path, hidden)
             shutil.rmtree(hidden, ignore_errors=True)
-
-
-def _is_old(path: Path) -> bool:
-    """Returns whether no process can still be writing there."""
-    return time.time() - path.lstat().st_mtime > 24 * 3600
 
 
 def best_of(path: str | os.PathLike[str]) -> Path:

@@ -88,7 +88,6 @@ class CheckpointPolicy:
         return self.stopping is not None
 
     def _status(self) -> list[bool]:
-        """Returns what this rank reports to the others."""
         minutes = self._options.checkpoint_every_minutes
         passed_s = time.monotonic() - self._last_time
         return [
@@ -119,10 +118,7 @@ class CheckpointPolicy:
         state: Mapping[str, Any],
         best: bool = False,
     ) -> None:
-        """Starts to save a checkpoint, which is written while training continues.
-
-        Arguments as of `Saver.save`, errors as of `tick`.
-        """
+        """Starts `Saver.save`; the checkpoint is written while training continues."""
         assert self._saver is not None
         self._saver.wait()
         self._check_outcomes()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from runtime.checkpoint.files import (
     INDEX,
+    ArrayEntry,
     DamagedCheckpoint,
     Index,
     WeightEntry,
@@ -20,12 +21,7 @@ from runtime.checkpoint.files import (
     rows_of_block,
 )
 from runtime.checkpoint.nvidia import ctr, neumf
-from runtime.checkpoint.nvidia.folders import (
-    TableEntry,
-    is_original,
-    original_config,
-    restore_original,
-)
+from runtime.checkpoint.nvidia.folders import is_original, original_config, restore_original
 from runtime.checkpoint.weight import Weight, matrix_of
 from runtime.cluster.heartbeat import StragglerBarrier
 
@@ -78,8 +74,7 @@ def restore(
 
     Raises:
         DamagedCheckpoint: a file is missing, cut or changed.
-        ValueError: a weight is missing, has another shape or dtype, or is not requested although
-            its folder is.
+        ValueError: weights are missing, of another shape or dtype, or too many.
     """
     path = Path(path)
     if is_original(path):
@@ -121,12 +116,7 @@ def _table_of(name: str) -> str:
 def _rows_of_box(
     path: Path, entry: WeightEntry, local: Box, kept: NDArray[Any] | None
 ) -> Iterator[tuple[int, NDArray[Any], int]]:
-    """Yields (row, values, column) of the part of a box that the checkpoint has.
-
-    Args:
-        local: box of the weight as it is now.
-        kept: rows of the checkpoint that are its first rows, ascending; None: all.
-    """
+    """Yields (row, values, column) of the part of a box that the checkpoint has; see `KeptRows`."""
     if kept is None:
         stored = local.overlap(matrix_of(entry.shape))
         for box, values in _parts_of(path, entry, stored) if stored else ():
@@ -145,7 +135,6 @@ def _rows_of_box(
 def _check_names(
     path: Path, entries: Mapping[str, WeightEntry], weights: Sequence[Weight], everything: bool
 ) -> None:
-    """Raises ValueError unless the names are those of the weights of the model."""
     wanted = {weight.name for weight in weights}
     folders = {name.partition("/")[0] for name in wanted}
     stored = {name for name in entries if everything or name.partition("/")[0] in folders}
@@ -169,7 +158,6 @@ def _check_shapes(
     weights: Sequence[Weight],
     kept_rows: KeptRows | None,
 ) -> None:
-    """Raises ValueError unless shapes and dtypes are those of the model; see `restore`."""
     for weight in weights:
         entry, shape = entries[weight.name], tuple(weight.shape)
         kept = None if kept_rows is None else kept_rows.get(_table_of(weight.name))
@@ -199,7 +187,7 @@ def _list(names: Sequence[str], limit: int = 6) -> str:
 
 def _parts_of(path: Path, entry: WeightEntry, wanted: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
     """Yields (position, values) of all of a box of a weight, block by block, checked."""
-    if isinstance(entry, neumf.TensorEntry | TableEntry):
+    if isinstance(entry, ArrayEntry):
         yield from entry.blocks(wanted)
         return
     for piece in entry.pieces:
@@ -211,7 +199,6 @@ def _parts_of(path: Path, entry: WeightEntry, wanted: Box) -> Iterator[tuple[Box
 
 
 def _cut(values: NDArray[Any], box: Box, part: Box) -> NDArray[Any]:
-    """Returns the values of `part` from those of `box`, which contains it."""
     rows = slice(part.row - box.row, part.row_end - box.row)
     return values[rows, part.column - box.column : part.column_end - box.column]
 

@@ -38,12 +38,8 @@ class Start(NamedTuple):
             self.folder.release()
 
     def adopt(self, config: Config) -> tuple[Config, Index | None, list[str]]:
-        """Adds the flags that the checkpoint stores.
-
-        Returns:
-            All flags, the checkpoint's index (None without one), and the names of the flags of a
-            resumed training that differ.
-        """
+        """Returns the flags with those that the checkpoint stores, its index (None without one),
+        and the names of the flags of a resumed training that differ."""
         if self.path is None:
             return config.replace(), None, []
         with suggest_previous(self.path, self.flag):
@@ -73,9 +69,7 @@ def set_up_flags(config: Config) -> Config:
 def find(config: Config, world: World) -> Start:
     """Returns what rank 0 finds, on all ranks.
 
-    Raises:
-        ValueError: the checkpoint does not exist, the folder cannot be written, or it belongs to
-            another training.
+    Raises ValueError without the checkpoint or a folder of this training that can be written.
     """
     nothing = Start(None, None, False, False)
     start = run_on_all_ranks(
@@ -101,9 +95,14 @@ def _find_on_chief(config: Config, world: World) -> Start:
         assert path is not None
         root = str(path.resolve().parent)  # saves where it resumes from
     folder = Folder(root)
-    folder.acquire(_lock_wait_s(config, world))
+    wait_s = RESUME_WAIT_S if resume else WAIT_S
+    if world.size > 1:  # the other ranks wait for this one, which waits for the lock
+        wait_s = min(wait_s, 0.8 * config.distribution.rank_timeout_s)
+    folder.acquire(wait_s)
     newest, note = folder.newest(), ""
-    if newest is not None and not resume and (_is_replaced(config) or _is_finished(newest.path)):
+    # As in NVIDIA's NCF, with --checkpoint_dir a training may follow one that has not ended.
+    is_replaced = config.collaborative.checkpoint_dir is not None
+    if newest is not None and not resume and (is_replaced or _is_finished(newest.path)):
         path, note, newest = *_set_aside(folder, path), None
     if resume == "auto":
         path = resumes_path = newest.path if newest else None
@@ -120,7 +119,6 @@ def _find_on_chief(config: Config, world: World) -> Start:
 
 
 def _named_start(config: Config) -> Path | None:
-    """Returns the checkpoint that a flag names."""
     resume = _resume_flag(config)
     if config.checkpoint.restore_checkpoint_path:
         return resolve(best_of(config.checkpoint.restore_checkpoint_path))
@@ -135,11 +133,6 @@ def _set_aside(folder: Folder, path: Path | None) -> tuple[Path | None, str]:
     if path is not None and folder.root in path.resolve().parents:
         path = earlier / path.resolve().relative_to(folder.root)
     return path, f"checkpoints of an earlier training were moved to {earlier}"
-
-
-def _is_replaced(config: Config) -> bool:
-    """Returns whether a new training may follow one that has not ended, as in NVIDIA's NCF."""
-    return config.collaborative.checkpoint_dir is not None
 
 
 def _is_finished(path: Path) -> bool:
@@ -162,12 +155,6 @@ def _is_new(config: Config) -> bool:
         return False
     folder = Path(path)
     return not folder.is_dir() or not (is_checkpoint(folder) or Folder(folder).newest())
-
-
-def _lock_wait_s(config: Config, world: World) -> float:
-    wait_s = RESUME_WAIT_S if _resume_flag(config) else WAIT_S
-    # The other ranks wait for rank 0, which waits for the lock.
-    return wait_s if world.size == 1 else min(wait_s, 0.8 * config.distribution.rank_timeout_s)
 
 
 def _check_shared(folder: Folder, token: str | None) -> None:

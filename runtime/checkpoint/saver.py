@@ -37,15 +37,11 @@ class Saver:
 
     `save` copies this rank's boxes block by block to a thread that writes them; it returns when the
     last block is copied, and the model may change again. Blocks that wait to be written are limited
-    by `memory_bytes`: a larger part takes as long as writing it, a smaller one as long as copying
-    it. `advance` or `wait` then publish what all ranks wrote under one name.
+    by `memory_bytes`, in addition to one: a larger part takes as long as writing it, a smaller one
+    as long as copying it. `advance` or `wait` then publish what all ranks wrote under one name.
 
-    All ranks call `save`, `advance` and `wait` together.
-
-    Args:
-        folder: rank 0 must have acquired it; all ranks have access to it.
-        keep: newest checkpoints to keep.
-        memory_bytes: limit of the blocks that are not written yet, in addition to one.
+    All ranks call `save`, `advance` and `wait` together, and have access to the folder, which rank
+    0 has acquired. The `keep` newest checkpoints are kept.
     """
 
     def __init__(
@@ -121,7 +117,6 @@ class Saver:
     def _save(
         self, step: int, weights: Sequence[Weight], index: Index, is_best: bool
     ) -> Generator[None, None, Outcome]:
-        """Yields while threads work."""
         start_s = copied_s = time.monotonic()
 
         def outcome(path: str | None, fault: Sequence[str] | None, note: str = "") -> Outcome:
@@ -209,9 +204,7 @@ class Saver:
             path = self._folder.publish(staging)
         except Exception as error:
             shutil.rmtree(staging, ignore_errors=True)
-            if isinstance(error, OSError):
-                return None, ("error", self._text(error)), ""
-            return None, ("error", f"a defect while saving: {traceback.format_exc()}"), ""
+            return None, ("error", self._text(error)), ""
         note = ""
         if is_best:
             try:
@@ -222,13 +215,14 @@ class Saver:
             self._folder.keep_newest(self._keep)
         return str(path), None, note
 
-    def _text(self, error: OSError) -> str:
+    def _text(self, error: Exception) -> str:
+        if not isinstance(error, OSError):
+            return f"a defect while saving: {traceback.format_exc()}"
         reason = error.strerror or error
         return f"--save_checkpoint_path {self._folder.root}: {reason}; the model was not saved"
 
 
 def _merge(index: Index, pieces_by_rank: Sequence[Mapping[str, Any]]) -> dict[str, WeightEntry]:
-    """Returns the entries of all weights with the pieces of all ranks."""
     entries = {}
     for name, entry in index.weights.items():
         by_rank = (pieces.get(name, ()) for pieces in pieces_by_rank)

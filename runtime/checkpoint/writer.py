@@ -3,7 +3,6 @@
 import itertools
 import os
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -35,12 +34,11 @@ class Writer(threading.Thread):
     The caller's thread checks and copies blocks and computes checksums; this thread writes them.
 
     Args:
-        staging: temporary folder of the checkpoint.
         memory_bytes: limit of the copies that are not written yet; there is at least one.
-        text: returns the error message for an OSError.
+        text: returns the error message for an exception.
     """
 
-    def __init__(self, staging: Path, memory_bytes: int, text: Callable[[OSError], str]):
+    def __init__(self, staging: Path, memory_bytes: int, text: Callable[[Exception], str]):
         super().__init__(name="checkpoint-writer", daemon=True)
         self.fault: tuple[str, str] | None = None  # as of `Outcome`
         self.pieces: dict[str, list[Piece]] = {}
@@ -127,13 +125,11 @@ class Writer(threading.Thread):
                 return
             written = [self._staging / p.file for pieces in self.pieces.values() for p in pieces]
             for file in written:
-                _sync_file(file)
+                sync_file(file)
             for folder in {file.parent for file in written}:
                 sync(folder)
-        except OSError as error:
+        except Exception as error:  # the other ranks would wait forever
             self._fail(("error", self._text(error)))
-        except Exception:  # the other ranks would wait forever
-            self._fail(("error", f"a defect while saving: {traceback.format_exc()}"))
 
     def _write(self) -> None:
         disk, blocks = Disk(), iter(self._next_block, None)
@@ -153,11 +149,8 @@ class Writer(threading.Thread):
                 self._changed.notify_all()
 
 
-def _sync_file(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        # The file need not stay in the page cache.
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
+def sync_file(file: Path) -> None:
+    """Waits until a file is on the disk, and lets it leave the page cache."""
+    with open(file, "rb") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 # Launchers and terminals may deliver one request several times.
@@ -77,7 +77,8 @@ def interrupted_by_sigterm() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         global _interrupted
         _interrupted = True
-        if _is_within(frame, report_unraisable.__code__):
+        frames = traceback.walk_stack(frame) if frame is not None else ()
+        if any(f.f_code is report_unraisable.__code__ for f, _ in frames):
             retry()
         elif not _handles_interrupt():
             raise KeyboardInterrupt
@@ -112,10 +113,6 @@ def raise_if_interrupted() -> None:
     """
     if _interrupted:
         raise KeyboardInterrupt
-
-
-def _is_within(frame: FrameType | None, code: CodeType) -> bool:
-    return frame is not None and any(f.f_code is code for f, _ in traceback.walk_stack(frame))
 
 
 def _handles_interrupt() -> bool:

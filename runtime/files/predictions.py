@@ -36,12 +36,8 @@ _SUFFIXES = (*tables.FORMATS, _NPY)
 
 
 class KeptRows(Protocol):
-    """Columns of a data set by row.
-
-    Attributes:
-        fields: name and type of pyarrow of each column.
-        values_per_row: approximate number of values per row of all columns.
-    """
+    """Columns of a data set by row: their names and types of pyarrow, and the approximate number of
+    values per row of all columns."""
 
     fields: list[tuple[str, Any]]
     values_per_row: int
@@ -61,7 +57,6 @@ def open_predictions(
 
     Args:
         path: ends with .parquet, .csv or .npy; its folder is created.
-        num_rows: number of scores.
         flag: name of the path on a command line, for error messages.
         kept: columns that are written before the scores; None: none.
 
@@ -136,8 +131,7 @@ class PredictionWriter:
     def add(self, scores: NDArray[Any]) -> None:
         """Adds the scores of the next rows, float32 [n], n at least 0.
 
-        Raises:
-            ValueError: another dtype or shape, more scores than rows, or an error of the system.
+        Raises ValueError for another dtype or shape, more scores than rows, or a system's error.
         """
         scores = np.asarray(scores)
         if scores.dtype != np.float32 or scores.ndim != 1:
@@ -180,8 +174,6 @@ class PredictionWriter:
 
 
 class _ScoreTable:
-    """The columns `row`, those of the data set, and `score`."""
-
     def __init__(self, stream: BinaryIO, suffix: str, kept: KeptRows | None):
         import pyarrow
 
@@ -204,8 +196,6 @@ class _ScoreTable:
 
 
 class _Npy:
-    """The scores alone, as NumPy stores them."""
-
     def __init__(self, stream: BinaryIO, num_rows: int):
         self._stream = stream
         header = {"descr": "<f4", "fortran_order": False, "shape": (num_rows,)}

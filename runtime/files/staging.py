@@ -85,7 +85,6 @@ class Staging:
         return len(self._stages)
 
     def is_finished(self, name: str, key: str) -> bool:
-        """Returns True if a stage was finished with this key."""
         return self._stages.get(name, {}).get("key") == key
 
     def run(
@@ -93,7 +92,7 @@ class Staging:
     ) -> tuple[dict[str, Any], bool]:
         """Returns the stage's result (JSON values), and whether it is new.
 
-        work: does the stage; everything it wrote is on the disk when it returns.
+        Everything that `work` wrote is on the disk when it returns.
         """
         ((result, is_new),) = self.run_all([(name, key)], lambda _: [work()])
         return result, is_new

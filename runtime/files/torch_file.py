@@ -119,7 +119,6 @@ def read_tensors(path: str | os.PathLike[str]) -> Any:
     Raises:
         ValueError: the file was not written by `torch.save`, is damaged, or contains anything but
             tensors, dicts, lists, tuples, numbers and texts.
-        OSError: it cannot be read.
     """
     path = Path(path)
     try:
@@ -141,9 +140,7 @@ def read_tensors(path: str | os.PathLike[str]) -> Any:
 def read_matrix(path: str | os.PathLike[str], num_columns: int) -> NDArray[Any]:
     """Reads a file of one tensor [rows, num_columns]; with one column it may also be [rows].
 
-    Raises:
-        ValueError: as `read_tensors`, or the file holds something else.
-        OSError: it cannot be read.
+    Raises as `read_tensors`, and ValueError if the file holds something else.
     """
     tensor = read_tensors(path)
     if not isinstance(tensor, np.ndarray):
@@ -217,7 +214,6 @@ def _views(content: Any) -> Iterator[_TensorView]:
 
 
 def _with_arrays(content: Any, mapped: NDArray[Any], starts: Mapping[str, tuple[int, int]]) -> Any:
-    """Returns the content with arrays in place of `_TensorView`s."""
     if isinstance(content, _TensorView):
         storage = content.storage
         start, size_bytes = starts[storage.key]

@@ -22,9 +22,8 @@ class RankMemory(NamedTuple):
 
     Attributes:
         device_bytes: total memory of the rank's GPU; on a CPU its share of the machine's available
-            memory.
+            memory, which `source` describes for messages.
         host_bytes: with a GPU, that share; None on a CPU, where it is the same memory.
-        source: description of `device_bytes` for messages.
     """
 
     device_bytes: int | None = None

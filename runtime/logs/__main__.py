@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from runtime.cli import exit_status
 from runtime.logs.compare import draw_curves, read_run, report
 from runtime.logs.dashboard import write_dashboard
+from runtime.options import tool_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,28 +41,19 @@ def _dashboard(flags: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m runtime.logs",
-        description="Compares runs by their logs, and writes a page of them.",
-        allow_abbrev=False,
-    )
+    parser = tool_parser("runtime.logs", "Compares runs by their logs, and writes a page of them.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    text = "the flags that differ and the metrics of runs"
     compare = commands.add_parser(
-        "compare",
-        help="print the flags that differ and the metrics of runs",
-        description="Prints the flags that differ and the metrics of runs.",
-        allow_abbrev=False,
+        "compare", help=f"print {text}", description=f"Prints {text}.", allow_abbrev=False
     )
     add = compare.add_argument
     add("runs", nargs="+", metavar="RUN", help="folder of a run, or its log")
     add("--plot", metavar="FILE", help="picture (.png) of the learning curves")
     compare.set_defaults(work=_compare)
-    text = "write one HTML file with the runs of a folder"
+    text = "one HTML file with the runs of a folder"
     dashboard = commands.add_parser(
-        "dashboard",
-        help=text,
-        description="Writes one HTML file with the runs of a folder.",
-        allow_abbrev=False,
+        "dashboard", help=f"write {text}", description=f"Writes {text}.", allow_abbrev=False
     )
     dashboard.add_argument("folder", help="folder with runs, at any depth, such as runs")
     dashboard.add_argument("--output", metavar="FILE", help="(default: FOLDER/dashboard.html)")

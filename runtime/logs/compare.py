@@ -66,21 +66,15 @@ class RunRecord:
         return None
 
     def points(self, names: Sequence[str]) -> Points:
-        """Returns the series of `series_name`."""
         key = self.series_name(names)
         return () if key is None else sorted(self.series[key].items())
 
 
 def read_run(path: str | Path) -> RunRecord:
-    """Reads the log of a run; a resumed run replaces what it repeats.
+    """Reads the log of a run, or of its folder; a resumed run replaces what it repeats.
 
-    The last line is left out if it is not finished, as during a training or after a kill.
-
-    Args:
-        path: the folder of the run, or its log.
-
-    Raises:
-        ValueError: there is no log, or it has another format.
+    The last line is left out if it is not finished, as during a training or after a kill. Raises
+    ValueError without a log of this format.
     """
     file = Path(path)
     file = file / LOG_FILE if file.is_dir() else file
@@ -190,7 +184,6 @@ def metric_text(value: Any, unit: str | None) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns lines with aligned columns; long values are cut off."""
     cells = [list(header), *([_cut(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells if i < len(row)) for i in range(len(header))]
     return [

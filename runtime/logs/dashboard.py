@@ -42,7 +42,6 @@ def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
 
     Raises:
         ValueError: there is no run that can be read, or `output` is a folder.
-        OSError: the page cannot be written.
     """
     folder = Path(folder)
     if Path(output).is_dir():
@@ -56,10 +55,11 @@ def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
     if not records:
         raise ValueError(f"{folder}: expected a folder with runs ({LOG_FILE} below it), got none")
     records.sort(key=lambda record: record.start, reverse=True)
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in unreadable)
     body = [
         f"<h1>Runs in {escape(str(folder))}</h1>",
         _overview(records, folder),
-        *_list_unreadable(unreadable),
+        *(["<h2>Logs that cannot be read</h2>", f"<ul>{reasons}</ul>"] if reasons else []),
         *_comparison(records),
         "<h2>Runs</h2>",
         *(part for number, record in enumerate(records) for part in _run(record, number, folder)),
@@ -80,7 +80,6 @@ def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
 
 
 def _read_runs(folder: Path) -> tuple[list[RunRecord], list[str]]:
-    """Returns the runs below a folder, and the reason for each log that cannot be read."""
     records, unreadable = list[RunRecord](), list[str]()
     for log in sorted(folder.rglob(LOG_FILE)):
         try:
@@ -88,12 +87,6 @@ def _read_runs(folder: Path) -> tuple[list[RunRecord], list[str]]:
         except (ValueError, OSError) as error:
             unreadable.append(str(error))
     return records, unreadable
-
-
-def _list_unreadable(reasons: Sequence[str]) -> Iterator[str]:
-    if reasons:
-        yield "<h2>Logs that cannot be read</h2>"
-        yield f"<ul>{''.join(f'<li>{escape(reason)}</li>' for reason in reasons)}</ul>"
 
 
 def _name(path: str | Path, folder: Path) -> str:
@@ -119,7 +112,6 @@ def _overview(records: Sequence[RunRecord], folder: Path) -> str:
 
 
 def _comparison(records: Sequence[RunRecord]) -> Iterator[str]:
-    """Yields the curves of the newest runs that trained."""
     trained = [record for record in records if record.points(("loss", "total_loss"))]
     if len(trained) < 2:
         return
@@ -133,7 +125,6 @@ def _comparison(records: Sequence[RunRecord]) -> Iterator[str]:
 
 
 def _run(record: RunRecord, number: int, folder: Path) -> Iterator[str]:
-    """Yields the section of a run; `record.name` is its folder."""
     name = escape(_name(record.name, folder))
     yield f'<details open id="run-{number}"><summary>{name}</summary>'
     rows = [[escape(label), escape(text)] for label, text in metric_texts(record).items()]
@@ -148,7 +139,6 @@ def _run(record: RunRecord, number: int, folder: Path) -> Iterator[str]:
 
 
 def _latencies(folder: Path) -> Iterator[str]:
-    """Yields tables and plots of served latency."""
     for file in sorted(folder.rglob("*.csv")):
         try:
             header, rows = _read_latencies(file)
@@ -173,7 +163,6 @@ def _read_latencies(file: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table of cells that are HTML."""
     head = "".join(f"<th>{cell}</th>" for cell in header)
     lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
     body = "".join(f"<tr>{line}</tr>\n" for line in lines)

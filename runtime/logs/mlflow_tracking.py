@@ -20,8 +20,6 @@ class MLflowRun:
     Args:
         uri: of the server (http://HOST:PORT) or of a database (sqlite:///FILE).
         experiment: name of the experiment, which is created if it does not exist.
-        name: name of the run.
-        parameters: of the run.
 
     Raises:
         ValueError: the package is not installed, or the run cannot be created there.
@@ -70,7 +68,6 @@ class MLflowRun:
         return self._attempt(lambda: self._client.log_batch(self._run, metrics=metrics))
 
     def close(self, has_failed: bool) -> None:
-        """Ends the run."""
         status = "FAILED" if has_failed else "FINISHED"
         self._attempt(lambda: self._client.set_terminated(self._run, status))
 

@@ -25,11 +25,8 @@ Points = Sequence[tuple[float, float]]  # (step, value)
 def draw(kind: str, path: str | Path, **content: Any) -> None:
     """Draws in a separate process, because matplotlib takes 30 MiB.
 
-    Args:
-        kind: name of a function of this module, with its arguments; numbers may be NumPy's.
-
-    Raises:
-        OSError: it could not be drawn or written.
+    `kind` is the name of a function of this module, `content` its arguments; numbers may be
+    NumPy's. Raises OSError if it could not be drawn or written.
     """
     plain = json.dumps(content, default=lambda value: value.tolist())
     done = subprocess.run(
@@ -67,7 +64,7 @@ def learning_curve(
         [(step, value) for step, value in history.get(name, ()) if math.isfinite(value)]
         for name in (*losses, metric)
     )
-    figure = _figure(10 if quality else 5.5, 4)
+    figure = make_figure(10 if quality else 5.5, 4)
     axes = figure.subplots(1, 2 if quality else 1, squeeze=False, sharex=True)[0]
     _draw_loss(axes[0], join_short_means(train), validation, split)
     if quality:
@@ -76,7 +73,7 @@ def learning_curve(
         _draw_quality(axes[1], quality, metric, best_reachable, split)
     if train or validation:
         _count_steps(axes[0])
-    _write(figure, Path(path))
+    write_picture(figure, Path(path))
 
 
 def _draw_loss(axes: Any, train: Points, validation: Points, split: str) -> None:
@@ -88,7 +85,7 @@ def _draw_loss(axes: Any, train: Points, validation: Points, split: str) -> None
         _draw_evaluations(axes, validation, split, best=min)
     if top := loss_limit([*train, *validation]):
         axes.set_ylim(top=top)
-    _label(axes, "Loss", "training step", "log loss [nats]", loc="upper right")
+    set_labels(axes, "Loss", "training step", "log loss [nats]", loc="upper right")
 
 
 def _draw_quality(
@@ -99,7 +96,7 @@ def _draw_quality(
     if best_reachable is not None:
         label = f"best reachable {best_reachable:.5f}"
         axes.axhline(best_reachable, color=_QUIET, ls="--", linewidth=1, label=label)
-    _label(axes, name, "training step", name, loc="lower right")
+    set_labels(axes, name, "training step", name, loc="lower right")
 
 
 def join_short_means(points: Points) -> list[tuple[float, float]]:
@@ -145,12 +142,10 @@ def loss_limit(points: Points) -> float | None:
 def comparison(path: str | Path, curves: Mapping[str, Mapping[str, Points]]) -> None:
     """Plots a value of several runs against the step, in one panel per value.
 
-    Args:
-        path: the PNG; its folder is created.
-        curves: points of each run by the title of the panel and the name of the run; values that
-            are not finite, and None, are left out.
+    `curves` has the points of each run by the title of the panel and the name of the run; values
+    that are not finite, and None, are left out.
     """
-    figure = _figure(max(5.5, 5 * len(curves)), 4)
+    figure = make_figure(max(5.5, 5 * len(curves)), 4)
     for axes, (title, runs) in zip(
         figure.subplots(1, max(1, len(curves)), squeeze=False)[0], curves.items(), strict=False
     ):
@@ -161,29 +156,26 @@ def comparison(path: str | Path, curves: Mapping[str, Mapping[str, Points]]) -> 
             if finite:
                 form = "o-" if len(finite) < 30 else "-"
                 axes.plot(*zip(*finite, strict=True), form, markersize=3, linewidth=1.3, label=name)
-        _label(axes, title, "training step", "")
+        set_labels(axes, title, "training step", "")
         _count_steps(axes)
-    _write(figure, Path(path))
+    write_picture(figure, Path(path))
 
 
 def importance(path: str | Path, rows: Sequence[Mapping[str, Any]], split: str) -> None:
     """Plots the importance of features as bars, the most important one at the top.
 
-    Args:
-        path: the PNG; its folder is created.
-        rows: fields of `nn.metrics.importance.FeatureImportance`, in the order of the bars.
-        split: name of the evaluated split.
+    `rows` are the fields of `nn.metrics.importance.FeatureImportance`, in the order of the bars.
     """
-    figure = _figure(11, 1.2 + 0.28 * len(rows))
+    figure = make_figure(11, 1.2 + 0.28 * len(rows))
     names = [row["feature"] for row in rows]
     panels = (("auc_drop", "Drop of the AUC"), ("log_loss_rise", "Rise of the log loss"))
     for axes, (key, title) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
         values, errors = ([row[k] or 0 for row in rows] for k in (key, f"{key}_std"))
         axes.barh(names, values, xerr=errors, color=_VALIDATION, ecolor=_BEST, height=0.65)
-        _label(axes, title, f"{split} split, feature permuted", "")
+        set_labels(axes, title, f"{split} split, feature permuted", "")
         axes.margins(y=0.5 / len(rows))
     axes.invert_yaxis()
-    _write(figure, Path(path))
+    write_picture(figure, Path(path))
 
 
 def evaluation(
@@ -203,7 +195,7 @@ def evaluation(
         histogram: `largest` and `shares` of `nn.metrics.calibration.Calibration.histogram`.
         split: name of the evaluated split.
     """
-    figure = _figure(18, 4.6)
+    figure = make_figure(18, 4.6)
     figure.suptitle(f"{split} split")
     axes = figure.subplots(1, 4)
     fpr, tpr = curves["fpr"], curves["tpr"]
@@ -213,7 +205,7 @@ def evaluation(
     _draw_precision(axes[1], fpr, tpr, curves["pr_auc"], rate)
     _draw_reliability(axes[2], **reliability)
     _draw_histogram(axes[3], **histogram)
-    _write(figure, Path(path))
+    write_picture(figure, Path(path))
 
 
 def _draw_roc(axes: Any, fpr: Sequence[float], tpr: Sequence[float], auc: float) -> None:
@@ -224,13 +216,12 @@ def _draw_roc(axes: Any, fpr: Sequence[float], tpr: Sequence[float], auc: float)
         axes.plot(fpr, tpr, color=_VALIDATION, linewidth=1.8, label=f"model, AUC {auc:.5f}")
         axes.fill_between(fpr, tpr, color=_VALIDATION, alpha=0.08, linewidth=0)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
-    _label(axes, "ROC", "false positive rate", "true positive rate", loc="lower right")
+    set_labels(axes, "ROC", "false positive rate", "true positive rate", loc="lower right")
 
 
 def _draw_precision(
     axes: Any, fpr: Sequence[float], tpr: Sequence[float], pr_auc: float, rate: float
 ) -> None:
-    """Plots precision against recall; `rate` is the share of positives."""
     label = f"chance, precision {rate:.4f}"
     axes.axhline(rate, color=_QUIET, ls="--", linewidth=1, label=label)
     if 0 < rate < 1:
@@ -244,7 +235,7 @@ def _draw_precision(
     else:
         axes.text(0.5, 0.6, "no curve: labels of one class only", ha="center", color=_BEST)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
-    _label(axes, "Precision and recall", "recall", "precision", loc="upper right")
+    set_labels(axes, "Precision and recall", "recall", "precision", loc="upper right")
 
 
 def _draw_reliability(
@@ -260,7 +251,7 @@ def _draw_reliability(
     style = {"color": _VALIDATION, "markersize": 4, "linewidth": 1.2, "elinewidth": 0.8}
     axes.errorbar(predicted, observed, errors, fmt="o-", label=label, **style)
     axes.set(xlim=(0, end), ylim=(0, end), aspect="equal")
-    _label(axes, "Calibration", "predicted probability", "share of positives", loc="upper left")
+    set_labels(axes, "Calibration", "predicted probability", "share of positives", loc="upper left")
 
 
 def _draw_histogram(axes: Any, largest: float, shares: Sequence[Sequence[float]]) -> None:
@@ -270,10 +261,11 @@ def _draw_histogram(axes: Any, largest: float, shares: Sequence[Sequence[float]]
             axes.stairs(values, edges, color=colour, fill=True, alpha=0.25)
             axes.stairs(values, edges, color=colour, linewidth=1.4, label=label)
     axes.set(xlim=(0, largest))
-    _label(axes, "Scores", "predicted probability", "share of the class", loc="upper right")
+    set_labels(axes, "Scores", "predicted probability", "share of the class", loc="upper right")
 
 
-def _figure(width_inches: float, height_inches: float) -> Any:
+def make_figure(width_inches: float, height_inches: float) -> Any:
+    """Returns a figure of matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -298,7 +290,8 @@ def _count_steps(axes: Any) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def _label(axes: Any, title: str, x: str, y: str, loc: str = "best") -> None:
+def set_labels(axes: Any, title: str, x: str, y: str, loc: str = "best") -> None:
+    """Sets titles, grid and legend of a panel, whose place is `loc`."""
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
@@ -306,7 +299,8 @@ def _label(axes: Any, title: str, x: str, y: str, loc: str = "best") -> None:
         axes.legend(loc=loc, frameon=False)
 
 
-def _write(figure: Any, path: Path) -> None:
+def write_picture(figure: Any, path: Path) -> None:
+    """Writes the PNG, which appears when it is complete."""
     with atomic_file(path) as stream:
         figure.savefig(stream, format="png")
 

@@ -83,12 +83,10 @@ def path() -> Path | None:
 
 
 class _RankLog:
-    """A log and the processes that write it.
+    """A log and the processes that write it, in a folder that is created.
 
-    Args:
-        folder: created if it does not exist.
-        name: of the rank, for the first and the last line.
-        stem: of the file; a number is appended while another process writes that file.
+    `name` is that of the rank, for the first and the last line, `stem` that of the file; a number
+    is appended while another process writes that file.
     """
 
     def __init__(self, folder: Path, name: str, stem: str):

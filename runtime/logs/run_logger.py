@@ -106,10 +106,10 @@ class RunLogger:
         format: str | None = None,
         split: str | None = None,
     ) -> None:
-        """Describes a metric, for the file and for the readable lines.
+        """Describes a metric that `log` or `summary` will use, for the file and for the readable
+        lines.
 
         Args:
-            metric: a name that `log` or `summary` will use.
             unit: shown after the value, e.g. "samples/s".
             format: of the value, e.g. ".6f".
             split: shown before the first of its metrics, unless its name begins with it.
@@ -139,11 +139,8 @@ class RunLogger:
     ) -> dict[str, Any]:
         """Writes the run's result as last line of the file; messages then go to stdout only.
 
+        `history` is the learning curve, for the values that `LogNames.also` adds to the file.
         Returns the line's values under their names.
-
-        Args:
-            data: the result.
-            history: the learning curve, for the values that `LogNames.also` adds to the file.
         """
         self._close_bar()
         also = self.names.also(data, history or {})
@@ -157,7 +154,6 @@ class RunLogger:
         return complete
 
     def message(self, text: str) -> None:
-        """Writes a sentence, for example about a fallback or a restored checkpoint."""
         self.record(text)
         self._print(text)
 

@@ -38,8 +38,8 @@ if __name__ == "__main__":
     local = (LocalShard(shards[world.rank], mine, 0),)
     table = Slow("sparse/t", (rows, dim), np.dtype("f"), world, shards, local)
     if world.is_chief:
-        sync = writer._sync_file
-        writer._sync_file = lambda file: (time.sleep(SLOW_S), sync(file))
+        sync = writer.sync_file
+        writer.sync_file = lambda file: (time.sleep(SLOW_S), sync(file))
     started = time.monotonic()
     path = save(Path(sys.argv[1]), [table], {}, world)
     saved_s = time.monotonic() - started

@@ -137,8 +137,8 @@ def test_fewer_steps(undisturbed, tmp_path, capsys):
 
 def test_divergence_during_save(tiny, tmp_path, monkeypatch, capsys):
     """The loss diverges while the files of an earlier step are on their way to the disk."""
-    original = writer._sync_file
-    monkeypatch.setattr(writer, "_sync_file", lambda file: (time.sleep(0.02), original(file)))
+    original = writer.sync_file
+    monkeypatch.setattr(writer, "sync_file", lambda file: (time.sleep(0.02), original(file)))
     flags = (f"--dataset_path={tiny}", *TINY, "--learning_rate=1e25", "--warmup_steps=0")
     flags += (f"--save_checkpoint_path={tmp_path / 'model'}", "--checkpoint_every=1")
     assert in_process(tmp_path / "run", *flags, "--epochs=9")[0] == errors.DIVERGED

@@ -1,8 +1,9 @@
 """Models of the backend `hps`: keys of a request, HPS itself, and the dense part after it."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import TensorProto, helper
@@ -20,7 +21,7 @@ from runtime.files.atomic import write_errors_name
 
 # Flat: its one dimension depends on the request.
 VECTORS = ServedTensor(keys.VECTORS, "float32", ())
-DEFAULT_CACHE_SHARE = 0.5
+_DEFAULT_CACHE_SHARE = 0.5
 
 
 def model_builders() -> tuple[ModelBuilder, ...]:
@@ -46,17 +47,8 @@ def write_keys(context: DeploymentContext, name: str, folder: Path) -> str:
 
 def write_tables(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes the tables, the entry of `ps.json` and Triton's configuration."""
-    interface, options = context.interface, context.options
-    served_path = options.served_path or os.path.abspath(options.model_repository)
-    files.write_tables(context.trained, context.serving_spec.tables, folder / str(VERSION))
-    entry = files.ps_entry(
-        name,
-        interface,
-        f"{served_path}/{name}/{VERSION}",
-        context.on_gpus,
-        options.gpu_cache_share or DEFAULT_CACHE_SHARE,
-    )
-    files.write_json(entry, folder / files.ENTRY_FILE)
+    interface = context.interface
+    served_path, _ = write_entry(context, name, folder, interface)
     config = model_config(
         name,
         {"backend": "hps"},
@@ -76,6 +68,25 @@ def write_tables(context: DeploymentContext, name: str, folder: Path) -> str:
         f"{len(interface.tables)} tables for HPS; start the server with "
         f"--backend-config=hps,ps={served_path}/{files.PS_FILE}, which has all HPS models here"
     )
+
+
+def write_entry(
+    context: DeploymentContext, name: str, folder: Path, interface: Interface
+) -> tuple[str, dict[str, Any]]:
+    """Writes the tables and their entry of `ps.json`; returns the repository as the server sees
+    it, and the entry."""
+    options, tables = context.options, context.serving_spec.tables
+    served_path = options.served_path or os.path.abspath(options.model_repository)
+    files.write_tables(context.trained, tables, folder / str(VERSION), options.fused_embedding)
+    entry = files.ps_entry(
+        name,
+        interface,
+        f"{served_path}/{name}/{VERSION}",
+        context.on_gpus,
+        options.gpu_cache_share or _DEFAULT_CACHE_SHARE,
+    )
+    files.write_json(entry, folder / files.ENTRY_FILE)
+    return served_path, entry
 
 
 def write_dense(context: DeploymentContext, name: str, folder: Path) -> str:
@@ -114,7 +125,9 @@ def after_hps(
     for tensor in graph.input:
         if tensor.name in (flat_inputs or {}):
             shape = builder.constant([-1, flat_inputs[tensor.name]])
-            _rename_input(dense_nodes, tensor.name, builder.add("Reshape", tensor.name, shape))
+            shaped = builder.add("Reshape", tensor.name, shape)
+            for node in dense_nodes:
+                node.input[:] = [shaped if name == tensor.name else name for name in node.input]
             del tensor.type.tensor_type.shape.dim[1:]
     del graph.node[:]
     graph.node.extend([*builder.nodes, *dense_nodes])
@@ -122,11 +135,6 @@ def after_hps(
     onnx.checker.check_model(model)
     with write_errors_name(output):
         onnx.save(model, str(output))
-
-
-def _rename_input(nodes: Sequence[onnx.NodeProto], name: str, new_name: str) -> None:
-    for node in nodes:
-        node.input[:] = [new_name if each == name else each for each in node.input]
 
 
 def _pooled(builder: GraphBuilder, interface: Interface) -> list[str]:

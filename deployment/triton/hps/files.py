@@ -52,12 +52,8 @@ def write_tables(
     """Writes keys and vectors of each table into `table_folder(i)`, block by block, each verified.
 
     The key of a row is its number. The key after the last row means "no id" and has a vector of
-    zeros, as have keys that fill a small table up.
-
-    Args:
-        tables: (name, rows, width) of each table.
-        is_fused: whether all tables, of one width, are written as the one table of
-            `hps_keys.fused`.
+    zeros, as have keys that fill a small table up. With `is_fused` all tables (name, rows, width),
+    of one width, are written as the one table of `hps_keys.fused`.
 
     Raises:
         DamagedCheckpoint: a file of the checkpoint is missing, truncated or changed.
@@ -76,14 +72,9 @@ def write_tables(
                     append(keys, np.arange(first_key, first_key + len(block), dtype=np.int64))
                     append(vectors, block)
                 start += rows
-            _append_zeros(keys, vectors, start, group[0][2])
-
-
-def _append_zeros(keys, vectors, rows: int, dim: int) -> None:
-    """Appends the key after the last row, and those that fill a small table up, with zeros."""
-    num_added = max(1, _MIN_KEYS - rows)
-    append(keys, np.arange(rows, rows + num_added, dtype=np.int64))
-    append(vectors, np.zeros((num_added, dim), np.float32))
+            num_zeros = max(1, _MIN_KEYS - start)
+            append(keys, np.arange(start, start + num_zeros, dtype=np.int64))
+            append(vectors, np.zeros((num_zeros, group[0][2]), np.float32))
 
 
 def table_folder(number: int) -> str:

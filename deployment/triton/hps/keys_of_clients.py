@@ -11,7 +11,6 @@ With `--fused_embedding` all tables are one, and a key is a row of it (`hps_keys
 configuration of HPS is a file in the folder of the lookup model: `sparse/sparse.json`.
 """
 
-import os
 from pathlib import Path
 
 from deployment.artifacts import saved_models
@@ -35,7 +34,7 @@ from deployment.triton.config import (
 )
 from deployment.triton.gpu_models import SAVED_MODEL_FOLDER, SAVED_MODEL_PLATFORM, write_onnx
 from deployment.triton.hps import files
-from deployment.triton.hps.backend import DEFAULT_CACHE_SHARE, VECTORS, after_hps
+from deployment.triton.hps.backend import VECTORS, after_hps, write_entry
 from deployment.triton.repository import VERSION
 from deployment.triton.tensorrt import SAVED_MODEL
 
@@ -51,18 +50,8 @@ def model_builders() -> tuple[ModelBuilder, ...]:
 
 def write_tables(context: DeploymentContext, name: str, folder: Path) -> str:
     """Writes the tables, the configuration of HPS and that of Triton."""
-    options, tables = context.options, context.serving_spec.tables
-    interface, version = _interface(context), folder / str(VERSION)
-    files.write_tables(context.trained, tables, version, options.fused_embedding)
-    served_path = options.served_path or os.path.abspath(options.model_repository)
-    entry = files.ps_entry(
-        name,
-        interface,
-        f"{served_path}/{name}/{VERSION}",
-        context.on_gpus,
-        options.gpu_cache_share or DEFAULT_CACHE_SHARE,
-    )
-    files.write_json(entry, folder / files.ENTRY_FILE)
+    options = context.options
+    served_path, entry = write_entry(context, name, folder, _interface(context))
     files.write_json(files.configuration([entry]), folder / f"{name}.json")
     config = model_config(
         name,
@@ -75,7 +64,7 @@ def write_tables(context: DeploymentContext, name: str, folder: Path) -> str:
     write_config(config, folder / CONFIG_FILE)
     merged = " as one" if options.fused_embedding else ""
     return (
-        f"{len(tables)} tables{merged} for HPS; start the server with "
+        f"{len(context.serving_spec.tables)} tables{merged} for HPS; start the server with "
         f"--backend-config=hps,ps={served_path}/{name}/{name}.json"
     )
 
@@ -134,6 +123,5 @@ def ensemble(context: DeploymentContext, sparse: str, dense: str) -> ModelConfig
 
 
 def _interface(context: DeploymentContext) -> Interface:
-    """Returns the interface with the tables as HPS has them."""
     is_fused = context.options.fused_embedding
     return keys.fused(context.interface) if is_fused else context.interface

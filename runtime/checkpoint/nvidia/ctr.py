@@ -17,7 +17,7 @@ from runtime.checkpoint import files
 from runtime.checkpoint.weight import matrix_of
 from runtime.files.atomic import atomic_folder
 
-CONFIG = Path("dense", "config.json")
+CONFIG = Path("dense", "config.json")  # of a folder that has dense weights
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Names there, as patterns, and ours.
 _NAMES = (
@@ -40,16 +40,10 @@ _SPARSE_DEFAULTS = {
 _PADDED = ("dense/bottom_mlp.dense_0.kernel", "dense/top_mlp.dense_0.kernel")
 
 
-def has_dense_weights(path: Path) -> bool:
-    """Returns whether a folder in NVIDIA's layout has dense weights."""
-    return (path / CONFIG).exists()
-
-
 def read_dense_weights(path: Path) -> dict[str, NDArray[Any]]:
     """Returns the dense weights of a folder in this layout, by our names.
 
-    Raises:
-        ValueError: the weights of Keras are missing or damaged.
+    Raises ValueError if the weights of Keras are missing or damaged.
     """
     import tensorflow as tf
 
@@ -71,10 +65,7 @@ def checked(
 ) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Yields name and values of each dense weight, without the padding of first layers.
 
-    Args:
-        folder: For messages.
-        weights: By our names, as stored.
-        shapes: Names of the model's dense weights, and their shapes.
+    `weights` are those of `folder` by our names, `shapes` those of the model.
 
     Raises:
         ValueError: A weight is missing, has another shape, or is not finite; the model has others.
@@ -106,7 +97,6 @@ def write(
 
     Args:
         output: New or empty folder.
-        index: Of the checkpoint.
         values: Name -> its values as matrices, some rows at a time.
 
     Returns:

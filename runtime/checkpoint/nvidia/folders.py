@@ -1,51 +1,23 @@
 """Folders that NVIDIA's DLRM and DCNv2 saved, those of 2023 and those of 2022."""
 
+import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from distributed_embeddings.box import Box
 from distributed_embeddings.collectives import World
 from numpy.typing import NDArray
 
-from runtime.checkpoint.files import INDEX, rows_of_block
+from runtime.checkpoint.files import INDEX, ArrayEntry
 from runtime.checkpoint.nvidia import ctr, dlrm_2022
 from runtime.checkpoint.weight import Weight, matrix_of
 from runtime.cluster.heartbeat import StragglerBarrier
 
-_FLOAT32 = np.dtype("f4")
 # Half precision is that of a model exported with --fp16.
 _STORED = (np.dtype("f4"), np.dtype("f2"))
-
-
-class TableEntry(NamedTuple):
-    """Entry of a table whose values are those of a .npy file; see `WeightEntry`."""
-
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    file: Path
-
-    def blocks(self, wanted: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
-        """Yields (position, values float32) of all of a box.
-
-        Raises:
-            ValueError: a value is not finite.
-        """
-        for block in wanted.blocks(rows_of_block(self.shape[1], self.dtype)):
-            # Mapped again for each block: mapped pages count as this process's memory.
-            stored = np.load(self.file, mmap_mode="r")
-            values = np.array(
-                stored[block.row : block.row_end, block.column : block.column_end], self.dtype
-            )
-            if not np.isfinite(values).all():
-                raise ValueError(
-                    f"checkpoint file {self.file} cannot be used: not finite in rows {block.row} "
-                    f"to {block.row_end - 1}"
-                )
-            yield block, values
 
 
 def is_original(path: Path) -> bool:
@@ -66,7 +38,7 @@ def original_config(path: Path) -> dict[str, Any]:
     if dlrm_2022.is_dlrm_2022(path):
         return dlrm_2022.read_config(path)
     config = _read_json(path / "sparse" / "config.json")
-    if ctr.has_dense_weights(path):
+    if (path / ctr.CONFIG).exists():
         config["dense"] = _read_json(path / ctr.CONFIG)
     return config
 
@@ -83,16 +55,12 @@ def _read_json(file: Path) -> dict[str, Any]:
     return config
 
 
-def table_entry(path: Path, number: int, shape: tuple[int, ...] | None = None) -> TableEntry:
+def table_entry(path: Path, number: int, shape: tuple[int, ...] | None = None) -> ArrayEntry:
     """Returns the entry of table number `number`.
 
-    Raises:
-        ValueError: the file is missing or damaged, or is not of this shape and of float32 or
-            float16.
+    Raises ValueError if the file is missing, damaged, or not of this shape in float32 or float16.
     """
-    file = path / "sparse" / f"feature_{number}.npy"
-    if dlrm_2022.is_dlrm_2022(path):
-        file = dlrm_2022.table_file(path, number)
+    file = table_file(path, number)
     try:
         stored = np.load(file, mmap_mode="r")
         expected = tuple(shape) if shape else stored.shape
@@ -104,7 +72,16 @@ def table_entry(path: Path, number: int, shape: tuple[int, ...] | None = None) -
     except (OSError, ValueError, EOFError) as error:
         text = getattr(error, "strerror", None) or error
         raise ValueError(f"checkpoint file {file} cannot be used: {text}") from None
-    return TableEntry(stored.shape, _FLOAT32, file)
+    # Mapped again for each block: mapped pages count as this process's memory.
+    load = functools.partial(np.load, file, mmap_mode="r")
+    return ArrayEntry(stored.shape, load, f"checkpoint file {file} cannot be used")
+
+
+def table_file(path: Path, number: int) -> Path:
+    """Returns the file of table number `number`."""
+    if dlrm_2022.is_dlrm_2022(path):
+        return dlrm_2022.table_file(path, number)
+    return path / "sparse" / f"feature_{number}.npy"
 
 
 def restore_original(
@@ -151,5 +128,5 @@ def _dense_weights(
 ) -> Iterator[tuple[str, NDArray[np.float32]]]:
     if dlrm_2022.is_dlrm_2022(path):
         yield from ctr.checked(path, dlrm_2022.read_dense_weights(path), shapes)
-    elif ctr.has_dense_weights(path):
+    elif (path / ctr.CONFIG).exists():
         yield from ctr.checked(path / "dense", ctr.read_dense_weights(path), shapes)

@@ -5,56 +5,24 @@ The file has the `state_dict` of NeuMF: tables `mf_user_embed.weight`, ..., laye
 the factors.
 """
 
+import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from distributed_embeddings.box import Box
 from numpy.typing import NDArray
 
-from runtime.checkpoint.files import Index, WeightEntry, rows_of_block
-from runtime.checkpoint.weight import matrix_of
+from runtime.checkpoint.files import FLOAT32, ArrayEntry, Index, WeightEntry
 from runtime.files.torch_file import TensorBlocks, read_tensors, write_state_dict
 
 FILE = "model.pth"
 _TABLES = ("mf_user", "mf_item", "mlp_user", "mlp_item")
-_FLOAT32 = np.dtype("f4")
-
-
-class TensorEntry(NamedTuple):
-    """Entry of a weight whose values are those of a tensor; see `WeightEntry`."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    values: NDArray[Any]  # of any float dtype
-    name: str
-
-    def blocks(self, wanted: Box) -> Iterator[tuple[Box, NDArray[Any]]]:
-        """Yields (position, values float32) of all of a box.
-
-        Raises:
-            ValueError: a value is not finite.
-        """
-        whole = matrix_of(self.shape)
-        matrix = self.values.reshape(whole.rows, whole.columns)
-        for box in wanted.blocks(rows_of_block(whole.columns, self.dtype)):
-            part = matrix[box.row : box.row_end, box.column : box.column_end]
-            values = np.ascontiguousarray(part, self.dtype)
-            if not np.isfinite(values).all():
-                raise ValueError(
-                    f"{self.name} is not finite in rows {box.row} to {box.row_end - 1}"
-                )
-            yield box, values
 
 
 def read_neumf(path: Path) -> Index:
-    """Reads the index of a file of weights; values are mapped into memory.
-
-    Raises:
-        ValueError: the file does not have the weights of a NeuMF.
-    """
+    """Reads the index of a file of weights, which are mapped into memory; ValueError for others."""
     state = read_tensors(path)
     if not isinstance(state, dict):
         raise ValueError(f"{path}: expected the state_dict of NeuMF, got a {type(state).__name__}")
@@ -89,7 +57,7 @@ def read_neumf(path: Path) -> Index:
         "layers": [layers[0].shape[1], *(layer.shape[0] for layer in layers)],
     }
     entries: dict[str, Any] = {
-        name: TensorEntry(tuple(values.shape), _FLOAT32, values, name)
+        name: ArrayEntry(tuple(values.shape), functools.partial(np.asarray, values), name)
         for name, values in weights.items()
     }
     description = {"recipe": "ncf", "model_flags": flags, "flags": {}, "weights_only": str(path)}
@@ -97,7 +65,6 @@ def read_neumf(path: Path) -> Index:
 
 
 def _names(num_layers: int) -> set[str]:
-    """Returns the names of all tensors of a NeuMF of this many hidden layers."""
     layers = [f"mlp.{i}.{kind}" for i in range(num_layers) for kind in ("weight", "bias")]
     tables = [f"{name}_embed.weight" for name in _TABLES]
     return {*tables, *layers, "final.weight", "final.bias"}
@@ -108,10 +75,7 @@ def write_neumf(
 ) -> list[str]:
     """Writes the weights of a NeuMF as the file of NVIDIA's recipe.
 
-    Args:
-        path: the file.
-        entries: of the weights of a checkpoint.
-        values: name -> iterator over its values as matrices, some rows at a time.
+    `values` iterates over each weight as matrices, some rows at a time.
 
     Returns:
         The names of the tensors.
@@ -140,12 +104,10 @@ def write_neumf(
     arrays["final.bias"] = whole("dense/output.bias")
     tensors = {
         f"{name}_embed.weight": TensorBlocks(
-            entries[f"sparse/{name}"].shape, _FLOAT32, values[f"sparse/{name}"]
+            entries[f"sparse/{name}"].shape, FLOAT32, values[f"sparse/{name}"]
         )
         for name in _TABLES
     }
-    tensors |= {
-        name: TensorBlocks(array.shape, _FLOAT32, [array]) for name, array in arrays.items()
-    }
+    tensors |= {name: TensorBlocks(array.shape, FLOAT32, [array]) for name, array in arrays.items()}
     write_state_dict(path, tensors)
     return list(tensors)

@@ -67,7 +67,6 @@ class FailureClient:
     """A rank's connection to the `FailureMonitor`; without effect if rank 0 cannot be reached.
 
     Args:
-        rank: this rank.
         address: of the monitor.
         log: log file of this rank, for the error message.
         abandoned: called in a thread, with the reason, when the other ranks have given this one up.

@@ -72,7 +72,6 @@ class FailureMonitor:
         self._server.server_close()
 
     def _collect_reports(self) -> None:
-        """Waits until all ranks reported or ended, or the time to do so is over."""
         self._request_samples()
         if self._changed.wait_for(self._all_known, client.REPORT_WAIT_S) or self._ended:
             return
@@ -147,7 +146,6 @@ class FailureMonitor:
         return rank
 
     def receive(self, rank: int, message: dict[str, Any]) -> None:
-        """Handles a message of a rank."""
         with self._changed:
             if message.get("failed"):
                 self._reported.add(rank)

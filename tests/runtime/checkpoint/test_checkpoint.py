@@ -300,8 +300,8 @@ def test_lock_of_a_killed_process(tmp_path):
 def test_background_writing(tmp_path, monkeypatch):
     """`save` returns when all is copied out; what changes then is not in the checkpoint."""
     gate = threading.Event()
-    original = writer._sync_file
-    monkeypatch.setattr(writer, "_sync_file", lambda file: (gate.wait(300), original(file)))
+    original = writer.sync_file
+    monkeypatch.setattr(writer, "sync_file", lambda file: (gate.wait(300), original(file)))
     weights = some_weights(1.0)
     taken = Folder(tmp_path)
     taken.acquire()

@@ -122,7 +122,7 @@ def test_errors(tmp_path, content, message):
 def test_curves(runs, tmp_path, monkeypatch):
     """A panel per kind of value, a line per run."""
     figures = []
-    monkeypatch.setattr(plots, "_write", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(plots, "write_picture", lambda figure, path: figures.append(figure))
     monkeypatch.setattr(
         plots, "draw", lambda kind, path, **content: plots.comparison(path, **content)
     )

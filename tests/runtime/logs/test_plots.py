@@ -37,7 +37,7 @@ def test_learning_curve_of_whatever_there_is(tmp_path, names):
 
 def test_lines_and_axes_of_a_learning_curve(monkeypatch):
     figures = []
-    monkeypatch.setattr(plots, "_write", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(plots, "write_picture", lambda figure, path: figures.append(figure))
     learning_curve("a.png", HISTORY, best_reachable_auc=0.79, split="test")
     loss, quality = figures[0].axes
     assert [line.get_label() for line in loss.lines[:2]] == ["training", "test"]
@@ -94,7 +94,7 @@ def test_axis_and_first_losses(points, expected):
 
 def test_title_of_the_evaluated_split(monkeypatch):
     figures = []
-    monkeypatch.setattr(plots, "_write", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(plots, "write_picture", lambda figure, path: figures.append(figure))
     evaluation("roc.png", **of_an_evaluation())
     assert figures[0].get_suptitle() == "test split"
 
