@@ -89,6 +89,7 @@ def train(case: QualityCase, rows: Path, work: Path, flags: str, seed: int) -> l
 
 
 def evaluate_simple_model(case: QualityCase, rows: Path) -> float:
+    """Returns the metric of popularity or of a logistic regression."""
     if case.script == "ncf.py":
         return simple_models.popularity(rows)[0]
     if case.script == "sim.py":
@@ -131,6 +132,7 @@ def results_table(results: dict[str, dict]) -> list[str]:
 
 
 def main() -> int:
+    """Prepares, trains, evaluates and writes the page."""
     parser = study_parser(__doc__, seeds=3)
     parser.add_argument("--work", type=Path, required=True, help="folder of prepared data sets")
     parser.add_argument("--only", nargs="+", choices=list(CASES), help="rows of the table")

@@ -107,6 +107,7 @@ def extra_mib_of_a_process(*what) -> float:
 
 
 def check_same_results(sides: dict[str, InteractionSide]) -> None:
+    """Raises RuntimeError if the sides do not compute the same."""
     results = {
         name: [tf.cast(x, tf.float32).numpy() for x in tf.nest.flatten(side.call(BOTH, 64))]
         for name, side in sides.items()
@@ -151,6 +152,7 @@ def speed_up(times, name: str) -> np.ndarray:
 
 
 def calls_table(times, memory: dict[str, float]) -> list[str]:
+    """Lines of a table of `measure_calls`."""
     rows = []
     for name, mib in memory.items():
         faster = "" if name == OP else f"{summary(speed_up(times, name), '.2f')} x"

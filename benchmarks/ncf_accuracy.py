@@ -136,6 +136,7 @@ def train(rows: Path, folder: Path, flags: str, seed: int, split: str) -> dict[s
 
 
 def measure(task: Task, data: Path, seeds: int, folder: Path) -> dict[str, Any]:
+    """Chooses by validation, then trains with each seed."""
     rows, tried = prepare(task, data, folder), {}
     for flags in task.candidates:
         tried[flags] = train(rows[VALIDATION], folder, flags, CHOOSING_SEED, VALIDATION)
@@ -188,6 +189,7 @@ def settings_table(result: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
+    """Prepares, chooses, trains and writes the page."""
     parser = study_parser(__doc__, seeds=5)
     parser.add_argument("--only", choices=list(TASKS), help="one data set")
     parser.add_argument("--kept", type=Path, help="JSON file: keeps the results so far")

@@ -46,6 +46,8 @@ def prepare(log: Path, work: Path, *flags: object, **options) -> PreparationRun:
 
 
 def compare(log: Path, work: Path, flags: Sequence[object], repeats: int) -> dict[str, list]:
+    """Runs of all sides; raises RuntimeError where two left different files."""
+
     def prepare_side(name: str) -> PreparationRun:
         if name != CLUSTER:
             return prepare(log, work, *flags, *FLAGS[name])
@@ -61,12 +63,14 @@ def table(runs: dict[str, list], num_rows: int) -> list[str]:
 
 
 def generate(folder: Path, rows_per_day: int) -> Path:
+    """Writes a log of 3 days."""
     flags = ("--output", folder, "--days", 3, "--rows_per_day", rows_per_day)
     run("preproc.criteo.generate_logs", *flags)
     return folder
 
 
 def nvidia_script() -> Path | None:
+    """Returns NVIDIA's program, where the environment names its folder."""
     script = Path(os.environ.get("NVIDIA_RECIPE", "")) / "preproc" / "spark_data_utils.py"
     return script if "NVIDIA_RECIPE" in os.environ and script.is_file() else None
 

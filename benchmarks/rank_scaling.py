@@ -106,6 +106,7 @@ def cases_of(args, sides: Sequence[Side]) -> list[Case]:
 
 
 def num_batches(batch_size: int) -> int:
+    """Different batches, an epoch of the benchmark."""
     return max(4, min(workload.NUM_BATCHES, 2**18 // batch_size))
 
 

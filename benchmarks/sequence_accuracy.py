@@ -52,6 +52,7 @@ def train(
 
 
 def choose(records: Path, folder: Path, model_type: str, epochs: int) -> dict:
+    """The settings and the number of epochs of a model with the best validation AUC."""
     tried = []
     for values in itertools.product(*CHOICES.values()):
         settings = dict(zip(CHOICES, values, strict=True))
@@ -66,6 +67,7 @@ def choose(records: Path, folder: Path, model_type: str, epochs: int) -> dict:
 
 
 def main() -> int:
+    """Prepares, chooses, trains and writes the page."""
     parser = study_parser(__doc__, seeds=5)
     parser.add_argument("--chosen", type=Path, help="JSON file: keeps the choice")
     parser.add_argument("--epochs", type=int, default=5, help="most epochs to choose from")

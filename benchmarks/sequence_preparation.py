@@ -32,6 +32,7 @@ def prepare(log: Path, work: Path, *flags: object) -> PreparationRun:
 
 
 def stages_s(log: str) -> dict[str, float]:
+    """Seconds of `STAGES`, of the log of a preparation."""
     seconds = Counter()
     for name, elapsed_s in _STAGE.findall(log):
         seconds[{"staged": "read", "kept": "number"}.get(name, "rows")] += float(elapsed_s)
@@ -55,6 +56,7 @@ def compare(log: Path, work: Path, repeats: int) -> dict[str, list[PreparationRu
 
 
 def generate(folder: Path, num_reviews: int) -> Path:
+    """Writes reviews and metadata."""
     run("preproc.amazon_books.generate_reviews", "--output", folder, "--reviews", num_reviews)
     return folder
 

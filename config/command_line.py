@@ -100,7 +100,9 @@ def read_flags(
 ) -> tuple[dict[str, Any], set[str]]:
     """Returns the values of all flags of a built-in recipe, and the names of those that are passed.
 
-    `arguments` are the flags, without the name of a program.
+    Args:
+        arguments: the flags, without the name of a program.
+        flag_set, defaults, aliases: as of `parse`.
 
     Raises:
         ValueError: an unknown flag, a value of the wrong type, or a positional argument.
@@ -202,8 +204,11 @@ def _expand(flag_set: str, values: dict[str, Any], explicit: set[str]) -> set[st
 
 
 def _expand_flags(values: dict[str, Any], explicit: set[str]) -> set[str]:
-    """Sets the flags that NCF's `--opt_level` and `--checkpoint_dir` stand for; returns those that
-    the command line sets by them."""
+    """Sets the flags that NCF's `--opt_level` and `--checkpoint_dir` stand for.
+
+    Returns:
+        The flags that the command line sets by them.
+    """
     expanded = set()
     if values["opt_level"] is not None:
         if "amp" in explicit:
@@ -266,7 +271,11 @@ def _underscored(argument: str) -> str:
 
 
 def _expand_load(values: dict[str, Any], explicit: set[str]) -> set[str]:
-    """Sets the flag that `--load_checkpoint_path` stands for outside training; returns its name."""
+    """Sets the flag that `--load_checkpoint_path` stands for outside training.
+
+    Returns:
+        The flags that the command line sets by it.
+    """
     path = values["load_checkpoint_path"] = values["load_checkpoint_path"] or None
     if path is None or values["mode"] == "train":
         return set()

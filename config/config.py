@@ -75,6 +75,7 @@ class Config:
         return self.flags_of or self.recipe
 
     def value(self, name: str) -> Any:
+        """Returns the value of a flag."""
         return getattr(getattr(self, _sections_by_flag(self.flag_set)[name]), name)
 
     def flat(self) -> dict[str, Any]:
@@ -82,6 +83,7 @@ class Config:
         return {flag.name: self.value(flag.name) for _, flag in fields_of(self.flag_set)}
 
     def replace(self, **values: Any) -> "Config":
+        """Returns a copy in which flags have other values; checked again."""
         config = self.with_values(values)
         config.check()
         return config
@@ -105,7 +107,8 @@ class Config:
     def check(self, complete: bool = True) -> None:
         """Raises ValueError for flags out of range, or that contradict each other.
 
-        Without `complete` a checkpoint that is not read yet sets further flags.
+        Args:
+            complete: False if a checkpoint that is not read yet sets further flags.
         """
         for _, flag in fields_of(self.flag_set):
             rules_of(flag).check_value(flag.name, self.value(flag.name))

@@ -50,7 +50,9 @@ _LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 class Need:
     """Condition on other flags, without which a flag would be ignored.
 
-    `text` completes "--flag is only read ...".
+    Attributes:
+        text: completes "--flag is only read ...".
+        holds: returns whether the flags meet the condition.
     """
 
     text: str
@@ -117,14 +119,17 @@ class Rules:
     def flag(self, default: Any, help_text: str) -> Any:
         """Returns the dataclass field of a flag with these rules.
 
-        `help_text` is a phrase that `--help` shows; after a semicolon, details that only
-        `--helpfull` and the reference page show.
+        Args:
+            default: the default.
+            help_text: a phrase that `--help` shows; after a semicolon, details that only
+                `--helpfull` and the reference page show.
         """
         summary, _, details = help_text.partition("; ")
         metadata = {"help": summary, "details": details, "rules": self}
         return dataclasses.field(default=default, metadata=metadata)
 
     def check_value(self, name: str, value: Any) -> None:
+        """Raises ValueError for a value, or one in a list, that is not valid."""
         limits = [(*rule, getattr(self, key)) for key, rule in _LIMITS.items()]
         limits = [limit for limit in limits if limit[-1] is not None]
         if value is None or value == self.special:
@@ -144,6 +149,7 @@ class Rules:
                 raise ValueError(f"--{name} is only read {need.text}; or leave --{name} out")
 
     def is_read(self, flags: Values) -> bool:
+        """Returns whether the flag is read in the flags' --mode."""
         is_mode = not self.modes or flags.value("mode") in self.modes
         return is_mode and (self.read_when is None or self.read_when(flags))
 

@@ -30,8 +30,11 @@ class Line(NamedTuple):
 def separate(argv: Sequence[str]) -> tuple[list[Line], list[str]]:
     """Returns the lines of the files of a command line, and the line without `--flagfile`.
 
-    `argv` has the program name first. Raises ValueError for a file that cannot be read, or a line
-    of it that is not a flag.
+    Args:
+        argv: the command line, program name first.
+
+    Raises:
+        ValueError: a file cannot be read, or a line of it is not a flag.
     """
     from_files: list[Line] = []
     rest, line = list(argv[:1]), iter(argv[1:])
@@ -98,8 +101,11 @@ def _read_text(path: str | Path) -> str:
 def text(config: Config, defaults: Mapping[str, Any] | None = None) -> str:
     """Returns the complete flags of a run as a file that repeats it.
 
-    Flags without effect in the run, and paths of its logs, are comments. `config` has the values of
-    the preset and of a checkpoint, and the seed; `defaults` differ in this recipe.
+    Flags without effect in the run, and paths of its logs, are comments.
+
+    Args:
+        config: the flags, those of the preset and of a checkpoint and the seed included.
+        defaults: flags whose default differs in this recipe.
     """
     defaults = defaults or {}
     comments = {*_OF_THE_RUN, *_implied(config)}

@@ -15,7 +15,12 @@ def recipe_of(
 ) -> tuple[str, list[str]]:
     """Returns the recipe that a command line of `main.py` starts, and the line without `--model`.
 
-    Raises ValueError if `--model` names no recipe, or a file of `--flagfile` cannot be read.
+    Args:
+        argv: The command line, program name first.
+        aliases_of: Returns the aliases of a recipe's flags.
+
+    Raises:
+        ValueError: `--model` names no recipe, or a file of `--flagfile` cannot be read.
     """
     line, names, rest = iter(argv[1:]), list[str](), list(argv[:1])
     for argument in line:

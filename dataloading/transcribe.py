@@ -186,6 +186,7 @@ class _RawBinaryWriter:
             path.touch()
 
     def add(self, arrays: list[np.ndarray | Ragged]) -> None:
+        """Appends rows, one array per column."""
         rows, numericals = {}, []
         for column, array in zip(self._columns, arrays, strict=True):
             if column.role is Role.NUMERICAL:
@@ -217,6 +218,7 @@ class _RawBinaryWriter:
         return array.values.reshape(-1, hotness)
 
     def close(self) -> list[dict]:
+        """Returns the chunks of the split's spec."""
         return self._chunks
 
 

@@ -66,7 +66,10 @@ def write_saved_model(
 ) -> None:
     """Writes a checkpoint as a SavedModel, which replaces an earlier one at `output`.
 
-    `half_precision` computes the dense part in float16.
+    Args:
+        checkpoint, dataset_path: as of `open_checkpoint`.
+        output: the folder of the SavedModel.
+        half_precision: compute the dense part in float16.
 
     Raises:
         ValueError: the checkpoint cannot be read, or `output` has other content.

@@ -59,8 +59,11 @@ class Command(NamedTuple):
 class Replacement(NamedTuple):
     """A text that tests replace in all commands of a document.
 
-    `kind` is "path", "size", "processes" or "program"; names in braces of `here` are set by the
-    test.
+    Attributes:
+        document: a key of `DOCUMENTS`.
+        kind: "path", "size", "processes" or "program".
+        printed: the text in the document.
+        here: what takes its place; names in braces are set by the test.
     """
 
     document: str

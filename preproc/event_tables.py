@@ -54,6 +54,7 @@ class EventFile:
     skipped: tuple[int, ...] = ()
 
     def place(self, row: int) -> str:
+        """Returns the location of a row of `relation` for messages."""
         for number in self.skipped:
             row += number <= row
         return f"{self.path}, row {row} (the first one with values is row 1)"

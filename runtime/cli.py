@@ -12,10 +12,14 @@ BROKEN_PIPE = 141  # the reader of stdout ended, such as `| head`: 128 + SIGPIPE
 
 
 def exit_status(work: Callable[[], int | None], interrupted: str = "interrupted") -> int:
-    """Runs a tool, which may raise ValueError and OSError with messages for the user.
+    """Runs a tool and returns its exit status.
 
-    Returns the result of `work`, 0 for None; or `USER_ERROR`, `BROKEN_PIPE` or, after Ctrl-C and
-    the message `interrupted`, `INTERRUPTED`.
+    Args:
+        work: may raise ValueError and OSError with messages for the user.
+        interrupted: message after Ctrl-C.
+
+    Returns:
+        The result of `work`, 0 for None; or `USER_ERROR`, `INTERRUPTED` or `BROKEN_PIPE`.
     """
     prepare_tensorflow()  # some tools import TensorFlow while they work
     try:

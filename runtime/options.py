@@ -98,8 +98,10 @@ def check_limits(options: Any) -> None:
 def check_range(name: str, value: Any, at_least: float, at_most: float | None = None) -> None:
     """Raises ValueError for a number below its minimum, above its maximum, infinite or NaN.
 
-    `value` is a number, a tuple of numbers, or None, which passes; without `at_most` any finite
-    one.
+    Args:
+        name: of the flag.
+        value: a number, a tuple of numbers, or None, which passes.
+        at_least, at_most: the limits; None: any finite number.
     """
     for number in value if isinstance(value, tuple) else (value,):
         most = sys.float_info.max if at_most is None else at_most

@@ -159,7 +159,11 @@ def table_rows(table_mib: int) -> list[int]:
 
 
 def read_measurements(path: Path | None, sizes: dict[str, Any]) -> dict[str, dict]:
-    """Measurements of earlier runs, by setting; ValueError for those of other sizes."""
+    """Measurements of earlier runs, by setting; empty without a file.
+
+    Raises:
+        ValueError: the file has measurements of other sizes.
+    """
     if path is None or not path.exists():
         return {}
     content = json.loads(path.read_text())

@@ -109,10 +109,13 @@ class ComparedTraining(DLRMTraining):
         np.savez(path, table=table.numpy(), **layers)
 
     def products_ms(self) -> list[float]:
+        """Milliseconds of each of `workload.products()`."""
         return [timed_ms(multiply) for multiply in self._multiplications]
 
 
 def multiplications(precision: str) -> list[Callable]:
+    """Calls that compute each of `workload.products()`."""
+
     def multiplication(product: workload.Product) -> Callable:
         a, b = (tf.cast(tf.random.normal(shape), precision) for shape in (product.a, product.b))
         multiply = tf.function(tf.linalg.matmul, autograph=False)

@@ -69,6 +69,7 @@ class TorchDLRMTraining(TorchTraining):
         self._factors = [factors(product, precision) for product in workload.products()]
 
     def products_ms(self) -> list[float]:
+        """Milliseconds of each of `workload.products()`."""
         return [timed_ms(lambda a=a, b=b: torch.matmul(a, b)) for a, b in self._factors]
 
 

@@ -59,11 +59,13 @@ class Interval(NamedTuple):
 
 
 def part_of(operation: str) -> str:
+    """The part that an operation "name:kind" belongs to."""
     matches = (part for part, pattern in ALL_PARTS if re.search(pattern, operation))
     return next(matches, OTHER)
 
 
 def in_order(parts: Iterable[str]) -> list[str]:
+    """Names of parts, in the order of a table."""
     return sorted(parts, key=[*(part for part, _ in ALL_PARTS), OTHER, WAITING].index)
 
 

@@ -65,7 +65,11 @@ class BagMeasurements(TrainingMeasurements):
         self.forward_ms[worker.name, case].append(float(np.median(times)))
 
     def compare_results(self, case: Case, folder: Path, workers: Mapping[Side, Ranks]) -> None:
-        """Raises RuntimeError if a peer's tables differ from ours after the steps of the run."""
+        """Compares the tables of all sides after the steps of the run.
+
+        Raises:
+            RuntimeError: a peer's tables differ from ours.
+        """
         _, sizes = self.settings[case.name]
         paths = {side: folder / f"tables_{number}" for number, side in enumerate(workers)}
         ours, *peers = workers
@@ -89,6 +93,7 @@ class BagMeasurements(TrainingMeasurements):
         return self.described[side, case][0]["peak_kib"] / 2**20
 
     def base_gib(self, side: str, case: str) -> float:
+        """Memory of a side's process before it has tables."""
         return self.described[side, case][0]["base_mib"] / 1024
 
     def tables_gib(self, side: str, case: str) -> float:
@@ -114,6 +119,7 @@ def hotness_of(name: str) -> tuple[int, ...]:
 
 
 def settings_of(args: argparse.Namespace) -> dict[str, tuple[str, workload.BagSizes]]:
+    """Optimizer and sizes of each case, by its name."""
     result = {}
     product = itertools.product(args.optimizers, args.hotness, args.dims, args.batch_sizes)
     for optimizer, hotness, dim, batch_size in product:

@@ -22,7 +22,11 @@ class Bandwidth(NamedTuple):
 
 
 def compile_program(folder: Path) -> Path:
-    """Returns the program; RuntimeError if there is no g++, or it refuses the code."""
+    """Returns the program.
+
+    Raises:
+        RuntimeError: no g++, or it refuses the code.
+    """
     program = folder / "memory_bandwidth"
     try:
         done = subprocess.run(

@@ -75,6 +75,7 @@ class BagTraining(RecipeTraining):
         return {"base_mib": self._base_mib}
 
     def forward_ms(self, count: int) -> list[float]:
+        """Milliseconds of the forward pass of all tables."""
         return timed_in_turn({"forward": lambda: wait(self._forward())}, count)["forward"]
 
     def save_tables(self, path: str) -> None:

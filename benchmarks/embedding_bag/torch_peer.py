@@ -80,9 +80,11 @@ class TorchBagTraining(TorchTraining):
         super().__init__(loss, model.optimizers(), rows, batch_size=1)  # of whole batches
 
     def forward_ms(self, count: int) -> list[float]:
+        """Milliseconds of the forward pass of all tables."""
         return timed_in_turn({"forward": self.forward}, count)["forward"]
 
     def save_tables(self, path: str) -> None:
+        """Writes the rows of all tables, float32."""
         with Path(path).open("wb") as file:
             for table in self.model.tables():
                 for rows in table.detach().split(4096):
@@ -92,6 +94,7 @@ class TorchBagTraining(TorchTraining):
 def serve_bags(
     description: str, version: str, make_model: Callable[[workload.BagSizes, str], nn.Module]
 ) -> None:
+    """Answers requests about trainings of `make_model(sizes, optimizer)`."""
     args = parser_of(description).parse_args()
     torch.set_num_threads(args.threads)
     stored, sizes = load(args.folder, workload.BagRows, workload.BagSizes)

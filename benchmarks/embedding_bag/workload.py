@@ -60,6 +60,7 @@ def by_table(ids, sizes: BagSizes) -> Iterator:
 
 
 def initial_table(sizes: BagSizes, number: int) -> np.ndarray:
+    """Returns [rows, dim] float32 of a table."""
     random = np.random.default_rng((2, number))
     numbers = random.random((sizes.num_rows, sizes.dim), np.float32)
     return (numbers - np.float32(0.5)) * np.float32(2 * INITIAL_LIMIT)
@@ -79,7 +80,12 @@ def joined_ids(ids: np.ndarray, sizes: BagSizes) -> np.ndarray:
 
 
 def largest_difference(tables: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> float:
-    """Largest difference of two rows of tables [rows, dim] relative to the row's largest number."""
+    """Largest difference of two rows relative to the row's largest number.
+
+    Args:
+        tables: [rows, dim] each.
+        others: as many, of the same shapes.
+    """
     worst = 0.0
     for table, other in zip(tables, others, strict=True):
         difference = np.abs(table - other).max(axis=1)

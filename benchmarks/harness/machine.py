@@ -18,6 +18,7 @@ def has_fast_bfloat16() -> bool:
 
 
 def describe() -> dict[str, str]:
+    """Facts for the head of a results page."""
     cores = len(os.sched_getaffinity(0))
     family = f"family {_cpuinfo('cpu family')} model {_cpuinfo('model')}"
     cpu_flags = _cpuinfo("flags").split()

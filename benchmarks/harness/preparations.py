@@ -49,9 +49,12 @@ def run(
     python: str | Path = sys.executable,
     root: Path = ROOT,
 ) -> PreparationRun:
-    """Runs a module of the checkout `root`, with the processes `others` working for it, and waits.
+    """Runs a module of the checkout `root`, with `others` working for it, and waits for it.
 
-    Raises RuntimeError, with the output, if it fails.
+    others: ids of processes.
+
+    Raises:
+        RuntimeError: it fails; the message holds its output.
     """
     return run_command([python, "-m", module, *arguments], others, root)
 
@@ -158,7 +161,8 @@ def compare(
 ) -> dict[str, list[PreparationRun]]:
     """Runs the sides in turn, in an order that changes from round to round.
 
-    Raises RuntimeError if two runs left different files, or another `what`.
+    Raises:
+        RuntimeError: two runs left different files, or another `what`.
     """
     runs: dict[str, list[PreparationRun]] = {side: [] for side in order}
     for turn in range(repeats):
@@ -226,6 +230,7 @@ def versions(*packages: str) -> str:
 
 
 def engine_versions(*packages: str) -> str:
+    """`versions` in the environment of Spark and NVTabular."""
     folder = environment.packages_folder()
     if folder is None:
         raise RuntimeError("no Spark and NVTabular: run `make engines`")

@@ -107,7 +107,8 @@ class Ranks:
     def ask(self, action: str, **arguments) -> list[dict]:
         """Sends a request to all ranks; returns their answers, in their order.
 
-        Raises RuntimeError, with the last output, if a rank ended or did not answer.
+        Raises:
+            RuntimeError: a rank ended, or did not answer; the message ends with the last output.
         """
         streams = [self._streams[rank] for rank in sorted(self._streams)]
         request = json.dumps({"action": action, **arguments})

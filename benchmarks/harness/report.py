@@ -83,6 +83,7 @@ class Page:
         self.is_met = True
 
     def add(self, name: str, *lines: str) -> None:
+        """Adds a section."""
         self._lines += ["", f"## {name}", "", *lines]
 
     def judge(

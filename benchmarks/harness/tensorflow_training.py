@@ -42,6 +42,7 @@ class RecipeTraining:
         self.iterator = iter(tf.data.Dataset.from_tensor_slices(by_batch).repeat())
 
     def step(self) -> float:
+        """One training step; returns its loss."""
         self.trainer.train_step(self.iterator)
         return self.trainer.progress().loss
 
@@ -57,6 +58,7 @@ class RecipeTraining:
         return timed_in_turn(calls | {"step": self.step}, count)
 
     def parts(self) -> dict[str, Callable]:
+        """The forward pass of a step, and both passes; neither waits for its results."""
         return step_prefixes(self.trainer, self.iterator)
 
 
@@ -91,11 +93,13 @@ def tensors_of(gradient) -> list[tf.Tensor]:
 
 
 def wait(results) -> None:
+    """Waits until all of a structure of tensors is there."""
     for result in tf.nest.flatten(results, expand_composites=True):
         result.numpy()
 
 
 def use_threads(threads: int) -> None:
+    """Sets the CPU up with this number of threads."""
     flags = configuration.DeviceConfig(
         cpu=True, intra_op_parallelism=threads, inter_op_parallelism=threads
     )
@@ -108,6 +112,7 @@ def serve_recipe(
     sizes_kind: type,
     make: Callable[..., RecipeTraining],
 ) -> None:
+    """Answers requests about trainings of `make(rows, sizes, **options)`."""
     use_threads(args.threads)
     rows, sizes = load(args.folder, rows_kind, sizes_kind)
 

@@ -29,6 +29,7 @@ class TorchTraining:
         self.steps = 0
 
     def step(self) -> float:
+        """One training step; returns its loss."""
         loss = self.forward()
         loss.backward()
         for optimizer in self.optimizers:

@@ -149,6 +149,7 @@ class TrainingMeasurements:
         return np.asarray(self.step_ms[side, case]) / np.asarray(self.step_ms[self.ours, case])
 
     def version(self, side: str) -> str:
+        """Version of a side's software."""
         (version,) = {r[0]["version"] for (name, _), r in self.described.items() if name == side}
         return version
 
@@ -221,6 +222,7 @@ def adam_page(
     facts: Sequence[str],
     targets: Mapping[str, float],
 ) -> Page:
+    """A page on `adam_sides` of a package."""
     ours, lazy, dense = adam_sides(package)
     versions = (
         f"TensorFlow {measurements.version(ours.name)}, torch {measurements.version(lazy.name)}"
@@ -234,6 +236,7 @@ def adam_page(
 
 
 def foreign_cpu(cores: Sequence[float]) -> str:
+    """Line on what else the machine did."""
     return f"other processes kept {summary(cores, '.2f')} cores busy during the turns"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 
 def parser_of(description: str) -> argparse.ArgumentParser:
+    """A parser with the flags that all training sides have."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--address", required=True, help="socket of the benchmark")
     parser.add_argument("--folder", type=Path, required=True)
@@ -77,6 +78,7 @@ def peak_memory_mib() -> float:
 
 
 def timed_ms(call: Callable[[], object]) -> float:
+    """Wall-clock milliseconds of a call."""
     start = time.perf_counter()
     call()
     return (time.perf_counter() - start) * 1e3

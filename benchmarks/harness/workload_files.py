@@ -12,6 +12,7 @@ import numpy as np
 
 
 def save_rows(path: Path, rows: Any) -> None:
+    """Writes a named tuple of arrays for `load_rows`."""
     np.savez(path, **rows._asdict())
 
 

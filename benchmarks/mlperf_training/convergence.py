@@ -54,6 +54,7 @@ def samples_to(target: float, steps: list[int], aucs: list[float]) -> float:
 
 
 def measure(data: Path, run_dir: Path, variant: str, seed: int, target: float) -> float:
+    """Trains once; returns the samples to the target."""
     launch, flags = VARIANTS[variant]
     command = ["dcnv2.py", *MODEL, *flags, f"--dataset_path={data}", f"--seed={seed}"]
     run(*launch, *command, f"--run_dir={run_dir}")
@@ -73,11 +74,13 @@ class Difference(NamedTuple):
 
 
 def difference(values: list[float], others: list[float]) -> Difference:
+    """Returns the paired difference of two variants."""
     apart = np.subtract(values, others)
     return Difference(float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(len(apart))))
 
 
 def results_page(args: argparse.Namespace, results: dict[str, list[float]]) -> Page:
+    """Returns the page, with a verdict on each variant but the first."""
     first, rows, verdicts = next(iter(results.values())), [], []
     for name, values in results.items():
         spread = f"{min(values):,.0f} to {max(values):,.0f}"
@@ -106,6 +109,7 @@ def results_page(args: argparse.Namespace, results: dict[str, list[float]]) -> P
 
 
 def main() -> int:
+    """Trains all seeds, variants alternating, and writes the page."""
     parser = study_parser(__doc__, seeds=10)
     parser.add_argument("--target", type=float, default=0.755)
     args = parser.parse_args()

@@ -72,6 +72,7 @@ class RankingTraining(RecipeTraining):
         return {"lookup": lookup, **super().parts()}
 
     def logits(self) -> np.ndarray:
+        """Logits of the first batch, [batch, 1]."""
         return self.model(self._first).numpy()
 
 

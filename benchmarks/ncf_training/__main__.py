@@ -40,6 +40,7 @@ def cases_of(args) -> list[Case]:
 
 
 def page_of(measurements: TrainingMeasurements, facts: dict, args) -> Page:
+    """The page; `facts` are `workload.facts` of each shape."""
     sizes = workload.NCFSizes()
     setting = [
         f"float32, factors {sizes.factors}, layers {sizes.layers}, dropout {sizes.dropout}, Adam "

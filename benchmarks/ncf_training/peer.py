@@ -32,6 +32,7 @@ class NeuMF(nn.Module):
         self.final = nn.Linear(sizes.factors + sizes.layers[-1], 1)
 
     def forward(self, rows: workload.NCFRows) -> torch.Tensor:
+        """The loss of a batch of tensors."""
         gmf = self.mf_user(rows.user) * self.mf_item(rows.item)
         hidden = self.mlp(torch.cat([self.mlp_user(rows.user), self.mlp_item(rows.item)], dim=1))
         logits = self.final(torch.cat([gmf, hidden], dim=1))

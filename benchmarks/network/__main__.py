@@ -111,6 +111,7 @@ def of_machines(described: Sequence[dict], per_machine: int) -> np.ndarray:
 
 
 def measure(args: argparse.Namespace, folder: Path) -> NetworkMeasurements:
+    """One setting after the other at all speeds."""
     measurements, per_machine = NetworkMeasurements(), args.ranks_per_machine
     workload.make_rows(folder / "rows", 4 * args.batch_size, args.table_rows)
     command = [sys.executable, "-m", "benchmarks.dlrm_training.ours", "--folder", str(folder)]

@@ -121,6 +121,7 @@ class Machines:
         return np.array([each.passed_bytes() for each in self._namespaces.values()])
 
     def command(self, machine: str, argv: Sequence[str]) -> list[str]:
+        """The command line that runs a command on a machine."""
         return [*self._namespaces[machine].enter, *argv]
 
     def limit(self, bits_per_s: float | None) -> None:

@@ -156,6 +156,7 @@ def load_of(sharding_plan: Plan, dense_bytes: float) -> Load:
 
 
 def ranking_config(model: PublishedModel, precision: str) -> configuration.Config:
+    """The flags with which a published model is planned."""
     return configuration.Config(model.recipe).replace(
         dataset_type="synthetic",
         batch_size=BATCH_SIZE,
@@ -166,12 +167,14 @@ def ranking_config(model: PublishedModel, precision: str) -> configuration.Confi
 
 
 def ranking_load(model: PublishedModel, ranks: int, precision: str) -> Load:
+    """The load of a published model by the plan that its recipe makes."""
     config, spec = ranking_config(model, precision), synthetic_spec(VARIANTS[model.variant])
     dense_bytes = 4 * ctr.model_config(config, spec).num_dense_weights
     return load_of(ctr.make_plan(config, spec, ranks), dense_bytes)
 
 
 def synthetic_load(model: Synthetic, ranks: int) -> Load:
+    """The load of a synthetic model, started as its benchmark starts it."""
     tables, features, hotness = [], [], []
     for count, rows, dim, ids in model.tables:
         for _ in range(count):

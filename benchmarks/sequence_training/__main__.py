@@ -34,6 +34,7 @@ def case_of(model_type: str, args) -> Case:
 def page_of(
     measurements: TrainingMeasurements, facts: dict, sizes: workload.SequenceSizes, args
 ) -> Page:
+    """The page; `facts` are `workload.facts` of the rows."""
     distinct = ", ".join(
         f"{facts[f'distinct items, {model}']:,.0f} ({model})" for model in ("sim", "dien")
     )

@@ -130,6 +130,7 @@ class TorchSequenceModel(nn.Module):
         return torch.cat([self.item(items), self.category(categories)], dim=2)
 
     def forward(self, rows: workload.SequenceRows):
+        """The total loss of a batch of tensors."""
         user = self.user(rows.user).squeeze(1)
         target = self.vectors(rows.target_item, rows.target_category).squeeze(1)
         history = self.vectors(rows.positive_item, rows.positive_category)

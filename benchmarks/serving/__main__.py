@@ -73,13 +73,16 @@ class ServingMeasurements:
         return np.array([traffic.batch_size * t.requests / t.elapsed_s for t in timings])
 
     def latency_ratio(self, size: str, side: str, traffic: Traffic) -> np.ndarray:
+        """The plain SavedModel's p50 over a side's."""
         return self.ms(size, PLAIN, traffic, 0) / self.ms(size, side, traffic, 0)
 
     def throughput_ratio(self, size: str, side: str, traffic: Traffic) -> np.ndarray:
+        """A side's throughput over the plain SavedModel's."""
         return self.rows_per_s(size, side, traffic) / self.rows_per_s(size, PLAIN, traffic)
 
 
 def measure(args: argparse.Namespace, folder: Path) -> ServingMeasurements:
+    """Trains, deploys, serves and measures."""
     measurements, repository = ServingMeasurements(), folder / "repository"
     interfaces = {size: deploy_all(size, train(size, folder), repository) for size in args.sizes}
     with running(repository, folder / "server.log") as server:

@@ -20,6 +20,7 @@ class TritonPythonModel:
         self._score = self._model.signatures["serving_default"]
 
     def execute(self, requests: Sequence) -> list:
+        """Scores one request after the other."""
         return [self._answer(request) for request in requests]
 
     def _answer(self, request):

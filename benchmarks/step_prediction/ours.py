@@ -52,6 +52,7 @@ class PredictedTraining(DLRMTraining):
         return {"rates": measured, "parts": parts, "step": step.total_s * 1e3}
 
     def parts_ms(self, count: int) -> dict[str, list[float]]:
+        """Milliseconds of the prefixes of a step, in turn."""
         calls = {name: lambda call=call: wait(call()) for name, call in self._prefixes.items()}
         return timed_in_turn({**calls, "step": self.step}, count)
 

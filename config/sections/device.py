@@ -7,7 +7,11 @@ from config.flag import OWN, Need, Rules, excludes, flag
 
 
 def read_loss_scale(text: str) -> float | str:
-    """Returns the number of `--loss_scale`, at least 1, or "dynamic"; ValueError for others."""
+    """Returns the number of `--loss_scale`, or "dynamic".
+
+    Raises:
+        ValueError: the text is neither, or the number is below 1.
+    """
     if text == "dynamic":
         return text
     try:

@@ -115,7 +115,8 @@ def canonical_value(name: str, value: Any) -> Any:
 def parse_embedding_dims(text: str, num_tables: int) -> tuple[int, ...]:
     """Returns the columns of each table from `--embedding_dim`: one integer, or a list.
 
-    Raises ValueError unless they are positive integers, one per table or one in all.
+    Raises:
+        ValueError: the text is not a list of positive integers, one per table or one in all.
     """
     try:
         dims = [int(item) for item in text.split(",")]

@@ -36,7 +36,14 @@ _ID_SCHEMA = pa.schema([("feature", pa.int32()), ("id", pa.int64())])
 
 @dataclass
 class IdFacts:
-    """A column of ids."""
+    """A column of ids.
+
+    Attributes:
+        num_values: values of all rows.
+        num_outside: those of them that are out of range.
+        num_used: different ids in range that occur.
+        top: (id, share of all values) of the most frequent ids in range.
+    """
 
     feature: str
     cardinality: int
@@ -56,6 +63,7 @@ class IdFacts:
 
     @property
     def faults(self) -> list[str]:
+        """Faults that a loader refuses."""
         if not self.num_outside:
             return []
         return [

@@ -51,7 +51,14 @@ class SessionOptions(NamedTuple):
 
 
 class SparkCommand(NamedTuple):
-    """Memory and flags of a command that uses Spark."""
+    """Memory and flags of a command that uses Spark.
+
+    Attributes:
+        worker_bytes: memory of a task's Python process, outside the heap of a local master.
+        duckdb_share: DuckDB gets 1 byte of --memory_limit in this number; 0: none.
+        fewer_threads: the flag for fewer threads.
+        other_folder: the flags for another folder for temporary files, without a comma.
+    """
 
     # memory of a task's Python process, outside the heap of a local master
     worker_bytes: int = WORKER_BYTES

@@ -13,6 +13,11 @@ def list_length_key(split: str) -> str:
 def candidate_list_length(split: str, metadata: dict, has_label: bool, origin: str) -> int | None:
     """Returns the rows per candidate list of a split; None: every row is an interaction.
 
+    Args:
+        metadata: of the data set.
+        has_label: whether the split has a label.
+        origin: name of the feature spec in messages.
+
     Raises:
         ValueError: the key is not a number of rows, or does not fit the split and its label.
     """

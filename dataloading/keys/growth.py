@@ -30,7 +30,16 @@ def last_seen_file(text: Path) -> Path:
 
 @dataclass(frozen=True)
 class Growth:
-    """Growth of a data set from earlier ones."""
+    """Growth of a data set from earlier ones.
+
+    Attributes:
+        ancestors: fingerprints of the data sets whose ids it continues, the latest first; with
+            evicted values only the latest.
+        evicted: features of which values were evicted -> file of the former ids.
+        id_spaces: identity of the vocabularies, then those of the vocabularies whose ids they
+            continue, the latest first; empty if it is unknown, as in data sets without vocabulary.
+        evicted_from: identity of the vocabularies that the values were evicted from.
+    """
 
     # fingerprints of the data sets whose ids it continues, the latest first; with evicted values
     # only the latest

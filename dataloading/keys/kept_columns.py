@@ -49,6 +49,7 @@ class KeptColumns:
         self.values_per_row = sum(max(1, len(_values(rows))) for rows in first.values())
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
+        """Returns the rows start to stop - 1 of each column."""
         return [self._column(name, read(start, stop)) for name, read in self._readers.items()]
 
     def _column(self, name: str, rows: Samples) -> pa.Array:

@@ -33,7 +33,14 @@ _MEANINGS = {escape: character for character, escape in _ESCAPES.items()}
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Original values of the ids of a feature."""
+    """Original values of the ids of a feature.
+
+    Attributes:
+        values: int64 if all values are integers, else texts, [cardinality]; null for an id that
+            stands for no value.
+        first_id: the first id that stands for a value, 0 or 1.
+        path: its file; None if the data set has none, and ids stand for themselves.
+    """
 
     # int64 if all values are integers, else texts, [cardinality]; null for an id that stands for no
     # value
@@ -48,6 +55,7 @@ class Vocabulary:
         return np.arange(self.first_id, len(self), dtype=np.int64)
 
     def decode(self, ids: np.ndarray) -> pa.Array:
+        """Returns the values of ids [n]."""
         return self.values.take(pa.array(ids))
 
     def encode(self, texts: pa.Array, where: str, first_row: int = 1) -> np.ndarray:

@@ -22,6 +22,7 @@ class PermutedReader:
         self._reader, self._feature, self._order = reader, feature, order
 
     def read(self, samples: range | np.ndarray, columns: Sequence[Column]) -> list[Samples]:
+        """See `SampleReader`."""
         arrays = self._reader.read(samples, columns)
         if isinstance(samples, range):
             samples = np.arange(samples.start, samples.stop)

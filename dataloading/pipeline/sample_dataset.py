@@ -173,6 +173,7 @@ class SampleDataset:
 
     @property
     def features(self) -> tuple[str, ...]:
+        """Names of the features of the inputs."""
         columns = (column for column in self.columns if column.role is not Role.LABEL)
         return tuple(dict.fromkeys(name for c in columns for name in c.features or (c.feature,)))
 

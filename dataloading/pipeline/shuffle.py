@@ -40,6 +40,7 @@ class BlockShuffle:
         self._window = functools.lru_cache(maxsize=3)(self._permute_window)
 
     def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """Returns the samples (int64) at the positions `start` to `stop - 1` of an epoch."""
         pieces = [np.empty(0, np.int64)]
         while start < stop:
             _, begins = self._blocks(epoch)
@@ -72,6 +73,7 @@ class RepeatedOrder:
         self._order, self._num_samples, self._passes = order, num_samples, passes
 
     def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """Returns the samples (int64) at the positions `start` to `stop - 1` of an epoch."""
         pieces = [np.empty(0, np.int64)]
         while start < stop:
             number, begin = divmod(start, self._num_samples)

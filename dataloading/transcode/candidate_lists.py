@@ -81,6 +81,7 @@ class CandidateListCheck:
         self._users, self._labels = users[end:], labels[end:]
 
     def end(self) -> None:
+        """Checks that the last candidate list is whole."""
         if len(self._labels):
             raise ValueError(
                 f"{self._where}: its last candidate list has {len(self._labels)} rows, and "

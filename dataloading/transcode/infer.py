@@ -57,6 +57,7 @@ class ColumnFacts:
     different: set = field(default_factory=set)
 
     def merge(self, other: "ColumnFacts") -> None:
+        """Takes in the facts of other blocks."""
         self.rows += other.rows
         self.missing += other.missing
         self.is_text |= other.is_text
@@ -69,6 +70,7 @@ class ColumnFacts:
             self.different |= other.different
 
     def add(self, column: pa.Array) -> None:
+        """Takes in the values of a block."""
         self.rows += len(column)
         if table_values.is_list(column):
             self._add_lists(column)
@@ -136,6 +138,7 @@ class ColumnFacts:
         return next(iter(self.separators)) + 1
 
     def is_categorical(self, name: str) -> bool:
+        """Returns whether the values of a column of this name look like names."""
         if self.is_text:
             return True
         different = len(self.different)

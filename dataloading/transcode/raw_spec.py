@@ -61,6 +61,7 @@ class RawSpec:
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> "RawSpec":
+        """Reads and checks a YAML file; see `from_content`."""
         path = Path(path)
         return cls.from_content(yaml_io.read_mapping(path), path.parent, str(path))
 
@@ -106,6 +107,7 @@ class RawSpec:
 
     @property
     def ids(self) -> tuple[str, ...]:
+        """The features that are ids, in order."""
         return tuple(name for channel in ID_CHANNELS for name in self.channels.get(channel, ()))
 
     @property
@@ -114,6 +116,7 @@ class RawSpec:
         return USER_CHANNEL in self.channels
 
     def hotness(self, feature: str) -> int:
+        """Values per row."""
         return _hotness(self.features[feature])
 
     def has(self, split: str, feature: str) -> bool:

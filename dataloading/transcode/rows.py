@@ -53,6 +53,7 @@ class DuckDBEngine:
         return Path(path)
 
     def scan(self, path: Path, chunk: RawChunk) -> dict[str, ColumnFacts]:
+        """Returns the facts of the columns of a file."""
         return facts_of(file_blocks(path, chunk, self._flags.chunk_size, str(path)), chunk.features)
 
     def transcode(
@@ -123,6 +124,7 @@ class _Run(Transcoding):
         return self._scratch / f"{split}.parquet"
 
     def finish(self, vocabularies: Vocabularies) -> FeatureSpec:
+        """Encodes the staged rows; returns the spec of the data set."""
         texts = TextIds(self.encoding, self.folder, vocabularies, self._texts)
         with ExitStack() as stack:
             if self.encoding.categorify:

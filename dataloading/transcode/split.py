@@ -83,7 +83,15 @@ def parse_split(flags: argparse.Namespace) -> SplitRequest | None:
 
 
 class Route(NamedTuple):
-    """Destination of the rows of one raw split."""
+    """Destination of the rows of one raw split.
+
+    Attributes:
+        source: the raw split.
+        targets: splits of the data set, in the order of their numbers.
+        numbers: (first row, block of each raw column) -> number of the target of each row; None:
+            all rows have the only target.
+        remedy: how to get rows into a target that has none.
+    """
 
     source: str  # the raw split
     targets: tuple[str, ...]  # splits of the data set, in the order of their numbers
@@ -161,7 +169,13 @@ def _time_numbers(
 
 
 class WrittenTimes(NamedTuple):
-    """Times of a column up to the first that is not of a type."""
+    """Times of a column up to the first that is not of a type.
+
+    Attributes:
+        files: Parquet files with the column `time`.
+        num_rows: their number.
+        failure: message about the first other one; empty without one.
+    """
 
     files: Sequence[Path]  # Parquet files with the column `time`
     num_rows: int  # their number

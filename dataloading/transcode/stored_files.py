@@ -25,6 +25,7 @@ class StagedRows:
         self._num_waiting = 0
 
     def append(self, rows: pa.RecordBatch) -> None:
+        """Appends rows."""
         self._waiting.append(rows)
         self._num_waiting += rows.num_rows
         if self._num_waiting >= _GROUP_ROWS:
@@ -44,6 +45,7 @@ class StagedRows:
         self._waiting, self._num_waiting = [], 0
 
     def close(self) -> None:
+        """Writes the last rows."""
         if self._waiting:
             self._write()
         if self._writer:

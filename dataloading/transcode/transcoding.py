@@ -78,6 +78,7 @@ class Transcoding:
         return stored_layout(self.spec, cardinalities, self.folder)
 
     def metadata(self, texts: TextIds) -> dict:
+        """Returns the metadata of the data set when all rows are encoded."""
         labels, facts = self.spec.channels[LABEL_CHANNEL], self.facts
         rows = {split: facts.rows[split] for split in self.spec.sources}
         rates = {

@@ -166,6 +166,7 @@ class _VariableTables(tf.Module):
                     self.scales[name].scatter_update(tf.IndexedSlices(scales, places))
 
     def lookup(self, tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the embeddings float32 [batch, width] of checked tensors."""
         vectors = []
         for lookup in self._lookups:
             with tf.device(self._device[lookup.table]):

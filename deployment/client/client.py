@@ -114,7 +114,8 @@ class Client(contextlib.AbstractContextManager):
     def prepare(self, arrays: Mapping[str, np.ndarray], name: str) -> service_pb2.ModelInferRequest:
         """Returns a request message of tensors [batch, ...]; the answer repeats its name.
 
-        ValueError if Triton does not support a dtype, or an id does not fit the model's.
+        Raises:
+            ValueError: Triton does not support a dtype, or an id does not fit the model's.
         """
         message = service_pb2.ModelInferRequest(
             model_name=self._model, model_version=self._version, id=name
@@ -138,7 +139,8 @@ class Client(contextlib.AbstractContextManager):
     def receive(self, message: service_pb2.ModelInferRequest, answer) -> np.ndarray:
         """Waits for the future of `send`; returns the scores of the message, float32 [batch, 1].
 
-        Raises RequestRefused, ServerLost or WrongAnswer.
+        Raises:
+            RequestRefused, ServerLost, WrongAnswer: see there.
         """
         deadline = None
         while True:
@@ -168,8 +170,12 @@ class Client(contextlib.AbstractContextManager):
     def scores(self, requests: Iterable[Mapping[str, np.ndarray]]) -> Iterator[np.ndarray]:
         """Yields the scores of each request, float32 [batch, 1], in their order.
 
-        `requests`, tensors by name, are read `in_flight` ahead. Raises as `receive`; the message
-        names the request and its rows, counted from 0.
+        Args:
+            requests: tensors by name; read `in_flight` ahead.
+
+        Raises:
+            RequestRefused, ServerLost, WrongAnswer: see there; names the request and its rows,
+                counted from 0.
         """
         pending: collections.deque[tuple] = collections.deque()
         first_row = 0
@@ -195,17 +201,21 @@ class Client(contextlib.AbstractContextManager):
         return self._call(self._server.ModelStatistics, request).model_stats[0]
 
     def config(self) -> model_config_pb2.ModelConfig:
+        """Returns the model's configuration, as completed by the server."""
         request = service_pb2.ModelConfigRequest(name=self._model, version=self._version)
         return self._call(self._server.ModelConfig, request).config
 
     def ready_models(self) -> list[str]:
+        """Returns the names of the models that the server has ready."""
         request = service_pb2.RepositoryIndexRequest(ready=True)
         return _names(self._call(self._server.RepositoryIndex, request))
 
     def load(self) -> None:
         """Lets the server load the model, or load it again, from its repository.
 
-        Raises ServerLost, or RequestRefused, for example because the server polls its repository.
+        Raises:
+            ServerLost: no server answers at the URL, or not in time.
+            RequestRefused: the server refuses, for example because it polls its repository.
         """
         self._call(
             self._server.RepositoryModelLoad,

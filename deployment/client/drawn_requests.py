@@ -9,9 +9,12 @@ from deployment.serving.interface import Interface
 def drawn_request(
     model: ServingSpec | Interface, rows: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Draws a request, [rows, *dims] by name, with normal numerical features and uniform ids.
+    """Draws a request with normal numerical features and uniform ids.
 
     Lengths of histories are uniform, too; those of the first row are empty.
+
+    Returns:
+        Tensors by name, [rows, *dims] each.
     """
     arrays = {}
     for tensor in model.inputs:

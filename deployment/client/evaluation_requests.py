@@ -23,7 +23,10 @@ def labelled_requests(
 ) -> Iterator[LabelledRequest]:
     """Yields a request per batch of `evaluation_rows`, without padding.
 
-    `max_rows` is rounded up to whole candidate lists; None: all. ValueError if a row breaks a rule.
+    `max_rows` is rounded up to whole candidate lists; None: all.
+
+    Raises:
+        ValueError: a row breaks a rule of its data set.
     """
     serving_spec = serving_spec_of(trained)
     left = rows.num_samples

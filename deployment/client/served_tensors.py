@@ -17,12 +17,18 @@ _DTYPES = {8: np.int32, 9: np.int64}  # by the numbers of TYPE_INT32 and TYPE_IN
 
 
 class KeysOfRequests(NamedTuple):
-    """Tables and lookups of a model of HPS that receives keys, and whether all tables are one."""
+    """Keys that a model of HPS receives in place of ids.
+
+    Attributes:
+        interface: tables and lookups of the model.
+        is_fused: whether all tables are one.
+    """
 
     interface: Interface
     is_fused: bool
 
     def num_keys(self) -> int:
+        """Returns the number of keys per sample."""
         return sum(keys.keys_per_row(self.interface).values())
 
 
@@ -40,7 +46,8 @@ class ServedTensors(NamedTuple):
     def request(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Converts a request of this toolkit's tensors, [rows, *dims] by name.
 
-        Raises ValueError if an id does not fit the model's dtype.
+        Raises:
+            ValueError: an id does not fit the model's dtype.
         """
         if self.keys is None:
             return {name: self._cast(name, array) for name, array in arrays.items()}
@@ -50,6 +57,7 @@ class ServedTensors(NamedTuple):
         return {keys.SENT_KEYS: sent, keys.SENT_NUM_KEYS: counts, **others}
 
     def num_rows(self, message) -> int:
+        """Returns the number of samples of a request message."""
         if not message.inputs:
             return 0
         if self.keys is None:
@@ -79,9 +87,12 @@ def served_tensors(
 
     Args:
         config: configuration of the model on the server, Triton's `ModelConfig`.
-        serving_spec: specification of the data set's tensors; keys need it (ValueError).
+        serving_spec: specification of the data set's tensors, needed for keys.
         fused_embedding: whether all tables are one, for a model whose configuration does not state
             it: that of NVIDIA's tools.
+
+    Raises:
+        ValueError: the model receives keys, and there is no specification.
     """
     inputs = {tensor.name: tensor.data_type for tensor in config.input}
     if keys.SENT_KEYS not in inputs:

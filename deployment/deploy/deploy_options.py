@@ -163,6 +163,7 @@ class DeployOptions:
 
     @property
     def served_dense_format(self) -> str:
+        """Returns the format of the dense part on the backends tensorflow and hps."""
         return self.dense_format or (ONNX if self.cpu else TRT)
 
     @property

@@ -33,7 +33,8 @@ from runtime.cluster.signals import raise_if_interrupted
 def deploy(options: DeployOptions) -> str:
     """Builds the models of a checkpoint and moves all of them, or none, into the repository.
 
-    Returns the text that the command prints.
+    Returns:
+        The text that the command prints.
 
     Raises:
         ValueError: checkpoint, data set, repository and flags do not match, or a check failed.

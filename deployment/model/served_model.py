@@ -92,8 +92,13 @@ def request_arrays(serving_spec: ServingSpec, inputs) -> dict[str, np.ndarray]:
 class DenseModel(tf.Module):
     """Dense part of a model, in a Keras dtype policy: scores from embeddings.
 
-    Attributes:
+    Args:
+        trained: trained model.
+        policy: Keras dtype policy.
         output: `SCORES`, or `LOGITS` for the logits in place of the scores.
+
+    Attributes:
+        output: see above.
         score: `tf.function` of float32 `embeddings` [batch, width] (not for a model without tables)
             and the tensors `serving_spec.dense_inputs` [batch, *dims], for any batch size; returns
             sigmoid(logit), computed in float32, [batch, 1].

@@ -39,6 +39,7 @@ class ServingSpec(NamedTuple):
         return next(tensor for tensor in self.inputs if tensor.name == name)
 
     def feature_of(self, lookup: ServedLookup) -> ServedFeature:
+        """Returns the feature whose ids a lookup reads."""
         return next(
             feature
             for feature in self.features

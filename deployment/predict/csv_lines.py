@@ -22,7 +22,11 @@ _ADVICE = "fix the file, or give --input as Parquet"
 
 
 def column_names(header: bytes, where: str) -> tuple[str, ...]:
-    """Returns the column names of a header; ValueError unless it is one line of CSV in UTF-8."""
+    """Returns the column names of a header.
+
+    Raises:
+        ValueError: it is not one line of CSV in UTF-8.
+    """
     header = header.removeprefix(BYTE_ORDER_MARK)
     _check_text(header, where)
     return tuple(next(csv.reader([header.decode()], delimiter=_DELIMITER), []))
@@ -49,8 +53,9 @@ class CsvLines:
             batches: neighbouring lines of files (binary), with the name of the file where they
                 belong to its first block, else null; further columns, by name, are passed on.
 
-        Raises ValueError for a file with other columns, or a line with another number of fields, an
-        open quotation mark or bytes that are not UTF-8.
+        Raises:
+            ValueError: a file has other columns, or a line has another number of fields, an open
+                quotation mark or bytes that are not UTF-8.
         """
         previous = None
         for batch in batches:

@@ -111,7 +111,12 @@ class FolderInput:
             )
 
     def _values(self, feature: ServedFeature, samples: list[np.ndarray], start: int):
-        """Returns the values [rows, count] of a feature; `samples` are those of each chunk."""
+        """Returns the values [rows, count] of a feature.
+
+        Args:
+            samples: values [rows, sum of hotness] of each chunk.
+            start: the first row.
+        """
         span = self._spans[feature.name]
         values = samples[span.chunk][:, span.begin : span.end]
         if feature.cardinality is None:

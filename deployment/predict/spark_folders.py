@@ -21,7 +21,12 @@ class Entry(NamedTuple):
 
 
 class SparkPath:
-    """Path of `--input` or `--output`, with or without a scheme, on its file system."""
+    """Path of `--input` or `--output`, on its file system.
+
+    Args:
+        spark: the session.
+        path: as on the command line, with or without a scheme.
+    """
 
     def __init__(self, spark: Any, path: str):
         context = spark.sparkContext
@@ -58,6 +63,7 @@ class SparkPath:
         return [Entry(status.getPath().getName(), status.isDirectory()) for status in statuses]
 
     def data_files(self) -> Iterator[Any]:
+        """Yields the files with data as Hadoop's paths."""
         statuses = [self._files.getFileStatus(self._path)] if self.exists() else []
         for status in statuses or self._files.globStatus(self._path) or ():
             files = self._files.listFiles(status.getPath(), True)

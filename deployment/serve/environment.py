@@ -9,7 +9,8 @@ ENVIRONMENT = Path(__file__).resolve().parents[2] / ".venv-serve"
 def variables(folder: Path) -> dict[str, str]:
     """Returns the environment variables for programs of the serving environment.
 
-    `folder` is its folder `triton`, which setup.sh fills.
+    Args:
+        folder: `triton` in the serving environment, which setup.sh fills.
     """
     environment = folder.parent
     (libraries,) = environment.glob("lib/python3*/site-packages/nvidia_pytriton.libs")
@@ -26,7 +27,8 @@ def variables(folder: Path) -> dict[str, str]:
 def server_program(path: str | Path | None) -> Path:
     """Returns the absolute path of `tritonserver`; None: that of `ENVIRONMENT`.
 
-    Raises ValueError if it does not exist.
+    Raises:
+        ValueError: it does not exist.
     """
     program = Path(path) if path else ENVIRONMENT / "triton/tritonserver"
     # Links are not resolved: the backends are next to the link, not next to the program.

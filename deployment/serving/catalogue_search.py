@@ -20,9 +20,14 @@ _BLOCK = 4096
 class CatalogueSearch:
     """Searches a catalogue for the items of each user. Thread-safe if `logits_of` is.
 
-    The catalogue in the version folder, int64 [items, *dims], has ascending item ids, the first
-    value of an item. `logits_of` computes logits [batch, 1] of all inputs. Raises ValueError if the
-    catalogue is missing or damaged.
+    Args:
+        folder: version folder with the catalogue, int64 [items, *dims], by ascending item id, which
+            is the first value of an item.
+        interface: interface of the model, whose input `candidate_input` the catalogue fills.
+        logits_of: computes logits [batch, 1] of all inputs.
+
+    Raises:
+        ValueError: the catalogue is missing or damaged.
     """
 
     def __init__(
@@ -45,7 +50,8 @@ class CatalogueSearch:
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the request's tensors, checked; `excluded_items` is optional.
 
-        Raises BadRequest if a rule is broken.
+        Raises:
+            BadRequest: a rule is broken.
         """
         arrays = dict(arrays)
         excluded = arrays.pop(EXCLUDED, None)
@@ -61,11 +67,14 @@ class CatalogueSearch:
         return checked | {EXCLUDED: excluded}
 
     def search(self, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the items of checked tensors, and their logits.
+        """Returns the items of checked tensors.
 
-        Items are int64 [batch, top], the highest logit first and of equal logits the lower item
-        first, logits float32. Rows with fewer items are filled with -1 and -inf. Raises BadRequest
-        if a logit is NaN.
+        Returns:
+            Items, int64 [batch, top], the highest logit first and of equal logits the lower item
+            first, and their logits, float32. Rows with fewer items are filled with -1 and -inf.
+
+        Raises:
+            BadRequest: a logit is NaN.
         """
         inputs = {name: array for name, array in arrays.items() if name != EXCLUDED}
         rows, count = len(arrays[EXCLUDED]), self._interface.top

@@ -39,9 +39,11 @@ class RequestChecker:
         self._names = {checker.tensor.name for checker in self._tensors}
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the request's tensors [batch, *dims], with 0 for unknown ids if they are allowed.
+        """Returns the request's tensors [batch, *dims] with 0 for unknown ids if the interface
+        allows them.
 
-        Raises BadRequest, which names the first bad row of a tensor.
+        Raises:
+            BadRequest: a rule is broken; names the first bad row of a tensor.
         """
         if arrays.keys() != self._names:
             raise BadRequest(
@@ -103,6 +105,7 @@ class _TensorChecker:
         self._first, self._end = id_limits(self._features, tensor)
 
     def check_form(self, array: np.ndarray) -> None:
+        """Raises BadRequest for another dtype or shape."""
         if array.dtype != self._dtype or array.shape[1:] != self._dims or not array.ndim:
             raise BadRequest(
                 f"tensor '{self.tensor.name}' is {array.dtype} {list(array.shape)}; needed: "

@@ -200,7 +200,8 @@ def write(interface: Interface, folder: str | Path) -> None:
 def read(folder: str | Path) -> Interface:
     """Reads `interface.json` of a version folder.
 
-    ValueError if it does not exist, is damaged, or of another version of this package.
+    Raises:
+        ValueError: it does not exist, is damaged, or of another version of this package.
     """
     path = Path(folder) / FILE
     try:

@@ -110,6 +110,7 @@ class ServedModel:
         return self._buffers.embeddings[:rows]
 
     def close(self) -> None:
+        """Releases memory, maps and threads."""
         if self._tables is not None:
             self._tables.close()
         self._tables = self._dense = None

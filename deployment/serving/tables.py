@@ -38,9 +38,15 @@ _EXPONENT_STEP = np.float32(2.0 ** (127 - 15))
 class MappedTables:
     """Memory-mapped tables of a served model, whose rows threads share for a large batch.
 
-    With `preload`, for processes that receive many requests, files that fit into memory (`fits`)
-    are read now, in the background. Raises ValueError if a file is missing, or does not match the
-    interface.
+    With `preload`, for processes that receive many requests, files that fit into memory are read
+    now, in the background.
+
+    Attributes:
+        size_bytes: size of the files.
+        fits: whether the files fit into memory.
+
+    Raises:
+        ValueError: a file is missing, or does not match the interface.
     """
 
     def __init__(
@@ -88,6 +94,7 @@ class MappedTables:
             file.fill(rows[start:stop], out[start:stop])
 
     def close(self) -> None:
+        """Ends the threads, and unmaps the files."""
         if self._pool:
             self._pool.shutdown()
         self._files = []

@@ -30,8 +30,9 @@ class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the model; after a ValueError the server logs its message and lacks the model.
 
-        `args` has `model_repository` (the model's folder), `model_version`, `model_name` and
-        `model_config` (JSON).
+        Args:
+            args: `model_repository` (the model's folder), `model_version`, `model_name` and
+                `model_config` (JSON).
         """
         if int(np.__version__.split(".")[0]) >= 2:
             raise ValueError(
@@ -113,7 +114,11 @@ def _error_response(error: BadRequest):
 
 
 def threads_of(config: Mapping, num_cores: int) -> int:
-    """Returns the number of threads of an instance, by the model's configuration as JSON."""
+    """Returns the number of threads of an instance, by the model's configuration as JSON.
+
+    Raises:
+        ValueError: the parameter is not an integer of 0 or more.
+    """
     text = config.get("parameters", {}).get("threads", {}).get("string_value", "0")
     if not text.isdecimal():
         raise ValueError(

@@ -32,6 +32,7 @@ class RowGroup:
     num_rows: int
 
     def read(self, columns: Sequence[str]) -> pa.Table:
+        """Returns the columns, num_rows rows of each."""
         with pq.ParquetFile(self.path) as file:
             return file.read_row_group(self.row_group, columns).slice(0, self.num_rows)
 

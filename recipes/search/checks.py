@@ -28,7 +28,12 @@ _OF_ALL_TRIALS = (
 
 def check_flags(config: Config, best_flags: Path) -> None:
     """Raises ValueError if trials with these flags do not evaluate validation samples, or flags are
-    those of one run; `best_flags` is the file of the best ones, for the message."""
+    those of one run.
+
+    Args:
+        config: the flags of all trials, or of one.
+        best_flags: file of the best flags, for the message.
+    """
     if config.run.mode != "train":
         raise ValueError(f"a search trains models, got --mode {config.run.mode}: leave it out")
     if not config.evaluation.evals_per_epoch:

@@ -65,6 +65,7 @@ class Search:
         return "hit rate" if flag_set in COLLABORATIVE else "auc"
 
     def config(self, *arguments: str) -> Config:
+        """Returns the flags of a trial with further arguments."""
         definition = self.definition
         parts = (definition.defaults, definition.aliases, definition.flags_of)
         argv = [definition.name, *self.arguments, *arguments]
@@ -72,9 +73,10 @@ class Search:
 
 
 def check(search: Search) -> Config:
-    """Returns the flags of all trials.
+    """Returns the flags of all trials, if a search can use them and every value of its space.
 
-    Raises ValueError if a search cannot use them and every value of its space.
+    Raises:
+        ValueError: it cannot, or validation samples are missing.
     """
     if launched() is not None:
         raise ValueError(

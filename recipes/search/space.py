@@ -30,6 +30,7 @@ class Parameter:
     is_integer: bool = False
 
     def suggest(self, trial: Any) -> Any:
+        """Returns the value for a trial of Optuna."""
         if self.kind == "choice":
             return trial.suggest_categorical(self.flag, list(self.values))
         suggest = trial.suggest_int if self.is_integer else trial.suggest_float
@@ -45,9 +46,14 @@ class Parameter:
 
 
 def parse_parameters(texts: Sequence[str], definition: Definition) -> list[Parameter]:
-    """Reads the search space from the values of `--param`, by the flags of the recipe.
+    """Reads the search space.
 
-    Raises ValueError for a text of another form, or a flag that is named twice.
+    Args:
+        texts: values of `--param`; choices that contain commas are separated by `|`.
+        definition: the recipe, which has the flags.
+
+    Raises:
+        ValueError: a text has another form, or a flag is named twice.
     """
     parameters = [_parse(text, definition) for text in texts]
     names = [parameter.flag for parameter in parameters]

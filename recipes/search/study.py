@@ -103,6 +103,7 @@ class Study:
         return max(trials, key=lambda trial: (trial.value, -trial.number), default=None)
 
     def start_trial(self) -> Trial:
+        """Returns the next trial."""
         trial = self._study.ask()
         values = {parameter.flag: parameter.suggest(trial) for parameter in self._parameters}
         return Trial(trial, values)
@@ -122,7 +123,11 @@ class Study:
 
 
 class Trial:
-    """One training of a search, with the values of the flags that are varied.
+    """One training of a search.
+
+    Args:
+        trial: that of Optuna.
+        values: values of the flags that are varied.
 
     Attributes:
         best: highest metric of its evaluations; NaN before the first one.
@@ -143,6 +148,7 @@ class Trial:
         return not self._trial.should_prune()
 
     def store_flags(self, flags: str) -> None:
+        """Stores the text of the trial's complete flags."""
         self._trial.set_user_attr(_FLAGS, flags)
 
     def __str__(self) -> str:

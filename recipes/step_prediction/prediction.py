@@ -97,8 +97,9 @@ def kernel_sizes(config: Config, shape: CTRConfig, plan: Plan, compute_dtype: st
 def measure(config: Config, shape: CTRConfig, plan: Plan) -> Measured:
     """Measures the rates of this machine, with as many ranks as were started.
 
-    Raises ValueError without a rate of exchanges within a machine, which the plan has: it needs
-    several ranks, or the flag.
+    Raises:
+        ValueError: The plan has exchanges within a machine, and neither several ranks nor a flag
+            provide their rate.
     """
     from runtime.cluster import distributed
     from runtime.hardware import device as devices

@@ -48,7 +48,9 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
 def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -> Config:
     """Returns the flags of the training that saved a checkpoint, except for `changes`.
 
-    Raises ValueError if the checkpoint, called `where`, is of another version or NVIDIA's recipe.
+    Raises:
+        ValueError: the checkpoint is of another version, or has the layout of NVIDIA's recipe; the
+            message calls it `where`.
     """
     remembered, flags = _flags_of(description, where)
     config = Config(description["recipe"])
@@ -59,7 +61,9 @@ def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -
 def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
     """Returns the flags with the shape of the model of a checkpoint in NVIDIA's layout.
 
-    Raises ValueError if a flag of the command line differs, or tables alone are not trained.
+    Raises:
+        ValueError: a flag of the command line differs, or the checkpoint has tables alone and the
+            model is not trained.
     """
     where = f"checkpoint {config.checkpoint.restore_checkpoint_path}"
     layout = description["original_layout"]
@@ -92,9 +96,10 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
 def resume_flags(
     config: Config, description: Mapping[str, Any], where: str
 ) -> tuple[Config, list[str]]:
-    """Returns the flags of a resumed training, and the names of those that the command line sets.
+    """Returns the flags of a resumed training: the checkpoint's, unless the command line sets them.
 
-    Other flags are the checkpoint's.
+    Returns:
+        (the flags, the names of those that the command line changes).
 
     Raises:
         ValueError: a flag differs that must not, or the checkpoint is of another version.

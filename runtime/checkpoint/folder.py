@@ -101,7 +101,8 @@ class Folder:
     def stage(self, step: int) -> Path:
         """Creates a temporary folder for a checkpoint.
 
-        Raises OSError if that fails, or another training has locked this folder.
+        Raises:
+            OSError: it cannot be created, or another training has locked this folder.
         """
         self.lock.check()
         newest = self.newest()

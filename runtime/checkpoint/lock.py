@@ -35,7 +35,9 @@ class Lock(FileLock):
     def wait(self, wait_s: float) -> None:
         """Waits for the lock; after some seconds a note on stderr names its holder.
 
-        Raises ValueError if another training still has it, OSError if the file cannot be written.
+        Raises:
+            ValueError: another training still has it.
+            OSError: the file cannot be written.
         """
         start_s, quiet, folder = time.monotonic(), True, self.path.parent
         while not self.acquire(blocking=False):
@@ -61,8 +63,9 @@ class Lock(FileLock):
     def check(self) -> None:
         """Checks that the lock still belongs to this process.
 
-        Raises OSError if the file was removed, or another training may have the lock now, because a
-        file server lost contact with this machine.
+        Raises:
+            OSError: the file was removed, or a file server lost contact with this machine, and
+                another training may have the lock now.
         """
         if not self.is_held or self.token is None:
             return

@@ -116,7 +116,12 @@ def _table_of(name: str) -> str:
 def _rows_of_box(
     path: Path, entry: WeightEntry, local: Box, kept: NDArray[Any] | None
 ) -> Iterator[tuple[int, NDArray[Any], int]]:
-    """Yields (row, values, column) of the part of a box that the checkpoint has; see `KeptRows`."""
+    """Yields (row, values, column) of the part of a box that the checkpoint has.
+
+    Args:
+        local: box of the weight as it is now.
+        kept: rows of the checkpoint that are its first rows, ascending; None: all.
+    """
     if kept is None:
         stored = local.overlap(matrix_of(entry.shape))
         for box, values in _parts_of(path, entry, stored) if stored else ():

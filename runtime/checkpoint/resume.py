@@ -38,8 +38,12 @@ class Start(NamedTuple):
             self.folder.release()
 
     def adopt(self, config: Config) -> tuple[Config, Index | None, list[str]]:
-        """Returns the flags with those that the checkpoint stores, its index (None without one),
-        and the names of the flags of a resumed training that differ."""
+        """Adds the flags that the checkpoint stores.
+
+        Returns:
+            All flags, the checkpoint's index (None without one), and the names of the flags of a
+            resumed training that differ.
+        """
         if self.path is None:
             return config.replace(), None, []
         with suggest_previous(self.path, self.flag):
@@ -69,7 +73,9 @@ def set_up_flags(config: Config) -> Config:
 def find(config: Config, world: World) -> Start:
     """Returns what rank 0 finds, on all ranks.
 
-    Raises ValueError without the checkpoint or a folder of this training that can be written.
+    Raises:
+        ValueError: the checkpoint does not exist, the folder cannot be written, or it belongs to
+            another training.
     """
     nothing = Start(None, None, False, False)
     start = run_on_all_ranks(

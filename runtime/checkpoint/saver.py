@@ -37,11 +37,15 @@ class Saver:
 
     `save` copies this rank's boxes block by block to a thread that writes them; it returns when the
     last block is copied, and the model may change again. Blocks that wait to be written are limited
-    by `memory_bytes`, in addition to one: a larger part takes as long as writing it, a smaller one
-    as long as copying it. `advance` or `wait` then publish what all ranks wrote under one name.
+    by `memory_bytes`: a larger part takes as long as writing it, a smaller one as long as copying
+    it. `advance` or `wait` then publish what all ranks wrote under one name.
 
-    All ranks call `save`, `advance` and `wait` together, and have access to the folder, which rank
-    0 has acquired. The `keep` newest checkpoints are kept.
+    All ranks call `save`, `advance` and `wait` together.
+
+    Args:
+        folder: rank 0 must have acquired it; all ranks have access to it.
+        keep: newest checkpoints to keep.
+        memory_bytes: limit of the blocks that are not written yet, in addition to one.
     """
 
     def __init__(

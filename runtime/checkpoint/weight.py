@@ -21,7 +21,12 @@ class Weight(Protocol):
     """A named array that is read and written in boxes, on any rank and device.
 
     As a matrix it has `shape[0]` rows and the product of the other dimensions as columns; a scalar
-    is 1 x 1. The part of the unique name before the first slash is its folder in the checkpoint.
+    is 1 x 1.
+
+    Attributes:
+        name: unique; the part before the first slash is its folder in the checkpoint.
+        shape: its shape.
+        dtype: its numpy dtype.
     """
 
     name: str

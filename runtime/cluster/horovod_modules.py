@@ -6,8 +6,10 @@ from collections.abc import Callable
 def notify_host_changes(callback: Callable[[], None]) -> None:
     """Calls `callback`, in a thread, whenever elastic horovodrun adds or removes hosts.
 
-    horovodrun notifies rank 0 only. Works before the processes are connected, too. Raises
-    ValueError if horovodrun cannot be reached.
+    horovodrun notifies rank 0 only. Works before the processes are connected, too.
+
+    Raises:
+        ValueError: horovodrun cannot be reached.
     """
     from horovod.runner.common.util.network import NoValidAddressesFound
     from horovod.runner.elastic.worker import WorkerNotificationManager

@@ -151,8 +151,10 @@ def request_rank() -> dict[str, str] | None:
     """Requests this process's new rank from elastic horovodrun.
 
     Waits until every process has requested one, or has ended, and horovodrun has enough hosts.
-    Returns Horovod's environment variables; None if this process has left the job. Raises
-    ValueError if horovodrun does not answer within its own time-out for hosts.
+    Returns Horovod's environment variables; None if this process has left the job.
+
+    Raises:
+        ValueError: horovodrun did not answer, or not within its own time-out for hosts.
     """
     place = f"{os.environ['HOROVOD_HOSTNAME']}:{os.environ['HOROVOD_LOCAL_RANK']}"
     # A little more than horovodrun waits, which then ends all processes.

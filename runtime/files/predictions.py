@@ -36,8 +36,12 @@ _SUFFIXES = (*tables.FORMATS, _NPY)
 
 
 class KeptRows(Protocol):
-    """Columns of a data set by row: their names and types of pyarrow, and the approximate number of
-    values per row of all columns."""
+    """Columns of a data set by row.
+
+    Attributes:
+        fields: name and type of pyarrow of each column.
+        values_per_row: approximate number of values per row of all columns.
+    """
 
     fields: list[tuple[str, Any]]
     values_per_row: int
@@ -131,7 +135,8 @@ class PredictionWriter:
     def add(self, scores: NDArray[Any]) -> None:
         """Adds the scores of the next rows, float32 [n], n at least 0.
 
-        Raises ValueError for another dtype or shape, more scores than rows, or a system's error.
+        Raises:
+            ValueError: another dtype or shape, more scores than rows, or an error of the system.
         """
         scores = np.asarray(scores)
         if scores.dtype != np.float32 or scores.ndim != 1:

@@ -85,6 +85,7 @@ class Staging:
         return len(self._stages)
 
     def is_finished(self, name: str, key: str) -> bool:
+        """Returns True if a stage was finished with this key."""
         return self._stages.get(name, {}).get("key") == key
 
     def run(

@@ -30,10 +30,16 @@ class OpenRows(Protocol):
 
 
 class ArrowTable:
-    """Columns through one of pyarrow's writers, which `open_writer` returns for a schema.
+    """Columns through one of pyarrow's writers.
 
-    `rows_per_write` rows are converted together (None: all). `group_rows` are collected before they
-    are written together, a row group of a Parquet file; fewer at the end.
+    Args:
+        schema: schema of pyarrow.
+        open_writer: returns a writer of pyarrow for tables of a schema.
+        rows_per_write: rows that are converted together; None: all.
+
+    Attributes:
+        group_rows: rows that are collected before they are written together, a row group of a
+            Parquet file; fewer at the end.
     """
 
     group_rows = 1
@@ -46,6 +52,7 @@ class ArrowTable:
         self._waiting: list[Any] = []
 
     def write(self, columns: Sequence[Any]) -> None:
+        """Appends rows."""
         import pyarrow
 
         self._waiting.append(pyarrow.table(list(columns), schema=self._schema))

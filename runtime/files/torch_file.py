@@ -140,7 +140,9 @@ def read_tensors(path: str | os.PathLike[str]) -> Any:
 def read_matrix(path: str | os.PathLike[str], num_columns: int) -> NDArray[Any]:
     """Reads a file of one tensor [rows, num_columns]; with one column it may also be [rows].
 
-    Raises as `read_tensors`, and ValueError if the file holds something else.
+    Raises:
+        ValueError: as `read_tensors`, or the file holds something else.
+        OSError: it cannot be read.
     """
     tensor = read_tensors(path)
     if not isinstance(tensor, np.ndarray):

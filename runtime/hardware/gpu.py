@@ -46,7 +46,10 @@ def check_not_shared(gpu: Gpu | None, world: World) -> None:
     """Checks that each rank has a GPU of its own; a collective of ranks that compute on GPUs.
 
     NCCL rejects ranks that share one, but only in the first step. GPUs that `identify` does not
-    know are left to it. Raises CollectiveError on ranks that use the GPU of an earlier rank.
+    know are left to it.
+
+    Raises:
+        CollectiveError: by ranks that use the GPU of an earlier rank.
     """
     host = socket.gethostname()
     by_rank = world.gather_objects([host, gpu and gpu.identity], "gpus")

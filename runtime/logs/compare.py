@@ -66,15 +66,21 @@ class RunRecord:
         return None
 
     def points(self, names: Sequence[str]) -> Points:
+        """Returns the series of `series_name`."""
         key = self.series_name(names)
         return () if key is None else sorted(self.series[key].items())
 
 
 def read_run(path: str | Path) -> RunRecord:
-    """Reads the log of a run, or of its folder; a resumed run replaces what it repeats.
+    """Reads the log of a run; a resumed run replaces what it repeats.
 
-    The last line is left out if it is not finished, as during a training or after a kill. Raises
-    ValueError without a log of this format.
+    The last line is left out if it is not finished, as during a training or after a kill.
+
+    Args:
+        path: the folder of the run, or its log.
+
+    Raises:
+        ValueError: there is no log, or it has another format.
     """
     file = Path(path)
     file = file / LOG_FILE if file.is_dir() else file

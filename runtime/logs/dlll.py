@@ -78,8 +78,12 @@ def stdout_line(
 class DlllWriter:
     """Writer of DLLL lines; creates the folder of the file.
 
-    With `append` it continues an existing file, which is overwritten otherwise. Raises ValueError
-    if the file cannot be written.
+    Args:
+        path: the file.
+        append: continue an existing file, which is overwritten otherwise.
+
+    Raises:
+        ValueError: the file cannot be written.
     """
 
     def __init__(self, path: Path, append: bool):
@@ -95,9 +99,11 @@ class DlllWriter:
         self._start = datetime.now()
 
     def log(self, step: Any, data: Any) -> None:
+        """Writes the values of a step."""
         self._write(type="LOG", step=step, data=jsonable(data))
 
     def metadata(self, metric: str, metadata: Any) -> None:
+        """Describes a metric."""
         self._write(type="METADATA", metric=metric, metadata=jsonable(metadata))
 
     def close(self) -> None:

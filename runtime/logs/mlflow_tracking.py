@@ -68,6 +68,7 @@ class MLflowRun:
         return self._attempt(lambda: self._client.log_batch(self._run, metrics=metrics))
 
     def close(self, has_failed: bool) -> None:
+        """Ends the run."""
         status = "FAILED" if has_failed else "FINISHED"
         self._attempt(lambda: self._client.set_terminated(self._run, status))
 

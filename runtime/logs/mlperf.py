@@ -14,8 +14,11 @@ class MLPerfLog:
         :::MLLOG {"namespace": "", "time_ms": 1700000000123, "event_type": "POINT_IN_TIME",
                   "key": "seed", "value": 1, "metadata": {"file": "training/mlperf.py", ...}}
 
-    Each reaches the operating system when it is written. The metadata name the calling line. With
-    `append` an existing file keeps its lines.
+    Each reaches the operating system when it is written. The metadata name the calling line.
+
+    Args:
+        path: the file; its folder is created.
+        append: whether an existing file keeps its lines.
 
     Raises:
         ValueError: the package is not installed, or the file cannot be written.
@@ -44,6 +47,7 @@ class MLPerfLog:
         self._lines = MLLogger(logger, default_stack_offset=2, root_dir=root)
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
+        """Logs a value or an event without duration."""
         self._lines.event(key, value, metadata)
 
     def start(self, key: str, time_ms: int | None = None, **metadata: Any) -> None:
@@ -51,6 +55,7 @@ class MLPerfLog:
         self._lines.start(key, None, metadata, time_ms=time_ms)
 
     def end(self, key: str, **metadata: Any) -> None:
+        """Logs the end of an interval."""
         self._lines.end(key, None, metadata)
 
     def close(self) -> None:

@@ -25,8 +25,11 @@ Points = Sequence[tuple[float, float]]  # (step, value)
 def draw(kind: str, path: str | Path, **content: Any) -> None:
     """Draws in a separate process, because matplotlib takes 30 MiB.
 
-    `kind` is the name of a function of this module, `content` its arguments; numbers may be
-    NumPy's. Raises OSError if it could not be drawn or written.
+    Args:
+        kind: name of a function of this module, with its arguments; numbers may be NumPy's.
+
+    Raises:
+        OSError: it could not be drawn or written.
     """
     plain = json.dumps(content, default=lambda value: value.tolist())
     done = subprocess.run(

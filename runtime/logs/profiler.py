@@ -28,6 +28,7 @@ class Profiler:
             self.stop()
 
     def stop(self) -> None:
+        """Writes the profile if the profiler runs."""
         if self.running:
             tf.profiler.experimental.stop()
             self.running = False

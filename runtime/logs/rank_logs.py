@@ -83,10 +83,12 @@ def path() -> Path | None:
 
 
 class _RankLog:
-    """A log and the processes that write it, in a folder that is created.
+    """A log and the processes that write it.
 
-    `name` is that of the rank, for the first and the last line, `stem` that of the file; a number
-    is appended while another process writes that file.
+    Args:
+        folder: created if it does not exist.
+        name: of the rank, for the first and the last line.
+        stem: of the file; a number is appended while another process writes that file.
     """
 
     def __init__(self, folder: Path, name: str, stem: str):

@@ -55,9 +55,12 @@ def open_log(
 ) -> RunLogger:
     """Opens the run's log, whose first line has all flags; a resumed run appends to the file.
 
-    The chief also writes the flags to `flags`, a file for `--flagfile`. `append` holds for the
-    first step, too; `metrics` has the evaluated split of each loss and metric, None without one.
-    Other arguments are those of `RunLogger`.
+    The chief also writes the flags to `flags`, a file for `--flagfile`.
+
+    Args:
+        append: append at the first step, too.
+        names, bar_values: as of `RunLogger`.
+        metrics: the evaluated split of each loss and metric; None without one.
     """
     parameters = {"recipe": config.recipe, **config.flat(), **device.describe()}
     uri, mlflow_run = config.logs.mlflow_uri, None

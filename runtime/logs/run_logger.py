@@ -139,8 +139,11 @@ class RunLogger:
     ) -> dict[str, Any]:
         """Writes the run's result as last line of the file; messages then go to stdout only.
 
-        `history` is the learning curve, for the values that `LogNames.also` adds to the file.
         Returns the line's values under their names.
+
+        Args:
+            data: the result.
+            history: the learning curve, for the values that `LogNames.also` adds to the file.
         """
         self._close_bar()
         also = self.names.also(data, history or {})
@@ -154,6 +157,7 @@ class RunLogger:
         return complete
 
     def message(self, text: str) -> None:
+        """Writes a sentence, for example about a fallback or a restored checkpoint."""
         self.record(text)
         self._print(text)
 

@@ -134,6 +134,7 @@ class LatencyTimer:
         self.record(self._clock() - start, num_samples)
 
     def record(self, duration_s: float, num_samples: int) -> None:
+        """Records a time that was measured elsewhere."""
         self.measurements.append((duration_s, num_samples))
 
     def statistics(self) -> dict[str, float]:
@@ -173,6 +174,7 @@ class Speeds:
         self._evaluation_s = 0.0
 
     def evaluated(self, num_samples: int, elapsed_s: float) -> None:
+        """Records an evaluation."""
         self._eval.append(_rate(num_samples, elapsed_s))
         self._evaluation_s = elapsed_s
 

@@ -27,7 +27,15 @@ _LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
 
 @dataclass(frozen=True)
 class NumericalRules:
-    """Encoding of the numerical features."""
+    """Encoding of the numerical features.
+
+    Attributes:
+        fill: feature -> `MEAN` or the fill value. Other features may not miss a value.
+        mark_missing: whether features that miss values in training get an indicator.
+        standardize: features to standardize.
+        known_indicators: feature -> name of its indicator in an earlier data set; None: new data.
+        known_scales: feature -> its scale in an earlier data set; None: new data.
+    """
 
     # feature -> `MEAN` or the fill value. Other features may not miss a value
     fill: Mapping[str, str | float] = field(default_factory=dict)
@@ -152,6 +160,7 @@ class NumericalFeature:
 
     @property
     def needs_statistics(self) -> bool:
+        """True if the values in training are to be added to `statistics`."""
         return self._rules.known_scales is None
 
     def complete(self, misses_values: bool) -> None:

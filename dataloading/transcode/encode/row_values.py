@@ -29,7 +29,13 @@ from dataloading.transcode.stored_files import StagedRows
 
 @dataclass
 class RowFacts:
-    """Facts about rows."""
+    """Facts about rows.
+
+    Attributes:
+        rows, clicks: split -> number of rows, and of labels that are 1.
+        largest: feature whose cardinality follows from its ids -> the largest id.
+        missing: (split, numerical feature) -> missing values.
+    """
 
     # rows, clicks: split -> number of rows, and of labels that are 1
     rows: Counter[str] = field(default_factory=Counter)
@@ -40,6 +46,7 @@ class RowFacts:
     missing: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def update(self, other: "RowFacts") -> None:
+        """Adds the facts about other rows."""
         self.rows.update(other.rows)
         self.clicks.update(other.clicks)
         self.missing.update(other.missing)
@@ -47,6 +54,7 @@ class RowFacts:
             self.see_ids(name, largest)
 
     def see_ids(self, feature: str, largest: int) -> None:
+        """Takes in the largest of some ids."""
         self.largest[feature] = max(self.largest.get(feature, -1), largest)
 
 

@@ -59,6 +59,7 @@ class RunningStatistics:
         self._first = self._mean = self._squares = 0.0
 
     def add(self, values: np.ndarray) -> None:
+        """Accumulates float64 values."""
         present = values[~np.isnan(values)]
         if not present.size:
             return
@@ -81,4 +82,5 @@ class RunningStatistics:
 
     @property
     def scale(self) -> Scale:
+        """Mean and standard deviation of the values; there must be one."""
         return Scale(self._first + self._mean, math.sqrt(self._squares / self.count))

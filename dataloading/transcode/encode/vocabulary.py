@@ -37,7 +37,12 @@ def bucket_ids(texts: pa.Array, buckets: int) -> np.ndarray:
 
 
 class CountedTexts(Protocol):
-    """Texts of a feature in the rows of a split."""
+    """Texts of a feature in the rows of a split.
+
+    Attributes:
+        num_values: values of all rows, missing ones included.
+        counts: a query for the different `value`s that are not null, and the `count` of each.
+    """
 
     num_values: int  # values of all rows, missing ones included
     counts: str  # a query for the different `value`s that are not null, and the `count` of each
@@ -52,6 +57,7 @@ class TextColumn(NamedTuple):
 
     @property
     def num_values(self) -> int:
+        """Values of all rows."""
         return pq.read_metadata(self.path).num_rows * self.hotness
 
     @property
@@ -65,6 +71,7 @@ class TextColumn(NamedTuple):
 
     @property
     def counts(self) -> str:
+        """A query for `value` and `count`; see `CountedTexts`."""
         query = f"SELECT value, count(*) AS count FROM {self.sql}"
         return f"({query} WHERE value IS NOT NULL GROUP BY value)"
 

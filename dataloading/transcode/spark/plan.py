@@ -130,7 +130,14 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """Rows start to stop - 1 of a split, for one task."""
+    """Rows start to stop - 1 of a split, for one task.
+
+    Attributes:
+        number: in the order of all rows of all splits.
+        segments: of each chunk of the split, the blocks with these rows.
+        before: the rows of the candidate list that is open at `start`; None without one.
+        is_last: whether the split ends here.
+    """
 
     number: int  # in the order of all rows of all splits
     split: str

@@ -20,7 +20,13 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Folder of a run, on a file system that all workers share."""
+    """Folder of a run, on a file system that all workers share.
+
+    Attributes:
+        path: the folder.
+        token: proves that a worker sees it, and that its run has not ended.
+        sync: whether files are written by several machines.
+    """
 
     path: Path
     token: RunToken  # proves that a worker sees it, and that its run has not ended
@@ -31,6 +37,7 @@ class RunFolder:
         return self.path / "rows" / split / f"{part:06}.parquet"
 
     def counts(self, part: int) -> Path:
+        """Returns the counted texts of a part."""
         return self.path / "counts" / f"{part:06}.parquet"
 
     def once(self, name: str, work: Callable[[], Any]) -> Any:

@@ -41,7 +41,13 @@ COUNTS = pa.schema(
 
 @dataclass(frozen=True)
 class PartFacts:
-    """Facts about a part."""
+    """Facts about a part.
+
+    Attributes:
+        facts: of its rows.
+        train_blocks: rows in training of each block, int64.
+        first: numerical feature -> its first value in training; features without one are absent.
+    """
 
     facts: RowFacts  # of its rows
     train_blocks: np.ndarray  # rows in training of each block, int64

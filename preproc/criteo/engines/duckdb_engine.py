@@ -161,6 +161,7 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
     def count_values(
         self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
     ) -> int:
+        """See `CriteoEngine`; `target` is a Parquet file (value, count) in the order of the ids."""
         new = target.with_suffix(".new")
         (kept,) = self.connection.execute(
             f"""

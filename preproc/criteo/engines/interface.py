@@ -36,7 +36,13 @@ class CategoricalColumn:
 
 
 class CriteoEngine(Protocol):
-    """A context manager, made from the run's options and a scratch folder of its own."""
+    """A context manager, made from the run's options and a scratch folder of its own.
+
+    Attributes:
+        writes_in_order: the engine itself brings rows into the order of the files that it writes.
+        columns_at_once: the engine counts, and writes, all columns in one pass over the log;
+            others are passed one column at a time.
+    """
 
     name: str
     # the engine itself brings rows into the order of the files that it writes

@@ -37,7 +37,18 @@ class OutputPart(NamedTuple):
 
 @dataclass(frozen=True)
 class OutputJob:
-    """Paths and numbers that all processes share."""
+    """Paths and numbers that all processes share.
+
+    Attributes:
+        input: Folder of the source.
+        data: Folder that is written.
+        tables: Folder of the tables.
+        format: See `MultiHotOptions`.
+        cardinalities, hotness: Of the categorical features that are written.
+        takes_modulo: Whether ids beyond the cardinality are allowed, and taken modulo it.
+        prebatch_size: Samples of a record.
+        days: Days of --format npz.
+    """
 
     input: Path
     data: Path
@@ -189,6 +200,7 @@ class PartWriter:
         return np.result_type(*(part.dtype for part in split.numerical))
 
     def format_of(self, column: str | int) -> Format:
+        """Returns the `format.json` of a column of split TFRecords."""
         width = self._width(column)
         is_multi_hot = isinstance(column, int) and width > 1
         return Format(

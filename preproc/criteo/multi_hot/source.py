@@ -90,7 +90,16 @@ class SplitColumns:
 
 @dataclass(frozen=True)
 class SourceData:
-    """A data set on the disk."""
+    """A data set on the disk.
+
+    Attributes:
+        splits: By name.
+        categorical: Names of the categorical features.
+        numerical: Names of the numerical features.
+        cardinalities: Of the categorical features; None: the files do not state them.
+        hotness: Of the stored ids.
+        files: All files, for messages and fingerprints.
+    """
 
     splits: dict[str, SplitColumns]
     categorical: list[str]

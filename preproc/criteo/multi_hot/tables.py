@@ -66,7 +66,13 @@ def draw_table(
 
 
 class Tables:
-    """The tables of all features, mapped into memory, with cardinality and hotness of each."""
+    """The tables of all features, mapped into memory.
+
+    Args:
+        folder: Of the files.
+        cardinalities: Of the features.
+        hotness: Ids per sample of the features.
+    """
 
     def __init__(self, folder: Path, cardinalities: Any, hotness: Any):
         self._shapes = [(n, h - 1) for n, h in zip(cardinalities, hotness, strict=True)]

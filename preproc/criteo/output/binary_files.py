@@ -25,7 +25,9 @@ def encode_numericals(shifted: np.ndarray) -> np.ndarray:
     """float16(log(x + 3)), and 0 where x is missing or below -2.
 
     The logarithm is taken in float64 and rounded once, so that every engine gets the same bits.
-    `shifted`: integers x + 3; 0 or less stands for missing or undefined.
+
+    Args:
+        shifted: integers x + 3; 0 or less stands for missing or undefined.
     """
     defined = shifted > 0
     # log(1) = 0 fills the rest.
@@ -33,7 +35,11 @@ def encode_numericals(shifted: np.ndarray) -> np.ndarray:
 
 
 def bin_ids(shifted: np.ndarray) -> np.ndarray:
-    """1 + floor(2 log(x + 3)) as int8, and 0 where x is missing or below -2 (see above)."""
+    """1 + floor(2 log(x + 3)) as int8, and 0 where x is missing or below -2.
+
+    Args:
+        shifted: integers x + 3; 0 or less stands for missing or undefined.
+    """
     defined = shifted > 0
     bins = 1 + np.floor(2 * np.log(np.where(defined, shifted, 1).astype(np.float64)))
     return np.where(defined, bins, 0).astype(np.int8)

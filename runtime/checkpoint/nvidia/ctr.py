@@ -43,7 +43,8 @@ _PADDED = ("dense/bottom_mlp.dense_0.kernel", "dense/top_mlp.dense_0.kernel")
 def read_dense_weights(path: Path) -> dict[str, NDArray[Any]]:
     """Returns the dense weights of a folder in this layout, by our names.
 
-    Raises ValueError if the weights of Keras are missing or damaged.
+    Raises:
+        ValueError: the weights of Keras are missing or damaged.
     """
     import tensorflow as tf
 
@@ -65,7 +66,10 @@ def checked(
 ) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Yields name and values of each dense weight, without the padding of first layers.
 
-    `weights` are those of `folder` by our names, `shapes` those of the model.
+    Args:
+        folder: For messages.
+        weights: By our names, as stored.
+        shapes: Names of the model's dense weights, and their shapes.
 
     Raises:
         ValueError: A weight is missing, has another shape, or is not finite; the model has others.

@@ -27,7 +27,8 @@ def table_file(path: Path, number: int) -> Path:
 def read_config(path: Path) -> dict[str, Any]:
     """Reads the sizes of the tables, and under "dense" the shape of the model.
 
-    Raises ValueError if a file is missing, has another shape, or is not an array of .npy.
+    Raises:
+        ValueError: a file is missing, has another shape, or is not an array of .npy.
     """
     for file in path.glob("*_part1.npy"):
         raise ValueError(
@@ -48,7 +49,11 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_dense_weights(path: Path) -> dict[str, NDArray[np.floating[Any]]]:
-    """Returns the dense weights by our names; a first kernel may have rows of padding."""
+    """Returns the dense weights by our names; a first kernel may have rows of padding.
+
+    Raises:
+        ValueError: a file is missing, has another shape, or is not an array of .npy.
+    """
     weights = {}
     for mlp in _MLPS:
         for layer in range(_count(path, rf"{mlp}_layer_(\d+)_kernel")):

@@ -146,6 +146,7 @@ class FailureMonitor:
         return rank
 
     def receive(self, rank: int, message: dict[str, Any]) -> None:
+        """Handles a message of a rank."""
         with self._changed:
             if message.get("failed"):
                 self._reported.add(rank)
