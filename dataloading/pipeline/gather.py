@@ -4,11 +4,12 @@ The package `dataloading-kernels` does it in compiled code, where it is installe
 """
 
 import ctypes
-import functools
 from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+
+from dataloading import compiled
 
 _ALIGNMENT = 64  # bytes; TensorFlow takes over arrays at such addresses without a copy
 
@@ -126,23 +127,9 @@ def _windows(content: np.ndarray, size: int) -> np.ndarray:
 
 
 def _addresses(content: np.ndarray, offsets: np.ndarray, places: np.ndarray) -> list[int]:
-    assert all(array.dtype == np.int64 and array.flags.c_contiguous for array in (offsets, places))
-    return [array.ctypes.data for array in (content, offsets, places)]
+    pairs = ((content, np.uint8), (offsets, np.int64), (places, np.int64))
+    return [compiled.address(array, dtype) for array, dtype in pairs]
 
 
-@functools.cache
 def _library() -> ctypes.CDLL | None:
-    """Returns the compiled functions; None where they are not installed."""
-    try:
-        from dataloading_kernels import LIBRARY
-    except ImportError:
-        return None
-    library = ctypes.CDLL(str(LIBRARY))
-    size, pointer = ctypes.c_int64, ctypes.c_void_p
-    samples = [pointer, pointer, pointer, size]
-    library.gather.argtypes = [*samples, size, pointer]
-    library.read_splits.argtypes = [*samples, size, size, pointer, pointer]
-    library.gather_ragged.argtypes = [*samples, size, pointer, pointer]
-    for function in (library.gather, library.read_splits, library.gather_ragged):
-        function.restype = None
-    return library
+    return compiled.library()
