@@ -58,4 +58,8 @@ install_op() {
 install_op tensorflow-dot-based-interact
 install_op distributed-embeddings/kernels
 install_op dataloading/kernels
+# Preparations by the engines run there, and write the same files.
+if [ -x .venv-engines/bin/python ]; then
+  .venv-engines/bin/python -m pip --disable-pip-version-check install -qq --no-index --no-deps --force-reinstall dataloading/kernels/dist/*.whl
+fi
 touch "$stamp"

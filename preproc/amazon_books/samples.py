@@ -43,6 +43,24 @@ class SampleBlock:
     negative: list[np.ndarray]
 
 
+@dataclass(frozen=True)
+class SamplePairs:
+    """A run of a split's rows, and where the histories of both rows of a pair are.
+
+    label, user, target: see `SampleBlock`.
+    places: the events of the targets, numbered in the log; a history ends before, int64 [n / 2].
+    lengths: of the histories, int64 [n / 2].
+    keys: initial hashes of the rows' negatives, uint64 [n].
+    """
+
+    label: np.ndarray
+    user: list[np.ndarray]
+    target: list[np.ndarray]
+    places: np.ndarray
+    lengths: np.ndarray
+    keys: np.ndarray
+
+
 class SampleSplit:
     """The rows of one split, by number.
 
@@ -54,6 +72,10 @@ class SampleSplit:
         seed: of the negatives.
         negatives: UNIFORM draws one of all other items, POPULARITY the item of one of all events.
         min_training_history: events before each training sample, at least.
+
+    Attributes:
+        name, log, max_history, negatives: as given.
+        items: the items of all events of the log, int32, in a mapped file.
 
     Raises:
         ValueError: a single item occurs.
@@ -74,12 +96,12 @@ class SampleSplit:
                 "one item occurs in all events: there is no other one to draw negatives from"
             )
         self.name = name
-        self._log = log
+        self.log = log
         self._with_validation = with_validation
-        self._max_history = max_history
+        self.max_history = max_history
         self._seed = seed
-        self._negatives = negatives
-        self._items = np.memmap(log.events, np.int32, "r")
+        self.negatives = negatives
+        self.items = np.memmap(log.events, np.int32, "r")
         self._min_training_history = min_training_history
         first, stop = self._events(log.num_events)
         num_pairs = stop - first
@@ -89,41 +111,53 @@ class SampleSplit:
     def num_rows(self) -> int:
         return 2 * int(self._pair_starts[-1])
 
-    def rows(self, start: int, stop: int) -> SampleBlock:
-        """Rows [start, stop), both even and not beyond num_rows; vectorised, no loop over rows."""
+    def pairs(self, start: int, stop: int) -> SamplePairs:
+        """Rows [start, stop), both even and not beyond num_rows, without their histories."""
         pairs = np.arange(start // 2, stop // 2)
         users = np.searchsorted(self._pair_starts, pairs, side="right") - 1  # from 0
-        first, _ = self._events(self._log.num_events[users])
+        first, _ = self._events(self.log.num_events[users])
         events = first + pairs - self._pair_starts[users]
-        places = self._log.user_starts[users] + events
-        lengths = np.minimum(events, self._max_history)
-        targets = self._items[places].astype(np.int64)
-        history = self._histories(places, lengths)
-
-        # Both rows of a pair have the same history, and negatives of their own.
-        users, events, lengths = (np.repeat(each, 2) for each in (users + 1, events, lengths))
+        places = self.log.user_starts[users] + events
+        targets = self.items[places].astype(np.int64)
+        lengths = np.minimum(events, self.max_history)
+        users, events = (np.repeat(each, 2) for each in (users + 1, events))
         label = np.tile(np.array([1, 0]), len(pairs))
         keys = row_keys(self._seed, users, events, label)
-        steps = np.zeros(len(pairs), np.int64)
-        missed = self._drawn(keys[1::2], steps, targets)
-        negative = self._negative_histories(keys, lengths, np.repeat(history, 2, axis=0))
-        return SampleBlock(
+        missed = self._drawn(keys[1::2], np.zeros(len(pairs), np.int64), targets)
+        return SamplePairs(
             label=label,
-            user=[users, *(ids[users].astype(np.int64) for ids in self._log.user_features)],
+            user=[users, *(ids[users].astype(np.int64) for ids in self.log.user_features)],
             target=self._with_features(np.stack([targets, missed], axis=1).reshape(-1)),
+            places=places,
+            lengths=lengths,
+            keys=keys,
+        )
+
+    def rows(self, start: int, stop: int) -> SampleBlock:
+        """Rows [start, stop), both even and not beyond num_rows; vectorised, no loop over rows."""
+        pairs = self.pairs(start, stop)
+        history = self._histories(pairs.places, pairs.lengths)
+        # Both rows of a pair have the same history, and negatives of their own.
+        negative = self._negative_histories(
+            pairs.keys, np.repeat(pairs.lengths, 2), np.repeat(history, 2, axis=0)
+        )
+        return SampleBlock(
+            label=pairs.label,
+            user=pairs.user,
+            target=pairs.target,
             positive=[np.repeat(each, 2, axis=0) for each in self._with_features(history)],
             negative=self._with_features(negative),
         )
 
     def _with_features(self, items: np.ndarray) -> list[np.ndarray]:
         """Item ids and their features, int64 in their shape; all of item 0 is 0."""
-        return [items, *(ids[items].astype(np.int64) for ids in self._log.item_features)]
+        return [items, *(ids[items].astype(np.int64) for ids in self.log.item_features)]
 
     def _histories(self, places: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Returns the items before each place of the log, zeros before `lengths` of them."""
-        steps = np.arange(self._max_history, 0, -1)
+        steps = np.arange(self.max_history, 0, -1)
         # Where a history does not reach, any place will do.
-        items = self._items[np.maximum(places[:, None] - steps, 0)].astype(np.int64)
+        items = self.items[np.maximum(places[:, None] - steps, 0)].astype(np.int64)
         items[steps > lengths[:, None]] = 0
         return items
 
@@ -134,7 +168,7 @@ class SampleSplit:
         # Only these places are worked on, row by row: most histories are short.
         ends = np.cumsum(lengths)
         steps = np.repeat(ends, lengths) - np.arange(lengths.sum())  # back from the target
-        row_ends = np.arange(1, len(keys) + 1) * self._max_history
+        row_ends = np.arange(1, len(keys) + 1) * self.max_history
         places = np.repeat(row_ends, lengths) - steps
         negative = np.zeros(positive.shape, np.int64)
         negative.reshape(-1)[places] = self._drawn(
@@ -153,9 +187,9 @@ class SampleSplit:
         return np.broadcast_to(self._min_training_history, last.shape), last - self._with_validation
 
     def _drawn(self, keys: np.ndarray, steps: np.ndarray, positives: np.ndarray) -> np.ndarray:
-        if self._negatives == POPULARITY:
-            return draw_by_popularity(keys, steps, self._items)
-        return draw(keys, steps, positives, self._log.num_items)
+        if self.negatives == POPULARITY:
+            return draw_by_popularity(keys, steps, self.items)
+        return draw(keys, steps, positives, self.log.num_items)
 
 
 def splits(
