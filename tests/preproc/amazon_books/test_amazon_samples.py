@@ -8,23 +8,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dataloading import compiled
 from preproc.amazon_books.encoded.parquet_file import ParquetFile
 from preproc.amazon_books.engines.interface import NumberedLog
 from preproc.amazon_books.negatives import POPULARITY, UNIFORM, draw, draw_by_popularity, row_keys
 from preproc.amazon_books.parquet_rows import ColumnNames, block_rows, write_split
 from preproc.amazon_books.samples import BYTES_PER_USER, SampleSplit, splits
 from tests.preproc.amazon_books.amazon_reference import negative, random_64
-
-
-@pytest.fixture(params=["encoded", "plain"])
-def implementation(request, monkeypatch):
-    """Rows written by compiled functions and by Arrow."""
-    if request.param == "plain":
-        monkeypatch.setattr(compiled, "library", lambda: None)
-    elif compiled.library() is None:
-        pytest.skip("dataloading-kernels is not installed: run `make op`")
-    return request.param
 
 
 def log_of(tmp_path, histories, item_features=(), num_items=9):
@@ -172,7 +161,7 @@ def test_files_against_arrays(
         actual = [value for part in parts for value in part[name].to_pylist()]
         assert actual == values.tolist(), name
         assert [row[number] for row in scan] == actual, name
-    if implementation == "encoded":
+    if implementation == "compiled":
         groups = [pq.read_metadata(path).num_row_groups for path in paths]
         assert max_history < 8 or (max(groups) > 1) == (split == "train" and max_history == 8)
         assert "RLE_DICTIONARY" in pq.read_metadata(paths[0]).row_group(0).column(7).encodings
@@ -190,7 +179,7 @@ def test_many_columns(tmp_path, implementation):
     assert table["feature_19_neg"].to_pylist() == samples.rows(0, 4).negative[19].tolist()
 
 
-def test_dictionaries_above_the_limit(tmp_path):
+def test_dictionaries_above_the_limit(tmp_path, implementation):
     """A catalog of many items next to little memory: plain values are written."""
     log = log_of(tmp_path, [[1, 2, 3]], num_items=100_000)
     columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
