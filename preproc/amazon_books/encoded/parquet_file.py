@@ -24,7 +24,7 @@ _REQUIRED, _REPEATED = 0, 2
 _CONVERTED_LIST, _LOGICAL_LIST = 3, 3
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _PLAIN, _RLE, _RLE_DICTIONARY = 0, 3, 8
-_UNCOMPRESSED, _ZSTD = 0, 6
+_UNCOMPRESSED, _SNAPPY = 0, 1
 _LIST_PATH = ("list", "element")  # below a column of lists
 
 
@@ -32,7 +32,7 @@ _LIST_PATH = ("list", "element")  # below a column of lists
 class ColumnPages:
     """The pages of a column in a row group, ready to be written.
 
-    compressed: by Zstandard.
+    compressed: by Snappy.
     list_length: of each list; None for a column of integers.
     """
 
@@ -69,7 +69,7 @@ class ColumnPages:
     def _page(self, content: bytes, kind: dict, header: dict) -> bytes:
         stored = content
         if self.compressed:
-            stored = pa.Codec("zstd", compression_level=1).compress(content, asbytes=True)
+            stored = pa.Codec("snappy").compress(content, asbytes=True)
         head = thrift.struct(kind | {2: len(content), 3: len(stored)} | header)
         self.plain_bytes += len(head) + len(content)
         return head + stored
@@ -127,7 +127,7 @@ class ParquetFile:
             1: _INT64,
             2: [_PLAIN, _RLE, _RLE_DICTIONARY] if is_list else [_PLAIN, _RLE],
             3: [name, *_LIST_PATH] if is_list else [name],
-            4: _ZSTD if column.compressed else _UNCOMPRESSED,
+            4: _SNAPPY if column.compressed else _UNCOMPRESSED,
             5: Wide(column.num_values),
             6: Wide(column.plain_bytes),
             7: Wide(self._end - start),

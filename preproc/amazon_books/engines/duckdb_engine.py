@@ -31,29 +31,36 @@ class AmazonDuckDBEngine(PreparationSession):
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
         sql = self.connection.execute
         sql(f"CREATE VIEW events AS SELECT user, item, time FROM {read_parquet(log.events)}")
+        sql("CREATE TABLE counts AS SELECT user, count(*) AS num_events FROM events GROUP BY user")
         sql(
             f"""
             CREATE TABLE users AS
-            SELECT user, count(*) AS num_events, (row_number() OVER (ORDER BY user))::INTEGER AS id
-            FROM events GROUP BY user HAVING num_events >= {min_events}
+            SELECT *, (row_number() OVER (ORDER BY user))::INTEGER AS id
+            FROM counts WHERE num_events >= {min_events}
             """
         )
         num_events = self._column("SELECT num_events FROM users ORDER BY id", np.int64)
         if not len(num_events):
-            counts = self._column("SELECT count(*) FROM events GROUP BY user", np.int64)
-            raise no_user_left(min_events, int(counts.max(initial=0)))
+            (most,) = self._column("SELECT coalesce(max(num_events), 0) FROM counts", np.int64)
+            raise no_user_left(min_events, int(most))
+        (num_users,) = self._column("SELECT count(*) FROM counts", np.int64)
+        sql("DROP TABLE counts")
+        sql(
+            "CREATE TABLE kept AS SELECT users.id AS user, item, time "
+            "FROM events JOIN users USING (user)"
+        )
         sql(
             """
             CREATE TABLE items AS
             SELECT item, count(*) AS num_events,
                 (row_number() OVER (ORDER BY item))::INTEGER AS id
-            FROM events SEMI JOIN users USING (user) GROUP BY item
+            FROM kept GROUP BY item
             """
         )
         (num_items,) = self._column("SELECT count(*) FROM items", np.int64)
-        (num_users,) = self._column("SELECT count(DISTINCT user) FROM events", np.int64)
         events = folder / "events.bin"
         self._write_events(events)
+        sql("DROP TABLE kept")
         user_features, missing_users = self.features("user", log)
         item_features, missing_items = self.features("item", log)
         return NumberedLog(
@@ -78,8 +85,7 @@ class AmazonDuckDBEngine(PreparationSession):
     def _write_events(self, target: Path) -> None:
         reader = self.connection.sql(
             """
-            SELECT items.id FROM events JOIN users USING (user) JOIN items USING (item)
-            ORDER BY users.id, time, items.id
+            SELECT items.id FROM kept JOIN items USING (item) ORDER BY user, time, items.id
             """
         ).to_arrow_reader(_FETCHED_ROWS)
         with open(target, "wb") as file:

@@ -36,21 +36,20 @@ class FieldScanner:
         """Returns whether the compiled code is installed."""
         return compiled.library() is not None
 
-    def scan(self, lines: bytes, begin: int, stop: int) -> list[pa.Array] | None:
+    def scan(self, lines: np.ndarray, begin: int, stop: int) -> list[pa.Array] | None:
         """Returns the fields of the lines that begin in lines[begin:stop]; None if one is odd.
 
         Blank lines are left out. Texts are strings, integers int64; of `ANY` value the JSON is
         returned as binary, empty where there is none.
 
         Args:
-            lines: whole ones, the last one possibly without its end.
+            lines: uint8, whole ones, the last one possibly without its end; arrays are copies.
         """
-        content = np.frombuffer(lines, np.uint8)
-        spans = self._spans(content, begin, stop)
+        spans = self._spans(lines, begin, stop)
         if spans is None:
             return None
         return [
-            pa.array(spans[:, i, 0]) if kind == INTEGER else _texts(content, spans[:, i], kind)
+            pa.array(spans[:, i, 0]) if kind == INTEGER else _texts(lines, spans[:, i], kind)
             for i, kind in enumerate(self._kinds.tolist())
         ]
 

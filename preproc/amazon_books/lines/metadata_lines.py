@@ -11,6 +11,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -67,7 +68,8 @@ def _plain(lines: bytes, category_list: str) -> pa.Table | None:
     """Returns the items of lines and their categories if all of them are good and plain JSON."""
     if not FieldScanner.is_available():
         return None
-    fields = FieldScanner({ITEM: TEXT, CATEGORIES: ANY}).scan(lines, 0, len(lines))
+    content = np.frombuffer(lines, np.uint8)
+    fields = FieldScanner({ITEM: TEXT, CATEGORIES: ANY}).scan(content, 0, len(lines))
     if fields is None:
         return None
     items, lists = fields[0], fields[1].dictionary_encode()  # many items have the same ones

@@ -7,12 +7,14 @@ but must be JSON as DuckDB's parser reads it.
 import itertools
 import json
 import os
+import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -93,7 +95,9 @@ def stage_reviews(
 
 def _scan(path: Path, target: Path, threads: int) -> bool:
     """Writes the lines of a file if all of them are good and plain; returns whether they are."""
-    with pq.ParquetWriter(target, _SCHEMA, use_dictionary=False, write_statistics=False) as writer:
+    # It is read twice and removed.
+    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(target, _SCHEMA, **plain) as writer:
         waiting: list[pa.RecordBatch] = []
         for batch in _scanned(path, threads):
             if batch is None:
@@ -111,12 +115,11 @@ def _scan(path: Path, target: Path, threads: int) -> bool:
 
 def _scanned(path: Path, threads: int) -> Iterator[pa.RecordBatch | None]:
     """Yields the events of a file in order, some thousands at a time; None for an odd line."""
-    scanner = FieldScanner({USER: TEXT, ITEM: TEXT, TIME: INTEGER})
     with open(path, "rb") as file, ThreadPoolExecutor(threads) as pool:
-        size, pending = os.fstat(file.fileno()).st_size, deque()
+        chunks, pending = _Chunks(file.fileno()), deque()
         try:
-            for start in range(0, size, _CHUNK_BYTES):
-                pending.append(pool.submit(_scan_chunk, file.fileno(), start, size, scanner))
+            for start in range(0, chunks.file_bytes, _CHUNK_BYTES):
+                pending.append(pool.submit(chunks.scan, start))
                 if len(pending) > 2 * threads:
                     yield pending.popleft().result()
             while pending:
@@ -125,27 +128,44 @@ def _scanned(path: Path, threads: int) -> Iterator[pa.RecordBatch | None]:
             pool.shutdown(cancel_futures=True)
 
 
-def _scan_chunk(file: int, start: int, size: int, scanner: FieldScanner) -> pa.RecordBatch | None:
-    """Returns the events of the lines that begin in a chunk, None if there is an odd line."""
-    # With the byte before, which ends a line or not.
-    first = max(start - 1, 0)
-    stop = min(start + _CHUNK_BYTES, size) - first
-    lines = os.pread(file, stop + _TAIL_BYTES, first)
-    if len(lines) < stop:
-        raise OSError("the file became shorter while it was read")
-    begin = lines.find(b"\n", 0, stop) + 1 if start else 0
-    if start and not begin:  # all of it is in a line that begins before
-        return pa.RecordBatch.from_pylist([], _SCHEMA)
-    tail = _TAIL_BYTES
-    while (end := lines.find(b"\n", stop - 1)) < 0 and first + len(lines) < size:
-        if tail > _MAX_LINE_BYTES:
+class _Chunks:
+    """Chunks of a file, each scanned in a buffer of the thread; file: its descriptor."""
+
+    def __init__(self, file: int):
+        self.file_bytes = os.fstat(file).st_size
+        self._file = file
+        self._scanner = FieldScanner({USER: TEXT, ITEM: TEXT, TIME: INTEGER})
+        self._local = threading.local()
+
+    def scan(self, start: int) -> pa.RecordBatch | None:
+        """Returns the events of the lines that begin in a chunk, None if there is an odd line."""
+        first = max(start - 1, 0)  # with the byte before, which ends a line or not
+        stop = min(start + _CHUNK_BYTES, self.file_bytes) - first
+        tail = _TAIL_BYTES
+        buffer, size = self._read(first, stop + tail)
+        begin = buffer.find(b"\n", 0, stop) + 1 if start else 0
+        if start and not begin:  # all of it is in a line that begins before
+            return pa.RecordBatch.from_pylist([], _SCHEMA)
+        while (end := buffer.find(b"\n", stop - 1, size) + 1) == 0 and tail <= _MAX_LINE_BYTES:
+            if first + size == self.file_bytes:
+                end = size
+                break
+            tail *= 4
+            buffer, size = self._read(first, stop + tail)
+        if not end or end - buffer.rfind(b"\n", 0, stop - 1) > _MAX_LINE_BYTES:
             return None
-        tail *= 4
-        lines = os.pread(file, stop + tail, first)
-    if (end if end >= 0 else len(lines)) - lines.rfind(b"\n", 0, stop - 1) > _MAX_LINE_BYTES:
-        return None
-    arrays = scanner.scan(lines if end < 0 else lines[: end + 1], begin, stop)
-    return None if arrays is None else pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+        arrays = self._scanner.scan(np.frombuffer(buffer, np.uint8)[:end], begin, stop)
+        return None if arrays is None else pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+    def _read(self, first: int, num_bytes: int) -> tuple[bytearray, int]:
+        """Returns the thread's buffer with these bytes of the file, and their number."""
+        buffer = getattr(self._local, "buffer", bytearray())
+        if len(buffer) < num_bytes:
+            buffer = self._local.buffer = bytearray(num_bytes)
+        size = min(num_bytes, self.file_bytes - first)
+        if os.preadv(self._file, [memoryview(buffer)[:size]], first) < size:
+            raise OSError("the file became shorter while it was read, or could not be read")
+        return buffer, size
 
 
 def _write_events(session: PreparationSession, source: str, target: Path) -> None:

@@ -17,7 +17,8 @@ GOOD = '{"user": "u", "time": 7}'
 
 
 def scan(*lines, begin=0, stop=None):
-    content = "\n".join(lines).encode(errors="surrogateescape")
+    text = "\n".join(lines).encode(errors="surrogateescape")
+    content = np.frombuffer(text, np.uint8)
     arrays = FieldScanner(FIELDS).scan(content, begin, len(content) if stop is None else stop)
     if arrays is not None:
         user, time, lists = (array.to_pylist() for array in arrays)
