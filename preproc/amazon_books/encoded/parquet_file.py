@@ -25,6 +25,7 @@ _CONVERTED_LIST, _LOGICAL_LIST = 3, 3
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _PLAIN, _RLE, _RLE_DICTIONARY = 0, 3, 8
 _UNCOMPRESSED, _SNAPPY = 0, 1
+_CODEC = pa.Codec("snappy")
 _LIST_PATH = ("list", "element")  # below a column of lists
 
 
@@ -40,39 +41,40 @@ class ColumnPages:
     list_length: int | None = None
     num_values: int = 0
     plain_bytes: int = 0  # of all pages without compression
-    pages: list[bytes] = field(default_factory=list)
+    num_bytes: int = 0  # of all pages
+    pages: list[tuple[bytes, bytes]] = field(default_factory=list)  # head, content
 
     def add_integers(self, values: np.ndarray) -> None:
         """values: int64 [n]."""
-        self._add(len(values), _PLAIN, values.tobytes())
+        self._add(len(values), _PLAIN, values)
 
-    def add_lists(self, num_lists: int, index_bits: int, runs: np.ndarray) -> None:
-        """runs: dictionary indices of all values, as Parquet's hybrid of runs, uint8 [bytes]."""
-        num_values = num_lists * self.list_length
-        levels = _levels(num_lists, self.list_length)
-        self._add(num_values, _RLE_DICTIONARY, levels + bytes([index_bits]) + runs.tobytes())
+    def add_lists(self, num_lists: int, content: np.ndarray) -> None:
+        """content: `list_prefix` and the runs of all values, uint8 [bytes]; it is copied."""
+        self._add(num_lists * self.list_length, _RLE_DICTIONARY, content)
 
     def set_dictionary(self, values: np.ndarray) -> None:
         """values: int64 [n], in the order of their indices."""
         header = {1: len(values), 2: _PLAIN}
-        self.pages.insert(0, self._page(values.tobytes(), {1: _DICTIONARY_PAGE}, {7: header}))
+        self.pages.insert(0, self._page(values, {1: _DICTIONARY_PAGE}, {7: header}))
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(map(len, self.pages))
-
-    def _add(self, num_values: int, encoding: int, content: bytes) -> None:
+    def _add(self, num_values: int, encoding: int, content: np.ndarray) -> None:
         header = {1: num_values, 2: encoding, 3: _RLE, 4: _RLE}
         self.pages.append(self._page(content, {1: _DATA_PAGE}, {5: header}))
         self.num_values += num_values
 
-    def _page(self, content: bytes, kind: dict, header: dict) -> bytes:
-        stored = content
-        if self.compressed:
-            stored = pa.Codec("snappy").compress(content, asbytes=True)
-        head = thrift.struct(kind | {2: len(content), 3: len(stored)} | header)
-        self.plain_bytes += len(head) + len(content)
-        return head + stored
+    def _page(self, content: np.ndarray, kind: dict, header: dict) -> tuple[bytes, bytes]:
+        stored = (
+            content.tobytes() if not self.compressed else _CODEC.compress(content, asbytes=True)
+        )
+        head = thrift.struct(kind | {2: content.nbytes, 3: len(stored)} | header)
+        self.plain_bytes += len(head) + content.nbytes
+        self.num_bytes += len(head) + len(stored)
+        return head, stored
+
+
+def list_prefix(num_lists: int, length: int, index_bits: int) -> bytes:
+    """Returns what a page of lists has before the runs of its dictionary indices."""
+    return _levels(num_lists, length) + bytes([index_bits])
 
 
 def _levels(num_lists: int, length: int) -> bytes:
@@ -120,8 +122,8 @@ class ParquetFile:
 
     def _write_column(self, name: str, column: ColumnPages) -> dict:
         start = self._end
-        for page in column.pages:
-            self._end += self._file.write(page)
+        for head, content in column.pages:
+            self._end += self._file.write(head) + self._file.write(content)
         is_list = column.list_length is not None
         metadata = {
             1: _INT64,
@@ -131,7 +133,7 @@ class ParquetFile:
             5: Wide(column.num_values),
             6: Wide(column.plain_bytes),
             7: Wide(self._end - start),
-            9: Wide(start + (len(column.pages[0]) if is_list else 0)),
+            9: Wide(start + (sum(map(len, column.pages[0])) if is_list else 0)),
             11: Wide(start) if is_list else None,
         }
         return {2: Wide(start), 3: metadata}

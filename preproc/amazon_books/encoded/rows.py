@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataloading import compiled
-from preproc.amazon_books.encoded.parquet_file import ColumnPages, ParquetFile
+from preproc.amazon_books.encoded.parquet_file import ColumnPages, ParquetFile, list_prefix
 from preproc.amazon_books.negatives import POPULARITY
 from preproc.amazon_books.samples import SamplePairs, SampleSplit
 
@@ -47,8 +47,9 @@ class _Dictionary:
         list_length: int,
         copies: int,
         feature: np.ndarray | None,
+        buffer: "_Buffer",
     ) -> np.ndarray:
-        """Returns lists as runs of indices, uint8 [bytes].
+        """Returns the content of a page of lists, uint8 [bytes], in a buffer.
 
         Args:
             values: int32; list i has those from ends[i] - lengths[i] to ends[i] - 1.
@@ -57,8 +58,11 @@ class _Dictionary:
             copies: times that each list is written.
             feature: int32, what is stored in place of a value; None for the value itself.
         """
+        prefix = list_prefix(copies * len(ends), list_length, self.index_bits)
         sizes = copies * (len(ends) * _LIST_BYTES + int(lengths.sum()) * -(-self.index_bits // 8))
-        out = np.empty(sizes + _LIST_BYTES, np.uint8)
+        page = buffer.get(len(prefix) + sizes + _LIST_BYTES, np.uint8)
+        page[: len(prefix)] = np.frombuffer(prefix, np.uint8)
+        out = page[len(prefix) :]
         size = compiled.library().encode_lists(
             compiled.address(values, np.int32),
             compiled.address(ends, np.int64),
@@ -74,7 +78,21 @@ class _Dictionary:
             compiled.address(out, np.uint8),
         )
         assert size <= sizes, (size, sizes)
-        return out[:size]
+        return page[: len(prefix) + size]
+
+
+class _Buffer:
+    """Memory that stays: new memory costs as much as what is written to it."""
+
+    def __init__(self):
+        self._bytes = np.empty(0, np.uint8)
+
+    def get(self, count: int, dtype: type) -> np.ndarray:
+        """Returns an uninitialized array [count], valid until the next call."""
+        num_bytes = count * np.dtype(dtype).itemsize
+        if num_bytes > len(self._bytes):
+            self._bytes = np.empty(num_bytes, np.uint8)
+        return self._bytes[:num_bytes].view(dtype)
 
 
 class EncodedRows:
@@ -83,10 +101,12 @@ class EncodedRows:
     Args:
         split: the rows.
         num_scalars: columns before those of histories.
+        buffers: for negative items and for pages.
     """
 
-    def __init__(self, split: SampleSplit, num_scalars: int):
+    def __init__(self, split: SampleSplit, num_scalars: int, buffers: tuple[_Buffer, _Buffer]):
         self.num_rows = 0
+        self._drawn, self._pages = buffers
         self._split = split
         # None: the item itself.
         self._features = [None, *split.log.item_features]
@@ -119,14 +139,13 @@ class EncodedRows:
 
     def _add(self, columns, values: np.ndarray, ends, lengths, copies: int) -> None:
         for (column, dictionary), feature in zip(columns, self._features, strict=True):
-            runs = dictionary.encode(
-                values, ends, lengths, self._split.max_history, copies, feature
-            )
-            column.add_lists(copies * len(ends), dictionary.index_bits, runs)
+            lists = (values, ends, lengths, self._split.max_history, copies)
+            content = dictionary.encode(*lists, feature, self._pages)
+            column.add_lists(copies * len(ends), content)
 
     def _negatives(self, pairs: SamplePairs, num_values: int) -> np.ndarray:
         """Returns the negative items of all rows, int32 [num_values]; see `draw_negatives`."""
-        split, drawn = self._split, np.empty(num_values, np.int32)
+        split, drawn = self._split, self._drawn.get(num_values, np.int32)
         compiled.library().draw_negatives(
             compiled.address(pairs.keys, np.uint64),
             len(pairs.keys),
@@ -164,14 +183,15 @@ def write_rows(
     A row group ends where its pages have `max_group_bytes` or more.
     """
     num_scalars = sum(column.type == pa.int64() for column in schema)
+    buffers = _Buffer(), _Buffer()
     with open(path, "wb") as out:
         file = ParquetFile(out, schema)
-        group = EncodedRows(split, num_scalars)
+        group = EncodedRows(split, num_scalars, buffers)
         for start in rows:
             group.add(start, min(start + rows.step, rows.stop))
             if group.num_bytes >= max_group_bytes:
                 group.write(file)
-                group = EncodedRows(split, num_scalars)
+                group = EncodedRows(split, num_scalars, buffers)
         if group.num_rows:
             group.write(file)
         file.close()
