@@ -6,8 +6,8 @@ but must be JSON as DuckDB's parser reads it.
 
 import itertools
 import json
+import mmap
 import os
-import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -129,43 +129,38 @@ def _scanned(path: Path, threads: int) -> Iterator[pa.RecordBatch | None]:
 
 
 class _Chunks:
-    """Chunks of a file, each scanned in a buffer of the thread; file: its descriptor."""
+    """Chunks of a file, each mapped while it is scanned; file: its descriptor."""
 
     def __init__(self, file: int):
         self.file_bytes = os.fstat(file).st_size
         self._file = file
         self._scanner = FieldScanner({USER: TEXT, ITEM: TEXT, TIME: INTEGER})
-        self._local = threading.local()
 
     def scan(self, start: int) -> pa.RecordBatch | None:
         """Returns the events of the lines that begin in a chunk, None if there is an odd line."""
         first = max(start - 1, 0)  # with the byte before, which ends a line or not
-        stop = min(start + _CHUNK_BYTES, self.file_bytes) - first
-        tail = _TAIL_BYTES
-        buffer, size = self._read(first, stop + tail)
-        begin = buffer.find(b"\n", 0, stop) + 1 if start else 0
+        base = first - first % mmap.ALLOCATIONGRANULARITY
+        stop, tail = min(start + _CHUNK_BYTES, self.file_bytes) - base, _TAIL_BYTES
+        lines = self._mapped(base, stop + tail)
+        begin = lines.find(b"\n", first - base, stop) + 1 if start else 0
         if start and not begin:  # all of it is in a line that begins before
             return pa.RecordBatch.from_pylist([], _SCHEMA)
-        while (end := buffer.find(b"\n", stop - 1, size) + 1) == 0 and tail <= _MAX_LINE_BYTES:
-            if first + size == self.file_bytes:
-                end = size
+        while not (end := lines.find(b"\n", stop - 1) + 1):
+            if base + len(lines) == self.file_bytes:
+                end = len(lines)
                 break
+            if tail > _MAX_LINE_BYTES:
+                return None
             tail *= 4
-            buffer, size = self._read(first, stop + tail)
-        if not end or end - buffer.rfind(b"\n", 0, stop - 1) > _MAX_LINE_BYTES:
+            lines = self._mapped(base, stop + tail)
+        if end - lines.rfind(b"\n", begin, stop - 1) > _MAX_LINE_BYTES:
             return None
-        arrays = self._scanner.scan(np.frombuffer(buffer, np.uint8)[:end], begin, stop)
+        arrays = self._scanner.scan(np.frombuffer(lines, np.uint8)[:end], begin, stop)
         return None if arrays is None else pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
-    def _read(self, first: int, num_bytes: int) -> tuple[bytearray, int]:
-        """Returns the thread's buffer with these bytes of the file, and their number."""
-        buffer = getattr(self._local, "buffer", bytearray())
-        if len(buffer) < num_bytes:
-            buffer = self._local.buffer = bytearray(num_bytes)
-        size = min(num_bytes, self.file_bytes - first)
-        if os.preadv(self._file, [memoryview(buffer)[:size]], first) < size:
-            raise OSError("the file became shorter while it was read, or could not be read")
-        return buffer, size
+    def _mapped(self, base: int, num_bytes: int) -> mmap.mmap:
+        size = min(num_bytes, self.file_bytes - base)
+        return mmap.mmap(self._file, size, access=mmap.ACCESS_READ, offset=base)
 
 
 def _write_events(session: PreparationSession, source: str, target: Path) -> None:
