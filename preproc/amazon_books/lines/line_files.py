@@ -5,6 +5,8 @@ from pathlib import Path
 
 from preproc.raw_files import BYTE_ORDER_MARK, gzip_errors, is_gzip, open_unpacked
 
+# Parquet that is read once or twice and then removed: quick to write.
+SCRATCH = {"compression": "none", "use_dictionary": False, "write_statistics": False}
 _PIECE_BYTES = 256 << 20
 _BLOCK_BYTES = 4 << 20
 

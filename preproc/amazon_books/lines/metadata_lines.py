@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from preproc.amazon_books.lines.field_scanner import ANY, TEXT, FieldScanner
 from preproc.amazon_books.lines.line_files import (
+    SCRATCH,
     bad_line,
     check_text,
     line_text,
@@ -49,7 +50,7 @@ def stage_metadata(
     """
     num_bad, first = 0, 1
     with (
-        pq.ParquetWriter(target, SCHEMA) as writer,
+        pq.ParquetWriter(target, SCHEMA, **SCRATCH) as writer,
         gzip_errors(file),
         open_unpacked(file) as source,
     ):

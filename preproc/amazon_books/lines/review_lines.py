@@ -25,7 +25,7 @@ from dataloading.table_input.duckdb_files import (
     read_parquet,
 )
 from preproc.amazon_books.lines.field_scanner import INTEGER, TEXT, FieldScanner
-from preproc.amazon_books.lines.line_files import bad_line, line_text, shown, text_field
+from preproc.amazon_books.lines.line_files import SCRATCH, bad_line, line_text, shown, text_field
 from preproc.engines.duckdb_session import PreparationSession
 
 USER, ITEM, TIME = "reviewerID", "asin", "unixReviewTime"
@@ -95,9 +95,7 @@ def stage_reviews(
 
 def _scan(path: Path, target: Path, threads: int) -> bool:
     """Writes the lines of a file if all of them are good and plain; returns whether they are."""
-    # It is read twice and removed.
-    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    with pq.ParquetWriter(target, _SCHEMA, **plain) as writer:
+    with pq.ParquetWriter(target, _SCHEMA, **SCRATCH) as writer:
         waiting: list[pa.RecordBatch] = []
         for batch in _scanned(path, threads):
             if batch is None:
