@@ -31,7 +31,7 @@ class Scattered(NamedTuple):
 
 
 class Located(NamedTuple):
-    """Where samples are whose records lie in files.
+    """Offsets of samples in files of records.
 
     A run are the samples of one record: those from `run_starts[i]` to `run_starts[i + 1] - 1` are
     of record `records[i]`.

@@ -21,7 +21,7 @@ _LIST_BYTES = 64
 
 
 def dictionary_bytes(item_sizes: list[int]) -> int:
-    """Returns what a thread needs for the dictionaries of item features with so many ids."""
+    """Returns what a thread needs for the dictionaries of item features, by number of ids."""
     return 2 * (4 + 8) * sum(item_sizes)
 
 

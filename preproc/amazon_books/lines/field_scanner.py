@@ -40,7 +40,7 @@ class FieldScanner:
         """Returns the fields of the lines that begin in lines[begin:stop]; None if one is odd.
 
         Blank lines are left out. Texts are strings, integers int64; of `ANY` value the JSON is
-        returned as binary, empty where there is none.
+        returned as binary, empty without a value.
 
         Args:
             lines: uint8, whole ones, the last one possibly without its end; arrays are copies.

@@ -96,7 +96,7 @@ def test_odd_lines(line):
 
 
 def test_random_changes():
-    """What is accepted is what Python's parser finds."""
+    """Python's parser finds the same in every line that is accepted."""
     random, num_accepted = np.random.default_rng(0), 0
     lines = [
         '{"user": "A\u00e9", "x": [1.5, {"y": "\\ud83d\\ude00 t"}], "time": -12, "lists": [["a"]]}',
@@ -109,12 +109,14 @@ def test_random_changes():
             start = random.integers(0, len(line) + 1)
             stop = start + random.integers(0, 3)
             line = line[:start] + random.choice(["", *pieces]) + line[stop:]
-        found = scan(line)
-        if found is None:
+        fields = scan(line)
+        if fields is None:
             continue
         values = [json.loads(text) for text in line.split("\n") if text.strip()]
-        lists = [json.loads(text) if text else None for _, _, text in found]
-        assert [(user, time) for user, time, _ in found] == [(v["user"], v["time"]) for v in values]
+        lists = [json.loads(text) if text else None for _, _, text in fields]
+        assert [(user, time) for user, time, _ in fields] == [
+            (v["user"], v["time"]) for v in values
+        ]
         assert lists == [value.get("lists") for value in values]
         num_accepted += 1
     assert num_accepted > 500
