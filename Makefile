@@ -188,7 +188,7 @@ bench-transcode: .venv/installed .venv-engines/installed ## transcode by DuckDB 
 bench-sequence: .venv/op .venv-torch/installed ## SIM's, DIEN's and DIN's training step compared with plain PyTorch, interleaved
 	@$(PY) -m benchmarks.sequence_training
 
-bench-sequence-preparation: .venv/installed .venv-engines/installed ## SIM's preparation by DuckDB and NVTabular: the same files, seconds and memory
+bench-sequence-preparation: .venv/op .venv-engines/installed ## SIM's preparation by DuckDB and NVTabular: the same files, seconds and memory
 	@$(PY) -m benchmarks.sequence_preparation
 
 bench-ncf: .venv/op .venv-torch/installed ## NeuMF's training step compared with plain PyTorch, interleaved

@@ -43,6 +43,11 @@ def stage_s(runs: Sequence[PreparationRun], name: str) -> float:
     return float(np.median([stages_s(each.log)[name] for each in runs]))
 
 
+def cpu_s(runs: Sequence[PreparationRun]) -> float:
+    """Median processor seconds: on a machine with other work, seconds depend on that."""
+    return float(np.median([each.cpu_s for each in runs]))
+
+
 def own_s(runs: Sequence[PreparationRun]) -> float:
     """Median seconds without the rows, which no engine makes."""
     return float(np.median([each.elapsed_s - stages_s(each.log)["rows"] for each in runs]))
@@ -79,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log = generate(work / "log", args.reviews)
         runs = compare(log, work, args.repeats)
         columns = {name: lambda each, name=name: stage_s(each, name) for name in STAGES}
+        columns["processor time, s"] = cpu_s
         lines = preparations.table(runs, "reviews", args.reviews, columns)
         name = f"{args.reviews:,} generated reviews ({size_mb(log):,.0f} MB)"
         page.add(name, *lines)
@@ -96,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     page.judge(text, TARGET_RATIO, ratio >= TARGET_RATIO)
     own = own_s(runs[NVTABULAR]) / own_s(runs[DUCKDB])
     page.judge(f"without the rows, which the same code makes for both, {own:.1f} times")
+    processor = cpu_s(runs[NVTABULAR]) / cpu_s(runs[DUCKDB])
+    page.judge(f"by processor time, {processor:.1f} times")
     text = f"ten times the log takes {max(peaks):,.0f} MiB"
     page.judge(text, limit_mib, max(peaks) <= limit_mib)
     return page.finish(args.output)

@@ -38,7 +38,8 @@ class PreparationRun(NamedTuple):
     resident_mib: float = 0.0  # largest resident memory of one process, as the kernel counts it
     log: str = ""  # its output
     checksum: str = ""  # of the files that it left
-    # sampled processor time of its processes: on a machine with other work, times depend on that
+    # processor time of its processes, sampled, or of those that it waited for where that is more:
+    # on a machine with other work, times depend on that
     cpu_s: float = 0.0
 
 
@@ -89,7 +90,11 @@ def run_command(
     if process.returncode:
         raise RuntimeError(f"{command} failed with {process.returncode}:\n{output}")
     return PreparationRun(
-        elapsed_s, peak_mib, usage.ru_maxrss / 1024, output, cpu_s=sum(cpu_s.values())
+        elapsed_s,
+        peak_mib,
+        usage.ru_maxrss / 1024,
+        output,
+        cpu_s=max(sum(cpu_s.values()), usage.ru_utime + usage.ru_stime),
     )
 
 

@@ -1,12 +1,13 @@
 """DuckDB under a memory limit, and its errors in terms of the command line."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 
 class DuckDBSession:
-    """Context manager around one `connection`; DuckDB is imported when it is entered.
+    """Context manager around one `connection`, made with the import of DuckDB when it is used.
 
     Args:
         scratch: folder for the temporary files of DuckDB.
@@ -38,10 +39,15 @@ class DuckDBSession:
         self._remedies, self._settings = remedies, settings
 
     def __enter__(self):
+        return self
+
+    @functools.cached_property
+    def connection(self):
+        """The connection, until the context ends."""
         import duckdb
 
         threads = {} if self.threads is None else {"threads": self.threads}
-        self.connection = duckdb.connect(
+        return duckdb.connect(
             config={
                 "memory_limit": f"{self.memory_bytes}B",
                 "temp_directory": str(self.scratch),
@@ -49,10 +55,10 @@ class DuckDBSession:
                 **self._settings,
             }
         )
-        return self
 
     def __exit__(self, kind, error, traceback):
-        self.connection.close()
+        if "connection" in vars(self):  # a context that is entered again gets another one
+            vars(self).pop("connection").close()
         self._explain(error)
 
     @contextlib.contextmanager

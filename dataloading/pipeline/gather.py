@@ -4,11 +4,12 @@ The package `dataloading-kernels` does it in compiled code, where it is installe
 """
 
 import ctypes
-import functools
 from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+
+from dataloading import compiled
 
 _ALIGNMENT = 64  # bytes; TensorFlow takes over arrays at such addresses without a copy
 
@@ -27,6 +28,88 @@ class Scattered(NamedTuple):
         """From the samples of a batch, int64 `[n]`, in its order."""
         places = np.argsort(batch)
         return cls(batch[places], places)
+
+
+class Located(NamedTuple):
+    """Offsets of samples in files of records.
+
+    A run are the samples of one record: those from `run_starts[i]` to `run_starts[i + 1] - 1` are
+    of record `records[i]`.
+    """
+
+    offsets: np.ndarray  # int64 [n]
+    begins: np.ndarray | None  # int64 [n], what was passed for the record of each sample
+    records: np.ndarray  # int64 [runs], ascending
+    run_starts: np.ndarray  # int64 [runs + 1], the last one is n
+
+
+def locate(
+    samples: np.ndarray,
+    first_samples: np.ndarray,
+    origins: np.ndarray,
+    step: int,
+    begins: np.ndarray | None = None,
+) -> Located:
+    """Returns the offset `origins[record] + sample * step` of each sample.
+
+    Args:
+        samples: int64 `[n]`, ascending.
+        first_samples: int64 `[records + 1]`; the last one is the number of samples.
+        origins: int64 `[records]`.
+        begins: int64 `[records]`.
+    """
+    library, size = _library(), len(samples)
+    if library is None:
+        record = np.searchsorted(first_samples, samples, side="right") - 1
+        starts = np.flatnonzero(np.diff(record, prepend=-1))
+        offsets = samples * step
+        offsets += origins[record]
+        run_begins = None if begins is None else begins[record]
+        return Located(offsets, run_begins, record[starts], np.append(starts, size))
+    offsets, records, starts = (np.empty(size + more, np.int64) for more in (0, 0, 1))
+    run_begins = None if begins is None else np.empty(size, np.int64)
+    arrays = [
+        None if array is None else compiled.address(array, np.int64)
+        for array in (samples, first_samples, origins, begins, offsets, run_begins, records, starts)
+    ]
+    count = library.locate(
+        *(arrays[0], size, arrays[1], len(origins), arrays[2], step, arrays[3]), *arrays[4:]
+    )
+    starts[count] = size
+    return Located(offsets, run_begins, records[:count], starts[: count + 1])
+
+
+def running_totals(lengths: np.ndarray, row_splits: np.ndarray) -> int:
+    """Writes 0 and the totals of the first, of the first two lengths and so on; returns the last.
+
+    Args:
+        lengths: int64 `[n]`, contiguous.
+        row_splits: int32 `[n + 1]`; of no use where the last total is above the range of int32.
+    """
+    library = _library()
+    if library is not None:
+        arrays = compiled.address(lengths, np.int64), compiled.address(row_splits, np.int32)
+        return library.sum_lengths(arrays[0], len(lengths), arrays[1])
+    row_splits[0] = 0
+    np.cumsum(lengths, out=row_splits[1:])
+    return int(lengths.sum())
+
+
+def are_row_splits(splits: np.ndarray, num_values: int, hotness: int, ragged: bool) -> bool:
+    """Returns whether these lead from 0 to `num_values`, and differ by `hotness` or, where ragged,
+    by 0 to `hotness`.
+
+    Args:
+        splits: int32 or int64 `[n + 1]`, possibly at an odd address.
+    """
+    library = _library()
+    if library is not None:
+        size, rules = splits.itemsize, (num_values, hotness, ragged)
+        return library.first_bad_split(splits.ctypes.data, len(splits) - 1, size, *rules) < 0
+    lengths = np.diff(splits)
+    least = 0 if ragged else hotness
+    ends = splits[0] == 0 and splits[-1] == num_values
+    return bool(ends and (lengths >= least).all() and (lengths <= hotness).all())
 
 
 def aligned(num_bytes: int) -> np.ndarray:
@@ -126,23 +209,9 @@ def _windows(content: np.ndarray, size: int) -> np.ndarray:
 
 
 def _addresses(content: np.ndarray, offsets: np.ndarray, places: np.ndarray) -> list[int]:
-    assert all(array.dtype == np.int64 and array.flags.c_contiguous for array in (offsets, places))
-    return [array.ctypes.data for array in (content, offsets, places)]
+    pairs = ((content, np.uint8), (offsets, np.int64), (places, np.int64))
+    return [compiled.address(array, dtype) for array, dtype in pairs]
 
 
-@functools.cache
 def _library() -> ctypes.CDLL | None:
-    """Returns the compiled functions; None where they are not installed."""
-    try:
-        from dataloading_kernels import LIBRARY
-    except ImportError:
-        return None
-    library = ctypes.CDLL(str(LIBRARY))
-    size, pointer = ctypes.c_int64, ctypes.c_void_p
-    samples = [pointer, pointer, pointer, size]
-    library.gather.argtypes = [*samples, size, pointer]
-    library.read_splits.argtypes = [*samples, size, size, pointer, pointer]
-    library.gather_ragged.argtypes = [*samples, size, pointer, pointer]
-    for function in (library.gather, library.read_splits, library.gather_ragged):
-        function.restype = None
-    return library
+    return compiled.library()

@@ -42,6 +42,26 @@ class SampleBlock:
 
 
 @dataclass(frozen=True)
+class SamplePairs:
+    """A run of a split's rows, and where the histories of both rows of a pair are.
+
+    Attributes:
+        label, user, target: see `SampleBlock`.
+        places: the events of the targets, numbered in the log; a history ends before, int64
+            [n / 2].
+        lengths: of the histories, int64 [n / 2].
+        keys: initial hashes of the rows' negatives, uint64 [n].
+    """
+
+    label: np.ndarray
+    user: list[np.ndarray]
+    target: list[np.ndarray]
+    places: np.ndarray
+    lengths: np.ndarray
+    keys: np.ndarray
+
+
+@dataclass(frozen=True)
 class SampleSplit:
     """The rows of one split, by number.
 
@@ -64,7 +84,8 @@ class SampleSplit:
             )
 
     @functools.cached_property
-    def _items(self) -> np.memmap:
+    def items(self) -> np.memmap:
+        """Items of all events of the log, int32, in a mapped file."""
         return np.memmap(self.log.events, np.int32, "r")
 
     @functools.cached_property
@@ -77,28 +98,40 @@ class SampleSplit:
     def num_rows(self) -> int:
         return 2 * int(self._pair_starts[-1])
 
-    def rows(self, start: int, stop: int) -> SampleBlock:
-        """Rows [start, stop), both even and not beyond num_rows; vectorised, no loop over rows."""
+    def pairs(self, start: int, stop: int) -> SamplePairs:
+        """Returns rows [start, stop), both even and not beyond num_rows, without histories."""
         pairs = np.arange(start // 2, stop // 2)
         users = np.searchsorted(self._pair_starts, pairs, side="right") - 1  # from 0
         first, _ = self._events(self.log.num_events[users])
         events = first + pairs - self._pair_starts[users]
         places = self.log.user_starts[users] + events
         lengths = np.minimum(events, self.max_history)
-        targets = self._items[places].astype(np.int64)
-        history = self._histories(places, lengths)
-
-        # Both rows of a pair have the same history, and negatives of their own.
-        users, events, lengths = (np.repeat(each, 2) for each in (users + 1, events, lengths))
+        targets = self.items[places].astype(np.int64)
+        users, events = (np.repeat(each, 2) for each in (users + 1, events))
         label = np.tile(np.array([1, 0]), len(pairs))
         keys = row_keys(self.seed, users, events, label)
-        steps = np.zeros(len(pairs), np.int64)
-        missed = self._drawn(keys[1::2], steps, targets)
-        negative = self._negative_histories(keys, lengths, np.repeat(history, 2, axis=0))
-        return SampleBlock(
+        missed = self._drawn(keys[1::2], np.zeros(len(pairs), np.int64), targets)
+        return SamplePairs(
             label=label,
             user=[users, *(ids[users].astype(np.int64) for ids in self.log.user_features)],
             target=self._with_features(np.stack([targets, missed], axis=1).reshape(-1)),
+            places=places,
+            lengths=lengths,
+            keys=keys,
+        )
+
+    def rows(self, start: int, stop: int) -> SampleBlock:
+        """Returns rows [start, stop), both even and not beyond num_rows; no loop over rows."""
+        pairs = self.pairs(start, stop)
+        history = self._histories(pairs.places, pairs.lengths)
+        # Both rows of a pair have the same history, and negatives of their own.
+        negative = self._negative_histories(
+            pairs.keys, np.repeat(pairs.lengths, 2), np.repeat(history, 2, axis=0)
+        )
+        return SampleBlock(
+            label=pairs.label,
+            user=pairs.user,
+            target=pairs.target,
             positive=[np.repeat(each, 2, axis=0) for each in self._with_features(history)],
             negative=self._with_features(negative),
         )
@@ -111,7 +144,7 @@ class SampleSplit:
         """Returns the items before each place of the log, zeros before `lengths` of them."""
         steps = np.arange(self.max_history, 0, -1)
         # Where a history does not reach, any place will do.
-        items = self._items[np.maximum(places[:, None] - steps, 0)].astype(np.int64)
+        items = self.items[np.maximum(places[:, None] - steps, 0)].astype(np.int64)
         items[steps > lengths[:, None]] = 0
         return items
 
@@ -142,7 +175,7 @@ class SampleSplit:
 
     def _drawn(self, keys: np.ndarray, steps: np.ndarray, positives: np.ndarray) -> np.ndarray:
         if self.negatives == POPULARITY:
-            return draw_by_popularity(keys, steps, self._items)
+            return draw_by_popularity(keys, steps, self.items)
         return draw(keys, steps, positives, self.log.num_items)
 
 

@@ -36,25 +36,27 @@ class DuckDBEvents(PreparationSession):
     """
 
     def _number(self, min_events: int, first_id: int, least: str) -> None:
-        """Makes the tables `users` and `items` of kept events: value, num_events, id.
+        """Makes tables of value, num_events, id: `users` and `items` of kept events; `all_users`.
 
         Args:
             first_id: the first id; ids follow the values, integers or the bytes of text.
             least: flag, `min_events` and unit for the error where no user is left.
         """
-        for kind, kept in (
-            ("user", f"FROM events GROUP BY user HAVING num_events >= {min_events}"),
-            ("item", "FROM events SEMI JOIN users ON user = users.value GROUP BY item"),
+        count = "SELECT {0} AS value, count(*) AS num_events FROM events {1} GROUP BY {0}"
+        self.connection.execute(f"CREATE TABLE all_users AS {count.format('user', '')}")
+        kept = count.format("item", "SEMI JOIN users ON user = users.value")
+        for kind, counts in (
+            ("user", f"FROM all_users WHERE num_events >= {min_events}"),
+            ("item", f"FROM ({kept})"),
         ):
             self.connection.execute(
                 f"""
-                CREATE TABLE {kind}s AS SELECT {kind} AS value, count(*) AS num_events,
-                    (row_number() OVER (ORDER BY {kind}) + {first_id - 1})::INTEGER AS id {kept}
+                CREATE TABLE {kind}s AS SELECT value, num_events,
+                    (row_number() OVER (ORDER BY value) + {first_id - 1})::INTEGER AS id {counts}
                 """
             )
         if not self._integer("SELECT count(*) FROM users"):
-            counts = "SELECT count(*) AS num_events FROM events GROUP BY user"
-            most = self._integer(f"SELECT coalesce(max(num_events), 0) FROM ({counts})")
+            most = self._integer("SELECT coalesce(max(num_events), 0) FROM all_users")
             raise no_user_left(least, most)
 
     def _ordered(self) -> pa.RecordBatchReader:

@@ -27,10 +27,11 @@ def stand_in(monkeypatch, seconds, peak_mib=100.0, checksums=None):
     def prepare(log, work, *flags):
         got.append(flags)
         engine = flags[flags.index("--engine") + 1]
+        cpu_s = {DUCKDB: 3.0, NVTABULAR: 12.0}
         elapsed_s = seconds[engine] + len(got) / 100
         digest = "same" if checksums is None else checksums[len(got) - 1]
         size = (log / "reviews_x.json").stat().st_size
-        return PreparationRun(elapsed_s, peak_mib * size / 5, 0.0, LOG, digest)
+        return PreparationRun(elapsed_s, peak_mib * size / 5, 0.0, LOG, digest, cpu_s[engine])
 
     def generate(folder, num_reviews):
         folder.mkdir()
@@ -63,10 +64,11 @@ def test_page(monkeypatch, tmp_path, capsys, nvtabular_s, limit_mib, status, ver
     assert sides == [DUCKDB, NVTABULAR, NVTABULAR, DUCKDB, DUCKDB, DUCKDB]
     assert got[-1][2:] == ("--memory_limit", f"{limit_mib}MiB")
     # DuckDB ran first and fourth: 5.01 and 5.04 s.
-    assert "| duckdb | 5.0 [5.0, 5.0] | 1 | 0.5 | 1.2 | 2.5 | 100 |" in page
+    assert "| duckdb | 5.0 [5.0, 5.0] | 1 | 0.5 | 1.2 | 2.5 | 3.0 | 100 |" in page
     assert f"times as fast as NVTabular; target {verdicts[0]}" in page
     own = (nvtabular_s + 0.025 - 2.5) / 2.525
     assert f"makes for both, {own:.1f} times" in page
+    assert "by processor time, 4.0 times" in page
     assert f"ten times the log takes 1,000 MiB; target {verdicts[1]}" in page
     assert [path.name for path in tmp_path.iterdir()] == ["page.md"]
 

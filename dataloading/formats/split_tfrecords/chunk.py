@@ -1,6 +1,7 @@
 """Open chunks of split TFRecords: the values of samples, from the bytes of records."""
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,16 @@ from dataloading.formats.split_tfrecords.folder_format import read_format
 from dataloading.formats.tfrecord.framing import RecordError, is_intact
 from dataloading.formats.tfrecord.index import RecordIndex
 from dataloading.formats.tfrecord.wire import Tensor, tensors_of
-from dataloading.pipeline.gather import Scattered, aligned, gather, gather_ragged, read_splits
+from dataloading.pipeline.gather import (
+    Located,
+    Scattered,
+    aligned,
+    are_row_splits,
+    gather,
+    gather_ragged,
+    locate,
+    read_splits,
+)
 from dataloading.pipeline.ragged import Ragged, Samples, row_splits_of
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
 
@@ -166,18 +176,17 @@ class RecordChunk:
     def _read_scattered(self, scattered: Scattered) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns bytes and row splits of any samples."""
         samples, places = scattered
-        record = self._index.record_of(samples)
-        self._index.verify(record)
-        parts = self._parts(record)
-        offsets = samples * self._step
-        offsets += self._origins[record]
+        records = (self._index.first_samples, self._origins, self._step)
+        located = locate(samples, *records, self._begins if self.ragged else None)
+        self._index.verify(located.records)
+        parts, offsets = list(self._parts(located)), located.offsets
         if not self.ragged:
             values = aligned(len(samples) * self._step)
             for file, part in parts:
                 content = self._index.content(file)
                 gather(content, offsets[part], places[part], self._step, values)
             return values, None
-        begins, lengths = self._begins[record], np.empty(len(samples), np.int64)
+        begins, lengths = located.begins, np.empty(len(samples), np.int64)
         dtype, size = self._splits_dtype, self.dtype.itemsize
         for file, part in parts:
             content = self._index.content(file)
@@ -189,31 +198,33 @@ class RecordChunk:
             gather_ragged(content, begins[part], places[part], size, row_splits, values)
         return values, row_splits
 
-    def _parts(self, records: np.ndarray) -> list[tuple[int, slice]]:
-        """Returns each file of these records, ascending, and the slice of its records."""
-        bounds = np.searchsorted(records, self._index.first_records).tolist()
-        spans = enumerate(itertools.pairwise(bounds))
-        return [(file, slice(start, stop)) for file, (start, stop) in spans if start < stop]
+    def _parts(self, located: Located) -> Iterator[tuple[int, slice]]:
+        """Yields each file of samples, ascending, and the slice of its samples."""
+        runs = np.searchsorted(located.records, self._index.first_records)
+        bounds = located.run_starts[runs].tolist()
+        for file, (start, stop) in enumerate(itertools.pairwise(bounds)):
+            if start < stop:
+                yield file, slice(start, stop)
 
     def _row_splits(self, record: int, start: int, stop: int) -> np.ndarray:
         """Returns the row splits `start` to `stop`, including the last one, of a record."""
         step, begin = self._splits_dtype.itemsize, int(self._splits_begin[record])
         content = self._index.content(int(self._index.files[record]))
-        part = content[begin + start * step : begin + (stop + 1) * step]
-        return part.copy().view(self._splits_dtype)
+        return content[begin + start * step : begin + (stop + 1) * step].view(self._splits_dtype)
 
     def _check_lengths(self, record: int) -> None:
         """Raises ValueError for row splits that are not those of a record's values."""
         num_values = int(self._num_values[record])
         first, end = self._index.first_samples[record : record + 2].tolist()
-        splits = self._row_splits(record, 0, end - first)
+        splits, hotness = self._row_splits(record, 0, end - first), self._hotness
+        if are_row_splits(splits, num_values, hotness, self.ragged):
+            return
         lengths = np.diff(splits)
         if splits[0] != 0 or splits[-1] != num_values or (lengths < 0).any():
             raise ValueError(
                 f"{self._index.location(record)}: its row splits do not lead from 0 to the "
                 f"{num_values} ids that it has; write the file again"
             )
-        hotness = self._hotness
         invalid = lengths > hotness if self.ragged else lengths != hotness
         if invalid.any():
             sample = int(np.flatnonzero(invalid)[0])

@@ -1,4 +1,4 @@
-"""The compiled part of the loaders: see `dataloading.pipeline.gather`."""
+"""The compiled part of loaders and preparations: see `dataloading.compiled`."""
 
 from pathlib import Path
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distributed_embeddings.planner.sharding_plan import Plan
 from distributed_embeddings.planner.types import (
@@ -167,7 +168,7 @@ def traffic(
     return ranks
 
 
-def _all_to_all(plan: Plan, batch: BatchSizes) -> Iterator[tuple[int, np.ndarray]]:
+def _all_to_all(plan: Plan, batch: BatchSizes) -> Iterator[tuple[int, NDArray[np.float64]]]:
     """Yields each rank that owns tables, and the bytes that it exchanges with each rank.
 
     Returns:

@@ -38,7 +38,7 @@ class AmazonDuckDBEngine(DuckDBEvents):
             user_features=user_features,
             item_features=item_features,
             num_items=self._integer("SELECT count(*) FROM items"),
-            num_users_before=self._integer("SELECT count(DISTINCT user) FROM events"),
+            num_users_before=self._integer("SELECT count(*) FROM all_users"),
             num_missing=missing_users | missing_items,
             vocabularies={kind: self._write_values(kind, folder) for kind in ("user", "item")},
         )

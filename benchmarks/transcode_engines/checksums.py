@@ -175,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         preparations.versions("duckdb", "pyarrow", "numpy"),
         preparations.engine_versions("pyspark", "duckdb", "pyarrow", "numpy"),
     ]
-    page = Page("Own data by two engines", [command("engine_checksums", args)], packages)
+    page = Page("Own data by two engines", [command("transcode_engines.checksums", args)], packages)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for kind in KINDS:
