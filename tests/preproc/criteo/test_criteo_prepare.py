@@ -249,7 +249,8 @@ def test_blocks_and_batches(log, tmp_path, monkeypatch):
     enter, batches = CriteoDuckDBEngine.__enter__, []
 
     def enter_with_little_memory(self):
-        enter(self).memory_bytes = 4 * 16 * 1600  # 1,600 rows per batch; the days have 700 to 1,003
+        assert enter(self).connection  # DuckDB itself has enough
+        self.memory_bytes = 4 * 16 * 1600  # 1,600 rows per batch; the days have 700 to 1,003
         return self
 
     def noted(self, days, split=CriteoDuckDBEngine._batches):
