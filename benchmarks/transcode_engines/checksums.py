@@ -58,8 +58,8 @@ def texts_of(draw: np.random.Generator, num_rows: int, odd_texts: Sequence[str])
     """Draws a text column: odd texts, or without them a skewed one."""
     if odd_texts:
         return odd(draw, num_rows, odd_texts)
-    numbers = draw.zipf(1.3, num_rows) % (num_rows // 4)
-    return pa.array(np.char.add("Zürich ", numbers.astype(str)))
+    words = pa.array([f"Zürich {i}" for i in range(num_rows // 4)])
+    return words.take(pa.array(draw.zipf(1.3, num_rows) % len(words)))
 
 
 def log_of_clicks(num_rows: int, odd_texts: Sequence[str], seed: int) -> dict[str, pa.Array]:
@@ -152,9 +152,9 @@ def compare(kind: str, num_rows: int, is_odd: bool, work: Path) -> tuple[str, ..
     module, output_flag, write = KINDS[kind]
     folder = work / "input"
     folder.mkdir()
-    flags, output = write(folder, num_rows, is_odd), work / "out"
+    flags = write(folder, num_rows, is_odd)
     runs = [
-        preparations.prepare(output, module, *flags, output_flag, output, *engine)
+        preparations.prepare(work, module, *flags, *engine, flag=output_flag)
         for engine in (("--engine", "duckdb"), SPARK)
     ]
     for path in folder.iterdir():
