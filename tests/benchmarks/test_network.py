@@ -230,6 +230,8 @@ def rendered(monkeypatch):
     """Renders measurements; of what is computed only the first lines, which other tests have."""
     monkeypatch.setattr(network, "NUM_RANKS", (8,))
     monkeypatch.setattr(network_models, "SYNTHETIC", ())
+    # Measurements need Horovod, made-up ones do not.
+    monkeypatch.setattr(network.importlib.metadata, "version", lambda name: f"{name}'s")
     return lambda measurements: network.page_of(measurements, ARGUMENTS)
 
 
