@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dataloading import compiled
 from runtime.logs import plots
 from runtime.tensorflow_start import prepare_tensorflow
 from tests import disk, no_pictures
@@ -92,6 +93,16 @@ def float16_on_a_cpu(monkeypatch):
     monkeypatch.setattr(device, "set_up", set_up)
     monkeypatch.setattr(loss_scale, "INITIAL_SCALE", 2.0**27)
     monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 3)
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def implementation(request, monkeypatch) -> str:
+    """Loaders and preparations with the functions of dataloading-kernels, and without them."""
+    if request.param == "plain":
+        monkeypatch.setattr(compiled, "library", lambda: None)
+    elif compiled.library() is None:
+        pytest.skip("dataloading-kernels is not installed: run `make op`")
+    return request.param
 
 
 @pytest.fixture(scope="session")

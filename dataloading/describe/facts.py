@@ -47,10 +47,9 @@ class IdFacts:
 
     feature: str
     cardinality: int
-    num_values: int = 0  # values of all rows
-    num_outside: int = 0  # those of them that are out of range
-    num_used: int = 0  # different ids in range that occur
-    # (id, share of all values) of the most frequent ids in range
+    num_values: int = 0
+    num_outside: int = 0
+    num_used: int = 0
     top: list[tuple[int, float]] = field(default_factory=list)
 
     def add(self, values: np.ndarray) -> np.ndarray:

@@ -60,11 +60,9 @@ class SparkCommand(NamedTuple):
         other_folder: the flags for another folder for temporary files, without a comma.
     """
 
-    # memory of a task's Python process, outside the heap of a local master
     worker_bytes: int = WORKER_BYTES
-    duckdb_share: int = 0  # DuckDB gets 1 byte of --memory_limit in this number; 0: none
-    fewer_threads: str = "fewer --threads"  # the flag for fewer threads
-    # the flags for another folder for temporary files, without a comma
+    duckdb_share: int = 0
+    fewer_threads: str = "fewer --threads"
     other_folder: str = "a --temp_dir without a comma, and an --output whose last part has none"
 
     def duckdb_bytes(self, limit_bytes: int) -> int:

@@ -41,15 +41,9 @@ class Growth:
         evicted_from: identity of the vocabularies that the values were evicted from.
     """
 
-    # fingerprints of the data sets whose ids it continues, the latest first; with evicted values
-    # only the latest
     ancestors: tuple[str, ...] = ()
-    # features of which values were evicted -> file of the former ids
     evicted: dict[str, Path] = field(default_factory=dict)
-    # identity of the vocabularies, then those of the vocabularies whose ids they continue, the
-    # latest first; empty if it is unknown, as in data sets without vocabulary
     id_spaces: tuple[str, ...] = ()
-    # identity of the vocabularies that the values were evicted from
     evicted_from: str | None = None
 
     @classmethod

@@ -42,11 +42,8 @@ class Vocabulary:
         path: its file; None if the data set has none, and ids stand for themselves.
     """
 
-    # int64 if all values are integers, else texts, [cardinality]; null for an id that stands for no
-    # value
     values: pa.Array
-    first_id: int = 0  # the first id that stands for a value, 0 or 1
-    # its file; None if the data set has none, and ids stand for themselves
+    first_id: int = 0
     path: Path | None = None
 
     @property

@@ -3,7 +3,6 @@
 The package `dataloading-kernels` does it in compiled code, where it is installed; else NumPy does.
 """
 
-import ctypes
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +57,7 @@ def locate(
         origins: int64 `[records]`.
         begins: int64 `[records]`.
     """
-    library, size = _library(), len(samples)
+    library, size = compiled.library(), len(samples)
     if library is None:
         record = np.searchsorted(first_samples, samples, side="right") - 1
         starts = np.flatnonzero(np.diff(record, prepend=-1))
@@ -86,7 +85,7 @@ def running_totals(lengths: np.ndarray, row_splits: np.ndarray) -> int:
         lengths: int64 `[n]`, contiguous.
         row_splits: int32 `[n + 1]`; of no use where the last total is above the range of int32.
     """
-    library = _library()
+    library = compiled.library()
     if library is not None:
         arrays = compiled.address(lengths, np.int64), compiled.address(row_splits, np.int32)
         return library.sum_lengths(arrays[0], len(lengths), arrays[1])
@@ -102,7 +101,7 @@ def are_row_splits(splits: np.ndarray, num_values: int, hotness: int, ragged: bo
     Args:
         splits: int32 or int64 `[n + 1]`, possibly at an odd address.
     """
-    library = _library()
+    library = compiled.library()
     if library is not None:
         size, rules = splits.itemsize, (num_values, hotness, ragged)
         return library.first_bad_split(splits.ctypes.data, len(splits) - 1, size, *rules) < 0
@@ -129,7 +128,7 @@ def gather(
         places: int64 `[n]`.
         out: uint8, contiguous.
     """
-    library = _library()
+    library = compiled.library()
     if library is not None:
         library.gather(*_addresses(content, offsets, places), len(offsets), size, out.ctypes.data)
     elif len(offsets):
@@ -154,7 +153,7 @@ def read_splits(
         begins: int64 `[n]`, contiguous; `size` times the first row split is added to `begins[i]`.
         lengths: int64; `lengths[places[i]]` becomes the difference.
     """
-    library = _library()
+    library = compiled.library()
     if library is not None:
         library.read_splits(
             *_addresses(content, offsets, places),
@@ -182,7 +181,7 @@ def gather_ragged(
         row_splits: int32 `[n + 1]`, where the values of each sample begin in `out`, and their end.
         out: uint8 `[row_splits[-1] * size]`, contiguous.
     """
-    library = _library()
+    library = compiled.library()
     if library is not None:
         library.gather_ragged(
             *_addresses(content, offsets, places),
@@ -211,7 +210,3 @@ def _windows(content: np.ndarray, size: int) -> np.ndarray:
 def _addresses(content: np.ndarray, offsets: np.ndarray, places: np.ndarray) -> list[int]:
     pairs = ((content, np.uint8), (offsets, np.int64), (places, np.int64))
     return [compiled.address(array, dtype) for array, dtype in pairs]
-
-
-def _library() -> ctypes.CDLL | None:
-    return compiled.library()

@@ -166,10 +166,8 @@ class FileSlice(NamedTuple):
             those to the end. Rows that begin the file have `first_block` 0.
     """
 
-    first_row: int = 1  # number of the first one, counted from 1 without a header
-    num_rows: int | None = None  # of a Parquet file; None for all rows to its end
-    # first_block, stop_block: of a CSV file, its blocks (`lines.line_blocks`); None for those to
-    # the end. Rows that begin the file have `first_block` 0
+    first_row: int = 1
+    num_rows: int | None = None
     first_block: int = 0
     stop_block: int | None = None
 

@@ -93,12 +93,10 @@ class Route(NamedTuple):
         remedy: how to get rows into a target that has none.
     """
 
-    source: str  # the raw split
-    targets: tuple[str, ...]  # splits of the data set, in the order of their numbers
-    # (first row, block of each raw column) -> number of the target of each row; None: all rows have
-    # the only target
+    source: str
+    targets: tuple[str, ...]
     numbers: Callable[[int, dict[str, Block]], np.ndarray] | None = None
-    remedy: str = ""  # how to get rows into a target that has none
+    remedy: str = ""
 
     def parts(
         self, first_row: int, block_of: dict[str, Block]
@@ -177,9 +175,9 @@ class WrittenTimes(NamedTuple):
         failure: message about the first other one; empty without one.
     """
 
-    files: Sequence[Path]  # Parquet files with the column `time`
-    num_rows: int  # their number
-    failure: str = ""  # message about the first other one; empty without one
+    files: Sequence[Path]
+    num_rows: int
+    failure: str = ""
 
 
 WriteTimes = Callable[[str, pa.DataType], WrittenTimes]  # (column, type) -> times

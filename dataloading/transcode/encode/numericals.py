@@ -37,13 +37,10 @@ class NumericalRules:
         known_scales: feature -> its scale in an earlier data set; None: new data.
     """
 
-    # feature -> `MEAN` or the fill value. Other features may not miss a value
     fill: Mapping[str, str | float] = field(default_factory=dict)
-    mark_missing: bool = False  # whether features that miss values in training get an indicator
-    standardize: tuple[str, ...] = ()  # features to standardize
-    # feature -> name of its indicator in an earlier data set; None: new data
+    mark_missing: bool = False
+    standardize: tuple[str, ...] = ()
     known_indicators: Mapping[str, str] | None = None
-    # feature -> its scale in an earlier data set; None: new data
     known_scales: Mapping[str, Scale] | None = None
 
 

@@ -37,12 +37,9 @@ class RowFacts:
         missing: (split, numerical feature) -> missing values.
     """
 
-    # rows, clicks: split -> number of rows, and of labels that are 1
     rows: Counter[str] = field(default_factory=Counter)
     clicks: Counter[str] = field(default_factory=Counter)
-    # feature whose cardinality follows from its ids -> the largest id
     largest: dict[str, int] = field(default_factory=dict)
-    # (split, numerical feature) -> missing values
     missing: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def update(self, other: "RowFacts") -> None:

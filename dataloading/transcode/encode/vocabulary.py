@@ -44,8 +44,8 @@ class CountedTexts(Protocol):
         counts: a query for the different `value`s that are not null, and the `count` of each.
     """
 
-    num_values: int  # values of all rows, missing ones included
-    counts: str  # a query for the different `value`s that are not null, and the `count` of each
+    num_values: int
+    counts: str
 
 
 class TextColumn(NamedTuple):

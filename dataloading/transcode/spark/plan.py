@@ -139,15 +139,13 @@ class Part:
         is_last: whether the split ends here.
     """
 
-    number: int  # in the order of all rows of all splits
+    number: int
     split: str
     start: int
     stop: int
-    # of each chunk of the split, the blocks with these rows
     segments: tuple[tuple[Segment, ...], ...]
-    # the rows of the candidate list that is open at `start`; None without one
     before: "Part | None" = None
-    is_last: bool = False  # whether the split ends here
+    is_last: bool = False
 
     def blocks(self, chunks: Sequence[RawChunk], chunk_size: int) -> Iterator[list[Block]]:
         """Reads the rows, as `split_blocks` yields them."""

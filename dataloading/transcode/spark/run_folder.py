@@ -29,8 +29,8 @@ class RunFolder:
     """
 
     path: Path
-    token: RunToken  # proves that a worker sees it, and that its run has not ended
-    sync: bool  # whether files are written by several machines
+    token: RunToken
+    sync: bool
 
     def staged(self, split: str, part: int) -> Path:
         """Returns the staged rows of a part that a split of the data set gets."""

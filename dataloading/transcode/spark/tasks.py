@@ -49,9 +49,8 @@ class PartFacts:
         first: numerical feature -> its first value in training; features without one are absent.
     """
 
-    facts: RowFacts  # of its rows
-    train_blocks: np.ndarray  # rows in training of each block, int64
-    # numerical feature -> its first value in training; features without one are absent
+    facts: RowFacts
+    train_blocks: np.ndarray
     first: Mapping[str, float]
 
 

@@ -45,10 +45,7 @@ class CriteoEngine(Protocol):
     """
 
     name: str
-    # the engine itself brings rows into the order of the files that it writes
     writes_in_order: bool
-    # the engine counts, and writes, all columns in one pass over the log; others are passed one
-    # column at a time
     columns_at_once: bool
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:

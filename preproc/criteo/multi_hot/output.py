@@ -54,10 +54,9 @@ class OutputJob:
     data: Path
     tables: Path
     format: str
-    # cardinalities, hotness: Of the categorical features that are written
     cardinalities: tuple[int, ...]
     hotness: tuple[int, ...]
-    takes_modulo: bool  # Whether ids beyond the cardinality are allowed, and taken modulo it
+    takes_modulo: bool
     prebatch_size: int
     days: int
 

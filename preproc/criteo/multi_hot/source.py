@@ -104,10 +104,9 @@ class SourceData:
     splits: dict[str, SplitColumns]
     categorical: list[str]
     numerical: list[str]
-    # Of the categorical features; None: the files do not state them
     cardinalities: list[int] | None
-    hotness: list[int]  # Of the stored ids
-    files: list[Path]  # All files, for messages and fingerprints
+    hotness: list[int]
+    files: list[Path]
 
 
 def open_source(folder: Path) -> SourceData:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dataloading.pipeline import gather as module
 from dataloading.pipeline.gather import (
     Scattered,
     aligned,
@@ -17,14 +16,6 @@ from dataloading.pipeline.gather import (
 from dataloading.pipeline.ragged import row_splits_of
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 5000, np.uint8)
-
-
-@pytest.fixture(params=["compiled", "NumPy"])
-def implementation(request, monkeypatch):
-    if request.param == "NumPy":
-        monkeypatch.setattr(module, "_library", lambda: None)
-    elif module._library() is None:
-        pytest.skip("dataloading-kernels is not installed: run `make op`")
 
 
 def test_order():
