@@ -49,14 +49,14 @@ class RatingsEngine(DuckDBEvents):
         )
         self._number(min_ratings, 0, LEAST.format(min_ratings))
         num_rows = self._integer(f"SELECT count(*) FROM ({union(files, 'user')})")
-        num_pairs, all_users = self._row("SELECT count(*), count(DISTINCT user) FROM events")
+        num_pairs = self._integer("SELECT count(*) FROM events")
         users, kept = self._row("SELECT count(*), sum(num_events)::BIGINT FROM users")
         return {
             "users": users,
             "items": self._integer("SELECT count(*) FROM items"),
             "interactions": kept,
             "dropped_duplicates": num_rows - num_pairs,
-            "users_left_out": all_users - users,
+            "users_left_out": self._integer("SELECT count(*) FROM all_users") - users,
             "interactions_left_out": num_pairs - kept,
         }
 

@@ -33,27 +33,31 @@ _LIST_PATH = ("list", "element")  # below a column of lists
 class ColumnPages:
     """The pages of a column in a row group, ready to be written.
 
-    compressed: by Snappy.
-    list_length: of each list; None for a column of integers.
+    Attributes:
+        compressed: whether pages are compressed by Snappy.
+        list_length: values of each list; None for a column of integers.
+        plain_bytes: size of all pages without compression.
+        num_bytes: size of all pages.
+        pages: head and content of each page.
     """
 
     compressed: bool
     list_length: int | None = None
     num_values: int = 0
-    plain_bytes: int = 0  # of all pages without compression
-    num_bytes: int = 0  # of all pages
-    pages: list[tuple[bytes, bytes]] = field(default_factory=list)  # head, content
+    plain_bytes: int = 0
+    num_bytes: int = 0
+    pages: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def add_integers(self, values: np.ndarray) -> None:
-        """values: int64 [n]."""
+        """Adds a page of integers, int64 [n]."""
         self._add(len(values), _PLAIN, values)
 
     def add_lists(self, num_lists: int, content: np.ndarray) -> None:
-        """content: `list_prefix` and the runs of all values, uint8 [bytes]; it is copied."""
+        """Adds a page of lists: `list_prefix` and the runs of all values, uint8 [bytes]; copied."""
         self._add(num_lists * self.list_length, _RLE_DICTIONARY, content)
 
     def set_dictionary(self, values: np.ndarray) -> None:
-        """values: int64 [n], in the order of their indices."""
+        """Adds the page of the dictionary: values, int64 [n], in the order of their indices."""
         header = {1: len(values), 2: _PLAIN}
         self.pages.insert(0, self._page(values, {1: _DICTIONARY_PAGE}, {7: header}))
 
