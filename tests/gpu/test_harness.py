@@ -1,6 +1,5 @@
-"""The harness without a GPU, its reference against loops, and its tables."""
+"""The harness without a GPU, and its reference against loops."""
 
-import contextlib
 import re
 import shutil
 import subprocess
@@ -11,20 +10,9 @@ import numpy as np
 import pytest
 
 from tests.gpu import __main__ as harness
-from tests.gpu import (
-    build,
-    cases,
-    check,
-    compile_report,
-    ptxas,
-    reference,
-    rounds,
-    timing,
-)
+from tests.gpu import build, cases, check, reference
 from tests.gpu.cases import Case
-from tests.gpu.embedding_bag import timing as bag_timing
 from tests.gpu.library import width
-from tests.gpu.memory import GpuMemory
 
 pytestmark = pytest.mark.long
 
@@ -52,18 +40,6 @@ def test_imports(root: Path):
         "assert not third_party, third_party\n"
     )
     subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
-
-
-def test_sanitizers_without_emulator(capsys):
-    with pytest.raises(SystemExit):
-        harness.parse(["--sanitize"])
-    assert "--sanitize is for the emulator: give --emulate ARCH too" in capsys.readouterr().err
-
-
-def test_page_of_several_ops(capsys):
-    with pytest.raises(SystemExit):
-        harness.parse(["--output", "page.md"])
-    assert "--output is the page of one op: give --ops OP too" in capsys.readouterr().err
 
 
 def test_missing_compiler(monkeypatch, capsys, tmp_path):
@@ -161,34 +137,6 @@ def test_tight_bounds():
     assert full.largest_error < exact.largest_error / 50
 
 
-def test_infinities():
-    """NaN stays NaN, infinity may become NaN but no number; others must be numbers."""
-    x = np.array([[[1.0], [np.inf], [2.0], [np.nan]]], np.float32)
-    expected = reference.expected_pairs(x, "float32", tf32=False)
-    right = np.array([[np.inf, 2.0, np.inf, np.nan, np.nan, np.nan]])
-    assert reference.complaint("pairs", right, expected) is None
-    right[0, 0] = np.nan
-    assert reference.complaint("pairs", right, expected) is None
-    for place, value, text in (
-        (0, 3.0, "must not be finite"),
-        (3, np.inf, "must be NaN"),
-        (1, np.nan, "must be finite"),
-    ):
-        wrong = right.copy()
-        wrong[0, place] = value
-        assert text in reference.complaint("pairs", wrong, expected)
-    # The zero diagonal of S makes NaN of an infinite x_i in matrix products; a kernel may skip it.
-    x = np.array([[[np.inf], [1.0]]], np.float32)
-    upstream = np.array([[2.0]], np.float32)
-    expected = reference.expected_gradients(x, upstream, None, "float32", tf32=False)
-    for own in (2.0, np.nan):
-        gradient = np.array([[[own], [np.inf]]])
-        assert reference.complaint("gradient", gradient, expected) is None
-    assert "must not be finite" in reference.complaint(
-        "gradient", np.array([[[2.0], [5.0]]]), expected
-    )
-
-
 @pytest.mark.parametrize(
     ("damage", "noticed"),
     [
@@ -224,95 +172,7 @@ def test_complaints_of_check(damage, noticed):
     assert noticed in complaints[0]
 
 
-# ---- Memory -------------------------------------------------------------------------------------
-
-
-class _FakeTorch:
-    """Stand-in for PyTorch in GpuMemory; a stream does its work when it is waited for."""
-
-    uint8 = np.uint8
-
-    class Tensor(np.ndarray):
-        torch: "_FakeTorch"
-
-        def copy_(self, contents):
-            self.torch.current.append(lambda: np.copyto(self, contents))
-
-        def data_ptr(self):
-            return self.ctypes.data
-
-        def to(self, device):
-            return self.copy()
-
-        def cpu(self):
-            return self
-
-        def numpy(self):
-            return np.array(self)
-
-    class Stream(list):
-        cuda_stream = 0x100
-
-        def wait(self):
-            while self:
-                self.pop(0)()
-
-    def __init__(self):
-        self.Tensor.torch = self
-        self.cuda = self
-        self.by_handle = {}
-        self.current = self.default = self.Stream()
-        self.default.cuda_stream = 0
-
-    def full(self, shape, value, dtype, device):
-        return np.full(shape, value, dtype).view(self.Tensor)
-
-    def from_numpy(self, array):
-        return array.view(self.Tensor)
-
-    def default_stream(self):
-        return self.default
-
-    @contextlib.contextmanager
-    def stream(self, stream):
-        self.by_handle[stream.cuda_stream] = self.current = stream
-        yield
-        self.current = self.default
-
-    def _sleep(self, cycles):
-        assert not self.current, "the delay comes first"
-        self.current.append(lambda: None)
-
-    def synchronize(self):
-        for stream in self.by_handle.values():
-            stream.wait()
-
-
-def test_contents_on_stream():
-    """A kernel on another stream finds NaN; forward and backward runs both are put to the test."""
-    torch = _FakeTorch()
-    memory = GpuMemory(torch)
-    contents = np.arange(8, dtype=np.uint8)
-    on_own = []
-    for run in range(18):
-        tensor = memory.tensor(contents, 2, writable=True)
-        handle = memory.stream()
-        assert (tensor.read()[0] == 0xFF).all()
-        for other in set(torch.by_handle) - {handle}:
-            torch.by_handle[other].wait()
-        assert (tensor.read()[0] == 0xFF).all()
-        if handle != 0:
-            on_own.append(run)
-            assert len(torch.by_handle[handle]) == 2  # delay, copy
-        memory.settle()
-        read, intact = tensor.read()
-        assert read.tolist() == contents.tolist()
-        assert intact
-        memory.release()
-    assert {run % 2 for run in on_own} == {0, 1}
-
-
-# ---- Cases and tables ---------------------------------------------------------------------------
+# ---- Cases ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sweep", [cases.for_gpu(False), cases.for_emulator(False)])
@@ -331,81 +191,3 @@ def test_coverage_of_sweeps(sweep):
         assert 0 in {case.batch for case in of_dtype}
     flags = {(case.dtype, case.flags) for case in seen}
     assert {("float32", 0), ("float32", 1), ("float32", 2), ("float16", 2)} <= flags
-
-
-def test_table_and_page():
-    """Derived figures: 6 GB in 2 ms are 3,000 GB/s."""
-    forward = rounds.Measured(2.0, 0.01, 6_000_000_000, 0.9, 4.0)
-    assert forward.gb_per_s == pytest.approx(3000)
-    backward = rounds.Measured(4.0, 0.02, 9_000_000_000, 0.675, 2.5)
-    row = timing.Row(65536, 27, 128, "float16", "f16 tensor cores", forward, backward)
-    table = timing.table([row])
-    lines = table.splitlines()
-    assert len({line.count("|") for line in lines}) == 1
-    assert (
-        "| 65,536 x 27 x 128 | float16 | f16 tensor cores | 2.000 | 1.0% | 3,000 | 90% | 4.0 |"
-        in table
-    )
-    assert lines[-1].endswith("| 4.000 | 2.0% | 2,250 | 68% | 2.5 |")
-    page = timing.page([row], {"device": "Some Card", "driver": "1.2"}, ["--output", "page.md"])
-    assert page.startswith("# The dot interaction's CUDA kernels on Some Card\n")
-    assert "`python -m tests.gpu --output page.md`" in page
-    assert "- driver: 1.2" in page
-    assert "3,333 GB/s" in page  # 3,000 / 0.9
-
-
-def test_table_and_page_of_bags():
-    """One line of three measurements; the copy is what the shares refer to."""
-    lookup = rounds.Measured(2.0, 0.01, 6_000_000_000, 0.9, 4.0)
-    sgd = rounds.Measured(4.0, 0.02, 9_000_000_000, 0.675, None)
-    size = bag_timing.Size(16384, 26, 20, 128)
-    row = bag_timing.Row(size, "bfloat16", True, lookup, sgd, sgd)
-    page = bag_timing.page([row], {"device": "Some Card"}, ["--ops", "embedding_bag"])
-    assert page.startswith("# The embedding bag's CUDA kernels on Some Card\n")
-    assert "`python -m tests.gpu --ops embedding_bag`" in page
-    line = "| 16,384 x 26 x 20, 128 | bfloat16 | log-uniform | 2.000 | 1.0% | 3,000 | 90% | 4.0 |"
-    assert line in page
-    assert "| 4.000 | 2.0% | 2,250 | 68% |  |" in page
-    assert "3,333 GB/s" in page  # 3,000 / 0.9
-
-
-_REPORT = """
-ptxas info    : Compiling entry function '_ZN13embedding_bag6device15CountRunsKernelENS0_14RunsParametersE' for 'sm_90'
-ptxas info    : Function properties for _ZN13embedding_bag6device15CountRunsKernelENS0_14RunsParametersE
-    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
-ptxas info    : Used 32 registers, used 1 barriers
-"""  # noqa: E501
-
-
-def test_report_of_compiler():
-    """Registers and spills of a kernel, by its name in the source, and its cell in the table."""
-    symbols = ptxas.usages(_REPORT)
-    assert list(symbols.values()) == [ptxas.Usage(32, 8, 4)]
-    assert ptxas.readable(symbols) == ["CountRunsKernel"]
-    kernels = {
-        "ForwardKernel<float, float, 4, 4>": ptxas.Usage(40, 0, 0),
-        "ForwardKernel<float, __half, 4, 4>": ptxas.Usage(45, 8, 4),
-    }
-    table = compile_report.table({90: compile_report.Compiled(kernels, [], 1.0, None)})
-    assert table.splitlines()[-1] == "| lookup, float table, vectors of 4 | 2 | 45, 4 spilled |"
-
-
-@pytest.mark.parametrize(
-    ("kernel", "family"),
-    [
-        ("ForwardKernel<signed char, __half, 16, 2>", "lookup, int8 table, vectors of 16"),
-        ("ForwardKernel<float, __half, 4, 1>", "lookup, float table, vectors of 4, one id"),
-        (
-            "ReduceKernel<PieceSource<float>, Optimizer<__half, 2>, 4>",
-            "sums of pieces, row-wise Adagrad, vectors of 4",
-        ),
-        (
-            "ReduceKernel<PartialSource, RowList, 1>",
-            "sums of partial sums, list of rows, vectors of 1",
-        ),
-        ("OtherRowsKernel<float, 4>", "other rows, Adam, vectors of 4"),
-        ("WriteRunsKernel", "WriteRunsKernel"),
-    ],
-)
-def test_families_of_kernels(kernel, family):
-    assert compile_report.family(kernel) == family
