@@ -6,7 +6,6 @@ python -m preproc.criteo --input raw --output data --frequency_threshold 15 --da
 import sys
 
 from dataloading.engines import environment
-from preproc.criteo.estimate import estimate
 from preproc.criteo.options import parse
 from preproc.criteo.prepare import prepare
 from runtime.cli import exit_status
@@ -19,10 +18,7 @@ def main(argv: list[str] | None = None) -> int:
         options = parse(argv)
         if argv is None:
             environment.enter(options.engine, "preproc.criteo")
-        if options.estimate:
-            print(estimate(options).report())
-        else:
-            prepare(options)
+        prepare(options)
 
     return exit_status(work, "interrupted; run it again to resume")
 

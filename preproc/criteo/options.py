@@ -8,7 +8,6 @@ from pathlib import Path
 
 from dataloading.spec.feature_spec import TEST
 from preproc.arguments import (
-    SPARK,
     SparkMachineOptions,
     complete_machine_flags,
     passed_flags,
@@ -17,7 +16,7 @@ from preproc.arguments import (
 )
 from preproc.criteo.log_files import parse_days
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
-from runtime.options import add_flags, flag, flags_of
+from runtime.options import add_flags, flag
 
 TRAINING_ROWS = "train"  # --vocabulary_days train: whatever the training rows are
 _DATA_SET = "vocabulary and splits"
@@ -34,8 +33,8 @@ class CriteoOptions(SparkMachineOptions):
     input: Path = flag(
         MISSING, "folder with *day_N files (plain or gzip), or one file", alias="--input_folder"
     )
-    output: Path | None = flag(
-        None, "folder of the prepared data set; appears when complete", alias="--output_folder"
+    output: Path = flag(
+        MISSING, "folder of the prepared data set; appears when complete", alias="--output_folder"
     )
     frequency_threshold: int = flag(
         15,
@@ -89,11 +88,6 @@ class CriteoOptions(SparkMachineOptions):
         choices=("error", "skip"),
     )
     overwrite: bool = flag(False, "replace an existing --output at the end")
-    estimate: bool = flag(
-        False,
-        "prepare nothing: estimate from a sample the numbers of rows and ids and the disk space "
-        "and memory that they need",
-    )
     encode_only: bool = flag(
         False,
         "encode new raw rows with the ids of --vocabulary, to predict them; their labels may all "
@@ -121,8 +115,6 @@ class CriteoOptions(SparkMachineOptions):
         for threshold in (self.frequency_threshold, *dict(self.column_thresholds).values()):
             if threshold < 0:
                 raise ValueError(f"--frequency_threshold: expected 0 or more, got {threshold}")
-        if self.output is None and not self.estimate:
-            raise ValueError("--output is missing: the folder of the prepared data set")
         if (self.vocabulary is None) == self.encode_only:
             raise ValueError(
                 "--encode_only and --vocabulary DATA_SET go together: which prepared data set's "
@@ -130,7 +122,7 @@ class CriteoOptions(SparkMachineOptions):
             )
         if self.encode_only and self.engine != "duckdb":
             raise ValueError(f"--encode_only works with --engine duckdb, got {self.engine}")
-        if not (self.encode_only or self.estimate or self.vocabulary_only):
+        if not (self.encode_only or self.vocabulary_only):
             self._check_fractions()
         self._check_vocabulary_days()
 
@@ -238,7 +230,7 @@ def parse(argv: list[str] | None = None) -> CriteoOptions:
         flags["days"] = parse_days(flags["days"])
     if flags.get("vocabulary_days") not in (None, TRAINING_ROWS):
         flags["vocabulary_days"] = parse_days(flags["vocabulary_days"])
-    return CriteoOptions(**complete_machine_flags({"output": None, **flags}))
+    return CriteoOptions(**complete_machine_flags(flags))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -257,7 +249,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_SPARK_FLAGS = flags_of(CriteoOptions, SPARK)
 _VOCABULARY_FLAGS = ("frequency_threshold", "vocabulary_days", "bin_numericals")
 _SPLIT_FLAGS = ("holdout_fraction", "validation_fraction", "output_ordering", "seed")
 
@@ -273,7 +264,3 @@ def _unread(flags: dict) -> Iterator[tuple[str, str]]:
         yield from ((name, "a preparation of rows") for name in _SPLIT_FLAGS)
     if flags.get("output_ordering") in ("input", "any"):
         yield "seed", "--output_ordering total_random or day_random"
-    if "estimate" in flags:
-        names = ("output", "overwrite", "encode_only", "on_bad_line", "engine", "temp_dir")
-        names += ("vocabulary_days", "vocabulary_only", *_SPARK_FLAGS, *_SPLIT_FLAGS)
-        yield from ((name, "a preparation, not by --estimate") for name in names)

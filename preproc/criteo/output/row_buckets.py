@@ -39,16 +39,6 @@ def in_random_order(files: ColumnFiles, scratch: Path) -> Iterator[ColumnFiles]:
         buckets.write_all()
 
 
-def spilled_bytes(num_rows: int, row_bytes: int) -> int:
-    """Size of the spill file of a column with `num_rows` permuted rows; 0 without a spill file."""
-    if num_rows * row_bytes <= _BUCKET_BYTES:
-        return 0
-    return num_rows * (row_bytes + _place_dtype.itemsize)
-
-
-_place_dtype = np.dtype("<u4")
-
-
 class _Buckets:
     """The rows of one split by place; a context manager.
 
@@ -60,7 +50,7 @@ class _Buckets:
         self._target = files.path(split)
         self._spill = spill
         self._values = np.dtype((files.dtype, (files.width,)))
-        self._record = np.dtype([("place", _place_dtype), ("values", self._values)])
+        self._record = np.dtype([("place", "<u4"), ("values", self._values)])
         self._shift = max(0, (_BUCKET_BYTES // files.row_bytes).bit_length() - 1)
         self._num_rows = np.zeros(((split.num_rows - 1) >> self._shift) + 1, np.int64)
 
