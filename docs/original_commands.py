@@ -4,11 +4,10 @@ python -m docs.original_commands
 """
 
 import csv
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
-
-from docs.parity import wrapped
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER / "reference/original_commands.md"
@@ -105,7 +104,7 @@ def text() -> str:
         if replacements:
             lines += ["\nReplacements:\n"]
             items = (f"- {r.kind}: `{r.printed}` → `{r.here}`" for r in replacements)
-            lines += [wrapped(item, "   ") for item in items]
+            lines += [_wrapped(item, "   ") for item in items]
     return "\n".join(lines) + "\n"
 
 
@@ -121,7 +120,13 @@ def _item(command: Command) -> str:
         words += f" ({command.reason})"
     if command.test:
         words += f"; `{command.test}`"
-    return wrapped(words, "   ")
+    return _wrapped(words, "   ")
+
+
+def _wrapped(words: str, indent: str) -> str:
+    return textwrap.fill(
+        words, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from docs import flag_reference, original_commands, parity
+from docs import flag_reference, original_commands
 from tests.forked_python import install_shim
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -324,7 +324,7 @@ def test_size_of_a_page(page):
     text = re.sub(r"^```text\n.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert [line for line in text.splitlines() if len(line) > MAX_COLUMNS] == []
     limit = 150 if page.name == "README.md" else MAX_LINES
-    is_generated = page in (flag_reference.PAGE, original_commands.PAGE, parity.PAGE)
+    is_generated = page in (flag_reference.PAGE, original_commands.PAGE)
     assert is_generated or page.read_text().count("\n") <= limit
 
 
@@ -333,42 +333,15 @@ def test_generated_flags():
     assert page.read_text() == flag_reference.text(), "run python -m docs.flag_reference"
 
 
-def test_generated_parity():
-    assert parity.PAGE.read_text() == parity.text(), "run python -m docs.parity"
-
-
 def test_generated_commands():
     page = original_commands.PAGE
     assert page.read_text() == original_commands.text(), "run python -m docs.original_commands"
 
 
-def test_tests_of_parity():
-    """Items that work name tests which exist; others that differ have a reason."""
-    items = parity.read_items()
-    assert [item.number for item in items] == sorted({item.number for item in items})
-    for item in items:
-        assert item.status in parity.STATUSES
-        assert bool(item.evidence) == (item.status != "open"), item
-        references = re.findall(r"([\w/.-]+\.py)(?:::(\w+))?", item.evidence)
-        assert references or item.status != "works", item
-        for path, name in references if item.status == "works" else ():
-            assert not name or f"def {name}(" in (ROOT / path).read_text(), item
-            assert (ROOT / path).is_file(), item
-
-
 def test_numbers_of_differences():
-    """At most 25 differences; items that differ refer to one of them, and each has such an item."""
     page = (ROOT / "docs/explanation/differences.md").read_text()
     numbers = [int(number) for number in re.findall(r"^(\d+)\. ", page, re.MULTILINE)]
     assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) <= 25
-    used = set()
-    for item in parity.read_items():
-        if item.status == "differs":
-            match = re.match(r"difference (\d+): ", item.evidence)
-            assert match, item
-            used.add(int(match[1]))
-    # The presets of small data follow no item of the audit.
-    assert used == set(numbers) - {8}
 
 
 @pytest.mark.skipif(not (ROOT / ".venv-docs/installed").exists(), reason="run make docs")

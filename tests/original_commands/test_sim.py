@@ -107,7 +107,7 @@ def test_prebatched_records(sim, paths, tmp_path):
     sim.run(13, 14, **paths, **PREBATCH)
     spec = yaml.safe_load((tmp_path / "records/feature_spec.yaml").read_text())
     assert spec["metadata"]["prebatch_train_size"] == 16
-    assert (tmp_path / "records/remainder_train.tfrecord").is_file(), "named by split, see parity"
+    assert (tmp_path / "records/remainder_train.tfrecord").is_file()
     sim.run(15, **paths, **PREBATCH)
     assert keys_of(read_log(tmp_path / "results/log.json"))[0] >= {"time_to_train", *METRICS}
 
