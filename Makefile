@@ -179,7 +179,7 @@ bench-records: .venv/installed ## loading split TFRecords compared with split bi
 bench-preparation: .venv/installed ## rows per second and peak memory of the Criteo preparation
 	@$(PY) -m benchmarks.preparation
 
-bench-engines: .venv/installed .venv-engines/installed ## the Criteo preparation by DuckDB, Spark and NVTabular: the same files, seconds and memory
+bench-engines: .venv/installed .venv-engines/installed ## the Criteo preparation by DuckDB and Spark: the same files, seconds and memory
 	@$(PY) -m benchmarks.preparation_engines
 
 bench-transcode: .venv/installed .venv-engines/installed ## transcode by DuckDB and Spark: the same files, seconds and memory

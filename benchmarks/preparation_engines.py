@@ -1,4 +1,4 @@
-"""The Criteo preparation by DuckDB, Spark and NVTabular, on the same log, interleaved.
+"""The Criteo preparation by DuckDB and Spark, on the same log, interleaved.
 
 Every file of every run must be the same, or the benchmark stops. Then DuckDB alone, under
 `--memory_limit`, on a log and on one ten times as long.
@@ -27,10 +27,9 @@ from dataloading.engines import environment
 REAL_ROWS = ROOT.parent / "shared/data/criteo_kaggle/train_10000.txt"
 TARGET_RATIO = 8  # DuckDB relative to Spark, local[2]
 TARGET_GROWTH = 1.3  # of the peak memory, for ten times the rows
-DUCKDB, NVTABULAR, SPARK, CLUSTER = "DuckDB", "NVTabular", "Spark local[2]", "Spark cluster"
+DUCKDB, SPARK, CLUSTER = "DuckDB", "Spark local[2]", "Spark cluster"
 FLAGS = {
     DUCKDB: (),
-    NVTABULAR: ("--engine", "nvtabular"),
     SPARK: ("--engine", "spark", "--master", "local[2]"),
     CLUSTER: ("--engine", "spark", "--master"),
 }
@@ -38,7 +37,7 @@ EARLIER, NVIDIA = "Spark local[2], earlier", "NVIDIA's spark_data_utils.py, loca
 TARGET_SPARK_RATIO = 0.5  # relative to the earlier version
 TARGET_SMALL_S = 15  # of 10,000 rows
 # DuckDB, the fastest, runs with each of the others.
-ORDER = (DUCKDB, NVTABULAR, DUCKDB, SPARK, DUCKDB, CLUSTER)
+ORDER = (DUCKDB, SPARK, DUCKDB, CLUSTER)
 
 
 def prepare(log: Path, work: Path, *flags: object, **options) -> PreparationRun:
@@ -149,8 +148,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--earlier", type=Path, help="checkout of an earlier version, for Spark")
     args = parser.parse_args(argv)
     packages = preparations.versions("duckdb", "pyarrow")
-    engines = preparations.engine_versions("pyspark", "nvtabular", "pandas", "pyarrow")
-    title = "The Criteo preparation by three engines"
+    engines = preparations.engine_versions("pyspark", "pyarrow")
+    title = "The Criteo preparation by two engines"
     page = Page(title, [command("preparation_engines", args)], [packages, engines])
     with tempfile.TemporaryDirectory(dir=args.work_dir) as folder:
         work = Path(folder)

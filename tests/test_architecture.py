@@ -96,7 +96,6 @@ NVTABULAR = tuple(
     f"preproc/{file}.py"
     for file in (
         "engines/nvtabular_session",
-        "criteo/engines/nvtabular_engine",
         "amazon_books/engines/nvtabular_engine",
     )
 )

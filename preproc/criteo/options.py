@@ -105,9 +105,9 @@ class CriteoOptions(SparkMachineOptions):
     )
     engine: str = flag(
         "duckdb",
-        "what does the work: duckdb (this machine, the default), spark (a cluster) or nvtabular (a "
-        "GPU, or this machine); all give the same files",
-        choices=("duckdb", "spark", "nvtabular"),
+        "what does the work: duckdb (this machine, the default) or spark (a cluster); both write "
+        "the same files",
+        choices=("duckdb", "spark"),
     )
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"""NVTabular, imported and kept quiet, and what every engine that uses it has around its work."""
+"""NVTabular, imported and kept quiet, with limits of memory and threads around its work."""
 
 import contextlib
 import os
@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from preproc.arguments import MachineOptions
 
-# NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know (or
-# that are too rare), and from then on those of the values that it does.
+# NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know, and
+# from then on those of the values that it does.
 FIRST_ID = 3
 _MIN_MEMORY_BYTES = 768 << 20
 # Memory in addition to partitions and values: Python, Arrow, Dask and NVTabular (about 220 MiB),
@@ -23,19 +23,18 @@ _BASE_BYTES = 384 << 20
 
 
 class NVTabularSession:
-    """A context manager with `_nvtabular` in it, which an engine adds its work to.
+    """A context manager with `_nvtabular` in it, to which an engine adds its work.
 
     Args:
         options: memory limit of the whole process, `_free_bytes` of it are for the engine's data;
             threads of Arrow.
         scratch: for the folders of `_folder`.
-        out_of_memory: what the limit does not bound, and a solution, for an error.
 
     Raises:
         ValueError: NVTabular is not installed, or the memory limit is too small for it.
     """
 
-    def __init__(self, options: MachineOptions, scratch: Path, out_of_memory: str):
+    def __init__(self, options: MachineOptions, scratch: Path):
         memory_limit_bytes = options.memory_limit_bytes
         if memory_limit_bytes < _MIN_MEMORY_BYTES:
             raise ValueError(
@@ -44,7 +43,7 @@ class NVTabularSession:
                 "works with less"
             )
         self._free_bytes = memory_limit_bytes - _BASE_BYTES
-        self._options, self._scratch, self._out_of_memory = options, scratch, out_of_memory
+        self._options, self._scratch = options, scratch
         self._nvtabular = _imported()
 
     def __enter__(self):
@@ -70,14 +69,15 @@ class NVTabularSession:
                 raise
             limit = self._options.memory_limit_bytes
             raise ValueError(
-                f"out of memory, with a --memory_limit of {limit >> 20} MiB"
-                f"{self._out_of_memory}, or --engine duckdb, which needs less"
+                f"out of memory, with a --memory_limit of {limit >> 20} MiB, which does not bound "
+                "how much users and items take; possible solutions: a machine with more memory, or "
+                "--engine duckdb, which needs less"
             ) from error
 
-    def _parquet_dataset(self, paths: Sequence[Path], **sizes):
-        """Returns a `Dataset`; sizes: its `part_size` or `row_groups_per_part`."""
+    def _parquet_dataset(self, paths: Sequence[Path], part_size: int):
+        """Returns a `Dataset`; part_size: bytes of a partition."""
         files = [str(self._unpartitioned(path.parent) / path.name) for path in paths]
-        return self._nvtabular.Dataset(files, engine="parquet", **sizes)
+        return self._nvtabular.Dataset(files, engine="parquet", part_size=part_size)
 
     def _unpartitioned(self, folder: Path) -> Path:
         """Returns a path of a folder without `name=value` in it, valid until the context ends.
@@ -93,11 +93,11 @@ class NVTabularSession:
             self._aliases[folder] = Path(f"/proc/self/fd/{descriptor}")
         return self._aliases[folder]
 
-    def _counted(self, dataset, column: str, threshold: int = 0) -> pa.Table:
-        """Returns the values seen `threshold` times or more: value, count; in any order."""
+    def _counted(self, dataset, column: str) -> pa.Table:
+        """Returns the values of a column and their counts (value, count), in any order."""
         with self._folder("categorify") as folder:
             ops = self._nvtabular.ops
-            categorify = ops.Categorify(freq_threshold=threshold, out_path=str(folder))
+            categorify = ops.Categorify(out_path=str(folder))
             self._nvtabular.Workflow([column] >> categorify).fit(dataset)
             path = categorify.categories[column]
             counted = pq.read_table(path, columns=[column, f"{column}_size"])

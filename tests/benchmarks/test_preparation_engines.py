@@ -9,7 +9,7 @@ import pytest
 from benchmarks import preparation_engines
 from benchmarks.harness import preparations
 from benchmarks.harness.preparations import PreparationRun, run, tree_memory_mib
-from benchmarks.preparation_engines import CLUSTER, DUCKDB, NVTABULAR, SPARK
+from benchmarks.preparation_engines import CLUSTER, DUCKDB, SPARK
 
 ALLOCATE = "import time; held = b'x' * (200 << 20); time.sleep(1.2)"
 IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {ALLOCATE!r}])"
@@ -94,7 +94,7 @@ def no_cluster(folder):
 @pytest.fixture
 def stand_ins(monkeypatch):
     """Preparations that take an engine's time and 100 MiB a day; returns the flags they got."""
-    got, seconds = [], {"spark": 40.0, "nvtabular": 20.0}
+    got, seconds = [], {"spark": 40.0}
     monkeypatch.setattr(preparation_engines, "spark_cluster", no_cluster)
 
     def prepare(log, work, *flags, others=()):
@@ -123,7 +123,7 @@ def test_page(stand_ins, tmp_path, monkeypatch, capsys):
     status = preparation_engines.main([*map(str, flags), "--work_dir", str(tmp_path)])
     page = capsys.readouterr().out
     assert (tmp_path / "page.md").read_text() == page
-    assert sum("--engine" not in flags for flags in got) == 6 + 4
+    assert sum("--engine" not in flags for flags in got) == 4 + 4
     assert "| 10 | 0 | 4.0 | 100 |" in page and "| 100 | 0 | 4.0 | 200 |" in page
     assert "| Spark local[2] | 40.0 [40.0, 40.0] | 0 | 10.0 | 100 |" in page
     assert "DuckDB is 10.0 times as fast as Spark local[2]; target 8: met" in page
@@ -146,8 +146,7 @@ def test_different_files(tmp_path, monkeypatch):
 def test_sides_of_a_comparison(stand_ins, tmp_path):
     results = preparation_engines.compare(tmp_path, tmp_path, ["--days", "0"], 2)
     assert {name: len(runs) for name, runs in results.items()} == {
-        DUCKDB: 6,
-        NVTABULAR: 2,
+        DUCKDB: 4,
         SPARK: 2,
         CLUSTER: 2,
     }

@@ -33,9 +33,7 @@ class AmazonNVTabularEngine(NVTabularSession):
     """
 
     def __init__(self, options: AmazonOptions, scratch: Path):
-        remedy = "possible solutions: a machine with more memory"
-        what = f", which does not bound how much users and items take; {remedy}"
-        super().__init__(options, scratch, what)
+        super().__init__(options, scratch)
         self._partition_bytes = min(_MAX_PARTITION_BYTES, self._free_bytes // _PARTITION_SHARE)
 
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
@@ -79,7 +77,7 @@ class AmazonNVTabularEngine(NVTabularSession):
         files = sorted((path for path in paths if rows[path]), key=rows.get, reverse=True)
         if not files:
             return None
-        return self._parquet_dataset(files, part_size=self._partition_bytes)
+        return self._parquet_dataset(files, self._partition_bytes)
 
     def _stored(self, dataset, result, folder: Path):
         """Applies a workflow to a data set; returns the result, stored in `folder`."""

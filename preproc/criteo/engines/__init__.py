@@ -17,10 +17,6 @@ def open_engine(options: CriteoOptions, scratch: Path, with_labels: bool = True)
         from preproc.criteo.engines.spark.engine import SparkEngine
 
         return SparkEngine(options, scratch)
-    if options.engine == "nvtabular":
-        from preproc.criteo.engines.nvtabular_engine import CriteoNVTabularEngine
-
-        return CriteoNVTabularEngine(options, scratch)
     from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 
     return CriteoDuckDBEngine(options, scratch, with_labels)

@@ -13,9 +13,9 @@ import numpy as np
 
 from dataloading.table_input.duckdb_files import quoted, read_csv, read_parquet
 from dataloading.table_input.lines import BYTE_ORDER_MARK
-from preproc.criteo.engines.interface import ColumnByColumn, DayFile
+from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.binary_files import MIN_NUMERICAL, ColumnFiles, NumericalWriter
+from preproc.criteo.output.binary_files import MIN_NUMERICAL, NumericalWriter
 from preproc.criteo.raw_lines import (
     LINE_PATTERN,
     MAX_LINE_BYTES,
@@ -38,11 +38,12 @@ _STAGED_ROW_BYTES = 2048  # what a thread holds of a row while it writes Parquet
 _MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is not a row
 
 
-class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
+class CriteoDuckDBEngine(PreparationSession):
     """See `CriteoEngine`; without labels in the lines (`with_labels` False) all rows get 0."""
 
     name = "duckdb"
     writes_in_order = False
+    columns_at_once = False
 
     def __init__(self, options: CriteoOptions, scratch: Path, with_labels: bool = True):
         super().__init__(options, scratch)
@@ -158,16 +159,22 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
             clicks.update(writer(rows, block["label"], numericals))
         return dict(clicks)
 
-    def count_values(
-        self, column: str, days: Sequence[DayFile], num_rows: int, threshold: int, target: Path
+    def count_columns(
+        self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile], num_rows: int
+    ) -> list[int]:
+        return [self._count_values(column, days, num_rows) for column in columns]
+
+    def _count_values(
+        self, column: CategoricalColumn, days: Sequence[DayFile], num_rows: int
     ) -> int:
-        """See `CriteoEngine`; `target` is a Parquet file (value, count) in the order of the ids."""
+        """Writes the vocabulary, a Parquet file (value, count) in the order of the ids."""
+        target = column.vocabulary
         new = target.with_suffix(".new")
         (kept,) = self.connection.execute(
             f"""
             COPY (
-                SELECT value, count(*) AS count FROM ({column_query(column, days, num_rows)})
-                WHERE value IS NOT NULL GROUP BY value HAVING count(*) >= {threshold}
+                SELECT value, count(*) AS count FROM ({_column_query(column.name, days, num_rows)})
+                WHERE value IS NOT NULL GROUP BY value HAVING count(*) >= {column.threshold}
                 ORDER BY count DESC, value
             ) TO {quoted(new)} (FORMAT parquet)
             """
@@ -215,9 +222,12 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
             "(FORMAT csv, DELIMITER '\t', HEADER false, QUOTE '', ESCAPE '')"
         )
 
-    def write_ids(
-        self, column: str, days: Sequence[DayFile], vocabulary: Path, files: ColumnFiles
-    ) -> int:
+    def write_columns(
+        self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
+    ) -> list[int]:
+        return [self._write_ids(column, days) for column in columns]
+
+    def _write_ids(self, column: CategoricalColumn, days: Sequence[DayFile]) -> int:
         known = 0
         # The result is a table, which spills, because a query's blocks cannot be fetched singly.
         for batch in self._batches(days):
@@ -226,9 +236,10 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
                 f"""
                 CREATE OR REPLACE TEMP TABLE ids AS
                 SELECT log.row, known.id
-                FROM ({column_query(column, batch, end)}) log
-                JOIN (SELECT value, file_row_number + 1 AS id FROM {_parquet(vocabulary)}) known
-                USING (value)
+                FROM ({_column_query(column.name, batch, end)}) log
+                JOIN (
+                    SELECT value, file_row_number + 1 AS id FROM {_parquet(column.vocabulary)}
+                ) known USING (value)
                 """
             )
             (count,) = self.connection.execute("SELECT count(*) FROM ids").fetchone()
@@ -236,7 +247,7 @@ class CriteoDuckDBEngine(ColumnByColumn, PreparationSession):
                 block = self.connection.execute(
                     f"SELECT row, id FROM ids WHERE rowid >= {start} AND rowid < {start + _ID_ROWS}"
                 ).fetchnumpy()
-                files.write(block["row"], block["id"])
+                column.files.write(block["row"], block["id"])
             known += count
             self.connection.execute("DROP TABLE ids")
         return known
@@ -258,7 +269,7 @@ def _parquet(path: Path) -> str:
     return read_parquet(path, "file_row_number=true")
 
 
-def column_query(column: str, days: Sequence[DayFile], num_rows: int) -> str:
+def _column_query(column: str, days: Sequence[DayFile], num_rows: int) -> str:
     """Returns a query for (row, value) of one column, of the log's first num_rows rows."""
     return " UNION ALL ".join(
         f"SELECT file_row_number + {day.first_row} AS row, {column} AS value "

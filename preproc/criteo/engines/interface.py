@@ -1,6 +1,6 @@
 """Interface of an engine, which parses days, and counts and looks up columns.
 
-All engines give the same files, byte for byte: rows have numbers, in input order, and are written
+Both engines give the same files, byte for byte: rows have numbers, in input order, and are written
 by number.
 """
 
@@ -83,24 +83,3 @@ class CriteoEngine(Protocol):
 
     def explained_errors(self) -> AbstractContextManager:
         """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""
-
-
-class ColumnByColumn:
-    """Part of `CriteoEngine` for engines with `count_values` and `write_ids` of one column."""
-
-    columns_at_once = False
-
-    def count_columns(
-        self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile], num_rows: int
-    ) -> list[int]:
-        return [
-            self.count_values(column.name, days, num_rows, column.threshold, column.vocabulary)
-            for column in columns
-        ]
-
-    def write_columns(
-        self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
-    ) -> list[int]:
-        return [
-            self.write_ids(column.name, days, column.vocabulary, column.files) for column in columns
-        ]

@@ -16,16 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from dataloading.engines import environment
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.prepare import prepare
 
 ROOT = Path(__file__).parents[3]
-ENGINES = {
-    "duckdb": (),
-    "nvtabular": ("--engine", "nvtabular"),
-}
 FLAGS = ("--frequency_threshold", "2", "--memory_limit", "3GiB", "--threads", "2")
 
 
@@ -52,11 +47,11 @@ def expected(raw, tmp_path_factory):
     return files_of(output)
 
 
-def start(engine, raw, output):
+def start(raw, output):
     """Starts a run in a process group of its own."""
     command = [sys.executable, "-m", "preproc.criteo", "--input", raw, "--output", output]
     return subprocess.Popen(
-        [*map(str, command), *FLAGS, *ENGINES[engine]],
+        [*map(str, command), *FLAGS],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -66,20 +61,11 @@ def start(engine, raw, output):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("engine", "num_kills"),
-    [
-        ("duckdb", 3),
-        pytest.param("duckdb", 20, marks=pytest.mark.long),
-        pytest.param("nvtabular", 20, marks=pytest.mark.long),
-    ],
-)
-def test_kills_at_random_moments(engine, num_kills, raw, expected, tmp_path):
-    if engine != "duckdb" and not environment.is_installed(engine):
-        pytest.skip("no NVTabular: run `make engines`")
+@pytest.mark.parametrize("num_kills", [3, 20])
+def test_kills_at_random_moments(num_kills, raw, expected, tmp_path):
     output, state = tmp_path / "out", tmp_path / "out.partial" / "state.json"
     started = time.monotonic()
-    _, message = (process := start(engine, raw, output)).communicate()
+    _, message = (process := start(raw, output)).communicate()
     whole_s = time.monotonic() - started
     assert process.returncode == 0, message
     assert files_of(output) == expected
@@ -87,7 +73,7 @@ def test_kills_at_random_moments(engine, num_kills, raw, expected, tmp_path):
     midway, sessions = 0, set()
     for kill in range(num_kills):
         shutil.rmtree(output)
-        process = start(engine, raw, output)
+        process = start(raw, output)
         if kill == 0:  # amid the stages, however long the start takes
             while not state.exists() and process.poll() is None:
                 time.sleep(0.005)
@@ -102,7 +88,7 @@ def test_kills_at_random_moments(engine, num_kills, raw, expected, tmp_path):
         if output.exists():  # it was faster this time
             shutil.rmtree(output.with_name("out.partial"), ignore_errors=True)
         else:
-            _, message = (process := start(engine, raw, output)).communicate()
+            _, message = (process := start(raw, output)).communicate()
             assert process.returncode == 0, f"kill {kill}: {message}"
             again = set(re.findall(r"^\[\d+/\d+\] (.*?): finished before", message, re.MULTILINE))
             assert again == finished, f"kill {kill}"

@@ -76,7 +76,7 @@ def finished_before(stderr):
         ("duckdb_engine.CriteoDuckDBEngine", "parse_day", "before", 1, 0),
         ("staging.Staging", "_write_state", "before", 1, 0),
         ("binary_files.ColumnFiles", "write_at", "after", 2, 3),
-        ("duckdb_engine.CriteoDuckDBEngine", "count_values", "after", 1, 4),
+        ("duckdb_engine.CriteoDuckDBEngine", "_count_values", "after", 1, 4),
         ("binary_files.ColumnFiles", "create", "after", 9, 4 + 6 * 2 + 1),
         ("staging.Staging", "publish", "before", 1, NUM_STAGES),
         ("staging.os", "rename", "before", 1, NUM_STAGES),
