@@ -106,6 +106,12 @@ def implementation(request, monkeypatch) -> str:
 
 
 @pytest.fixture(scope="session")
+def torch():
+    """PyTorch, which is optional."""
+    return pytest.importorskip("torch", reason="needs torch (pip install torch==2.13.0)")
+
+
+@pytest.fixture(scope="session")
 def criteo_rows() -> Path:
     """The first 10,000 rows of the Criteo Kaggle log, which may not be part of the repository."""
     path = ROOT.parent / "shared/data/criteo_kaggle/train_10000.txt"

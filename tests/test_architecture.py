@@ -99,6 +99,16 @@ NVTABULAR = tuple(
         "amazon_books/engines/nvtabular_engine",
     )
 )
+TORCH_PEERS = (
+    "benchmarks/dlrm_training/peer.py",
+    "benchmarks/embedding_bag/fbgemm_peer.py",
+    "benchmarks/embedding_bag/torch_peer.py",
+    "benchmarks/harness/torch_training.py",
+    "benchmarks/mlperf_training/peer.py",
+    "benchmarks/mlperf_training/torchrec_model.py",
+    "benchmarks/ncf_training/peer.py",
+    "benchmarks/sequence_training/peer.py",
+)
 # Packages that may be absent: the files that may import them.
 HOMES = {
     "horovod": (
@@ -107,6 +117,7 @@ HOMES = {
         "runtime/cluster/horovod_modules.py",
         "runtime/cluster/horovodrun.py",
     ),
+    "torch": ("runtime/files/torch_file.py", *TORCH_PEERS),
     "mlflow": ("runtime/logs/mlflow_tracking.py",),
     "mlperf_logging": ("runtime/logs/mlperf.py",),
     "optuna": ("recipes/search/study.py",),

@@ -88,7 +88,7 @@ class CollaborativeConfig:
     ).flag(
         None,
         "folder of checkpoints to write, or to read; training saves there, keeps the best one "
-        "(--keep_best) and writes its weights as model.pth, which PyTorch reads; other modes load "
+        "(--keep_best) and writes its weights as model.pth (needs PyTorch); other modes load "
         "the best one, unless --restore_checkpoint_path names another",
     )
     opt_level: str | None = _collaborative(resume=OWN, choices=("O0", "O2")).flag(

@@ -8,7 +8,6 @@ import pytest
 import ncf
 from config import parse
 from preproc.movielens.generate_ratings import RatingSizes, generate
-from runtime.files.torch_file import read_tensors
 from tests.original_commands.commands import clone, read_log
 
 USERS, MOVIES = 60, 300
@@ -60,12 +59,12 @@ def test_help(commands):
 
 
 @pytest.mark.long
-def test_quick_start(commands, data, tmp_path):
+def test_quick_start(torch, commands, data, tmp_path):
     """A training, then tests of its checkpoint by file and by folder."""
     assert f"successfully prepared at: {data}/cache/ml-20m" in commands.run(6)
     assert "Using cached preprocessed data" in commands.run(7)
     commands.run(8)
-    model = read_tensors(tmp_path / "checkpoints/model.pth")
+    model = torch.load(tmp_path / "checkpoints/model.pth")
     assert model["mf_user_embed.weight"].shape[0] == USERS
     best = last_values(tmp_path)["best_accuracy"]
     for number, flags in ((10, ""), (8, commands.text(9))):
@@ -84,8 +83,8 @@ def test_repeated_trainings(commands, data, tmp_path):
             assert re.search(rf"{name} [\d.]+k? samples/s", output), output
     steps = [step for step, _ in read_log(tmp_path / "results/log.json") if len(step) == 1]
     assert steps == [[0]]
-    for name in ("model.pth", "earlier-1/model.pth", "earlier-2/model.pth"):
-        assert (tmp_path / "checkpoints" / name).is_file()
+    for name in ("best", "earlier-1/best", "earlier-2/best"):
+        assert (tmp_path / "checkpoints" / name).is_dir()
 
 
 @pytest.mark.long

@@ -1,8 +1,7 @@
 """Command lines and files of NVIDIA's NCF recipe."""
 
 import re
-import subprocess
-from pathlib import Path
+import sys
 
 import numpy as np
 import pytest
@@ -17,29 +16,12 @@ from dataloading.pipeline.gather import Scattered
 from dataloading.spec.feature_spec import FeatureSpec
 from runtime.checkpoint import __main__ as checkpoint_tool
 from runtime.files.torch_file import read_tensors
-from tests import tastes, torch_files
+from tests import tastes
 from tests.recipes.test_entry_scripts import in_process, lines
 from tests.recipes.test_ncf import TINY, run
 from tests.tables import arrays_of
-from tests.torch_files import Tensor
 
 SHORT = (*(flag for flag in TINY if not flag.startswith("-e=")), "-e2")
-TORCH_PYTHON = Path(".venv-torch/bin/python")
-# The model of NVIDIA's recipe in PyTorch, with the weights of a file, and its logits.
-TORCH_LOGITS = """
-import sys
-import numpy as np
-import torch
-
-weights = torch.load(sys.argv[1], weights_only=True)
-users, items = (torch.from_numpy(np.fromfile(file, np.int32)).long() for file in sys.argv[2:4])
-of_user = lambda kind, ids: weights[f"{kind}_embed.weight"][ids]
-x = torch.cat([of_user("mlp_user", users), of_user("mlp_item", items)], dim=1)
-for layer in range(2):
-    x = torch.relu(x @ weights[f"mlp.{layer}.weight"].T + weights[f"mlp.{layer}.bias"])
-x = torch.cat([of_user("mf_user", users) * of_user("mf_item", items), x], dim=1)
-np.save(sys.argv[4], torch.sigmoid(x @ weights["final.weight"].T + weights["final.bias"]).numpy())
-"""
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +72,7 @@ def test_random_weights(rows, tmp_path, capsys):
     assert "note: the weights are random" in capsys.readouterr().out
 
 
-def test_model_file(rows, trained, tmp_path, capsys):
+def test_model_file(torch, rows, trained, tmp_path, capsys):
     """The commands of the seed: training, then a test of its model.pth."""
     folder, summary = trained
     tested = run(rows, tmp_path, "--mode", "test", f"--checkpoint-path={folder}/model.pth", "-k=3")
@@ -101,7 +83,7 @@ def test_model_file(rows, trained, tmp_path, capsys):
     assert "not used in this run (--mode eval): --checkpoint_dir" in capsys.readouterr().out
 
 
-def test_exported_model_file(trained, tmp_path, capsys):
+def test_exported_model_file(torch, trained, tmp_path, capsys):
     command = ["export", f"{trained[0]}/best", "--format", "torch", "--output"]
     assert checkpoint_tool.main([*command, f"{tmp_path}/a.pth"]) == 0
     written = (tmp_path / "a.pth", trained[0] / "model.pth")
@@ -113,14 +95,14 @@ def test_exported_model_file(trained, tmp_path, capsys):
     assert "is a file of PyTorch" in capsys.readouterr().err
 
 
-def test_other_state_dict(rows, tmp_path, capsys):
-    torch_files.save(tmp_path / "x.pth", {"mlp.0.weight": Tensor(np.zeros((2, 2), np.float32))})
+def test_other_state_dict(torch, rows, tmp_path, capsys):
+    torch.save({"mlp.0.weight": torch.zeros(2, 2)}, tmp_path / "x.pth")
     flags = ("--mode=test", f"--load_checkpoint_path={tmp_path}/x.pth")
     run(rows, tmp_path, *flags, code=entry.USER_ERROR)
     assert "expected the state_dict of NeuMF; it lacks final.bias" in capsys.readouterr().err
 
 
-def test_training_from_a_model_file(rows, trained, tmp_path, capsys):
+def test_training_from_a_model_file(torch, rows, trained, tmp_path, capsys):
     model = f"--load_checkpoint_path={trained[0]}/model.pth"
     shape = ("-f=", "--layers=", "-e=", "-l=")
     flags = (*(flag for flag in TINY if not flag.startswith(shape)), "-e1", "-l=0")
@@ -135,17 +117,33 @@ def test_training_from_a_model_file(rows, trained, tmp_path, capsys):
     assert "holds weights and no state of a training" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not TORCH_PYTHON.exists(), reason="no .venv-torch: `make bench-ncf` makes it")
-def test_scores_in_pytorch(rows, trained, tmp_path):
-    model, scores = trained[0] / "model.pth", tmp_path / "scores.npy"
+def test_scores_in_pytorch(torch, rows, trained, tmp_path):
+    """The model of NVIDIA's recipe, in PyTorch, scores as ours does."""
+    model = trained[0] / "model.pth"
+    weights = torch.load(model, weights_only=True)
     files = [rows / f"test/{name}_0.bin" for name in ("user", "item")]
-    command = [TORCH_PYTHON, "-c", TORCH_LOGITS, model, *files, scores]
-    subprocess.run(command, check=True)
+    users, items = (torch.from_numpy(np.fromfile(file, np.int32)).long() for file in files)
+
+    def vectors(kind, ids):
+        return weights[f"{kind}_embed.weight"][ids]
+
+    x = torch.cat([vectors("mlp_user", users), vectors("mlp_item", items)], dim=1)
+    for layer in range(2):
+        x = torch.relu(x @ weights[f"mlp.{layer}.weight"].T + weights[f"mlp.{layer}.bias"])
+    x = torch.cat([vectors("mf_user", users) * vectors("mf_item", items), x], dim=1)
+    scores = torch.sigmoid(x @ weights["final.weight"].T + weights["final.bias"]).numpy()
     flags = ("--mode=predict", f"--predictions_path={tmp_path / 'ours.npy'}")
     run(rows, tmp_path / "run", *flags, f"--load_checkpoint_path={model}")
-    np.testing.assert_allclose(
-        np.load(tmp_path / "ours.npy"), np.load(scores).ravel(), rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(np.load(tmp_path / "ours.npy"), scores.ravel(), rtol=1e-5, atol=1e-6)
+
+
+def test_training_without_torch(rows, tmp_path, monkeypatch, capsys):
+    """The checkpoint stays, and a note names the package."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    run(rows, tmp_path / "run", *SHORT[:-1], "-e1", f"--checkpoint_dir={tmp_path / 'model'}")
+    assert "pip install torch" in capsys.readouterr().out
+    assert (tmp_path / "model/best/checkpoint.json").exists()
+    assert not (tmp_path / "model/model.pth").exists()
 
 
 def test_second_training(rows, tmp_path, capsys):
@@ -154,10 +152,9 @@ def test_second_training(rows, tmp_path, capsys):
     for _ in range(2):
         run(rows, tmp_path / "run", *SHORT[:-1], "-e1", f"--checkpoint_dir={model}")
     assert f"earlier training were moved to {model}/earlier-1" in capsys.readouterr().out
-    first, second = ((folder / "model.pth").read_bytes() for folder in (model / "earlier-1", model))
-    assert first == second, "of the same seed"
-    for folder in (model, model / "earlier-1"):
-        assert (folder / "best/checkpoint.json").exists()
+    first, second = (arrays_of(folder / "best") for folder in (model / "earlier-1", model))
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], "of the same seed")
 
 
 def test_inference_sweep(trained, tmp_path):
@@ -174,7 +171,7 @@ def test_inference_sweep(trained, tmp_path):
     parameters = lines(tmp_path / "a/log.json")[0]["data"]
     assert parameters["amp"] and parameters["n_users"] == 70
     load = ("--batch_size=2", "--num_batches=5", "--opt_level=O0")
-    load += (f"--load_checkpoint_path={trained[0]}/model.pth",)
+    load += (f"--load_checkpoint_path={trained[0]}/best",)
     code, summary = in_process(tmp_path / "b", *load, recipe=inference)
     assert code == 0 and set(summary) > {"batch_2_p99_latency"}
     code, _ = in_process(tmp_path / "c", *load, "--n_users=3", recipe=inference)
@@ -232,7 +229,7 @@ channel_spec:
 """
 
 
-def write_tensors(folder, rows):
+def write_tensors(torch, folder, rows):
     """Writes the data set of split binaries `rows` as the original stores it."""
     folder.mkdir()
     for split in ("train", "test"):
@@ -241,15 +238,15 @@ def write_tensors(folder, rows):
         labels = np.ones((len(ids), 1), np.float32)
         if split == "test":
             labels[:, 0] = np.fromfile(rows / "test/label_0.bin", np.uint8)
-        torch_files.save(folder / f"{split}_data_0.pt", Tensor(ids))
-        torch_files.save(folder / f"{split}_data_1.pt", Tensor(labels))
+        torch.save(torch.from_numpy(ids), folder / f"{split}_data_0.pt")
+        torch.save(torch.from_numpy(labels), folder / f"{split}_data_1.pt")
     (folder / "feature_spec.yaml").write_text(FEATURE_SPEC)
 
 
-def test_several_tensor_files(tmp_path):
+def test_several_tensor_files(torch, tmp_path):
     """Files one after the other, of booleans too, by slice and by number."""
     for name, values in {"a": [[1, 0]], "b": [[0, 1], [1, 1]]}.items():
-        torch_files.save(tmp_path / f"{name}.pt", Tensor(np.array(values, bool)))
+        torch.save(torch.tensor(values, dtype=torch.bool), tmp_path / f"{name}.pt")
     chunk = {"type": "torch_tensor", "features": ["x", "y"], "files": ["a.pt", "b.pt"]}
     content = {
         "feature_spec": {"x": {"dtype": "bool"}, "y": {"dtype": "bool"}},
@@ -264,9 +261,9 @@ def test_several_tensor_files(tmp_path):
     assert stored.locate(2) == ("b.pt", 1)
 
 
-def test_tensor_files(rows, trained, tmp_path, capsys):
+def test_tensor_files(torch, rows, trained, tmp_path, capsys):
     """Weights trained on tensors and on split binaries of the same samples are equal."""
-    write_tensors(tmp_path / "data", rows)
+    write_tensors(torch, tmp_path / "data", rows)
     run(tmp_path / "data", tmp_path / "run", *SHORT, f"--checkpoint_dir={tmp_path / 'model'}")
     one, other = arrays_of(trained[0]), arrays_of(tmp_path / "model")
     for name in one:
@@ -286,8 +283,8 @@ def test_tensor_files(rows, trained, tmp_path, capsys):
         ("test_data_1.pt", np.zeros((779, 1), "f4"), "chunk 0 .* has 780 rows and chunk 1"),
     ],
 )
-def test_invalid_tensor_files(file, values, message, rows, tmp_path, capsys):
-    write_tensors(tmp_path / "data", rows)
-    torch_files.save(tmp_path / "data" / file, Tensor(values))
+def test_invalid_tensor_files(torch, file, values, message, rows, tmp_path, capsys):
+    write_tensors(torch, tmp_path / "data", rows)
+    torch.save(torch.from_numpy(values), tmp_path / "data" / file)
     run(tmp_path / "data", tmp_path / "run", *TINY, code=entry.USER_ERROR)
     assert re.search(message, error := capsys.readouterr().err), error

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.checkpoint.files import FLOAT32, ArrayEntry, Index, WeightEntry
-from runtime.files.torch_file import TensorBlocks, read_tensors, write_state_dict
+from runtime.checkpoint.files import ArrayEntry, Index, WeightEntry
+from runtime.files.torch_file import read_tensors, write_tensors
 
 FILE = "model.pth"
 _TABLES = ("mf_user", "mf_item", "mlp_user", "mlp_item")
@@ -81,7 +81,7 @@ def write_neumf(
         The names of the tensors.
 
     Raises:
-        ValueError: the checkpoint is of another model.
+        ValueError: the checkpoint is of another model, or PyTorch is not installed.
     """
     kernels = [name for name in entries if re.fullmatch(r"dense/mlp\.dense_\d+\.kernel", name)]
     missing = [f"sparse/{name}" for name in _TABLES if f"sparse/{name}" not in entries]
@@ -95,19 +95,12 @@ def write_neumf(
         array: NDArray[Any] = np.concatenate(list(values[name]))
         return array.reshape(entries[name].shape)
 
-    arrays = {}
+    arrays = {f"{name}_embed.weight": whole(f"sparse/{name}") for name in _TABLES}
     for i in range(len(kernels)):
         arrays[f"mlp.{i}.weight"] = whole(f"dense/mlp.dense_{i}.kernel").T
         arrays[f"mlp.{i}.bias"] = whole(f"dense/mlp.dense_{i}.bias")
     branches = [whole(f"dense/output.{kind}_kernel") for kind in ("gmf", "mlp")]
     arrays["final.weight"] = np.concatenate(branches).T
     arrays["final.bias"] = whole("dense/output.bias")
-    tensors = {
-        f"{name}_embed.weight": TensorBlocks(
-            entries[f"sparse/{name}"].shape, FLOAT32, values[f"sparse/{name}"]
-        )
-        for name in _TABLES
-    }
-    tensors |= {name: TensorBlocks(array.shape, FLOAT32, [array]) for name, array in arrays.items()}
-    write_state_dict(path, tensors)
-    return list(tensors)
+    write_tensors(path, {name: array.astype(np.float32) for name, array in arrays.items()})
+    return list(arrays)
