@@ -18,13 +18,6 @@ _FUNCTIONS = {
     "gather": (None, [*_SAMPLES, _SIZE, _POINTER]),
     "read_splits": (None, [*_SAMPLES, _SIZE, _SIZE, _POINTER, _POINTER]),
     "gather_ragged": (None, [*_SAMPLES, _SIZE, _POINTER, _POINTER]),
-    "draw_negatives": (None, [_POINTER, _SIZE, *[_POINTER] * 3, _SIZE, _SIZE, _POINTER]),
-    "encode_lists": (_SIZE, [*_SAMPLES, _SIZE, _SIZE, _POINTER, _SIZE, *[_POINTER] * 4]),
-    "scan_json_lines": (
-        _SIZE,
-        [_POINTER, *[_SIZE] * 3, _POINTER, _POINTER, _SIZE, _SIZE, *[_POINTER] * 3],
-    ),
-    "copy_spans": (None, [_POINTER, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER]),
 }
 
 

@@ -19,7 +19,7 @@ if [ -n "$lacks" ] && [ "$cuda" != 1 ]; then
     touch "$stamp"
   else
     echo "op: no $lacks found, so the fused dot interaction and the fused embedding lookup are not built and TensorFlow's own operations take their" \
-      "place: a training step of DLRM takes about 1.15 times as long, one with 20 ids per feature about 3 times. NumPy copies shuffled samples, and SIM's preparation takes 4 to 5 times the processor time. Install it (Debian and Ubuntu: apt-get install g++ make) and run make op, or install a wheel" \
+      "place: a training step of DLRM takes about 1.15 times as long, one with 20 ids per feature about 3 times. NumPy copies shuffled samples. Install it (Debian and Ubuntu: apt-get install g++ make) and run make op, or install a wheel" \
       "that make op-wheel built on another machine"
   fi
   exit
@@ -58,8 +58,4 @@ install_op() {
 install_op tensorflow-dot-based-interact
 install_op distributed-embeddings/kernels
 install_op dataloading/kernels
-# Preparations by the engines run there, and write the same files.
-if [ -x .venv-engines/bin/python ]; then
-  .venv-engines/bin/python -m pip --disable-pip-version-check install -qq --no-index --no-deps --force-reinstall dataloading/kernels/dist/*.whl
-fi
 touch "$stamp"

@@ -97,7 +97,7 @@ def float16_on_a_cpu(monkeypatch):
 
 @pytest.fixture(params=["compiled", "plain"])
 def implementation(request, monkeypatch) -> str:
-    """Loaders and preparations with the functions of dataloading-kernels, and without them."""
+    """Loaders with the functions of dataloading-kernels, and without them."""
     if request.param == "plain":
         monkeypatch.setattr(compiled, "library", lambda: None)
     elif compiled.library() is None:

@@ -53,7 +53,6 @@ ALLOWED = {
     "dataloading/formats": {"dataloading.spec", "dataloading.pipeline", "runtime.files"},
     "preproc": {
         "config.criteo_multi_hot",
-        "dataloading.compiled",
         "dataloading.formats.sequence_tfrecord.writer",
         "dataloading.formats.split_tfrecords",
         "dataloading.interactions.unseen_items",

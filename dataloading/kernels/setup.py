@@ -9,7 +9,7 @@ import op_wheel
 
 op_wheel.pack(
     "dataloading-kernels",
-    "Copies of samples for shuffled batches; lines of JSON and rows of histories for preparations",
+    "Copies of samples for shuffled batches",
     ["dataloading_kernels"],
     Path("dataloading_kernels/_loader_ops.json"),
 )

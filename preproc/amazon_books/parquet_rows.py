@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataloading import compiled
-from preproc.amazon_books.encoded.rows import dictionary_bytes, item_sizes, write_rows
 from preproc.amazon_books.samples import SampleBlock, SampleSplit
 from runtime.files.atomic import write_errors_name
 
@@ -76,22 +74,16 @@ def write_split(
     rows_per_file: int,
     block_rows: int,
     threads: int,
-    group_bytes: int = 64 << 20,
 ) -> list[Path]:
     """Writes the rows of a split in order, several files at a time.
-
-    With compiled functions, dictionary indices are written: the same rows as plain values in a
-    tenth of the time. Without them, or where the dictionaries of a thread would take more than
-    `group_bytes`, Arrow writes plain values.
 
     Args:
         split: the rows.
         folder: made here.
         columns: names of the columns.
         rows_per_file: even.
-        block_rows: even; a block of rows is made at a time.
+        block_rows: even; a block of rows is made at a time, and is a row group.
         threads: number of files at a time.
-        group_bytes: encoded rows are a row group from this size on; plain ones are one per block.
 
     Returns:
         the files; one without rows where the split has none.
@@ -100,16 +92,11 @@ def write_split(
     schema = columns.schema()
     starts = range(0, max(split.num_rows, 1), rows_per_file)
     paths = [folder / f"part.{i}.parquet" for i in range(len(starts))]
-    fits = dictionary_bytes(item_sizes(split)) <= group_bytes
-    is_encoded = compiled.library() is not None and fits
 
     def write(path: Path, start: int) -> None:
         rows = range(start, min(start + rows_per_file, split.num_rows), block_rows)
         with write_errors_name(path):
-            if is_encoded:
-                write_rows(split, path, schema, rows, group_bytes)
-            else:
-                _write_values(split, path, schema, rows)
+            _write_rows(split, path, schema, rows)
 
     with ThreadPoolExecutor(threads) as pool:
         try:
@@ -119,7 +106,7 @@ def write_split(
     return paths
 
 
-def _write_values(split: SampleSplit, path: Path, schema: pa.Schema, rows: range) -> None:
+def _write_rows(split: SampleSplit, path: Path, schema: pa.Schema, rows: range) -> None:
     """Writes a range of rows, whose step is that of blocks, as a file."""
     # Plain values: Zstandard finds that a history is the one before it but for an element, and
     # is faster at it than a dictionary. No reader selects rows by ranges of ids.

@@ -30,7 +30,6 @@ from runtime.files.atomic import atomic_folder
 # Memory in addition to the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
 _BASE_BYTES = 192 << 20
 _LEAST_BLOCK_BYTES = 4 << 20  # for each thread
-_MAX_GROUP_BYTES = 128 << 20  # of a row group, encoded
 
 
 def prepare(options: AmazonOptions) -> dict[str, int]:
@@ -153,12 +152,10 @@ def _write_rows(
             f"{least / (1 << 20):.0f} MiB or more with --threads {options.threads}, got "
             f"{options.memory_limit_bytes / (1 << 20):.0f} MiB"
         )
-    # Half for the blocks, a quarter each for the pages and the dictionaries of row groups.
-    block = block_rows(len(columns.item), options.max_history, memory // 2, options.threads)
-    group_bytes = min(memory // options.threads // 4, _MAX_GROUP_BYTES)
+    block = block_rows(len(columns.item), options.max_history, memory, options.threads)
     rows, numbers = {}, (options.max_history, options.seed, options.negatives)
     for split in splits(log, options.validation_event, *numbers, options.min_training_history):
-        sizes = (options.rows_per_file, block, options.threads, group_bytes)
+        sizes = (options.rows_per_file, block, options.threads)
         write_split(split, folder / split.name, columns, *sizes)
         rows[split.name] = split.num_rows
         say(f"{split.name}: {split.num_rows:,} rows")

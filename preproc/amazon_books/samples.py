@@ -42,26 +42,6 @@ class SampleBlock:
 
 
 @dataclass(frozen=True)
-class SamplePairs:
-    """A run of a split's rows, and where the histories of both rows of a pair are.
-
-    Attributes:
-        label, user, target: see `SampleBlock`.
-        places: the events of the targets, numbered in the log; a history ends before, int64
-            [n / 2].
-        lengths: of the histories, int64 [n / 2].
-        keys: initial hashes of the rows' negatives, uint64 [n].
-    """
-
-    label: np.ndarray
-    user: list[np.ndarray]
-    target: list[np.ndarray]
-    places: np.ndarray
-    lengths: np.ndarray
-    keys: np.ndarray
-
-
-@dataclass(frozen=True)
 class SampleSplit:
     """The rows of one split, by number.
 
@@ -98,8 +78,8 @@ class SampleSplit:
     def num_rows(self) -> int:
         return 2 * int(self._pair_starts[-1])
 
-    def pairs(self, start: int, stop: int) -> SamplePairs:
-        """Returns rows [start, stop), both even and not beyond num_rows, without histories."""
+    def rows(self, start: int, stop: int) -> SampleBlock:
+        """Returns rows [start, stop), both even and not beyond num_rows; no loop over rows."""
         pairs = np.arange(start // 2, stop // 2)
         users = np.searchsorted(self._pair_starts, pairs, side="right") - 1  # from 0
         first, _ = self._events(self.log.num_events[users])
@@ -111,27 +91,15 @@ class SampleSplit:
         label = np.tile(np.array([1, 0]), len(pairs))
         keys = row_keys(self.seed, users, events, label)
         missed = self._drawn(keys[1::2], np.zeros(len(pairs), np.int64), targets)
-        return SamplePairs(
+        history = self._histories(places, lengths)
+        # Both rows of a pair have the same history, and negatives of their own.
+        negative = self._negative_histories(
+            keys, np.repeat(lengths, 2), np.repeat(history, 2, axis=0)
+        )
+        return SampleBlock(
             label=label,
             user=[users, *(ids[users].astype(np.int64) for ids in self.log.user_features)],
             target=self._with_features(np.stack([targets, missed], axis=1).reshape(-1)),
-            places=places,
-            lengths=lengths,
-            keys=keys,
-        )
-
-    def rows(self, start: int, stop: int) -> SampleBlock:
-        """Returns rows [start, stop), both even and not beyond num_rows; no loop over rows."""
-        pairs = self.pairs(start, stop)
-        history = self._histories(pairs.places, pairs.lengths)
-        # Both rows of a pair have the same history, and negatives of their own.
-        negative = self._negative_histories(
-            pairs.keys, np.repeat(pairs.lengths, 2), np.repeat(history, 2, axis=0)
-        )
-        return SampleBlock(
-            label=pairs.label,
-            user=pairs.user,
-            target=pairs.target,
             positive=[np.repeat(each, 2, axis=0) for each in self._with_features(history)],
             negative=self._with_features(negative),
         )

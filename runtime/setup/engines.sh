@@ -36,9 +36,6 @@ pip() { .venv-engines/bin/python -m pip --disable-pip-version-check "$@"; }
 pip install --quiet 'pip<26.3' || stop "pip 26.3 cannot install NVTabular, and an older pip could not be installed (its message is above)"
 pip install --quiet --quiet --no-deps --requirement "$lock" ||
   stop "pip could not install requirements/engines.lock (its message is above); check the network or the package index"
-for wheel in dataloading/kernels/dist/*.whl; do # of `make op`, which installs it here where it comes later
-  [ ! -e "$wheel" ] || pip install --quiet --quiet --no-index --no-deps "$wheel" || stop "pip could not install $wheel (its message is above)"
-done
 if [ -e dataloading/engines/write_java_classes.py ]; then # an image's stage has only this script
   echo "setup: writing an archive of Spark's Java classes, if there is Java 13 or later (up to a minute, once)"
   log=.venv-engines/java_classes.log

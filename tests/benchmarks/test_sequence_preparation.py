@@ -47,9 +47,9 @@ def stand_in(monkeypatch, seconds, peak_mib=100.0, checksums=None):
 @pytest.mark.parametrize(
     ("nvtabular_s", "limit_mib", "status", "verdicts"),
     [
-        (60.0, 1000, 0, ("5: met", "1000: met")),
-        (20.0, 1000, 1, ("5: MISSED", "1000: met")),
-        (60.0, 999, 1, ("5: met", "999: MISSED")),
+        (60.0, 1000, 0, ("1: met", "1000: met")),
+        (4.0, 1000, 1, ("1: MISSED", "1000: met")),
+        (60.0, 999, 1, ("1: met", "999: MISSED")),
     ],
 )
 def test_page(monkeypatch, tmp_path, capsys, nvtabular_s, limit_mib, status, verdicts):

@@ -1,4 +1,4 @@
-"""The compiled part of loaders and preparations: see `dataloading.compiled`."""
+"""The compiled part of loaders: see `dataloading.compiled`."""
 
 from pathlib import Path
 

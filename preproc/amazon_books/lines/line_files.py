@@ -7,8 +7,6 @@ from pathlib import Path
 from dataloading.table_input.lines import BYTE_ORDER_MARK
 from preproc.raw_files import gzip_errors, is_gzip, open_unpacked
 
-# Parquet that is read once or twice and then removed: quick to write.
-SCRATCH = {"compression": "none", "use_dictionary": False, "write_statistics": False}
 _PIECE_BYTES = 256 << 20
 _BLOCK_BYTES = 4 << 20
 

@@ -7,17 +7,13 @@ or Python literals as in the files of 2014: {'asin': '1', 'price': None, ...}.
 """
 
 import ast
-import io
 import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preproc.amazon_books.lines.field_scanner import ANY, TEXT, FieldScanner
 from preproc.amazon_books.lines.line_files import (
-    SCRATCH,
     bad_line,
     check_text,
     line_text,
@@ -31,7 +27,6 @@ SCHEMA = pa.schema([("item", pa.string()), ("item_0", pa.string())])
 LAST_LIST, FIRST_LIST = "last", "first"
 CATEGORY_LISTS = (LAST_LIST, FIRST_LIST)
 _BATCH_ROWS = 1 << 16
-_BLOCK_BYTES = 4 << 20
 
 
 def stage_metadata(
@@ -49,63 +44,24 @@ def stage_metadata(
     Raises:
         ValueError: a bad line, with `on_bad_line` "error"; or damaged gzip data.
     """
-    num_bad, first = 0, 1
+    num_bad, rows = 0, []
     with (
-        pq.ParquetWriter(target, SCHEMA, **SCRATCH) as writer,
+        pq.ParquetWriter(target, SCHEMA) as writer,
         gzip_errors(file),
         open_unpacked(file) as source,
     ):
-        while lines := source.read(_BLOCK_BYTES) + source.readline():
-            table = _plain(lines, category_list)
-            if table is not None:
-                writer.write_table(table)
-            else:
-                block = (file, first, lines)
-                num_bad += _write_block(block, writer, on_bad_line, category_list)
-            first += lines.count(b"\n")
-    return num_bad
-
-
-def _plain(lines: bytes, category_list: str) -> pa.Table | None:
-    """Returns the items of lines and their categories if all of them are good and plain JSON."""
-    if not FieldScanner.is_available():
-        return None
-    content = np.frombuffer(lines, np.uint8)
-    fields = FieldScanner({ITEM: TEXT, CATEGORIES: ANY}).scan(content, 0, len(lines))
-    if fields is None:
-        return None
-    items, lists = fields[0], fields[1].dictionary_encode()  # many items have the same ones
-    try:
-        names = [_category(text, category_list) for text in lists.dictionary.to_pylist()]
-    except ValueError:
-        return None
-    categories = pa.DictionaryArray.from_arrays(lists.indices, pa.array(names, pa.string()))
-    return pa.table([items, categories.dictionary_decode()], schema=SCHEMA)
-
-
-def _category(lists: bytes, category_list: str) -> str | None:
-    """Returns the category in the JSON of `CATEGORIES`, which may be absent."""
-    return _last_name({CATEGORIES: json.loads(lists)} if lists else {}, category_list) or None
-
-
-def _write_block(
-    block: tuple[Path, int, bytes], writer: pq.ParquetWriter, on_bad_line: str, category_list: str
-) -> int:
-    """Writes the good lines of a block: a file, the number of the first line, and its lines."""
-    file, first, lines = block
-    num_bad, rows = 0, []
-    for number, line in enumerate(io.BytesIO(lines), first):
-        try:
-            if text := line_text(line, number):
-                rows.append(parse(text, category_list))
-        except ValueError as error:
-            if on_bad_line == "error":
-                raise bad_line(file, number, error) from error
-            num_bad += 1
-        if len(rows) == _BATCH_ROWS:
-            writer.write_table(_table(rows))
-            rows.clear()
-    writer.write_table(_table(rows))
+        for number, line in enumerate(source, 1):
+            try:
+                if text := line_text(line, number):
+                    rows.append(parse(text, category_list))
+            except ValueError as error:
+                if on_bad_line == "error":
+                    raise bad_line(file, number, error) from error
+                num_bad += 1
+            if len(rows) == _BATCH_ROWS:
+                writer.write_table(_table(rows))
+                rows.clear()
+        writer.write_table(_table(rows))
     return num_bad
 
 

@@ -6,17 +6,9 @@ but must be JSON as DuckDB's parser reads it.
 
 import itertools
 import json
-import mmap
-import os
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dataloading.table_input.duckdb_files import (
     quoted,
@@ -24,16 +16,11 @@ from dataloading.table_input.duckdb_files import (
     read_ndjson_objects,
     read_parquet,
 )
-from preproc.amazon_books.lines.field_scanner import INTEGER, TEXT, FieldScanner
-from preproc.amazon_books.lines.line_files import SCRATCH, bad_line, line_text, shown, text_field
+from preproc.amazon_books.lines.line_files import bad_line, line_text, shown, text_field
 from preproc.engines.duckdb_session import PreparationSession
 
 USER, ITEM, TIME = "reviewerID", "asin", "unixReviewTime"
 _MAX_LINE_BYTES = 16 << 20
-_SCHEMA = pa.schema([("user", pa.string()), ("item", pa.string()), ("time", pa.int64())])
-_CHUNK_BYTES = 4 << 20  # scanned at a time, by each thread
-_TAIL_BYTES = 64 << 10  # read with them for the rest of the last line, at first
-_GROUP_ROWS = 122_880  # of a row group, as DuckDB writes it
 
 
 def stage_reviews(
@@ -51,8 +38,6 @@ def stage_reviews(
         ValueError: a bad line, with `on_bad_line` "error"; or a line of more than 16 MiB.
     """
     path, first_line = piece
-    if FieldScanner.is_available() and _scan(path, target, session.threads or 1):
-        return 0
     options = f"compression='uncompressed', maximum_object_size={_MAX_LINE_BYTES}"
     lines = target.with_suffix(".lines")
     try:
@@ -90,74 +75,6 @@ def stage_reviews(
     )
     lines.unlink()
     return num_bad
-
-
-def _scan(path: Path, target: Path, threads: int) -> bool:
-    """Writes the lines of a file if all of them are good and plain; returns whether they are."""
-    with pq.ParquetWriter(target, _SCHEMA, **SCRATCH) as writer:
-        waiting: list[pa.RecordBatch] = []
-        for batch in _scanned(path, threads):
-            if batch is None:
-                break
-            waiting.append(batch)
-            if sum(map(len, waiting)) >= _GROUP_ROWS:
-                writer.write_table(pa.Table.from_batches(waiting))
-                waiting = []
-        else:
-            writer.write_table(pa.Table.from_batches(waiting, _SCHEMA))
-            return True
-    target.unlink()
-    return False
-
-
-def _scanned(path: Path, threads: int) -> Iterator[pa.RecordBatch | None]:
-    """Yields the events of a file in order, some thousands at a time; None for an odd line."""
-    with open(path, "rb") as file, ThreadPoolExecutor(threads) as pool:
-        chunks, pending = _Chunks(file.fileno()), deque()
-        try:
-            for start in range(0, chunks.file_bytes, _CHUNK_BYTES):
-                pending.append(pool.submit(chunks.scan, start))
-                if len(pending) > 2 * threads:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-class _Chunks:
-    """Chunks of a file, each mapped while it is scanned; file: its descriptor."""
-
-    def __init__(self, file: int):
-        self.file_bytes = os.fstat(file).st_size
-        self._file = file
-        self._scanner = FieldScanner({USER: TEXT, ITEM: TEXT, TIME: INTEGER})
-
-    def scan(self, start: int) -> pa.RecordBatch | None:
-        """Returns the events of the lines that begin in a chunk, None if there is an odd line."""
-        first = max(start - 1, 0)  # with the byte before, which ends a line or not
-        base = first - first % mmap.ALLOCATIONGRANULARITY
-        stop, tail = min(start + _CHUNK_BYTES, self.file_bytes) - base, _TAIL_BYTES
-        lines = self._mapped(base, stop + tail)
-        begin = lines.find(b"\n", first - base, stop) + 1 if start else 0
-        if start and not begin:  # all of it is in a line that begins before
-            return pa.RecordBatch.from_pylist([], _SCHEMA)
-        while not (end := lines.find(b"\n", stop - 1) + 1):
-            if base + len(lines) == self.file_bytes:
-                end = len(lines)
-                break
-            if tail > _MAX_LINE_BYTES:
-                return None
-            tail *= 4
-            lines = self._mapped(base, stop + tail)
-        if end - lines.rfind(b"\n", begin, stop - 1) > _MAX_LINE_BYTES:
-            return None
-        arrays = self._scanner.scan(np.frombuffer(lines, np.uint8)[:end], begin, stop)
-        return None if arrays is None else pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
-
-    def _mapped(self, base: int, num_bytes: int) -> mmap.mmap:
-        size = min(num_bytes, self.file_bytes - base)
-        return mmap.mmap(self._file, size, access=mmap.ACCESS_READ, offset=base)
 
 
 def _write_events(session: PreparationSession, source: str, target: Path) -> None:

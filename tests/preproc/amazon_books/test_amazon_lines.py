@@ -135,14 +135,14 @@ def stage(tmp_path, lines, on_bad_line="error", first_line=1):
 
 
 @pytest.mark.parametrize("skipped", [[], [b"{"]])
-def test_repeated_key(implementation, tmp_path, skipped):
+def test_repeated_key(tmp_path, skipped):
     """The first value counts, in files with and without bad lines."""
     line = b'{"reviewerID": "u", "asin": "a", "unixReviewTime": 7, "asin": "b"}'
     assert stage(tmp_path, [line, *skipped], "skip") == (len(skipped), [("u", "a", 7)])
 
 
 @pytest.mark.parametrize("name", MORE_REVIEWS)
-def test_review_lines(implementation, tmp_path, name):
+def test_review_lines(tmp_path, name):
     """Rows of good lines; the first bad line is named and explained."""
     lines = [line.encode() for line in MORE_REVIEWS[name]]
     if name in ("good", "\\r", "nothing"):
@@ -157,7 +157,7 @@ def test_review_lines(implementation, tmp_path, name):
 
 
 @pytest.mark.parametrize(("line", "message"), BAD_REVIEWS.items())
-def test_bad_review_files(implementation, tmp_path, line, message):
+def test_bad_review_files(tmp_path, line, message):
     """DuckDB also takes a comma after the last element and any case of NaN and Infinity."""
     lines = [REVIEW.encode(), line.encode()]
     if any(text in line for text in (", }", ",\t]", ",}}", "inf", "nan")):
@@ -168,7 +168,7 @@ def test_bad_review_files(implementation, tmp_path, line, message):
     assert stage(tmp_path, lines, "skip") == (1, [("A1", "B1", 5)])
 
 
-def test_text_that_is_not_utf8(implementation, tmp_path):
+def test_text_that_is_not_utf8(tmp_path):
     lines = [REVIEW.encode(), REVIEW.encode().replace(b"A1", b"A\xff")]
     with pytest.raises(ValueError, match=r"line 2: it is not UTF-8 text \(byte 18 is 0xff\)"):
         stage(tmp_path, lines)
@@ -181,7 +181,7 @@ def test_byte_order_mark(tmp_path):
     assert [(path.read_text(), first) for path, first in pieces(file, tmp_path)] == [(REVIEW, 1)]
 
 
-def test_long_lines(implementation, tmp_path):
+def test_long_lines(tmp_path):
     line = REVIEW[:-1] + ', "x": "%s"}'
     lines = [REVIEW.encode(), (line % ("a" * (9 << 20))).encode()]
     assert stage(tmp_path, lines) == (0, [("A1", "B1", 5)] * 2)
@@ -191,7 +191,7 @@ def test_long_lines(implementation, tmp_path):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_metadata_files(implementation, tmp_path, monkeypatch, packed):
+def test_metadata_files(tmp_path, monkeypatch, packed):
     monkeypatch.setattr(metadata_lines, "_BATCH_ROWS", 2)
     lines = [b"\xef\xbb\xbf" + next(iter(METADATA)).encode(), b"", *map(str.encode, METADATA)]
     lines += [next(iter(LITERALS)).encode() + b"\r", b"[]", b"\xff"]
@@ -210,24 +210,6 @@ def test_metadata_files(implementation, tmp_path, monkeypatch, packed):
     file.write_bytes(b"")
     assert stage_metadata(file, target, "error") == 0
     assert pq.read_metadata(target).num_rows == 0
-
-
-@pytest.mark.parametrize("category_list", ["last", "first"])
-def test_plain_metadata(implementation, tmp_path, monkeypatch, category_list):
-    """Blocks of plain JSON, and one with a line that only Python's parsers decide about."""
-    monkeypatch.setattr(metadata_lines, "_BLOCK_BYTES", 100)
-    lines = [line for line in METADATA if "B\\/1" not in line] * 5
-    odd = '{"asin": "B2", "categories": [["x"]], "categories": [["y"]], "n": NaN}'
-    file, target = tmp_path / "meta", tmp_path / "meta.parquet"
-    file.write_text("\n".join([*lines, odd, *lines, "{"]))
-    assert stage_metadata(file, target, "skip", category_list) == 1
-    rows = [tuple(row.values()) for row in pq.read_table(target).to_pylist()]
-    assert rows == [metadata_lines.parse(line, category_list) for line in [*lines, odd, *lines]]
-    with pytest.raises(ValueError, match=f"meta, line {2 * len(lines) + 2}: it is neither JSON"):
-        stage_metadata(file, target, "error", category_list)
-    file.write_text('{"asin": "B", "categories": [["x"]]}\n{"asin": "B", "categories": [[1]]}')
-    with pytest.raises(ValueError, match="line 2: categories is .*must be a list of lists"):
-        stage_metadata(file, target, "error", category_list)
 
 
 def test_gzip_in_pieces(tmp_path, monkeypatch):

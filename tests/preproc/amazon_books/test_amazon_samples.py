@@ -1,6 +1,5 @@
 """Rows and negatives, by hand and by counting."""
 
-import errno
 import tracemalloc
 
 import duckdb
@@ -8,7 +7,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.amazon_books.encoded.parquet_file import ParquetFile
 from preproc.amazon_books.engines.interface import NumberedLog
 from preproc.amazon_books.negatives import POPULARITY, UNIFORM, draw, draw_by_popularity, row_keys
 from preproc.amazon_books.parquet_rows import ColumnNames, block_rows, write_split
@@ -87,7 +85,7 @@ def test_blocks_of_rows(tmp_path):
             assert (np.array(getattr(part, name)) == expected).all(), name
 
 
-def test_parallel_files(tmp_path, implementation):
+def test_parallel_files(tmp_path):
     log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6, 7, 8, 9], [6, 7], [8, 9, 1, 2]])
     columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
     train = SampleSplit("train", log, False, 3, 5)
@@ -112,15 +110,11 @@ def test_unwritable_file(tmp_path):
         write_split(SampleSplit("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
 
 
-def test_file_on_full_disk(tmp_path, monkeypatch, implementation):
+def test_file_on_full_disk(tmp_path, monkeypatch):
     def full(*args):
         raise OSError("[Errno 28] Error writing bytes to file")  # the message of Arrow
 
-    def full_in_python(*args):
-        raise OSError(errno.ENOSPC, "No space left on device; full")
-
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-    monkeypatch.setattr(ParquetFile, "write_row_group", full_in_python)
     log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6]])
     columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
     with pytest.raises(OSError, match=r"train/part\.\d\.parquet could not be written: .*full"):
@@ -137,19 +131,14 @@ def random_log(tmp_path, num_items, seed=0):
 
 
 @pytest.mark.parametrize("negatives", [UNIFORM, POPULARITY])
-@pytest.mark.parametrize(
-    ("max_history", "num_items", "group_bytes"),
-    [(1, 2, 10_000), (3, 9, 5000), (8, 200, 20_000), (13, 1000, 1 << 20), (100, 70_000, 8 << 20)],
-)
+@pytest.mark.parametrize(("max_history", "num_items"), [(1, 2), (3, 9), (100, 70_000)])
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_files_against_arrays(
-    tmp_path, implementation, negatives, max_history, num_items, group_bytes, split
-):
+def test_files_against_arrays(tmp_path, negatives, max_history, num_items, split):
     """Files hold what `SampleSplit.rows` returns, for Arrow and for DuckDB."""
     log = random_log(tmp_path, num_items)
     samples = SampleSplit(split, log, True, max_history, 7, negatives, min_training_history=2)
     columns = ColumnNames(("user_id",), ("item_id", "one", "many"), ("uid", "item", "one", "many"))
-    paths = write_split(samples, tmp_path / split, columns, 700, 98, 2, group_bytes)
+    paths = write_split(samples, tmp_path / split, columns, 700, 98, 2)
     block = samples.rows(0, samples.num_rows)
     expected = [block.label, *block.user, *block.target, *block.positive, *block.negative]
     assert len(paths) == -(-samples.num_rows // 700)
@@ -161,32 +150,6 @@ def test_files_against_arrays(
         actual = [value for part in parts for value in part[name].to_pylist()]
         assert actual == values.tolist(), name
         assert [row[number] for row in scan] == actual, name
-    if implementation == "compiled":
-        groups = [pq.read_metadata(path).num_row_groups for path in paths]
-        assert max_history < 8 or (max(groups) > 1) == (split == "train" and max_history == 8)
-        assert "RLE_DICTIONARY" in pq.read_metadata(paths[0]).row_group(0).column(7).encodings
-
-
-def test_many_columns(tmp_path, implementation):
-    """The metadata's lists of 15 and more elements have another head."""
-    names = tuple(f"feature_{i}" for i in range(20))
-    log = log_of(tmp_path, [[1, 2, 3, 4]], [range(9, 0, -1)] * 19)
-    columns = ColumnNames(("user_id",), names, ("uid", *names))
-    samples = SampleSplit("train", log, False, 3, 5)
-    (path,) = write_split(samples, tmp_path / "train", columns, 100, 2, 1)
-    table = pq.read_table(path)
-    assert table["feature_0_pos"].to_pylist() == samples.rows(0, 4).positive[0].tolist()
-    assert table["feature_19_neg"].to_pylist() == samples.rows(0, 4).negative[19].tolist()
-
-
-def test_dictionaries_above_the_limit(tmp_path, implementation):
-    """A catalog of many items next to little memory: plain values are written."""
-    log = log_of(tmp_path, [[1, 2, 3]], num_items=100_000)
-    columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
-    samples = SampleSplit("train", log, False, 3, 5)
-    (path,) = write_split(samples, tmp_path / "train", columns, 2, 2, 1, group_bytes=1 << 20)
-    assert "RLE_DICTIONARY" not in pq.read_metadata(path).row_group(0).column(3).encodings
-    assert pq.read_table(path)["item_id_pos"].to_pylist() == [[0, 0, 1]] * 2
 
 
 def test_memory_of_splits(tmp_path):

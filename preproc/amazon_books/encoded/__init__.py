@@ -1,1 +1,0 @@
-"""Samples written as Parquet without a value of a history ever being an element of an array."""
