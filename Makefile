@@ -39,7 +39,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup browser-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-ranks bench-checkpoints bench-loader bench-preparation bench-engines bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-step bench-interaction-preparation bench-recommendation bench-serving bench-spark-scores bench-transcode bench-network clean
+.PHONY: help setup engines serve-setup cluster-setup browser-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-loader bench-preparation bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-serving clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -164,12 +164,6 @@ bench: .venv/installed .venv/op .venv-torch/installed ## DLRM's training step co
 bench-op: .venv/op ## the fused dot interaction compared with plain TensorFlow, interleaved
 	@$(PY) -m benchmarks.dot_interaction
 
-bench-ranks: .venv/op .venv/horovod ## training on 2 ranks x 1 thread compared with 1 rank x 2 threads, interleaved
-	@$(PY) -m benchmarks.rank_scaling
-
-bench-checkpoints: .venv/op ## what a checkpoint every 100 steps costs of the training, interleaved
-	@$(PY) -m benchmarks.checkpoint_cost
-
 bench-loader: .venv/installed ## samples per second of the loader alone
 	@$(PY) -m benchmarks.loader
 
@@ -178,12 +172,6 @@ bench-records: .venv/installed ## loading split TFRecords compared with split bi
 
 bench-preparation: .venv/installed ## rows per second and peak memory of the Criteo preparation
 	@$(PY) -m benchmarks.preparation
-
-bench-engines: .venv/installed .venv-engines/installed ## the Criteo preparation by DuckDB and Spark: the same files, seconds and memory
-	@$(PY) -m benchmarks.preparation_engines
-
-bench-transcode: .venv/installed .venv-engines/installed ## transcode by DuckDB and Spark: the same files, seconds and memory
-	@$(PY) -m benchmarks.transcode_engines
 
 bench-sequence: .venv/op .venv-torch/installed ## SIM's, DIEN's and DIN's training step compared with plain PyTorch, interleaved
 	@$(PY) -m benchmarks.sequence_training
@@ -200,23 +188,8 @@ bench-embedding: .venv/op .venv-torch/installed ## embedding bags compared with 
 bench-mlperf: .venv/op .venv-torch/installed ## DLRM-DCNv2's training step compared with TorchRec's, fbgemm's tables and Adagrad, interleaved
 	@$(PY) -m benchmarks.mlperf_training
 
-bench-step: .venv/op .venv/horovod ## DLRM-DCNv2's predicted step time compared with the measured one, on 1 and 2 ranks
-	@$(PY) -m benchmarks.step_prediction
-
-bench-interaction-preparation: .venv/installed .venv-engines/installed ## NCF's preparation compared with pandas: the same rows, seconds and memory
-	@$(PY) -m benchmarks.interaction_preparation
-
-bench-recommendation: .venv/installed ## NCF's top items compared with NumPy's matrix products plus partition, interleaved
-	@$(PY) -m benchmarks.recommendation
-
 bench-serving: .venv/op .venv-serve/installed ## a deployed DLRM compared with its plain SavedModel, both on a Triton server, interleaved
 	@$(PY) -m benchmarks.serving
-
-bench-spark-scores: .venv/op .venv-engines/installed ## a table scored on Spark compared with --mode predict: the same scores, seconds and memory
-	@$(PY) -m benchmarks.spark_scores
-
-bench-network: .venv/op .venv/horovod ## what a plan puts on the network: computed for published models, measured on slowed links
-	@$(PY) -m benchmarks.network
 
 .venv-torch/installed: requirements/torch.txt requirements/torchrec.txt | .venv/installed
 	@echo "setup: installing PyTorch and TorchRec, for comparisons, into .venv-torch"

@@ -130,7 +130,7 @@ HOMES = {
     "pyspark": SPARK,
     "py4j": SPARK,
     "nvtabular": NVTABULAR,
-    "pandas": (*NVTABULAR, "benchmarks/pandas_interactions.py"),
+    "pandas": NVTABULAR,
     "dask": NVTABULAR,
     "tf2onnx": ("deployment/artifacts/onnx_model.py",),
     "onnx": (

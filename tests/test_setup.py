@@ -537,7 +537,7 @@ def test_set_up_without_horovod(clone, tmp_path):
         assert done.returncode == 0, done.stderr
         assert done.stderr.count("Horovod 0.28.1 could not be installed: see the end of") == 1
         assert not (clone / ".venv/horovod").exists()
-    for target in ("test-ranks", "test-cluster", "bench-ranks"):
+    for target in ("test-ranks", "test-cluster"):
         done = make(clone, target, *flags, home=tmp_path)
         assert done.returncode != 0 and "Horovod 0.28.1 could not be installed" in done.stderr
     (clone / "data/demo").mkdir(parents=True)

@@ -6,11 +6,9 @@ import subprocess
 import pytest
 
 TARGETS = {
-    *("bench", "bench-op", "bench-ranks"),
-    *("bench-checkpoints", "bench-loader", "bench-preparation", "bench-engines", "bench-records"),
+    *("bench", "bench-op", "bench-loader", "bench-preparation", "bench-records"),
     *("bench-sequence", "bench-sequence-preparation", "bench-ncf", "bench-embedding"),
-    *("bench-mlperf", "bench-step", "bench-interaction-preparation", "bench-recommendation"),
-    *("bench-serving", "bench-spark-scores", "bench-network", "bench-transcode"),
+    *("bench-mlperf", "bench-serving"),
 }
 
 

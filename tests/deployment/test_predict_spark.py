@@ -16,7 +16,6 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.harness.spark_cluster import spark_cluster
 from dataloading.engines import environment
 from deployment.deploy import __main__ as deploy
 from deployment.predict.__main__ import main
@@ -24,6 +23,7 @@ from deployment.predict.folder_input import FolderInput
 from deployment.serving import interface as interfaces
 from deployment.triton.model_folders import find_model
 from tests.deployment.serving.made_models import write_clicks
+from tests.spark_cluster import spark_cluster
 
 ROOT = Path(__file__).parents[2]
 # Java compiles for seconds what a short run does once.

@@ -17,11 +17,11 @@ import yaml
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 
-from benchmarks.harness.spark_cluster import spark_cluster
 from dataloading.engines import spark_session
 from dataloading.engines.spark_session import SessionOptions
 from dataloading.transcode import __main__ as transcode
 from dataloading.transcode.spark import plan
+from tests.spark_cluster import spark_cluster
 
 pytestmark = pytest.mark.engines("pyspark")
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 
-from benchmarks.harness.spark_cluster import spark_cluster
 from preproc.amazon_books.engines.interface import StagedLog
 from preproc.amazon_books.engines.spark_engine import AmazonSparkEngine
 from preproc.amazon_books.generate_reviews import ReviewSizes, generate
@@ -26,6 +25,7 @@ from tests.preproc.amazon_books.test_amazon_nvtabular import (
     random_rows,
 )
 from tests.preproc.criteo.test_spark_runs import QUICK_EXECUTORS, QUICK_JAVA
+from tests.spark_cluster import spark_cluster
 
 pytestmark = pytest.mark.engines("pyspark")
 MACHINE = {"memory_limit_bytes": 3 << 30, "threads": 2}

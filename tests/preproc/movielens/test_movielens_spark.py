@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 
-from benchmarks.harness.spark_cluster import spark_cluster
 from preproc.engines import spark_preparation
 from preproc.movielens.__main__ import main
 from preproc.movielens.generate_ratings import RatingSizes, generate
@@ -12,6 +11,7 @@ from preproc.movielens.options import parse
 from runtime.cli import USER_ERROR
 from tests.preproc import shared_spark
 from tests.preproc.criteo.test_spark_runs import QUICK_EXECUTORS, QUICK_JAVA
+from tests.spark_cluster import spark_cluster
 
 pytestmark = pytest.mark.engines("pyspark")
 MACHINE = ["--memory_limit", "3GB", "--threads", "2"]
