@@ -1,14 +1,12 @@
-"""Exports a checkpoint of any recipe as one SavedModel or ONNX model, with its tables.
+"""Exports a checkpoint of any recipe as one SavedModel with its tables.
 
-    python -m deployment.export --checkpoint_dir runs/model --output runs/served --format onnx
+python -m deployment.export --checkpoint_dir runs/model --output runs/served
 
-SavedModels need TensorFlow alone. The tables of ONNX models are in a file next to the model, which
-onnxruntime maps into memory.
+The result needs TensorFlow alone.
 """
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 
 from dataloading.spec.output_folder import check_replaceable
@@ -17,9 +15,6 @@ from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 from runtime.files.atomic import atomic_folder
 from runtime.options import tool_parser
-
-SAVED_MODEL, ONNX = "savedmodel", "onnx"
-ONNX_FILE = "model.onnx"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,12 +38,9 @@ def export(flags: argparse.Namespace) -> str:
     serving_spec, dense = serving_spec_of(trained), DenseModel(trained)
     lines = [f"{trained.recipe} of {trained.path}"]
     with atomic_folder(output) as folder:
-        if flags.format == SAVED_MODEL:
-            saved_models.write_monolithic(
-                dense, serving_spec, trained, folder, quantize=flags.quantize_tables
-            )
-        else:
-            lines.append(_write_onnx(dense, serving_spec, trained, folder, flags.quantize_tables))
+        saved_models.write_monolithic(
+            dense, serving_spec, trained, folder, quantize=flags.quantize_tables
+        )
         size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         raise_if_interrupted()
     named = ", ".join(
@@ -87,21 +79,6 @@ def write_saved_model(
         saved_models.write_monolithic(dense, serving_spec_of(trained), trained, folder)
 
 
-def _write_onnx(dense, serving_spec, trained, folder: Path, quantize: str) -> str:
-    from deployment.artifacts.onnx_model import (
-        check_against_tensorflow,
-        dense_to_onnx,
-        monolithic_onnx,
-    )
-
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch, "dense.onnx")
-        dense_to_onnx(dense, file)
-        agreement = check_against_tensorflow(dense, serving_spec, trained, file)
-        monolithic_onnx(file, serving_spec, trained, folder / ONNX_FILE, quantize)
-    return f"the dense part in ONNX: {agreement}"
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(
         "deployment.export",
@@ -111,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     best = "a checkpoint, or a folder of them: the best one, else the newest"
     add("--checkpoint_dir", required=True, help=best)
     add("--output", required=True, help="new folder")
-    add("--format", required=True, choices=(SAVED_MODEL, ONNX))
+    add("--format", default="savedmodel", choices=("savedmodel",), help="the only one, the default")
     add("--dataset_path", help="data set of the training (default: its path in the training)")
     scales = "storage of table rows; int8 with a scale per row (default %(default)s)"
     add("--quantize_tables", default=NONE, choices=QUANTIZATIONS, help=scales)

@@ -135,7 +135,6 @@ HOMES = {
     "tf2onnx": ("deployment/artifacts/onnx_model.py",),
     "onnx": (
         "deployment/artifacts/onnx_model.py",
-        "deployment/artifacts/onnx_lookups.py",
         "deployment/triton/hps/backend.py",
         "deployment/triton/gpu_models.py",
     ),

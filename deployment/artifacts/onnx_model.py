@@ -1,4 +1,4 @@
-"""ONNX models of a trained model: its dense part, and all of it with its tables."""
+"""ONNX model of the dense part of a trained model."""
 
 import logging
 from collections.abc import Sequence
@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deployment.artifacts.onnx_lookups import LookupGraph
 from deployment.artifacts.quantization_check import embeddings
-from deployment.artifacts.table_files import NONE, append, served_blocks
 from deployment.client.drawn_requests import drawn_request
 from deployment.model.checkpoint_rows import CheckpointRows
 from deployment.model.served_model import DenseModel
@@ -29,9 +27,6 @@ _SIGMOID_TOLERANCE = 5e-7
 # Distance from 0 or 1 at which a score hardly determines its logit.
 _SATURATED = 1e-5
 BATCH_SIZES = (1, 3, 64)
-
-# Alignment of tensors in the file of tables, which is mapped into memory.
-_ALIGNMENT = 4096
 
 
 def dense_to_onnx(dense: DenseModel, file: Path) -> None:
@@ -106,36 +101,3 @@ def check_against_tensorflow(
         is_weak &= bool((slope <= _SATURATED).all())
     weak = f", but all of them within {_SATURATED:g} of 0 or 1" if is_weak else ""
     return f"scores within {most:.1e} of TensorFlow's{weak}"
-
-
-def monolithic_onnx(
-    dense: Path, serving_spec: ServingSpec, trained: TrainedModel, file: Path, quantize: str = NONE
-) -> None:
-    """Writes a model from a request to `scores`, with tables in `<file>.data` next to it.
-
-    onnxruntime maps that file into memory; tables are streamed block by block, verified, and may
-    have any size. An id outside of its table is an error that names the feature; a row with an
-    infinite or NaN numerical value, or with a 0 in a history that is not padding at its start,
-    scores NaN.
-
-    Raises:
-        DamagedCheckpoint, ValueError, OSError: see `deployment.artifacts.table_files.write_tables`.
-    """
-    import onnx
-
-    data = file.with_name(f"{file.name}.data")
-    graph = LookupGraph(serving_spec, quantize, data.name, _ALIGNMENT)
-    model = graph.in_front_of(onnx.load(dense))
-    with write_errors_name(file):
-        file.write_bytes(model.SerializeToString())
-    if not serving_spec.tables:
-        return
-    with write_errors_name(data), open(data, "xb", buffering=0) as stream:
-        stream.truncate(graph.size_bytes)
-        for table, (values, scales) in graph.offsets.items():
-            for first, block, block_scales in served_blocks(trained, table, quantize):
-                stream.seek(values + first * block.strides[0])
-                append(stream, block)
-                if block_scales is not None:
-                    stream.seek(scales + first * block_scales.itemsize)
-                    append(stream, block_scales)

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
-from deployment.artifacts.onnx_lookups import GraphBuilder
 from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
 from deployment.serving import hps_keys as keys
 from deployment.serving.interface import DENSE, EMBEDDINGS, KEYS, SPARSE, Interface, ServedTensor
@@ -118,7 +118,7 @@ def after_hps(
     del graph.input[:]
     flat = helper.make_tensor_value_info(keys.VECTORS, TensorProto.FLOAT, ["values"])
     graph.input.extend([flat, *others])
-    builder = GraphBuilder("hps_vectors")
+    builder = _GraphBuilder("hps_vectors")
     builder.add("Concat", *_pooled(builder, interface), output=EMBEDDINGS, axis=1)
     # Nodes must be in topological order.
     dense_nodes = list(graph.node)
@@ -137,7 +137,28 @@ def after_hps(
         onnx.save(model, str(output))
 
 
-def _pooled(builder: GraphBuilder, interface: Interface) -> list[str]:
+class _GraphBuilder:
+    """Nodes and constants of a graph, whose unique names start with a prefix."""
+
+    def __init__(self, prefix: str):
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: list[TensorProto] = []
+        self._prefix = prefix
+
+    def constant(self, value) -> str:
+        """Adds a constant; returns its name."""
+        name = f"{self._prefix}/constant_{len(self.initializers)}"
+        self.initializers.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def add(self, kind: str, *inputs: str, output: str | None = None, **attributes) -> str:
+        """Adds a node; returns the name of its output."""
+        output = output or f"{self._prefix}/{kind}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        return output
+
+
+def _pooled(builder: _GraphBuilder, interface: Interface) -> list[str]:
     """Returns names of the vectors [batch, columns] per lookup, in the order of the interface."""
     dims = {table.name: table.dim for table in interface.tables}
     num_values = builder.constant([keys.values_per_row(interface)])
