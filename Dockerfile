@@ -67,7 +67,7 @@ RUN touch .venv/installed \
       assert hvd.mpi_built(), "Horovod is without MPI: no mpirun, and no srun, thus no slurm_multinode.sh"; \
       assert hvd.nccl_built(), "Horovod is without NCCL: data between GPUs would go through the memory of the CPUs"; \
       assert hvd.gloo_built() or sys.argv[1] == "no", \
-        "Horovod is without Gloo: no horovodrun --gloo, and no --elastic; build with --build-arg GLOO=no if you need neither"' \
+        "Horovod is without Gloo: no horovodrun --gloo; build with --build-arg GLOO=no if you do not need it"' \
       "${GLOO}"
 USER 1000
 CMD ["python", "dlrm.py", "--help"]

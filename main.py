@@ -20,7 +20,6 @@ from runtime.tensorflow_start import prepare_tensorflow
 from training import setup
 from training.errors import USER_ERROR
 from training.failures import report_failure
-from training.guard import restart_elastically
 
 
 def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> int:
@@ -55,8 +54,7 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
             return 0
         if config.run.mode != "deploy":
             setup.check_paths(config)
-        with restart_elastically(config):
-            execute(config, definition)
+        execute(config, definition)
         return 0
     except (Exception, KeyboardInterrupt) as error:
         return report_failure(recipe, error)

@@ -11,7 +11,6 @@ from config.flag import RECIPES, rules_of
 from config.sections import (
     checkpoint,
     collaborative,
-    distribution,
     evaluation,
     optimizer,
     original,
@@ -33,7 +32,7 @@ from config.sections.run import TERABYTE, RunConfig
 
 # Rules across flags: each raises ValueError for values that contradict each other.
 RULES = (
-    *(*run.RULES, *evaluation.RULES, *checkpoint.RULES, *distribution.RULES),
+    *(*run.RULES, *evaluation.RULES, *checkpoint.RULES),
     *(*collaborative.RULES, *optimizer.RULES, *original.RULES, *recommendation.RULES),
 )
 

@@ -39,7 +39,7 @@ _SAVING = {
     *("save_checkpoint_path", "resume", "load_checkpoint_path", "checkpoint_dir"),
     *("saved_model_output_path", "benchmark", "flagfile"),
 }
-_OF_COMMAND_LINE = ("elastic", "plan_only")
+_OF_COMMAND_LINE = ("plan_only",)
 CHECKPOINTS = "checkpoints"  # folder in that of the run
 
 

@@ -19,7 +19,7 @@ from tests import disk, no_pictures
 from tests import forked_python as forked_python_server
 
 prepare_tensorflow()
-LONG_FILES = ("test_kills.py", "test_elastic.py", "test_spark_runs.py")
+LONG_FILES = ("test_kills.py", "test_spark_runs.py")
 ROOT = Path(__file__).resolve().parent.parent
 
 

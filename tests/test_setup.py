@@ -85,7 +85,7 @@ def test_shell_scripts(root):
         ["git", "ls-files", "*.sh", ".ci/run"], cwd=root, capture_output=True, text=True, check=True
     )
     scripts = listed.stdout.splitlines()
-    assert {"slurm_multinode.sh", ".ci/run", "runtime/host_discovery.sh"} <= set(scripts)
+    assert {"slurm_multinode.sh", ".ci/run"} <= set(scripts)
     checked = subprocess.run(
         [Path(sys.executable).with_name("shellcheck"), "--external-sources", "--format=gcc"]
         + ["--source-path=SCRIPTDIR", "--severity=warning", *scripts],

@@ -12,12 +12,4 @@ class TrainingDiverged(Exception):
 
 
 class Stopped(Exception):
-    """A signal or a change of hosts (`reason`) ended the training after a checkpoint.
-
-    Args:
-        is_local: whether this process received the signal.
-    """
-
-    def __init__(self, text: str, reason: str, is_local: bool):
-        super().__init__(text)
-        self.reason, self.is_local = reason, is_local
+    """A signal ended the training after a checkpoint."""

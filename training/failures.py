@@ -6,7 +6,6 @@ import sys
 from distributed_embeddings.collectives import CollectiveError
 
 from runtime.cluster import distributed, signals
-from runtime.cluster.elastic import LeftTraining
 from training.errors import DIVERGED, INTERRUPTED, STOPPED, USER_ERROR, Stopped, TrainingDiverged
 
 
@@ -31,8 +30,6 @@ def report_failure(recipe: str, error: BaseException) -> int:
         case TrainingDiverged():
             text, code = f"training diverged: {error}", DIVERGED
             is_printed = distributed.current().is_chief
-        case LeftTraining():
-            text, code = str(error), error.exit_code
         case Stopped():
             text, code, is_printed = str(error), STOPPED, distributed.current().is_chief
         case KeyboardInterrupt():

@@ -1,18 +1,14 @@
-"""Failures of a run: divergence, signals, lost ranks, and restarts of elastic trainings."""
+"""Failures of a run: divergence, signals and lost ranks."""
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from distributed_embeddings.collectives import CollectiveError
-
-from config import Config
 from runtime.checkpoint import NonFiniteWeight
 from runtime.checkpoint.policy import CheckpointPolicy
-from runtime.cluster import distributed, elastic, signals
+from runtime.cluster import distributed, signals
 from runtime.cluster.distributed import RankLost
-from runtime.cluster.elastic import LeftTraining
-from training.errors import STOPPED, USER_ERROR, Stopped, TrainingDiverged
+from training.errors import Stopped, TrainingDiverged
 from training.state import RunContext
 
 
@@ -45,7 +41,7 @@ def handle_failures(run: RunContext) -> Iterator[CheckpointPolicy]:
 
     Raises:
         TrainingDiverged: with the last checkpoint and a remedy in its text.
-        Stopped: a signal or a change of hosts ended the training.
+        Stopped: a signal ended the training.
         RankLost: another rank ended or did not come to a collective.
     """
     stop_signal = signals.StopSignal()
@@ -72,52 +68,16 @@ def handle_failures(run: RunContext) -> Iterator[CheckpointPolicy]:
                 raise RankLost(reason) from error
             raise
         if policy.interrupted:
-            raise _stopped(run, policy, is_local=stop_signal.name is not None)
+            raise _stopped(run, policy)
 
 
-def _stopped(run: RunContext, policy: CheckpointPolicy, is_local: bool) -> Stopped:
-    reason = policy.stopping or ""
-    text = f"stopped by {reason} at step {run.position.step} of {run.total_steps}; "
-    text += policy.last_saved
-    if is_local or not elastic.current().is_elastic:  # others of an elastic training restart
-        if run.world.size > 1:  # the launcher sends SIGTERM as soon as one of the ranks has ended
-            signals.ignore_sigterm()
-        root: str | Path = "auto"
-        if run.start.folder is not None and not run.config.checkpoint.save_checkpoint_path:
-            root = run.start.folder.root
-        text += f". Resume with --resume {root}"
-    return Stopped(text, reason, is_local)
-
-
-@contextlib.contextmanager
-def restart_elastically(config: Config) -> Iterator[None]:
-    """Restarts this process when ranks are lost or join, in a training with `--elastic`.
-
-    Raises:
-        ValueError: the processes were not started for elastic training.
-        LeftTraining: this process leaves the training, and the others continue.
-    """
-    elastic.check_launched(config.distribution.elastic)
-    if not config.distribution.elastic or config.run.mode != "train":
-        yield
-        return
-    with elastic.join() as membership:
-        try:
-            yield
-        except CollectiveError as error:
-            if not error.ranks:
-                raise
-            if distributed.current().rank not in error.ranks:
-                membership.restart(f"others cannot take part: {error}")
-            signals.ignore_sigterm()
-            raise LeftTraining(f"error: {error}", USER_ERROR) from error
-        except Stopped as stopped:
-            if not stopped.is_local:
-                membership.restart(f"stopped by {stopped.reason}")
-            raise LeftTraining(str(stopped), STOPPED) from stopped
-        except (ValueError, OSError, TrainingDiverged, LeftTraining):
-            raise
-        except Exception as error:
-            if reason := distributed.failure_message(error):
-                membership.restart(reason)
-            raise
+def _stopped(run: RunContext, policy: CheckpointPolicy) -> Stopped:
+    if run.world.size > 1:  # the launcher sends SIGTERM as soon as one of the ranks has ended
+        signals.ignore_sigterm()
+    root: str | Path = "auto"
+    if run.start.folder is not None and not run.config.checkpoint.save_checkpoint_path:
+        root = run.start.folder.root
+    return Stopped(
+        f"stopped by {policy.stopping} at step {run.position.step} of {run.total_steps}; "
+        f"{policy.last_saved}. Resume with --resume {root}"
+    )

@@ -19,7 +19,7 @@ from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
 from runtime.checkpoint import Index, best_of, describe, resolve
 from runtime.checkpoint.resume import Start, find, set_up_flags
-from runtime.cluster import distributed, elastic, launcher
+from runtime.cluster import distributed, launcher
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files import predictions, tables
 from runtime.hardware import affinity, gpu
@@ -39,15 +39,13 @@ def check_paths(config: Config) -> None:
     """Reads the files that the command line names, before TensorFlow is imported (seconds).
 
     Only the first process on each machine checks; the launcher ends the others if it fails. All
-    ranks check everything again once they are connected. In an elastic training, where ranks may
-    fail alone, nothing is checked early.
+    ranks check everything again once they are connected.
 
     Raises:
         ValueError: a path cannot be used.
         OSError: a file cannot be read.
     """
-    local_rank = launcher.local_rank()
-    if "tensorflow" in sys.modules or local_rank != 0 or config.distribution.elastic:
+    if "tensorflow" in sys.modules or launcher.local_rank() != 0:
         return
     saved, run, resume = config.checkpoint, config.run, config.checkpoint.resume
     if saved.restore_checkpoint_path:
@@ -91,13 +89,12 @@ def open_run(
             if saved.description["feature_spec"] != checkpoints.fingerprint(data):
                 position = position.on_grown_data()
         total_steps = _count_steps(config, recipe, position)
-        run_dir, restart_note = _make_run_dir(config, position, world)
+        run_dir = _make_run_dir(config, world)
         with run_on_all_ranks(
             world,
             lambda: run_folder.open_log(
                 *(config, defaults, run_dir, world, total_steps, position.step, recipe.log_names),
                 recipe.metric_splits(),
-                append=restart_note is not None,
                 bar_values=("loss", recipe.goal.metric),
             ),
         ) as log:
@@ -105,7 +102,7 @@ def open_run(
                 *(config, recipe, device, world, log, run_dir),
                 *(start, position, total_steps, data),
             )
-            for text in _describe(run, binding_note, restart_note, pretrained, notes):
+            for text in _describe(run, binding_note, pretrained, notes):
                 log.message(text)
             if start.path is not None and saved is not None:
                 for text in checkpoints.describe_start(run, start.path, saved, changed):
@@ -173,13 +170,7 @@ def _connect(config: Config) -> tuple[World, Device]:
     """Connects the ranks and sets up the device of each."""
     early = set_up_flags(config)
     rank_logs.start(config.logs.rank_logs)
-    membership = elastic.current()
-    world = distributed.connect(
-        config.distribution.rank_timeout_s,
-        early.device.deterministic,
-        membership.start_timeout_s,
-        membership.restart_on_loss,
-    )
+    world = distributed.connect(config.distribution.rank_timeout_s, early.device.deterministic)
 
     def set_up() -> Device:
         device = devices.set_up(early.device, world.local_rank, world.local_size)
@@ -215,10 +206,8 @@ def _adopt_flags(
 
 def _check_run(config: Config, world: World) -> None:
     """Raises ValueError if flags do not fit the world, or predictions cannot be written."""
-    restarts = elastic.current().state.restarts
     logs = config.logs
-    profiles = logs.profiler_start_step is not None and not restarts
-    if profiles and logs.profiled_rank >= world.size:
+    if logs.profiler_start_step is not None and logs.profiled_rank >= world.size:
         raise ValueError(
             f"--profiled_rank {logs.profiled_rank} does not exist: there are {world.size} "
             "processes, the first is 0"
@@ -272,9 +261,8 @@ def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | No
     if config.run.mode != "train" or recipe.train is None:
         return None
     total_steps = position.first_step + count_steps(config, recipe.train.num_batches)
-    first = 0 if elastic.current().state.restarts else position.step
     profiled_step = config.logs.profiler_start_step
-    if profiled_step is not None and not first <= profiled_step < total_steps:
+    if profiled_step is not None and not position.step <= profiled_step < total_steps:
         raise ValueError(
             f"--profiler_start_step {profiled_step} is never reached: the training has "
             f"{total_steps} steps, the first is {position.step}"
@@ -282,21 +270,17 @@ def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | No
     return total_steps
 
 
-def _make_run_dir(config: Config, position: Position, world: World) -> tuple[Path, str | None]:
-    """Returns the folder of the run, and a note on an elastic restart."""
-    membership = elastic.current()
-    previous = membership.state.run_dir
+def _make_run_dir(config: Config, world: World) -> Path:
+    """Returns the folder of the run, which rank 0 makes."""
     run_dir = run_on_all_ranks(
-        world, lambda: run_folder.make_run_dir(config, previous) if world.is_chief else None
+        world, lambda: run_folder.make_run_dir(config) if world.is_chief else None
     )
-    run_dir = Path(world.gather_objects(str(run_dir), "run_dir")[0])
-    return run_dir, membership.start(position.step, run_dir)
+    return Path(world.gather_objects(str(run_dir), "run_dir")[0])
 
 
 def _describe(
     run: RunContext,
     binding_note: str | None,
-    restart_note: str | None,
     pretrained: str | None,
     restore_notes: Sequence[str],
 ) -> Iterator[str]:
@@ -322,7 +306,5 @@ def _describe(
     notes = (binding_note, lookup_note, run.start.note, *original.notes(config))
     for note in filter(None, (*notes, *restore_notes, *run.recipe.notes)):
         yield f"note: {note}"
-    if restart_note:
-        yield f"{restart_note}; ranks now: {run.world.size}"
     if pretrained:
         yield f"start from other models: {pretrained}"

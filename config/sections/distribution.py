@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 
-from config.flag import OWN, RANKING, TRAIN, Rules, Values, excludes, requires
+from config.flag import OWN, RANKING, Rules, excludes, requires
 
 _MODEL = excludes("plan_only")
 _ALL_IDS = excludes("model_parallel_input")
@@ -41,12 +41,6 @@ class DistributionConfig:
     )
     rank_timeout_s: float = Rules(resume=OWN, at_least=1, needs=(_MODEL,)).flag(
         600.0, "seconds after which a rank that does not respond ends the training"
-    )
-    elastic: bool = Rules(modes=TRAIN, needs=(_MODEL,)).flag(
-        False,
-        "continue when processes are lost or join; the training resumes from its last checkpoint "
-        "with the processes that are there (horovodrun --min-np N --max-np M "
-        "--host-discovery-script FILE)",
     )
     model_parallel_input: bool = Rules(recipes=RANKING).flag(
         False,
@@ -113,15 +107,3 @@ class DistributionConfig:
         "of the available memory divided by the number of processes (with GPUs; --plan_only: "
         "none)",
     )
-
-
-def _check_elastic(flags: Values) -> None:
-    is_elastic = flags.value("elastic") and flags.value("mode") == "train"
-    if is_elastic and flags.value("resume") != "auto":
-        raise ValueError(
-            "--elastic resumes a training from its newest checkpoint, also in processes that join: "
-            "it needs --resume auto and --save_checkpoint_path"
-        )
-
-
-RULES = (_check_elastic,)

@@ -17,7 +17,7 @@ from training.setup import with_preset
 _OF_ONE_RUN = (
     *("run_dir", "log_path", "tensorboard_dir", "rank_logs", "mlperf_log", "checkpoint_dir"),
     *("save_checkpoint_path", "resume", "load_checkpoint_path", "saved_model_output_path"),
-    *("elastic", "plan_only", "benchmark"),
+    *("plan_only", "benchmark"),
 )
 # Flags that decide what is measured: metrics of trials that differ in them cannot be compared.
 _OF_ALL_TRIALS = (

@@ -9,7 +9,7 @@ from config import FIXED, OWN, TERABYTE, Config, canonical_value, flag_types, fl
 _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
 
 # Flags of earlier versions, which have no counterpart.
-_REMOVED = {"embedding_backend"}
+_REMOVED = {"embedding_backend", "elastic"}
 
 
 def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:

@@ -11,22 +11,19 @@ from config import CheckpointConfig
 from runtime.checkpoint.folder import Folder
 from runtime.checkpoint.saver import Outcome, Saver
 from runtime.checkpoint.weight import NonFiniteWeight, Weight
-from runtime.cluster import elastic
 from runtime.cluster.heartbeat import Heartbeat
 from runtime.cluster.signals import StopSignal
 from runtime.logs.run_logger import RunLogger
 
 
 class CheckpointPolicy:
-    """Saves every N steps or minutes, at the end, and when a signal or a change of hosts requests
-    a stop.
+    """Saves every N steps or minutes, at the end, and when a signal requests a stop.
 
     All ranks make the same calls, and all decisions are equal on all ranks. Without a folder
     (locked by rank 0) nothing is saved and no stop is requested.
 
     Attributes:
-        stopping: name of the signal that some rank received, or a change of hosts; None if no stop
-            is requested.
+        stopping: name of the signal that some rank received; None if no stop is requested.
         interrupted: whether the training ended because of it, before all work was done.
     """
 
@@ -39,7 +36,7 @@ class CheckpointPolicy:
         stop_signal: StopSignal,
     ):
         self._options, self._world, self._log = options, world, log
-        self._stop_signal, self._membership = stop_signal, elastic.current()
+        self._stop_signal = stop_signal
         self._saver = None
         if folder is not None:
             memory_bytes = options.checkpoint_memory_mb * 2**20
@@ -77,10 +74,9 @@ class CheckpointPolicy:
             return False
         beat = self._heartbeat(self._status)
         if beat is not None:
-            sigterm, sigint, hosts, minutes, busy = beat
-            if sigterm or sigint or hosts:
-                hosts_changed = "horovodrun: hosts came or went"
-                self.stopping = "SIGTERM" if sigterm else "SIGINT" if sigint else hosts_changed
+            sigterm, sigint, minutes, busy = beat
+            if sigterm or sigint:
+                self.stopping = "SIGTERM" if sigterm else "SIGINT"
             self._minutes_due = minutes
             if self._saver.under_way and not busy:
                 self._saver.advance()
@@ -93,7 +89,6 @@ class CheckpointPolicy:
         return [
             self._stop_signal.name == "SIGTERM",
             self._stop_signal.name == "SIGINT",
-            self._membership.hosts_changed,
             self._world.is_chief and minutes is not None and passed_s >= 60 * minutes,
             self._saver is not None and self._saver.busy,
         ]

@@ -27,7 +27,6 @@ RANK_LOST = 4
 _HOROVOD_ERRORS = ("Horovod has been shut down", "gloo/transport", "HorovodInternalError")
 
 _client: FailureClient | None = None
-_lost: Callable[[str], None] | None = None
 _timeout_s = 0.0
 
 
@@ -57,10 +56,7 @@ class MonitoredWorld(World):
 
 
 def connect(
-    timeout_s: float = 600.0,
-    deterministic: bool = False,
-    start_timeout_s: float | None = None,
-    lost: Callable[[str], None] | None = None,
+    timeout_s: float = 600.0, deterministic: bool = False, start_timeout_s: float | None = None
 ) -> World:
     """Connects the processes; a second call returns the same world.
 
@@ -73,13 +69,11 @@ def connect(
         deterministic: sums over ranks have the same bits in every run.
         start_timeout_s: seconds to wait for a rank that does not start, before the others end with
             exit code 2; by default `timeout_s`, but at least a minute.
-        lost: called with the reason instead of that exit, and if the others continue without this
-            rank; does not return.
 
     Raises:
         RankLost, ValueError: a launcher started several processes, and they cannot be connected.
     """
-    global _timeout_s, _lost
+    global _timeout_s
     if (world := connected()) is not None:
         return world
     started = launched()
@@ -94,7 +88,7 @@ def connect(
         if start_timeout_s is None:
             start_timeout_s = max(60.0, timeout_s)
         launcher.set_defaults(timeout_s, start_timeout_s, uses_mpi(hvd), deterministic)
-        with launcher.limited(started, start_timeout_s, lost):
+        with launcher.limited(started, start_timeout_s):
             try:
                 hvd.init()
             except RuntimeError as error:
@@ -103,7 +97,6 @@ def connect(
         raise ValueError(launcher.describe_split_world(hvd, started))
     if hvd.size() == 1:
         return World()
-    _lost = lost
     world = MonitoredWorld(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     set_current(world)
     _timeout_s = float(os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS") or 0)
@@ -157,4 +150,4 @@ def _connect_failure_detector(world: World) -> None:
         end = functools.partial(os._exit, RANK_LOST) if uses_mpi(horovod_tensorflow()) else None
         monitor = FailureMonitor(world.size, _timeout_s, end)
     addresses = World.gather_objects(world, monitor.address if monitor else None, "roll_call")
-    _client = FailureClient(world.rank, addresses[0], rank_logs.path(), _lost)
+    _client = FailureClient(world.rank, addresses[0], rank_logs.path())

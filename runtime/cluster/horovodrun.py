@@ -23,11 +23,8 @@ MEANINGS = {
 def explain(error: RuntimeError) -> tuple[str, int] | None:
     """Returns (sentence, exit code) for horovodrun's error after a process failed, else None."""
     text = str(error)
-    if not text.startswith("Horovod detected that one or more processes"):
+    if (process := re.search(r"Process name: (\S+)\s+Exit code: (-?\d+)", text)) is None:
         return None
-    process = re.search(r"Process name: (\S+)\s+Exit code: (-?\d+)", text)
-    if process is None:
-        return " ".join(text.split()), 1
     code = int(process[2])
     code = 128 - code if code < 0 else code
     meaning = f" ({MEANINGS[code]})" if code in MEANINGS else ""

@@ -9,7 +9,7 @@ import importlib.metadata
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 
 from distributed_embeddings.collectives.launch import (
@@ -23,12 +23,6 @@ from distributed_embeddings.collectives.launch import (
 _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _LOCAL_RANK_VARIABLES = (
     *("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"),
-)
-
-# In the order of elastic horovodrun's answer.
-_ASSIGNED = (
-    *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
-    *("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"),
 )
 
 
@@ -46,11 +40,6 @@ def local_rank() -> int | None:
         return 0
     values = (os.environ.get(variable) for variable in _LOCAL_RANK_VARIABLES)
     return next((int(value) for value in values if value), None)
-
-
-def is_elastic() -> bool:
-    """Returns whether horovodrun may start and lose processes."""
-    return os.environ.get("HOROVOD_ELASTIC") == "1"
 
 
 def set_defaults(
@@ -81,19 +70,16 @@ def set_defaults(
     check_s = max(1, min(60, shutdown_s // 4)) if shutdown_s else 60  # 0: it never ends
     default("HOROVOD_STALL_CHECK_TIME_SECONDS", str(check_s))
     # Gloo's own time-out is for a frozen process and a lost machine. It holds at the start, too,
-    # where `limited` has better words and therefore comes first; an elastic training starts again.
-    waits_s = 60 if is_elastic() else start_timeout_s + 30
-    default("HOROVOD_GLOO_TIMEOUT_SECONDS", str(round(max(timeout_s, waits_s))))
+    # where `limited` has better words and therefore comes first.
+    default("HOROVOD_GLOO_TIMEOUT_SECONDS", str(round(max(timeout_s, start_timeout_s + 30))))
 
 
 @contextlib.contextmanager
-def limited(
-    launched: Launched | None, start_timeout_s: float, lost: Callable[[str], None] | None
-) -> Iterator[None]:
+def limited(launched: Launched | None, start_timeout_s: float) -> Iterator[None]:
     """Ends this process, with an error message and exit code 2, if the block takes longer.
 
     Not by an exception: the thread that waits within Horovod's start cannot be interrupted, and
-    Python would wait for it before it ends. `lost` is called with the reason instead.
+    Python would wait for it before it ends.
     """
 
     def give_up() -> None:
@@ -102,9 +88,6 @@ def limited(
         size = launched.size if launched else 1
         missing = [rank for rank in missing_at_rendezvous(size) if str(rank) != own]
         who = f"rank {', '.join(map(str, missing))}" if missing else "a process"
-        reason = f"{who} of {size} did not start within {start_timeout_s:g} seconds"
-        if lost is not None:
-            lost(reason)
         hint = ""
         if "OMPI_COMM_WORLD_SIZE" in os.environ:
             hint = (
@@ -112,7 +95,8 @@ def limited(
                 "the others, --mca btl_tcp_if_include NAME (docs/how_to/ssh.md)"
             )
         print(
-            f"error: {reason}; look at its output, or wait longer with --rank_timeout_s{hint}",
+            f"error: {who} of {size} did not start within {start_timeout_s:g} seconds; look at its "
+            f"output, or wait longer with --rank_timeout_s{hint}",
             file=sys.stderr,
             flush=True,
         )
@@ -132,47 +116,17 @@ def missing_at_rendezvous(size: int) -> list[int]:
     if not os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR"):
         return []
     try:
-        answers = [_ask_rendezvous(f"/global/{rank}", timeout_s=2) for rank in range(size)]
+        return [rank for rank in range(size) if _rendezvous_status(rank) == 404]
     except (OSError, http.client.HTTPException):
         return []
-    return [rank for rank, (status, _) in enumerate(answers) if status == 404]
 
 
-def _ask_rendezvous(path: str, timeout_s: float) -> tuple[int, bytes]:
+def _rendezvous_status(rank: int) -> int:
     host, port = (os.environ[f"HOROVOD_GLOO_RENDEZVOUS_{name}"] for name in ("ADDR", "PORT"))
-    connection = http.client.HTTPConnection(host, int(port), timeout_s)
+    connection = http.client.HTTPConnection(host, int(port), timeout=2)
     with contextlib.closing(connection):
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read()
-
-
-def request_rank() -> dict[str, str] | None:
-    """Requests this process's new rank from elastic horovodrun.
-
-    Waits until every process has requested one, or has ended, and horovodrun has enough hosts.
-    Returns Horovod's environment variables; None if this process has left the job.
-
-    Raises:
-        ValueError: horovodrun did not answer, or not within its own time-out for hosts.
-    """
-    place = f"{os.environ['HOROVOD_HOSTNAME']}:{os.environ['HOROVOD_LOCAL_RANK']}"
-    # A little more than horovodrun waits, which then ends all processes.
-    timeout_s = int(os.environ.get("HOROVOD_ELASTIC_TIMEOUT") or 600) + 60
-    try:
-        values = _ask_rendezvous(f"/rank_and_size/{place}", timeout_s)[1].decode().split(",")
-    except TimeoutError:
-        raise ValueError(
-            f"horovodrun gave {place} no new rank within {timeout_s} seconds: a process has "
-            "neither ended nor come back (end it), or there are fewer hosts than --min-np requires"
-        ) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise ValueError(
-            f"horovodrun does not answer {place}, which requests its new rank: {error}"
-        ) from None
-    if len(values) != len(_ASSIGNED):
-        raise ValueError(f"horovodrun answered {values} where {place} requested its new rank")
-    return None if values[0] == "-1" else dict(zip(_ASSIGNED, values, strict=True))
+        connection.request("GET", f"/global/{rank}")
+        return connection.getresponse().status
 
 
 def describe_split_world(hvd: ModuleType, launched: Launched) -> str:

@@ -49,8 +49,9 @@ def start(folder: str | None) -> None:
     `check`, when the ranks can agree on them.
     """
     global _open, _fault
-    stop()
-    _fault = None
+    if _open is not None:
+        _open.close()
+    _open = _fault = None
     if folder is None:
         return
     rank = launcher.rank()
@@ -67,14 +68,6 @@ def check() -> None:
     """Raises ValueError if `start` could not write the log."""
     if _fault is not None:
         raise ValueError(_fault)
-
-
-def stop() -> None:
-    """Completes and closes the log; the process continues, or becomes another program."""
-    global _open
-    if _open is not None:
-        _open.close()
-    _open = None
 
 
 def path() -> Path | None:

@@ -19,10 +19,8 @@ from runtime.logs.run_logger import LogNames, RunLogger
 FLAGS = "flags"
 
 
-def make_run_dir(config: Config, previous: str | None = None) -> Path:
-    """Returns the run's folder: `--run_dir`, else `previous`, else a new one."""
-    if previous is not None and not config.logs.run_dir:
-        return Path(previous)
+def make_run_dir(config: Config) -> Path:
+    """Returns the run's folder: `--run_dir`, else a new one."""
     parent = Path(config.logs.run_dir or "runs")
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +48,6 @@ def open_log(
     initial_step: int = 0,
     names: LogNames = LogNames(),
     metrics: Mapping[str, str | None] | None = None,
-    append: bool = False,
     bar_values: Sequence[str] = (),
 ) -> RunLogger:
     """Opens the run's log, whose first line has all flags; a resumed run appends to the file.
@@ -58,7 +55,6 @@ def open_log(
     The chief also writes the flags to `flags`, a file for `--flagfile`.
 
     Args:
-        append: append at the first step, too.
         names, bar_values: as of `RunLogger`.
         metrics: the evaluated split of each loss and metric; None without one.
     """
@@ -80,7 +76,7 @@ def open_log(
         enabled=world.is_chief,
         total_steps=total_steps,
         initial_step=initial_step,
-        append=append or initial_step > 0,
+        append=initial_step > 0,
         names=names,
         bar_values=bar_values,
     )

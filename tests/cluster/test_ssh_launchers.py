@@ -109,7 +109,6 @@ def endless(rows, folder, timeout_s):
     return program(rows, folder, *flags, "--rank_timeout_s", timeout_s)
 
 
-@pytest.mark.long  # test_elastic_nodes.py pulls the same cable and reads the same sentence
 def test_lost_machine_with_horovodrun(nodes, rows, variables, tmp_path):
     command = [*gloo_command(), "-np", 2, "-H", "node0:1,node1:1", *endless(rows, tmp_path, 10)]
     variables |= {"PYTHONPATH": str(ROOT), "HOROVOD_GLOO_TIMEOUT_SECONDS": "10"}

@@ -185,7 +185,7 @@ def test_wheels_over_packages_of_the_container(root):
         ("", "yes", ""),
         ("mpi", "yes", "without MPI: no mpirun, and no srun, thus no slurm_multinode.sh"),
         ("nccl", "yes", "without NCCL: data between GPUs would go through the memory of"),
-        ("gloo", "yes", "without Gloo: no horovodrun --gloo, and no --elastic; build with --build"),
+        ("gloo", "yes", "without Gloo: no horovodrun --gloo; build with --build"),
         ("gloo", "no", ""),
     ],
 )

@@ -198,8 +198,6 @@ def test_errors(rows, tmp_path, run_script):
         ({"epochs": True}, "invalid literal"),
         ({"batch_size": 0}, "--batch_size must be at least 1, got 0"),
         ({"mode": "eval"}, "this function runs --mode train, got mode='eval'"),
-        ({"elastic": True}, "--elastic is of the command line"),
-        ({"elastic": "true", "resume": "auto", "save_checkpoint_path": "c"}, "--elastic is of the"),
         ({"plan_only": True}, "--plan_only is of the command line"),
         ({"dataset_path": tmp_path}, "feature_spec.yaml"),
     ):

@@ -18,16 +18,7 @@ _world: "World | None" = None
 
 
 class CollectiveError(ValueError):
-    """An error of one or more ranks that every rank raises.
-
-    Attributes:
-        ranks: the ranks without which the others could continue; empty if they are not known, or
-            rank 0 is one of them.
-    """
-
-    def __init__(self, text: str, ranks: Sequence[int] = ()):
-        super().__init__(text)
-        self.ranks = () if 0 in ranks else tuple(ranks)
+    """An error of one or more ranks that every rank raises."""
 
 
 @dataclass(frozen=True)
@@ -212,8 +203,7 @@ class World:
                 differing.append(f"{key} is {values}")
         raise CollectiveError(
             f"the {self.size} processes were not given the same: {'; '.join(differing)}. Start "
-            "all of them with the same command, on the same data",
-            _minority_ranks(by_rank),
+            "all of them with the same command, on the same data"
         )
 
     def agree(self, error: str | None) -> None:
@@ -222,15 +212,13 @@ class World:
         Raises:
             CollectiveError: the text, with the ranks unless all have the same one.
         """
-        errors = self.gather_objects(error, "agree")
-        ranks_of = _ranks_by_value(errors)
+        ranks_of = _ranks_by_value(self.gather_objects(error, "agree"))
         if len(ranks_of) == 1 and error is not None:
             raise CollectiveError(error)
         ranks_of.pop(None, None)
         if ranks_of:
             raise CollectiveError(
-                "; ".join(f"{rank_names(ranks)}: {text}" for text, ranks in ranks_of.items()),
-                [rank for rank, text in enumerate(errors) if text is not None],
+                "; ".join(f"{rank_names(ranks)}: {text}" for text, ranks in ranks_of.items())
             )
 
 
@@ -282,15 +270,6 @@ def _ranks_by_value(values: Sequence[Any]) -> dict[Any, list[int]]:
     for rank, value in enumerate(values):
         ranks_of.setdefault(value, []).append(rank)
     return ranks_of
-
-
-def _minority_ranks(by_rank: Sequence[Any]) -> list[int]:
-    """Returns the ranks that differ from the majority; all of them without a majority."""
-    for common in by_rank:
-        minority = [rank for rank, theirs in enumerate(by_rank) if theirs != common]
-        if 2 * len(minority) < len(by_rank):
-            return minority
-    return list(range(len(by_rank)))
 
 
 def _json(value: Any) -> str:

@@ -69,7 +69,6 @@ class FailureClient:
     Args:
         address: of the monitor.
         log: log file of this rank, for the error message.
-        abandoned: called in a thread, with the reason, when the other ranks have given this one up.
     """
 
     def __init__(
@@ -77,10 +76,9 @@ class FailureClient:
         rank: int,
         address: dict[str, Any],
         log: Path | None = None,
-        abandoned: Callable[[str], None] | None = None,
         sample: Callable[[], StackSample] = sample_stack,
     ):
-        self._rank, self._abandoned, self._sample = rank, abandoned, sample
+        self._sample = sample
         self._socket: socket.socket | None = None
         self._absent: AbsentRanks | None = None
         self._answered, self._sending = threading.Event(), threading.Lock()
@@ -130,8 +128,6 @@ class FailureClient:
             pass  # not rank 0, or its last message is incomplete
         self._absent = absent
         self._answered.set()
-        if self._abandoned is not None and self._rank in absent.stalled:
-            self._abandoned(f"the others did not wait for rank {self._rank} any longer")
 
     def _send(self, **message: object) -> None:
         assert self._socket is not None

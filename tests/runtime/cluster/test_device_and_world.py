@@ -211,7 +211,7 @@ def test_horovod_without_timeout(monkeypatch, version, controller, noted):
     assert not noted or "waits for a missing rank forever" in note
 
 
-def test_missing_at_rendezvous(monkeypatch):
+def test_missing_at_rendezvous(monkeypatch, capsys):
     class Store(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200 if self.path in ("/global/0", "/global/2") else 404)
@@ -231,9 +231,9 @@ def test_missing_at_rendezvous(monkeypatch):
         result = queue.Queue()
         monkeypatch.setenv("HOROVOD_RANK", "3")
         monkeypatch.setattr(os, "_exit", result.put)
-        with launcher.limited(launcher.Launched("HOROVOD_SIZE", 4), 0.01, result.put):
-            why, code = (result.get(timeout=60) for _ in range(2))
-        assert (why, code) == ("rank 1 of 4 did not start within 0.01 seconds", 2)
+        with launcher.limited(launcher.Launched("HOROVOD_SIZE", 4), 0.01):
+            assert result.get(timeout=60) == 2
+        assert "rank 1 of 4 did not start within 0.01 seconds" in capsys.readouterr().err
         server.shutdown()
     assert launcher.missing_at_rendezvous(4) == []
 
@@ -260,6 +260,14 @@ def test_failure_message(monkeypatch, absent, sentence):
         raise ValueError(distributed.failure_message(error))
     assert ignored == ["SIGTERM"], "asking takes seconds"
     assert distributed.failure_message(distributed.RankLost("first report")) == "first report"
+
+
+def test_disagreement(monkeypatch):
+    facts = [{"rows": 5}, {"rows": 4}, {"rows": 5}]
+    answers = iter([["a", "b", "a"], facts])
+    monkeypatch.setattr(World, "gather_objects", lambda *_: next(answers))
+    with pytest.raises(CollectiveError, match="rows is 5 on ranks 0, 2, 4 on rank 1"):
+        World(0, 3).check_agreement(facts[0])
 
 
 def test_collectives_of_one_process():

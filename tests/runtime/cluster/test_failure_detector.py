@@ -116,17 +116,6 @@ def test_rank_that_never_connected():
     assert only.absent_ranks() == AbsentRanks([1], [], ["never connected to rank 0"])
 
 
-def test_abandoned_rank():
-    reasons = []
-    server = FailureMonitor(2)
-    (first,) = connect(server, COMPUTES)
-    second = FailureClient(1, server.address, abandoned=reasons.append, sample=lambda: READS)
-    open_clients.append(second)
-    first.absent_ranks()
-    wait_until(lambda: reasons)
-    assert reasons == ["the others did not wait for rank 1 any longer"]
-
-
 def answer_to(server, data):
     """The monitor's answer to a stranger; None if it is disconnected."""
     with socket.create_connection(("127.0.0.1", server.address["port"]), timeout=60) as stranger:

@@ -51,12 +51,6 @@ def test_failed_process(monkeypatch, capsys, code, exit_code, meaning):
     assert capsys.readouterr().err == text
 
 
-def test_failed_elastic_job(monkeypatch, capsys):
-    text = "Horovod detected that one or more processes failed to start:\n  host a"
-    assert run(monkeypatch, raising(RuntimeError(text))) == 1
-    assert capsys.readouterr().err == f"horovodrun: {' '.join(text.split())}\n"
-
-
 def test_other_outcomes(monkeypatch, capsys):
     assert run(monkeypatch, lambda _: None) == 0
     with pytest.raises(RuntimeError, match="no route"):

@@ -144,7 +144,9 @@ def test_full_disk(tmp_path):
 
 def test_child_that_keeps_the_output_open(tmp_path):
     """A child like multiprocessing's tracker of shared memory, which outlives the process."""
-    lines = "child = subprocess.Popen(['sleep', '300']); print('word' * 9999); rank_logs.stop()\n"
+    lines = (
+        "child = subprocess.Popen(['sleep', '300']); print('word' * 9999); rank_logs.start(None)\n"
+    )
     lines += "print('after', flush=True); child.kill()"
     code, out, err, log = run(tmp_path, lines)
     assert (code, err) == (0, "")
@@ -153,9 +155,9 @@ def test_child_that_keeps_the_output_open(tmp_path):
 
 
 def test_no_open_descriptors_after_the_end(tmp_path):
-    lines = "rank_logs.stop()\ndef opened(): return len(os.listdir('/proc/self/fd'))\n"
+    lines = "rank_logs.start(None)\ndef opened(): return len(os.listdir('/proc/self/fd'))\n"
     lines += "before = opened(); rank_logs.start(sys.argv[1]); print('some')\n"
-    lines += "rank_logs.stop(); print(opened() - before, flush=True)\n"
+    lines += "rank_logs.start(None); print(opened() - before, flush=True)\n"
     assert run(tmp_path, lines)[1] == "some\n0\n"
 
 
@@ -178,12 +180,3 @@ def test_rank_of_the_launcher(monkeypatch):
                 patch.setenv(name, value)
             assert launcher.rank() == 3
     assert launcher.rank() == 0
-
-
-def test_stop_before_another_program(tmp_path):
-    """The log ends before an elastic training becomes another program."""
-    lines = "print('old'); rank_logs.stop(); assert not rank_logs.path()\n"
-    lines += "os.execv('/bin/echo', ['echo', 'new'])"
-    code, out, _, log = run(tmp_path, lines)
-    assert (code, out) == (0, "old\nnew\n")
-    assert log[-2] == "old" and log[-1].endswith("the end of rank 3")
