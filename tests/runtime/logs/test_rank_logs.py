@@ -74,7 +74,7 @@ def test_end_of_the_process(tmp_path, end, code, error):
     result, out, _, log = run(tmp_path, "print('first'); os.write(1, b'second')\n" + end)
     assert (result, out) == (code, "first\nsecond")
     text = "\n".join(log)
-    assert "first" in log and "second" in text and error in text
+    assert "first" in text and "second" in text and error in text
     assert log[-1].endswith(": the end of rank 3") == (code == 1)
 
 
