@@ -39,7 +39,7 @@ RUN apt-get update \
 # The links are the working folders of NVIDIA's images, for commands with absolute paths.
 RUN useradd --uid 1000 --create-home recommender \
  && install --directory --owner=recommender /data data runs \
- && for folder in /dlrm /sim /workspace/dlrm /workspace/sim /workspace/ncf; do ln -s /workspace/recommenders "${folder}"; done
+ && for folder in /dlrm /sim /workspace/dlrm /workspace/sim /workspace/ncf; do ln -s "/workspace/recommenders/original/${folder##*/}" "${folder}"; done
 COPY --from=packages /workspace/recommenders/.venv .venv
 # These wheels and nothing else, also where the container has a package of theirs: pip would leave it, and NVIDIA's containers
 # name versions in PIP_CONSTRAINT.

@@ -1,22 +1,8 @@
 #!/usr/bin/env bash
-# Prepares Criteo click logs with Spark on GPUs, through the RAPIDS plugin: run_spark_gpu.sh [INPUT OUTPUT THRESHOLD [FLAG...]]
-#
-# Arguments and variables are those of run_spark_cpu.sh; the cores, memory and GPUs are in dgx2_config.sh. Besides:
-#   RAPIDS_JAR               the plugin, rapids-4-spark_2.12-*.jar, for the Spark that is used
-#   GPU_DISCOVERY_SCRIPT     runtime/gpu_addresses.sh, or Spark's examples/src/main/scripts/getGpusResources.sh, for an own standalone cluster
-# Never run by the tests, which see its command line only: it takes GPUs and the plugin.
+# Runs run_spark_cpu.sh on GPUs with the settings of dgx2_config.sh; RAPIDS_JAR is the RAPIDS plugin for Spark. The tests read its command only.
 set -euo pipefail
-
 preproc="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-stop() {
-  echo "error: $1" >&2
-  exit 2
-}
-
-[ -f "${RAPIDS_JAR:-}" ] || stop "RAPIDS_JAR is '${RAPIDS_JAR:-}', no file; set it to the RAPIDS plugin for Spark, or use run_spark_cpu.sh"
-if [ -z "${MASTER:-}" ] && [ ! -x "${GPU_DISCOVERY_SCRIPT:-}" ]; then
-  stop "GPU_DISCOVERY_SCRIPT is '${GPU_DISCOVERY_SCRIPT:-}', no script; set it to runtime/gpu_addresses.sh, or name a MASTER"
-fi
-[ "${4:-}" != DGX2 ] || set -- "${@:1:3}" "${@:5}" # the profile, in the words of NVIDIA's script
-export SPARK_PROFILE="$preproc/dgx2_config.sh"
-exec "$preproc/run_spark_cpu.sh" "$@"
+[ -f "${RAPIDS_JAR:-}" ] || { echo "error: RAPIDS_JAR must be the RAPIDS plugin for Spark, got '${RAPIDS_JAR:-}'" >&2 && exit 2; }
+# shellcheck source=dgx2_config.sh
+source "$preproc/dgx2_config.sh"
+exec env -u TOTAL_CORES -u TOTAL_MEMORY "$preproc/run_spark_cpu.sh" "${1:-}" "${2:-}" "${3:-}" "${settings[@]/#/--spark_conf=}" --master "$master" "${@:4}"

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from docs import flag_reference, original_commands
+from docs import flag_reference
 from tests.forked_python import install_shim
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -324,18 +324,13 @@ def test_size_of_a_page(page):
     text = re.sub(r"^```text\n.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert [line for line in text.splitlines() if len(line) > MAX_COLUMNS] == []
     limit = 150 if page.name == "README.md" else MAX_LINES
-    is_generated = page in (flag_reference.PAGE, original_commands.PAGE)
+    is_generated = page == flag_reference.PAGE
     assert is_generated or page.read_text().count("\n") <= limit
 
 
 def test_generated_flags():
     page = flag_reference.PAGE
     assert page.read_text() == flag_reference.text(), "run python -m docs.flag_reference"
-
-
-def test_generated_commands():
-    page = original_commands.PAGE
-    assert page.read_text() == original_commands.text(), "run python -m docs.original_commands"
 
 
 def test_numbers_of_differences():

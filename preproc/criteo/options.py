@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from dataloading.spec.feature_spec import TEST
 from preproc.arguments import (
     SparkMachineOptions,
     complete_machine_flags,
@@ -97,7 +96,6 @@ class CriteoOptions(SparkMachineOptions):
     vocabulary: Path | None = flag(
         None, "a prepared data set, for --encode_only", _DATA_SET, metavar="DATA_SET"
     )
-    encoded_split: str = TEST  # with encode_only; `output_ordering` is that of training rows
     vocabulary_only: bool = flag(
         False,
         "write the vocabulary without the rows, for --encode_only --vocabulary",
@@ -167,9 +165,6 @@ class CriteoOptions(SparkMachineOptions):
             )
 
 
-_FIRST_CATEGORICAL = 1 + NUM_NUMERICAL  # field of a line, after label and numerical features
-
-
 def parse_thresholds(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
     """ "15" -> (15, ()); "15,5:30" -> (15, ((5, 30),)): 30 for column cat_5, 15 for the others."""
     match = re.fullmatch(r"\s*(-?\d+)\s*((?:,\s*\d+\s*:\s*-?\d+\s*)*)", text)
@@ -191,35 +186,9 @@ def parse_thresholds(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
     return int(match[1]), tuple(sorted(pairs))
 
 
-def threshold_of_limit(text: str) -> str:
-    """Translates NVIDIA's --frequency_limit, with fields of a line as columns: 15,14:30 is 15,0:30.
-
-    Raises:
-        ValueError: A number is not that of a categorical field, 14 to 39.
-    """
-    general, *pairs = text.split(",")
-    columns = []
-    for field, colon, threshold in (pair.partition(":") for pair in pairs):
-        column = int(field) - _FIRST_CATEGORICAL if colon and field.strip().isdigit() else -1
-        if not 0 <= column < NUM_CATEGORICAL:
-            raise ValueError(
-                f"--frequency_limit {text!r}: expected a number for all columns, like 15, and "
-                f"others by field, like 15,14:30; the categorical fields are {_FIRST_CATEGORICAL} "
-                f"to {_FIRST_CATEGORICAL + NUM_CATEGORICAL - 1}"
-            )
-        columns.append(f"{column}:{threshold}")
-    return ",".join([general, *columns])
-
-
 def parse(argv: list[str] | None = None) -> CriteoOptions:
     """Reads the command line; raises ValueError as `CriteoOptions` does."""
     flags = passed_flags(_parser(), argv)
-    if limit := flags.pop("frequency_limit", None):
-        if "frequency_threshold" in flags:
-            raise ValueError("--frequency_limit and --frequency_threshold are one; leave one out")
-        flags["frequency_threshold"] = threshold_of_limit(limit)
-    if flags.pop("write_mode", None) == "overwrite":
-        flags["overwrite"] = True
     if flags.get("on_bad_line") == "error":  # the default
         del flags["on_bad_line"]
     refuse_unread_flags(flags, _unread(flags))
@@ -241,11 +210,6 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add_flags(parser, CriteoOptions)
-    group = parser.add_argument_group("NVIDIA's names")
-    help_text = "--frequency_threshold, with fields of a line (14 to 39) as columns: 15,14:30"
-    group.add_argument("--frequency_limit", metavar="T[,F:T...]", help=help_text)
-    help_text = "overwrite: --overwrite"
-    group.add_argument("--write_mode", choices=("overwrite", "errorifexists"), help=help_text)
     return parser
 
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from dataloading.keys.vocabulary import text_file
-from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.spec.feature_spec import TEST, TRAIN, FeatureSpec
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CategoricalColumn, CriteoEngine, DayFile
 from preproc.criteo.known_values import KnownValues
@@ -171,7 +171,7 @@ class _Stages:
     def _split(self, rows: list[int]) -> list[Split]:
         options = self.options
         if self.known is not None:
-            return [Split(options.encoded_split, 0, sum(rows))]
+            return [Split(TEST, 0, sum(rows))]
         if options.vocabulary_only:
             return [Split(TRAIN, 0, sum(rows))]
         if options.holdout_fraction is None:

@@ -53,7 +53,7 @@ def test_csv_to_training(root, tmp_path, kind):
         spec.write_text(ORIGINAL_SPEC)
     data = tmp_path / "data"
     (data / "conversion_output").mkdir(parents=True)
-    run(root, "gen_csv.py", "--feature_spec_in", spec, "--output", data)
+    run(root, "original/dlrm/gen_csv.py", "--feature_spec_in", spec, "--output", data)
     assert (
         len(
             (data / "train/label.csv" if kind == "ours" else data / "train/label.bin")
@@ -64,7 +64,7 @@ def test_csv_to_training(root, tmp_path, kind):
     )
     assert not list(data.glob(".gen_csv*"))
     shutil.copy(spec, data / "feature_spec.yaml")
-    run(root, "transcode.py", "--input", data, "--output", data / "converted")
+    run(root, "original/dlrm/transcode.py", "--input", data, "--output", data / "converted")
     converted = FeatureSpec.from_yaml(data / "converted/feature_spec.yaml")
     assert {"train", "test"} == set(converted.source_spec)
     flags = [f"--dataset_path={data / 'converted'}", "--batch_size=128", "--preset=terabyte"]

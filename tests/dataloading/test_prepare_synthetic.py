@@ -161,5 +161,5 @@ def test_features_given_twice(tmp_path, capsys, flag):
 
 
 def test_script_by_its_original_name(run_script):
-    done = run_script("prepare_synthetic_dataset.py", "--help")
+    done = run_script("original/dlrm/prepare_synthetic_dataset.py", "--help")
     assert "--synthetic_dataset_num_entries" in done.stdout, done.stderr

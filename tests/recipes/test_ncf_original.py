@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 
-import inference
 import main as entry
 import ncf
 from config import parse
@@ -158,9 +157,10 @@ def test_second_training(rows, tmp_path, capsys):
 
 
 def test_inference_sweep(trained, tmp_path):
-    flags = ("--batch_sizes", "1,3,64", "--num_batches=5", "--dropout", "0.5", "--fp16")
+    measure = ("--mode=inference", "--preset=terabyte", "--max_steps=5")
+    flags = (*measure, "--batch_sizes", "1,3,64", "--dropout", "0.5", "--amp")
     shape = ("--n_users", "70", "--n_items", "9", "-f8", "--layers", "16", "16", "8")
-    code, summary = in_process(tmp_path / "a", *flags, *shape, recipe=inference)
+    code, summary = in_process(tmp_path / "a", *flags, *shape, recipe=ncf)
     assert code == 0
     for size in (1, 3, 64):
         mean = summary[f"batch_{size}_mean_latency"]
@@ -170,11 +170,11 @@ def test_inference_sweep(trained, tmp_path):
         assert percentiles == sorted(percentiles)
     parameters = lines(tmp_path / "a/log.json")[0]["data"]
     assert parameters["amp"] and parameters["n_users"] == 70
-    load = ("--batch_size=2", "--num_batches=5", "--opt_level=O0")
+    load = (*measure, "--batch_sizes=2", "--opt_level=O0")
     load += (f"--load_checkpoint_path={trained[0]}/best",)
-    code, summary = in_process(tmp_path / "b", *load, recipe=inference)
+    code, summary = in_process(tmp_path / "b", *load, recipe=ncf)
     assert code == 0 and set(summary) > {"batch_2_p99_latency"}
-    code, _ = in_process(tmp_path / "c", *load, "--n_users=3", recipe=inference)
+    code, _ = in_process(tmp_path / "c", *load, "--n_users=3", recipe=ncf)
     assert code == entry.USER_ERROR
 
 

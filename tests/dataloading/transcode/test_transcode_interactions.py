@@ -287,7 +287,9 @@ def test_original_script(tmp_path, run_script):
     spec = {**SPEC, "channel_spec": channels}
     folder = raw(tmp_path, spec, train=numbered(TRAIN_ROWS), test=numbered(TEST_ROWS))
     flags = ("--feature_spec_in=feature_spec.yaml", "--feature_spec_out=f.yaml")
-    done = run_script("transcode.py", f"--path={folder}", f"--output={folder / 'out'}", *flags)
+    done = run_script(
+        "original/dlrm/transcode.py", f"--path={folder}", f"--output={folder / 'out'}", *flags
+    )
     assert done.returncode == 0, done.stderr
     assert set(FeatureSpec.from_yaml(folder / "out/f.yaml").channel_spec) == {
         *("user", "item", "label")

@@ -100,12 +100,11 @@ def test_unwritable_output_of_the_generator(tmp_path, capsys):
 def test_flags_in_help():
     text = call("preproc.criteo", "--help").stdout
     flags = {action.option_strings[0] for action in arguments._parser()._actions}
-    flags -= {"-h", "--frequency_limit", "--write_mode"}  # NVIDIA's names
+    flags -= {"-h"}
     fields = {f"--{field.name}" for field in dataclasses.fields(CriteoOptions)}
     assert flags - {"--memory_limit"} == fields - {
         "--memory_limit_bytes",
         "--column_thresholds",
-        "--encoded_split",
     }
     for flag in flags:
         assert flag in text

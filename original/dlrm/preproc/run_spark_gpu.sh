@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# Runs preproc/run_spark_gpu.sh of the repository's root.
+exec "$(dirname "${BASH_SOURCE[0]}")/../../../preproc/run_spark_gpu.sh" "$@"
