@@ -47,13 +47,12 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
         if config.distribution.plan_only:
             if definition.report_plan is None:
                 raise ValueError(f"--plan_only: the recipe {recipe} has no plan")
-            config = setup.with_preset(config)
-            plan = definition.report_plan(config, load_feature_spec(config))
+            spec = load_feature_spec(config)
+            config = setup.with_preset(config, spec)
+            plan = definition.report_plan(config, spec)
             if launcher.rank() == 0:  # --plan_measure may be started on several ranks
                 print(f"{config.preset_note}\n{plan}")
             return 0
-        if config.run.mode != "deploy":
-            setup.check_paths(config)
         execute(config, definition)
         return 0
     except (Exception, KeyboardInterrupt) as error:

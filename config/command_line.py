@@ -10,7 +10,7 @@ from typing import Any
 from absl import flags
 
 from config import flag_file
-from config.config import Config, fields_of, flag_types
+from config.config import RULES, Config, fields_of, flag_types
 from config.flag import COLLABORATIVE, RANKING, SEQUENTIAL, rules_of
 from config.sections.original import DOT_INTERACTIONS
 from config.sections.run import AUTO
@@ -56,12 +56,14 @@ def parse(
     """
     flag_set, aliases, defaults = flags_of or recipe, aliases or {}, defaults or {}
     lines, argv = flag_file.separate(argv)
-    try:
-        from_files = flag_file.arguments_of(lines)
-        stored, explicit = read_flags(from_files, flag_set, defaults, aliases)
-    except ValueError as error:
-        _report_line(lines, recipe, flag_set, aliases)
-        raise ValueError(f"--flagfile: {error}") from None  # of several lines
+    stored, explicit = dict[str, Any](), set[str]()
+    if lines:
+        try:
+            from_files = flag_file.arguments_of(lines)
+            stored, explicit = read_flags(from_files, flag_set, defaults, aliases)
+        except ValueError as error:
+            _report_line(lines, recipe, flag_set, aliases)
+            raise ValueError(f"--flagfile: {error}") from None  # of several lines
     values, passed = read_flags(argv[1:], flag_set, {**defaults, **stored}, aliases)
     explicit |= passed
     if values["valid_batch_size"] is None:
@@ -72,9 +74,11 @@ def parse(
         explicit -= {"preset"}
     explicit |= _expand(flag_set, values, explicit)
     config = Config(recipe, frozenset(explicit), flags_of=flags_of).with_values(values)
-    starts = config.checkpoint.resume or config.checkpoint.load_checkpoint_path
-    resumes = starts and config.run.mode == "train"
-    config.check(complete=not (resumes or config.checkpoint.restore_checkpoint_path))
+    config.check_values(values)
+    for check_rule in RULES:
+        check_rule(config)
+    if not config.awaits_checkpoint:
+        config.check_complete()
     return config
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import types
 import typing
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,6 @@ from config.sections import (
     checkpoint,
     collaborative,
     evaluation,
-    optimizer,
     original,
     recommendation,
     run,
@@ -28,12 +28,19 @@ from config.sections.model import ModelConfig, SequentialConfig
 from config.sections.optimizer import OptimizerConfig
 from config.sections.original import OriginalConfig
 from config.sections.recommendation import RecommendationConfig
-from config.sections.run import TERABYTE, RunConfig
+from config.sections.run import RunConfig
 
 # Rules across flags: each raises ValueError for values that contradict each other.
 RULES = (
     *(*run.RULES, *evaluation.RULES, *checkpoint.RULES),
-    *(*collaborative.RULES, *optimizer.RULES, *original.RULES, *recommendation.RULES),
+    *(*collaborative.RULES, *original.RULES, *recommendation.RULES),
+)
+# Those of flags that a checkpoint may set.
+COMPLETE_RULES = (
+    check_dataset_path,
+    run.check_preset,
+    evaluation.check_evaluations,
+    original.check_dummy_model,
 )
 
 
@@ -44,14 +51,13 @@ class Config:
     Attributes:
         recipe: name of the recipe, e.g. `dlrm`; flags that it does not have keep their defaults.
         explicit: names of the flags that the command line sets; the others have their defaults.
-        preset_note: a sentence on the preset and its values, "" if a checkpoint has all values;
-            None before a preset is chosen.
+        preset_note: a sentence on the preset and its values, "" if a checkpoint has all values.
         flags_of: built-in recipe whose flags and presets a recipe of another name has.
     """
 
     recipe: str
     explicit: frozenset[str] = frozenset()
-    preset_note: str | None = None
+    preset_note: str = ""
     flags_of: str | None = None
     data: DataConfig = field(default_factory=DataConfig)
     run: RunConfig = field(default_factory=RunConfig)
@@ -82,9 +88,10 @@ class Config:
         return {flag.name: self.value(flag.name) for _, flag in fields_of(self.flag_set)}
 
     def replace(self, **values: Any) -> "Config":
-        """Returns a copy in which flags have other values; checked again."""
+        """Returns a copy in which flags have other values, after a check of these."""
         config = self.with_values(values)
-        config.check()
+        config.check_values(values)
+        config.check_complete()
         return config
 
     def with_values(self, values: dict[str, Any]) -> "Config":
@@ -98,24 +105,30 @@ class Config:
         }
         return dataclasses.replace(self, **changes)
 
-    def awaits_preset(self, name: str) -> bool:
-        """Returns whether `--preset` may still choose the value of a flag."""
-        is_open = self.preset_note is None and self.run.preset != TERABYTE
-        return is_open and name not in self.explicit
+    @property
+    def awaits_checkpoint(self) -> bool:
+        """True if the run reads a checkpoint, which may set further flags."""
+        if self.run.mode == "deploy" or self.distribution.plan_only:
+            return False
+        paths = self.checkpoint
+        resumed = (paths.resume or paths.load_checkpoint_path) and self.run.mode == "train"
+        return bool(resumed or paths.restore_checkpoint_path)
 
-    def check(self, complete: bool = True) -> None:
-        """Raises ValueError for flags out of range, or that contradict each other.
+    def check_values(self, names: Collection[str]) -> None:
+        """Raises ValueError for a flag that is out of range."""
+        for _, flag in fields_of(self.flag_set):
+            if flag.name in names:
+                rules_of(flag).check_value(flag.name, self.value(flag.name))
 
-        Args:
-            complete: False if a checkpoint that is not read yet sets further flags.
+    def check_complete(self) -> None:
+        """Raises ValueError for flags that contradict each other, or that have no effect.
+
+        It is called once per run: by `parse`, or with the flags of a checkpoint.
         """
         for _, flag in fields_of(self.flag_set):
-            rules_of(flag).check_value(flag.name, self.value(flag.name))
-            if complete and flag.name in self.explicit:
+            if flag.name in self.explicit:
                 rules_of(flag).check_needs(flag.name, self)
-        if complete:
-            check_dataset_path(self)
-        for check_rule in RULES:
+        for check_rule in COMPLETE_RULES:
             check_rule(self)
 
     def unused(self) -> list[str]:

@@ -32,8 +32,6 @@ class Values(Protocol):
 
     def value(self, name: str) -> Any: ...
 
-    def awaits_preset(self, name: str) -> bool: ...
-
 
 Predicate = Callable[[Values], bool]
 

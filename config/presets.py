@@ -89,7 +89,7 @@ def apply(config: Config, count: Callable[[], int | None], pinned: Collection[st
     num_samples = None if config.run.preset in (TERABYTE, MLPERF) else count()
     choice = choose(config, num_samples, pinned)
     config = dataclasses.replace(config, preset_note=str(choice))
-    return config.replace(preset=choice.preset, **choice.values)
+    return config.with_values({"preset": choice.preset, **choice.values})
 
 
 def choose(config: Config, num_samples: int | None, pinned: Collection[str]) -> Choice:

@@ -29,7 +29,6 @@ from runtime.cluster import launcher
 from runtime.files.predictions import read_predictions
 from runtime.logs import run_folder
 from runtime.tensorflow_start import prepare_tensorflow
-from training import setup
 
 if TYPE_CHECKING:
     from recipes.loaded_model import LoadedModel
@@ -223,6 +222,5 @@ def _saving_in_run_dir(definition: Definition, flags: dict[str, Any]) -> tuple[C
 
 def _run(config: Config, definition: Definition) -> Result:
     prepare_tensorflow()
-    setup.check_paths(config)
     outcome = execute(config, definition, catches_signals=False)
     return Result(outcome.summary, outcome.checkpoints, outcome.plots, outcome.run_dir)

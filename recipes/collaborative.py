@@ -19,7 +19,6 @@ from runtime import checkpoint
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
-from runtime.logs.run_logger import LogNames
 
 if TYPE_CHECKING:
     from distributed_embeddings.planner import Plan
@@ -46,7 +45,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
 
     flags = config.collaborative
     _check_local_rank(flags.local_rank, world)
-    config = config.replace(amp=device.policy != "float32")  # if it was left to the device
+    config = config.with_values({"amp": device.policy != "float32"})  # if left to the device
     batch_sizes = flags.batch_sizes if config.run.mode == "inference" else ()
     if batch_sizes:
         spec = _drawn_spec(config, world)
@@ -84,7 +83,6 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
             ),
             *(recommendation.notes if recommendation else ()),
         ),
-        log_names=_log_names(names[0]),
         metrics=(*METRICS, *names, f"best_{names[0]}"),
         goal=Goal(names[0], flags.threshold, "threshold", reports_time_to_best=True),
         keeps_best=flags.checkpoint_dir is not None,
@@ -177,28 +175,6 @@ def _check_local_rank(local_rank: int | None, world: World) -> None:
             f"{world.local_size} on its machine: processes are started by horovodrun, mpirun or "
             "srun, which need no --local_rank, and not by torch.distributed.launch"
         )
-
-
-def _log_names(metric: str) -> LogNames:
-    """Returns the names of values in logs of NVIDIA's recipe; `metric` is that of the goal."""
-    return LogNames(
-        step={"log_loss": "validation_loss"},
-        epoch={
-            "loss": "train_loss",
-            "log_loss": "validation_loss",
-            "epoch_s": "train_epoch_time",
-            "evaluation_s": "validation_epoch_time",
-        },
-        summary={
-            "loss": "train_loss",
-            "log_loss": "validation_loss",
-            f"best_{metric}": "best_accuracy",
-            "time_to_best_s": "time_to_best_model",
-            "time_to_threshold_s": "time_to_target",
-        },
-        epoch_lines=True,
-        speeds=True,
-    )
 
 
 def _pretrained(config: Config, model: Any, world: World) -> Callable[[], str] | None:

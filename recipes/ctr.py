@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from distributed_embeddings.collectives import World
@@ -13,7 +13,6 @@ from recipes import from_flags
 from recipes.recipe import Dataset, Evaluator, Goal, Recipe
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
-from runtime.logs.run_logger import LogNames
 
 if TYPE_CHECKING:
     from distributed_embeddings.planner import Plan
@@ -33,20 +32,6 @@ SHAPE_FLAGS = (
     *("interaction", "embedding_dim", "bottom_mlp_dims", "top_mlp_dims"),
     *("num_cross_layers", "cross_layer_projection_dim"),
 )
-
-_LATENCIES = ("mean_inference_latency", *(f"p{p}_inference_latency" for p in (90, 95, 99)))
-# Units of the values that summaries have under NVIDIA's names, by mode.
-_ORIGINAL_UNITS: dict[str, dict[str, str | None]] = {
-    "train": {"train_loss": None, "validation_loss": None, "mean_step_time_ms": "ms"},
-    "eval": {"test_loss": None},
-    "importance": {"test_loss": None},
-    "predict": {},
-    "inference": {
-        "test_loss": None,
-        "mean_inference_throughput": "samples/s",
-        **dict.fromkeys(_LATENCIES, "s"),
-    },
-}
 
 # Names of flags in the release of October 2022.
 ALIASES = {"use_merlin_de_embeddings": "use_mde_embeddings"}
@@ -98,7 +83,6 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         ),
         best_auc=best_auc(config, spec, valid),
         goal=Goal(threshold=config.evaluation.auc_threshold),
-        log_names=_log_names(config),
         kept=from_flags.kept_columns(config, spec, valid, world),
     )
 
@@ -122,7 +106,6 @@ def _saved_model_recipe(config: Config, spec: fs.FeatureSpec, world: World) -> R
         model_flags={},
         facts={**from_flags.data_facts(train, valid), "parameters": model.num_parameters},
         best_auc=best_auc(config, spec, valid),
-        log_names=_log_names(config),
         kept=from_flags.kept_columns(config, spec, valid, world),
     )
 
@@ -153,32 +136,6 @@ def _group_column(config: Config, spec: fs.FeatureSpec) -> Callable[[Any], Any] 
         )
     single = [feature for feature in features if hotness[feature] == 1]
     return from_flags.group_column(name, {"categorical": features}, single, spec.origin)
-
-
-def _log_names(config: Config) -> LogNames:
-    """Returns the values that NVIDIA's logs have in addition to ours."""
-    run = config.run
-
-    def also(summary: Mapping[str, Any], history: Mapping[str, Any]) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        throughput, losses = summary.get("throughput"), history.get("train_loss", ())
-        if run.mode == "train":
-            values |= {"train_loss": losses[-1][1]} if losses else {}
-            if evaluations := history.get("validation_loss"):
-                values["validation_loss"] = min(loss for _, loss in evaluations)
-            if throughput:
-                values["mean_step_time_ms"] = 1e3 * run.batch_size / throughput
-        elif "log_loss" in summary:
-            values["test_loss"] = summary["log_loss"]
-        if run.mode == "inference":
-            values["mean_inference_throughput"] = throughput
-            values["mean_inference_latency"] = summary["latency_mean"] / 1e3
-            for percentile in ("p90", "p95", "p99"):
-                seconds = summary[f"latency_{percentile}"] / 1e3
-                values[f"{percentile}_inference_latency"] = seconds
-        return values
-
-    return LogNames(also=also, also_units=_ORIGINAL_UNITS[run.mode])
 
 
 def model_config(config: Config, spec: fs.FeatureSpec, interaction: str | None = None) -> CTRConfig:

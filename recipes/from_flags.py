@@ -39,8 +39,12 @@ _RAW_DATA = {
 }
 
 
-def load_feature_spec(config: Config) -> FeatureSpec | None:
+def load_feature_spec(config: Config, known: FeatureSpec | None = None) -> FeatureSpec | None:
     """Returns the data set's description; None for samples that are generated from flags.
+
+    Args:
+        config: the flags.
+        known: a description that was read before, which is returned if it is that of the data set.
 
     Raises:
         ValueError: the file does not exist, or it breaks a rule.
@@ -61,6 +65,8 @@ def load_feature_spec(config: Config) -> FeatureSpec | None:
             f"--dataset_path {folder}: expected a prepared data set with {file.name}, got raw "
             f"data; prepare it: python -m {tool} --input {folder} --output PREPARED"
         )
+    if known is not None and known.origin == str(file):
+        return known
     return FeatureSpec.from_yaml(file)
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from runtime.logs.run_logger import LogNames
-
 if TYPE_CHECKING:
     import tensorflow as tf
     from distributed_embeddings.collectives import World
@@ -82,7 +80,6 @@ class Recipe:
         facts: sizes of model and data, for the log.
         notes: warnings about automatic choices; empty texts are skipped.
         goal: metric by which evaluations are compared.
-        log_names: names of values in the log.
         metrics: losses and metrics that are evaluated.
         loss_terms: terms of the loss to report, in addition to the loss itself.
         saves_epochs: whether a checkpoint is saved after every epoch.
@@ -110,7 +107,6 @@ class Recipe:
     facts: Mapping[str, Any]
     notes: Sequence[str] = ()
     goal: Goal = Goal()
-    log_names: LogNames = LogNames()
     metrics: Sequence[str] = METRICS
     loss_terms: Sequence[str] = ()
     saves_epochs: bool = False

@@ -24,7 +24,6 @@ from recipes import from_flags
 from recipes.recipe import METRICS, Evaluator, Goal, Recipe
 from runtime.hardware.device import Device
 from runtime.hardware.memory import RankMemory
-from runtime.logs.run_logger import LogNames
 
 if TYPE_CHECKING:
     from distributed_embeddings.planner import Plan
@@ -98,7 +97,6 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         ),
         loss_terms=_loss_terms(shape),
         saves_epochs=True,
-        log_names=_log_names(config.run.mode, valid.split if valid else None),
         metrics=(*METRICS, "train_auc", "train_loss"),
         goal=Goal(threshold=config.evaluation.auc_threshold),
         kept=from_flags.kept_columns(config, spec, valid, world, _tables_of_histories(spec)),
@@ -221,18 +219,6 @@ def _loss_terms(shape: SequenceModelConfig) -> list[str]:
     if (shape.model_type, shape.gsu) == ("sim", "soft"):
         names.append("gsu_loss")
     return names
-
-
-def _log_names(mode: str, split: str | None) -> LogNames:
-    """Returns the names of values in logs of NVIDIA's recipe; `split` is the evaluated one."""
-    metrics = {"auc": f"{split}_auc", "log_loss": f"{split}_loss"} if split else {}
-    elapsed = "time_to_train" if mode == "train" else "time"
-    return LogNames(
-        step={"loss": "total_loss", "throughput": "samples/s", **metrics},
-        epoch={"epoch_s": "time", **metrics},
-        summary={"elapsed_s": elapsed, **metrics},
-        epoch_lines=True,
-    )
 
 
 def model_config(config: Config, spec: fs.FeatureSpec) -> SequenceModelConfig:

@@ -1,7 +1,4 @@
-"""Log lines of evaluations and of epochs: hook of the training loop.
-
-A recipe's `LogNames` selects the form: a line per evaluation, or those of NVIDIA's SIM and NCF.
-"""
+"""Log lines of evaluations and of epochs: hook of the training loop."""
 
 from __future__ import annotations
 
@@ -15,17 +12,23 @@ if TYPE_CHECKING:
 
 
 class EpochLog:
-    """A line per evaluation; the end of an epoch has none."""
-
-    times_epochs = False  # whether the timer keeps the time of each step
+    """A line per evaluation, or per epoch where the recipe's `LogNames` has such a line."""
 
     def __init__(self, run: RunContext):
-        self.log, self.position, self.recipe = run.log, run.position, run.recipe
+        from runtime.logs.timer import Speeds
+
+        self._log, self._names, self._speeds = run.log, run.log.names, Speeds()
+        self._position, self._recipe, self._config = run.position, run.recipe, run.config
+
+    @property
+    def times_epochs(self) -> bool:
+        """True if the timer keeps the time of each step."""
+        return bool(self._names.epoch_line)
 
     def log_evaluation(
         self, metrics: Mapping[str, float], elapsed_s: float, seconds: float, ends_epoch: bool
     ) -> None:
-        """Logs an evaluation.
+        """Logs an evaluation, unless it belongs to the line of its epoch.
 
         Args:
             metrics: its metrics.
@@ -33,78 +36,38 @@ class EpochLog:
             seconds: those of the evaluation.
             ends_epoch: whether the evaluation was made at the end of an epoch.
         """
-        values = {**metrics, "elapsed_s": elapsed_s}
-        self.log.log(self.position.step, values, epoch=self.position.epoch)
+        if self._recipe.valid is not None:
+            self._speeds.evaluated(self._recipe.valid.num_samples, seconds)
+        if not (self._names.epoch_line and ends_epoch):
+            values = {**metrics, "elapsed_s": elapsed_s}
+            self._log.log(self._position.step, values, epoch=self._position.epoch)
 
     def log_epoch(self, timer: StepTimer, report: Callable[[], None]) -> None:
-        """Logs the end of an epoch; `report` logs the running loss first."""
-
-    def summary(self, elapsed_s: float) -> dict[str, float]:
-        """Returns further values of the training's summary."""
-        return {}
-
-
-class EpochLines(EpochLog):
-    """A line per epoch, with the metrics of the evaluation at its end; none with --benchmark."""
-
-    times_epochs = True
-
-    def __init__(self, run: RunContext):
-        super().__init__(run)
-        self._is_benchmark = run.config.evaluation.benchmark
-
-    def log_evaluation(
-        self, metrics: Mapping[str, float], elapsed_s: float, seconds: float, ends_epoch: bool
-    ) -> None:
-        if not ends_epoch:
-            super().log_evaluation(metrics, elapsed_s, seconds, ends_epoch)
-
-    def log_epoch(self, timer: StepTimer, report: Callable[[], None]) -> None:
-        if self._is_benchmark:
+        """Logs the end of an epoch, not of a benchmark; `report` logs the running loss first."""
+        if not self._names.epoch_line or self._config.evaluation.benchmark:
             return
         report()
-        position = self.position
+        position, num_samples = self._position, timer.epoch_samples
         metrics = position.metrics if position.evaluated_step == position.step else {}
-        values = {**self._epoch_values(timer, bool(metrics)), **metrics}
-        self.log.end_epoch(position.epoch, position.step, values)
+        measured = timer.end_epoch()
+        measured |= self._speeds.of_epoch(num_samples, measured["epoch_s"], bool(metrics))
+        values = self._names.of_epoch({**measured, **self._losses()})
+        self._log.end_epoch(position.epoch, position.step, {**values, **metrics})
 
-    def _epoch_values(self, timer: StepTimer, is_evaluated: bool) -> dict[str, Any]:
-        return timer.end_epoch()
-
-
-class EpochSpeeds(EpochLines):
-    """A line per epoch with loss and throughputs, and their best and mean in the summary."""
-
-    def __init__(self, run: RunContext):
-        from runtime.logs.timer import Speeds
-
-        super().__init__(run)
-        self._speeds = Speeds()
-
-    def log_evaluation(
-        self, metrics: Mapping[str, float], elapsed_s: float, seconds: float, ends_epoch: bool
-    ) -> None:
-        super().log_evaluation(metrics, elapsed_s, seconds, ends_epoch)
-        if self.recipe.valid is not None:
-            self._speeds.evaluated(self.recipe.valid.num_samples, seconds)
-
-    def _epoch_values(self, timer: StepTimer, is_evaluated: bool) -> dict[str, Any]:
-        num_samples, epoch_s = timer.epoch_samples, timer.end_epoch()["epoch_s"]
-        values = self._speeds.of_epoch(num_samples, epoch_s, is_evaluated)
-        return {**values, **self._last_loss()}
-
-    def summary(self, elapsed_s: float) -> dict[str, float]:
+    def complete_summary(self, values: dict[str, Any], elapsed_s: float) -> dict[str, Any]:
+        """Returns the training's summary with further values that the recipe's log has."""
+        measured = {**self._losses(), **self._speeds.summary()}
         # These logs have the time to the threshold without a threshold, too.
-        reached = {self.recipe.goal.reached_name: elapsed_s}
-        return {**self._last_loss(), **reached, **self._speeds.summary()}
+        measured[self._recipe.goal.reached_name] = elapsed_s
+        if throughput := values.get("throughput"):
+            measured["step_time_ms"] = 1e3 * self._config.run.batch_size / throughput
+        return {**values, **self._names.of_summary(measured | values)}
 
-    def _last_loss(self) -> dict[str, float]:
-        losses = self.position.history["train_loss"]
-        return {"loss": losses[-1][1]} if losses else {}
-
-
-def make_epoch_log(run: RunContext) -> EpochLog:
-    """Returns the hook that the names of the recipe's log select."""
-    if run.log.names.speeds:
-        return EpochSpeeds(run)
-    return EpochLines(run) if run.log.names.epoch_lines else EpochLog(run)
+    def _losses(self) -> dict[str, float]:
+        """Returns the last training loss and the lowest loss of an evaluation."""
+        training, evaluations = (
+            [loss for _, loss in self._position.history[f"{name}_loss"]]
+            for name in ("train", "validation")
+        )
+        losses = {"loss": training[-1]} if training else {}
+        return losses | ({"lowest_log_loss": min(evaluations)} if evaluations else {})

@@ -11,7 +11,7 @@ from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.cluster.failure import stack_sample
 from training.checkpoints import training_weights
-from training.epoch_log import make_epoch_log
+from training.epoch_log import EpochLog
 from training.errors import TrainingDiverged
 from training.mlperf import MLPerfHook
 from training.schedule import evaluation_batches, loss_is_due, note_schedule, samples_of_batch
@@ -60,7 +60,7 @@ class TrainingLoop:
         warmup_steps = min(WARMUP_STEPS, max(0, self.total_steps - self.position.step) // 2)
         if self.evaluation.benchmark:
             warmup_steps = self.evaluation.warmup_batches
-        self.epoch_log = make_epoch_log(run)
+        self.epoch_log = EpochLog(run)
         times_epochs = self.epoch_log.times_epochs or self.evaluation.benchmark
         self.timer = StepTimer(warmup_steps, epochs=times_epochs)
         self.profiler = Profiler(run.config.logs, run.run_dir, self.world)
@@ -257,15 +257,16 @@ class TrainingLoop:
                 f"{best.step}: {f'checkpoint {path}' if path else 'its checkpoint was not kept'}"
             )
         throughput = self.timer.mean_throughput()
-        return {
+        elapsed_s = self._elapsed_s()
+        values = {
             **position.metrics,
-            **self.epoch_log.summary(self._elapsed_s()),
             **position.best_values(goal),
             "steps": position.step,
             **(self.timer.end_epoch() if self.evaluation.benchmark else {}),
             **({} if math.isnan(throughput) else {"throughput": throughput}),
-            "elapsed_s": self._elapsed_s(),
+            "elapsed_s": elapsed_s,
         }
+        return self.epoch_log.complete_summary(values, elapsed_s)
 
     def _evaluator(self) -> Evaluator:
         assert self.recipe.evaluator is not None

@@ -46,7 +46,7 @@ def evaluate(run: RunContext) -> Summary:
     metrics = _measure(run)
     assert run.recipe.valid is not None
     speeds.evaluated(run.recipe.valid.num_samples, time.perf_counter() - start)
-    return {**metrics, **(speeds.summary() if run.log.names.speeds else {})}
+    return {**metrics, **run.log.names.of_summary(speeds.summary())}
 
 
 def measure_importance(run: RunContext) -> Summary:

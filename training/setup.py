@@ -1,9 +1,8 @@
 """Set-up of a run: processes, device, flags, data, model, log."""
 
 import contextlib
-import sys
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,10 @@ from distributed_embeddings.collectives import World
 from distributed_embeddings.collectives.launch import launched
 
 from config import Config, flags_with, presets
-from config.flag import RANKING
 from config.sections import original
+from config.sections.optimizer import check_weight_decay
 from dataloading.formats.row_count import count_training_samples
-from dataloading.spec.feature_spec import TRAIN, FeatureSpec
+from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe
 from runtime.checkpoint import Index, best_of, describe, resolve
@@ -35,31 +34,29 @@ from training.state import Position, RunContext
 Build = Callable[[Config, Any, World, Device], Recipe]
 
 
-def check_paths(config: Config) -> None:
+def check_paths(config: Config) -> FeatureSpec | None:
     """Reads the files that the command line names, before TensorFlow is imported (seconds).
 
-    Only the first process on each machine checks; the launcher ends the others if it fails. All
-    ranks check everything again once they are connected.
+    Only the first process on each machine does so; the launcher ends the others if it fails.
+
+    Returns:
+        The feature spec; None if it is not read yet, or samples are generated from flags.
 
     Raises:
         ValueError: a path cannot be used.
         OSError: a file cannot be read.
     """
-    if "tensorflow" in sys.modules or launcher.local_rank() != 0:
-        return
+    if launcher.local_rank() != 0:
+        return None
     saved, run, resume = config.checkpoint, config.run, config.checkpoint.resume
     if saved.restore_checkpoint_path:
         describe(resolve(best_of(saved.restore_checkpoint_path)))
     elif resume and resume != "auto" and run.mode == "train":
         describe(resolve(resume, "--resume"))
     spec = load_feature_spec(config)
-    is_binary = config.flag_set in RANKING and config.data.dataset_type == "tf_raw"
-    if spec and is_binary and run.mode == "train":
-        from dataloading.formats.raw_binary import RawBinaryDataset
-
-        RawBinaryDataset(spec, TRAIN, run.batch_size)
     if launched() is None:
         _check_predictions_path(config)
+    return spec
 
 
 @contextlib.contextmanager
@@ -72,14 +69,15 @@ def open_run(
         ValueError: flags, data or checkpoint cannot be used.
         OSError: a file cannot be read or written.
     """
+    data = check_paths(config)
     world, device = _connect(config)
     start = find(config, world)
     try:
-        config, saved, changed = _adopt_flags(config, start, world)
+        config, data, saved, changed = _adopt_flags(config, data, start, world)
         seed = world.gather_objects(devices.choose_seed(config.run.seed), "seed")[0]
-        config = config.replace(seed=seed)
+        config = config.with_values({"seed": seed})
         binding_note = affinity.bind(config.device.affinity, world, device.gpu)
-        recipe, data, notes = _build_recipe(config, build, start, saved, world, device)
+        recipe, notes = _build_recipe(config, data, build, start, saved, world, device)
         pretrained = None
         if recipe.pretrained is not None:
             pretrained = "not read: the training resumes" if start.resumes else recipe.pretrained()
@@ -93,9 +91,8 @@ def open_run(
         with run_on_all_ranks(
             world,
             lambda: run_folder.open_log(
-                *(config, defaults, run_dir, world, total_steps, position.step, recipe.log_names),
-                recipe.metric_splits(),
-                bar_values=("loss", recipe.goal.metric),
+                *(config, defaults, run_dir, world, total_steps, position.step),
+                *(recipe.metric_splits(), recipe.goal.metric),
             ),
         ) as log:
             run = RunContext(
@@ -129,18 +126,26 @@ def finish(run: RunContext, summary: dict[str, Any]) -> tuple[dict[str, Any], li
             evaluator = recipe.evaluator if recipe.goal.metric in summary else None
             drawn = run_folder.draw_plots(run.run_dir, run.log, history, evaluator, summary)
     finally:
-        summary = run.log.summary(summary, run.position.history)
+        summary = run.log.summary(summary)
     return summary, drawn
 
 
-def with_preset(config: Config, saved: Index | None = None, resumes: bool = False) -> Config:
-    """Returns the flags with the values that `--preset` chooses for this data set.
+def with_preset(
+    config: Config, spec: FeatureSpec | None, saved: Index | None = None, resumes: bool = False
+) -> Config:
+    """Returns the flags with the values that `--preset` chooses for a data set.
 
     Flags of the command line, or of the model of a checkpoint (`saved`), keep their values; so do
     all flags of a training that `resumes`.
     """
-    if resumes or (saved is not None and config.run.mode != "train"):
-        return replace(config, preset_note="").replace()
+    if not resumes and (saved is None or config.run.mode == "train"):
+        count = functools.partial(_count_training_samples, config, spec)
+        config = presets.apply(config, count, _pinned_flags(config, saved))
+    check_weight_decay(config)
+    return config
+
+
+def _pinned_flags(config: Config, saved: Index | None) -> set[str]:
     pinned = set(config.explicit)
     if saved is not None:
         is_whole = "dense" in saved.description.get("original_layout", {})
@@ -148,14 +153,13 @@ def with_preset(config: Config, saved: Index | None = None, resumes: bool = Fals
         pinned |= set(saved.description.get("model_flags", shape))
     if config.data.dataset_type == "synthetic":
         pinned.add("batch_size")  # the number of samples depends on it
-    return presets.apply(config, lambda: _count_training_samples(config), pinned)
+    return pinned
 
 
-def _count_training_samples(config: Config) -> int | None:
+def _count_training_samples(config: Config, spec: FeatureSpec | None) -> int | None:
     """Returns the samples of the training split; None if they cannot be counted."""
     if config.data.dataset_type == "synthetic":
         return config.synthetic.synthetic_dataset_train_batches * config.run.batch_size
-    spec = load_feature_spec(config)
     if spec is None:  # --batch_sizes reads no data set
         return None
     try:
@@ -185,23 +189,26 @@ def _connect(config: Config) -> tuple[World, Device]:
 
 
 def _adopt_flags(
-    config: Config, start: Start, world: World
-) -> tuple[Config, Index | None, list[str]]:
-    """Returns all flags, the checkpoint's description, and the flags that differ from it."""
+    config: Config, data: FeatureSpec | None, start: Start, world: World
+) -> tuple[Config, FeatureSpec | None, Index | None, list[str]]:
+    """Returns all flags, the data set, the checkpoint's description, and the flags that differ from
+    it. `data` is the data set that was read early."""
 
-    def adopt() -> tuple[Config, Index | None, list[str]]:
+    def adopt() -> tuple[Config, FeatureSpec | None, Index | None, list[str]]:
         _check_run(config, world)
         adopted, saved, changed = start.adopt(config)
-        return with_preset(adopted, saved, start.resumes), saved, changed
+        spec = load_feature_spec(adopted, data)
+        return with_preset(adopted, spec, saved, start.resumes), spec, saved, changed
 
-    adopted, saved, changed = run_on_all_ranks(world, adopt)
+    adopted, spec, saved, changed = run_on_all_ranks(world, adopt)
     world.check_agreement(
         {
             "the checkpoint": (saved.description, saved.state) if saved else None,
-            **_shared_flags(adopted),
+            "the feature spec": checkpoints.fingerprint(spec),
+            "the preset": adopted.preset_note,
         }
     )
-    return adopted, saved, changed
+    return adopted, spec, saved, changed
 
 
 def _check_run(config: Config, world: World) -> None:
@@ -212,7 +219,7 @@ def _check_run(config: Config, world: World) -> None:
             f"--profiled_rank {logs.profiled_rank} does not exist: there are {world.size} "
             "processes, the first is 0"
         )
-    if world.is_chief:
+    if world.is_chief and world.size > 1:  # else `check_paths` did so
         _check_predictions_path(config)
 
 
@@ -232,12 +239,15 @@ def _shared_flags(config: Config) -> dict[str, Any]:
 
 
 def _build_recipe(
-    config: Config, build: Build, start: Start, saved: Index | None, world: World, device: Device
-) -> tuple[Recipe, FeatureSpec | None, list[str]]:
-    """Returns the recipe, its weights restored from a checkpoint, the data set, and notes on what
-    was restored."""
-    spec = run_on_all_ranks(world, lambda: load_feature_spec(config))
-    world.check_agreement({"the feature spec": checkpoints.fingerprint(spec)})
+    config: Config,
+    spec: FeatureSpec | None,
+    build: Build,
+    start: Start,
+    saved: Index | None,
+    world: World,
+    device: Device,
+) -> tuple[Recipe, list[str]]:
+    """Returns the recipe, restored from a checkpoint, and notes on what was restored."""
 
     def compose() -> Recipe:
         recipe = build(config, spec, world, device)
@@ -253,7 +263,7 @@ def _build_recipe(
         notes = run_on_all_ranks(
             world, lambda: checkpoints.restore(start, recipe, world, spec, description)
         )
-    return recipe, spec, notes
+    return recipe, notes
 
 
 def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | None:

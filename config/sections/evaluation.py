@@ -114,7 +114,8 @@ def _check_benchmark(flags: Values) -> None:
             )
 
 
-def _check_evaluations(flags: Values) -> None:
+def check_evaluations(flags: Values) -> None:
+    """Raises ValueError for flags that act on evaluations, in a training without any."""
     if flags.value("mode") != "train" or flags.value("evals_per_epoch"):
         return
     names = [
@@ -143,4 +144,4 @@ def _check_importance(flags: Values) -> None:
         )
 
 
-RULES = (_check_benchmark, _check_evaluations, _check_importance)
+RULES = (_check_benchmark, _check_importance)

@@ -12,7 +12,7 @@ def _uses(flags: Values, kind: str) -> bool:
 
 _ADAM = Need(
     "with --optimizer or --embedding_optimizer adam",
-    lambda flags: flags.awaits_preset("optimizer") or _uses(flags, "adam"),
+    lambda flags: _uses(flags, "adam"),
 )
 _ADAGRAD = Need(
     "with --optimizer or --embedding_optimizer adagrad", lambda flags: _uses(flags, "adagrad")
@@ -80,7 +80,8 @@ class OptimizerConfig:
         return {"adam": "lazy_adam"}.get(self.optimizer, self.optimizer)
 
 
-def _check_weight_decay(flags: Values) -> None:
+def check_weight_decay(flags: Values) -> None:
+    """Raises ValueError for a decay that is too large for the rate, which a preset may set."""
     decay = flags.value("weight_decay")
     if flags.flag_set in SEQUENTIAL and flags.value("variant") == "nvidia":
         if decay >= 1:
@@ -90,12 +91,9 @@ def _check_weight_decay(flags: Values) -> None:
             )
         return
     rate = max(flags.value("learning_rate"), flags.value("embedding_learning_rate") or 0)
-    if rate * decay >= 1 and not flags.awaits_preset("learning_rate"):
+    if rate * decay >= 1:
         raise ValueError(
             f"--weight_decay {decay:g} times --learning_rate (or --embedding_learning_rate) "
             f"{rate:g} is 1 or more, so that a step would reverse the sign of weights: pass a "
             "smaller --weight_decay"
         )
-
-
-RULES = (_check_weight_decay,)

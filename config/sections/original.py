@@ -65,13 +65,17 @@ def notes(flags: Values) -> Iterator[str]:
         yield "--concat_embedding has no effect: tables of one width are always looked up together"
 
 
-def _check_saved_model(flags: Values) -> None:
-    mode, source = flags.value("mode"), flags.value("saved_model_input_path")
+def check_dummy_model(flags: Values) -> None:
+    """Raises ValueError for a SavedModel of `--dummy_model`."""
     if flags.value("dummy_model") and flags.value("saved_model_output_path"):
         raise ValueError(
             "--dummy_model reads no ids and cannot be written as a SavedModel: leave "
             "--saved_model_output_path out"
         )
+
+
+def _check_saved_model(flags: Values) -> None:
+    mode, source = flags.value("mode"), flags.value("saved_model_input_path")
     if source and mode == "train":
         raise ValueError(
             "--saved_model_input_path: a SavedModel cannot be trained; train a checkpoint with "

@@ -95,7 +95,8 @@ def _check_predictions_keep(flags: Values) -> None:
         )
 
 
-def _check_preset(flags: Values) -> None:
+def check_preset(flags: Values) -> None:
+    """Raises ValueError for the preset of another model."""
     if flags.value("preset") == MLPERF and flags.value("interaction") != "cross":
         raise ValueError(
             "--preset mlperf has the settings of a model with cross layers, MLPerf's DLRM-DCNv2: "
@@ -103,4 +104,4 @@ def _check_preset(flags: Values) -> None:
         )
 
 
-RULES = (_check_predictions_path, _check_predictions_keep, _check_preset)
+RULES = (_check_predictions_path, _check_predictions_keep)

@@ -68,7 +68,7 @@ class CandidateDataset:
         world_size: int = 1,
         with_labels: bool = True,
     ):
-        check_at_least(1, batch_size=batch_size, world_size=world_size)
+        check_at_least(1, world_size=world_size)
         if valid_negative is not None:
             check_at_least(1, valid_negative=valid_negative)
         if not with_labels:

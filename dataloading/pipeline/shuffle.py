@@ -98,14 +98,13 @@ def check_flags(flags: argparse.Namespace, least: float, *names: str) -> None:
 
 def check_shares(batch_size: int, rank: int, world_size: int) -> None:
     """Raises ValueError for a global batch that ranks cannot share."""
-    check_at_least(1, batch_size=batch_size, world_size=world_size)
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank is {rank}; expected 0 to world_size - 1 = {world_size - 1}")
     if batch_size < world_size:
         raise ValueError(
             f"batch_size {batch_size} is the global batch, of which each of {world_size} ranks "
             f"gets a share; choose {world_size} or more"
         )
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank is {rank}; expected 0 to world_size - 1 = {world_size - 1}")
 
 
 def check_position(epoch: int, start_sample: int, num_samples: int) -> None:

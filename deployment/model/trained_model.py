@@ -90,7 +90,8 @@ def _open_original(path: Path, index: checkpoint.Index, dataset_path: str | None
     shape = index.description["original_layout"].get("dense", {})
     recipe = DCNV2 if shape.get("interaction") == "cross" else DLRM
     changes = {"mode": "eval", "restore_checkpoint_path": str(path), "dataset_path": dataset_path}
-    config = adopt_original(Config(recipe).replace(**changes), index.description)
+    config = Config(recipe).with_values(changes)
+    config = config.replace(**adopt_original(config, index.description))
     spec = ctr.spec_of_data(config, load_feature_spec(config))
     trained = TrainedModel(path, index, config, spec, ctr.model_config(config, spec))
     tables = tables_of(trained)

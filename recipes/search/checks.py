@@ -9,7 +9,7 @@ from config import Config
 from config.flag import COLLABORATIVE, RANKING
 from dataloading.spec.feature_spec import VALIDATION, FeatureSpec
 from recipes import collaborative, ctr, sequential
-from recipes.from_flags import evaluation_split, load_feature_spec
+from recipes.from_flags import evaluation_split
 from recipes.search.space import Parameter
 from training.setup import with_preset
 
@@ -26,12 +26,13 @@ _OF_ALL_TRIALS = (
 )
 
 
-def check_flags(config: Config, best_flags: Path) -> None:
+def check_flags(config: Config, data: FeatureSpec | None, best_flags: Path) -> None:
     """Raises ValueError if trials with these flags do not evaluate validation samples, or flags are
     those of one run.
 
     Args:
         config: the flags of all trials, or of one.
+        data: the data set; None for samples that are generated from flags.
         best_flags: file of the best flags, for the message.
     """
     if config.run.mode != "train":
@@ -44,13 +45,12 @@ def check_flags(config: Config, best_flags: Path) -> None:
             f"--{names[0]} is of a single run, and each trial is one: leave it out; train the best "
             f"flags with it after the search (--flagfile {best_flags})"
         )
-    _check_split(config)
+    _check_split(config, data)
 
 
-def check_model(config: Config) -> None:
+def check_model(config: Config, data: FeatureSpec | None) -> None:
     """Raises ValueError if the model refuses the flags of a trial."""
-    spec = _spec_of_data(config)
-    chosen = with_preset(config)
+    chosen, spec = with_preset(config, data), _spec_of_data(config, data)
     if config.flag_set in RANKING:
         ctr.model_config(chosen, spec)
     elif config.flag_set in COLLABORATIVE:
@@ -74,10 +74,10 @@ def check_names(parameters: Sequence[Parameter], config: Config) -> None:
             )
 
 
-def _check_split(config: Config) -> None:
+def _check_split(config: Config, data: FeatureSpec | None) -> None:
     if config.flag_set in RANKING and config.data.dataset_type == "synthetic":
         return  # generated samples have every split
-    spec = _spec_of_data(config)
+    spec = _spec_of_data(config, data)
     split = evaluation_split(config.data.eval_mapping, "train", spec)
     if split != VALIDATION:
         raise ValueError(
@@ -87,8 +87,7 @@ def _check_split(config: Config) -> None:
         )
 
 
-def _spec_of_data(config: Config) -> FeatureSpec:
-    spec = load_feature_spec(config)
+def _spec_of_data(config: Config, spec: FeatureSpec | None) -> FeatureSpec:
     if config.flag_set in RANKING:
         return ctr.spec_of_data(config, spec)
     assert spec is not None, "only inference draws samples of other recipes"

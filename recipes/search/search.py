@@ -17,7 +17,9 @@ import config as configuration
 from config import Config
 from config.flag import COLLABORATIVE
 from config.flag_file import argument
+from dataloading.spec.feature_spec import FeatureSpec
 from recipes.definition import Definition
+from recipes.from_flags import load_feature_spec
 from recipes.search import worker
 from recipes.search.checks import check_flags, check_model, check_names
 from recipes.search.space import Parameter
@@ -72,8 +74,8 @@ class Search:
         return configuration.parse(argv, definition.name, *parts)
 
 
-def check(search: Search) -> Config:
-    """Returns the flags of all trials, if a search can use them and every value of its space.
+def check(search: Search) -> tuple[Config, FeatureSpec | None]:
+    """Returns the flags of all trials and the data set, if a search can use them.
 
     Raises:
         ValueError: it cannot, or validation samples are missing.
@@ -85,16 +87,17 @@ def check(search: Search) -> Config:
         )
     config = search.config()
     check_names(search.parameters, config)
-    check_flags(config, search.best_flags)
+    data = load_feature_spec(config)
+    check_flags(config, data, search.best_flags)
     for values in _values_to_check(search.parameters):
         arguments = [argument(name, value) for name, value in values.items()]
         try:
             trial = search.config(*arguments)
-            check_flags(trial, search.best_flags)
-            check_model(trial)
+            check_flags(trial, data, search.best_flags)
+            check_model(trial, data)
         except ValueError as error:
             raise ValueError(f"--param, values {' '.join(arguments)}: {error}") from None
-    return config
+    return config, data
 
 
 def _values_to_check(parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
@@ -112,7 +115,7 @@ def run(search: Search) -> None:
         ValueError: flags or data cannot be used, or another process runs this search.
         OSError: a file cannot be written, or a process of the search ended.
     """
-    config = check(search)
+    config, data = check(search)
     search.folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(search.folder / ".lock")
     if not lock.acquire(blocking=False):
@@ -121,7 +124,7 @@ def run(search: Search) -> None:
             "another --study"
         )
     try:
-        study = _open_study(search, config)
+        study = _open_study(search, with_preset(config, data))
         with _workers(search) as connections:
             _run_trials(search, study, connections)
     finally:
@@ -133,13 +136,12 @@ def run(search: Search) -> None:
     print(f"best: trial {best[0]}, validation {search.metric} {best[1]:.5f}: {search.best_flags}")
 
 
-def _open_study(search: Search, config: Config) -> Study:
+def _open_study(search: Search, chosen: Config) -> Study:
     space = {p.flag: [p.kind, *p.values] for p in search.parameters}
     description = {"recipe": search.definition.name, "flags": list(search.arguments)}
     study = Study(search.study, search.storage, search.parameters, {**description, "space": space})
     if num_interrupted := study.fail_interrupted():
         print(f"{num_interrupted} interrupted trials of an earlier run do not count")
-    chosen = with_preset(config)
     start = {p.flag: p.start(chosen.value(p.flag)) for p in search.parameters}
     if None not in start.values():
         study.start_from(start)

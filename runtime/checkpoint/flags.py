@@ -12,8 +12,8 @@ _SIZES = {"synthetic_dataset_train_batches", "synthetic_dataset_valid_batches"}
 _REMOVED = {"embedding_backend", "elastic"}
 
 
-def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
-    """Returns the flags with the checkpoint's model, unless the command line sets them.
+def adopt_flags(config: Config, description: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the flags of the checkpoint's model that the command line does not set.
 
     Of generated data also the seed and the features: only the same teacher can be predicted.
 
@@ -42,7 +42,7 @@ def adopt_flags(config: Config, description: Mapping[str, Any]) -> Config:
     adopted = _checked(config, adopted, where)
     for name, value in adopted.items():
         _must_agree(config, name, value, where)
-    return config.replace(**{k: value for k, value in adopted.items() if k not in config.explicit})
+    return {name: value for name, value in adopted.items() if name not in config.explicit}
 
 
 def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -> Config:
@@ -58,8 +58,8 @@ def recorded_flags(description: Mapping[str, Any], where: str, **changes: Any) -
     return config.replace(**{**values, "resume": None, **changes})
 
 
-def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
-    """Returns the flags with the shape of the model of a checkpoint in NVIDIA's layout.
+def adopt_original(config: Config, description: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the flags of the model's shape in a checkpoint of NVIDIA's layout.
 
     Raises:
         ValueError: a flag of the command line differs, or the checkpoint has tables alone and the
@@ -90,16 +90,16 @@ def adopt_original(config: Config, description: Mapping[str, Any]) -> Config:
         adopted["interaction"] = "dot"
     for name, value in adopted.items():
         _must_agree(config, name, value, where)
-    return config.replace(**adopted)
+    return adopted
 
 
 def resume_flags(
     config: Config, description: Mapping[str, Any], where: str
-) -> tuple[Config, list[str]]:
-    """Returns the flags of a resumed training: the checkpoint's, unless the command line sets them.
+) -> tuple[dict[str, Any], list[str]]:
+    """Returns the flags of a training to resume that the command line does not set.
 
     Returns:
-        (the flags, the names of those that the command line changes).
+        (their values, the names of the flags that the command line changes).
 
     Raises:
         ValueError: a flag differs that must not, or the checkpoint is of another version.
@@ -128,7 +128,7 @@ def resume_flags(
             if ours[name] != value:
                 changed.append(name)
             del adopted[name]
-    return config.replace(**adopted), sorted(changed)
+    return adopted, sorted(changed)
 
 
 def _flags_of(description: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -45,14 +45,16 @@ class Start(NamedTuple):
             resumed training that differ.
         """
         if self.path is None:
-            return config.replace(), None, []
+            if config.awaits_checkpoint:  # not saved yet
+                config.check_complete()
+            return config, None, []
         with suggest_previous(self.path, self.flag):
             saved = describe(self.path)
         if self.resumes:
             adopted, changed = resume_flags(config, saved.description, f"checkpoint {self.path}")
-            return adopted, saved, changed
+            return config.replace(**adopted), saved, changed
         adopt = adopt_original if is_original(self.path) else adopt_flags
-        return adopt(config, saved.description), saved, []
+        return config.replace(**adopt(config, saved.description)), saved, []
 
 
 def set_up_flags(config: Config) -> Config:
@@ -65,7 +67,8 @@ def set_up_flags(config: Config) -> Config:
     if not resume or root is None:
         return config
     try:
-        return resume_flags(config, describe(resolve(root)).description, str(root))[0]
+        adopted, _ = resume_flags(config, describe(resolve(root)).description, str(root))
+        return config.with_values(adopted)
     except ValueError:
         return config
 

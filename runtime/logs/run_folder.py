@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from config import Config, flag_file
 from runtime.files.atomic import atomic_file
 from runtime.hardware import device
 from runtime.logs import plots
+from runtime.logs.dlll import log_names, unit_of
 from runtime.logs.mlflow_tracking import MLflowRun
-from runtime.logs.run_logger import LogNames, RunLogger
+from runtime.logs.run_logger import RunLogger
 
 # File in the folder of a run from which `--flagfile` repeats the run.
 FLAGS = "flags"
@@ -46,18 +47,19 @@ def open_log(
     world: World,
     total_steps: int | None,
     initial_step: int = 0,
-    names: LogNames = LogNames(),
     metrics: Mapping[str, str | None] | None = None,
-    bar_values: Sequence[str] = (),
+    goal: str = "auc",
 ) -> RunLogger:
     """Opens the run's log, whose first line has all flags; a resumed run appends to the file.
 
     The chief also writes the flags to `flags`, a file for `--flagfile`.
 
     Args:
-        names, bar_values: as of `RunLogger`.
         metrics: the evaluated split of each loss and metric; None without one.
+        goal: the metric by which evaluations are compared.
     """
+    metrics = metrics or {}
+    names = log_names(config.recipe, config.run.mode, metrics.get(goal), goal)
     parameters = {"recipe": config.recipe, **config.flat(), **device.describe()}
     uri, mlflow_run = config.logs.mlflow_uri, None
     if uri and world.is_chief:
@@ -78,7 +80,7 @@ def open_log(
         initial_step=initial_step,
         append=initial_step > 0,
         names=names,
-        bar_values=bar_values,
+        bar_values=("loss", goal),
     )
     if world.is_chief:
         try:
@@ -86,21 +88,12 @@ def open_log(
                 stream.write(flag_file.text(config, defaults).encode())
         except OSError as error:
             log.message(f"note: {run_dir / FLAGS} cannot be written: {error.strerror}")
-    log.metadata("throughput", unit="samples/s")
-    for name, split in (metrics or {}).items():
+    for name, split in metrics.items():
         log.metadata(name, format=".5f", split=split)
-    for name in ("mean", "p50", "p90", "p95", "p99"):
-        log.metadata(f"latency_{name}", unit="ms")
-    for name in ("elapsed_s", "epoch_s", "time_to_auc_threshold_s"):
-        log.metadata(name, unit="s")
-    for name, unit in names.also_units.items():
-        log.metadata(name, unit=unit, format=None if unit else ".5f")
-    if names.speeds:
-        for name in ("evaluation_s", "time_to_threshold_s", "time_to_best_s"):
-            log.metadata(name, unit="s")
-        for name in ("train_throughput", "eval_throughput"):
-            for metric in (name, f"best_{name}", f"mean_{name}"):
-                log.metadata(metric, unit="samples/s")
+    for name in names.measurements():
+        if name not in metrics:
+            unit = unit_of(name)
+            log.metadata(name, unit, format=None if unit else ".5f")
     return log
 
 

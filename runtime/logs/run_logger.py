@@ -6,30 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from runtime.logs.dlll import DlllWriter, plain, stdout_line
+from runtime.logs.dlll import DlllWriter, LogNames, plain, stdout_line
 from runtime.logs.mlflow_tracking import MLflowRun
 
 # Larger values are unreadable with a fixed number of decimals: the loss of a diverged training.
 _LARGE = 1e6
-
-
-class LogNames(NamedTuple):
-    """Names of values in a recipe's original log that differ from ours, by kind of line.
-
-    Each maps our names to those of the recipe.
-    """
-
-    step: Mapping[str, str] = {}
-    epoch: Mapping[str, str] = {}
-    summary: Mapping[str, str] = {}
-    epoch_lines: bool = False  # the end of an epoch has a line, whose step is the epoch alone
-    # These lines contain the throughput of training and evaluation, the summary maximum and mean.
-    speeds: bool = False
-    # Further values of the summary, from its values and the learning curve, and their units.
-    also: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
-    also_units: Mapping[str, str | None] = {}
 
 
 class RunLogger:
@@ -134,21 +117,15 @@ class RunLogger:
         data = self._write((epoch,), f"epoch {epoch} done", data, self.names.epoch)
         self._write_scalars(step, data)
 
-    def summary(
-        self, data: Mapping[str, Any], history: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
+    def summary(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Writes the run's result as last line of the file; messages then go to stdout only.
 
         Returns the line's values under their names.
-
-        Args:
-            data: the result.
-            history: the learning curve, for the values that `LogNames.also` adds to the file.
         """
         self._close_bar()
-        also = self.names.also(data, history or {})
-        renamed = self._write((), "summary", data, self.names.summary, also)
-        complete = {name: plain(value) for name, value in {**renamed, **also}.items()}
+        added = self.names.added_to(data)
+        renamed = self._write((), "summary", data, self.names.summary, added)
+        complete = {name: plain(value) for name, value in {**renamed, **added}.items()}
         if self._mlflow_run is not None:
             numbers = {k: v for k, v in complete.items() if isinstance(v, int | float)}
             if note := self._mlflow_run.write(self._last_step, numbers):
@@ -217,11 +194,11 @@ class RunLogger:
         label: str,
         data: Mapping[str, Any],
         names: Mapping[str, str],
-        also: Mapping[str, Any] | None = None,
+        added: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Writes a line to the file, to stdout and to the progress bar; returns renamed data.
 
-        The file has the values of `also`, too. Results of an epoch or of the run are also printed
+        The file has the values of `added`, too. Results of an epoch or of the run are also printed
         as dllogger prints them; those of steps are not, which would double the output.
         """
         if self._summary_written:
@@ -233,7 +210,7 @@ class RunLogger:
         if self._bar is not None:
             self._bar.set_postfix(self._latest, refresh=False)
         renamed = {names.get(name, name): value for name, value in data.items()}
-        complete = {**renamed, **(also or {})}
+        complete = {**renamed, **(added or {})}
         if self._file:
             self._file.log(step, complete)
         if isinstance(step, tuple) and len(step) < 2:

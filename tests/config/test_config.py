@@ -8,6 +8,7 @@ from config import FIXED, OWN, Config, flags_with, parse, parse_embedding_dims, 
 from config.config import SECTIONS, fields_of
 from config.flag import rules_of
 from config.help import WIDTH
+from config.sections.optimizer import check_weight_decay
 from dcnv2 import DEFAULTS as DCNV2_DEFAULTS
 from ncf import ALIASES as NCF_ALIASES
 from ncf import DEFAULTS as NCF_DEFAULTS
@@ -149,7 +150,6 @@ def test_flags_of_other_recipes():
             "--benchmark runs --benchmark_steps.*leave --max_steps out",
         ),
         (["--model_type=din", "--gsu=hard"], "--gsu is only read with --model_type sim"),
-        (["--variant=nvidia", "--weight_decay=1"], "--weight_decay of --variant nvidia must be"),
         (["--din_attention=unit"], "--din_attention is only read with --model_type din"),
         (["--dataset_path="], "holds the feature spec$"),
         (["--mode=eval"], "--mode eval needs a trained model"),
@@ -215,15 +215,19 @@ def test_unknown_defaults():
         ),
         (["--decay_power=0"], "--decay_power must be above 0"),
         (["--optimizer=adam", "--beta2=1"], "--beta2 must be at least 0 and below 1, got 1"),
-        (
-            ["--preset=terabyte", "--weight_decay=0.1"],
-            "--weight_decay 0.1 times --learning_rate .* 24 is 1 or more",
-        ),
     ],
 )
 def test_invalid_flags(flags, message):
     with pytest.raises(ValueError, match=message):
         read(*flags)
+
+
+@pytest.mark.parametrize(
+    "config", [read("--weight_decay=0.1"), read_sim("--variant=nvidia", "--weight_decay=1")]
+)
+def test_weight_decay_and_rate(config):
+    with pytest.raises(ValueError, match="--weight_decay"):
+        check_weight_decay(config)
 
 
 def test_dataset_path_of_synthetic_data():

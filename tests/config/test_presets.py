@@ -8,6 +8,7 @@ import dlrm
 import ncf
 import sim
 from config import parse, presets
+from config.sections.optimizer import check_weight_decay
 from dataloading import transcribe
 from dataloading.formats.row_count import count_training_samples
 from dataloading.spec.feature_spec import FeatureSpec
@@ -213,9 +214,9 @@ def test_optimizer_flags():
     assert applied("dlrm", 8_000, "--beta1=0.5").optimizer.beta1 == 0.5
     (unused,) = applied("dlrm", 10**9, "--beta1=0.5").unused()
     assert unused.startswith("beta1 (read with --optimizer or --embedding_optimizer adam")
-    assert applied("dlrm", 8_000, "--weight_decay=0.1").optimizer.weight_decay == 0.1
+    check_weight_decay(applied("dlrm", 8_000, "--weight_decay=0.1"))
     with pytest.raises(ValueError, match="--weight_decay 0.1 times --learning_rate"):
-        applied("dlrm", 10**9, "--weight_decay=0.1")
+        check_weight_decay(applied("dlrm", 10**9, "--weight_decay=0.1"))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import pytest
 
@@ -32,11 +31,6 @@ def mistakes(rows, folder):
     for name, file in (("logs", "day_0"), ("kaggle", "train.txt"), ("own", "clicks.csv")):
         (folder / name).mkdir()
         (folder / name / file).touch()
-    shutil.copytree(rows, folder / "cut")
-    labels = folder / "cut/train/label.bin"
-    labels.write_bytes(labels.read_bytes()[:-1])
-    shutil.copytree(rows, folder / "lost")
-    (folder / "lost/train/cat_0.bin").unlink()
     (folder / "empty").mkdir()
     data, restore = f"--dataset_path={rows}", "--restore_checkpoint_path"
     raw = "expected a prepared data set with feature_spec.yaml, got raw data; prepare it: python -m"
@@ -46,8 +40,6 @@ def mistakes(rows, folder):
         ([f"--dataset_path={folder}/logs"], f"{raw} preproc.criteo --input {folder}/logs"),
         ([f"--dataset_path={folder}/kaggle"], f"{raw} preproc.criteo"),
         ([f"--dataset_path={folder}/own"], f"{raw} dataloading.transcode"),
-        ([f"--dataset_path={folder}/cut"], "label.bin"),
-        ([f"--dataset_path={folder}/lost"], "cat_0.bin"),
         (
             [data, f"{restore}={folder}/no", "--mode=eval"],
             f"{folder}/no: the folder does not exist",

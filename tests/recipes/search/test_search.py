@@ -111,7 +111,7 @@ def test_values_of_two_parameters(data, tmp_path):
         num_trials=1,
         num_workers=1,
     )
-    assert check(search).model.embedding_dim == "128"
+    assert check(search)[0].model.embedding_dim == "128"
 
 
 def test_refused_test_samples(data_without_validation, tmp_path, capsys):

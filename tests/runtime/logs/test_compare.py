@@ -5,7 +5,7 @@ import pytest
 from runtime.logs import plots
 from runtime.logs.__main__ import main
 from runtime.logs.compare import draw_curves, read_run, report
-from runtime.logs.run_logger import LogNames, RunLogger
+from runtime.logs.run_logger import RunLogger
 
 
 def write(folder, parameters, losses, aucs, summary, append=False):
@@ -91,7 +91,7 @@ def test_splits(tmp_path):
 
 def test_lines_of_epochs(tmp_path):
     """Values of an epoch belong to its last step."""
-    with RunLogger(tmp_path / "log.json", {"x": 1}, names=LogNames(epoch_lines=True)) as log:
+    with RunLogger(tmp_path / "log.json", {"x": 1}) as log:
         log.log(7, {"loss": 0.5}, epoch=0)
         log.end_epoch(0, 7, {"hr@10": 0.25})
         log.log(14, {"loss": 0.4}, epoch=1)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from runtime.logs.run_logger import LogNames, RunLogger, readable
+from runtime.logs.dlll import LogNames
+from runtime.logs.run_logger import RunLogger, readable
 
 
 def _lines(path):
@@ -59,11 +60,7 @@ def test_lines_of_the_file(tmp_path):
 
 
 def test_names_of_a_recipe(tmp_path, capsys):
-    names = LogNames(
-        step={"loss": "total_loss", "rate": "samples/s"},
-        summary={"auc": "test_auc"},
-        epoch_lines=True,
-    )
+    names = LogNames(step={"loss": "total_loss", "rate": "samples/s"}, summary={"auc": "test_auc"})
     with RunLogger(tmp_path / "log", {}, names=names) as log:
         log.metadata("rate", unit="rows/s")
         log.log(7, {"loss": 0.5, "rate": 2.0}, epoch=1)
@@ -312,23 +309,23 @@ def test_lines_of_dllogger_on_stdout(tmp_path, capsys):
     """Lines of epochs and of the summary as StdOutBackend prints them; none of steps."""
     names = LogNames(
         epoch={"epoch_s": "time"},
-        also=lambda summary, history: {"test_loss": summary["log_loss"], **history},
+        added={"test_loss": ("log_loss", 1), "auc_percent": ("auc", 0.01)},
     )
     with RunLogger(tmp_path / "log", {}, names=names) as log:
         log.metadata("auc", format=".5f")
         log.metadata("rate", unit="rows/s")
         log.log(1, {"auc": 0.5}, epoch=0)
         log.end_epoch(0, 2, {"epoch_s": 2.5, "rate": 3})
-        log.summary({"auc": np.float32(0.7), "log_loss": math.nan}, {"train_loss": 0.25})
+        log.summary({"auc": np.float64(0.5), "log_loss": math.nan})
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("DLL ")]
     pattern = r"DLL \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} - (.*)"
     assert [re.fullmatch(pattern, line)[1] for line in lines] == [
         "(0,) time : 2.5  rate : 3 rows/s",
-        "() auc : 0.70000  log_loss : None  test_loss : None  train_loss : 0.25 ",
+        "() auc : 0.50000  log_loss : None  test_loss : None  auc_percent : 50.0 ",
     ]
     assert _lines(tmp_path / "log")[-1]["data"] == {
-        "auc": 0.7,
+        "auc": 0.5,
         "log_loss": None,
         "test_loss": None,
-        "train_loss": 0.25,
+        "auc_percent": 50.0,
     }
