@@ -12,11 +12,11 @@ _SWEEPS = Need("with --batch_sizes", lambda flags: bool(flags.value("batch_sizes
 
 
 def _check_layers(layers: tuple[int, ...]) -> None:
-    if not layers or layers[0] % 2:
+    if len(layers) < 2 or layers[0] % 2:
         text = ",".join(map(str, layers)) or "nothing"
         raise ValueError(
             "--layers starts with the width of the concatenated user and item vectors, an even "
-            f"number, got {text}"
+            f"number, and has a hidden layer at least, got {text}"
         )
 
 

@@ -20,7 +20,6 @@ from dataloading.interactions.unseen_items import draw_unseen_in_use
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
-from dataloading.pipeline.shuffle import check_at_least
 from dataloading.spec.feature_spec import FeatureSpec
 
 if TYPE_CHECKING:
@@ -68,9 +67,6 @@ class CandidateDataset:
         world_size: int = 1,
         with_labels: bool = True,
     ):
-        check_at_least(1, world_size=world_size)
-        if valid_negative is not None:
-            check_at_least(1, valid_negative=valid_negative)
         if not with_labels:
             lists = read_pairs(spec, split)
         elif length_of_lists(spec, split) is None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dataloading.pipeline.batch import Batch, InteractionInputs
-from dataloading.pipeline.shuffle import check_at_least
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -24,7 +23,6 @@ class DrawnPairs:
     num_batches = 1
 
     def __init__(self, num_users: int, num_items: int, batch_size: int, seed: int = 0):
-        check_at_least(1, num_users=num_users, num_items=num_items, batch_size=batch_size)
         random = np.random.default_rng([seed, batch_size])
         self.batch_size = self.num_samples = batch_size
         self._inputs = InteractionInputs(

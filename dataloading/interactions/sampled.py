@@ -22,7 +22,7 @@ from dataloading.interactions.keyed_permutation import (
 from dataloading.interactions.stored import num_users_and_items, read_training_rows
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from dataloading.pipeline.sample_dataset import dataset_of
-from dataloading.pipeline.shuffle import check_at_least, check_position, check_shares
+from dataloading.pipeline.shuffle import check_position, check_shares
 from dataloading.spec.feature_spec import FeatureSpec
 
 if TYPE_CHECKING:
@@ -90,9 +90,6 @@ class SampledInteractions:
         world_size: int = 1,
     ):
         check_shares(batch_size, rank, world_size)
-        check_at_least(
-            0, negative_samples=negative_samples, seed=seed, negative_exponent=negative_exponent
-        )
         users, items, labels = read_training_rows(spec, split)
         self.split = split
         self.num_interactions = len(users)

@@ -62,19 +62,9 @@ class LoaderOptions:
     parallel_reads: int = 2
 
     def read_features(self, features: Sequence) -> Sequence:
-        """Returns those of all categorical features that are read: see `global_features`.
-
-        Raises:
-            ValueError: an index is not that of a feature.
-        """
+        """Returns those of all categorical features that are read: see `global_features`."""
         if self.global_features is None:
             return features
-        for index in self.global_features:
-            if not 0 <= index < len(features):
-                raise ValueError(
-                    f"global_features holds {index}; expected the numbers of the categorical "
-                    f"features, of which there are {len(features)}, the first is 0"
-                )
         return [features[index] for index in self.global_features]
 
 

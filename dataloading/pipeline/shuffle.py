@@ -25,13 +25,6 @@ class BlockShuffle:
     """
 
     def __init__(self, num_samples: int, seed: int, block_samples: int, window_samples: int):
-        check_at_least(1, block_samples=block_samples, window_samples=window_samples)
-        if window_samples % block_samples:
-            raise ValueError(
-                f"window_samples {window_samples} is not a multiple of block_samples "
-                f"{block_samples}; a window is a whole number of blocks"
-            )
-        check_at_least(0, seed=seed)
         self._num_samples, self._seed = num_samples, seed
         self._block_samples = block_samples
         self._blocks_per_window = window_samples // block_samples

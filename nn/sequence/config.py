@@ -3,16 +3,9 @@
 from dataclasses import dataclass
 
 SIM, DIEN, DIN, NO_HISTORY = "sim", "dien", "din", "no_history"
-MODEL_TYPES = (SIM, DIEN, DIN, NO_HISTORY)
-
 SOFT, HARD = "soft", "hard"
-SEARCHES = (SOFT, HARD)
-
 DOT, UNIT = "dot", "unit"
-ATTENTIONS = (DOT, UNIT)
-
 PAPER, NVIDIA = "paper", "nvidia"
-VARIANT_NAMES = (PAPER, NVIDIA)
 
 
 @dataclass(frozen=True)
@@ -38,7 +31,7 @@ class SequenceModelConfig:
         variant: Layers and loss (`nn.sequence.variants`): "paper", after the papers, or "nvidia".
 
     Raises:
-        ValueError: Sizes or names that do not fit together.
+        ValueError: The variant does not have the search.
     """
 
     model_type: str
@@ -59,57 +52,10 @@ class SequenceModelConfig:
     variant: str = PAPER
 
     def __post_init__(self):
-        choices = {
-            "model_type": MODEL_TYPES,
-            "gsu": SEARCHES,
-            "attention": ATTENTIONS,
-            "variant": VARIANT_NAMES,
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} is one of {', '.join(allowed)}, got {getattr(self, name)!r}"
-                )
         if (self.variant, self.model_type, self.gsu) == (NVIDIA, SIM, HARD):
             raise ValueError(
                 "variant nvidia has soft search only, got gsu 'hard': use gsu soft or variant paper"
             )
-        self._check_features()
-        self._check_sizes()
-        if self.model_type == SIM and not 1 <= self.long_seq_length < self.history_length:
-            raise ValueError(
-                "sim cuts a history into a long and a short part of at least one position each: "
-                f"long_seq_length must be 1 to {self.history_length - 1} of {self.history_length} "
-                f"positions, got {self.long_seq_length}; without a long part use model_type dien"
-            )
-
-    def _check_features(self) -> None:
-        if not self.item_features:
-            raise ValueError("item_features is empty: a target item needs at least its id")
-        for kind in ("user", "item"):
-            names = getattr(self, f"{kind}_features")
-            cardinalities = getattr(self, f"{kind}_cardinalities")
-            if len(names) != len(cardinalities) or min(cardinalities, default=1) < 1:
-                raise ValueError(
-                    f"expected a cardinality of at least 1 for each of the {kind} features "
-                    f"{names}, got {cardinalities}"
-                )
-        names = self.user_features + self.item_features
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(
-                f"features {twice} occur twice: each has a table of its own, and names it"
-            )
-
-    def _check_sizes(self) -> None:
-        for name in ("embedding_dim", "history_length", "top_k"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("stage_one_mlp_dims", "stage_two_mlp_dims", "aux_mlp_dims"):
-            if any(dim < 1 for dim in getattr(self, name)):
-                raise ValueError(f"{name} are sizes of at least 1, got {getattr(self, name)}")
-        if not 0 <= self.dropout_rate < 1:
-            raise ValueError(f"dropout_rate must be in [0, 1), got {self.dropout_rate}")
 
     @property
     def item_dim(self) -> int:

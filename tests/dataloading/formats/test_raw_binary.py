@@ -338,7 +338,6 @@ REFUSED = {
     "world_size": ({"world_size": 0}, "world_size"),
     "too few rows": ({"world_size": 9}, "batch_size 8 .* each of 9 ranks .*; choose 9 or more"),
     "rank": ({"rank": 2, "world_size": 2}, "rank is 2; expected 0 to world_size - 1 = 1"),
-    "seed": ({"shuffle": True, "seed": -1}, "seed is -1; expected 0 or more"),
     "split": ({"split": "test"}, "the split_binary loader needs the split 'test'"),
 }
 

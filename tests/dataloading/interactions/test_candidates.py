@@ -163,8 +163,6 @@ def test_rows_to_predict_without_labels(spec):
     ("split", "settings", "message"),
     [
         ("test", {"batch_size": 0}, "batch_size is 0"),
-        ("test", {"world_size": 0}, "world_size is 0"),
-        ("test", {"valid_negative": 0}, "valid_negative is 0; expected 1 or more"),
         ("test", {"rank": 2, "world_size": 2}, "rank is 2; expected 0 to world_size - 1 = 1"),
         (
             "test",

@@ -57,15 +57,6 @@ def test_file_order():
     assert FileOrder().samples(7, 3, 9) == range(3, 9)
 
 
-def test_invalid_settings():
-    with pytest.raises(ValueError, match="block_samples is 0; expected 1 or more"):
-        shuffle(block_samples=0)
-    with pytest.raises(ValueError, match="window_samples 45 is not a multiple of block_samples 10"):
-        shuffle(window_samples=45)
-    with pytest.raises(ValueError, match="seed is -1; expected 0 or more"):
-        shuffle(seed=-1)
-
-
 def test_shares_of_a_batch():
     assert [share_of_rank(10, rank, 4) for rank in range(4)] == [
         (0, 3, 3),

@@ -367,25 +367,6 @@ def test_sizes_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model_type": "mf"}, "model_type is one of neumf, gmf, mlp, got 'mf'"),
-        ({"num_users": 0}, "num_users must be at least 1, got 0"),
-        ({"num_items": -1}, "num_items must be at least 1, got -1"),
-        ({"factors": 0}, "factors must be at least 1, got 0"),
-        ({"layers": (7, 4)}, r"must be even, got 7 in layers \(7, 4\): use 6 or 8"),
-        ({"layers": (8,)}, r"at least two numbers of at least 1, got \(8,\)"),
-        ({"layers": (8, 0)}, r"at least two numbers of at least 1, got \(8, 0\)"),
-        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
-        ({"dropout": -0.1}, r"dropout must be in \[0, 1\), got -0.1"),
-    ],
-)
-def test_invalid_sizes(changes, message):
-    with pytest.raises(ValueError, match=message):
-        NCFConfig(**({"model_type": NEUMF, "num_users": 3, "num_items": 3} | changes))
-
-
-@pytest.mark.parametrize(
     ("users", "items", "message"),
     [
         ([[1], [2]], [[1], [2]], r"ids \[batch\], one of each a row; got \(2, 1\) and \(2, 1\)"),
