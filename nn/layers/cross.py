@@ -43,10 +43,6 @@ class CrossNetwork(keras.layers.Layer):
         self.seed = seed
 
     def build(self, input_shape):
-        if len(input_shape) != 2:
-            raise ValueError(
-                f"{self.name}: expected features of rank 2, [batch, width], got {input_shape}"
-            )
         width = int(input_shape[-1])
         seed = derive_seed(self.seed, self.name)
         policy = self.dtype_policy

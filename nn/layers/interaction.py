@@ -95,9 +95,6 @@ class DotInteraction(keras.layers.Layer):
         dtype: str = "float32",
     ):
         super().__init__(name=name, dtype=dtype)
-        names = [known.value for known in DotImplementation]
-        if implementation not in names:
-            raise ValueError(f"implementation: expected {', '.join(names)}, got {implementation}")
         self.implementation = DotImplementation(implementation)
         fused = self.implementation is DotImplementation.FUSED
         self.operation = custom_op().dot_based_interact if fused else None
@@ -115,7 +112,6 @@ class DotInteraction(keras.layers.Layer):
             multiple of 8, num_features = num_tables + 1; without `bottom` the first summand and the
             extra feature are missing.
         """
-        _check_shapes(self.name, embeddings, bottom)
         if self.operation is not None:
             layout = "pairs" if bottom is None else "separate"
             return self.operation(embeddings, bottom, layout=layout)
@@ -133,18 +129,3 @@ class DotInteraction(keras.layers.Layer):
         if padding:
             columns.append(tf.zeros([tf.shape(embeddings)[0], padding], embeddings.dtype))
         return tf.concat(columns, axis=1)
-
-
-def _check_shapes(layer: str, embeddings: tf.Tensor, bottom: tf.Tensor | None) -> None:
-    """Raises ValueError for features of a wrong rank or of different widths."""
-    for index, (tensor, rank) in enumerate(((embeddings, 3), (bottom, 2))):
-        if tensor is not None and tensor.shape.rank not in (rank, None):
-            raise ValueError(
-                f"{layer}: expected embeddings [batch, num_tables, dim] and bottom [batch, dim], "
-                f"got rank {tensor.shape.rank} at index {index}: {tensor.shape}"
-            )
-    if bottom is not None and not embeddings.shape[-1:].is_compatible_with(bottom.shape[-1:]):
-        raise ValueError(
-            f"{layer}: expected bottom of the width of the embeddings, {embeddings.shape[-1]}, "
-            f"got {bottom.shape[-1]} at index 1"
-        )

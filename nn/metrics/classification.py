@@ -128,10 +128,8 @@ class _Metrics:
             (fpr, tpr), float64 [max_points] or fewer. The rate of a class without samples is NaN.
 
         Raises:
-            ValueError: max_points is below 4, or as in `result`.
+            ValueError: as in `result`.
         """
-        if max_points < 4:
-            raise ValueError(f"roc_curve: max_points must be at least 4, received {max_points}")
         *_, counts = self._sums()
         curve = self._rates(max_points, np.maximum(counts, 1))
         fpr, tpr = (
@@ -186,17 +184,9 @@ class _Metrics:
         columns = [
             np.asarray(part).reshape(-1) for part in (labels, logits, weights) if part is not None
         ]
-        sizes = [column.size for column in columns]
-        if len(set(sizes)) > 1:
-            raise ValueError(
-                "metrics: labels, logits and weights must have the same number of rows, "
-                f"received {sizes}"
-            )
         labels, logits = columns[:2]
         if weights is not None and not (columns[2] == 1).all():
             is_sample = columns[2] == 1
-            if not (is_sample | (columns[2] == 0)).all():
-                raise ValueError("metrics: weights must be 1, or 0 for padding")
             labels, logits = labels[is_sample], logits[is_sample]
         positives = labels == 1
         if not (positives | (labels == 0)).all():
@@ -337,11 +327,6 @@ class BinnedMetrics(_Metrics):
     """
 
     def __init__(self, num_bins: int, world: World = World()):
-        if num_bins < 2:
-            raise ValueError(
-                "--auc_thresholds must be at least 2, or None for the exact AUC, "
-                f"received {num_bins}"
-            )
         super().__init__(world)
         self._histogram = np.zeros((2, num_bins), np.float64)
 

@@ -24,8 +24,6 @@ class HitRateEvaluator(DatasetEvaluator):
     """
 
     def __init__(self, model, dataset, k: int, world: World | None = None):
-        if k < 1:
-            raise ValueError(f"k of HR@k and NDCG@k: expected 1 or more, got {k}")
         super().__init__(model, dataset, world)
         self._k = k
 

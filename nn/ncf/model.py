@@ -134,17 +134,7 @@ class NCFModel(StatefulDropoutModel):
         return self._score(distinct, step)
 
     def look_up(self, inputs) -> Distinct:
-        """Looks up each row of a table once per batch; collective.
-
-        Raises:
-            ValueError: Users and items are not one each per sample.
-        """
-        shapes = inputs.user.shape, inputs.item.shape
-        if shapes[0].rank != 1 or not shapes[0].is_compatible_with(shapes[1]):
-            raise ValueError(
-                "user and item must be ids [batch], one of each a row; got "
-                f"{shapes[0]} and {shapes[1]}"
-            )
+        """Looks up each row of a table once per batch; collective."""
         users, user_of_row = tf.unique(inputs.user)
         items, item_of_row = tf.unique(inputs.item)
         return Distinct(self.vectors_of(users, items), user_of_row, item_of_row)

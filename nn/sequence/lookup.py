@@ -35,7 +35,6 @@ def look_up(embedding, config: SequenceModelConfig, inputs, with_negatives: bool
     The ids of target, history and negatives are one lookup per table: its gradient is one
     `tf.IndexedSlices`, and its exchange between ranks one message.
     """
-    check_inputs(config, inputs, with_negatives)
     num_negatives = config.num_negatives if with_negatives else 0
     ids = list(inputs.user)
     for i, target in enumerate(inputs.target):
@@ -84,29 +83,6 @@ def arrange(
         long_mask=mask[:, :num_long],
         short_mask=mask[:, num_long:],
     )
-
-
-def check_inputs(config: SequenceModelConfig, inputs, with_negatives: bool) -> None:
-    """Raises ValueError for inputs of other features or positions than the model's."""
-    channels = [("user", config.user_features, 1), ("target", config.item_features, 1)]
-    if config.num_positions:
-        channels.append(("positive", config.item_features, config.history_length))
-    if with_negatives:
-        channels.append(("negative", config.item_features, config.history_length))
-    for channel, features, positions in channels:
-        values = getattr(inputs, channel)
-        if len(values) != len(features):
-            raise ValueError(
-                f"the model has {len(features)} features in channel {channel} "
-                f"({', '.join(features)}), the inputs have {len(values)}"
-                + (": read the negative history, too" if not values else "")
-            )
-        for feature, ids in zip(features, values, strict=True):
-            if ids.shape.rank != 2 or ids.shape[1] != positions:
-                raise ValueError(
-                    f"ids of {feature} in channel {channel} must be [batch, {positions}], got "
-                    f"{ids.shape}"
-                )
 
 
 def _side_by_side(parts: list[tf.Tensor]) -> tf.Tensor:

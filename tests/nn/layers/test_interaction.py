@@ -97,15 +97,6 @@ def test_equal_implementations(numericals, dtype):
             np.testing.assert_allclose(other, plain, rtol=tolerance, atol=tolerance * plain.max())
 
 
-def test_bad_features():
-    with pytest.raises(ValueError, match=r"got rank 2 at index 0: \(4, 3\)"):
-        DotInteraction()(tf.ones([4, 3]), tf.ones([4, 3]))
-    with pytest.raises(ValueError, match=r"width of the embeddings, 3, got 2 at index 1"):
-        DotInteraction()(tf.ones([4, 5, 3]), tf.ones([4, 2]))
-    with pytest.raises(ValueError, match=r"expected features of rank 2"):
-        CrossNetwork(1, 1, seed=0, name="cross")(tf.ones([4, 5, 3]))
-
-
 def test_cross_layer():
     layer = CrossNetwork(1, 1, seed=0, name="cross")
     x = tf.constant([[1.0, 2.0]])

@@ -176,8 +176,3 @@ def test_error_of_nan(size):
 
     for error in run_threads(size, run):
         assert isinstance(error, NonFiniteScores) and "logits of a batch are NaN" in str(error)
-
-
-def test_k_below_1():
-    with pytest.raises(ValueError, match="expected 1 or more, got 0"):
-        HitRateEvaluator(score_is_user, None, 0)

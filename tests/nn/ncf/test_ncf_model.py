@@ -367,19 +367,6 @@ def test_sizes_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("users", "items", "message"),
-    [
-        ([[1], [2]], [[1], [2]], r"ids \[batch\], one of each a row; got \(2, 1\) and \(2, 1\)"),
-        ([1, 2], [1], r"got \(2,\) and \(1,\)"),
-    ],
-    ids=["columns", "lengths"],
-)
-def test_invalid_inputs(users, items, message):
-    with pytest.raises(ValueError, match=message):
-        a_model(GMF)(InteractionInputs(tf.constant(users), tf.constant(items)))
-
-
-@pytest.mark.parametrize(
     "placement",
     [
         {"strategy": "memory_balanced", "column_slice_threshold": 12},

@@ -318,28 +318,6 @@ def test_frozen_tables():
     assert len(model.dense_variables) == len(a_model("din").dense_variables)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda i: i._replace(user=i.user[:1]), r"2 features in channel user \(user, age\).*1$"),
-        (lambda i: i._replace(negative=()), "the inputs have 0: read the negative history, too"),
-        (
-            lambda i: i._replace(positive=tuple(entry[:, 1:] for entry in i.positive)),
-            r"ids of item in channel positive must be \[batch, 9\], got \(6, 8\)",
-        ),
-        (
-            lambda i: i._replace(target=tuple(entry[:, 0] for entry in i.target)),
-            r"ids of item in channel target must be \[batch, 1\], got \(6,\)",
-        ),
-    ],
-    ids=["features", "negatives", "positions", "rank"],
-)
-def test_invalid_inputs(change, message):
-    batch = rows(LENGTHS)
-    with pytest.raises(ValueError, match=message):
-        sequence_loss(a_model("sim"), batch._replace(inputs=change(batch.inputs)))
-
-
 @pytest.mark.parametrize("kind", ["sim", "din unit"])
 @pytest.mark.parametrize(
     "placement",
