@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ Build = Callable[[Config, Any, World, Device], Recipe]
 def check_paths(config: Config) -> FeatureSpec | None:
     """Reads the files that the command line names, before TensorFlow is imported (seconds).
 
-    Only the first process on each machine does so; the launcher ends the others if it fails.
+    Of several processes only the first one on each machine does so, the launcher ends the others if
+    it fails; and none once TensorFlow is imported, because ranks of a program fail together.
 
     Returns:
         The feature spec; None if it is not read yet, or samples are generated from flags.
@@ -46,7 +48,8 @@ def check_paths(config: Config) -> FeatureSpec | None:
         ValueError: a path cannot be used.
         OSError: a file cannot be read.
     """
-    if launcher.local_rank() != 0:
+    is_single = launched() is None
+    if launcher.local_rank() != 0 or ("tensorflow" in sys.modules and not is_single):
         return None
     saved, run, resume = config.checkpoint, config.run, config.checkpoint.resume
     if saved.restore_checkpoint_path:
@@ -54,7 +57,7 @@ def check_paths(config: Config) -> FeatureSpec | None:
     elif resume and resume != "auto" and run.mode == "train":
         describe(resolve(resume, "--resume"))
     spec = load_feature_spec(config)
-    if launched() is None:
+    if is_single:
         _check_predictions_path(config)
     return spec
 
