@@ -33,17 +33,6 @@ def numbers(pattern: str, text: str) -> list[float]:
     return [float(number) for number in re.findall(pattern + r":? ([\d.]+)", text)]
 
 
-@pytest.mark.long
-def test_lookup_benchmark(run_script):
-    options = "--voc 100 --emb 8 --batch 16 --max_hotness 4 --iterations 2"
-    done = run_script(EXAMPLES / "benchmarks/benchmark.py", *options.split())
-    assert done.returncode == 0, done.stderr
-    (difference,) = re.findall(r"largest difference of the two: (\S+)", done.stdout)
-    assert float(difference) < 1e-5
-    for name in ("ragged", "ragged grad", "ragged SGD", "sparse", "sparse grad", "sparse SGD"):
-        assert numbers(f"{name} time", done.stdout)[0] > 0
-
-
 def test_dlrm_on_generated_rows(run_script):
     options = "--batch_size 256 --num_batches 200 --learning_rate 2 --table_sizes 20,10 --dp_input"
     done = run_script(EXAMPLES / "dlrm/main.py", *SMALL_DLRM, *options.split())
@@ -70,16 +59,6 @@ def test_dlrm_on_binary_files(run_script, tmp_path, num_missing):
         assert "expected files with equally many samples, got [63, 64]" in done.stderr
     else:
         assert "Evaluation completed, AUC:" in done.stdout, done.stderr
-
-
-@pytest.mark.long
-def test_growing_vocabularies_of_raw_rows(run_script, tmp_path):
-    rows = [["1", *["3"] * 13, *["ff", "a"] * 13], ["0", *[""] * 13, *["fe", ""] * 13]] * 8
-    (tmp_path / "train.txt").write_text("\n".join("\t".join(row) for row in rows) + "\n")
-    options = ["--batch_size", "8", "--max_tokens", "4", "--embedding_dim", "4", "--epochs", "1"]
-    done = run_script(EXAMPLES / "criteo/main.py", tmp_path / "train.txt", *options)
-    assert done.returncode == 0, done.stderr
-    assert f"vocabularies: {[3] * 26}" in done.stdout
 
 
 @pytest.mark.long
