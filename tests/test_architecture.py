@@ -42,7 +42,6 @@ ALLOWED = {
         f"{EMBEDDINGS}.precision",
     },
     "dataloading": {"runtime.cli", "runtime.files"},
-    "dataloading/describe": {"dataloading", "runtime.checkpoint", "runtime.cli"},
     "dataloading/spec": {"runtime.files"},
     "dataloading/pipeline": {"dataloading.compiled", "dataloading.spec"},
     "dataloading/formats": {"dataloading.spec", "dataloading.pipeline", "runtime.files"},

@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dataloading.describe import __main__ as describe
-from dataloading.describe import facts
-from dataloading.engines.duckdb_session import DuckDBSession
-from dataloading.formats.raw_binary import BinaryChunk
+from dataloading import describe
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
 from dataloading.pipeline.columns import Column, Role
@@ -71,22 +68,23 @@ def test_facts_by_hand(tmp_path, capsys):
     assert code == 0
     assert report.splitlines() == [
         "train: 4 rows, click rate 0.2500, 60 bytes",
-        "  click.bin: 4 bytes",
-        "    click (label, bool): min 0, mean 0.25, max 1, NaN 0, infinite 0",
-        "  n0.bin: 6 bytes",
-        "  n1.bin: 18 bytes",
-        "    x (numerical, float16): min -3, mean 2, max 6, NaN 0, infinite 0",
-        "    y (numerical, float16 x 2): min 0, mean 3.875, max 8, NaN 0, infinite 0",
-        "  user.bin: 8 bytes",
-        "    user (categorical, int16): cardinality 300, 3 ids in use; most frequent: 299 50.0%, "
-        "0 25.0%, 7 25.0%",
-        "  tags.bin: 8 bytes",
-        "    tags (categorical, int8 x 2): cardinality 9, 6 ids in use; most frequent: 1 37.5%, "
-        "2 12.5%, 3 12.5%, 4 12.5%, 5 12.5%",
-        "  z.bin: 16 bytes",
-        "    z (no channel, float32): min -2, mean -0.5, max inf, NaN 1, infinite 1",
+        "  click (label, bool): min 0, mean 0.25, max 1, zeros 75.0%",
+        "  x (numerical, float16): min -3, mean 2, max 6, zeros 0.0%",
+        "  y (numerical, float16 x 2): min 0, mean 3.875, max 8, zeros 25.0%",
+        "  user (categorical, int16): cardinality 300, about 3 ids in use, min 0, mean 151.25, "
+        "max 299, zeros 25.0%",
+        "  tags (categorical, int8 x 2): cardinality 9, about 6 ids in use, min 1, mean 2.875, "
+        "max 6, zeros 0.0%",
+        "  z (no channel, float32): min -2, mean -0.5, max inf, zeros 0.0%, NaN 1, infinite 1",
         "complete: every file is there, has all its rows, and no value is out of range",
     ]
+
+
+def test_blocks(tmp_path, capsys, monkeypatch):
+    """The report does not depend on the rows that are read at a time."""
+    expected = described(tmp_path, capsys)
+    monkeypatch.setattr(describe, "_BLOCK_BYTES", 3)
+    assert described(tmp_path, capsys) == expected
 
 
 @pytest.mark.parametrize(
@@ -104,9 +102,7 @@ def test_facts_by_hand(tmp_path, capsys):
 def test_faults(files, fault, tmp_path, capsys):
     code, report = described(tmp_path, capsys, **files)
     assert code == 1
-    assert "broken: " in report
     assert re.search("broken: .*\n.*" + fault, report, re.DOTALL), report
-    assert "whole:" not in report
 
 
 @pytest.mark.parametrize("value", [-1e300, 3.4028235e38])
@@ -114,7 +110,7 @@ def test_numerical_values_beyond_float32(tmp_path, capsys, value):
     content = {**CONTENT, "channel_spec": {"numerical": ["z"], "categorical": [], "label": []}}
     content["feature_spec"] = {**CONTENT["feature_spec"], "z": {"dtype": "float64"}}
     code, report = described(tmp_path, capsys, content, z=np.array([1, 2, value, 4]))
-    assert code == 1 and "'z': numerical values that float32 cannot hold" in report
+    assert code == 1 and "'z': 1 numerical values" in report
 
 
 def test_nothing_to_describe(tmp_path, capsys):
@@ -135,14 +131,8 @@ def test_other_types_and_many_files(tmp_path, capsys):
         (tmp_path / file).write_text("1\n")
     code, report = described(tmp_path, capsys, content)
     assert code == 0
-    assert (
-        "  4 files user0.csv, ...: 8 bytes\n    csv: rows and values are not checked (user)"
-        in report
-    )
-    assert report.endswith(
-        "every file is there; those of type split_binary have all their rows, and no value is out "
-        "of range; those of type csv were not checked\n"
-    )
+    assert "  user: csv, rows and values are not checked" in report
+    assert report.endswith("every file is there; those of type csv were not checked\n")
     for chunk in content["source_spec"]["train"]:
         chunk["type"] = "csv"
     code, report = described(tmp_path, capsys, content)
@@ -159,59 +149,6 @@ def test_interrupt(tmp_path, capsys, monkeypatch):
     assert code == 130 and "interrupted" in report
 
 
-def one_feature(folder, ids, cardinality) -> FeatureSpec:
-    ids.tofile(folder / "a")
-    content = {
-        "feature_spec": {"a": {"dtype": ids.dtype.name, "cardinality": cardinality}},
-        "source_spec": {"train": [{"type": "split_binary", "features": ["a"], "files": ["a"]}]},
-        "channel_spec": {"categorical": ["a"]},
-    }
-    return FeatureSpec.from_dict(content, folder)
-
-
-def facts_of(spec: FeatureSpec, scratch) -> list:
-    (chunk,) = spec.source_spec["train"]
-    with DuckDBSession(scratch / "duckdb", 1 << 28) as session:
-        return facts.chunk_facts(spec, chunk, BinaryChunk(spec, chunk), session)
-
-
-@pytest.mark.parametrize("cardinality", [4, 60, 3000])
-def test_id_counts(cardinality, tmp_path, monkeypatch):
-    monkeypatch.setattr(facts, "_BLOCK_BYTES", 64)
-    generator = np.random.default_rng(cardinality)
-    ids = (generator.random(400) ** 3 * cardinality).astype("<i2")
-    ids[:3] = -1, cardinality, cardinality + 5
-    ids[3] = cardinality - 1
-    (column,) = facts_of(one_feature(tmp_path, ids, cardinality), tmp_path)
-    counts = np.bincount(ids[3:], minlength=cardinality)
-    order = np.lexsort((np.arange(cardinality), -counts))[:5]
-    assert column.top == [(i, counts[i] / 400) for i in order if counts[i]]
-    assert column.num_used == np.count_nonzero(counts)
-    assert column.faults == [f"feature 'a': 3 ids outside of [0, {cardinality})"]
-
-
-def test_id_counts_of_a_large_cardinality(tmp_path):
-    spec = one_feature(tmp_path, np.array([123_456_789_011, 5, 5]), 123_456_789_012)
-    (column,) = facts_of(spec, tmp_path)
-    assert column.top == [(5, 2 / 3), (123_456_789_011, 1 / 3)]
-    assert (column.num_used, column.faults) == (2, [])
-
-
-def test_several_features_of_a_file(tmp_path):
-    rows = np.array([[1, 2, 3, 0], [1, 7, 6, 4]], "<i2")
-    rows.tofile(tmp_path / "a")
-    features = {name: {"dtype": "int16", "cardinality": 8} for name in "abc"}
-    chunk = {"type": "split_binary", "features": ["a", "b", "c", "x"], "files": ["a"]}
-    content = {
-        "feature_spec": {**features, "x": {"dtype": "int16"}},
-        "source_spec": {"train": [chunk]},
-        "channel_spec": {"categorical": ["a", "b", "c"], "numerical": ["x"]},
-    }
-    *ids, x = facts_of(FeatureSpec.from_dict(content, tmp_path), tmp_path)
-    assert [f.top for f in ids] == [[(1, 1)], [(2, 0.5), (7, 0.5)], [(3, 0.5), (6, 0.5)]]
-    assert (x.smallest, x.mean, x.largest) == (0, 2, 4)
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """Generated rows as split binaries and, in prebatches of 60 rows, as split TFRecords."""
@@ -225,10 +162,10 @@ def recorded(tmp_path_factory):
 
 
 def values_of(folder, capsys, code=0):
-    """Lines of the features, without the sizes of files."""
+    """Lines of the features, and the report."""
     assert describe.main([str(folder)]) == code
     report = capsys.readouterr().out
-    return [line for line in report.splitlines() if line.startswith("    ")], report
+    return [line for line in report.splitlines() if line.startswith("  ")], report
 
 
 @pytest.mark.parametrize("as_the_original", [False, True])
@@ -304,7 +241,7 @@ def test_ragged_records(tmp_path, capsys):
     writer.add([ids, np.array([[1], [0], [0]], np.int8)])
     writer.close()
     lines_found, report = values_of(tmp_path, capsys, code=1)
-    (tags,) = (line for line in lines_found if "tags" in line)
-    assert tags.startswith("    tags (categorical, int32 x 0 to 4, 1.33 on the average)")
-    assert "most frequent: 2 50.0%, 1 25.0%" in tags
+    (tags,) = (line for line in lines_found if "tags (" in line)
+    assert tags.startswith("  tags (categorical, int32 x 0 to 4, 1.33 on the average)")
+    assert "about 2 ids in use, min 1, mean 3.5, max 9" in tags
     assert "feature 'tags': 1 ids outside of [0, 9)" in report

@@ -9,7 +9,7 @@ import pytest
 import main as entry
 import ncf
 from config import parse
-from dataloading.describe import __main__ as describe
+from dataloading import describe
 from dataloading.formats.torch_tensor import TensorChunk
 from dataloading.pipeline.gather import Scattered
 from dataloading.spec.feature_spec import FeatureSpec

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from dataloading.describe import __main__ as describe
+from dataloading import describe
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.tfrecord.framing import framed
 from dataloading.pipeline.ragged import Ragged

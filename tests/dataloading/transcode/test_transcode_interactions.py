@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dataloading import gen_csv
-from dataloading.describe import __main__ as describe
+from dataloading import describe, gen_csv
 from dataloading.interactions.candidate_rules import broken_lists
 from dataloading.interactions.stored import read_candidate_lists, read_interactions
 from dataloading.spec.feature_spec import ITEM_CHANNEL, USER_CHANNEL, FeatureSpec
