@@ -60,7 +60,8 @@ ARG GLOO=yes
 # `make` finds that nothing is left to install: the stamps become newer than what they depend on, as files of a fresh clone may
 # be newer than a layer of the cache. Then, to fail here rather than in a job: the container's TensorFlow and Horovod, and our
 # operator, can be loaded, and that Horovod has all of its parts.
-RUN touch .venv/installed \
+RUN touch .venv/run \
+ && touch .venv/installed \
  && touch .venv/horovod .venv/op \
  && python dlrm.py --help >/dev/null \
  && python -c 'import sys, tensorflow_dot_based_interact, horovod.tensorflow as hvd; \

@@ -6,7 +6,9 @@ SHELL := /bin/bash
 # The Python of .venv; by default the newest on the PATH that the lock is made for.
 PYTHON ?=
 # The packages of .venv; requirements/floor.lock has the oldest supported versions. By default those that it has now.
-LOCK ?= $(or $(shell cat .venv/installed 2>/dev/null),requirements/base.lock)
+LOCK ?= $(or $(shell cat .venv/run 2>/dev/null),requirements/base.lock)
+# Those of them that training and preparation import, which are installed first and suffice for `make demo`.
+RUN_LOCK := $(patsubst requirements/base.lock,requirements/run.lock,$(LOCK))
 # Any Python, for scripts that need no environment.
 ANY_PYTHON := $(or $(shell command -v python3 || command -v "$(PYTHON)" || compgen -c | grep -xEm 1 'python3\.[0-9]+'),python3)
 # One word, so that paths with spaces never pass through make: every recipe runs in this folder.
@@ -20,7 +22,7 @@ ENGINES ?= yes
 ENGINES_PYTHON ?=
 # How many tests run at a time: most of them keep one core busy, or wait.
 TEST_WORKERS ?= 2
-# CUDA=1 insists on the GPU kernels of the fused op, CUDA=0 leaves them out; auto: where nvcc is.
+# CUDA=1 insists on the GPU kernels of the fused op, CUDA=0 leaves them out; auto: where nvcc and a GPU are.
 CUDA ?= auto
 READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $(if $(filter no,$(ENGINES)),,.venv-engines/installed)
 
@@ -28,13 +30,13 @@ READY := .venv/installed .venv/op $(if $(filter no,$(HOROVOD)),,.venv/horovod) $
 VERSION_OF := -c 'import sys; print(sys.base_prefix, *sys.version_info[:3])'
 ifneq ($(wildcard .venv/bin/python),)
 ifneq ($(origin LOCK),file)
-ifneq ($(LOCK),$(shell cat .venv/installed 2>/dev/null))
-.PHONY: .venv/installed
+ifneq ($(LOCK),$(shell cat .venv/run 2>/dev/null))
+.PHONY: .venv/run
 endif
 endif
 ifneq ($(PYTHON),)
 ifneq ($(shell "$(PYTHON)" $(VERSION_OF) 2>&1),$(shell .venv/bin/python $(VERSION_OF) 2>&1))
-.PHONY: .venv/installed
+.PHONY: .venv/run
 endif
 endif
 endif
@@ -46,8 +48,18 @@ help: ## list the targets
 
 setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod and the engines (the other targets do this by themselves)
 
-.venv/installed: $(LOCK) setup_environment.py
-	@"$(ANY_PYTHON)" setup_environment.py --lock "$(LOCK)" $(if $(PYTHON),--python "$(PYTHON)") $(if $(TENSORFLOW),--tensorflow "$(TENSORFLOW)")
+SET_UP := "$(ANY_PYTHON)" setup_environment.py $(if $(PYTHON),--python "$(PYTHON)") $(if $(TENSORFLOW),--tensorflow "$(TENSORFLOW)") --lock
+
+# What .venv/op compiles without these packages is compiled meanwhile; .venv/op prints errors of it.
+.venv/run: $(RUN_LOCK) setup_environment.py
+	@bash op_build/install.sh "$(CUDA)" --objects >/dev/null 2>&1 & $(SET_UP) "$(RUN_LOCK)"; wait
+	@echo "$(LOCK)" >$@
+
+# An environment that was complete for another content of the lock is made anew: it may have packages that the lock has no more.
+.venv/installed: $(LOCK) .venv/run
+	@add=--add; if [ -e $@ ]; then add=; fi; $(SET_UP) "$(LOCK)" $$add
+	@echo "$(LOCK)" >.venv/run
+	@touch $@
 
 # Without Horovod these targets print a warning; those that start several processes fail.
 setup test: HOROVOD_MISSING := warn
@@ -77,7 +89,7 @@ endif
 endif
 
 # Without a compiler there is no stamp: the next make looks for one again.
-.venv/op: $(OP_SOURCES) .venv/installed
+.venv/op: $(OP_SOURCES) .venv/run
 	@bash op_build/install.sh "$(CUDA)" "$@"
 	@[ ! -e $@ ] || echo "$(OP_CHOICE)" >$@
 
@@ -93,14 +105,15 @@ EMBEDDINGS := distributed-embeddings
 embeddings-wheel: .venv/installed ## build the wheel of the package distributed-embeddings
 	@$(MAKE) --no-print-directory -C $(EMBEDDINGS) pip_pkg PYTHON="$(CURDIR)/.venv/bin/python"
 
-demo: data/demo/feature_spec.yaml ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
+demo: ## train and evaluate DLRM on generated clicks whose best reachable AUC is known
+	@$(MAKE) --no-print-directory -j2 .venv/op data/demo/feature_spec.yaml
 	@rm -rf runs/demo/checkpoint
 	$(PY) dlrm.py --flagfile recipes/presets/generated_dlrm.flags --dataset_path data/demo --print_freq 100 --evals_per_epoch 10 \
 	  --seed 1 --run_dir runs/demo --save_checkpoint_path runs/demo/checkpoint
 	$(PY) dlrm.py --mode eval --dataset_path data/demo --restore_checkpoint_path runs/demo/checkpoint \
 	  --run_dir runs/demo-test
 
-data/demo/feature_spec.yaml: | .venv/installed .venv/op
+data/demo/feature_spec.yaml: | .venv/run
 	$(PY) -m dataloading.synthetic --output data/demo --rows 2000000
 
 # Files that name the marker or the list of engines; others may import TensorFlow, which that environment lacks.

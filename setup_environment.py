@@ -16,6 +16,7 @@ from pathlib import Path
 
 ENVIRONMENT = Path(".venv")
 BASE_LOCK = "requirements/base.lock"
+RUN_LOCK = "requirements/run.lock"
 TENSORFLOW = "tensorflow-cpu=="
 # Prints the version of a Python and if it can make environments.
 DESCRIBE = """
@@ -25,22 +26,6 @@ try:
 except ImportError:
     venv = None
 print(json.dumps({"version": list(sys.version_info[:2]), "venv": bool(venv)}))
-"""
-# Prints the first package of a lock that the environment lacks, or has from another folder.
-CHECK = """
-import importlib.metadata, json, pathlib, sys
-from packaging.requirements import Requirement
-for line in open(sys.argv[1]):
-    if line.startswith("-e "):
-        folder = pathlib.Path(line[3:].strip()).resolve()
-        source = importlib.metadata.distribution(folder.name).read_text("direct_url.json")
-        if json.loads(source or "{}").get("url") != folder.as_uri():
-            sys.exit(line)
-    elif line.strip() and line[0] != "#":
-        requirement = Requirement(line.strip())
-        if not requirement.marker or requirement.marker.evaluate():
-            if not requirement.specifier.contains(importlib.metadata.version(requirement.name)):
-                sys.exit(line)
 """
 
 
@@ -122,15 +107,22 @@ def install(lock, tensorflow=None):
     `tensorflow`, in place of which the lock has `tensorflow-cpu`.
     """
     requirements = lines_of(lock)
+    folders = [line for line in requirements if line.startswith("-e ")]
+    packages = [line for line in requirements if line not in folders]
     if tensorflow:
-        requirements = [line for line in requirements if not line.startswith(TENSORFLOW)]
+        packages = [line for line in packages if not line.startswith(TENSORFLOW)]
     copy = ENVIRONMENT / "requirements.txt"
-    copy.write_text("\n".join(requirements) + "\n")
+    copy.write_text("\n".join(packages) + "\n")
     print(f"setup: installing {lock} (a minute or two, once)", flush=True)
-    _pip("--no-deps", "--requirement", str(copy), total=len(requirements))
+    # Of a first training's packages, those that it imports are compiled when it imports them.
+    compiled = ["--no-compile"] if lock == RUN_LOCK else []
+    _pip("--no-deps", *compiled, "--requirement", str(copy), total=len(packages))
     if tensorflow:
         print(f"setup: installing {tensorflow}", flush=True)
         _pip(tensorflow, "--constraint", str(copy))
+    for line in folders:
+        # By the setuptools of the lock.
+        _pip("--no-deps", "--no-index", "--no-build-isolation", *line.split())
 
 
 def _pip(*arguments, total=None):
@@ -165,43 +157,29 @@ def progress_lines(output, total=None):
             yield "setup: downloading " + " ".join(words[1:])
 
 
-def check_link(lock):
-    """Checks an environment that several clones share, which is never deleted or changed.
-
-    Raises:
-        SetupError: it lacks packages of the lock.
-    """
-    where = f".venv is a link to {os.readlink(ENVIRONMENT)}"
-    command = [str(ENVIRONMENT / "bin/python"), "-c", CHECK, lock]
-    if subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
-        raise SetupError(
-            f"{where}, which lacks packages of {lock}; bring it up to date where it is, or remove "
-            "the link and run the set-up again"
-        )
-    print(f"setup: {where}, used unchanged")
-
-
-def make_environment(lock, named=None, tensorflow=None):
+def make_environment(lock, named=None, tensorflow=None, add=False):
     """Makes .venv; one that is there is replaced, so that it has exactly the packages of the lock.
+
+    A link to the environment of another clone is used as it is.
 
     Args:
         named: the Python to take; None for the newest that fits.
         tensorflow: requirement in place of the lock's TensorFlow.
+        add: install into the environment that is there.
 
     Raises:
         SetupError: no Python fits, or packages cannot be installed.
     """
     if ENVIRONMENT.is_symlink():
-        check_link(lock)
-    else:
+        print(f"setup: .venv is a link to {os.readlink(ENVIRONMENT)}, used unchanged")
+        return
+    if not add:
         python, version = find_python(lock, named)
         print(f"setup: Python {dotted(version)} ({python})", flush=True)
         if ENVIRONMENT.exists():
             shutil.rmtree(ENVIRONMENT)
         subprocess.check_call([python, "-m", "venv", str(ENVIRONMENT)])
-        install(lock, tensorflow)
-    # The Makefile compares it with the requested lock.
-    (ENVIRONMENT / "installed").write_text(lock + "\n")
+    install(lock, tensorflow)
 
 
 def main():
@@ -214,10 +192,13 @@ def main():
     parser.add_argument(
         "--tensorflow", help="in place of the lock's, e.g. tensorflow[and-cuda]==2.21.0"
     )
+    parser.add_argument(
+        "--add", action="store_true", help="install into the environment that is there"
+    )
     args = parser.parse_args()
     os.chdir(Path(__file__).resolve().parent)
     try:
-        make_environment(args.lock, args.python, args.tensorflow)
+        make_environment(args.lock, args.python, args.tensorflow, args.add)
     except (SetupError, OSError, subprocess.CalledProcessError) as error:
         sys.exit(f"setup: {error}")
 

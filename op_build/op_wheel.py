@@ -5,7 +5,11 @@ import sys
 from pathlib import Path
 
 from setuptools import Distribution, setup
-from setuptools.command.bdist_wheel import bdist_wheel
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # before setuptools 70.1
+    from wheel.bdist_wheel import bdist_wheel
 
 
 class PlatformWheel(bdist_wheel):
@@ -31,9 +35,10 @@ def pack(name: str, description: str, packages: list[str], build: Path) -> None:
     for file in (build.with_suffix(".so"), build):
         if not file.is_file():
             sys.exit(f"{file} is not built: run `make` in {Path.cwd()} first")
+    tensorflow = json.loads(build.read_text())["tensorflow"]
     setup(
         name=name,
-        version=f"1.0.0+tf{json.loads(build.read_text())['tensorflow']}",
+        version=f"1.0.0+tf{tensorflow}" if tensorflow else "1.0.0",
         description=description,
         packages=packages,
         package_data={packages[-1]: [build.name, build.stem + ".so"]},

@@ -107,7 +107,7 @@ def copy_of_the_repository(target: Path) -> Path:
         for part in ENGINES.iterdir():
             (target / ".venv-engines" / part.name).symlink_to(part)
     # newer than the copies that they depend on
-    for stamp in (".venv/installed", ".venv/op", ".venv-engines/installed"):
+    for stamp in (".venv/run", ".venv/installed", ".venv/op", ".venv-engines/installed"):
         (target / stamp).unlink(missing_ok=True)
         (target / stamp).touch()
     return target

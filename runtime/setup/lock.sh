@@ -2,6 +2,7 @@
 # Resolves requirements and writes their locks: `make lock`.
 #
 #   requirements/base.lock    requirements.txt and requirements/dev.txt, for every Python that is supported (environment markers)
+#   requirements/run.lock     requirements/run.txt, a part of requirements/base.lock
 #   requirements/floor.lock   the same with the versions of requirements/floor.txt, for Python 3.10
 #   requirements/docs.lock    requirements/docs.txt, for every Python
 #   requirements/engines.lock requirements/engines.txt, for every Python
@@ -42,6 +43,8 @@ resolve() {
 # needs pandas only to summarize results; tf-keras would import it in every process, for 0.3 s and 50 MiB.
 names=(requirements.txt requirements/dev.txt --no-emit-package tensorflow --no-emit-package pandas --no-emit-package pytz)
 resolve requirements/base.lock "3.10 3.11 3.12 3.13" --universal "${names[@]}"
+grep -v '^-e ' requirements/base.lock >"$work/base"
+resolve requirements/run.lock "3.10 3.11 3.12 3.13" --universal --constraint "$work/base" requirements/run.txt "${names[@]:2}"
 resolve requirements/floor.lock "3.10" --override requirements/floor.txt "${names[@]}"
 resolve requirements/docs.lock "3.10 3.11 3.12 3.13" --universal requirements/docs.txt
 resolve requirements/engines.lock "3.10 3.11 3.12 3.13" --universal requirements/engines.txt

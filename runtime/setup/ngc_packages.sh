@@ -35,4 +35,4 @@ echo "setup: installing $(grep -c == "$work/missing") packages that the containe
   stop "pip could not install distributed-embeddings (its message is above)"
 versions .venv/bin/python | comm -23 "$work/there" - >"$work/changed"
 [ ! -s "$work/changed" ] || stop "packages of the container would be replaced: $(tr '\n' ' ' <"$work/changed")"
-touch .venv/installed .venv/horovod
+touch .venv/run && touch .venv/installed .venv/horovod

@@ -133,10 +133,10 @@ def make_commands(folder: Path, *arguments: str) -> str:
 )
 def test_make_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
     """The stamps come from old layers, the code from a clone of today."""
-    stamps = [".venv/installed", ".venv/horovod", ".venv/op"]
+    stamps = [".venv/run", ".venv/installed", ".venv/horovod", ".venv/op"]
     stamps += [".venv-engines/installed"] if engines == "yes" else []
     stamps += [".venv-serve/installed"] if serving == "yes" else []
-    for number, stamp in enumerate(reversed(stamps)):  # .venv/installed is the newest of them
+    for number, stamp in enumerate(reversed(stamps)):  # .venv/run is the newest of them
         (tmp_path / stamp).parent.mkdir(exist_ok=True)
         (tmp_path / stamp).touch()
         os.utime(tmp_path / stamp, (1e9 + number, 1e9 + number))
@@ -308,8 +308,9 @@ def test_checksums_of_the_spark_lock(root):
 
 
 def test_requirements_of_the_gpu_container(root):
-    """requirements.txt by name, but for what NVIDIA's container brings."""
-    named = re.findall(r"^(\w[\w-]*)", (root / "requirements.txt").read_text(), re.MULTILINE)
+    """requirements.txt and what it reads, by name, but for what NVIDIA's container brings."""
+    texts = [(root / name).read_text() for name in ("requirements.txt", "requirements/run.txt")]
+    named = re.findall(r"^(\w[\w-]*)", "\n".join(texts), re.MULTILINE)
     pinned = {name.lower() for name in versions(root / "requirements/ngc.lock")}
     assert {name.lower() for name in named} - pinned == {
         "tensorflow-cpu",

@@ -102,18 +102,32 @@ def test_function_of_package():
     assert dot_based_interact is ops.dot_based_interact
 
 
-@pytest.mark.skipif(NVCC is None, reason="no nvcc here: only the CPU part was built")
-def test_cuda_architectures(root):
-    """The requested ones, by default those of the Makefile."""
-    cuda, *wanted = (root / ".venv/op").read_text().split()
-    if cuda == "0":
-        pytest.skip("the op was built without its CUDA part")
-    if not wanted:
-        makefile = (root / "op_build/op.mk").read_text()
-        wanted = re.search(r"^CUDA_ARCHITECTURES \?= (.*)$", makefile, re.MULTILINE)[1].split()
-    listed = subprocess.run([NVCC, "--list-gpu-arch"], capture_output=True, text=True, check=True)
-    known = set(re.findall(r"compute_(\d+)", listed.stdout))
-    assert ops.build()["cuda"] == [name for name in wanted if name in known]
+@pytest.mark.skipif(NVCC is None, reason="no nvcc here")
+@pytest.mark.parametrize("op", ["tensorflow-dot-based-interact", "distributed-embeddings/kernels"])
+def test_compilation_of_cuda_kernels(root, tmp_path, op):
+    """Without and with the instructions of Ampere; the set-up compiles them where a GPU is."""
+    for name in ("op_build", op):
+        built = shutil.ignore_patterns("build", "dist", "_*_ops.*")
+        shutil.copytree(root / name, tmp_path / name, ignore=built)
+    done = make(tmp_path / op, "CUDA=1", "CUDA_ARCHITECTURES=75 90", "build/cuda.o", timeout=900)
+    assert done.returncode == 0 and "for 75 90" in done.stdout, done.stderr
+    assert b"sm_90" in (tmp_path / op / "build/cuda.o").read_bytes()
+
+
+@pytest.mark.parametrize(("gpus", "cuda"), [("", "0"), ("/dev/nvidia0", "1")])
+def test_automatic_choice_of_cuda(package, tmp_path, gpus, cuda):
+    """The settings are those without CUDA where no GPU is visible, else those with it."""
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho compute_90\n")
+    nvcc.chmod(0o755)
+    flags = []
+    for choice in ("auto", cuda):
+        done = make(
+            *(package, "build/flags", f"CUDA={choice}", f"GPU_DEVICES={gpus}", f"NVCC={nvcc}")
+        )
+        assert done.returncode == 0, done.stderr
+        flags.append((package / "build/flags").read_text())
+    assert flags[0] == flags[1] and ("sm_90" in flags[0]) == bool(gpus)
 
 
 @pytest.mark.skipif(CUOBJDUMP is None, reason="no cuobjdump here: it lists machine code")
@@ -142,7 +156,7 @@ def test_error_without_nvcc(package, tmp_path):
 
 @pytest.mark.skipif(NVCC is None, reason="no nvcc here")
 def test_unknown_architectures(package):
-    done = make(package, "CUDA_ARCHITECTURES=20 30")
+    done = make(package, "CUDA=1", "CUDA_ARCHITECTURES=20 30")
     assert done.returncode != 0
     assert "none of CUDA_ARCHITECTURES=20 30 is known to" in done.stderr
 
@@ -153,39 +167,35 @@ def test_error_of_failing_nvcc(package, tmp_path):
         '#!/bin/bash\ncase "$*" in --list*) echo compute_90;; --version) ;; *) exit 1;; esac\n'
     )
     nvcc.chmod(0o755)
-    (package.parent / "op_build/build_settings.py").write_text(
-        ""
-    )  # TensorFlow is not needed so far
-    done = make(package, "build/cuda.o", f"NVCC={nvcc}")
+    done = make(package, "CUDA=1", "build/cuda.o", f"NVCC={nvcc}")
     assert done.returncode != 0
     assert "could not compile the GPU kernels (above); CUDA=0 leaves them out" in done.stderr
 
 
 def test_changes_of_build_settings(package):
-    """The file is rewritten only if TensorFlow, a flag, a compiler or the Makefile changes."""
+    """A file is rewritten only if TensorFlow, or a flag, a compiler or the Makefile changes."""
 
     def settings(*arguments):
-        done = make(package, "CUDA=0", "build/settings", *arguments)
+        done = make(package, "CUDA=0", "build/flags", "build/settings", *arguments)
         assert done.returncode == 0, done.stderr
-        file = package / "build/settings"
-        return file.read_text(), file.stat().st_mtime_ns
+        files = [package / "build/flags", package / "build/settings"]
+        return [(file.read_text(), file.stat().st_mtime_ns) for file in files]
 
     program = package.parent / "op_build/build_settings.py"
-    program.write_text("print('tensorflow=2')")  # TensorFlow would be imported in each call
+    program.write_text("print('version=2')")  # TensorFlow would be imported in each call
     first = settings()
-    assert first[0].startswith("tensorflow=2\n")
+    assert "version=2\n" in first[1][0]
     assert settings() == first
-    assert settings("SANITIZE=address")[0] != first[0]
-    program.write_text("print('tensorflow=3')")
-    assert settings()[0] == first[0].replace("tensorflow=2", "tensorflow=3")
-    program.write_text("print('tensorflow=2')")
-    assert settings()[0] == first[0]
-    assert (
-        "no-compiler: command not found"
-        in make(package, "CUDA=0", "build/settings", "CXX=no-compiler").stderr
-    )
+    assert settings("SANITIZE=address")[0][0] != first[0][0]
+    program.write_text("print('version=3')")
+    assert settings()[1][0] == first[1][0].replace("version=2", "version=3")
+    failed = make(package, "CUDA=0", "build/flags", "CXX=no-compiler")
+    assert failed.returncode != 0 and "no-compiler: command not found" in failed.stderr
+    program.write_text("import sys; sys.exit('no TensorFlow')")
+    assert make(package, "CUDA=0", "build/settings").returncode != 0
     (package / "Makefile").write_text((package / "Makefile").read_text() + "# another one\n")
-    assert settings()[0] != first[0]
+    make(package, "CUDA=0", "build/flags")
+    assert (package / "build/flags").read_text() != first[0][0]
 
 
 def test_wheel_without_library(package):
