@@ -50,12 +50,12 @@ setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod a
 
 SET_UP := "$(ANY_PYTHON)" setup_environment.py $(if $(PYTHON),--python "$(PYTHON)") $(if $(TENSORFLOW),--tensorflow "$(TENSORFLOW)") --lock
 
-# What .venv/op compiles without these packages is compiled meanwhile; .venv/op prints errors of it.
+# What .venv/op compiles without these packages is compiled beside the installation; .venv/op prints errors of it.
 .venv/run: $(RUN_LOCK) setup_environment.py
 	@bash op_build/install.sh "$(CUDA)" --objects >/dev/null 2>&1 & $(SET_UP) "$(RUN_LOCK)"; wait
 	@echo "$(LOCK)" >$@
 
-# An environment that was complete for another content of the lock is made anew: it may have packages that the lock has no more.
+# An environment that was complete for another content of the lock is replaced: it may have packages that the lock has no more.
 .venv/installed: $(LOCK) .venv/run
 	@add=--add; if [ -e $@ ]; then add=; fi; $(SET_UP) "$(LOCK)" $$add
 	@echo "$(LOCK)" >.venv/run
