@@ -41,7 +41,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup browser-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-loader bench-preparation bench-records bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-serving clean
+.PHONY: help setup engines serve-setup cluster-setup browser-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-loader bench-preparation bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-serving clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -179,9 +179,6 @@ bench-op: .venv/op ## the fused dot interaction compared with plain TensorFlow, 
 
 bench-loader: .venv/installed ## samples per second of the loader alone
 	@$(PY) -m benchmarks.loader
-
-bench-records: .venv/installed ## loading split TFRecords compared with split binaries, interleaved
-	@$(PY) -m benchmarks.split_tfrecords
 
 bench-preparation: .venv/installed ## rows per second and peak memory of the Criteo preparation
 	@$(PY) -m benchmarks.preparation

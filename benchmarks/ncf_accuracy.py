@@ -22,21 +22,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.harness.report import table
-from benchmarks.quality import data_sets
-from benchmarks.quality.recipe_runs import (
-    keep,
+from benchmarks.harness.studies import (
     mean_and_range,
-    read_kept,
     run,
     study_page,
     study_parser,
     summary_of,
 )
-from benchmarks.quality.simple_models import popularity, popularity_of
 from dataloading.interactions.candidate_rules import list_length_key
-from dataloading.interactions.stored import num_users_and_items, read_interactions
+from dataloading.interactions.stored import (
+    num_users_and_items,
+    read_candidate_lists,
+    read_interactions,
+)
 from dataloading.interactions.unseen_items import draw_unseen, keys_of
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
+from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from preproc.movielens import data_set
 from preproc.movielens.data_set import CandidateLists
 
@@ -80,12 +81,31 @@ def prepare(task: Task, data: Path, folder: Path) -> dict[str, Path]:
     """The data set with a validation interaction of each user, and as it is, prepared."""
     rows = {split: folder / split for split in (VALIDATION, TEST)}
     source = data / task.folder
-    data_sets.interactions(source, rows[TEST])
+    command = ("-m", "preproc.movielens", "--input", source)
+    run(*command, "--output", rows[TEST])
     if task.popular is None:
-        data_sets.interactions(source, rows[VALIDATION], "--validation", "--valid_negative", 99)
+        flags = ("--validation", "--valid_negative", 99)
+        run(*command, "--output", rows[VALIDATION], *flags)
     else:
         hold_out(rows[TEST], rows[VALIDATION], task.popular)
     return rows
+
+
+def popularity(rows: Path) -> tuple[float, float]:
+    """HR@10 and NDCG@10, on the test split, of an item's number of training interactions."""
+    spec = FeatureSpec.from_yaml(rows / "feature_spec.yaml")
+    num_items = num_users_and_items(spec)[1]
+    counts = np.bincount(read_interactions(spec, TRAIN).items, minlength=num_items)
+    lists = read_candidate_lists(spec, TEST)
+    return popularity_of(counts, lists.items, lists.labels)
+
+
+def popularity_of(counts, items, labels) -> tuple[float, float]:
+    """HR@10 and NDCG@10 of `counts` of items [n, length], whose positives have label 1."""
+    labels = np.broadcast_to(labels, items.shape)
+    ranks = ranks_of_positives(items, labels, counts[items].astype(float))
+    by_rank = np.bincount(ranks, minlength=items.shape[1])
+    return hit_rate(by_rank, 10), ndcg(by_rank, 10)
 
 
 def hold_out(rows: Path, output: Path, popular: float) -> None:
@@ -147,24 +167,13 @@ def measure(task: Task, data: Path, seeds: int, folder: Path) -> dict[str, Any]:
         "chosen": flags,
         "runs": [train(rows[TEST], folder, flags, seed, TEST) for seed in range(1, seeds + 1)],
         "popular": popularity(rows[TEST]),
-        "time_to_target": time_to(task, rows[TEST], folder, flags),
     }
-
-
-def time_to(task: Task, rows: Path, folder: Path, flags: str) -> float | None:
-    """Seconds of training, evaluations among them, until the published HR@10 is there.
-
-    One more seed, with an evaluation after each epoch: nothing is chosen by it.
-    """
-    threshold = f"--threshold={task.published[0]}"
-    run("ncf.py", f"--data={rows}", "--seed=0", *flags.split(), threshold, f"--run_dir={folder}")
-    return summary_of(folder).get("time_to_target")
 
 
 def results_table(results: dict[str, dict[str, Any]]) -> list[str]:
     rows = []
     for name, result in results.items():
-        runs, to_target = result["runs"], result["time_to_target"]
+        runs = result["runs"]
         pairs = (TASKS[name].published, result["popular"])
         rows.append(
             (
@@ -172,11 +181,10 @@ def results_table(results: dict[str, dict[str, Any]]) -> list[str]:
                 *(mean_and_range([each[metric] for each in runs]) for metric in METRICS),
                 *(f"{hits:.4f} / {gain:.4f}" for hits, gain in pairs),
                 f"{np.median([each['training_s'] for each in runs]):.0f}",
-                "not reached" if to_target is None else f"{to_target:.0f}",
             )
         )
     columns = ("data", "seeds", *(f"{m.upper()} mean (lowest, highest)" for m in METRICS))
-    columns += ("published", "popularity", "seconds of training, median", "seconds to the target")
+    columns += ("published", "popularity", "seconds of training, median")
     return table(columns, rows)
 
 
@@ -192,21 +200,17 @@ def main() -> int:
     """Prepares, chooses, trains and writes the page."""
     parser = study_parser(__doc__, seeds=5)
     parser.add_argument("--only", choices=list(TASKS), help="one data set")
-    parser.add_argument("--kept", type=Path, help="JSON file: keeps the results so far")
     args = parser.parse_args()
-    results = read_kept(args.kept)
+    results = {}
     for name in [args.only] if args.only else TASKS:
-        if name not in results:
-            with tempfile.TemporaryDirectory() as temporary:
-                results[name] = measure(TASKS[name], args.data, args.seeds, Path(temporary))
-            keep(args.kept, results)
+        with tempfile.TemporaryDirectory() as temporary:
+            results[name] = measure(TASKS[name], args.data, args.seeds, Path(temporary))
     facts = [
         "settings: the best NDCG@10 on a training interaction of each user held out, of Last.fm at "
         "random, of MovieLens as popular as the test's (the files have no times; see the script), "
         f"among 99 drawn negatives, with seed {CHOOSING_SEED}. Then other seeds train on all "
         "training interactions and look at the test file once, after the last epoch",
         "published: NeuMF in DeepCF (AAAI 2019); popularity: an item's number of interactions",
-        "to the target: until the published HR@10, with an evaluation after each epoch, one seed",
     ]
     title = "Accuracy of NeuMF on the splits of published papers"
     page = study_page(title, "ncf_accuracy", facts, results_table(results))

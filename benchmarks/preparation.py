@@ -33,7 +33,8 @@ CRITEO = Preparation(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = preparations.parser_of(__doc__, ("duckdb",), 1_000_000, 4_000_000).parse_args(argv)
+    parser = preparations.parser_of(__doc__, ("duckdb",), count=1_000_000, memory_count=4_000_000)
+    args = parser.parse_args(argv)
     page, runs = preparations.measure(CRITEO, args)
     rate = args.count / median_s(runs[args.engines[0]])
     page.judge(f"{rate:,.0f} rows/s", f"{TARGET_ROWS_PER_S:,}", rate >= TARGET_ROWS_PER_S)

@@ -15,25 +15,49 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 
 from benchmarks.harness.report import table
-from benchmarks.quality import data_sets
-from benchmarks.quality.recipe_runs import (
-    keep,
+from benchmarks.harness.studies import (
     log_of,
     mean_and_range,
-    read_kept,
     run,
     study_page,
     study_parser,
 )
-from benchmarks.quality.simple_models import sequence_popularity
+from nn.metrics.classification import make_metrics
 
 MODELS = {"no history": "no_history", "DIN": "din", "SIM": "sim", "DIEN": "dien"}
 # Every combination is tried for every model.
 CHOICES = {"lr": (0.003, 0.01), "dropout_rate": (-1, 0.5)}
-COMMON = "--preset=terabyte --global_batch_size=1024 --embedding_dim=16 --noevaluate_training_rows"
+BATCH_SIZE = 1024
+COMMON = f"--preset=terabyte --global_batch_size={BATCH_SIZE} --embedding_dim=16"
+COMMON += " --noevaluate_training_rows"
 CHOOSING_SEED = 100
+
+
+def prepare(data: Path, parquet: Path, records: Path) -> None:
+    """Prepares purchases; a user's last but one event validates."""
+    files = ("--interactions", data / "train.csv", "--items", data / "item_meta.csv")
+    form = ("--input_format", "csv", "--delimiter", "tab", "--item_features", "i_category")
+    events = ("--min_events", 3, "--validation_event")
+    run("-m", "preproc.amazon_books", *form, *files, *events, "--output_path", parquet)
+    sizes = ("--prebatch_train_size", BATCH_SIZE, "--prebatch_test_size", BATCH_SIZE)
+    paths = ("--amazon_dataset_path", parquet, "--tfrecord_output_dir", records)
+    run("-m", "preproc.amazon_books.parquet_to_tfrecord", *paths, *sizes)
+
+
+def popularity(parquet: Path, split: str) -> float:
+    """AUC of the number of training events of the target item."""
+    columns = ["label", "item_id_trgt"]
+    tables = (pyarrow.parquet.read_table(parquet / m, columns=columns) for m in ("train", split))
+    (clicked, shown), (labels, items) = (
+        [table[name].to_numpy() for name in columns] for table in tables
+    )
+    counts = np.bincount(shown[clicked == 1], minlength=1 + max(shown.max(), items.max()))
+    metrics = make_metrics(None)
+    metrics.update(labels, counts[items].astype(np.float32))
+    return metrics.result().auc
 
 
 def train(
@@ -69,18 +93,15 @@ def choose(records: Path, folder: Path, model_type: str, epochs: int) -> dict:
 def main() -> int:
     """Prepares, chooses, trains and writes the page."""
     parser = study_parser(__doc__, seeds=5)
-    parser.add_argument("--chosen", type=Path, help="JSON file: keeps the choice")
     parser.add_argument("--epochs", type=int, default=5, help="most epochs to choose from")
     args = parser.parse_args()
-    chosen, rows = read_kept(args.chosen), []
+    rows = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        records = data_sets.purchases(args.data, folder / "tfrecord", 1024)
+        parquet, records = folder / "parquet", folder / "tfrecord"
+        prepare(args.data, parquet, records)
         for model, model_type in MODELS.items():
-            if model not in chosen:
-                chosen[model] = choose(records, folder, model_type, args.epochs)
-                keep(args.chosen, chosen)
-        for model, choice in chosen.items():
+            choice = choose(records, folder, model_type, args.epochs)
             epochs, aucs = choice["epochs"], []
             for seed in range(1, args.seeds + 1):
                 aucs.append(train(records, folder, choice["flags"], seed, epochs, "test")[-1])
@@ -88,8 +109,7 @@ def main() -> int:
             settings = " ".join(f"--{name}={value}" for name, value in choice["settings"].items())
             validation_auc = f"{choice['validation_auc']:.4f}"
             rows.append((model, settings, epochs, validation_auc, mean_and_range(aucs)))
-        parquet = data_sets.parquet_of(records)
-        popular = [f"{sequence_popularity(parquet, m):.4f}" for m in ("validation", "test")]
+        popular = [f"{popularity(parquet, m):.4f}" for m in ("validation", "test")]
     columns = ("model", "settings", "epochs", "validation AUC (one seed)", "mean test AUC (range)")
     facts = [
         "the last event of a user is the test event, the one before the validation event; each "

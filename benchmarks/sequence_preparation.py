@@ -30,7 +30,8 @@ REVIEWS = Preparation(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = preparations.parser_of(__doc__, ENGINES, 1_000_000, 2_000_000).parse_args(argv)
+    parser = preparations.parser_of(__doc__, ENGINES, count=1_000_000, memory_count=2_000_000)
+    args = parser.parse_args(argv)
     page, runs = preparations.measure(REVIEWS, args)
     first, *others = args.engines
     for other in others:

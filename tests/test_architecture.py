@@ -94,10 +94,8 @@ NVTABULAR = tuple(
 )
 TORCH_PEERS = (
     "benchmarks/dlrm_training/peer.py",
-    "benchmarks/embedding_bag/fbgemm_peer.py",
-    "benchmarks/embedding_bag/torch_peer.py",
+    "benchmarks/embedding_bag/peer.py",
     "benchmarks/harness/torch_training.py",
-    "benchmarks/mlperf_training/peer.py",
     "benchmarks/mlperf_training/torchrec_model.py",
     "benchmarks/ncf_training/peer.py",
     "benchmarks/sequence_training/peer.py",

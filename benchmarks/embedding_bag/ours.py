@@ -1,26 +1,15 @@
 """Our side: a layer of tables with a combiner in the toolkit's training step."""
 
-import contextlib
-from pathlib import Path
-
-import numpy as np
 import tensorflow as tf
 from distributed_embeddings.layers.embedding import Embedding
-from distributed_embeddings.ops import kernels
 
 import config as configuration
 from benchmarks.embedding_bag import workload
-from benchmarks.harness.tensorflow_training import RecipeTraining, use_threads, wait
-from benchmarks.harness.worker import (
-    parser_of,
-    peak_memory_mib,
-    reset_peak_memory,
-    serve_training,
-    timed_in_turn,
-)
-from benchmarks.harness.workload_files import load
+from benchmarks.harness.tensorflow_training import RecipeTraining, batches_of, serve_recipe
+from benchmarks.harness.worker import parser_of
 from nn.embedding_model import EmbeddingModel, ModelOptions
 from nn.optim.optimizers import create_optimizers
+from nn.train.trainer import Trainer
 
 
 class BagModel(EmbeddingModel):
@@ -46,8 +35,6 @@ class BagTraining(RecipeTraining):
     """The layer in training with an output gradient that is the same in every step."""
 
     def __init__(self, rows: workload.BagRows, sizes: workload.BagSizes, optimizer: str):
-        reset_peak_memory()
-        self._base_mib = peak_memory_mib()
         model = BagModel(sizes)
         options = configuration.OptimizerConfig(
             optimizer="sgd",
@@ -60,29 +47,21 @@ class BagTraining(RecipeTraining):
         )
         gradient = workload.output_gradient(sizes).reshape([sizes.batch_size, -1])
         gradient = tf.constant(gradient)
+        optimizers = create_optimizers(options, model.dense_variables, model.table_variables)
+        ids = (part.reshape(-1, part.shape[-1]) for part in workload.by_table(rows.ids, sizes))
         super().__init__(
             model,
-            lambda model, ids: (loss_with_gradient(model(ids), gradient), {}),
-            create_optimizers(options, model.dense_variables, model.table_variables),
+            Trainer(
+                model,
+                lambda model, ids: (loss_with_gradient(model(ids), gradient), {}),
+                optimizers,
+            ),
+            batches_of(tuple(ids), sizes.batch_size),
             [],
-            tuple(ids.reshape(-1, ids.shape[-1]) for ids in workload.by_table(rows.ids, sizes)),
-            sizes.batch_size,
         )
-        self._forward = self.parts()["forward"]
-        reset_peak_memory()
 
-    def facts(self) -> dict:
-        return {"base_mib": self._base_mib}
-
-    def forward_ms(self, count: int) -> list[float]:
-        """Milliseconds of the forward pass of all tables."""
-        return timed_in_turn({"forward": lambda: wait(self._forward())}, count)["forward"]
-
-    def save_tables(self, path: str) -> None:
-        with Path(path).open("wb") as file:
-            for weight in self.model.embedding.table_weights():
-                for first, last in weight.pieces():
-                    file.write(np.ascontiguousarray(weight.gather_rows(first, last)).tobytes())
+    def save_weights(self, path) -> None:
+        """Writes nothing: all sides make the same initial tables."""
 
 
 def loss_with_gradient(output: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
@@ -102,19 +81,6 @@ def loss_with_gradient(output: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
     return loss(output)
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--plain", action="store_true", help="without the compiled operations")
-    args = parser.parse_args()
-    use_threads(args.threads)
-    rows, sizes = load(args.folder, workload.BagRows, workload.BagSizes)
-
-    def start(optimizer: str) -> BagTraining:
-        return BagTraining(rows, sizes, optimizer)
-
-    with kernels.disabled() if args.plain else contextlib.nullcontext():
-        serve_training(f"TensorFlow {tf.__version__}", start, args.address)
-
-
 if __name__ == "__main__":
-    main()
+    args = parser_of(__doc__).parse_args()
+    serve_recipe(args, workload.BagRows, workload.BagSizes, BagTraining)

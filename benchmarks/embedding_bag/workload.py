@@ -3,7 +3,7 @@
 NumPy only: the environment of the PyTorch sides has nothing else.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class BagSizes:
     hotness: tuple[int, ...]
     batch_size: int
     num_rows: int = 100_000  # of each table
-    num_batches: int = 4  # different ones
+    num_batches: int = 2  # different ones; the third step shows the update of the first
 
     @property
     def num_tables(self) -> int:
@@ -70,25 +70,3 @@ def output_gradient(sizes: BagSizes) -> np.ndarray:
     """Returns the gradient of the outputs, [batch, tables, dim] float32, of every step."""
     shape = (sizes.batch_size, sizes.num_tables, sizes.dim)
     return np.random.default_rng(3).standard_normal(shape, np.float32)
-
-
-def joined_ids(ids: np.ndarray, sizes: BagSizes) -> np.ndarray:
-    """Row numbers in one table of all tables' rows; `ids` are [..., ids per batch]."""
-    tables = np.arange(sizes.num_tables, dtype=np.int32)
-    counts = sizes.batch_size * np.asarray(sizes.hotness)
-    return ids + np.repeat(tables * np.int32(sizes.num_rows), counts)
-
-
-def largest_difference(tables: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> float:
-    """Largest difference of two rows relative to the row's largest number.
-
-    Args:
-        tables: [rows, dim] each.
-        others: as many, of the same shapes.
-    """
-    worst = 0.0
-    for table, other in zip(tables, others, strict=True):
-        difference = np.abs(table - other).max(axis=1)
-        # NaN is the largest of all.
-        worst = np.maximum(worst, (difference / np.abs(table).max(axis=1)).max())
-    return float(worst)

@@ -37,27 +37,17 @@ class PreparationRun(NamedTuple):
 
 
 class Preparation(NamedTuple):
-    """A preparation of generated logs.
+    """A preparation of generated logs."""
 
-    Attributes:
-        name: module of the benchmark.
-        title: of the page.
-        module: preparation that is started.
-        unit: plural noun; what is counted.
-        generate: writes a log of N units into a folder; returns the flags that read it.
-        output_flag: flag of the folder that is written.
-        speed_flags: more flags of the part that compares seconds.
-        memory_flags: more flags of the part that measures the memory.
-    """
-
-    name: str
+    name: str  # module of the benchmark
     title: str
     module: str
-    unit: str
+    unit: str  # plural noun
+    # writes a log of N units into a folder; returns the flags that read it
     generate: Callable[[Path, int], Sequence[object]]
     output_flag: str
-    speed_flags: Sequence[object] = ()
-    memory_flags: Sequence[object] = ()
+    speed_flags: Sequence[object] = ()  # where seconds are compared
+    memory_flags: Sequence[object] = ()  # where the memory is measured
 
     def run(self, work: Path, *flags: object, root: Path = ROOT) -> PreparationRun:
         """Prepares into a folder in `work`, which is removed again."""
@@ -154,12 +144,8 @@ def table(runs: dict[str, list[PreparationRun]], unit: str, count: int) -> list[
     return report.table(columns, rows)
 
 
-def parser_of(
-    description: str, engines: tuple[str, ...], count: int, memory_count: int
-) -> argparse.ArgumentParser:
-    parser = report.parser_of(
-        description, count=count, memory_count=memory_count, memory_limit_mib=512, repeats=3
-    )
+def parser_of(description: str, engines: tuple[str, ...], **counts) -> argparse.ArgumentParser:
+    parser = report.parser_of(description, **counts, memory_limit_mib=512, repeats=3)
     parser.add_argument("--engines", type=report.listed(str), default=engines)
     parser.add_argument("--other", type=Path, help="compare with another checkout, too")
     parser.add_argument("--work_dir", type=Path, help="of temporary files; default: the system's")

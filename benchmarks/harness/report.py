@@ -1,20 +1,52 @@
-"""Results pages in Markdown, and the exit status of a benchmark."""
+"""Results pages in Markdown with facts on the machine, and the exit status of a benchmark."""
 
 import argparse
+import datetime
+import os
+import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import psutil
 
-from benchmarks.harness import machine
-
+_NOTABLE_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
 _HELP = {
     "threads": "threads of a side",
     "rounds": "turns of every side",
     "steps": "steps of a side's turn",
     "warmup_steps": "steps that do not count",
-    "trace_steps": "measurements of a prefix",
 }
+
+
+def machine() -> list[str]:
+    """Facts on this machine for the head of a page."""
+    flags = _cpuinfo("flags").split()
+    family = f"family {_cpuinfo('cpu family')} model {_cpuinfo('model')}"
+    cores = len(os.sched_getaffinity(0))
+    notable = " ".join(flag for flag in _NOTABLE_FLAGS if flag in flags)
+    return [
+        f"date: {datetime.date.today().isoformat()}",
+        f"processor: {_cpuinfo('model name')} ({family}), {cores} cores; {notable}",
+        f"memory: {psutil.virtual_memory().total / 2**30:.0f} GiB",
+        f"system: {platform.system()} {platform.release()}, Python {platform.python_version()}",
+    ]
+
+
+def busy_cpu_s() -> float:
+    """CPU seconds of all processes since the start of the machine; steal included."""
+    times = psutil.cpu_times()
+    guests = times.guest + times.guest_nice  # part of user and nice
+    return sum(times) - times.idle - times.iowait - guests
+
+
+def _cpuinfo(key: str) -> str:
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text().splitlines() if path.exists() else ():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return "unknown" if key != "flags" else ""
 
 
 def parser_of(description: str, **integers: int) -> argparse.ArgumentParser:
@@ -30,11 +62,6 @@ def parser_of(description: str, **integers: int) -> argparse.ArgumentParser:
     return parser
 
 
-def add_quick(parser: argparse.ArgumentParser) -> None:
-    text = "tiny sizes, for tests: no targets are judged"
-    parser.add_argument("--quick", action="store_true", help=text)
-
-
 def listed(kind: type):
     """The type of a flag with values that commas separate."""
     return lambda text: tuple(kind(item) for item in text.split(","))
@@ -46,13 +73,8 @@ def command(name: str, args: argparse.Namespace) -> str:
     for flag, value in vars(args).items():
         if value is None or value is False or isinstance(value, Path):
             continue
-        if value is True:
-            words.append(f"--{flag}")
-        elif isinstance(value, tuple | list):
-            separator = "," if isinstance(value, tuple) else " "
-            words.append(f"--{flag} {separator.join(map(str, value))}")
-        else:
-            words.append(f"--{flag} {value}")
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+        words.append(f"--{flag}" if value is True else f"--{flag} {text}")
     return f"`{' '.join(words)}`"
 
 
@@ -77,8 +99,8 @@ class Page:
     """A results page: commands and facts, also on the machine; sections, and verdicts."""
 
     def __init__(self, title: str, commands: Sequence[str], facts: Iterable[str]):
-        facts = [*(f"{name}: {fact}" for name, fact in machine.describe().items()), *facts]
-        self._lines = [f"# {title}", "", *commands, "", *(f"- {fact}" for fact in facts)]
+        facts = (f"- {fact}" for fact in (*machine(), *facts))
+        self._lines = [f"# {title}", "", *commands, "", *facts]
         self._verdicts: list[str] = []
         self.is_met = True
 
@@ -86,13 +108,11 @@ class Page:
         """Adds a section."""
         self._lines += ["", f"## {name}", "", *lines]
 
-    def judge(
-        self, text: str, target: object = None, is_met: bool = True, decides: bool = True
-    ) -> None:
-        """Adds a verdict: for information, or on a target that may decide the exit status."""
+    def judge(self, text: str, target: object = None, is_met: bool = True) -> None:
+        """Adds a verdict: for information, or on a target, which decides the exit status."""
         verdict = "for information"
         if target is not None:
-            self.is_met &= bool(is_met) or not decides
+            self.is_met &= bool(is_met)
             verdict = f"target {target}: {'met' if is_met else 'MISSED'}"
         self._verdicts.append(f"- {text}; {verdict}")
 

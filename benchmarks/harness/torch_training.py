@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.harness.worker import parser_of, serve_training, timed_in_turn
-from benchmarks.harness.workload_files import load
+from benchmarks.harness.worker import load, parser_of, serve
 
 
 class TorchTraining:
@@ -25,29 +24,19 @@ class TorchTraining:
         tensors = [torch.from_numpy(column) for column in rows]
         batches = zip(*(tensor.split(batch_size) for tensor in tensors), strict=True)
         self.batches = [type(rows)(*columns) for columns in batches]
-        self.loss, self.optimizers = loss, optimizers
-        self.steps = 0
+        self.loss, self.optimizers, self.steps = loss, optimizers, 0
 
     def step(self) -> float:
         """One training step; returns its loss."""
-        loss = self.forward()
-        loss.backward()
-        for optimizer in self.optimizers:
-            optimizer.step()
-        return float(loss)
-
-    def forward(self) -> torch.Tensor:
-        """The loss of the next batch, without earlier gradients."""
         batch = self.batches[self.steps % len(self.batches)]
         self.steps += 1
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-        return self.loss(batch)
-
-    def parts_ms(self, count: int) -> dict[str, list[float]]:
-        """Milliseconds of prefixes of the step and of all of it, in turn, `count` times."""
-        calls = {"forward": self.forward, "forward and backward": lambda: self.forward().backward()}
-        return timed_in_turn(calls | {"step": self.step}, count)
+        loss = self.loss(batch)
+        loss.backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return float(loss)
 
 
 def adam_optimizers(
@@ -68,8 +57,9 @@ def adam_optimizers(
     ]
 
 
-def load_weights(path: Path) -> dict[str, torch.Tensor]:
-    with np.load(path) as weights:
+def load_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Reads the weights of our side."""
+    with np.load(folder / "weights.npz") as weights:
         return {name: torch.from_numpy(weights[name]) for name in weights.files}
 
 
@@ -85,7 +75,7 @@ def copy_linears(stack: nn.Module, weights: dict[str, torch.Tensor], name: str) 
         linear.bias.copy_(weights[f"{name}.dense_{i}.bias"])
 
 
-def serve_peer(
+def serve_adam(
     description: str,
     rows_kind: type,
     sizes_kind: type,
@@ -103,15 +93,14 @@ def serve_peer(
     parser = parser_of(description)
     parser.add_argument("--tables", choices=("lazy", "dense"), required=True)
     args = parser.parse_args()
-    is_lazy = args.tables == "lazy"
     torch.set_num_threads(args.threads)
     rows, sizes = load(args.folder, rows_kind, sizes_kind)
 
     def start(**options) -> TorchTraining:
-        model = make_model(sizes, is_lazy, **options)
+        model = make_model(sizes, args.tables == "lazy", **options)
         with torch.no_grad():
-            model.load(load_weights(args.folder / "weights.npz"))
-        optimizers = adam_optimizers(model, is_lazy, eps, dense_eps, **adam)
+            model.load(load_weights(args.folder))
+        optimizers = adam_optimizers(model, args.tables == "lazy", eps, dense_eps, **adam)
         return TorchTraining(model, optimizers, rows, sizes.batch_size)
 
-    serve_training(torch.__version__, start, args.address)
+    serve(f"torch {torch.__version__}", start)

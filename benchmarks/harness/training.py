@@ -1,16 +1,18 @@
 """Benchmarks of training: sides train the same model in turns, a few steps each.
 
-A side has processes of its own (`worker.serve_training`) and gets the same rows, initial weights
-and number of threads as the others. The order of the sides alternates from round to round, and
-ratios are taken within a round.
+A side is a process (`worker.serve`) and gets the same rows, initial weights and number of threads
+as the others. The order of the sides alternates from round to round, and a ratio is taken within a
+round, so that a slow moment of the machine hits all sides.
 """
 
 import argparse
 import contextlib
+import json
+import os
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,42 +20,31 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.harness import report
-from benchmarks.harness.ranks import Ranks, ask_and_watch
 from benchmarks.harness.report import Page, summary, table
 from runtime.tensorflow_start import prepare_tensorflow
 
+ROOT = Path(__file__).resolve().parents[2]
 NUM_COMPARED_STEPS = 3
+# Threads of a side that waits for its turn must sleep, or they take the cores of the other side.
+_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
+_ENVIRONMENT |= {"TF_CPP_MIN_LOG_LEVEL": "2"}
 # glibc returns the memory of each large tensor to the system, and every step pays for getting it
 # again, page by page. PyTorch allocates through glibc; TensorFlow keeps its memory.
-KEEP_MEMORY = {
+_KEEP_MEMORY = {
     "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1000000000000"
 }
 
 
 class Side(NamedTuple):
-    """The processes of one side."""
+    """The process of one side."""
 
     name: str
     module: str  # below `benchmarks`
     flags: tuple[str, ...] = ()  # in addition to --folder and --threads
-    is_torch: bool = True  # runs in the environment of --torch_python
+    is_torch: bool = False  # runs in the environment of --torch_python
     keeps_memory: bool = False  # glibc keeps freed memory
-    is_compared: bool = True  # its first losses must be those of our side
-    # words that start `num_ranks` processes, which are stopped between their turns
-    launch: tuple[str, ...] = ()
-    num_ranks: int = 1
-    threads: int | None = None  # of a process; None: --threads
-
-    def start(self, folder: Path, args: argparse.Namespace) -> Ranks:
-        """Starts the processes, without a model yet."""
-        python = args.torch_python if self.is_torch else sys.executable
-        threads = str(self.threads or args.threads)
-        command = [str(python), "-m", f"benchmarks.{self.module}", "--folder", str(folder)]
-        command += ["--threads", threads, *self.flags]
-        environment = KEEP_MEMORY if self.keeps_memory else {}
-        if self.is_torch:
-            environment = {**environment, "OMP_NUM_THREADS": threads}
-        return Ranks(self.name, command, self.launch, self.num_ranks, environment)
+    is_compared: bool = True  # its first losses must be those of the first side
+    root: Path = ROOT  # checkout of the toolkit that trains
 
 
 class Case(NamedTuple):
@@ -62,200 +53,126 @@ class Case(NamedTuple):
     name: str
     sides: Sequence[Side]  # ours first; it writes the initial weights
     batch_size: int  # samples of a step
-    options: Mapping[str, Any]  # arguments of a side's "start"
+    options: Mapping[str, Any]  # arguments of a side's training
     loss_tolerance: float  # relative difference of the first losses
-    rounds: int  # turns of every side
-    # those of the model whose losses are compared, where it is another one
+    # our speed relative to that of the fastest peer with the default allocator
+    target: float | None = None
+    # those of the training whose losses are compared, if they differ
     compared_options: Mapping[str, Any] | None = None
-    warmup_steps: int = 0  # after the comparison, not counted
-    # sides whose parts of a step are measured; one that is not in `sides` is started
-    parts: Sequence[Side] = ()
-    products: Sequence[Side] = ()  # sides whose matrix products are measured in every round
 
 
-class TrainingMeasurements:
-    """Lists by (side, case) with one value per round; the rounds of all lists correspond."""
+class CaseResult(NamedTuple):
+    """Measurements of a case by the name of a side, with one value per round."""
 
-    def __init__(self, cases: Sequence[Case]):
-        self.cases = {case.name: case for case in cases}
-        self.ours = cases[0].sides[0].name
-        self.step_ms = defaultdict(list)  # median of each turn, of the slowest rank
-        self.faults = defaultdict(list)  # page faults per step of the first rank
-        self.cpu_ms = defaultdict(list)  # of a step, [round][rank] (user, system)
-        self.product_ms = defaultdict(list)  # results of `products_ms`
-        self.parts: dict[tuple[str, str], list[dict[str, Any]]] = {}  # of a step, of each rank
-        self.described: dict[tuple[str, str], list[dict]] = {}  # description of each rank
-        self.first_losses: dict[str, list[float]] = {}  # of our side, by case
-        self.foreign_cpu: list[float] = []  # cores that other processes kept busy, of all turns
+    case: Case
+    versions: dict[str, str]
+    first_losses: list[float]  # of our side
+    turns: dict[str, list[dict]]  # answers of `worker.timed_steps`
+    foreign_cpu: list[float]  # cores that other processes kept busy, of all turns
 
-    def measure_all(
-        self, write_rows: Callable[[Path, Case], None], args: argparse.Namespace
-    ) -> None:
-        """Measures one case after the other, on the rows that `write_rows` puts into a folder."""
-        prepare_tensorflow()  # the sides inherit its variables
-        for case in self.cases.values():
-            with tempfile.TemporaryDirectory() as folder:
-                write_rows(Path(folder), case)
-                self.measure(case, Path(folder), args)
+    def values(self, side: Side, what: str) -> np.ndarray:
+        return np.asarray([np.median(turn[what]) for turn in self.turns[side.name]])
 
-    def measure(self, case: Case, folder: Path, args: argparse.Namespace) -> None:
-        with contextlib.ExitStack() as stack:
-            workers = {
-                side: stack.enter_context(contextlib.closing(side.start(folder, args)))
-                for side in case.sides
-            }
-            self.first_losses[case.name] = compare_losses(case, workers)
-            for worker in workers.values():
-                if case.compared_options is not None:
-                    worker.ask("start", **case.options)
-                if case.warmup_steps:
-                    worker.ask("steps", count=case.warmup_steps)
-            for number in range(case.rounds):
-                for side in in_turn(list(workers), number):
-                    self._measure_turn(workers[side], case.name, args.steps)
-                    if side in case.products:
-                        ms = workers[side].call("products_ms")
-                        self.product_ms[side.name, case.name].append(ms)
-            for side, worker in workers.items():
-                self.described[side.name, case.name] = worker.ask("describe")
-            self.compare_results(case, folder, workers)
-            for side, worker in workers.items():
-                if side in case.parts:
-                    self._measure_parts(worker, case.name, args)
-        for side in case.parts:
-            if side not in case.sides:
-                with contextlib.closing(side.start(folder, args)) as worker:
-                    worker.ask("start", **case.options)
-                    worker.ask("steps", count=NUM_COMPARED_STEPS)
-                    self._measure_parts(worker, case.name, args)
-
-    def compare_results(self, case: Case, folder: Path, workers: Mapping[Side, Ranks]) -> None:
-        """Compares more than the first losses, after the rounds; nothing by default."""
-
-    def _measure_parts(self, worker: Ranks, case: str, args: argparse.Namespace) -> None:
-        count = getattr(args, "trace_steps", max(3, args.steps))
-        answers = worker.ask("call", method="parts_ms", count=count)
-        self.parts[worker.name, case] = [answer["result"] for answer in answers]
-
-    def _measure_turn(self, worker: Ranks, case: str, count: int) -> None:
-        answers, foreign_cpu = ask_and_watch(worker, "steps", count=count)
-        self.step_ms[worker.name, case].append(max(float(np.median(a["ms"])) for a in answers))
-        self.faults[worker.name, case].append(answers[0]["faults"])
-        self.cpu_ms[worker.name, case].append([(a["user_ms"], a["system_ms"]) for a in answers])
-        self.foreign_cpu.append(foreign_cpu)
-
-    def slower(self, side: str, case: str) -> np.ndarray:
-        """Time of a side's step over that of ours, one value per round."""
-        return np.asarray(self.step_ms[side, case]) / np.asarray(self.step_ms[self.ours, case])
-
-    def version(self, side: str) -> str:
-        """Version of a side's software."""
-        (version,) = {r[0]["version"] for (name, _), r in self.described.items() if name == side}
-        return version
-
-    def facts(self, args: argparse.Namespace) -> list[str]:
-        """Lines on turns, first losses and the load of the machine, for the head of a page."""
-        losses = "; ".join(
-            f"{case} {', '.join(f'{loss:.4f}' for loss in values)}"
-            for case, values in self.first_losses.items()
-        )
-        return [
-            f"same rows and initial weights on all sides; our first losses {losses}, those of the "
-            "peers equal",
-            f"{args.threads} threads per side, one side at a time, {args.steps} steps per turn, "
-            f"{args.rounds} rounds; median [quartiles] over the rounds",
-            foreign_cpu(self.foreign_cpu),
-        ]
-
-    def steps_table(
-        self, kind: str, title: str = "ours is faster by", form: str = ".2f", exponent: int = 1
-    ) -> list[str]:
-        """Milliseconds and samples per second of all sides.
-
-        The last column is the ratio of a side's step time to ours, to `exponent`: -1 for a side's
-        speed relative to ours.
-        """
-        columns = (kind, "side", "ms per step", "samples/s", "page faults per step", title)
-        rows = []
-        for name, case in self.cases.items():
-            for side in (side.name for side in case.sides):
-                ms = np.asarray(self.step_ms[side, name])
-                ratio = self.slower(side, name) ** exponent
-                faults = f"{np.median(self.faults[side, name]):,.0f}"
-                speed = summary(case.batch_size / ms * 1e3)
-                compared = "" if side == self.ours else summary(ratio, form)
-                rows.append((name, side, summary(ms), speed, faults, compared))
-        return table(columns, rows, num_text=2)
-
-    def prefixes_table(self) -> list[str]:
-        """Medians of the first parts of a step together, and of the whole step."""
-        rows = []
-        for (side, case), (parts,) in self.parts.items():
-            medians = {part: np.median(ms) for part, ms in parts.items()}
-            medians["update"] = medians["step"] - medians["forward and backward"]
-            rows += [(case, side, part, f"{ms:.0f}") for part, ms in medians.items()]
-        return table(("case", "side", "part", "ms"), rows, num_text=3)
-
-    def judge(self, page: Page, peers: Sequence[Side], targets: Mapping[str, float]) -> None:
-        """Judges our speed relative to the fastest of the peers in all cases."""
-        for case in self.cases:
-            ratio, peer = min((float(np.median(self.slower(p.name, case))), p.name) for p in peers)
-            target = targets.get(case)
-            text = f"{case}: {ratio:.2f} times the samples per second of {peer}"
-            page.judge(text, target, target is None or ratio >= target)
+    def slower(self, side: Side) -> np.ndarray:
+        """Time of a side's step over that of ours."""
+        return self.values(side, "ms") / self.values(self.case.sides[0], "ms")
 
 
-def adam_sides(package: str) -> tuple[Side, Side, Side]:
-    """Our side, and PyTorch with two optimizers for the tables."""
+def adam_peers(package: str) -> tuple[Side, Side]:
+    """PyTorch with two optimizers for the tables."""
     return (
-        Side("ours (TensorFlow)", f"{package}.ours", is_torch=False),
-        Side("PyTorch, SparseAdam", f"{package}.peer", ("--tables", "lazy")),
-        Side("PyTorch, dense Adam", f"{package}.peer", ("--tables", "dense")),
+        Side("PyTorch, SparseAdam", f"{package}.peer", ("--tables", "lazy"), is_torch=True),
+        Side("PyTorch, dense Adam", f"{package}.peer", ("--tables", "dense"), is_torch=True),
     )
 
 
-def adam_page(
-    measurements: TrainingMeasurements,
-    args: argparse.Namespace,
-    package: str,
-    title: str,
-    facts: Sequence[str],
-    targets: Mapping[str, float],
-) -> Page:
-    """A page on `adam_sides` of a package."""
-    ours, lazy, dense = adam_sides(package)
-    versions = (
-        f"TensorFlow {measurements.version(ours.name)}, torch {measurements.version(lazy.name)}"
-    )
-    facts = [versions, *facts, *measurements.facts(args)]
-    page = Page(title, [report.command(package, args)], facts)
-    page.add("Training steps", *measurements.steps_table("case"))
-    page.add("Prefixes of the step, medians", *measurements.prefixes_table())
-    measurements.judge(page, (lazy, dense), targets)
-    return page
+class Worker:
+    """The process of a side.
+
+    Raises:
+        RuntimeError: of `ask`, the process ended; the message ends with its last output.
+    """
+
+    def __init__(self, side: Side, folder: Path, args: argparse.Namespace):
+        self._name, self._log = side.name, tempfile.TemporaryFile("w+")  # noqa: SIM115
+        python, root, path = Path(sys.executable), ROOT, os.environ.get("PYTHONPATH", "")
+        if side.is_torch:
+            python = args.torch_python
+        elif side.root != ROOT:
+            own, root = side.root / ".venv/bin/python", folder / "other"
+            python, path = own if own.exists() else python, side.root
+            path = f"{path}{os.pathsep}{path / 'distributed-embeddings'}"
+            if not root.exists():
+                root.mkdir()
+                (root / "benchmarks").symlink_to(ROOT / "benchmarks")
+        command = [os.path.abspath(python), "-m", f"benchmarks.{side.module}", *side.flags]
+        environment = {**os.environ, **_ENVIRONMENT, "OMP_NUM_THREADS": str(args.threads)}
+        self._process = subprocess.Popen(
+            [*command, "--folder", str(folder), "--threads", str(args.threads)],
+            cwd=root,
+            env={
+                **environment,
+                **(_KEEP_MEMORY if side.keeps_memory else {}),
+                "PYTHONPATH": "" if side.is_torch else path,
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+
+    def ask(self, **request) -> dict:
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if not answer:
+            self._process.wait()
+            self._log.seek(0)
+            raise RuntimeError(f"{self._name} died during {request}: {self._log.read()[-3000:]}")
+        return json.loads(answer)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._log.close()
 
 
-def foreign_cpu(cores: Sequence[float]) -> str:
-    """Line on what else the machine did."""
-    return f"other processes kept {summary(cores, '.2f')} cores busy during the turns"
+def measure(case: Case, folder: Path, args: argparse.Namespace) -> CaseResult:
+    """Measures a case whose rows are in `folder`."""
+    with contextlib.ExitStack() as stack:
+        workers = {
+            side: stack.enter_context(contextlib.closing(Worker(side, folder, args)))
+            for side in case.sides
+        }
+        versions, losses = compare_losses(case, workers)
+        for worker in workers.values():
+            if case.compared_options is not None:
+                worker.ask(start=case.options)
+            worker.ask(steps=args.warmup_steps)
+        turns, foreign_cpu = {side.name: [] for side in workers}, []
+        for number in range(args.rounds):
+            for side in list(workers)[:: 1 if number % 2 else -1]:
+                busy_s, start = report.busy_cpu_s(), time.perf_counter()
+                turn = workers[side].ask(steps=args.steps)
+                foreign_s = report.busy_cpu_s() - busy_s - turn["cpu_s"]
+                foreign_cpu.append(foreign_s / (time.perf_counter() - start))
+                turns[side.name].append(turn)
+    return CaseResult(case, versions, losses, turns, foreign_cpu)
 
 
-def in_turn(sides: list, number: int) -> list:
-    """All sides, in falling or rising order from round to round."""
-    return sides if number % 2 else sides[::-1]
-
-
-def compare_losses(case: Case, workers: Mapping[Side, Ranks]) -> list[float]:
-    """Runs the first steps of all sides; returns the losses of our side.
+def compare_losses(
+    case: Case, workers: Mapping[Side, Worker]
+) -> tuple[dict[str, str], list[float]]:
+    """Starts all sides and does their first steps; returns their versions and our losses.
 
     Raises:
         RuntimeError: another side's losses differ, so that the sides train different models.
     """
     options = case.options if case.compared_options is None else case.compared_options
-    losses = {}
+    versions, losses = {}, {}
     for side, worker in workers.items():
-        worker.ask("start", **options)
-        answer = worker.ask("steps", count=NUM_COMPARED_STEPS)[0]
+        versions[side.name] = worker.ask(start=options)["version"]
+        answer = worker.ask(steps=NUM_COMPARED_STEPS)
         if side.is_compared:
             losses[side.name] = answer["losses"]
     first, *_ = losses
@@ -265,26 +182,112 @@ def compare_losses(case: Case, workers: Mapping[Side, Ranks]) -> list[float]:
                 f"the sides do not train the same model: first losses of {case.name}: "
                 f"{first} {losses[first]}, {name} {values}"
             )
-    return losses[first]
+    return versions, losses[first]
 
 
-def parser_of(description: str, **options) -> argparse.ArgumentParser:
-    """A parser with the flags of all benchmarks that compare with PyTorch."""
-    parser = report.parser_of(description, threads=2, **options)
+def measure_all(
+    cases: Sequence[Case], write_rows: Callable[[Path, Case], None], args: argparse.Namespace
+) -> list[CaseResult]:
+    """Measures one case after the other, on the rows that `write_rows` puts into a folder."""
+    prepare_tensorflow()  # the sides inherit its variables
+    results = []
+    for case in cases:
+        if args.other:
+            other = case.sides[0]._replace(name=str(args.other), root=args.other.absolute())
+            case = case._replace(sides=(case.sides[0], other), target=None)
+        with tempfile.TemporaryDirectory() as folder:
+            write_rows(Path(folder), case)
+            results.append(measure(case, Path(folder), args))
+    return results
+
+
+def steps_table(results: Sequence[CaseResult], faster: str = "ours is faster by") -> list[str]:
+    """Milliseconds, samples per second and memory of all sides, and ratios to the first one."""
+    columns = ("case", "side", "ms per step", "samples/s", "peak GiB", "page faults per step")
+    rows = []
+    for result in results:
+        for side in result.case.sides:
+            ms = result.values(side, "ms")
+            rows.append(
+                (
+                    *(result.case.name, side.name, summary(ms, ".1f")),
+                    summary(result.case.batch_size / ms * 1e3),
+                    f"{max(result.values(side, 'peak_mib')) / 1024:.2f}",
+                    f"{np.median(result.values(side, 'faults')):,.0f}",
+                    "" if side is result.case.sides[0] else summary(result.slower(side), ".2f"),
+                )
+            )
+    return table((*columns, faster), rows, num_text=2)
+
+
+def run(
+    name: str,
+    title: str,
+    cases: Sequence[Case],
+    write_rows: Callable[[Path, Case], None],
+    facts: Sequence[str],
+    args: argparse.Namespace,
+) -> int:
+    """Measures all cases, writes the page and returns the exit status; `name`: the module's."""
+    results = measure_all(cases, write_rows, args)
+    versions = {side: version for result in results for side, version in result.versions.items()}
+    losses = "; ".join(
+        f"{result.case.name} {', '.join(f'{loss:.4f}' for loss in result.first_losses)}"
+        for result in results
+    )
+    foreign_cpu = [cores for result in results for cores in result.foreign_cpu]
+    page = Page(
+        title,
+        [report.command(name, args)],
+        [
+            *(f"{side}: {version}" for side, version in versions.items()),
+            *facts,
+            f"same rows and initial weights on all sides; our first losses {losses}, those of the "
+            "others equal",
+            f"{args.threads} threads per side, one side at a time, {args.steps} steps per turn, "
+            f"{args.rounds} rounds; median [quartiles] over the rounds",
+            f"other processes kept {summary(foreign_cpu, '.2f')} cores busy during the turns",
+        ],
+    )
+    page.add("Training steps", *steps_table(results))
+    for case, result in ((result.case, result) for result in results):
+        peers = [s for s in case.sides[1:] if s.is_compared and not s.keeps_memory]
+        ratio, peer = min((float(np.median(result.slower(side))), side.name) for side in peers)
+        text = f"{case.name}: {ratio:.2f} times the samples per second of {peer}"
+        target = None if args.quick else case.target
+        page.judge(text, target, target is None or ratio >= target)
+    return page.finish(args.output)
+
+
+def parser_of(description: str, **integers: int) -> argparse.ArgumentParser:
+    """A parser with the flags of all benchmarks of training; the defaults of some are given."""
+    integers = {"threads": 2, "rounds": 8, "steps": 2, "warmup_steps": 2} | integers
+    parser = report.parser_of(description, **integers)
     parser.add_argument("--torch_python", type=Path, default=Path(".venv-torch/bin/python"))
+    parser.add_argument(
+        "--other", type=Path, help="compare with the toolkit of this checkout, without PyTorch"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes, for tests: no targets are judged"
+    )
     return parser
 
 
 def parse(
-    parser: argparse.ArgumentParser, argv: Sequence[str] | None, make_target: str
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None,
+    make_target: str,
+    package: str = "torch",
 ) -> argparse.Namespace:
-    """Reads the command line; `make_target` makes the environment of PyTorch."""
+    """Reads the command line; ends the program if the environment of PyTorch lacks a package."""
     args = parser.parse_args(argv)
-    if not args.torch_python.exists():
+    if not args.other and not has_package(args.torch_python, package):
         parser.error(
-            f"--torch_python {args.torch_python} does not exist: `make {make_target}` makes that "
-            "environment from requirements/torch.txt"
+            f"--torch_python {args.torch_python} has no {package}: `make {make_target}` makes that "
+            "environment from requirements/torch*.txt"
         )
+    if args.quick:
+        args.rounds, args.steps, args.warmup_steps = 2, 1, 1
     return args
 
 
@@ -292,14 +295,3 @@ def has_package(python: Path, package: str) -> bool:
     """Returns whether an environment has a package, without importing it."""
     code = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec('{package}'))"
     return python.exists() and not subprocess.call([str(python), "-c", code])
-
-
-def require_package(
-    parser: argparse.ArgumentParser, args: argparse.Namespace, package: str, make_target: str
-) -> None:
-    """Ends the program if the environment of PyTorch lacks a package."""
-    if not has_package(args.torch_python, package):
-        parser.error(
-            f"--torch_python {args.torch_python} has no {package}: `make {make_target}` installs "
-            "it from requirements/torch*.txt"
-        )

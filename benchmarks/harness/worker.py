@@ -1,68 +1,89 @@
-"""The process of a side of a benchmark: one JSON line asks, one JSON line answers.
+"""The process of a side of a training benchmark: one JSON line asks, one JSON line answers.
 
-Standard library only: it also runs in the environment of PyTorch.
+NumPy and the standard library only: it also runs in the environment of PyTorch.
 """
 
 import argparse
 import json
 import os
 import resource
-import socket
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 
 def parser_of(description: str) -> argparse.ArgumentParser:
-    """A parser with the flags that all training sides have."""
+    """A parser with the flags of all sides."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--address", required=True, help="socket of the benchmark")
-    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="rows, sizes and weights")
     parser.add_argument("--threads", type=int, required=True)
     return parser
 
 
-def serve(actions: Mapping[str, Callable[..., dict]], address: str, rank: int = 0) -> None:
-    """Answers requests until the other end closes. Answers carry the CPU time they took."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(address)
-        stream = connection.makefile("rw")
-        print(json.dumps([rank, os.getpid()]), file=stream, flush=True)
-        for line in stream:
-            request = json.loads(line)
-            start = time.process_time()
-            answer = actions[request.pop("action")](**request)
-            answer["cpu_s"] = time.process_time() - start
-            print(json.dumps(answer), file=stream, flush=True)
+def save(folder: Path, rows: Any, sizes: Any) -> None:
+    """Writes a named tuple of arrays, and a dataclass of numbers and tuples of them."""
+    np.savez(folder / "rows.npz", **rows._asdict())
+    (folder / "sizes.json").write_text(json.dumps(asdict(sizes)))
 
 
-def serve_training(version: str, make: Callable[..., Any], address: str, rank: int = 0) -> None:
-    """Answers "start", "steps", "call" and "describe" of one training at a time.
+def load_sizes(folder: Path, kind: type) -> Any:
+    stored = json.loads((folder / "sizes.json").read_text())
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in stored.items()})
 
-    `make` takes the arguments of "start" and returns a training. Its `step()` returns the loss; a
-    `read_loss`, if it has one, reads the loss after the measured time of the step. `facts()` are
-    part of the description. "call" calls its methods by name.
+
+def load(folder: Path, rows_kind: type, sizes_kind: type) -> tuple[Any, Any]:
+    """Reads what `save` wrote."""
+    with np.load(folder / "rows.npz") as stored:
+        rows = rows_kind(*(stored[name] for name in rows_kind._fields))
+    return rows, load_sizes(folder, sizes_kind)
+
+
+def serve(version: str, make: Callable[..., Any]) -> None:
+    """Answers requests on stdin: `{"start": OPTIONS}` and `{"steps": N}`.
+
+    `make(**OPTIONS)` returns a training, whose `step()` does one step and returns the loss.
     """
-    trainings = []
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # the output of libraries
+    training = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "start" in request:
+            training = None  # tables and moments of one model at a time are in memory
+            training = make(**request["start"])
+            reset_peak_memory()
+            answer = {"version": version}
+        else:
+            answer = timed_steps(training.step, request["steps"])
+        print(json.dumps(answer), file=answers, flush=True)
 
-    def start(**options) -> dict:
-        trainings.clear()  # tables and moments of one model at a time are in memory
-        trainings.append(make(**options))
-        return {}
 
-    def steps(count: int) -> dict:
-        return timed_steps(trainings[0].step, count, getattr(trainings[0], "read_loss", None))
+def timed_steps(step: Callable[[], float], count: int) -> dict:
+    """`ms` and `losses` of the steps, their CPU seconds, page faults per step, and peak memory."""
+    times, losses, cpu_s = [], [], time.process_time()
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(count):
+        times.append(timed_ms(lambda: losses.append(step())))
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+    return {
+        "ms": times,
+        "losses": losses,
+        "cpu_s": time.process_time() - cpu_s,
+        "faults": faults / max(1, count),
+        "peak_mib": peak_memory_mib(),
+    }
 
-    def call(method: str, **arguments) -> dict:
-        return {"result": getattr(trainings[0], method)(**arguments)}
 
-    def describe() -> dict:
-        facts = getattr(trainings[0], "facts", dict)()
-        return {"version": version, "peak_kib": peak_memory_mib() * 1024, **facts}
-
-    actions = (start, steps, call, describe)
-    serve({action.__name__: action for action in actions}, address, rank)
+def timed_ms(call: Callable[[], object]) -> float:
+    """Wall-clock milliseconds of a call."""
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) * 1e3
 
 
 def reset_peak_memory() -> None:
@@ -75,48 +96,3 @@ def peak_memory_mib() -> float:
     status = Path("/proc/self/status").read_text().splitlines()
     (line,) = (line for line in status if line.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
-
-
-def timed_ms(call: Callable[[], object]) -> float:
-    """Wall-clock milliseconds of a call."""
-    start = time.perf_counter()
-    call()
-    return (time.perf_counter() - start) * 1e3
-
-
-def timed_steps(
-    step: Callable[[], float], count: int, read_loss: Callable[[], float] | None = None
-) -> dict:
-    """`ms` and `losses` of each step; page `faults`, `user_ms` and `system_ms` per step."""
-    times, losses = [], []
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    for _ in range(count):
-        times.append(timed_ms(lambda: losses.append(step())))
-        if read_loss:
-            losses[-1] = read_loss()
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "ms": times,
-        "losses": losses,
-        "faults": (after.ru_minflt - before.ru_minflt) / count,
-        "user_ms": (after.ru_utime - before.ru_utime) * 1e3 / count,
-        "system_ms": (after.ru_stime - before.ru_stime) * 1e3 / count,
-    }
-
-
-def timed_in_turn(
-    calls: Mapping[Any, Callable[[], object]],
-    count: int,
-    warm_up: int = 1,
-    alternates: bool = False,
-) -> dict[Any, list[float]]:
-    """Milliseconds of each call, `count` times after `warm_up` that do not count.
-
-    The calls take turns, so that other load of the machine affects all of them equally; the order
-    is the same in all rounds, or falls and rises.
-    """
-    times = {name: [] for name in calls}
-    for number in range(warm_up + count):
-        for name in list(calls)[:: -1 if alternates and number % 2 else 1]:
-            times[name].append(timed_ms(calls[name]))
-    return {name: ms[warm_up:] for name, ms in times.items()}

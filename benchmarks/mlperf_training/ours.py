@@ -1,12 +1,9 @@
 """Our side: model, loss and optimizers of `dcnv2.py --preset mlperf`, and of DLRM."""
 
-from collections.abc import Callable
-
 import numpy as np
-import tensorflow as tf
 
 import config as configuration
-from benchmarks.harness.tensorflow_training import RecipeTraining, first_numbers, serve_recipe
+from benchmarks.harness.tensorflow_training import RecipeTraining, batches_of, serve_recipe
 from benchmarks.harness.worker import parser_of
 from benchmarks.mlperf_training import workload
 from benchmarks.mlperf_training.workload import Rows, Sizes
@@ -14,6 +11,7 @@ from dataloading.pipeline.batch import Batch, Inputs
 from nn.ctr.config import CTRConfig
 from nn.ctr.model import CTRModel
 from nn.train.losses import click_loss
+from nn.train.trainer import Trainer
 from runtime.hardware.device import Device
 
 
@@ -54,22 +52,14 @@ class RankingTraining(RecipeTraining):
         batch = Batch(Inputs(rows.numerical, ids), rows.labels, np.ones_like(rows.labels))
         optimizers = model.create_optimizers(options)
         super().__init__(
-            model, click_loss, optimizers, shape.feature_names, batch, sizes.batch_size
+            model,
+            Trainer(model, click_loss, optimizers),
+            batches_of(batch, sizes.batch_size),
+            shape.feature_names,
         )
         self._first = Inputs(
             rows.numerical[: sizes.batch_size], tuple(part[: sizes.batch_size] for part in ids)
         )
-
-    def parts(self) -> dict[str, Callable]:
-        """The lookup of all tables, and the prefixes of any model."""
-        iterator, embedding = self.iterator, self.model.embedding
-
-        @tf.function(autograph=False)
-        def lookup():
-            ids = list(iterator.get_next().inputs.categorical)
-            return first_numbers([embedding(ids, concatenate=True)])
-
-        return {"lookup": lookup, **super().parts()}
 
     def logits(self) -> np.ndarray:
         """Logits of the first batch, [batch, 1]."""

@@ -1,6 +1,11 @@
-"""TorchRec's DLRM and DLRM_DCN on a CPU with our weights, in training."""
+"""The peer: TorchRec's DLRM and DLRM_DCN, as in MLPerf's reference, with our weights.
+
+A worker of `mlperf_training`. Tables of fbgemm with exact Adagrad, which the backward pass applies;
+`torch.optim.Adagrad` for the dense weights, `torch.autocast`.
+"""
 
 from collections.abc import Mapping
+from importlib import metadata
 
 import numpy as np
 import torch
@@ -11,8 +16,8 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from benchmarks.harness.torch_training import TorchTraining, copy_linears
-from benchmarks.harness.worker import timed_in_turn
+from benchmarks.harness.torch_training import TorchTraining, copy_linears, load_weights
+from benchmarks.harness.worker import load, parser_of, serve
 from benchmarks.mlperf_training import workload
 from benchmarks.mlperf_training.workload import Rows, Sizes
 
@@ -58,7 +63,7 @@ def make_model(sizes: Sizes, tables: nn.Module) -> DLRM:
 
 
 @torch.no_grad()
-def load_weights(model: DLRM, sizes: Sizes, weights: Mapping[str, torch.Tensor]) -> None:
+def copy_weights(model: DLRM, sizes: Sizes, weights: Mapping[str, torch.Tensor]) -> None:
     """Copies our weights, by their names in checkpoints, into a model of TorchRec."""
     for t, table in enumerate(model.sparse_arch.embedding_bag_collection.embedding_bags.values()):
         table.weight.copy_(weights[f"table_{t}"])
@@ -109,7 +114,7 @@ class TorchRecTraining(TorchTraining):
     ):
         tables = make_tables(sizes, optimizer, learning_rate, is_fused)
         self.model = make_model(sizes, tables)
-        load_weights(self.model, sizes, weights)
+        copy_weights(self.model, sizes, weights)
         with_loss = DLRMTrain(self.model)
         is_mixed = precision == "bfloat16"
 
@@ -125,12 +130,6 @@ class TorchRecTraining(TorchTraining):
         super().__init__(loss, [OPTIMIZERS[optimizer](moved, **options)], rows, sizes.batch_size)
         self.batches = [b._replace(ids=jagged_ids(b.ids, sizes)) for b in self.batches]
 
-    def parts_ms(self, count: int) -> dict[str, list[float]]:
-        """Milliseconds of the lookup of all tables, and of the prefixes of any model."""
-        ids = self.batches[0].ids
-        lookup = timed_in_turn({"lookup": lambda: self.model.sparse_arch(ids)}, count)
-        return lookup | super().parts_ms(count)
-
     def logits(self) -> np.ndarray:
         """Logits of the first batch, [batch, 1]."""
         with torch.no_grad():
@@ -143,3 +142,19 @@ class _Batch:
     def __init__(self, batch: Rows):
         self.dense_features, self.sparse_features = batch.numerical, batch.ids
         self.labels = batch.labels[:, 0]
+
+
+def main() -> None:
+    args = parser_of(__doc__).parse_args()
+    torch.set_num_threads(args.threads)
+    rows, sizes = load(args.folder, Rows, Sizes)
+
+    def start(**options) -> TorchRecTraining:
+        return TorchRecTraining(rows, sizes, load_weights(args.folder), is_fused=True, **options)
+
+    packages = ("torchrec", "torch", "fbgemm-gpu-cpu")
+    serve(", ".join(f"{package} {metadata.version(package)}" for package in packages), start)
+
+
+if __name__ == "__main__":
+    main()

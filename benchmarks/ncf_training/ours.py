@@ -3,15 +3,14 @@
 import functools
 
 import numpy as np
-import tensorflow as tf
 
-import config as configuration
-from benchmarks.harness.tensorflow_training import RecipeTraining, serve_recipe
+from benchmarks.harness.tensorflow_training import RecipeTraining, adam, batches_of, serve_recipe
 from benchmarks.harness.worker import parser_of
 from benchmarks.ncf_training import workload
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from nn.ncf.config import NEUMF, NCFConfig, embedding_tables
 from nn.ncf.model import NCFModel, ncf_loss
+from nn.train.trainer import Trainer
 
 
 class NCFTraining(RecipeTraining):
@@ -33,32 +32,20 @@ class NCFTraining(RecipeTraining):
             dropout=dropout,
         )
         model = NCFModel(config, seed=1, dtype=dtype)
-        options = configuration.OptimizerConfig(
-            optimizer="adam",
-            learning_rate=workload.LEARNING_RATE,
+        options = adam(
+            workload.LEARNING_RATE,
             beta1=workload.BETA1,
             beta2=workload.BETA2,
             epsilon=workload.EPSILON,
-            warmup_steps=0,
-            decay_steps=0,
         )
         inputs = InteractionInputs(rows.user, rows.item)
+        batch = Batch(inputs, rows.labels, np.ones_like(rows.labels))
         super().__init__(
             model,
-            ncf_loss,
-            model.create_optimizers(options),
+            Trainer(model, ncf_loss, model.create_optimizers(options)),
+            batches_of(batch, sizes.batch_size),
             [name for name, _, _ in embedding_tables(config)],
-            Batch(inputs, rows.labels, np.ones_like(rows.labels)),
-            sizes.batch_size,
         )
-
-    def parts(self) -> dict:
-        @tf.function(autograph=False)
-        def look_up():
-            inputs = self.iterator.get_next().inputs
-            return [tf.reduce_sum(vectors) for vectors in self.model.look_up(inputs).vectors]
-
-        return {"lookup": look_up, **super().parts()}
 
 
 def main() -> None:

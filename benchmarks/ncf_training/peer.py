@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.harness.torch_training import copy_linears, serve_peer
+from benchmarks.harness.torch_training import copy_linears, serve_adam
 from benchmarks.ncf_training import workload
 
 
@@ -48,7 +48,7 @@ class NeuMF(nn.Module):
 
 
 def main() -> None:
-    serve_peer(
+    serve_adam(
         __doc__,
         workload.NCFRows,
         workload.NCFSizes,

@@ -63,12 +63,3 @@ def make_rows(sizes: NCFSizes, seed: int = 1) -> NCFRows:
     items = np.where(positive, popular, random.integers(0, sizes.items, count))
     labels = positive.astype(np.float32)[:, np.newaxis]
     return NCFRows(users.astype(np.int32), items.astype(np.int32), labels)
-
-
-def facts(rows: NCFRows, sizes: NCFSizes) -> dict[str, float]:
-    """Distinct users and items of a batch, on average."""
-    columns = {"distinct users": rows.user, "distinct items": rows.item}
-    return {
-        name: float(np.mean([np.unique(b).size for b in ids.reshape(sizes.num_batches, -1)]))
-        for name, ids in columns.items()
-    }

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.harness.torch_training import copy_linears, serve_peer
+from benchmarks.harness.torch_training import copy_linears, serve_adam
 from benchmarks.sequence_training import workload
 
 EPSILON = 1e-7  # the recipe's, added to the root of the biased second moment; so in SparseAdam
@@ -191,7 +191,7 @@ def cross_entropy(logits, labels):
 
 
 if __name__ == "__main__":
-    serve_peer(
+    serve_adam(
         __doc__,
         workload.SequenceRows,
         workload.SequenceSizes,

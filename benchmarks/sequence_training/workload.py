@@ -95,18 +95,6 @@ def make_rows(sizes: SequenceSizes, seed: int = 1) -> SequenceRows:
     return SequenceRows(*(column[order] for column in rows))
 
 
-def facts(rows: SequenceRows, sizes: SequenceSizes) -> dict[str, float]:
-    """Facts about a batch: the mean of `real steps` of its histories, and of the
-    `distinct items` among its targets, histories and SIM's and DIEN's negatives."""
-    result = {"real steps": float((rows.positive_item != 0).sum(axis=1).mean())}
-    for model_type, start in (("sim", sizes.long_seq_length), ("dien", 0)):
-        negatives = rows.negative_item[:, start + 1 :]
-        ids = np.concatenate([rows.target_item, rows.positive_item, negatives], axis=1)
-        ids = ids.reshape(sizes.num_batches, -1)
-        result[f"distinct items, {model_type}"] = float(np.mean([np.unique(b).size for b in ids]))
-    return result
-
-
 def _draw(random: np.random.Generator, cardinality: int, alpha: float, shape) -> np.ndarray:
     """Ids 1 to cardinality - 1, int32, by a power law, in an order of its own."""
     names = np.random.default_rng(cardinality).permutation(cardinality - 1).astype(np.int32)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.ncf_accuracy import hold_out
-from benchmarks.quality.simple_models import popularity_of
+from benchmarks.ncf_accuracy import hold_out, popularity_of
 from dataloading.interactions.stored import read_candidate_lists, read_interactions
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.interaction_data import write_interactions

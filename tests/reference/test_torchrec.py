@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.harness import workload_files
+from benchmarks.harness import worker
 from benchmarks.harness.training import has_package
 from benchmarks.mlperf_training import workload
 from benchmarks.mlperf_training.ours import RankingTraining
@@ -53,7 +53,7 @@ def test_training(num_cross_layers, optimizer, learning_rate, tmp_path):
         pytest.skip("no .venv-torch with torchrec: `make test-reference` makes it")
     sizes = workload.Sizes(**SIZES, num_cross_layers=num_cross_layers)
     rows = workload.make_rows(sizes)
-    workload_files.save(tmp_path, rows, sizes)
+    worker.save(tmp_path, rows, sizes)
     training = RankingTraining(rows, sizes, optimizer=optimizer, learning_rate=learning_rate)
     training.save_weights(tmp_path / "weights.npz")
     logits = training.logits()

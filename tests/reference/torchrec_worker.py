@@ -1,6 +1,6 @@
 """Trains a model of TorchRec; runs in .venv-torch: FOLDER OPTIMIZER LEARNING_RATE STEPS.
 
-FOLDER has rows, sizes and initial weights (`benchmarks.harness.workload_files`) and gets
+FOLDER has rows, sizes and initial weights (`benchmarks.harness.worker`) and gets
 `torchrec.npz`: logits of the first batch, and the losses of the steps.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.torch_training import load_weights
-from benchmarks.harness.workload_files import load
+from benchmarks.harness.worker import load
 from benchmarks.mlperf_training.torchrec_model import TorchRecTraining
 from benchmarks.mlperf_training.workload import Rows, Sizes
 
@@ -23,7 +23,7 @@ def main() -> None:
         training = TorchRecTraining(
             rows,
             sizes,
-            load_weights(folder / "weights.npz"),
+            load_weights(folder),
             optimizer=optimizer,
             learning_rate=float(sys.argv[3]),
             is_fused=is_fused,

@@ -1,4 +1,4 @@
-"""Trainings by the recipes' command lines, and their metrics."""
+"""Studies of accuracy: trainings by the recipes' command lines, and their metrics."""
 
 import argparse
 import json
@@ -37,16 +37,6 @@ def summary_of(run_dir: Path) -> dict[str, Any]:
 def mean_and_range(values: Sequence[float]) -> str:
     spread = f" ({min(values):.4f}, {max(values):.4f})" if len(values) > 1 else ""
     return f"{np.mean(values):.4f}{spread}"
-
-
-def read_kept(path: Path | None) -> dict[str, Any]:
-    """Results of earlier runs in a JSON file; empty without one."""
-    return json.loads(path.read_text()) if path and path.exists() else {}
-
-
-def keep(path: Path | None, results: dict[str, Any]) -> None:
-    if path:
-        path.write_text(json.dumps(results, indent=1))
 
 
 def study_parser(description: str, seeds: int) -> argparse.ArgumentParser:

@@ -1,0 +1,115 @@
+"""The peers fbgemm and `torch.nn.EmbeddingBag`. A worker of `embedding_bag`.
+
+fbgemm: table-batched embedding bags, which TorchRec uses; the backward pass updates the rows.
+PyTorch: sparse gradients and `torch.optim.SGD`; it has no row-wise Adagrad for them.
+"""
+
+from importlib import metadata
+
+import torch
+from torch import nn
+
+from benchmarks.embedding_bag import workload
+from benchmarks.harness.torch_training import TorchTraining
+from benchmarks.harness.worker import load, parser_of, serve
+
+
+class FixedGradient(torch.autograd.Function):
+    """sum(outputs * gradients) of the first samples; its gradients are `gradients`."""
+
+    @staticmethod
+    def forward(ctx, gradients, *outputs):
+        ctx.gradients = gradients
+        first = slice(workload.LOSS_SAMPLES)
+        pairs = zip(outputs, gradients, strict=True)
+        return sum((output[first] * gradient[first]).sum() for output, gradient in pairs)
+
+    @staticmethod
+    def backward(ctx, upstream):
+        return None, *ctx.gradients  # upstream is 1
+
+
+class TorchBags(nn.Module):
+    """One `torch.nn.EmbeddingBag` per table; [batch, dim] each."""
+
+    def __init__(self, sizes: workload.BagSizes, optimizer: str):
+        super().__init__()
+        self._sizes = sizes
+        self.bags = nn.ModuleList(
+            nn.EmbeddingBag(sizes.num_rows, sizes.dim, mode="sum", sparse=True)
+            for _ in range(sizes.num_tables)
+        )
+        self.tables = [bag.weight for bag in self.bags]
+        self.optimizers = [torch.optim.SGD(self.parameters(), lr=workload.LEARNING_RATE)]
+
+    def forward(self, ids: torch.Tensor) -> list[torch.Tensor]:
+        by_table = workload.by_table(ids, self._sizes)
+        return [bag(x) for bag, x in zip(self.bags, by_table, strict=True)]
+
+    def gradients(self, whole: torch.Tensor) -> list[torch.Tensor]:
+        """Returns the gradients of the outputs from [batch, tables, dim]."""
+        return [part.contiguous() for part in whole.unbind(1)]
+
+
+class FbgemmBags(nn.Module):
+    """All tables in one call; [batch, tables x dim]."""
+
+    def __init__(self, sizes: workload.BagSizes, optimizer: str):
+        from fbgemm_gpu import split_table_batched_embeddings_ops_common as common
+        from fbgemm_gpu import split_table_batched_embeddings_ops_training as fbgemm
+        from fbgemm_gpu.split_embedding_configs import EmbOptimType
+
+        super().__init__()
+        device = (common.EmbeddingLocation.HOST, fbgemm.ComputeDevice.CPU)
+        self.bags = fbgemm.SplitTableBatchedEmbeddingBagsCodegen(
+            [(sizes.num_rows, sizes.dim, *device)] * sizes.num_tables,
+            optimizer=EmbOptimType[f"EXACT_{optimizer.upper()}"],
+            learning_rate=workload.LEARNING_RATE,
+            eps=workload.EPSILON,
+            pooling_mode=common.PoolingMode.SUM,
+            bounds_check_mode=common.BoundsCheckMode.NONE,  # as our side, whose loader checks ids
+            stochastic_rounding=False,
+            device=torch.device("cpu"),
+        )
+        lengths = torch.tensor(sizes.hotness).repeat_interleave(sizes.batch_size)
+        ends = torch.cumsum(lengths, 0)
+        self.offsets = torch.cat([torch.zeros(1, dtype=ends.dtype), ends])
+        self.tables, self.optimizers = self.bags.split_embedding_weights(), []
+
+    def forward(self, ids: torch.Tensor) -> list[torch.Tensor]:
+        return [self.bags(ids, self.offsets)]
+
+    def gradients(self, whole: torch.Tensor) -> list[torch.Tensor]:
+        """Returns the gradient of the output from [batch, tables, dim]."""
+        return [whole.flatten(1)]
+
+
+LIBRARIES = {"fbgemm": ("fbgemm-gpu-cpu", FbgemmBags), "torch": ("torch", TorchBags)}
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--library", choices=LIBRARIES, required=True)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    stored, sizes = load(args.folder, workload.BagRows, workload.BagSizes)
+    rows = workload.BagRows(stored.ids.astype("int64"))  # the default of both libraries
+    package, make_model = LIBRARIES[args.library]
+
+    def start(optimizer: str) -> TorchTraining:
+        model = make_model(sizes, optimizer)
+        with torch.no_grad():
+            for t, table in enumerate(model.tables):
+                table.copy_(torch.from_numpy(workload.initial_table(sizes, t)))
+        gradients = model.gradients(torch.from_numpy(workload.output_gradient(sizes)))
+
+        def loss(batch: workload.BagRows) -> torch.Tensor:
+            return FixedGradient.apply(gradients, *model(batch.ids[0]))
+
+        return TorchTraining(loss, model.optimizers, rows, batch_size=1)  # of whole batches
+
+    serve(f"{package} {metadata.version(package)}, torch {torch.__version__}", start)
+
+
+if __name__ == "__main__":
+    main()
