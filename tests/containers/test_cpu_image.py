@@ -223,24 +223,3 @@ def test_parts_on_request(builder, image, root, tmp_path, stage, command):
     built = builder.build(file, file.stage(stage))
     status, output = run(built, tmp_path / "run", ["bash", "-c", command])
     assert status == 0, output
-
-
-def test_reasons_to_skip(monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert missing() == "root is needed, to mount and chroot"
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "apt-get install debootstrap" in missing()
-
-
-def test_network(tmp_path, monkeypatch):
-    """Folders that serve as an index are renamed in pip's settings, and mounted below /run."""
-    listed = "global.extra-index-url='file:///opt/a/simple file:///opt/b'\nglobal.cert='/c.crt'\n"
-    monkeypatch.setattr(subprocess, "check_output", lambda argv, text: listed)
-    monkeypatch.setenv("https_proxy", "http://proxy:1")
-    network = Network(tmp_path)
-    assert (tmp_path / "pip.conf").read_text() == (
-        "[global]\nextra-index-url = file:///run/build/opt/a/simple file:///run/build/opt/b\n"
-    )
-    assert network.environment["https_proxy"] == "http://proxy:1"
-    assert any("/opt/a" in step and "$ROOT/run/build/opt/a" in step for step in network.mounts())

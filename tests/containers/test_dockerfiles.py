@@ -18,6 +18,7 @@ from tests.containers import dockerfile
 from tests.containers.dockerignore import Ignored, context
 
 FILES = ("Dockerfile", "Dockerfile.cuda", "Dockerfile_spark", "Dockerfile.cpu")
+SERVERS = ("deployment/tf/Dockerfile", "deployment/hps/Dockerfile")
 
 
 @pytest.fixture(params=FILES)
@@ -242,12 +243,6 @@ def test_working_folders_of_nvidia(name, file):
         }
 
 
-def test_shell_syntax(file):
-    for run in file.instructions("RUN"):
-        result = subprocess.run(["bash", "-n", "-c", run.text], capture_output=True, text=True)
-        assert not result.returncode and not result.stderr, (run, result.stderr)
-
-
 def test_scripts(file, root):
     for run in runs(file):
         for script in re.findall(r"bash (\S+\.sh)", run):
@@ -265,6 +260,7 @@ def test_no_secrets(name, root):
     assert not re.search(r"(?i)password|passwd=|secret|token|api_?key|://[^/\s]+:[^/\s]+@", text)
 
 
+@pytest.mark.parametrize("name", [*FILES, *SERVERS])
 def test_hadolint(name, root):
     program = Path(sys.executable).with_name("hadolint")
     result = subprocess.run([program, root / name], capture_output=True, text=True, check=False)
