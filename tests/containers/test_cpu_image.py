@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 import setup_environment
 from tests.containers import dockerfile
 from tests.containers.build_network import Network
-from tests.containers.image_builder import Builder, Image, Layer, run
+from tests.containers.image_builder import Builder, Image, run
 
 pytestmark = pytest.mark.long
 
@@ -82,7 +82,7 @@ def builder(folder, root):
 
     network = Network(folder / "network")
     folders = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    plain = Image((Layer(debian, "debootstrap", 0.0),), {"PATH": folders})
+    plain = Image((debian,), {"PATH": folders})
     stand_in = dockerfile.read(root / "tests/containers/Dockerfile.python")
     python = Builder(folder / "python", root, {"bookworm": plain}, network).build(
         stand_in, stand_in.stages[-1]
@@ -93,16 +93,8 @@ def builder(folder, root):
 
 @pytest.fixture(scope="module")
 def image(builder, root):
-    """The built image; prints seconds and size of every layer (pytest -s)."""
     file = dockerfile.read(root / "Dockerfile.cpu")
-    built = builder.build(file, file.stages[-1])
-    print("\n    MB  seconds")
-    for layer in {layer.folder: layer for layer in [*builder.layers, *built.layers]}.values():
-        kept = "" if layer in built.layers else "  (not in the image)"
-        size_mb = layer.size_bytes() / 1e6
-        print(f"{size_mb:6.0f} {layer.elapsed_s:8.1f}  {layer.made_by[:90]}{kept}")
-    print(f"{sum(layer.size_bytes() for layer in built.layers) / 1e6:6.0f}  in all")
-    return built
+    return builder.build(file, file.stages[-1])
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +126,7 @@ def test_remains_of_the_build(image, tmp_path):
     # The settings by which this machine reaches the index.
     assert "PIP_" not in output and "certificates.crt" not in output
     for layer in image.layers[1:]:
-        assert not list(layer.folder.glob("run/*")) and not list(layer.folder.glob("root/.cache/*"))
+        assert not list(layer.glob("run/*")) and not list(layer.glob("root/.cache/*"))
 
 
 def test_programs_that_jobs_call(image, tmp_path):
