@@ -72,18 +72,10 @@ def test_interrupt(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == "interrupted; the last day file is cut off\n"
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--days", "-1"], "--days: expected 1 or more, got -1"),
-        (["--rows_per_day", "-5"], "--rows_per_day: expected 1 or more, got -5"),
-        (["--seed", "-1"], "--seed: expected 0 or more, got -1"),
-    ],
-    ids=["days", "rows_per_day", "seed"],
-)
-def test_wrong_flags_of_the_generator(tmp_path, capsys, flags, message):
-    assert generate_logs.main(["--output", str(tmp_path / "raw"), *flags]) == USER_ERROR
-    assert message in capsys.readouterr().err
+@pytest.mark.parametrize("flag", ["--days", "--rows_per_day", "--seed"])
+def test_wrong_flags_of_the_generator(tmp_path, capsys, flag):
+    assert generate_logs.main(["--output", str(tmp_path / "raw"), flag, "-1"]) == USER_ERROR
+    assert f"{flag}: expected" in capsys.readouterr().err
     assert not (tmp_path / "raw").exists()
 
 
@@ -111,15 +103,18 @@ def test_flags_in_help():
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [["--master", "local"], ["--spark_conf", "a=b"]],
-    ids=["master", "spark_conf"],
+    ("flags", "unread"),
+    [
+        (["--master", "local"], "--master"),
+        (["--spark_conf", "a=b"], "--spark_conf"),
+        (["--engine", "spark", "--master", "local[4]", "--threads", "2"], "--threads"),
+        (["--engine", "spark", "--master", "yarn", "--memory_limit", "4GB"], "--memory_limit"),
+    ],
 )
-def test_flags_of_spark(tmp_path, capsys, flags):
-    common = ["--input", str(tmp_path), "--output", str(tmp_path / "out")]
-    assert __main__.main([*common, *flags]) == USER_ERROR
-    expected = f"error: {flags[0]} is only read with --engine spark; leave it out\n"
-    assert capsys.readouterr().err == expected
+def test_flags_of_spark(flags, unread):
+    common = ["--input", "raw", "--output", "out"]
+    with pytest.raises(ValueError, match=f"^{unread} is only read with"):
+        arguments.parse([*common, *flags])
     assert arguments.parse([*common, "--engine", "spark", "--master", "yarn"]).master == "yarn"
 
 
@@ -149,24 +144,3 @@ def test_clicks_by_field(raw):
     clicks_high, clicks_low = known[high, 0].mean(), known[~high, 0].mean()
     assert clicks_high > clicks_low + 0.05
     assert 0.1 < known[:, 0].mean() < 0.45
-
-
-@pytest.mark.parametrize(
-    ("master", "flag", "message"),
-    [
-        (
-            "local[4]",
-            "--threads",
-            "--threads is only read with no --master, which specifies them itself",
-        ),
-        (
-            "yarn",
-            "--memory_limit",
-            "--memory_limit is only read with a local --master; a cluster's",
-        ),
-    ],
-)
-def test_flags_of_a_master(master, flag, message):
-    common = ["--input", "raw", "--output", "out", "--engine", "spark", "--master", master]
-    with pytest.raises(ValueError, match=message):
-        arguments.parse([*common, flag, "2" if flag == "--threads" else "4GB"])

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dataloading.spec.feature_spec import FeatureSpec
 from preproc.arguments import parse_size
 from preproc.criteo.engines import duckdb_engine
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
@@ -120,20 +119,11 @@ def test_bin_ids():
     assert result.tolist() == [0, 0, 1, 2, 3, 3, 4, 4, 5, 5, 6, NUM_BINS - 1]
 
 
-@pytest.mark.quick("train")
-@pytest.mark.parametrize("vocabulary_days", [None, "train"])
-def test_bins_against_reference(log, tmp_path, vocabulary_days):
-    """Days and one file; all else stays as it is without bins."""
+def test_bins_against_reference(log, tmp_path):
+    """All else stays as it is without bins."""
     run(log, tmp_path / "out", frequency_threshold=2, bin_numericals=True)
     expected = reference.prepare(days(log, 0, 1, 2, 3), 2, bin_numericals=True)
     assert reference.files_of(tmp_path / "out") == expected
-    (source,) = days(log, 1)
-    options = {"holdout_fraction": 0.2, "validation_fraction": 0.1, "bin_numericals": True}
-    run(source, tmp_path / "one", frequency_threshold=2, vocabulary_days=vocabulary_days, **options)
-    expected = reference.prepare(
-        [source], 2, vocabulary_training_rows=vocabulary_days == "train", **options
-    )
-    assert reference.files_of(tmp_path / "one") == expected
 
 
 @pytest.mark.quick("2")
@@ -216,13 +206,6 @@ def test_kaggle_rows(tmp_path, threshold, bins):
     assert (clicks["train"] + clicks["test"]) / 10_000 == 0.2182
 
 
-@needs_kaggle
-def test_kaggle_days(tmp_path):
-    run(KAGGLE, tmp_path / "out", frequency_threshold=2, days=(0, 1, 2, 3, 4))
-    expected = reference.prepare(days(KAGGLE, 0, 1, 2, 3, 4), 2)
-    assert reference.files_of(tmp_path / "out") == expected
-
-
 @pytest.mark.quick("4")
 @pytest.mark.parametrize("threads", [1, 4])
 def test_order_of_rows(tmp_path, threads):
@@ -280,20 +263,6 @@ def test_repeated_preparation(log, tmp_path):
     assert sorted(path.name for path in odd_folder.iterdir()) == ["out", "raw"]
 
 
-def test_feature_spec(log, tmp_path):
-    run(log, tmp_path / "out", frequency_threshold=2)
-    spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
-    spec.validate_files()
-    assert spec.num_samples("train") == 700 + 801 + 902
-    assert spec.num_samples("test") == 1003 // 2
-    assert spec.num_samples("validation") == 1003 - 1003 // 2
-    assert spec.channel("numerical") == tuple(f"num_{i}" for i in range(13))
-    assert spec.channel("categorical") == tuple(f"cat_{i}" for i in range(26))
-    for name in spec.channel("categorical"):
-        ids = np.fromfile(tmp_path / "out" / "train" / f"{name}.bin", spec.dtype(name))
-        assert 0 <= ids.min() <= ids.max() < spec.cardinality(name)
-
-
 def test_rounding_of_numerical_features():
     shifted = np.array([-5, 0, 1, 2, 3, 8, 10**6, 10**18 + 2])
     expected = [0, 0, 0, 0.693147, 1.098612, 2.079442, 13.815511, 41.446532]
@@ -346,11 +315,3 @@ def test_thresholds(text, expected):
 def test_wrong_thresholds(text, message):
     with pytest.raises(ValueError, match=message):
         parse_thresholds(text)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"frequency_threshold": -1}, {"column_thresholds": ((3, -1),)}]
-)
-def test_negative_thresholds(log, tmp_path, changes):
-    with pytest.raises(ValueError, match="--frequency_threshold: expected 0 or more, got -1"):
-        run(log, tmp_path / "out", **changes)
