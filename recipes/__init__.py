@@ -12,7 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recipes.api import Result, evaluate, load_model, predict, train
+    from recipes.api import evaluate, load_model, predict, train
+    from recipes.execution import Result
 
 __all__ = ["Result", "evaluate", "load_model", "predict", "train"]
 

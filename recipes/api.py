@@ -12,7 +12,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 import config as configuration
 from config import Config
 from recipes.definition import Definition
-from recipes.execution import execute
+from recipes.execution import Result, execute
 from recipes.registry import BY_NAME
 from runtime.cluster import launcher
 from runtime.files.predictions import read_predictions
@@ -36,28 +35,9 @@ if TYPE_CHECKING:
 # Flags that decide where a training saves its checkpoints, or that it saves none.
 _SAVING = {
     *("save_checkpoint_path", "resume", "load_checkpoint_path", "checkpoint_dir"),
-    *("saved_model_output_path", "benchmark", "flagfile"),
+    *("saved_model_output_path", "benchmark", "flagfile", "plan_only"),
 }
-_OF_COMMAND_LINE = ("plan_only",)
 CHECKPOINTS = "checkpoints"  # folder in that of the run
-
-
-@dataclass(frozen=True)
-class Result:
-    """Results of a training or an evaluation.
-
-    Attributes:
-        metrics: the summary of the run, under the names of the log (docs/reference/log.md).
-        checkpoint: folder of the training's checkpoints, or the checkpoint that was evaluated;
-            None if nothing was saved.
-        plots: files of the plots, on rank 0.
-        run_dir: folder of the run, with its log and its complete flags.
-    """
-
-    metrics: dict[str, Any]
-    checkpoint: Path | None
-    plots: tuple[Path, ...]
-    run_dir: Path | None
 
 
 def train(recipe: str | Definition, **flags: Any) -> Result:
@@ -178,27 +158,18 @@ def _parse(definition: Definition, mode: str, flags: dict[str, Any]) -> Config:
             f"mode: this function runs --mode {mode}, got mode={flags['mode']!r}; leave it out, or "
             "call another function of train, evaluate and predict"
         )
-    # Before the other rules, which may ask for flags that do not help here.
-    _refuse_of_command_line(definition, {name for name, value in flags.items() if value is True})
     arguments = [_argument(name, value) for name, value in flags.items() if value is not None]
     argv = [definition.name, f"--mode={mode}", *arguments]
     # The original's default folder of a run would be that of every call.
     defaults = {name: v for name, v in definition.defaults.items() if name != "run_dir"}
     parts = (defaults, definition.aliases, definition.flags_of)
     config = configuration.parse(argv, definition.name, *parts)
-    values = config.flat()
-    _refuse_of_command_line(definition, {name for name in _OF_COMMAND_LINE if values[name]})
+    if config.distribution.plan_only:
+        raise ValueError(
+            f"--plan_only is of the command line: run python {definition.name}.py --plan_only, or "
+            "leave it out"
+        )
     return config
-
-
-def _refuse_of_command_line(definition: Definition, names: set[str]) -> None:
-    """Raises ValueError if a flag of the command line is set."""
-    for name in _OF_COMMAND_LINE:
-        if name in names:
-            raise ValueError(
-                f"--{name} is of the command line: run python {definition.name}.py --{name}, or "
-                "leave it out"
-            )
 
 
 def _argument(name: str, value: Any) -> str:
@@ -222,5 +193,4 @@ def _saving_in_run_dir(definition: Definition, flags: dict[str, Any]) -> tuple[C
 
 def _run(config: Config, definition: Definition) -> Result:
     prepare_tensorflow()
-    outcome = execute(config, definition, catches_signals=False)
-    return Result(outcome.summary, outcome.checkpoints, outcome.plots, outcome.run_dir)
+    return execute(config, definition, catches_signals=False)

@@ -3,8 +3,9 @@
 import dataclasses
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from config import Config
 from recipes.definition import Definition
@@ -13,18 +14,20 @@ from training import setup
 from training.modes import MODES
 
 
-class RunOutcome(NamedTuple):
+@dataclass(frozen=True)
+class Result:
     """Results of a run.
 
     Attributes:
-        summary: the values of the last line of the log.
-        checkpoints: the folder that a training saved to, or the checkpoint that was read.
+        metrics: the summary of the run, under the names of the log (docs/reference/log.md).
+        checkpoint: folder of the training's checkpoints, or the checkpoint that was read; None if
+            nothing was saved.
         plots: files of the plots, on rank 0.
-        run_dir: the folder of the run; None with `--mode deploy`.
+        run_dir: folder of the run, with its log and its complete flags; None with `--mode deploy`.
     """
 
-    summary: dict[str, Any]
-    checkpoints: Path | None
+    metrics: dict[str, Any]
+    checkpoint: Path | None
     plots: tuple[Path, ...]
     run_dir: Path | None
 
@@ -34,7 +37,7 @@ def execute(
     definition: Definition,
     catches_signals: bool = True,
     on_evaluation: Callable[[float], None] = lambda metric: None,
-) -> RunOutcome:
+) -> Result:
     """Runs the `--mode` of a recipe, on all ranks together.
 
     Args:
@@ -55,7 +58,7 @@ def execute(
     if config.run.mode == "deploy":
         checkpoint = Path(config.checkpoint.restore_checkpoint_path or "")
         _write_saved_model(config, checkpoint)
-        return RunOutcome({}, checkpoint, (), None)
+        return Result({}, checkpoint, (), None)
     with setup.open_run(config, definition.build, definition.defaults) as context:
         context = dataclasses.replace(
             context, catches_signals=catches_signals, on_evaluation=on_evaluation
@@ -70,7 +73,7 @@ def execute(
         and _write_saved_model(config, folder.root)
     ):
         path = None
-    return RunOutcome(summary, path, tuple(plots), context.run_dir)
+    return Result(summary, path, tuple(plots), context.run_dir)
 
 
 def _write_saved_model(config: Config, checkpoint: Path) -> bool:
