@@ -195,16 +195,6 @@ def test_checks_of_ids_on_their_rank(copied):
     assert len(list(other.dataset())) == 4
 
 
-@pytest.mark.parametrize("feature", [-1, FEATURES])
-def test_unknown_features(open_rows, feature):
-    message = (
-        f"global_features holds {feature}; expected the numbers of the categorical features, "
-        f"of which there are {FEATURES}, the first is 0"
-    )
-    with pytest.raises(ValueError, match=message):
-        open_rows(24, 8, global_features=[0, feature])
-
-
 def test_weights_of_a_padded_batch_by_hand(open_rows):
     # 13 rows in batches of 8 on 4 ranks: 5 rows in the last batch, 2 + 1 + 1 + 1 of 4 x 2 places.
     ranks = [list(open_rows(13, 8, rank=rank, world_size=4).dataset()) for rank in range(4)]
