@@ -22,13 +22,8 @@ for program in "${CXX:-g++}" make cat cp cut find flock grep ln ls mkdir mv npro
   if "$python" -c 'import importlib.metadata as m; m.version("tensorflow-dot-based-interact")' 2>/dev/null; then
     touch "$stamp"
   else
-<<<<<<< HEAD
-    echo "op: no $lacks found, so the fused dot interaction and the fused embedding lookup are not built and TensorFlow's own operations take their" \
-      "place: a training step of DLRM takes about 1.15 times as long, one with 20 ids per feature about 3 times. NumPy copies shuffled samples. Install it (Debian and Ubuntu: apt-get install g++ make) and run make op, or install a wheel" \
-=======
     echo "op: no $program found, so the fused dot interaction and the fused embedding lookup are not built and TensorFlow's own operations take their" \
-      "place: a training step of DLRM takes about 1.15 times as long, one with 20 ids per feature about 3 times. NumPy copies shuffled samples, and SIM's preparation takes 4 to 5 times the processor time. Install it (Debian and Ubuntu: apt-get install g++ make) and run make op, or install a wheel" \
->>>>>>> a1edff86 (First run: the demo installs what a training imports, and compiles its kernels meanwhile)
+      "place: a training step of DLRM takes about 1.15 times as long, one with 20 ids per feature about 3 times. NumPy copies shuffled samples. Install it (Debian and Ubuntu: apt-get install g++ make) and run make op, or install a wheel" \
       "that make op-wheel built on another machine"
   fi
   exit
@@ -49,11 +44,6 @@ name() {
   ) | { read -r key && echo "$cache/${1//\//-}-$key"; }
 }
 
-<<<<<<< HEAD
-install_op tensorflow-dot-based-interact
-install_op distributed-embeddings/kernels
-install_op dataloading/kernels
-=======
 mkdir -p op_build/build
 exec 9>op_build/build/lock
 flock 9  # one build at a time
@@ -86,9 +76,5 @@ for op in "${ops[@]}"; do
   rm -rf "$op/dist" && mkdir "$op/dist" && cp "$folder"/*.whl "$op/dist"
   wheels+=("$op"/dist/*.whl)
 done
-install() { "$1" -m pip --disable-pip-version-check install -qq --no-index --no-deps --force-reinstall "${@:2}"; }
-install "$python" "${wheels[@]}"
-# Preparations by the engines run there, and write the same files.
-[ ! -x .venv-engines/bin/python ] || install .venv-engines/bin/python dataloading/kernels/dist/*.whl
->>>>>>> a1edff86 (First run: the demo installs what a training imports, and compiles its kernels meanwhile)
+"$python" -m pip --disable-pip-version-check install -qq --no-index --no-deps --force-reinstall "${wheels[@]}"
 touch "$stamp"
