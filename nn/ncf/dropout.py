@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import tensorflow as tf
 from distributed_embeddings.seeds import derive_seed
 
-from runtime.hardware.device import start_xla_on_cpu
-
 # Multipliers of a 32-bit hash, "lowbias32" of Wellons, "Hash prospecting", 2018.
 _MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
 
@@ -17,8 +15,7 @@ class ReluDropout:
 
     The units are a function of seed, name, step and their place alone, so that a restart resumes
     exactly: a 32-bit hash of a unit's number is below a threshold. TensorFlow's generators would
-        take
-    longer than everything else here; XLA makes one loop of it.
+    take longer than everything else here; XLA makes one loop of it.
     """
 
     def __init__(self, rate: float, *, seed: int, name: str):
@@ -27,8 +24,6 @@ class ReluDropout:
         self.scale = 1 / (1 - rate)
         # A GPU has the bandwidth, and XLA there needs tools that may be absent.
         on_gpu = bool(tf.config.get_visible_devices("GPU"))
-        if not on_gpu:
-            start_xla_on_cpu()
         compiled = {"jit_compile": None if on_gpu else True, "autograph": False}
         self._forward = tf.function(self._forward_pass, **compiled)
         self._backward = tf.function(self._backward_pass, **compiled)

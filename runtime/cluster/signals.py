@@ -5,16 +5,12 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 # Launchers and terminals may deliver one request several times.
 _SAME_REQUEST_S = 1.0
-
-# Delay after which a lost interrupt is raised again: objects die in microseconds.
-_RETRY_S = 0.01
 
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
@@ -66,10 +62,8 @@ def ignore_sigterm() -> None:
 def interrupted_by_sigterm() -> Iterator[None]:
     """While entered, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that a command cleans up.
 
-    Another SIGTERM does not interrupt the cleanup. Python prints an exception that is raised in a
-    finalizer (`__del__`) or in some callbacks, and continues: an interrupt that lands there is
-    raised again, a moment later, until it ends the work. Interrupts that other code catches and
-    drops, as libraries do that catch everything, are raised again by `raise_if_interrupted`.
+    Another SIGTERM does not interrupt the cleanup. An interrupt may be lost: in a finalizer
+    (`__del__`), or in a library that catches everything. `raise_if_interrupted` raises it again.
     """
     global _interrupted
     _interrupted = False
@@ -77,33 +71,14 @@ def interrupted_by_sigterm() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         global _interrupted
         _interrupted = True
-        frames = traceback.walk_stack(frame) if frame is not None else ()
-        if any(f.f_code is report_unraisable.__code__ for f, _ in frames):
-            retry()
-        elif not _handles_interrupt():
+        if not _handles_interrupt():
             raise KeyboardInterrupt
 
-    def retry() -> None:
-        signal.setitimer(signal.ITIMER_REAL, _RETRY_S)
-
-    def report_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-        # An exception raised here would be lost, too: a timer raises it later.
-        if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            retry()
-        else:
-            hook(unraisable)
-
-    hook, sys.unraisablehook = sys.unraisablehook, report_unraisable
-    previous = {
-        number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGALRM)
-    }
+    previous = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in previous.items():
-            signal.signal(number, handler or signal.SIG_DFL)  # None: not installed by Python
-        sys.unraisablehook = hook
+        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)  # None: not installed by Python
 
 
 def raise_if_interrupted() -> None:

@@ -13,7 +13,6 @@ from distributed_embeddings.collectives import World
 import config as configuration
 from runtime.hardware.gpu import Gpu, identify
 from runtime.hardware.memory import RankMemory, agree_on_memory, read_memory
-from runtime.tensorflow_start import without_start_messages
 
 
 @dataclass(frozen=True)
@@ -114,18 +113,6 @@ def _choose_gpu(flags: configuration.DeviceConfig, local_rank: int) -> int | Non
     for gpu in chosen:
         tf.config.experimental.set_memory_growth(gpu, True)
     return number
-
-
-@functools.cache
-def start_xla_on_cpu() -> None:
-    """Compiles a first function with XLA and hides the lines that TensorFlow then writes to stderr.
-
-    One of them looks like an error.
-    """
-    import tensorflow as tf
-
-    with without_start_messages():
-        tf.function(lambda x: x + 1, jit_compile=True)(tf.constant(1.0))
 
 
 def with_memory(device: Device, world: World) -> Device:

@@ -296,15 +296,3 @@ def test_invalid_collectives_of_one_process():
         world.all_reduce([1.0, 2], "mean", "x")
     with pytest.raises(tf.errors.InvalidArgumentError, match="the splits must add up"):
         world.all_to_all([1.0, 2.0], [1], "x")
-
-
-@pytest.mark.long
-def test_silent_start_of_xla(run_script):
-    code = (
-        "from runtime.tensorflow_start import prepare_tensorflow; prepare_tensorflow();"
-        "import tensorflow as tf; from runtime.hardware.device import start_xla_on_cpu;"
-        "double = tf.function(lambda x: 2 * x, jit_compile=True);"
-        "start_xla_on_cpu(); print(double(tf.constant(1.0)).numpy())"
-    )
-    done = run_script("-c", code)
-    assert (done.stdout, done.stderr) == ("2.0\n", "")
