@@ -76,9 +76,7 @@ ALLOWED = {
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
 SPARK = (
-    "dataloading/engines/java_classes.py",
     "dataloading/engines/spark_session.py",
-    "dataloading/engines/write_java_classes.py",
     "dataloading/transcode/spark/jobs.py",
     "deployment/predict/spark_scores.py",
     "preproc/engines/spark_preparation.py",

@@ -20,7 +20,6 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from dataloading.engines import java_classes
 from dataloading.engines.tasks import RunToken
 
 _PACKAGES = ("preproc", "dataloading", "deployment", "runtime")  # what the tasks import of ours
@@ -31,7 +30,6 @@ _OUTSIDE_HEAP_BYTES = 640 << 20
 _BUFFER_BYTES = 64 << 20
 WORKER_BYTES = 384 << 20  # a Python worker, with its DuckDB
 _MIN_HEAP_BYTES = 512 << 20
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL_MASTER = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _STOP_S = 20  # how long the JVM may take to end
 _JAVA_ERROR = re.compile(r"(?:Caused by: )?[\w.$]+(?:Exception|Error): (.*)")
@@ -124,8 +122,6 @@ def settings(
                 "spark.sql.shuffle.partitions=400"
             )
         result[key] = value
-    if is_local(result.get("spark.master", "")) and (classes := java_classes.options()):
-        result[_JAVA_OPTIONS] = f"{classes} {result.get(_JAVA_OPTIONS, '')}"
     return result
 
 
@@ -212,11 +208,8 @@ def stop(started: SparkSession | SparkContext | None) -> None:
     stop_gateway()
 
 
-def stop_gateway(wait_s: float = _STOP_S) -> None:
-    """Ends the JVM, if this process started one, so that a later start gets one of its own.
-
-    wait_s: when a JVM that has not ended is killed.
-    """
+def stop_gateway() -> None:
+    """Ends the JVM, if this process started one, so that a later start gets one of its own."""
     gateway = SparkContext._gateway
     if gateway is None:
         return
@@ -228,7 +221,7 @@ def stop_gateway(wait_s: float = _STOP_S) -> None:
         return
     java.stdin.close()  # what it waits for
     try:
-        java.wait(wait_s)
+        java.wait(_STOP_S)
     except subprocess.TimeoutExpired:
         java.kill()
         java.wait()

@@ -36,10 +36,4 @@ pip() { .venv-engines/bin/python -m pip --disable-pip-version-check "$@"; }
 pip install --quiet 'pip<26.3' || stop "pip 26.3 cannot install NVTabular, and an older pip could not be installed (its message is above)"
 pip install --quiet --quiet --no-deps --requirement "$lock" ||
   stop "pip could not install requirements/engines.lock (its message is above); check the network or the package index"
-if [ -e dataloading/engines/write_java_classes.py ]; then # an image's stage has only this script
-  echo "setup: writing an archive of Spark's Java classes, if there is Java 13 or later (up to a minute, once)"
-  log=.venv-engines/java_classes.log
-  .venv-engines/bin/python -m dataloading.engines.write_java_classes 2>$log ||
-    echo "setup: there is no archive ($log has the reason); each start of Spark takes a few seconds longer" >&2
-fi
 touch .venv-engines/installed
