@@ -10,12 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from dataloading.table_input.duckdb_files import (
-    quoted,
-    read_ndjson,
-    read_ndjson_objects,
-    read_parquet,
-)
+from dataloading.table_input.duckdb_files import quoted, read_ndjson_objects, read_parquet
 from preproc.amazon_books.lines.line_files import bad_line, line_text, shown, text_field
 from preproc.engines.duckdb_session import PreparationSession
 
@@ -38,26 +33,22 @@ def stage_reviews(
         ValueError: a bad line, with `on_bad_line` "error"; or a line of more than 16 MiB.
     """
     path, first_line = piece
-    options = f"compression='uncompressed', maximum_object_size={_MAX_LINE_BYTES}"
+    # Objects, as DuckDB reads a cut line and the next one as one where it is given columns.
+    objects = read_ndjson_objects(
+        path,
+        f"compression='uncompressed', maximum_object_size={_MAX_LINE_BYTES}, ignore_errors=true",
+    )
+    # Fields as JSON: converted by DuckDB, numbers would pass for text and fractions for integers.
+    fields = f"json_extract(json, ['$.{USER}', '$.{ITEM}', '$.{TIME}'])"
+    time = "TRY_CAST(nullif(regexp_extract(time::VARCHAR, '^-?[0-9]+$'), '') AS BIGINT)"
     lines = target.with_suffix(".lines")
     try:
-        try:
-            # Each line is parsed once, in half the time of whole objects.
-            names = ", ".join(f"{name}: 'JSON'" for name in (USER, ITEM, TIME))
-            source = read_ndjson(path, f"{options}, records='true', columns={{{names}}}")
-            _write_events(session, source, lines)
-        except duckdb.InvalidInputException:
-            # A line has a key twice, or something other than a JSON object. DuckDB would leave it
-            # out, but reads a line that is cut off and the next one as one; whole objects it reads
-            # line by line.
-            fields = f"json_extract(json, ['$.{USER}', '$.{ITEM}', '$.{TIME}'])"
-            objects = read_ndjson_objects(path, f"{options}, ignore_errors=true")
-            _write_events(
-                session,
-                f"(SELECT fields[1] AS {USER}, fields[2] AS {ITEM}, fields[3] AS {TIME} "
-                f"FROM (SELECT {fields} AS fields FROM {objects}))",
-                lines,
-            )
+        session.connection.execute(
+            f"COPY (SELECT user ->> '$' AS user, item ->> '$' AS item, "
+            f"CASE WHEN {_is_text('user')} AND {_is_text('item')} THEN {time} END AS time "
+            f"FROM (SELECT fields[1] AS user, fields[2] AS item, fields[3] AS time "
+            f"FROM (SELECT {fields} AS fields FROM {objects}))) TO {quoted(lines)} (FORMAT parquet)"
+        )
     except duckdb.InvalidInputException as error:
         raise ValueError(f"{file}: a line is longer than {_MAX_LINE_BYTES >> 20} MiB") from error
     rows = read_parquet(lines, "file_row_number=true")
@@ -75,17 +66,6 @@ def stage_reviews(
     )
     lines.unlink()
     return num_bad
-
-
-def _write_events(session: PreparationSession, source: str, target: Path) -> None:
-    """Writes user, item and time of a source of JSON fields; time is null where one is bad."""
-    # Fields as JSON: converted by DuckDB, numbers would pass for text and fractions for integers.
-    time = f"TRY_CAST(nullif(regexp_extract({TIME}::VARCHAR, '^-?[0-9]+$'), '') AS BIGINT)"
-    session.connection.execute(
-        f"COPY (SELECT {USER} ->> '$' AS user, {ITEM} ->> '$' AS item, "
-        f"CASE WHEN {_is_text(USER)} AND {_is_text(ITEM)} THEN {time} END AS time FROM {source}) "
-        f"TO {quoted(target)} (FORMAT parquet)"
-    )
 
 
 def _is_text(column: str) -> str:

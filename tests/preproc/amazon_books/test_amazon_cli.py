@@ -36,15 +36,9 @@ def log(tmp_path):
         ([*AMAZON, "--max_history", "0"], "--max_history: expected 1 or more, got 0"),
         ([*AMAZON, "--threads", "0"], "--threads: expected 1 or more, got 0"),
         ([*AMAZON, "--seed", "-1"], "--seed: expected 0 or more, got -1"),
-        (
-            [*AMAZON, "--seed", str(1 << 64)],
-            "--seed must be below 2.64, got 18446744073709551616",
-        ),
+        ([*AMAZON, "--seed", str(1 << 64)], "--seed must be below 2.64, got 18446744073709551616"),
         ([*AMAZON, "--rows_per_file", "3"], "--rows_per_file must be even, .* got 3"),
-        (
-            [*AMAZON, "--memory_limit", "100MiB"],
-            "--memory_limit must be 384 MiB or more, got 100",
-        ),
+        ([*AMAZON, "--memory_limit", "100MiB"], "--memory_limit must be 384 MiB or more, got 100"),
         ([*AMAZON, "--memory_limit", "much"], "got 'much'"),
         ([*AMAZON, "--temp_dir", "nowhere"], "--temp_dir nowhere is not a folder; create it first"),
         ([*CSV, "--delimiter", '"'], "--delimiter must be one ASCII character .* got '\"'"),
@@ -61,10 +55,7 @@ def log(tmp_path):
         ([*AMAZON, "--user_column", "u"], "--user_column is only read with --input_format csv or"),
         ([*CSV, "--no_metadata"], "--no_metadata is only read with --input_format amazon; leave"),
         ([*AMAZON, "--delimiter", ","], "--delimiter is only read with --input_format csv; leave"),
-        (
-            [*AMAZON, "--reviews", "x", "--meta", "y"],
-            "--amazon_dataset_path is only read with no --reviews and --meta",
-        ),
+        ([*AMAZON, "--reviews", "x", "--meta", "y"], "--amazon_dataset_path is only read with no"),
     ],
 )
 def test_wrong_flags(flags, message):

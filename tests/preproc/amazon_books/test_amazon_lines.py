@@ -15,25 +15,23 @@ from preproc.engines.duckdb_session import PreparationSession
 
 REVIEW = '{"reviewerID": "A1", "asin": "B1", "unixReviewTime": 5}'
 BAD_REVIEWS = {
-    '{"asin": "B1", "unixReviewTime": 5}': "reviewerID is missing; it must be text",
-    '{"reviewerID": 12, "asin": "B1", "unixReviewTime": 5}': "reviewerID is 12; it must be text",
-    '{"reviewerID": "A", "asin": "", "unixReviewTime": 5}': "asin is ''; it must be text",
-    '{"reviewerID": "A", "asin": ["B"], "unixReviewTime": 5}': "asin is .'B'.; it must be text",
-    '{"reviewerID": "A", "asin": "B", "unixReviewTime": "5"}': "unixReviewTime is '5'; it must be",
-    '{"reviewerID": "A", "asin": "B", "unixReviewTime": 5.5}': "unixReviewTime is 5.5; it must",
-    '{"reviewerID": "A", "asin": "B", "unixReviewTime": true}': "unixReviewTime is True; it must",
-    '{"reviewerID": "A", "asin": "B", "unixReviewTime": 1e30}': "unixReviewTime is 1e.30; it must",
-    '{"reviewerID": "A", "asin": "B", "unixReviewTime": 9223372036854775808}': "unixReviewTime is",
-    '{"reviewerID": "A\\ud800", "asin": "B", "unixReviewTime": 5}': "reviewerID has half a char",
-    '{"reviewerID": "A", "asin": "B"': "it is not JSON .*delimiter",
-    REVIEW[:-1] + ", }": "it is not JSON",
-    REVIEW[:-1] + ', "x": [1,\t]}': "it is not JSON",
-    REVIEW[:-1] + ', "x": {"y": 1,}}': "it is not JSON",
-    REVIEW[:-1] + ', "x": -inf}': "it is not JSON",
-    REVIEW[:-1] + ', "x": [nan]}': "it is not JSON",
-    "null": "it is JSON, but no object",
-    "[1]": "it is JSON, but no object",
+    '{"asin": "B1", "unixReviewTime": 5}': "reviewerID",
+    '{"reviewerID": 12, "asin": "B1", "unixReviewTime": 5}': "reviewerID",
+    '{"reviewerID": "A", "asin": "", "unixReviewTime": 5}': "asin",
+    '{"reviewerID": "A", "asin": ["B"], "unixReviewTime": 5}': "asin",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": "5"}': "unixReviewTime",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": 5.5}': "unixReviewTime",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": true}': "unixReviewTime",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": null}': "unixReviewTime",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": 1e30}': "unixReviewTime",
+    '{"reviewerID": "A", "asin": "B", "unixReviewTime": 9223372036854775808}': "unixReviewTime",
+    '{"reviewerID": "A\\ud800", "asin": "B", "unixReviewTime": 5}': "reviewerID",
+    '{"reviewerID": "A", "asin": "B"': "not JSON",
+    "null": "no object",
+    "[1]": "no object",
 }
+# DuckDB takes a comma after the last element, and any case of NaN and Infinity.
+ACCEPTED = (", }", ', "x": [1,\t]}', ', "x": {"y": 1,}}', ', "x": -inf}', ', "x": [nan]}')
 METADATA = {
     '{"asin": "B1", "categories": [["Books", "X"], ["Books", "Y"]]}': ("B1", "Y"),
     '{"asin": "B1", "categories": [["Books"], []]}': ("B1", None),
@@ -76,12 +74,6 @@ BAD_METADATA = {
 }
 
 
-@pytest.mark.parametrize(("line", "message"), BAD_REVIEWS.items())
-def test_bad_reviews(line, message):
-    with pytest.raises(ValueError, match=message):
-        review_lines.parse(line)
-
-
 def test_good_review():
     line = '{"x": {"asin": 1, "asin": 2}, "reviewerID": "\\u00e9\\n", "asin": "B", '
     assert review_lines.parse(line + '"unixReviewTime": -5}') == ("é\n", "B", -5)
@@ -110,15 +102,6 @@ MORE_REVIEWS = {
     "over two lines": [GOOD[:20], GOOD[20:]],
     "as many of each, all opened": [GOOD[:-1] + ', "o": [', "{}]}" + GOOD],
     "as many of each, all closed": [GOOD + GOOD[:-1] + ', "o": {}', ', "p": 1}'],
-    "a list": ["[1]"],
-    "no user": [GOOD, '{"asin": "a", "unixReviewTime": 7}'],
-    "an empty item": [GOOD.replace('"a"', '""')],
-    "no time": [GOOD.replace("7", "null")],
-    "half a second": [GOOD.replace("7", "7.5")],
-    "time as text": [GOOD.replace("7", '"7"')],
-    "a large time": [GOOD.replace("7", "9223372036854775808")],
-    "a number for an item": [GOOD.replace('"a"', "1")],
-    "half a character": [GOOD.replace('"a"', '"\\ud800"')],
     "cut off": [GOOD, GOOD[:-2]],
     "nothing": [],
 }  # fmt: skip
@@ -158,14 +141,15 @@ def test_review_lines(tmp_path, name):
 
 @pytest.mark.parametrize(("line", "message"), BAD_REVIEWS.items())
 def test_bad_review_files(tmp_path, line, message):
-    """DuckDB also takes a comma after the last element and any case of NaN and Infinity."""
     lines = [REVIEW.encode(), line.encode()]
-    if any(text in line for text in (", }", ",\t]", ",}}", "inf", "nan")):
-        assert stage(tmp_path, lines)[0] == 0
-        return
-    with pytest.raises(ValueError, match=f"the file, line 2: {message}"):
+    with pytest.raises(ValueError, match=f"the file, line 2: .*{message}"):
         stage(tmp_path, lines)
     assert stage(tmp_path, lines, "skip") == (1, [("A1", "B1", 5)])
+
+
+def test_accepted_lines(tmp_path):
+    lines = [(REVIEW[:-1] + end).encode() for end in ACCEPTED]
+    assert stage(tmp_path, lines) == (0, [("A1", "B1", 5)] * len(lines))
 
 
 def test_text_that_is_not_utf8(tmp_path):

@@ -241,11 +241,7 @@ HEADER = "user_id,item_id,time,cat\n"
         ("1,,3,x\n", 0, "row 1 .*: no item_id"),
         ('1,"2",3,x\n1,2,"",x\n', 1, "row 2 .*: no time"),
         ("1,2,3,x\n1,2,3\n", 1, "Line: 3 .* Columns: 4 Found: 3.*--on_bad_line skip leaves"),
-        (
-            "1,2,3,x\n1,2,3,x,y\n",
-            1,
-            "log.csv cannot be read as CSV: .*Line: 3 .* Columns: 4 Found: 5",
-        ),
+        ("1,2,3,x\n1,2,3,x,y\n", 1, "log.csv cannot be read as CSV: .*Line: 3 .* Columns: 4"),
     ],
 )
 def test_bad_rows(tmp_path, text, num_good, message):
@@ -265,17 +261,11 @@ def test_bad_rows(tmp_path, text, num_good, message):
         (HEADER + "1,2,0x1F,x\n", "row 1 .*: time is '0x1F'"),
         (HEADER + "1,2,nan,x\n", "row 1 .*: time is 'nan'"),
         (HEADER + "1,2,9999-12-31,x\n", "is '9999-12-31'; .* of the years 1678 to 2261"),
-        (
-            HEADER + f"1,2,3,x\n1,2,{2**63},x\n",
-            f"row 2 .* is {2**63}; expected times that fit into 64",
-        ),
+        (HEADER + f"1,2,3,x\n1,2,{2**63},x\n", f"row 2 .* is {2**63}; expected times that fit"),
         (HEADER + f"1,2,1e3,x\n1,2,-{2**53 + 1},x\n", f"row 2 .* is -{2**53 + 1}; expected times"),
         (HEADER + f"1,2,1.{'1' * 18},x\n1,2,99,x\n", "row 1 .* is 1.1+; expected times that fit"),
         (HEADER + "1,2,3,x\n1,2,2014-07-23,x\n", "row 2 .*, and times before it are numbers"),
-        (
-            "user_id,item_id,date\n1,2,3\n",
-            "has no column 'time'; its columns: 'user_id', 'item_id', 'date'",
-        ),
+        ("user_id,item_id,date\n1,2,3\n", "has no column 'time'; its columns: 'user_id',"),
         ("user_id,item_id,time,time\n1,2,3,4\n", "has 2 columns 'time'; its columns: "),
         ("", "has no column 'user_id'; its columns: none. Specify them with --user_column"),
         (HEADER + '1,2,3,x\n"1,2,3,x\n1,2,3,x\n', "log.csv, line 3: expected fields that are quo"),
@@ -357,10 +347,7 @@ def test_integers_after_empty_values(tmp_path):
     ("columns", "message"),
     [
         ({"user_id": [1.5]}, "user_id holds double; users, items and their features are integers"),
-        (
-            {"user_id": pa.array([2**63], pa.uint64())},
-            "cannot be read as parquet: .*9223372036854775808",
-        ),
+        ({"user_id": pa.array([2**63], pa.uint64())}, "cannot be read as parquet:"),
         ({"cat": [True]}, "cat holds bool; users"),
         ({"time": [float("nan")]}, "row 1 .*: time is 'nan'; a time"),
         ({"time": [True]}, "row 1 .*: time is 'true'; a time"),
