@@ -191,25 +191,19 @@ def test_cores_of_the_tasks(cluster):
 @pytest.mark.parametrize(
     ("variables", "note"),
     [
-        (
-            {"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "3,1"},
-            "not all machines have as many tasks (3,1); --ntasks-per-node gives each",
-        ),
+        ({"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "3,1"}, "tasks (3,1); --ntasks-per-node"),
         (
             {"SLURM_NTASKS": "2", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_GPUS_ON_NODE": "8"},
-            "a machine has 8 GPUs and 1 tasks, each of which uses one; if sbatch did not set this",
+            "a machine has 8 GPUs and 1 tasks",
         ),
-        (
-            {"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_GPUS_ON_NODE": "2"},
-            None,
-        ),
+        ({"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_GPUS_ON_NODE": "2"}, ""),
     ],
 )
 def test_notes_on_numbers_of_tasks(cluster, variables, note):
     done = cluster.run(cmd="true", **variables)
     assert done.code == 0
     assert ("slurm_multinode.sh: note:" in done.error) == bool(note), done.error
-    assert f"slurm_multinode.sh: note: {note or ''}" in done.error or not note, done.error
+    assert note in done.error
 
 
 def test_different_numbers_of_gpus(cluster):
@@ -251,72 +245,47 @@ def test_cmd(cluster, cmd, out):
 # What it cannot work with.
 
 
+GPUS = {"cmd": "x", "SLURM_GPUS_ON_NODE": "2"}
+
+
 @pytest.mark.parametrize(
-    ("variables", "message"),
+    ("variables", "names"),
     [
         ({"SLURM_JOB_ID": "", "cmd": "x"}, "start it with sbatch: cmd="),
-        ({}, "the variable cmd is empty"),
-        (
-            {"SLURM_EXPORT_ENV": "NONE"},
-            "the variable cmd is empty; it is the command of each task: cmd='python dlrm.py ...' "
-            "sbatch ... (with --export=NONE it does not arrive)",
-        ),
-        ({"cmd": " \n"}, "the variable cmd is empty"),
-        ({"cmd": "python 'x"}, "bash cannot read cmd, see above; cmd is: python 'x"),
-        (
-            {"CMD": "x"},
-            "there is CMD, but no cmd: the variables are cmd, cont, mounts, srun_flags and "
-            "max_restarts; if CMD is of something else, unset it",
-        ),
-        ({"cmd": "", "command": "x"}, "there is command, but no cmd: the variables are"),
+        ({}, "cmd is empty"),
+        ({"SLURM_EXPORT_ENV": "NONE"}, "--export=NONE"),
+        ({"cmd": " \n"}, "cmd is empty"),
+        ({"cmd": "python 'x"}, "cmd is: python 'x"),
+        ({"CMD": "x"}, "there is CMD, but no cmd"),
+        ({"cmd": "", "command": "x"}, "there is command, but no cmd"),
         ({"cmd": "x", "CONT": "image"}, "there is CONT, but no cont"),
         ({"cmd": "x", "cont": "image", "mount": "/a:/b"}, "there is mount, but no mounts"),
         ({"cmd": "x", "srunflags": "--label"}, "there is srunflags, but no srun_flags"),
         ({"cmd": "x", "MAX_RESTARTS": "3"}, "there is MAX_RESTARTS, but no max_restarts"),
-        ({"cmd": "x", "srun_flags": "--a='b"}, "srun_flags is not a list of shell words: --a="),
-        ({"cmd": "x", "mounts": "/a:/b"}, "mounts=/a:/b is of a container, but cont is not set"),
-        ({"cmd": "x", "cont": "/no/x.sqsh"}, "cont=/no/x.sqsh: the file does not exist"),
-        ({"cmd": "x", "cont": "../no.sqsh"}, "cont=../no.sqsh: the file does not exist"),
-        (
-            {"cmd": "x", "cont": "a/x+1.sqsh"},
-            "cont=a/x+1.sqsh is a registry's name for pyxis; if it is a file, write ./a/x+1.sqsh",
-        ),
-        ({"cmd": "x", "max_restarts": "-1"}, "max_restarts is a number, 0 or more, not '-1'"),
-        (
-            {"cmd": "x", "SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "1"},
-            "8 GPUs on a node, but 1 cores for their tasks, of 1 each: sbatch --exclusive, or "
-            "--ntasks-per-node=8 -c CORES",
-        ),
-        (
-            {"cmd": "x", "SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_ON_NODE": "5"}
-            | {"SLURM_CPUS_PER_TASK": "3"},
-            "2 GPUs on a node, but 5 cores for their tasks, of 3 each: sbatch --exclusive, or",
-        ),
-        *(
-            (
-                {"cmd": "x", "SLURM_GPUS": total, "SLURM_GPUS_ON_NODE": "2"}
-                | {"SLURM_JOB_NUM_NODES": "2"},
-                f"SLURM_GPUS={total} (--gpus, or that of a job within which sbatch was called) is "
-                "not 2 for each of 2 machines: sbatch --gpus-per-node=GPUS gives each the same",
-            )
-            for total in ("3", "a100:3")
-        ),
+        ({"cmd": "x", "srun_flags": "--a='b"}, "srun_flags"),
+        ({"cmd": "x", "mounts": "/a:/b"}, "mounts=/a:/b"),
+        ({"cmd": "x", "cont": "/no/x.sqsh"}, "cont=/no/x.sqsh"),
+        ({"cmd": "x", "cont": "../no.sqsh"}, "cont=../no.sqsh"),
+        ({"cmd": "x", "cont": "a/x+1.sqsh"}, "write ./a/x+1.sqsh"),
+        ({"cmd": "x", "max_restarts": "-1"}, "max_restarts"),
+        (GPUS | {"SLURM_CPUS_ON_NODE": "1"}, "2 GPUs on a node, but 1 cores"),
+        (GPUS | {"SLURM_CPUS_ON_NODE": "5", "SLURM_CPUS_PER_TASK": "3"}, "but 5 cores"),
+        (GPUS | {"SLURM_GPUS": "3", "SLURM_JOB_NUM_NODES": "2"}, "SLURM_GPUS=3"),
+        (GPUS | {"SLURM_GPUS": "a100:3", "SLURM_JOB_NUM_NODES": "2"}, "SLURM_GPUS=a100:3"),
         *(
             (
                 {"cmd": "x", "SLURM_NTASKS": tasks, "SLURM_TASKS_PER_NODE": "4(x2),1"},
-                f"SLURM_NTASKS={tasks} does not fit SLURM_TASKS_PER_NODE=4(x2),1: this was "
-                "submitted from within another job: unset SLURM_NTASKS SLURM_NPROCS before "
-                "sbatch, or give it --ntasks-per-node",
+                f"SLURM_NTASKS={tasks} does not fit SLURM_TASKS_PER_NODE=4(x2),1",
             )
             for tasks in ("1", "3", "10")
         ),
     ],
 )
-def test_mistakes(cluster, variables, message):
+def test_mistakes(cluster, variables, names):
     done = cluster.run(**variables)
     assert (done.code, done.flags) == (2, None)
     *_, last = done.error.splitlines()
-    assert last.startswith(f"slurm_multinode.sh: error: {message}"), done.error
+    assert last.startswith("slurm_multinode.sh: error: ") and names in last, done.error
 
 
 @pytest.mark.parametrize(
