@@ -57,7 +57,7 @@ SET_UP := "$(ANY_PYTHON)" setup_environment.py $(if $(PYTHON),--python "$(PYTHON
 
 # An environment that was complete for another content of the lock is replaced: it may have packages that the lock has no more.
 .venv/installed: $(LOCK) .venv/run
-	@add=--add; if [ -e $@ ]; then add=; fi; $(SET_UP) "$(LOCK)" $$add
+	@[ "$(LOCK)" = "$(RUN_LOCK)" ] || { add=--add; if [ -e $@ ]; then add=; fi; $(SET_UP) "$(LOCK)" $$add; }
 	@echo "$(LOCK)" >.venv/run
 	@touch $@
 
