@@ -433,98 +433,58 @@ def test_unknown_ids_where_zero_is_padding(trained_sim, tmp_path, capsys):
 WHERE = ("--checkpoint_dir=c", "--model_repository=r")
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--model_name=a/b"], "--model_name 'a/b': a model's name is that of its folder"),
-        (["--max_batch_size=0"], "--max_batch_size: expected 1 to 2147483647, got 0"),
-        (["--instances=0"], "--instances: expected 1 to 2147483647, got 0"),
-        (["--max_batch_size=99999999999"], "--max_batch_size: expected 1 to 2147483647, got 9"),
-        ([f"--instances={2**31}"], "--instances: expected 1 to 2147483647, got 2147483648"),
-        (["--backend=hps", f"--gpus=0,{2**31}"], "--gpus: expected 0 to 2147483647, got 214"),
-        (["--backend=hps", "--gpus=-1"], "--gpus: expected 0 to 2147483647, got -1"),
-        ([f"--max_queue_delay_us={2**64}"], "--max_queue_delay_us: expected 0 to 1844674407370955"),
-        (["--check_rows=-1", "--quantize_tables=fp16"], "--check_rows: expected 0 or more, got -1"),
-        (["--max_queue_delay_us=-1"], "--max_queue_delay_us: expected 0 to .* got -1"),
-        (["--threads_per_instance=-1"], "--threads_per_instance: expected 0 or more, got -1"),
-        (["--backend=tensorflow", "--device_memory_gb=-1"], "--device_memory_gb: expected 0 or mo"),
-        (
-            ["--backend=tensorflow", "--device_memory_gb=inf"],
-            "--device_memory_gb: expected 0 or more and finite, got inf",
-        ),
-        (
-            ["--backend=tensorflow", "--device_memory_gb=nan"],
-            "--device_memory_gb: expected 0 or more and finite, got nan",
-        ),
-        (["--backend=hps", "--gpu_cache_share=nan"], "--gpu_cache_share: expected .* got nan"),
-        (["--backend=hps", "--gpu_cache_share=1.5"], "--gpu_cache_share: expected .* got 1.5"),
-        (["--backend=hps", "--gpu_cache_share=0"], "--gpu_cache_share: expected .* got 0"),
-        (["--check_rows=9"], "--check_rows 9: .* needs --quantize_tables fp16 or int8, or"),
-        (["--check_rows=0"], "--check_rows 0: .* needs --quantize_tables fp16 or int8, or"),
-        (
-            ["--no-dynamic_batching", "--max_queue_delay_us=5"],
-            "--max_queue_delay_us 5: .* --no-dynamic_batching forbids",
-        ),
-        (["--device_memory_gb=1"], "--device_memory_gb 1.0: .* only tensorflow do: leave"),
-        (
-            ["--backend=tensorflow", "--device_memory_gb=1", "--quantize_tables=int8"],
-            "--device_memory_gb 1.0: TensorFlow gathers no int8 on a GPU: use --quantize_tables",
-        ),
-        (
-            ["--backend=hps", "--device_memory_gb=1"],
-            "--device_memory_gb 1.0: the backend hps does not",
-        ),
-        (["--backend=hps", "--monolithic"], "--monolithic: .* use --backend tensorflow"),
-        (["--backend=hps", "--quantize_tables=fp16"], "--quantize_tables fp16: HPS stores rows a"),
-        (
-            ["--backend=hps", "--max_queue_delay_us=0"],
-            "--max_queue_delay_us 0: .* only local and ten",
-        ),
-        (
-            ["--backend=tensorflow", "--no-dynamic_batching"],
-            "--no-dynamic_batching: of SavedModels and TensorRT plans Triton batches waiting",
-        ),
-        (
-            ["--backend=tensorflow", "--threads_per_instance=2"],
-            "--threads_per_instance 2: .* only l",
-        ),
-        (["--backend=hps", "--threads_per_instance=2"], "--threads_per_instance 2: .* only local"),
-        (["--gpus=0"], "--gpus .*: the backend local does not read it, only tensorflow and hps do"),
-        (
-            ["--backend=tensorflow", "--device_memory_gb=1", "--gpus=0,1"],
-            r"--gpus \(0, 1\): --device_memory_gb places the tables of the Saved",
-        ),
-        (["--gpu_cache_share=0.5"], "--gpu_cache_share 0.5: .* only hps do"),
-        (["--backend=tensorflow", "--served_path=/x"], "--served_path /x: .* only hps do"),
-        (["--backend=tensorflow", "--precision=bf16"], "--precision bf16 of a dense part on a GPU"),
-    ],
-)
-def test_invalid_flags(flags, message, capsys, monkeypatch):
+# Invalid flags; the message names the first of them.
+INVALID = """
+--model_name=a/b
+--max_batch_size=0
+--instances=0
+--max_batch_size=99999999999
+--instances=2147483648
+--gpus=0,2147483648 --backend=hps
+--gpus=-1 --backend=hps
+--max_queue_delay_us=18446744073709551616
+--max_queue_delay_us=-1
+--threads_per_instance=-1
+--device_memory_gb=-1 --backend=tensorflow
+--device_memory_gb=inf --backend=tensorflow
+--device_memory_gb=nan --backend=tensorflow
+--gpu_cache_share=nan --backend=hps
+--gpu_cache_share=1.5 --backend=hps
+--gpu_cache_share=0 --backend=hps
+--check_rows=-1 --quantize_tables=fp16
+--check_rows=9
+--check_rows=0
+--max_queue_delay_us=5 --no-dynamic_batching
+--device_memory_gb=1
+--device_memory_gb=1 --backend=tensorflow --quantize_tables=int8
+--device_memory_gb=1 --backend=hps
+--monolithic --backend=hps
+--quantize_tables=fp16 --backend=hps
+--max_queue_delay_us=0 --backend=hps
+--no-dynamic_batching --backend=tensorflow
+--threads_per_instance=2 --backend=tensorflow
+--threads_per_instance=2 --backend=hps
+--gpus=0
+--gpus=0,1 --backend=tensorflow --device_memory_gb=1
+--gpu_cache_share=0.5
+--served_path=/x --backend=tensorflow
+--precision=bf16 --backend=tensorflow
+"""
+
+
+@pytest.mark.parametrize("flags", INVALID.split("\n")[1:-1])
+def test_invalid_flags(flags, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert re.match(f"error: {message}", refused(capsys, *WHERE, *flags))
+    name = flags.partition("=")[0].partition(" ")[0]
+    assert refused(capsys, *WHERE, *flags.split()).startswith(f"error: {name}")
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--gpus=a", "--backend=hps"],
-        ["--gpus=0,0", "--backend=hps"],
-        ["--quantize=int8"],
-        ["--backend=onnx"],
-    ],
-)
-def test_flags_rejected_by_argparse(flags, capsys):
+@pytest.mark.parametrize("flag", ["--gpus=a", "--gpus=0,0", "--quantize=int8", "--backend=onnx"])
+def test_flags_rejected_by_argparse(flag, capsys):
     with pytest.raises(SystemExit) as ended:
-        tool.main([*WHERE, *flags])
+        tool.main([*WHERE, flag])
     assert ended.value.code == 2
-    assert "usage: python -m deployment.deploy" in capsys.readouterr().err
-
-
-def test_help_of_flags(capsys):
-    with pytest.raises(SystemExit) as ended:
-        tool.main(["--help"])
-    assert ended.value.code == 0
-    assert "--served_path SERVED_PATH" in capsys.readouterr().out
+    assert flag.partition("=")[0] in capsys.readouterr().err
 
 
 def lost_where_an_object_dies() -> None:
