@@ -50,7 +50,7 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
             spec = load_feature_spec(config)
             config = setup.with_preset(config, spec)
             plan = definition.report_plan(config, spec)
-            if launcher.rank() == 0:  # --plan_measure may be started on several ranks
+            if launcher.rank() == 0:
                 print(f"{config.preset_note}\n{plan}")
             return 0
         execute(config, definition)

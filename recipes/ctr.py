@@ -189,14 +189,11 @@ def spec_of_data(config: Config, spec: fs.FeatureSpec | None) -> fs.FeatureSpec:
 
 
 def report_plan(config: Config, spec: fs.FeatureSpec | None) -> str:
-    """Returns the sharding plan for `--plan_world_size` ranks, and the predicted step time."""
-    from recipes import step_prediction
-
+    """Returns the sharding plan for `--plan_world_size` ranks."""
     spec = spec_of_data(config, spec)
     plan = make_plan(config, spec, config.distribution.plan_world_size)
     shape = model_config(config, spec)
-    text = from_flags.describe_plan(config, plan, 4 * shape.num_dense_weights)
-    return f"{text}\n{step_prediction.describe(config, spec, shape, plan)}"
+    return from_flags.describe_plan(config, plan, 4 * shape.num_dense_weights)
 
 
 def make_plan(

@@ -1,6 +1,5 @@
 """Flags of the distribution over processes."""
 
-import functools
 from dataclasses import dataclass
 
 from config.flag import OWN, RANKING, Rules, excludes, requires
@@ -9,7 +8,6 @@ _MODEL = excludes("plan_only")
 _ALL_IDS = excludes("model_parallel_input")
 
 _PLAN = (requires("plan_only"),)
-_ranking_plan = functools.partial(Rules, resume=OWN, recipes=RANKING, needs=_PLAN)
 
 
 @dataclass(frozen=True)
@@ -63,43 +61,6 @@ class DistributionConfig:
         "memory per device; in GB (10^9 bytes), of which the plan may use 85 %; by default that "
         "of the GPU, without one the available memory divided by the number of processes "
         "(--plan_only: 80). A plan for a stated memory also shards tables to balance the load",
-    )
-    plan_measure: bool = _ranking_plan().flag(
-        False,
-        "measure the rates of this machine for the predicted step time; with the kernels of the "
-        "training on sizes of the model, in some seconds; horovodrun -np N also measures the "
-        "exchange between ranks. By default half of the published peaks of an A100-80GB are "
-        "assumed (--plan_only)",
-    )
-    plan_tflops: float | None = _ranking_plan(above=0).flag(
-        None,
-        "rate of matrix products of a rank for the predicted step time; in 10^12 operations per "
-        "second (--plan_only)",
-    )
-    plan_memory_gb_per_s: float | None = _ranking_plan(above=0).flag(
-        None,
-        "memory bandwidth of a rank for the predicted step time; in GB (10^9 bytes) per second "
-        "(--plan_only)",
-    )
-    plan_machine_gb_per_s: float | None = _ranking_plan(above=0).flag(
-        None,
-        "bandwidth between the ranks of a machine for the predicted step time; in GB per second, "
-        "per rank and direction (--plan_only)",
-    )
-    plan_network_gb_per_s: float | None = _ranking_plan(above=0).flag(
-        None,
-        "bandwidth of a rank to other machines for the predicted step time; in GB per second and "
-        "direction; a link that the ranks of a machine share is divided by them (--plan_only)",
-    )
-    plan_input_gb_per_s: float | None = _ranking_plan(above=0).flag(
-        None,
-        "rate at which a rank loads samples for the predicted step time; in GB per second "
-        "(--plan_only)",
-    )
-    plan_latency_us: float | None = _ranking_plan(at_least=0).flag(
-        None,
-        "latency of a collective of two ranks for the predicted step time; in microseconds; N "
-        "ranks take log2(N) times as long (--plan_only)",
     )
     plan_host_memory_gb: float | None = Rules(at_least=0).flag(
         None,

@@ -152,9 +152,12 @@ INVALID_FLAGS = (
     *("--batchsize=3", "--batch_size=many", "--mode=fly", "--batch_size=0", "--max_steps=0"),
     *("--learning_rate=-1", "--learning_rate=nan", "--decay_power=0", "--beta2=1 --optimizer=adam"),
     *("--top_mlp_dims=8,x,1", "--top_mlp_dims=8,2", "--top_mlp_dims=", "--bottom_mlp_dims=8,0"),
-    *("--dataset_path=", "--mode=eval", "--plan_ranks_per_machine=4", "--plan_measure"),
-    *("--plan_tflops=1", "--plan_ranks_per_machine=0 --plan_only", "--shuffle_window_rows=100"),
-    *("--plan_network_gb_per_s=0 --plan_only", "--plan_latency_us=-1 --plan_only"),
+    *(
+        "--dataset_path=",
+        "--mode=eval",
+        "--plan_ranks_per_machine=4",
+    ),
+    *("--plan_ranks_per_machine=0 --plan_only", "--shuffle_window_rows=100"),
     *("--auc_threshold=1.5", "--auc_threshold=0.8 --evals_per_epoch=0"),
     *("--loss_scale=0.5 --amp", "--loss_scale=high --amp"),
 )
@@ -447,7 +450,7 @@ def test_resumed_values_of_flags():
         flags_with(is_local=True),
     )
     assert not own & fixed
-    assert {"mode", "resume", "run_dir", "plan_tflops", "profiled_rank"} <= own
+    assert {"mode", "resume", "run_dir", "plan_world_size", "profiled_rank"} <= own
     assert {"batch_size", "seed", "optimizer", "synthetic_dataset_alpha"} <= fixed
     assert not {"epochs", "learning_rate", "synthetic_dataset_valid_batches"} & (own | fixed)
     assert "dataset_path" in local and not {"batch_size", "seed"} & local
