@@ -75,6 +75,18 @@ def test_last_day_again(log, known, tmp_path, capsys):
         assert (tmp_path / "out" / name).read_bytes() == (known / name).read_bytes()
 
 
+def test_vocabulary_alone(log, known, tmp_path, capsys):
+    """`--vocabulary_only` writes the vocabulary of a preparation, and no rows."""
+    flags = ["--input", log, "--output", tmp_path / "out", "--frequency_threshold", "2,3:5"]
+    command = [*map(str, flags), "--bin_numericals", "--vocabulary_only", "--memory_limit", "1GiB"]
+    assert main(command) == 0
+    for file in known.glob("vocabulary/*"):
+        assert (tmp_path / "out/vocabulary" / file.name).read_bytes() == file.read_bytes()
+    assert not list((tmp_path / "out").rglob("*.bin"))
+    assert main([*command, "--output_ordering", "input"]) == 2
+    assert "--output_ordering" in capsys.readouterr().err
+
+
 @pytest.mark.quick("gzip")
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
 def test_rows_without_labels(log, known, tmp_path, zipped):
