@@ -58,7 +58,7 @@ SET_UP := "$(ANY_PYTHON)" setup_environment.py $(if $(PYTHON),--python "$(PYTHON
 # An environment that was complete for another content of the lock is replaced: it may have packages that the lock has no more.
 .venv/installed: $(LOCK) .venv/run
 	@[ "$(LOCK)" = "$(RUN_LOCK)" ] || { add=--add; if [ -e $@ ]; then add=; fi; $(SET_UP) "$(LOCK)" $$add; }
-	@echo "$(LOCK)" >.venv/run
+	@[ -e .venv/run ] || echo "$(LOCK)" >.venv/run
 	@touch $@
 
 # Without Horovod these targets print a warning; those that start several processes fail.
