@@ -12,12 +12,7 @@ _SIZE, _POINTER = ctypes.c_int64, ctypes.c_void_p
 _SAMPLES = [_POINTER, _POINTER, _POINTER, _SIZE]
 # Name -> result, arguments.
 _FUNCTIONS = {
-    "locate": (_SIZE, [_POINTER, _SIZE, _POINTER, _SIZE, _POINTER, _SIZE, *[_POINTER] * 5]),
-    "sum_lengths": (_SIZE, [_POINTER, _SIZE, _POINTER]),
-    "first_bad_split": (_SIZE, [_POINTER, *[_SIZE] * 5]),
     "gather": (None, [*_SAMPLES, _SIZE, _POINTER]),
-    "read_splits": (None, [*_SAMPLES, _SIZE, _SIZE, _POINTER, _POINTER]),
-    "gather_ragged": (None, [*_SAMPLES, _SIZE, _POINTER, _POINTER]),
 }
 
 

@@ -89,7 +89,7 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         },
         notes=(
             plan.memory_note,
-            *_memory_notes(config, shape, train, valid, world),
+            *_memory_notes(config, shape, train, world),
             from_flags.note_test_split(
                 config.run.mode, spec, valid, "prepare the data with --validation_event"
             ),
@@ -132,7 +132,7 @@ def _recommendation(
     scorer, features = CandidateScorer(model), [tf.constant(f) for f in catalogue.features]
 
     def inputs(numbers: NDArray[np.int64]) -> Any:
-        columns = rows.read(last[ids[numbers]])
+        columns = rows.read(last[ids[numbers]], rows.columns)
         num_user = len(channels.user)
         return scorer.histories(
             *([tf.constant(c) for c in part] for part in (columns[:num_user], columns[num_user:]))
@@ -186,19 +186,11 @@ def _memory_notes(
     config: Config,
     shape: SequenceModelConfig,
     train: SequenceTFRecordDataset | None,
-    valid: SequenceTFRecordDataset | None,
     world: World,
 ) -> Iterator[str]:
-    """Yields notes on the memory that samples and steps take."""
-    for name, dataset in (("training", train), ("held-out", valid)):
-        if dataset is not None and dataset.cached:
-            gib = dataset.cache_bytes / 2**30
-            yield f"decoded {name} rows stay in memory, {gib:.2f} GiB in each process"
+    """Yields notes on the memory that steps take."""
     if train is None:
         return
-    if not train.cached and not config.data.disable_cache:
-        gib = train.cache_bytes / 2**30
-        yield f"decoded training rows would take {gib:.1f} GiB: each epoch decodes them again"
     steps = shape.history_length - shape.short_start
     samples = -(-config.run.batch_size // world.size)
     gib = samples * steps * shape.state_dim * STATE_BYTES / 2**30
@@ -325,13 +317,10 @@ def open_data(
             **options,
         )
 
-    # Other modes read each sample once.
-    cache = not data.disable_cache and run.mode in ("train", "importance", "inference")
     if run.mode == "train":
         train = load(
             fs.TRAIN,
             run.batch_size,
-            cache=cache,
             with_negatives=_needs_negatives(config),
             shuffle=data.shuffle,
             seed=run.seed,
@@ -344,8 +333,7 @@ def open_data(
     split = from_flags.evaluation_split(data.eval_mapping, run.mode, spec)
     options = {"prefetch_batches": data.prefetch_test_size, "with_negatives": False}
     has_labels = run.mode != "predict"
-    valid = load(split, run.valid_batch_size, cache=cache, with_labels=has_labels, **options)
+    valid = load(split, run.valid_batch_size, with_labels=has_labels, **options)
     if run.mode == "train" and config.evaluation.evaluate_training_rows and split != fs.TRAIN:
-        # Not cached: the cache of `train` has another order, and negatives.
-        evaluated_train = load(fs.TRAIN, run.valid_batch_size, cache=False, **options)
+        evaluated_train = load(fs.TRAIN, run.valid_batch_size, **options)
     return train, valid, evaluated_train

@@ -105,7 +105,7 @@ class DataConfig:
         0, "passes over the training samples per epoch; 0 means 1"
     )
     disable_cache: bool = _sequential(resume=OWN).flag(
-        False, "decode the samples again in each epoch; by default they are cached"
+        False, "no effect: each run decodes the samples once, into temporary files (TMPDIR)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Number of training samples, whatever the files are; without TensorFlow."""
+"""Number of training samples, whatever the files are."""
 
 from dataloading.formats.sequence_tfrecord.channels import POSITIVE_CHANNEL, TARGET_CHANNEL
 from dataloading.formats.sequence_tfrecord.dataset import count_samples

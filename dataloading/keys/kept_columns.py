@@ -10,6 +10,7 @@ from dataloading.formats.open_chunk import open_chunk
 from dataloading.formats.sequence_tfrecord.dataset import RowReader
 from dataloading.keys.vocabulary import Vocabulary, read_vocabulary
 from dataloading.pipeline.chunk_reader import spans_of
+from dataloading.pipeline.columns import Column
 from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.output_folder import METADATA
@@ -116,11 +117,12 @@ def history_columns(
     (chunk,) = spec.source_spec[split]
     check_names(names, chunk.features, f"{spec.origin}: split '{split}'")
 
-    def reader(name: str) -> ReadRows:
-        rows = RowReader(spec, split, [name])
-        return lambda start, stop: rows.read(range(start, stop))[0]
+    rows = RowReader(spec, split, names)
 
-    readers = {name: reader(name) for name in names}
+    def reader(column: Column) -> ReadRows:
+        return lambda start, stop: rows.read(range(start, stop), [column])[0]
+
+    readers = {column.feature: reader(column) for column in rows.columns}
     return KeptColumns(readers, vocabularies_of(spec, names, tables), list(tables))
 
 

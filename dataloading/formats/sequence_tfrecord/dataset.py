@@ -1,8 +1,7 @@
 """TFRecords of users, items and histories through `tf.data`: the format of NVIDIA's SIM.
 
 A record is a tf.train.Example with one int64 list per feature. It holds one sample, or a prebatch:
-those of several samples one after the other. The records of a file hold the same number of samples,
-the last one possibly fewer.
+those of several samples one after the other.
 """
 
 import itertools
@@ -17,9 +16,7 @@ from dataloading.formats.sequence_tfrecord.channels import (
     prebatch_key,
     sequence_channels,
 )
-from dataloading.formats.sequence_tfrecord.decode import count_values
 from dataloading.formats.sequence_tfrecord.decoded_reader import DecodedReader
-from dataloading.formats.tfrecord.index import RecordIndex
 from dataloading.pipeline.batch import Batch, SequenceInputs
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
@@ -30,9 +27,6 @@ from dataloading.spec.feature_spec import TRAIN, FeatureSpec, smallest_id_dtype
 _WINDOW_SAMPLES = 262_144
 # Single samples that are neighbors in the file and stay together in a window: 64 KiB or so.
 _BLOCK_SAMPLES = 64
-# Of a split; those of training and evaluation are well below the 1,024 of a process.
-_MAPPED_FILES = 128
-_MAX_CACHE_BYTES = 4 << 30
 ROWS_AT_A_TIME = 16_384  # of features that are read in file order
 
 
@@ -50,10 +44,6 @@ class SequenceOptions(LoaderOptions):
         seed: seed of the order.
         drop_remainder: leaves out the epoch's last batch if that would be short.
         repeat_count: passes over the data per epoch; 0 is 1. `num_samples` counts all of them.
-        cache: keeps decoded samples in memory, in the smallest dtypes that hold their ids, on each
-            rank, because a shuffle assigns other samples to a rank in each pass. Above 4 GiB, or
-            without a cache, samples are decoded again in each pass: prebatches that a shuffle uses
-            stay, two windows of them.
         prebatch_size: expected samples per record, 0 or 1 for single samples. None: any.
     """
 
@@ -63,27 +53,24 @@ class SequenceOptions(LoaderOptions):
     seed: int = 0
     drop_remainder: bool = False
     repeat_count: int = 0
-    cache: bool = True
     prebatch_size: int | None = None
 
 
 class SequenceTFRecordDataset(SampleDataset):
     """The samples of one split of a data set of histories, `Batch`es of `SequenceInputs`.
 
-    Batches are independent of the number of samples per record and of the cache. Every sample is
-    checked when it is decoded: ids must be in [0, `num_ids`), histories not longer than in the
-    spec, with padding (zeros) only before the first id and at the same steps in all of them.
+    Opening it decodes all samples into temporary files, in the smallest dtypes that hold their ids;
+    of each rank, because a shuffle assigns other samples to a rank in each pass. Every sample is
+    checked: ids must be in [0, `num_ids`), histories not longer than in the spec, with padding
+    (zeros) only before the first id and at the same steps in all of them. Batches are independent
+    of the number of samples per record.
 
     Args:
         spec: with the channels of `sequence_channels` and one chunk of type `tfrecord`.
         options: see `SequenceOptions`.
 
-    Attributes:
-        cached: whether all samples are kept once they are decoded.
-        cache_bytes: memory that this takes or would take.
-
     Raises:
-        ValueError: the spec, a file or an argument does not fit, or the split is empty.
+        ValueError: the spec, a file, a sample or an argument does not fit, or the split is empty.
     """
 
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
@@ -95,28 +82,18 @@ class SequenceTFRecordDataset(SampleDataset):
         inputs = SequenceInputs(channels.user, channels.target, channels.positive, negative)
         columns = [_id_column(spec, feature) for features in inputs for feature in features]
         columns += [Column(Role.LABEL, label, np.dtype(np.int8), 1) for label in channels.label]
-        files = _open_records(spec, split, _id_column(spec, channels.target[0]))
+        files = DecodedReader(spec, split, columns, _id_column(spec, channels.target[0]))
         _check_prebatch(spec, split, files, options.prebatch_size)
         if files.num_samples == 0:
             raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
         if options.repeat_count < 0:
             raise ValueError(f"repeat_count is {options.repeat_count}; expected 0 or more")
         passes = max(1, options.repeat_count)
-        window = max(1, _WINDOW_SAMPLES // files.prebatch) * files.prebatch
         order = FileOrder()
         if options.shuffle:
+            window = max(1, _WINDOW_SAMPLES // files.prebatch) * files.prebatch
             block = files.prebatch if files.prebatch > 1 else _BLOCK_SAMPLES
             order = BlockShuffle(files.num_samples, options.seed, block, window)
-        self.cache_bytes = files.num_samples * sum(c.width * c.dtype.itemsize for c in columns)
-        self.cached = options.cache and self.cache_bytes <= _MAX_CACHE_BYTES
-        if self.cached:
-            num_kept = files.num_records
-        elif files.prebatch > 1:
-            # Batches that are read at the same time are of two windows at most, or neighbors.
-            samples = window if options.shuffle else batch_size
-            num_kept = 2 * (samples // files.prebatch + 1)
-        else:
-            num_kept = -(-batch_size // options.world_size)  # nothing is read twice
         num_samples = passes * files.num_samples
         if options.drop_remainder:
             num_samples -= num_samples % batch_size
@@ -127,7 +104,7 @@ class SequenceTFRecordDataset(SampleDataset):
                 "batches: no row is left. Use a smaller batch, or keep the remainder"
             )
         super().__init__(
-            DecodedReader(files, columns, num_kept),
+            files,
             split,
             options,
             order=RepeatedOrder(order, files.num_samples, passes),
@@ -144,11 +121,8 @@ def _arrange(batch: Batch, features: SequenceInputs) -> Batch:
     )
 
 
-class RowReader:
+class RowReader(DecodedReader):
     """Reads features of a split by the numbers of the samples; they need not be in a channel.
-
-    Attributes:
-        num_samples: samples of the split.
 
     Raises:
         ValueError: see `SequenceTFRecordDataset`.
@@ -161,23 +135,18 @@ class RowReader:
             else Column(Role.NUMERICAL, feature, np.dtype(np.int64), spec.hotness(feature))
             for feature in features
         ]
-        files = _open_records(spec, split, _id_column(spec, spec.channel(TARGET_CHANNEL)[0]))
-        self.num_samples = files.num_samples
-        self._reader = DecodedReader(files, columns, 1 + ROWS_AT_A_TIME // files.prebatch)
-
-    def read(self, samples: range | np.ndarray) -> list[np.ndarray]:
-        """Returns integers [samples, hotness] of each feature."""
-        return self._reader.read(samples, self._reader.columns)
+        super().__init__(spec, split, columns, _id_column(spec, spec.channel(TARGET_CHANNEL)[0]))
 
     def blocks(self) -> Iterator[list[np.ndarray]]:
-        """Yields all samples in file order, some at a time."""
+        """Yields integers `[samples, hotness]` of each feature, all samples in file order."""
         for start in range(0, self.num_samples, ROWS_AT_A_TIME):
-            yield self.read(range(start, min(start + ROWS_AT_A_TIME, self.num_samples)))
+            stop = min(start + ROWS_AT_A_TIME, self.num_samples)
+            yield self.read(range(start, stop), self.columns)
 
 
 def count_samples(spec: FeatureSpec, split: str, feature: str) -> int:
     """Returns the samples of a split, counted by a feature of one value per sample."""
-    return _open_records(spec, split, _id_column(spec, feature)).num_samples
+    return DecodedReader(spec, split, [], _id_column(spec, feature)).num_samples
 
 
 def _id_column(spec: FeatureSpec, feature: str) -> Column:
@@ -185,39 +154,8 @@ def _id_column(spec: FeatureSpec, feature: str) -> Column:
     return Column(Role.CATEGORICAL, feature, smallest_id_dtype(ids), spec.hotness(feature), ids)
 
 
-def _open_records(spec: FeatureSpec, split: str, counted: Column) -> RecordIndex:
-    """Opens the files of a split, whose samples are counted by a column of one value per sample.
-
-    They are counted in the first and the last record of each file; the others are checked when they
-    are decoded.
-    """
-    spec.validate_files(split)
-    (chunk,) = spec.source_spec[split]
-    where = f"{spec.origin}: split '{split}'"
-    index = RecordIndex(spec.base_directory, chunk.files, where, _MAPPED_FILES)
-
-    def count(record: int) -> int:
-        num_samples = count_values(
-            *index.read(np.array([record])), counted, lambda _, row: index.location(record, row)
-        )
-        if num_samples == 0:
-            raise ValueError(
-                f"{index.location(record)} has no values of feature '{counted.feature}'; correct "
-                "the names in the feature spec, or write the file again"
-            )
-        return num_samples
-
-    num_samples = np.zeros(index.num_records, np.int64)
-    for file in np.unique(index.files):
-        records = np.flatnonzero(index.files == file)
-        num_samples[records] = count(records[0])
-        num_samples[records[-1]] = count(records[-1])
-    index.set_num_samples(num_samples)
-    return index
-
-
 def _check_prebatch(
-    spec: FeatureSpec, split: str, files: RecordIndex, expected: int | None
+    spec: FeatureSpec, split: str, files: DecodedReader, expected: int | None
 ) -> None:
     """Raises ValueError if the metadata or a flag state other prebatches than the files hold."""
     key = prebatch_key(split)

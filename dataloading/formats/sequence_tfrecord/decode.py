@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dataloading.formats.records import reason_of
 from dataloading.pipeline.columns import Column
 from dataloading.pipeline.ragged import ranges
 
@@ -21,14 +22,15 @@ def count_values(record: bytes, column: Column, locate: Locate) -> int:
 
 
 def decode(
-    records: Sequence[bytes], num_samples: np.ndarray, columns: Sequence[Column], locate: Locate
-) -> list[np.ndarray]:
-    """Returns the samples of some records, one array `[samples of all, width]` per column.
+    records: Sequence[bytes], columns: Sequence[Column], locate: Locate
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Returns the number of samples of some records, int64 `[records]`, and all of their samples,
+    one array `[samples, width]` per column.
 
     Args:
-        records: serialized Examples, at least one.
-        num_samples: int64 `[records]`, the number that each must hold. Where it is one, a history
-            may be shorter than `width`; it is right-aligned, after zeros.
+        records: serialized Examples, at least one. A history of a record of one sample may be
+            shorter than `width`; it is right-aligned, after zeros.
+        columns: the first one has one value per sample, which are counted.
         locate: (number of a record, sample in it or None) -> name of the place in messages.
 
     Raises:
@@ -37,6 +39,10 @@ def decode(
     """
     arrays = []
     parsed = _parse(records, columns, locate)
+    num_samples = np.diff(parsed[0][1])
+    for number in np.flatnonzero(num_samples == 0)[:1]:
+        fault = _fault(records[number], columns) or "has no samples; write the file again"
+        raise ValueError(f"{locate(number, None)} {fault}")
     for column, (values, splits) in zip(columns, parsed, strict=True):
         lengths = np.diff(splits)
         _check_lengths(column, lengths, num_samples, records, locate)
@@ -45,7 +51,8 @@ def decode(
             position = int(np.flatnonzero(invalid)[0])
             number = int(np.searchsorted(splits, position, side="right")) - 1
             sample = (position - int(splits[number])) // column.width
-            return f"{locate(number, sample)}: feature '{column.feature}': found {values[position]}"
+            place = locate(number, sample if num_samples[number] > 1 else None)
+            return f"{place}: feature '{column.feature}': found {values[position]}"
 
         column.check(values, where)
         whole = num_samples * column.width
@@ -57,7 +64,7 @@ def decode(
             array[ranges(ends - lengths, lengths)] = values
         arrays.append(array.reshape(-1, column.width))
     _check_padding(arrays, columns, num_samples, locate)
-    return arrays
+    return num_samples, arrays
 
 
 def _check_padding(
@@ -72,7 +79,8 @@ def _check_padding(
         sample = int(np.flatnonzero(invalid.any(axis=1))[0])
         stops = np.cumsum(num_samples)
         number = int(np.searchsorted(stops, sample, side="right"))
-        return locate(number, sample - int(stops[number] - num_samples[number]))
+        row = sample - int(stops[number] - num_samples[number])
+        return locate(number, row if num_samples[number] > 1 else None)
 
     pairs = zip(columns, arrays, strict=True)
     histories = [(column.feature, ids == 0) for column, ids in pairs if column.width > 1]
@@ -114,9 +122,8 @@ def _check_lengths(
         at_most = "at most " if may_be_shorter[number] else ""
         raise ValueError(
             f"{locate(number, None)}: feature '{column.feature}' has {lengths[number]} values; "
-            f"expected {at_most}{column.width} for each of the {num_samples[number]} rows that the "
-            "record must hold (all of a file hold as many as its first; only the last may hold "
-            "fewer). Correct the feature's dimensions in the feature spec, or write the file again"
+            f"expected {at_most}{column.width} for each of the record's {num_samples[number]} "
+            "rows. Correct the feature's dimensions in the feature spec, or write the file again"
         )
 
 
@@ -138,7 +145,9 @@ def _parse(
             fault = _fault(record, columns)
             if fault:
                 raise ValueError(f"{locate(number, None)} {fault}") from None
-        raise ValueError(f"{locate(0, None)}: TensorFlow cannot parse it: {error}") from None
+        raise ValueError(
+            f"{locate(0, None)}: TensorFlow cannot parse it: {reason_of(error)}"
+        ) from None
     lists = [parsed[column.feature] for column in columns]
     return [(ids.values.numpy(), ids.row_splits.numpy()) for ids in lists]
 

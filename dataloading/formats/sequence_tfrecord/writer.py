@@ -7,11 +7,12 @@ feature_spec.yaml              names the files and, in its metadata, the prebatc
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from dataloading.formats.prebatches import Prebatches
 from dataloading.formats.sequence_tfrecord.channels import (
     CHUNK_TYPE,
     NEGATIVE_CHANNEL,
@@ -21,14 +22,9 @@ from dataloading.formats.sequence_tfrecord.channels import (
     prebatch_key,
     sequence_channels,
 )
-from dataloading.formats.sequence_tfrecord.encode import encode
-from dataloading.formats.tfrecord.prebatches import Prebatches
 from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
 from runtime.files.atomic import atomic_folder, write_errors_name
-
-# Encoded at a time where records hold one sample: a few MB, which stay in the processor's caches.
-_SAMPLES_AT_A_TIME = 2048
 
 
 def sequence_spec(
@@ -114,36 +110,49 @@ class SplitWriter:
         self.num_samples = 0
         self._features = chunk.features
         self._path, *self._remainder = [directory / file for file in chunk.files]
-        size = spec.metadata[prebatch_key(split)] if self._remainder else _SAMPLES_AT_A_TIME
-        self._prebatches = Prebatches(size)
-        with write_errors_name(self._path):
-            self._stream = self._path.open("wb")
+        self._prebatches = None
+        if self._remainder:
+            self._prebatches = Prebatches(spec.metadata[prebatch_key(split)])
+        self._stream = _open(self._path)
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
         """Appends samples: integers `[samples, values]`, 0 or more, of each stored feature."""
         self.num_samples += len(arrays[0])
-        for prebatch in self._prebatches.add(arrays):
-            self._write(self._stream, self._path, prebatch)
+        if self._prebatches is None:
+            records = zip(*arrays, strict=True)
+        else:
+            records = self._prebatches.add(arrays)
+        self._write(self._stream, self._path, records)
 
-    def _write(self, stream, path: Path, arrays: Sequence[np.ndarray]) -> None:
-        if self._remainder:  # one record
-            arrays = [array.reshape(1, -1) for array in arrays]
+    def _write(self, stream, path: Path, records: Iterable[Sequence[np.ndarray]]) -> None:
+        """Writes records of one array per feature."""
+        import tensorflow as tf
+
+        train = tf.train
         with write_errors_name(path):
-            stream.write(encode(dict(zip(self._features, arrays, strict=True))))
+            for arrays in records:
+                features = {}
+                for name, array in zip(self._features, arrays, strict=True):
+                    values = train.Int64List(value=array.ravel().tolist())
+                    features[name] = train.Feature(int64_list=values)
+                example = train.Example(features=train.Features(feature=features))
+                stream.write(example.SerializeToString())
 
     def finish(self) -> None:
         """Writes the remaining samples."""
-        rest = self._prebatches.rest()
-        if not self._remainder:
-            for arrays in rest:
-                self._write(self._stream, self._path, arrays)
         for path in self._remainder:
-            with write_errors_name(path), path.open("wb") as stream:
-                for arrays in rest:
-                    self._write(stream, path, arrays)
+            with write_errors_name(path), _open(path) as stream:
+                self._write(stream, path, self._prebatches.rest())
         self.close()
 
     def close(self) -> None:
         """Closes the file, however the writing ended."""
         with write_errors_name(self._path):
             self._stream.close()
+
+
+def _open(path: Path):
+    import tensorflow as tf
+
+    with write_errors_name(path):
+        return tf.io.TFRecordWriter(str(path))

@@ -1,38 +1,26 @@
-"""Open chunks of split TFRecords: the values of samples, from the bytes of records."""
+"""Open chunks of split TFRecords: the values of samples, decoded once into temporary files."""
 
-import itertools
-from collections.abc import Iterator
+import bisect
+import contextlib
 from pathlib import Path
 
 import numpy as np
 
+from dataloading.formats.records import Spool, read_records, reason_of
 from dataloading.formats.split_tfrecords.folder_format import read_format
-from dataloading.formats.tfrecord.framing import RecordError, is_intact
-from dataloading.formats.tfrecord.index import RecordIndex
-from dataloading.formats.tfrecord.wire import Tensor, tensors_of
-from dataloading.pipeline.gather import (
-    Located,
-    Scattered,
-    aligned,
-    are_row_splits,
-    gather,
-    gather_ragged,
-    locate,
-    read_splits,
-)
-from dataloading.pipeline.ragged import Ragged, Samples, row_splits_of
+from dataloading.pipeline.gather import Scattered, aligned, gather
+from dataloading.pipeline.ragged import Ragged, Samples, ranges
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
-
-# Of a split; those of training and evaluation, and other open files, are at most 1,024.
-_MAPPED_FILES = 256
 
 
 class RecordChunk:
-    """The files of a `tfrecord` chunk, mapped into memory where they are read; see `OpenChunk`.
+    """The samples of a `tfrecord` chunk, decoded when it is opened; see `OpenChunk`.
 
-    Opening it parses the heads of all records once and keeps 73 bytes of each. A record's checksum
-    and row splits are verified when a sample of it is read for the first time. Samples are
-    independent of record boundaries.
+    Samples are independent of record boundaries.
+
+    Attributes:
+        num_prebatches: records of all files.
+        num_values: values of all samples.
 
     Raises:
         ValueError: a file is missing, truncated, damaged, or contradicts `format.json`.
@@ -50,28 +38,23 @@ class RecordChunk:
         self.dtype = np.dtype(self.format.dtype).newbyteorder("<")
         if self.dtype.kind == "b":
             self.dtype = np.dtype("u1")
-        self._hotness = sum(spec.hotness(feature) for feature in chunk.features)
+        self._width = sum(spec.hotness(feature) for feature in chunk.features)
         self._check_format(folders[0], chunk.features)
         self.ragged = self.format.multihot and self.format.hotness is None
-        self._width = None if self.ragged else self._hotness
-        self._splits_dtype: np.dtype | None = None
-        self._index = RecordIndex(
-            spec.base_directory,
-            chunk.files,
-            where,
-            _MAPPED_FILES // len(spec.source_spec[split]),
-            inspect=self._inspect,
-            num_facts=4,
-            check=self._check_lengths if self.format.multihot else None,
-        )
-        num_samples, self._begins, self._num_values, self._splits_begin = self._index.facts
-        self._index.set_num_samples(num_samples)
-        # Sample n's values, or its row split where ragged, are at its record's origin + n * step.
-        if self.ragged:
-            begins, self._step = self._splits_begin, (self._splits_dtype or np.dtype("i4")).itemsize
-        else:
-            begins, self._step = self._begins, self._width * self.dtype.itemsize
-        self._origins = begins - self._index.first_samples[:-1] * self._step
+        self._files, self._starts = chunk.files, [0]
+        self.num_samples = self.num_prebatches = self.num_values = 0
+        self._spools = Spool(self.dtype), Spool(np.dtype(np.int64))
+        self._spools[1].add(np.zeros(1))
+        for file in chunk.files:
+            for number, (record,) in enumerate(read_records(spec.base_directory, file, where)):
+                try:
+                    self._add(record)
+                except ValueError as error:
+                    place = f"record {number} of file '{file}' (counted from 0)"
+                    raise ValueError(f"{where}: {place} {error}") from None
+            self._starts.append(self.num_samples)
+        values, self._row_splits = (spool.array() for spool in self._spools)
+        self._values = values if self.ragged else values.reshape(-1, self._width)
 
     def _check_format(self, folder: Path, features: tuple[str, ...]) -> None:
         stated = self.format
@@ -81,159 +64,93 @@ class RecordChunk:
                 "expected one multi-hot feature per folder"
             )
         stored = stated.hotness if stated.multihot else stated.num_features
-        if stored not in (None, self._hotness):
+        if stored not in (None, self._width):
             raise ValueError(
-                f"{folder}: {stored} values per row; the feature spec has {self._hotness} "
+                f"{folder}: {stored} values per row; the feature spec has {self._width} "
                 f"(features {', '.join(features)}): correct the features or their hotness there"
             )
 
-    def _inspect(self, content: memoryview, start: int, stop: int) -> tuple[int, int, int, int]:
-        """Returns samples, offset and number of values, and offset of the row splits."""
+    def _add(self, record: bytes) -> None:
+        """Decodes a record; the text of its ValueErrors follows the name of the record."""
+        import tensorflow as tf
+
+        name, dtype = self.format.feature_name, tf.as_dtype(self.format.dtype)
+        row_splits = None
         try:
-            tensors = tensors_of(content, start, stop, self.format.feature_name)
-            num_samples = self._num_samples_of(tensors)
-        except RecordError:
-            # A record that cannot be read is most likely a damaged one.
-            if not is_intact(np.asarray(content), start, stop):
-                raise RecordError("is damaged: the checksum of a record differs") from None
-            raise
-        values, splits = tensors[0], tensors[-1]
-        if self.format.multihot:
-            self._splits_dtype = self._splits_dtype or splits.dtype
-            if splits.dtype != self._splits_dtype:
-                raise RecordError("has row splits of int32 and of int64; expected one dtype")
-        return num_samples, values.offset, values.size, splits.offset
-
-    def _num_samples_of(self, tensors: list[Tensor]) -> int:
-        """Returns the samples of a record, whose tensors must match `format.json`."""
-        values = tensors[0]
-        if len(tensors) != 1 + self.format.multihot:
-            kind = "multi-hot" if self.format.multihot else "plain"
-            raise RecordError(
-                f"holds {len(tensors)} tensors in a record, not those of a {kind} one"
-            )
-        if values.dtype != self.dtype:
-            raise RecordError(f"holds {values.dtype}, expected {self.format.dtype} (format.json)")
-        if not self.format.multihot:
-            shape = (values.size // self._width, self._width)
-            if values.shape != shape and (self._width != 1 or values.shape != shape[:1]):
-                raise RecordError(f"holds a prebatch of shape {list(values.shape)}, not {shape}")
-            return shape[0]
-        splits = tensors[1]
-        if splits.dtype.name not in ("int32", "int64") or len(splits.shape) != 1 or not splits.size:
-            raise RecordError(f"holds row splits of shape {list(splits.shape)} and {splits.dtype}")
-        return splits.size - 1
-
-    @property
-    def num_samples(self) -> int:
-        """Samples of all files."""
-        return self._index.num_samples
-
-    @property
-    def num_prebatches(self) -> int:
-        """Records of all files."""
-        return self._index.num_records
-
-    @property
-    def num_values(self) -> int:
-        """Values of all samples."""
-        return int(self._num_values.sum())
-
-    def locate(self, sample: int) -> tuple[str, int]:
-        return self._index.locate(sample)
-
-    def read(self, samples: range | Scattered) -> Samples:
-        read = self._read_run if isinstance(samples, range) else self._read_scattered
-        content, row_splits = read(samples)
-        values = content.view(self.dtype)
-        if row_splits is not None:
-            return Ragged(values, row_splits)
-        return values.reshape(-1, self._width)
-
-    def _read_run(self, samples: range) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns bytes and row splits of neighboring samples, copied record by record."""
-        index, size = self._index, self.dtype.itemsize
-        runs, lengths = [], [np.empty(0, np.int64)]
-        last = int(index.record_of(samples.stop - 1))
-        for record in range(int(index.record_of(samples.start)), last + 1):
-            index.verify(np.array([record]))
-            first, end = index.first_samples[record : record + 2].tolist()
-            start, stop = max(samples.start, first) - first, min(samples.stop, end) - first
-            if self.ragged:
-                splits = self._row_splits(record, start, stop)
-                lengths.append(np.diff(splits))
-                low, high = int(splits[0]), int(splits[-1])
-            else:
-                low, high = start * self._width, stop * self._width
-            begin = int(self._begins[record])
-            runs.append((int(index.files[record]), begin + low * size, begin + high * size))
-        values, end = aligned(sum(stop - start for _, start, stop in runs)), 0
-        for file, start, stop in runs:  # copied one by one: a view would keep its file mapped
-            begin, end = end, end + stop - start
-            values[begin:end] = index.content(file)[start:stop]
-        return values, row_splits_of(np.concatenate(lengths)) if self.ragged else None
-
-    def _read_scattered(self, scattered: Scattered) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns bytes and row splits of any samples."""
-        samples, places = scattered
-        records = (self._index.first_samples, self._origins, self._step)
-        located = locate(samples, *records, self._begins if self.ragged else None)
-        self._index.verify(located.records)
-        parts, offsets = list(self._parts(located)), located.offsets
-        if not self.ragged:
-            values = aligned(len(samples) * self._step)
-            for file, part in parts:
-                content = self._index.content(file)
-                gather(content, offsets[part], places[part], self._step, values)
-            return values, None
-        begins, lengths = located.begins, np.empty(len(samples), np.int64)
-        dtype, size = self._splits_dtype, self.dtype.itemsize
-        for file, part in parts:
-            content = self._index.content(file)
-            read_splits(content, offsets[part], places[part], dtype, size, begins[part], lengths)
-        row_splits = row_splits_of(lengths)
-        values = aligned(int(row_splits[-1]) * size)
-        for file, part in parts:
-            content = self._index.content(file)
-            gather_ragged(content, begins[part], places[part], size, row_splits, values)
-        return values, row_splits
-
-    def _parts(self, located: Located) -> Iterator[tuple[int, slice]]:
-        """Yields each file of samples, ascending, and the slice of its samples."""
-        runs = np.searchsorted(located.records, self._index.first_records)
-        bounds = located.run_starts[runs].tolist()
-        for file, (start, stop) in enumerate(itertools.pairwise(bounds)):
-            if start < stop:
-                yield file, slice(start, stop)
-
-    def _row_splits(self, record: int, start: int, stop: int) -> np.ndarray:
-        """Returns the row splits `start` to `stop`, including the last one, of a record."""
-        step, begin = self._splits_dtype.itemsize, int(self._splits_begin[record])
-        content = self._index.content(int(self._index.files[record]))
-        return content[begin + start * step : begin + (stop + 1) * step].view(self._splits_dtype)
-
-    def _check_lengths(self, record: int) -> None:
-        """Raises ValueError for row splits that are not those of a record's values."""
-        num_values = int(self._num_values[record])
-        first, end = self._index.first_samples[record : record + 2].tolist()
-        splits, hotness = self._row_splits(record, 0, end - first), self._hotness
-        if are_row_splits(splits, num_values, hotness, self.ragged):
-            return
-        lengths = np.diff(splits)
-        if splits[0] != 0 or splits[-1] != num_values or (lengths < 0).any():
+            feature = {name: tf.io.FixedLenFeature([], tf.string)}
+            content = tf.io.parse_single_example(record, feature)[name]
+            if self.format.multihot:
+                content, splits = tf.io.parse_tensor(content, tf.string)
+                row_splits = _parse_row_splits(splits)
+            values = tf.io.parse_tensor(content, dtype).numpy()
+        # TensorFlow quotes the bytes that it cannot parse, and Python fails to make text of them.
+        except (tf.errors.OpError, ValueError, TypeError) as error:
             raise ValueError(
-                f"{self._index.location(record)}: its row splits do not lead from 0 to the "
-                f"{num_values} ids that it has; write the file again"
+                f"does not hold a serialized tensor of {self.format.dtype} as the bytes feature "
+                f"'{name}' (multihot: {self.format.multihot}, format.json): {reason_of(error)}"
+            ) from None
+        if row_splits is None:
+            num_samples = values.size // self._width
+            shape = (num_samples, self._width)
+            if values.shape != shape and (self._width != 1 or values.shape != shape[:1]):
+                raise ValueError(f"holds a prebatch of shape {list(values.shape)}, not {shape}")
+        else:
+            num_samples = len(row_splits) - 1
+            self._check_row_splits(row_splits, values)
+            if self.ragged:
+                self._spools[1].add(row_splits[1:] + np.int64(self.num_values))
+        self._spools[0].add(values.view(self.dtype))
+        self.num_values += values.size
+        self.num_samples += num_samples
+        self.num_prebatches += 1
+
+    def _check_row_splits(self, row_splits: np.ndarray, values: np.ndarray) -> None:
+        """Raises ValueError for row splits that are not those of a record's values."""
+        lengths = np.diff(row_splits)
+        if row_splits[0] != 0 or row_splits[-1] != values.size or (lengths < 0).any():
+            raise ValueError(
+                f"has row splits that do not lead from 0 to its {values.size} ids; write the file "
+                "again"
             )
-        invalid = lengths > hotness if self.ragged else lengths != hotness
-        if invalid.any():
-            sample = int(np.flatnonzero(invalid)[0])
+        hotness = self._width
+        for row in np.flatnonzero(lengths > hotness if self.ragged else lengths != hotness)[:1]:
             rule = (
                 f"the feature's hotness {hotness} in the feature spec is the maximum: raise it"
                 if self.ragged
                 else f"format.json states {hotness} for every row: write the file again, or set "
                 "hotness to null there"
             )
-            raise ValueError(
-                f"{self._index.location(record, sample)} has {lengths[sample]} ids; {rule}"
-            )
+            raise ValueError(f"has {lengths[row]} ids in row {row}; {rule}")
+
+    def locate(self, sample: int) -> tuple[str, int]:
+        file = bisect.bisect_right(self._starts, sample) - 1
+        return self._files[file], sample - self._starts[file]
+
+    def read(self, samples: range | Scattered) -> Samples:
+        if self.ragged:
+            if isinstance(samples, range):
+                numbers = np.arange(samples.start, samples.stop)
+            else:
+                numbers = samples.in_batch_order()
+            begins = self._row_splits[numbers]
+            lengths = self._row_splits[numbers + 1] - begins
+            return Ragged.from_lengths(self._values[ranges(begins, lengths)], lengths)
+        if isinstance(samples, range):
+            return self._values[samples.start : samples.stop].copy()
+        size = self._width * self.dtype.itemsize
+        values = aligned(len(samples.samples) * size)
+        content = self._values.view(np.uint8).ravel()
+        gather(content, samples.samples * size, samples.places, size, values)
+        return values.view(self.dtype).reshape(-1, self._width)
+
+
+def _parse_row_splits(content) -> np.ndarray:
+    """Returns a serialized vector of int32 or int64 with one number or more."""
+    import tensorflow as tf
+
+    for dtype in (tf.int32, tf.int64):
+        with contextlib.suppress(tf.errors.InvalidArgumentError):
+            row_splits = tf.io.parse_tensor(content, dtype).numpy()
+            if row_splits.ndim == 1 and row_splits.size:
+                return row_splits
+    raise ValueError("its row splits are not a vector of int32 or int64")

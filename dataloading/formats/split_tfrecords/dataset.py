@@ -19,7 +19,7 @@ class SplitTFRecordsDataset(SampleDataset):
 
     Multi-hot features whose samples differ in length are `RaggedIds`; the feature's hotness in the
     spec is the maximum number of ids per sample. Batches do not depend on the size of prebatches.
-    A damaged or truncated file is a `ValueError`, when it is opened or when the damage is read.
+    Opening it decodes the features that are read into temporary files.
 
     Args:
         spec: with chunks of type `tfrecord`; or any other spec of a data set of the original,
@@ -27,7 +27,8 @@ class SplitTFRecordsDataset(SampleDataset):
         options: see `StoredOptions`.
 
     Raises:
-        ValueError: the spec, a file or an argument does not fit, or the split is empty.
+        ValueError: the spec, a file or an argument does not fit, a file is damaged, or the split
+            is empty.
     """
 
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
@@ -36,12 +37,12 @@ class SplitTFRecordsDataset(SampleDataset):
         layout = ChunkLayout(spec, split, CHUNK_TYPE, options)
         spec.validate_files(split, layout.checked)
         stored = spec.source_spec[split]
-        chunks = {number: RecordChunk(spec, split, stored[number]) for number in layout.checked}
+        numbers = layout.used or layout.checked[:1]  # without any that is read, to count samples
+        chunks = {number: RecordChunk(spec, split, stored[number]) for number in numbers}
         for fault in length_faults(spec, split, chunks):
             raise ValueError(fault)
-        num_samples = next(iter(chunks.values())).num_samples
-        used = {number: chunks[number] for number in layout.used}
-        reader = ChunkReader(spec, split, layout.columns, used, num_samples)
+        num_samples = chunks[numbers[0]].num_samples
+        reader = ChunkReader(spec, split, layout.columns, chunks, num_samples)
         super().__init__(reader, split, options, order=options.order(num_samples))
 
 

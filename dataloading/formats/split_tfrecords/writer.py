@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dataloading.formats.prebatches import Prebatches
 from dataloading.formats.split_tfrecords.folder_format import (
     CHUNK_TYPE,
     FORMAT_FILE,
@@ -14,7 +15,6 @@ from dataloading.formats.split_tfrecords.folder_format import (
     Format,
     folders_of,
 )
-from dataloading.formats.tfrecord.prebatches import Prebatches
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.spec.feature_spec import FeatureSpec

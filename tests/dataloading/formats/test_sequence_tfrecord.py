@@ -1,4 +1,4 @@
-"""Histories as batches: every row once, whatever the prebatches, batches, ranks, orders, caches."""
+"""Histories as batches: every row once, whatever the prebatches, batches, ranks, orders."""
 
 import copy
 from pathlib import Path
@@ -12,7 +12,6 @@ from dataloading.formats.sequence_tfrecord import dataset as sequence_tfrecord
 from dataloading.formats.sequence_tfrecord import decoded_reader
 from dataloading.formats.sequence_tfrecord.channels import num_ids
 from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
-from dataloading.formats.tfrecord.framing import framed
 from dataloading.pipeline.batch import SequenceInputs
 from dataloading.spec.feature_spec import FeatureSpec
 
@@ -97,7 +96,9 @@ def spec_of(folder: Path, files=("train.tfrecord",), **changes) -> FeatureSpec:
 
 
 def write(path: Path, records: list[bytes]) -> None:
-    path.write_bytes(b"".join(map(framed, records)))
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
 
 
 def stored(folder: Path, num_samples: int, prebatch: int = 1, **changes) -> FeatureSpec:
@@ -172,8 +173,8 @@ def test_ids_of_two_preparations(tmp_path, by_prebatch):
     last = rows_of(1)[0]._replace(user=400, item=70_000)
     write(tmp_path / "train.tfrecord", [example([last])])
     assert found(SequenceTFRecordDataset(spec_of(tmp_path), "train", 1).dataset()) == [last]
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"found 400; ids lie in \[0, 400\)"):
-        list(SequenceTFRecordDataset(ours, "train", 1).dataset())
+    with pytest.raises(ValueError, match=r"'item': found 70000; ids lie in \[0, 70000\)"):
+        SequenceTFRecordDataset(ours, "train", 1)
 
 
 def test_static_shapes(by_prebatch):
@@ -187,23 +188,19 @@ def test_static_shapes(by_prebatch):
 @pytest.mark.parametrize("prebatch", [1, 4, 7, 64])
 @pytest.mark.parametrize("batch_size", [4, 10])
 def test_rows_of_an_epoch(by_prebatch, small_windows, prebatch, batch_size):
-    """Batches that a prebatch divides, that divide it, and neither; the cache changes nothing."""
-    orders = []
-    for settings in ({}, {"cache": False}, {"shuffle": True}, {"shuffle": True, "cache": False}):
+    """Batches that a prebatch divides, that divide it, and neither."""
+    for settings in ({}, {"shuffle": True}):
         loader = SequenceTFRecordDataset(by_prebatch[prebatch], "train", batch_size, **settings)
         assert (loader.num_samples, loader.num_batches) == (45, -(-45 // batch_size))
-        assert loader.cached == settings.get("cache", True)
         rows = found(loader.dataset(epoch=1))
         assert sorted(rows, key=lambda row: row.user) == rows_of(45)
         assert (rows == rows_of(45)) == ("shuffle" not in settings)
-        orders.append(rows)
-    assert orders[0] == orders[1] and orders[2] == orders[3]
 
 
 def test_order_by_seed_and_epoch(by_prebatch, small_windows):
     whole = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True, seed=5)
     rows = found(whole.dataset(2))
-    loader = SequenceTFRecordDataset(by_prebatch[4], "train", 7, shuffle=True, seed=5, cache=False)
+    loader = SequenceTFRecordDataset(by_prebatch[4], "train", 7, shuffle=True, seed=5)
     assert found(loader.dataset(2)) == rows
     assert found(loader.dataset(2, start_sample=19)) == rows[19:]
     assert found(whole.dataset(3)) != rows
@@ -215,7 +212,7 @@ def test_order_by_seed_and_epoch(by_prebatch, small_windows):
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_shares_of_ranks(by_prebatch, small_windows, prebatch, world_size):
     """45 rows in batches of 12: the last one has 9, which 2 and 4 ranks cannot halve."""
-    settings = {"shuffle": world_size == 3, "cache": world_size != 4}
+    settings = {"shuffle": world_size == 3}
     spec = by_prebatch[prebatch]
     whole = [found([b]) for b in SequenceTFRecordDataset(spec, "train", 12, **settings).dataset(1)]
     shares = [
@@ -310,8 +307,8 @@ def test_stored_negatives_that_are_not_read(by_prebatch):
     loader = SequenceTFRecordDataset(by_prebatch[4], "train", 45, with_negatives=False)
     (batch,) = loader.dataset()
     assert batch.inputs.negative == ()
-    # int16 users, int32 items, int8 categories and labels; no negatives.
-    assert loader.cache_bytes == 45 * (2 + 4 + 1 + LENGTH * (4 + 1) + 1)
+    sizes = {column.feature: column.dtype.itemsize for column in loader.columns}
+    assert sizes == {"user": 2, "item": 4, "cat": 1, "item_pos": 4, "cat_pos": 1, "label": 1}
 
 
 def test_ids_beyond_int32(tmp_path):
@@ -354,8 +351,7 @@ def test_other_forms_of_examples(tmp_path):
     assert found(SequenceTFRecordDataset(spec_of(tmp_path), "train", 4).dataset()) == rows_of(9)
 
 
-@pytest.mark.parametrize("cache", [True, False])
-def test_short_histories_of_single_rows(tmp_path, cache):
+def test_short_histories_of_single_rows(tmp_path):
     """Histories stored without padding, some empty, are right-aligned like padded ones."""
     rows = rows_of(12)
     names = Row._fields[4:]
@@ -364,85 +360,28 @@ def test_short_histories_of_single_rows(tmp_path, cache):
     ]
     assert short[0].item_pos == () and len(short[3].item_pos) == 3
     write(tmp_path / "train.tfrecord", [example([row]) for row in short])
-    loader = SequenceTFRecordDataset(spec_of(tmp_path), "train", 5, cache=cache)
+    loader = SequenceTFRecordDataset(spec_of(tmp_path), "train", 5)
     assert found(loader.dataset()) == rows
 
 
 def test_irregular_files(tmp_path, monkeypatch):
-    """The remainder first, then prebatches of 4 and 3, an empty file, and single rows: they take
-    the memory of their rows, not of as many whole prebatches, and are decoded some at a time."""
+    """The remainder first, then prebatches of 4, 3 and 4, an empty file, and single rows, decoded
+    some at a time."""
     monkeypatch.setattr(decoded_reader, "_SAMPLES_AT_A_TIME", 6)
-    decoded = []
-    real = decoded_reader.decode
-
-    def counted(records, num_samples, *arguments):
-        decoded.append(num_samples.tolist())
-        return real(records, num_samples, *arguments)
-
-    monkeypatch.setattr(decoded_reader, "decode", counted)
-    rows = rows_of(15)
+    rows = rows_of(19)
     files = {
         "a": [(0, 2)],
-        "b": [(2, 6), (6, 10), (10, 11)],
+        "b": [(2, 6), (6, 9), (9, 13), (13, 14)],
         "c": [],
-        "d": [(11, 14)],
-        "e": [(14, 15)],
+        "d": [(14, 17)],
+        "e": [(17, 18), (18, 19)],
     }
     for name, parts in files.items():
         write(tmp_path / name, [example(rows[start:stop]) for start, stop in parts])
-    for settings in ({}, {"cache": False}, {"shuffle": True}):
+    for settings in ({}, {"shuffle": True}):
         loader = SequenceTFRecordDataset(spec_of(tmp_path, list(files)), "train", 4, **settings)
         assert sorted(found(loader.dataset()), key=lambda row: row.user) == rows
-    whole = SequenceTFRecordDataset(spec_of(tmp_path, list(files)), "train", 15)
-    assert size_bytes(whole._reader) == whole.cache_bytes == 15 * (8 + 2 * LENGTH * 5)
-    decoded.clear()
-    assert found(whole.dataset()) == rows and decoded == [[2, 4], [4, 1], [3, 1]]
-    # Of 6 records 5 are kept, in room for 15 rows at most, rounded up to prebatches of 4.
-    part = decoded_reader.DecodedReader(whole._reader._files, whole._reader.columns, 5)
-    assert size_bytes(part) == 16 * (8 + 2 * LENGTH * 5)
-    whole._reader = part
-    assert found(whole.dataset()) == found(whole.dataset()) == rows
-
-
-def size_bytes(reader) -> int:
-    return sum(array.nbytes for array in reader._arrays.values())
-
-
-def test_decoded_records_per_epoch(by_prebatch, small_windows, monkeypatch):
-    decoded = []
-    real = decoded_reader.decode
-
-    def counted(records, *arguments):
-        decoded.extend(records)
-        return real(records, *arguments)
-
-    monkeypatch.setattr(decoded_reader, "decode", counted)
-    for prebatch, limit, per_epoch in (
-        (4, 1 << 20, [12, 0]),
-        (1, 1 << 20, [45, 0]),
-        (1, 9, [45, 45]),
-    ):
-        monkeypatch.setattr(sequence_tfrecord, "_MAX_CACHE_BYTES", limit)
-        loader = SequenceTFRecordDataset(by_prebatch[prebatch], "train", 6, shuffle=True)
-        assert loader.cached == (limit > 9) and loader.cache_bytes == 45 * (8 + 2 * LENGTH * 5)
-        for epoch, expected in enumerate(per_epoch):
-            decoded.clear()
-            assert len(found(loader.dataset(epoch))) == 45
-            assert len(decoded) == expected
-    # Without a cache prebatches stay while a shuffle uses them.
-    loader = SequenceTFRecordDataset(by_prebatch[4], "train", 6, shuffle=True, cache=False)
-    decoded.clear()
-    assert len(found(loader.dataset())) == 45 and len(decoded) == 12
-
-
-def test_buffer_smaller_than_a_batch(by_prebatch, small_windows):
-    """Batches of 45 rows of 12 records, of which the buffer has room for 1."""
-    loader = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True)
-    expected = found(loader.dataset())
-    rows = decoded_reader.DecodedReader(loader._reader._files, loader._reader.columns, 1)
-    assert size_bytes(rows) == 4 * (8 + 2 * LENGTH * 5)
-    loader._reader = rows
-    assert found(loader.dataset()) == expected
+        assert (loader._reader.num_records, loader._reader.prebatch) == (8, 4)
 
 
 @pytest.mark.parametrize(

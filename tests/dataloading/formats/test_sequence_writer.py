@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.formats.sequence_tfrecord import writer as sequence_tfrecord_writer
 from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
-from dataloading.formats.sequence_tfrecord.encode import encode
 from dataloading.formats.sequence_tfrecord.writer import sequence_spec, writes_data_set
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.formats.test_sequence_tfrecord import FEATURES, LENGTH, found, rows_of
@@ -21,24 +19,6 @@ def examples_of(path) -> list[dict[str, list[int]]]:
         for record in tf.data.TFRecordDataset(str(path))
     ]
     return [{name: list(f[name].int64_list.value) for name in f} for f in parsed]
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
-def test_numbers_of_any_size(tmp_path, dtype):
-    """All numbers of bytes, at the edges; lengths of one and of two bytes; an empty list."""
-    edges = [v for k in range(0, 64, 7) for v in ((1 << k) - 1, 1 << k)]
-    values = np.array([v for v in edges if v <= np.iinfo(dtype).max] + [np.iinfo(dtype).max])
-    arrays = {
-        "a": np.stack([values.astype(dtype), values[::-1].astype(dtype)]),
-        "long name" * 20: np.full((2, 150), 5, np.int8),
-        "b": np.empty((2, 0), dtype),
-    }
-    arrays["a"][1, :] = 0  # one record is shorter than the other
-    path = tmp_path / "x.tfrecord"
-    path.write_bytes(encode(arrays))
-    assert examples_of(path) == [
-        {name: array[i].tolist() for name, array in arrays.items()} for i in range(2)
-    ]
 
 
 def spec_of(**prebatch_sizes):
@@ -61,9 +41,8 @@ def columns(rows) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(("prebatch", "records"), [(0, 23), (1, 23), (5, 4), (23, 1), (30, 0)])
-def test_round_trip(tmp_path, monkeypatch, prebatch, records):
+def test_round_trip(tmp_path, prebatch, records):
     """23 rows, added in pieces that do not match the prebatches."""
-    monkeypatch.setattr(sequence_tfrecord_writer, "_SAMPLES_AT_A_TIME", 3)
     rows = rows_of(23)
     with writes_data_set(tmp_path / "data", spec_of(train=prebatch, test=2)) as writers:
         for start, stop in ((0, 7), (7, 7), (7, 8), (8, 23)):
@@ -114,12 +93,12 @@ def test_folder_after_a_failed_run(tmp_path):
 def test_full_disk(tmp_path):
     """Also where the disk is full only when the file is closed."""
     with (
-        pytest.raises(OSError, match="train.tfrecord could not be written: No space left"),
+        pytest.raises(OSError, match="train.tfrecord could not be written: .*No space left"),
         writes_data_set(tmp_path / "data", spec_of(train=0)) as writers,
     ):
         writer = writers["train"]
         writer._stream.close()
-        writer._stream = os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb")
+        writer._stream = tf.io.TFRecordWriter("/dev/full")
         writer.add(columns(rows_of(3)))
 
 

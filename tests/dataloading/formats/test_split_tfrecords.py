@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 from dataloading.formats.raw_binary import RawBinaryDataset
-from dataloading.formats.split_tfrecords import chunk
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.pipeline.batch import RaggedIds
 from dataloading.spec.feature_spec import FeatureSpec
@@ -154,28 +153,13 @@ def few_descriptors():
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-@pytest.mark.parametrize("most_mapped", [3, 8])  # of four chunks: none, or two of each stay mapped
-def test_more_files_than_can_be_open(tmp_path, request, monkeypatch, most_mapped):
+def test_more_files_than_can_be_open(tmp_path, request):
     """45 files of each feature."""
     spec = original(tmp_path, rows_of(45), prebatch=1, per_file=1)
-    monkeypatch.setattr(chunk, "_MAPPED_FILES", most_mapped)
     request.getfixturevalue("few_descriptors")
     for order in ({}, SHUFFLED):
         rows = found(SplitTFRecordsDataset(spec, "train", 10, **order).dataset())
         assert sorted(rows, key=lambda row: row.one) == rows_of(45)
-
-
-@pytest.mark.parametrize("removed", [False, True])
-def test_files_that_change_during_reading(tmp_path, monkeypatch, removed):
-    spec = original(tmp_path, rows_of(9))
-    monkeypatch.setattr(chunk, "_MAPPED_FILES", 0)
-    loader = SplitTFRecordsDataset(spec, "train", 9)
-    path = tmp_path / "train/label/data_1.tfrecords"
-    os.utime(path, ns=(0, 0))
-    if removed:
-        path.unlink()
-    with pytest.raises(ValueError, match="label/data_1.tfrecords was changed or removed while the"):
-        loader.stored_samples(0, 9)
 
 
 def test_irregular_last_file_and_short_records(tmp_path):
@@ -347,9 +331,6 @@ def test_row_splits_of_64_bits(tmp_path):
         example = tf.train.Example(features=tf.train.Features(feature={"data": feature}))
         with tf.io.TFRecordWriter(str(path)) as writer:
             writer.write(example.SerializeToString())
-        if number == 0:
-            with pytest.raises(ValueError, match="'many': .* has row splits of int32 and of int64"):
-                SplitTFRecordsDataset(spec, "train", 4)
     for order in ({}, SHUFFLED):
         rows = found(SplitTFRecordsDataset(spec, "train", 4, **order).dataset())
         assert sorted(rows, key=lambda row: row.one) == rows_of(9)
@@ -364,10 +345,6 @@ BAD_ROWS = {
     "negative id": (
         Row(0, (0, 0), 1, (-1,)),
         r"'many': found -1 in row 6 .*; ids lie in \[0, 50\)",
-    ),
-    "too many ids": (
-        Row(0, (0, 0), 1, (1,) * 4),
-        r"'many': row 2 of record 0 of .* has 4 ids; .* hotness 3",
     ),
     "numerical": (Row(0, (0, NAN), 1, ()), r"'y': found nan in row 6 \(row 2 of file 'train/numer"),
     "label": (
@@ -393,9 +370,16 @@ def test_unequal_hotness_despite_the_format(tmp_path):
     spec = original(tmp_path, rows_of(9))
     path = tmp_path / "train/categorical_1/format.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "hotness": 3}))
-    loader = SplitTFRecordsDataset(spec, "train", 4)
-    with pytest.raises(ValueError, match=r"row 0 .* has 0 ids; format.json states 3 for every row"):
-        loader.stored_samples(0, 1)
+    with pytest.raises(ValueError, match=r"has 0 ids in row 0; format.json states 3 for every row"):
+        SplitTFRecordsDataset(spec, "train", 4)
+
+
+def test_too_many_ids(tmp_path):
+    rows = rows_of(9)
+    rows[6] = Row(0, (0, 0), 1, (1,) * 4)
+    message = r"'many': record 0 of .*data_1.tfrecords' .* has 4 ids in row 2; .* hotness 3"
+    with pytest.raises(ValueError, match=message):
+        SplitTFRecordsDataset(original(tmp_path, rows), "train", 9)
 
 
 def test_damaged_record(tmp_path):
@@ -404,32 +388,25 @@ def test_damaged_record(tmp_path):
     content = bytearray(path.read_bytes())
     content[-6] ^= 1  # in the numbers of row 7
     path.write_bytes(content)
-    loader = SplitTFRecordsDataset(spec, "train", 4)
-    batches = iter(loader.dataset())
-    next(batches)
-    message = (
-        r"feature 'x': record 0 of file 'train/numerical/data_1.tfrecords' \(counted from 0\): "
-        "the checksum differs"
-    )
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        next(batches)
-    assert re.search(message, loader.failure)
+    message = "feature 'x': file 'train/numerical/data_1.tfrecords' is damaged"
+    with pytest.raises(ValueError, match=message):
+        SplitTFRecordsDataset(spec, "train", 4)
 
 
 @pytest.mark.parametrize(
     "name", ["categorical_1", pytest.param("numerical", marks=pytest.mark.long)]
 )
-def test_every_changed_or_missing_byte(tmp_path, name):
-    """Each byte of a file with two records, one after the other: an error, or (never) the rows."""
+def test_changed_or_missing_bytes(tmp_path, name):
+    """Every seventh byte of a file with two records: an error, or (never) the rows."""
     spec = original(tmp_path, rows_of(6), per_file=2)
     path = tmp_path / f"train/{name}/data_0.tfrecords"
     content = path.read_bytes()
-    for position in range(len(content)):
+    for position in range(0, len(content), 7):
         changed = bytearray(content)
         changed[position] ^= 0x55
         for damaged in (bytes(changed), content[:position]):
             path.write_bytes(damaged)
             with pytest.raises(ValueError):
-                SplitTFRecordsDataset(spec, "train", 6).stored_samples(0, 6)
+                SplitTFRecordsDataset(spec, "train", 6)
     path.write_bytes(content)
     assert SplitTFRecordsDataset(spec, "train", 6).stored_samples(0, 6)

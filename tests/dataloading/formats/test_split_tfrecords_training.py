@@ -125,6 +125,6 @@ def test_training_with_an_invalid_row(tmp_path, capsys):
     FeatureSpec.from_dict(spec, tmp_path).to_yaml(tmp_path / "feature_spec.yaml")
     flags = (f"--dataset_path={tmp_path}", *RECORDS, "--evals_per_epoch=0")
     assert in_process(tmp_path / "run", *flags)[0] == 2
-    message = r"feature 'cat_1': row 3 of record 0 of file .* has 3 ids; the feature's hotness 2"
+    message = r"feature 'cat_1': record 0 of file .* has 3 ids in row 3; the feature's hotness 2"
     assert re.search(message, capsys.readouterr().err)
     assert json.loads((tmp_path / "train/length.json").read_text()) == 2

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from dataloading import describe
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
-from dataloading.formats.tfrecord.framing import framed
 from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import FeatureSpec
 from tests.dataloading.formats.test_split_tfrecords import SPEC, original, rows_of, write_folder
@@ -62,6 +61,14 @@ def good(tmp_path_factory) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def framed(content: bytes) -> bytes:
+    """Returns the record of this content."""
+    with tempfile.NamedTemporaryFile() as file:
+        with tf.io.TFRecordWriter(file.name) as writer:
+            writer.write(content)
+        return Path(file.name).read_bytes()
 
 
 def contents(file: bytes) -> list[bytes]:
