@@ -10,7 +10,7 @@ import numpy as np
 from runtime.files.atomic import write_errors_name
 
 _BUFFER_BYTES = 4 << 20
-_FRAME_BYTES = 16  # of a record beside its content: length and checksums
+_FRAME_BYTES = 16  # of a record in addition to its content: length and checksums
 
 
 def read_records(folder: Path, file: str, where: str, size: int = 1) -> Iterator[np.ndarray]:
