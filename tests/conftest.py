@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dataloading import compiled
+from dataloading.pipeline import gather
 from runtime.logs import plots
 from runtime.tensorflow_start import prepare_tensorflow
 from tests import disk, no_pictures
@@ -99,8 +99,8 @@ def float16_on_a_cpu(monkeypatch):
 def implementation(request, monkeypatch) -> str:
     """Loaders with the functions of dataloading-kernels, and without them."""
     if request.param == "plain":
-        monkeypatch.setattr(compiled, "library", lambda: None)
-    elif compiled.library() is None:
+        monkeypatch.setattr(gather, "compiled_gather", lambda: None)
+    elif gather.compiled_gather() is None:
         pytest.skip("dataloading-kernels is not installed: run `make op`")
     return request.param
 

@@ -43,7 +43,7 @@ ALLOWED = {
     },
     "dataloading": {"runtime.cli", "runtime.files"},
     "dataloading/spec": {"runtime.files"},
-    "dataloading/pipeline": {"dataloading.compiled", "dataloading.spec"},
+    "dataloading/pipeline": {"dataloading.spec"},
     "dataloading/formats": {"dataloading.spec", "dataloading.pipeline", "runtime.files"},
     "preproc": {
         "config.criteo_multi_hot",
@@ -116,7 +116,7 @@ HOMES = {
         "benchmarks/dot_interaction.py",
         "tensorflow-dot-based-interact/tensorflow_dot_based_interact/__init__.py",
     ),
-    "dataloading_kernels": ("dataloading/compiled.py",),
+    "dataloading_kernels": ("dataloading/pipeline/gather.py",),
     "pyspark": SPARK,
     "py4j": SPARK,
     "nvtabular": NVTABULAR,

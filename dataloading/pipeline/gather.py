@@ -3,12 +3,12 @@
 The package `dataloading-kernels` does it in compiled code, where it is installed; else NumPy does.
 """
 
+import ctypes
+import functools
 from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
-
-from dataloading import compiled
 
 _ALIGNMENT = 64  # bytes; TensorFlow takes over arrays at such addresses without a copy
 
@@ -41,6 +41,19 @@ def aligned(num_bytes: int) -> np.ndarray:
     return buffer[-buffer.ctypes.data % _ALIGNMENT :][:num_bytes]
 
 
+@functools.cache
+def compiled_gather():
+    """Returns the compiled function of `gather`; None where its package is not installed."""
+    try:
+        from dataloading_kernels import LIBRARY
+    except ImportError:
+        return None
+    function = ctypes.CDLL(str(LIBRARY)).gather
+    address, size = ctypes.c_void_p, ctypes.c_int64
+    function.restype, function.argtypes = None, [*[address] * 3, size, size, address]
+    return function
+
+
 def gather(
     content: np.ndarray, offsets: np.ndarray, places: np.ndarray, size: int, out: np.ndarray
 ) -> None:
@@ -52,13 +65,13 @@ def gather(
         places: int64 `[n]`.
         out: uint8, contiguous.
     """
-    library = compiled.library()
-    if library is not None:
-        addresses = [
-            compiled.address(array, dtype)
-            for array, dtype in ((content, np.uint8), (offsets, np.int64), (places, np.int64))
-        ]
-        library.gather(*addresses, len(offsets), size, out.ctypes.data)
+    compiled = compiled_gather()
+    if compiled is not None:
+        arrays = ((content, np.uint8), (offsets, np.int64), (places, np.int64))
+        for array, dtype in arrays:
+            assert array.dtype == dtype and array.flags.c_contiguous, (array.dtype, dtype)
+        addresses = (array.ctypes.data for array, _ in arrays)
+        compiled(*addresses, len(offsets), size, out.ctypes.data)
     elif len(offsets):
         out.view(f"V{size}")[places] = _windows(content, size)[offsets]
 

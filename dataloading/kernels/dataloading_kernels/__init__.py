@@ -1,4 +1,4 @@
-"""The compiled part of loaders: see `dataloading.compiled`."""
+"""The compiled part of loaders: see `dataloading.pipeline.gather`."""
 
 from pathlib import Path
 
