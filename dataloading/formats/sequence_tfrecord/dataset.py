@@ -75,6 +75,8 @@ class SequenceTFRecordDataset(SampleDataset):
 
     def __init__(self, spec: FeatureSpec, split: str, batch_size: int, **options):
         options = SequenceOptions(batch_size=batch_size, **options)
+        if options.repeat_count < 0:
+            raise ValueError(f"repeat_count is {options.repeat_count}; expected 0 or more")
         channels = sequence_channels(
             spec, (split,), with_labels=options.with_labels, with_negatives=options.with_negatives
         )
@@ -86,8 +88,6 @@ class SequenceTFRecordDataset(SampleDataset):
         _check_prebatch(spec, split, files, options.prebatch_size)
         if files.num_samples == 0:
             raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
-        if options.repeat_count < 0:
-            raise ValueError(f"repeat_count is {options.repeat_count}; expected 0 or more")
         passes = max(1, options.repeat_count)
         order = FileOrder()
         if options.shuffle:
