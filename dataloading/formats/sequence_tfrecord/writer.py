@@ -7,6 +7,7 @@ feature_spec.yaml              names the files and, in its metadata, the prebatc
 
 import contextlib
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -85,9 +86,12 @@ def writes_data_set(
     """Yields a writer for each split; the data set appears, whole, when the block ends well.
 
     Args:
-        directory: new or empty; ValueError otherwise.
+        directory: new or empty.
         spec: of `sequence_spec`.
         vocabularies: folder of vocabularies to copy; None: none.
+
+    Raises:
+        ValueError: `directory` has content, or TensorFlow is not installed.
     """
     with atomic_folder(directory) as partial, contextlib.ExitStack() as stack:
         writers = {
@@ -152,7 +156,12 @@ class SplitWriter:
 
 
 def _open(path: Path):
-    import tensorflow as tf
-
+    try:
+        import tensorflow as tf
+    except ImportError:
+        raise ValueError(
+            f"{path.name}: expected TensorFlow, which writes it, in the environment of "
+            f"{sys.executable}; use .venv/bin/python"
+        ) from None
     with write_errors_name(path):
         return tf.io.TFRecordWriter(str(path))
