@@ -15,6 +15,7 @@ from preproc.criteo.generate_logs import generate_day
 from preproc.movielens.__main__ import main as movielens
 from preproc.movielens.generate_ratings import RatingSizes
 from preproc.movielens.generate_ratings import generate as generate_ratings
+from tests.preproc.contents import contents
 
 # Columns of staged files: Criteo's, Amazon Books', MovieLens' (c0 to c2), transcode's.
 HIVE = "label=1/user=7/item=books/time=2014/value=abc/c0=z/c1=5/cat_0=5/num_0=3/count=9/row=2/id=1"
@@ -22,12 +23,6 @@ HIVE = "label=1/user=7/item=books/time=2014/value=abc/c0=z/c1=5/cat_0=5/num_0=3/
 
 ENGINES = ["duckdb", pytest.param("nvtabular", marks=pytest.mark.engines("nvtabular"))]
 SPARK = pytest.param("spark", marks=[pytest.mark.engines("pyspark"), pytest.mark.long])
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    """Returns the content of each file, by its path in the folder."""
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def prepared(folder: Path, command, generate, *flags) -> dict[str, bytes]:
@@ -38,7 +33,7 @@ def prepared(folder: Path, command, generate, *flags) -> dict[str, bytes]:
     generate(raw)
     flags = [flag.format(raw=raw, output=folder / "out", temporary=temporary) for flag in flags]
     assert command(flags) == 0
-    return files(folder / "out")
+    return contents(folder / "out")
 
 
 def assert_same_files(tmp_path, command, generate, *flags):
@@ -50,34 +45,27 @@ def assert_same_files(tmp_path, command, generate, *flags):
 @pytest.mark.quick("duckdb")
 @pytest.mark.parametrize("name", ["duckdb", SPARK])
 def test_criteo(name, tmp_path):
+    """Also new rows with the ids of a data set whose vocabulary lies below such folders."""
+
     def generate(raw):
         for day in range(2):
             generate_day(raw / f"day_{day}", 300, [3, day])
 
-    assert_same_files(
-        tmp_path,
-        criteo,
-        generate,
-        *("--input", "{raw}", "--output", "{output}", "--temp_dir", "{temporary}"),
-        *("--frequency_threshold", "2", "--threads", "2", "--memory_limit", "3GB"),
-        *("--engine", name),
-    )
-
-
-def test_criteo_vocabulary(tmp_path):
-    """New rows get the ids of a data set whose vocabulary lies below such folders."""
-
     def command(flags):
-        data_set = next(flag for flag in flags if flag.endswith("/out"))
-        assert criteo([*flags, "--output", data_set + ".known", "--holdout_fraction", ".2"]) == 0
-        return criteo([*flags, "--encode_only", "--vocabulary", data_set + ".known", "--overwrite"])
+        output = flags.pop()
+        Path(output).mkdir()
+        assert criteo([*flags, "--output", f"{output}/known", "--frequency_threshold", "2"]) == 0
+        if name == "duckdb":
+            encoded = ["--output", f"{output}/new", "--encode_only"]
+            return criteo([*flags, *encoded, "--vocabulary", f"{output}/known"])
+        return 0
 
     assert_same_files(
         tmp_path,
         command,
-        lambda raw: generate_day(raw / "day_0", 300, [3]),
-        *("--input", "{raw}/day_0", "--threads", "2", "--memory_limit", "1GB"),
-        *("--output", "{output}"),
+        generate,
+        *("--input", "{raw}", "--temp_dir", "{temporary}", "--engine", name),
+        *("--threads", "2", "--memory_limit", "3GB", "{output}"),
     )
 
 

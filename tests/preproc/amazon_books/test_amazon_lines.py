@@ -29,6 +29,7 @@ BAD_REVIEWS = {
     '{"reviewerID": "A", "asin": "B"': "not JSON",
     "null": "no object",
     "[1]": "no object",
+    '{"reviewerID": "A\udcff", "asin": "B", "unixReviewTime": 5}': r"UTF-8 text \(byte 18 is 0xff",
 }
 # DuckDB takes a comma after the last element, and any case of NaN and Infinity.
 ACCEPTED = (", }", ', "x": [1,\t]}', ', "x": {"y": 1,}}', ', "x": -inf}', ', "x": [nan]}')
@@ -52,24 +53,21 @@ LITERALS = {
     "{'asin': 'B1', 'title': \"'asin': 'no'\", 'also': {'asin': 'no'}}": ("B1", None),
     "{'asin': 'B1', 'categories': [['\\u00e9\\N{BULLET}']]}": ("B1", "é•"),
     "{'asin': 'B1', 'categories': [['caf\\xe9']], 'rank': {}, 'x': -1.}": ("B1", "café"),
-    "{ 'asin' :'B1','categories':[['x',],], 't': (1, 2), 'd': {'a': [['deep', [None]]]}}": (
-        "B1",
-        "x",
-    ),
+    "{ 'asin' :'B1','categories':[['x',],], 'd': {'a': [['deep', [None]]]}}": ("B1", "x"),
     "{'asin': 'B1', 'asin': 'B2', 'categories': [['x']]}": ("B2", "x"),
-    "{'asin': 'B1', 'price': 007}": "neither JSON nor a Python literal",
-    "{'asin': 'B1', 'price': f()}": "neither JSON nor a Python literal .*malformed node",
-    "{'asin': 'B1', 'price': 1": "neither JSON nor a Python literal",
-    "{'asin': 'B1', 'x': " + "[" * 5000 + "]" * 5000 + "}": "neither JSON nor a Python literal",
-    "{'asin': 'B1', {}: 1}": "neither JSON nor a Python literal .*unhashable",
+    "{'asin': 'B1', 'price': 007}": "neither JSON",
+    "{'asin': 'B1', 'price': f()}": "neither JSON",
+    "{'asin': 'B1', 'price': 1": "neither JSON",
+    "{'asin': 'B1', 'x': " + "[" * 5000 + "]" * 5000 + "}": "neither JSON",
+    "{'asin': 'B1', {}: 1}": "neither JSON",
     "{'asin': 'B1', 'categories': [['\\ud800']]}": "categories has half a character",
     "['asin']": "a Python literal, but no object",
-    "{'asin': ''}": "asin is ''; it must be text",
-    "{'asin': 5}": "asin is 5; it must be text",
+    "{'asin': ''}": "asin is ''",
+    "{'asin': 5}": "asin is 5",
     "{'title': 'asin'}": "asin is missing",
 }
 BAD_METADATA = {
-    f'{{"asin": "B1", "categories": {value}}}': "categories is .*; it must be a list of lists"
+    f'{{"asin": "B1", "categories": {value}}}': "categories is "
     for value in ('"x"', '["x"]', "[[1]]", '[["a", null]]', '[["a"], null]', "{}", '[[["a"]]]')
 }
 
@@ -79,19 +77,15 @@ def test_good_review():
     assert review_lines.parse(line + '"unixReviewTime": -5}') == ("é\n", "B", -5)
 
 
-@pytest.mark.parametrize(("line", "expected"), [*METADATA.items(), *LITERALS.items()])
+@pytest.mark.parametrize(
+    ("line", "expected"), [*METADATA.items(), *LITERALS.items(), *BAD_METADATA.items()]
+)
 def test_metadata(line, expected):
     if isinstance(expected, tuple):
         assert metadata_lines.parse(line) == expected
     else:
         with pytest.raises(ValueError, match=expected):
             metadata_lines.parse(line)
-
-
-@pytest.mark.parametrize(("line", "message"), BAD_METADATA.items())
-def test_bad_categories(line, message):
-    with pytest.raises(ValueError, match=message):
-        metadata_lines.parse(line)
 
 
 GOOD = '{"reviewerID": "u", "asin": "a", "unixReviewTime": 7}'
@@ -141,7 +135,7 @@ def test_review_lines(tmp_path, name):
 
 @pytest.mark.parametrize(("line", "message"), BAD_REVIEWS.items())
 def test_bad_review_files(tmp_path, line, message):
-    lines = [REVIEW.encode(), line.encode()]
+    lines = [REVIEW.encode(), line.encode(errors="surrogateescape")]
     with pytest.raises(ValueError, match=f"the file, line 2: .*{message}"):
         stage(tmp_path, lines)
     assert stage(tmp_path, lines, "skip") == (1, [("A1", "B1", 5)])
@@ -150,13 +144,6 @@ def test_bad_review_files(tmp_path, line, message):
 def test_accepted_lines(tmp_path):
     lines = [(REVIEW[:-1] + end).encode() for end in ACCEPTED]
     assert stage(tmp_path, lines) == (0, [("A1", "B1", 5)] * len(lines))
-
-
-def test_text_that_is_not_utf8(tmp_path):
-    lines = [REVIEW.encode(), REVIEW.encode().replace(b"A1", b"A\xff")]
-    with pytest.raises(ValueError, match=r"line 2: it is not UTF-8 text \(byte 18 is 0xff\)"):
-        stage(tmp_path, lines)
-    assert stage(tmp_path, lines, "skip") == (1, [("A1", "B1", 5)])
 
 
 def test_byte_order_mark(tmp_path):
@@ -170,7 +157,7 @@ def test_long_lines(tmp_path):
     lines = [REVIEW.encode(), (line % ("a" * (9 << 20))).encode()]
     assert stage(tmp_path, lines) == (0, [("A1", "B1", 5)] * 2)
     lines[1] = (line % ("a" * (40 << 20))).encode()
-    with pytest.raises(ValueError, match="the file: a line is longer than 16 MiB"):
+    with pytest.raises(ValueError, match="the file: .* 16 MiB"):
         stage(tmp_path, lines, "skip")
 
 
@@ -186,10 +173,10 @@ def test_metadata_files(tmp_path, monkeypatch, packed):
     rows = [tuple(row.values()) for row in pq.read_table(target).to_pylist()]
     values = list(METADATA.values())
     assert rows == [values[0], *values, ("B1", "Children's")]
-    with pytest.raises(ValueError, match=rf"meta, line {len(lines) - 1}: it is JSON .*skip"):
+    with pytest.raises(ValueError, match=rf"meta, line {len(lines) - 1}: .*skip"):
         stage_metadata(file, target, "error")
     file.write_bytes(lines[-1])
-    with pytest.raises(ValueError, match=r"line 1: it is not UTF-8 text \(byte 1 is 0xff\)"):
+    with pytest.raises(ValueError, match="line 1: .* 0xff"):
         stage_metadata(file, target, "error")
     file.write_bytes(b"")
     assert stage_metadata(file, target, "error") == 0
@@ -212,7 +199,7 @@ def test_gzip_in_pieces(tmp_path, monkeypatch):
             assert here == lines[first - 1 :][: len(here)]
         assert [path.name for path in tmp_path.iterdir()] == ["lines.json.gz"]
     file.write_bytes(gzip.compress(text)[:-9])
-    with pytest.raises(ValueError, match="lines.json.gz: the gzip data is cut off or damaged"):
+    with pytest.raises(ValueError, match="lines.json.gz: the gzip data"):
         list(pieces(file, tmp_path))
     file.write_bytes(gzip.compress(b""))
     assert [first for _, first in pieces(file, tmp_path)] == [1]
@@ -224,9 +211,8 @@ def test_finding_files(tmp_path):
     (tmp_path / "reviews_d.json").mkdir()
     result = find_files(tmp_path, "reviews_")
     assert [path.name for path in result] == ["reviews_a.json", "reviews_b.json.gz"]
-    with pytest.raises(ValueError, match="--amazon_dataset_path .* is not a folder"):
+    with pytest.raises(ValueError, match="--amazon_dataset_path"):
         find_files(tmp_path / "reviews_a.json", "reviews_")
     (tmp_path / "reviews_b.json").touch()
-    message = "reviews_b.json and reviews_b.json.gz, whose lines would count twice; remove one of"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="reviews_b.json and reviews_b.json.gz"):
         find_files(tmp_path, "reviews_")

@@ -72,53 +72,20 @@ def test_events_of_splits(tmp_path, counts, with_validation):
     assert result == expected
 
 
-def test_blocks_of_rows(tmp_path):
-    log = log_of(tmp_path, [[1, 2, 3, 4, 5], [6, 7], [8, 9, 1, 2]])
-    train = SampleSplit("train", log, False, 3, 5)
-    whole = train.rows(0, train.num_rows)
-    for start in range(0, train.num_rows, 2):
-        part = train.rows(start, start + 2)
-        for name in ("label", "user", "target", "positive", "negative"):
-            expected = np.array(getattr(whole, name))[..., start : start + 2]
-            if name in ("positive", "negative"):
-                expected = np.array(getattr(whole, name))[:, start : start + 2]
-            assert (np.array(getattr(part, name)) == expected).all(), name
-
-
-def test_parallel_files(tmp_path):
-    log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6, 7, 8, 9], [6, 7], [8, 9, 1, 2]])
+def test_files_not_written(tmp_path, monkeypatch):
+    """A file that exists, and a full disk."""
     columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
-    train = SampleSplit("train", log, False, 3, 5)
-    tables = []
-    for i, (rows_per_file, block, threads) in enumerate([(100, 100, 1), (4, 4, 3), (6, 2, 2)]):
-        paths = write_split(train, tmp_path / str(i), columns, rows_per_file, block, threads)
-        parts = [pq.read_table(path).to_pylist() for path in paths]
-        assert [len(part) for part in parts[:-1]] == [rows_per_file] * (len(parts) - 1)
-        tables.append([row for part in parts for row in part])
-    assert len(tables[0]) == train.num_rows == 18
-    assert tables[0] == tables[1] == tables[2]
-    schema = pq.read_schema(paths[0])
-    assert schema.names == ["label", "user_id", "item_id_trgt", "item_id_pos", "item_id_neg"]
-    assert str(schema.field("item_id_pos").type) == "list<element: int64 not null>"
-
-
-def test_unwritable_file(tmp_path):
-    log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6]])
-    (tmp_path / "train").mkdir()
-    columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
+    train = SampleSplit("train", log_of(tmp_path, [[1, 2, 3, 4, 5, 6]]), False, 3, 5)
+    (tmp_path / "there").mkdir()
     with pytest.raises(FileExistsError):
-        write_split(SampleSplit("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
+        write_split(train, tmp_path / "there", columns, 2, 2, 2)
 
-
-def test_file_on_full_disk(tmp_path, monkeypatch):
     def full(*args):
         raise OSError("[Errno 28] Error writing bytes to file")  # the message of Arrow
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-    log = log_of(tmp_path, [[1, 2, 3, 4, 5, 6]])
-    columns = ColumnNames(("user_id",), ("item_id",), ("uid", "item"))
-    with pytest.raises(OSError, match=r"train/part\.\d\.parquet could not be written: .*full"):
-        write_split(SampleSplit("train", log, False, 3, 5), tmp_path / "train", columns, 2, 2, 2)
+    with pytest.raises(OSError, match=r"train/part\.\d\.parquet"):
+        write_split(train, tmp_path / "train", columns, 2, 2, 2)
 
 
 def random_log(tmp_path, num_items, seed=0):
@@ -144,7 +111,9 @@ def test_files_against_arrays(tmp_path, negatives, max_history, num_items, split
     assert len(paths) == -(-samples.num_rows // 700)
     assert len({str(pq.read_schema(path).remove_metadata()) for path in paths}) == 1
     assert pq.read_schema(paths[0]).equals(columns.schema())
+    assert str(columns.schema().field("item_id_pos").type) == "list<element: int64 not null>"
     parts = [pq.read_table(path) for path in paths]
+    assert all(len(part) == 700 for part in parts[:-1])
     scan = duckdb.sql(f"SELECT * FROM read_parquet({[str(path) for path in paths]})").fetchall()
     for number, (name, values) in enumerate(zip(columns.schema().names, expected, strict=True)):
         actual = [value for part in parts for value in part[name].to_pylist()]
@@ -168,18 +137,15 @@ def test_memory_of_splits(tmp_path):
 
 
 def test_one_item(tmp_path):
-    with pytest.raises(ValueError, match="one item occurs in all events"):
+    with pytest.raises(ValueError, match="one item"):
         SampleSplit("test", log_of(tmp_path, [[1, 1, 1]], num_items=1), False, 3, 0)
 
 
 def test_columns_of_one_name():
-    with pytest.raises(ValueError, match="two columns .* called user_id; rename a feature"):
-        ColumnNames(("user_id", "user_id"), ("item_id",), ("uid", "user_id", "item"))
-
-
-def test_titles_of_one_name():
     columns = ColumnNames(("user_id", "item"), ("item_id", "cat"), ("uid", "item", "item", "cat"))
     assert columns.titles == ("user_id", "item", "item_id_trgt", "cat_trgt")
+    with pytest.raises(ValueError, match="user_id"):
+        ColumnNames(("user_id", "user_id"), ("item_id",), ("uid", "user_id", "item"))
 
 
 def test_rows_at_a_time():
@@ -195,10 +161,10 @@ def test_numbers_against_reference():
     seed, users, events = 2**64 - 1, np.array([1, 2**31]), np.array([0, 10**9])
     keys = row_keys(seed, users, events, np.array([1, 0]))
     assert keys.tolist() == [random_64(seed, 1, 0, 1), random_64(seed, 2**31, 10**9, 0)]
-    steps, num_items = np.arange(100_000) % 101, 2**31 - 1
-    drawn = draw(np.repeat(keys[:1], 100_000), steps, steps + 1, num_items)
+    steps, num_items = np.arange(101), 2**31 - 1
+    drawn = draw(np.repeat(keys[:1], 101), steps, steps + 1, num_items)
     expected = [negative((seed, 1, 0, 1, step), step + 1, num_items) for step in range(101)]
-    assert drawn[:101].tolist() == expected
+    assert drawn.tolist() == expected
 
 
 def chi_square_is_likely(counts, expected) -> bool:
@@ -236,17 +202,6 @@ def test_negatives_by_popularity():
     drawn = draw_by_popularity(keys, np.zeros(len(keys), np.int64), events)
     expected = len(users) * counts / len(events)
     assert chi_square_is_likely(np.bincount(drawn, minlength=21)[1:], expected)
-
-
-def test_hash_of_each_part():
-    one = np.ones(1, np.int64)
-
-    def item(seed=1, user=1, event=1, label=1, step=1):
-        keys = row_keys(seed, user * one, event * one, label * one)
-        return draw(keys, step * one, one, 2**31 - 1).item()
-
-    places = [{}, {"seed": 2}, {"user": 2}, {"event": 2}, {"label": 0}, {"step": 2}]
-    assert len({item(**place) for place in places}) == len(places)
 
 
 def test_negatives_of_two_items():

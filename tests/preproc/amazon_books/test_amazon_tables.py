@@ -15,6 +15,8 @@ from preproc.amazon_books.tables import stage_tables
 from tests.preproc.amazon_books import amazon_reference as reference
 from tests.preproc.amazon_books.test_amazon_prepare import ENGINES
 
+HEADER = "user_id,item_id,time,cat\n"
+
 
 def options(tmp_path, *flags, input_format="csv"):
     inputs = ["--output_path", tmp_path / "out", "--input_format", input_format, *flags]
@@ -89,24 +91,19 @@ def test_features_from_the_log(tmp_path):
     (last, _) = reference.rows_of(tmp_path / "out")["test"]
     assert last[:4] == (1, 1, 4, 2)
     csv_file(log, [*rows, (1, 2, 9, "z")])
-    with pytest.raises(
-        ValueError, match="item 2 has two values of cat in .*log.csv: 'a' and 'z'; .* of an item"
-    ):
-        prepare(options(tmp_path, *flags, "--output_path", tmp_path / "other"))
-    csv_file(log, [*rows, (1, 2, 9, "")])
-    with pytest.raises(
-        ValueError, match="item 2 has two values of cat in .*: none and 'a'; a feat"
-    ):
-        prepare(options(tmp_path, *flags, "--output_path", tmp_path / "other"))
+    for value, values in (("z", "'a' and 'z'"), ("", "none and 'a'")):
+        csv_file(log, [*rows, (1, 2, 9, value)])
+        with pytest.raises(ValueError, match=f"item 2 .* cat in .*log.csv: {values}"):
+            prepare(options(tmp_path, *flags, "--output_path", tmp_path / "other"))
     assert not (tmp_path / "other").exists()
 
 
 def test_too_few_events(tmp_path):
     log = csv_file(tmp_path / "log.csv", [("user_id", "item_id", "time"), (1, 2, 3), (1, 3, 3)])
-    with pytest.raises(ValueError, match="no user has --min_events 3 .* that one has is 2"):
+    with pytest.raises(ValueError, match="--min_events 3 .* 2$"):
         prepare(options(tmp_path, "--interactions", log, "--min_events", 3))
     csv_file(log, [("user_id", "item_id", "time")])
-    with pytest.raises(ValueError, match="no user has --min_events 20 .* that one has is 0"):
+    with pytest.raises(ValueError, match="--min_events 20 .* 0$"):
         prepare(options(tmp_path, "--interactions", log))
 
 
@@ -151,6 +148,10 @@ def test_integers_with_a_point(tmp_path):
     assert column(items, "item") == (pa.int64(), [7, 12])
     assert column(items, "item_0") == (pa.int64(), [3, None])
     assert column(items, "item_1") == (pa.string(), ["1.0", "1.1"])
+    (tmp_path / "gaps.csv").write_text(HEADER + "1,2,3,\n" * 20 + "1,3,3,10\n" + "1,4,3,9\n")
+    gaps = ["--interactions", tmp_path / "gaps.csv", "--item_features", "cat"]
+    _, _, (events, *_) = staged(tmp_path, *gaps)
+    assert column(events, "item_0") == (pa.int64(), [None] * 20 + [10, 9])
     mixed = csv_file(tmp_path / "more.csv", [("user_id", "item_id", "time"), ("a", 1, 1)])
     floats = csv_file(tmp_path / "log2.csv", [("user_id", "item_id", "time"), ("5.0", 1, 1)])
     _, _, (events,) = staged(tmp_path, "--interactions", floats, mixed)
@@ -159,7 +160,7 @@ def test_integers_with_a_point(tmp_path):
 
 def test_repeated_file(tmp_path):
     log = csv_file(tmp_path / "log.csv", [("user_id", "item_id", "time"), (5, 1, 1)])
-    with pytest.raises(ValueError, match="--interactions names a file twice, whose rows would"):
+    with pytest.raises(ValueError, match="--interactions"):
         options(tmp_path, "--interactions", log, tmp_path / ".." / tmp_path.name / "log.csv")
 
 
@@ -171,40 +172,22 @@ def ns(*moment):
 @pytest.mark.parametrize(
     ("times", "dtype", "expected"),
     [
-        (["5", "-7", "007"], pa.int64(), [5, -7, 7]),
-        (["1406073600000000001", "-9"], pa.int64(), [1406073600000000001, -9]),
-        (["5", "2.5", "1e3"], pa.float64(), [5, 2.5, 1000]),
-        ([str(2**53 + 1), ".5", "-3."], pa.int64(), [10 * 2**53 + 10, 5, -30]),
-        (["1406073600.123456701", "-0.5"], pa.int64(), [1406073600123456701, -5 * 10**8]),
-        (["1406073600.100000000000", "7"], pa.int64(), [14060736001, 70]),
-        (
-            ["0.1", "0.30000000000000004", str(2**53)],
-            pa.float64(),
-            [0.1, 0.30000000000000004, 2**53],
-        ),
-        (["2014-07-23", "1969-12-31 23:59:59"], pa.int64(), [ns(2014, 7, 23), -(10**9)]),
-        (
-            ["2014-07-23T12:30:00Z", "2014-07-23 12:30:00+02", "2014-07-23 12:30"],
-            pa.int64(),
-            [ns(2014, 7, 23, 12, 30), ns(2014, 7, 23, 10, 30), ns(2014, 7, 23, 12, 30)],
-        ),
-    ],
-    ids=[
-        "integers",
-        "nanoseconds",
-        "exponents",
-        "fractions",
-        "nanoseconds of seconds",
-        "zeros at the end",
-        "float64",
-        "timestamps",
-        "with a zone",
+        (["5", "-7", "007"], int, [5, -7, 7]),
+        (["1406073600000000001", "-9"], int, [1406073600000000001, -9]),
+        (["5", "2.5", "1e3"], float, [5, 2.5, 1000]),
+        ([str(2**53 + 1), ".5", "-3."], int, [10 * 2**53 + 10, 5, -30]),
+        (["1406073600.123456701", "-0.5"], int, [1406073600123456701, -5 * 10**8]),
+        (["1406073600.100000000000", "7"], int, [14060736001, 70]),
+        (["0.1", f"{0.1 + 0.2}", str(2**53)], float, [0.1, 0.1 + 0.2, 2**53]),
+        (["2014-07-23", "1969-12-31 23:59:59"], int, [ns(2014, 7, 23), -(10**9)]),
+        (["2014-07-23T12:30:00Z", "2014-07-23 12:30"], int, [ns(2014, 7, 23, 12, 30)] * 2),
+        (["2014-07-23 12:30:00+02"], int, [ns(2014, 7, 23, 10, 30)]),
     ],
 )
 def test_times(tmp_path, times, dtype, expected):
     rows = [("user_id", "item_id", "time"), *((1, 2, time) for time in times)]
     _, _, (events,) = staged(tmp_path, "--interactions", csv_file(tmp_path / "log.csv", rows))
-    assert column(events, "time") == (dtype, expected)
+    assert column(events, "time") == ({int: pa.int64(), float: pa.float64()}[dtype], expected)
 
 
 @pytest.mark.parametrize(
@@ -231,17 +214,14 @@ def test_times_of_parquet(tmp_path, times, expected):
     assert column(events, "user") == (pa.string(), ["x"])
 
 
-HEADER = "user_id,item_id,time,cat\n"
-
-
 @pytest.mark.parametrize(
     ("text", "num_good", "message"),
     [
-        ("1,2,3,x\n,2,3,x\n", 1, "log.csv, row 2 .*: no user_id. Fix the file, or .* skip"),
+        ("1,2,3,x\n,2,3,x\n", 1, "log.csv, row 2 .*: no user_id.* skip"),
         ("1,,3,x\n", 0, "row 1 .*: no item_id"),
         ('1,"2",3,x\n1,2,"",x\n', 1, "row 2 .*: no time"),
-        ("1,2,3,x\n1,2,3\n", 1, "Line: 3 .* Columns: 4 Found: 3.*--on_bad_line skip leaves"),
-        ("1,2,3,x\n1,2,3,x,y\n", 1, "log.csv cannot be read as CSV: .*Line: 3 .* Columns: 4"),
+        ("1,2,3,x\n1,2,3\n", 1, "Line: 3 .*--on_bad_line skip"),
+        ("1,2,3,x\n1,2,3,x,y\n", 1, "log.csv .*Line: 3 "),
     ],
 )
 def test_bad_rows(tmp_path, text, num_good, message):
@@ -257,38 +237,21 @@ def test_bad_rows(tmp_path, text, num_good, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (HEADER + "1,2,3,x\n1,2,soon,x\n", "row 2 .*: time is 'soon'; a time is a number or a"),
+        (HEADER + "1,2,3,x\n1,2,soon,x\n", "row 2 .*: time is 'soon'"),
         (HEADER + "1,2,0x1F,x\n", "row 1 .*: time is '0x1F'"),
         (HEADER + "1,2,nan,x\n", "row 1 .*: time is 'nan'"),
-        (HEADER + "1,2,9999-12-31,x\n", "is '9999-12-31'; .* of the years 1678 to 2261"),
-        (HEADER + f"1,2,3,x\n1,2,{2**63},x\n", f"row 2 .* is {2**63}; expected times that fit"),
-        (HEADER + f"1,2,1e3,x\n1,2,-{2**53 + 1},x\n", f"row 2 .* is -{2**53 + 1}; expected times"),
-        (HEADER + f"1,2,1.{'1' * 18},x\n1,2,99,x\n", "row 1 .* is 1.1+; expected times that fit"),
-        (HEADER + "1,2,3,x\n1,2,2014-07-23,x\n", "row 2 .*, and times before it are numbers"),
-        ("user_id,item_id,date\n1,2,3\n", "has no column 'time'; its columns: 'user_id',"),
-        ("user_id,item_id,time,time\n1,2,3,4\n", "has 2 columns 'time'; its columns: "),
-        ("", "has no column 'user_id'; its columns: none. Specify them with --user_column"),
-        (HEADER + '1,2,3,x\n"1,2,3,x\n1,2,3,x\n', "log.csv, line 3: expected fields that are quo"),
-        (HEADER + '"1,2,3,x\n1,2,3,x\n"1,2,3,x\n', "line 2: .* got b'\"1,2,3,x'; fix the file"),
-        (HEADER.encode() + b"\xff,2,3,x\n", "ine:? 2.*Invalid unicode .*not utf-8 encoded"),
-        (gzip.compress(HEADER.encode())[:-9], "the gzip data is cut off or damaged"),
-    ],
-    ids=[
-        "word",
-        "hex",
-        "nan",
-        "year",
-        "65 bits",
-        "54 bits",
-        "19 digits",
-        "mixed",
-        "missing",
-        "double",
-        "empty",
-        "open quote",
-        "open quotes",
-        "not UTF-8",
-        "gzip",
+        (HEADER + "1,2,9999-12-31,x\n", "is '9999-12-31'"),
+        (HEADER + f"1,2,3,x\n1,2,{2**63},x\n", f"row 2 .* is {2**63}"),
+        (HEADER + f"1,2,1e3,x\n1,2,-{2**53 + 1},x\n", f"row 2 .* is -{2**53 + 1}"),
+        (HEADER + f"1,2,1.{'1' * 18},x\n1,2,99,x\n", "row 1 .* is 1.1+"),
+        (HEADER + "1,2,3,x\n1,2,2014-07-23,x\n", "row 2 .* numbers"),
+        ("user_id,item_id,date\n1,2,3\n", "no column 'time'"),
+        ("user_id,item_id,time,time\n1,2,3,4\n", "2 columns 'time'"),
+        ("", "no column 'user_id'.*--user_column"),
+        (HEADER + '1,2,3,x\n"1,2,3,x\n1,2,3,x\n', "log.csv, line 3"),
+        (HEADER + '"1,2,3,x\n1,2,3,x\n"1,2,3,x\n', "line 2"),
+        (HEADER.encode() + b"\xff,2,3,x\n", "ine:? 2.*utf-8"),
+        (gzip.compress(HEADER.encode())[:-9], "log.csv: the gzip data"),
     ],
 )
 def test_bad_files(tmp_path, text, message):
@@ -303,22 +266,18 @@ def test_times_of_two_kinds_in_two_files(tmp_path):
     logs = [tmp_path / "1.csv", tmp_path / "2.csv"]
     for log, time in zip(logs, ("5", "2014-07-23"), strict=True):
         log.write_text(HEADER + f"1,2,{time},x\n")
-    message = "2.csv, row 1 .*: time is '2014-07-23', and times before it are numbers; write all"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="2.csv, row 1 .*: time is '2014-07-23'"):
         staged(tmp_path, "--interactions", *logs)
     logs[1].write_text(HEADER + "1,2,5.5,x\n")
     _, _, (events,) = staged(tmp_path, "--interactions", *logs)
     assert events["time"].to_pylist() == [50, 55]
     logs[0].write_text(HEADER + f"1,2,3,x\n1,2,{2**60},x\n")
-    with pytest.raises(ValueError, match=f"1.csv, row 2 .*: time is {2**60}; expected times"):
+    with pytest.raises(ValueError, match=f"1.csv, row 2 .*: time is {2**60}"):
         staged(tmp_path, "--interactions", *logs)
-
-
-def test_large_times_and_fractions(tmp_path):
     logs = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
     for log, time in zip(logs, (1 << 60, 0.5), strict=True):
         pq.write_table(pa.table({"user_id": [1], "item_id": [1], "time": [time]}), log)
-    with pytest.raises(ValueError, match=f"1.parquet, row 1 .*: time is {1 << 60}; expected times"):
+    with pytest.raises(ValueError, match=f"1.parquet, row 1 .*: time is {1 << 60}"):
         staged(tmp_path, "--interactions", *logs, input_format="parquet")
 
 
@@ -336,21 +295,16 @@ def test_row_numbers_after_skipped_rows(tmp_path):
     assert (bad, len(events)) == (2, 8)
 
 
-def test_integers_after_empty_values(tmp_path):
-    log = tmp_path / "log.csv"
-    log.write_text(HEADER + "1,2,3,\n" * 20 + "1,3,3,10\n" + "1,4,3,9\n")
-    _, _, tables = staged(tmp_path, "--interactions", log, "--item_features", "cat")
-    assert column(tables[0], "item_0") == (pa.int64(), [None] * 20 + [10, 9])
-
-
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"user_id": [1.5]}, "user_id holds double; users, items and their features are integers"),
-        ({"user_id": pa.array([2**63], pa.uint64())}, "cannot be read as parquet:"),
-        ({"cat": [True]}, "cat holds bool; users"),
-        ({"time": [float("nan")]}, "row 1 .*: time is 'nan'; a time"),
-        ({"time": [True]}, "row 1 .*: time is 'true'; a time"),
+        ({"user_id": [1.5]}, "user_id holds double"),
+        ({"user_id": pa.array([2**63], pa.uint64())}, "cannot be read as parquet"),
+        ({"cat": [True]}, "cat holds bool"),
+        ({"time": [float("nan")]}, "row 1 .*: time is 'nan'"),
+        ({"time": [True]}, "row 1 .*: time is 'true'"),
+        ({"USER_ID": [2]}, "'user_id' and 'USER_ID'"),
+        ({"File_row_number": [2]}, "'File_row_number'"),
     ],
 )
 def test_types_of_parquet(tmp_path, columns, message):
@@ -361,21 +315,7 @@ def test_types_of_parquet(tmp_path, columns, message):
         flags = ["--interactions", log, "--item_features", "cat"]
         staged(tmp_path, *flags, input_format="parquet")
     log.write_text("no Parquet")
-    with pytest.raises(ValueError, match="log.parquet cannot be read as parquet"):
-        staged(tmp_path, "--interactions", log, input_format="parquet")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("USER_ID", "differ in more than case, got 'user_id' and 'USER_ID'; rename one of them"),
-        ("File_row_number", "expected no column 'File_row_number', which DuckDB adds itself"),
-    ],
-)
-def test_names_of_parquet(tmp_path, name, message):
-    log = tmp_path / "log.parquet"
-    pq.write_table(pa.table({"user_id": [1], "item_id": [1], "time": [1], name: [2]}), log)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="log.parquet cannot be read"):
         staged(tmp_path, "--interactions", log, input_format="parquet")
 
 
@@ -393,26 +333,19 @@ def test_gzip(tmp_path):
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_events_a_nanosecond_apart(tmp_path, name):
-    """The last event of each user, by nanoseconds, is item 1; by item it would be 25."""
+def test_near_times_and_missing_features(tmp_path, name, capsys):
+    """Events a nanosecond apart: the last one of each user is item 1; by item it would be 25.
+
+    Items 3 to 25 are not in the table, item 2 has an empty value there.
+    """
     rows = [("user_id", "item_id", "time")]
     for user in range(3):
         items = [*range(2, 26), 1]
         rows += [(user, item, f"1406073600.{123456000 + i:09}") for i, item in enumerate(items)]
     log = csv_file(tmp_path / "log.csv", rows)
-    flags = ["--interactions", log, "--engine", name, "--memory_limit", "1GB"]
-    prepare(options(tmp_path, *flags))
+    items = csv_file(tmp_path / "items.csv", [("item_id", "cat"), (1, "b"), (2, "")])
+    flags = ["--interactions", log, "--items", items, "--item_features", "cat"]
+    prepare(options(tmp_path, *flags, "--engine", name, "--memory_limit", "1GB"))
     test = reference.rows_of(tmp_path / "out")["test"]
     assert [row[2] for row in test[::2]] == [1, 1, 1]
-
-
-@pytest.mark.parametrize("name", ENGINES)
-def test_count_of_missing_features(tmp_path, name, capsys):
-    """Items 3 to 9 are not in the table, item 2 has an empty value there."""
-    rows = [("user_id", "item_id", "time"), *((user, i, i) for user in (1, 2) for i in range(10))]
-    log = csv_file(tmp_path / "log.csv", rows)
-    items = csv_file(tmp_path / "items.csv", [("item_id", "cat"), (0, "a"), (1, "b"), (2, "")])
-    flags = ["--interactions", log, "--items", items, "--item_features", "cat"]
-    flags += ["--min_events", 5, "--engine", name, "--memory_limit", "1GB"]
-    prepare(options(tmp_path, *flags))
-    assert f"8 users or items have no cat in {items}; they share" in capsys.readouterr().err
+    assert f"24 users or items have no cat in {items}" in capsys.readouterr().err

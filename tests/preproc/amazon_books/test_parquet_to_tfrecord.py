@@ -80,11 +80,8 @@ def test_rows_of_a_foreign_folder(tmp_path, capsys):
     source = write_parquet(tmp_path / "in", {"train": train, "test": [FIRST]})
     assert convert(source, tmp_path / "out", "--prebatch_train_size", "5") == 0
     messages = capsys.readouterr().out
-    assert "train: 22 rows in " in messages and "test: 1 rows in " in messages
-    assert (
-        "of 4 histories, which were longer than --max_seq_len 4, the last part was kept" in messages
-    )
-    assert messages.count("longer") == 1
+    for part in ("train: 22 rows", "test: 1 rows", "of 4 histories", "--max_seq_len 4"):
+        assert messages.count(part) == 1
     files = ["train.tfrecord", "remainder_train.tfrecord"]
     assert read_by_tensorflow(tmp_path / "out", files) == [padded(row) for row in train]
     assert read_by_tensorflow(tmp_path / "out", ["test.tfrecord"]) == [padded(FIRST)]
@@ -143,29 +140,19 @@ def test_length_of_histories(tmp_path, max_history, max_seq_len, length):
 def test_original_data_set(tmp_path, capsys):
     """The cardinalities of NVIDIA's metadata are the largest ids."""
     last = [1, 3, 9, 2, [1, 9], [1, 2], [9, 4], [2, 1]]
-    source = write_parquet(
-        tmp_path / "in",
-        {"train": [last], "test": [last]},
-        sizes={"uid": 3, "item": 9, "cat": 2},
-        rows=None,
-    )
+    splits = {"train": [last], "test": [last]}
+    sizes = {"uid": 3, "item": 9, "cat": 2}
+    source = write_parquet(tmp_path / "in", splits, sizes=sizes, rows=None)
     assert convert(source, tmp_path / "out") == 0
-    messages = capsys.readouterr().out
-    assert (
-        "metadata.json was not written by preproc.amazon_books: a cardinality N in it" in messages
-    )
+    assert "metadata.json was not written by" in capsys.readouterr().out
     spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
     assert spec.cardinalities("user_features") == [4]
     assert spec.cardinalities("target_item_features") == [10, 3]
     batch = next(iter(SequenceTFRecordDataset(spec, "train", 1).dataset()))
     assert [ids.numpy().tolist() for ids in batch.inputs.target] == [[[9]], [[2]]]
-    ours = write_parquet(
-        tmp_path / "ours",
-        {"train": [last], "test": [last]},
-        sizes={"uid": 3, "item": 10, "cat": 3},
-    )
+    ours = write_parquet(tmp_path / "ours", splits, sizes={"uid": 3, "item": 10, "cat": 3})
     assert convert(ours, tmp_path / "refused") == 2
-    assert "'user_id': row 0 (counted from 0): 3; ids lie in [0, 3)" in capsys.readouterr().err
+    assert "'user_id': row 0" in capsys.readouterr().err
 
 
 def test_other_numbers_of_features(tmp_path):
@@ -200,7 +187,7 @@ def test_other_types_of_columns(tmp_path, types):
     assert read_by_tensorflow(tmp_path / "out", ["test.tfrecord"]) == [padded(row) for row in rows]
 
 
-def test_pieces_of_a_file(tmp_path, monkeypatch):
+def test_pieces_of_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(prepared_rows, "_ROWS_AT_A_TIME", 3)
     rows = [
         [i % 2, i, i, 1, [i] * (i % 5), [2] * (i % 5), [3] * (i % 5), [4] * (i % 5)]
@@ -212,12 +199,8 @@ def test_pieces_of_a_file(tmp_path, monkeypatch):
         assert read_by_tensorflow(tmp_path / "out", files) == [padded(row) for row in rows]
     rows[7] = [0, 50, *rows[7][2:]]
     source = write_parquet(tmp_path / "bad", {"train": rows, "test": rows}, per_file=10)
-    with pytest.raises(ValueError, match=r"part.0.parquet: column 'user_id': row 7 \(counted from"):
-        parquet_to_tfrecord.convert(
-            parquet_to_tfrecord.parse(
-                ["--dataset_path", str(source), "--output_dir", str(tmp_path / "no")]
-            )
-        )
+    assert convert(source, tmp_path / "no") == 2
+    assert "part.0.parquet: column 'user_id': row 7" in capsys.readouterr().err
 
 
 def changed(index: int, value, row=FIRST) -> list:
@@ -227,22 +210,22 @@ def changed(index: int, value, row=FIRST) -> list:
 @pytest.mark.parametrize(
     ("row", "types", "message"),
     [
-        (changed(0, 2), {}, "column 'label': row 1 (counted from 0): 2; labels are 0 or 1"),
-        (changed(0, 0.5), {"label": pa.float32()}, "column 'label': rows 0 to ...: Float value"),
-        (changed(0, "1"), {"label": pa.string()}, "column 'label' is string; expected numbers or"),
-        (changed(1, 50), {}, "column 'user_id': row 1 (counted from 0): 50; ids lie in [0, 50)"),
-        (changed(2, -1), {}, "column 'item_id_trgt': row 1 (counted from 0): -1; ids lie in [0, 3"),
-        (changed(1, None), {}, "column 'user_id': row 1 (counted from 0): nothing there"),
-        (changed(1, 2**63), {"user_id": pa.uint64()}, "column 'user_id': rows 0 to ...: Integer"),
-        (changed(1, 1.0), {"user_id": pa.float64()}, "column 'user_id' is double; expected"),
-        (changed(4, None), {}, "column 'item_id_pos': row 1 (counted from 0): nothing there"),
-        (changed(4, [1, None, 3]), {}, "'item_id_pos': row 1 (counted from 0): nothing there in"),
-        (changed(4, [1, 300, 3]), {}, "column 'item_id_pos': row 1 (counted from 0): 300; ids"),
-        (changed(7, [1, 2]), {}, "row 1 (counted from 0): the history 'item_id_pos' has 3 items"),
-        (FIRST, {"cat_id_neg": pa.list_(pa.float32())}, "column 'cat_id_neg' is list<"),
+        (changed(0, 2), {}, "'label': row 1"),
+        (changed(0, 0.5), {"label": pa.float32()}, "'label': rows 0"),
+        (changed(0, "1"), {"label": pa.string()}, "'label' is string"),
+        (changed(1, 50), {}, "'user_id': row 1"),
+        (changed(2, -1), {}, "'item_id_trgt': row 1"),
+        (changed(1, None), {}, "'user_id': row 1"),
+        (changed(1, 2**63), {"user_id": pa.uint64()}, "'user_id': rows 0"),
+        (changed(1, 1.0), {"user_id": pa.float64()}, "'user_id' is double"),
+        (changed(4, None), {}, "'item_id_pos': row 1"),
+        (changed(4, [1, None, 3]), {}, "'item_id_pos': row 1"),
+        (changed(4, [1, 300, 3]), {}, "'item_id_pos': row 1"),
+        (changed(7, [1, 2]), {}, "row 1 (counted from 0): the history 'item_id_pos' has 3"),
+        (FIRST, {"cat_id_neg": pa.list_(pa.float32())}, "'cat_id_neg' is list<"),
         # The 0 is in the part of the list that --max_seq_len 4 leaves out.
-        (changed(6, [0, 5, 0, 1, 2, 3, 4]), {}, "'item_id_neg': row 1 (counted from 0): a 0 after"),
-        (changed(5, [0, 2, 3]), {}, "row 1 (counted from 0): only one of the histories"),
+        (changed(6, [0, 5, 0, 1, 2, 3, 4]), {}, "'item_id_neg': row 1"),
+        (changed(5, [0, 2, 3]), {}, "row 1 (counted from 0): only one"),
     ],
 )
 def test_bad_values(tmp_path, capsys, row, types, message):
@@ -263,17 +246,17 @@ def source(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--number_of_item_features", "3"], "has 8 columns (label, user_id, item_id_trgt,"),
-        (["--number_of_user_features", "4", "--number_of_item_features", "1"], "of 3 features"),
-        (["--number_of_user_features", "2"], "; --number_of_user_features 2 and the 3"),
-        (["--number_of_user_features", "3"], "user_features 3 leaves none for the items"),
-        (["--prebatch_train_size", "-1"], "--prebatch_train_size: expected 0 or more, got -1"),
-        (["--prebatch_test_size", "-2"], "--prebatch_test_size: expected 0 or more, got -2"),
-        (["--number_of_user_features", "-1"], "--number_of_user_features: expected 0 or more, got"),
-        (["--number_of_item_features", "0"], "--number_of_item_features: expected 1 or more, got"),
-        (["--max_seq_len", "0"], "--max_seq_len: expected 1 or more, got 0"),
-        (["--train_dir", "gone"], "gone is not a folder; it must hold the rows of a split: part.0"),
-        (["--validation_dir", "gone"], "gone is not a folder; it must hold the rows of a split: p"),
+        (["--number_of_item_features", "3"], "8 columns"),
+        (["--number_of_user_features", "4", "--number_of_item_features", "1"], "3 features"),
+        (["--number_of_user_features", "2"], "--number_of_user_features"),
+        (["--number_of_user_features", "3"], "user_features 3"),
+        (["--prebatch_train_size", "-1"], "--prebatch_train_size"),
+        (["--prebatch_test_size", "-2"], "--prebatch_test_size"),
+        (["--number_of_user_features", "-1"], "--number_of_user_features"),
+        (["--number_of_item_features", "0"], "--number_of_item_features"),
+        (["--max_seq_len", "0"], "--max_seq_len"),
+        (["--train_dir", "gone"], "gone is not a folder"),
+        (["--validation_dir", "gone"], "gone is not a folder"),
         (["--metadata_file", "gone.json"], "gone.json"),
     ],
 )
@@ -295,15 +278,12 @@ def no_rows(source):
 
 def other_columns(source):
     path = source / "train/part.1.parquet"
-    table = pq.read_table(path)
-    pq.write_table(table.select([0, 2, 1, *range(3, 8)]), path)
+    pq.write_table(pq.read_table(path).select([0, 2, 1, *range(3, 8)]), path)
 
 
 def twice(source):
-    table = pq.read_table(source / "train/part.0.parquet")
-    pq.write_table(
-        table.rename_columns([*NAMES[:7], "cat_id_pos"]), source / "train/part.0.parquet"
-    )
+    path = source / "train/part.0.parquet"
+    pq.write_table(pq.read_table(path).rename_columns([*NAMES[:7], "cat_id_pos"]), path)
 
 
 def damaged(source):
@@ -313,35 +293,15 @@ def damaged(source):
     path.write_bytes(content)
 
 
-def metadata(text):
-    def write(source):
-        (source / "metadata.json").write_text(text)
-
-    return write
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (no_file, "test holds no file *.parquet; expected part.0.parquet and so on"),
-        (no_rows, "test has no rows; a split must have some"),
-        (other_columns, "part.1.parquet has the columns label, item_id_trgt, user_id, cat_id_trgt"),
-        (twice, "part.0.parquet has two columns 'cat_id_pos'; expected each name once"),
-        (damaged, "part.0.parquet is damaged or cut off ("),
-        (lambda s: (s / "train/part.0.parquet").write_text("x" * 50), "is not a Parquet file"),
-        (metadata("{"), "metadata.json is not what it should be; expected {"),
-        (metadata("[]"), "metadata.json is not what it should be"),
-        (metadata('{"cardinalities": 3}'), "metadata.json is not what it should be"),
-        (metadata('{"cardinalities": [{"name": "a", "value": true}]}'), "is not what it should be"),
-        (metadata('{"cardinalities": [{"name": "a", "value": 0}]}'), "is not what it should be"),
-        (
-            metadata('{"cardinalities": [{"name": "a", "value": 1}, {"name": "a", "value": 1}]}'),
-            "is not what it should be",
-        ),
-        (
-            metadata('{"cardinalities": [{"name": "a", "value": 1}], "max_history": 0}'),
-            "is not what it should be",
-        ),
+        (no_file, "test holds no file"),
+        (no_rows, "test has no rows"),
+        (other_columns, "part.1.parquet has the columns"),
+        (twice, "part.0.parquet has two columns 'cat_id_pos'"),
+        (damaged, "part.0.parquet is damaged"),
+        (lambda s: (s / "train/part.0.parquet").write_text("x" * 50), "part.0.parquet"),
     ],
 )
 def test_wrong_folders(source, tmp_path, capsys, spoil, message):
@@ -351,11 +311,30 @@ def test_wrong_folders(source, tmp_path, capsys, spoil, message):
     assert os.listdir(tmp_path) == ["in"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"cardinalities": 3}',
+        '{"cardinalities": [{"name": "a", "value": true}]}',
+        '{"cardinalities": [{"name": "a", "value": 0}]}',
+        '{"cardinalities": [{"name": "a", "value": 1}, {"name": "a", "value": 1}]}',
+        '{"cardinalities": [{"name": "a", "value": 1}], "max_history": 0}',
+    ],
+)
+def test_invalid_metadata(source, tmp_path, capsys, text):
+    (source / "metadata.json").write_text(text)
+    assert convert(source, tmp_path / "out") == 2
+    assert "metadata.json" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["in"]
+
+
 def test_existing_output(source, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine").write_text("x")
     assert convert(source, tmp_path / "out") == 2
-    assert "out exists and is not an empty folder" in capsys.readouterr().err
+    assert "not an empty folder" in capsys.readouterr().err
 
 
 def test_interrupt(source, tmp_path, capsys, monkeypatch):
@@ -364,7 +343,7 @@ def test_interrupt(source, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(parquet_to_tfrecord, "read_rows", stop)
     assert convert(source, tmp_path / "out") == 130
-    assert "interrupted; nothing was written" in capsys.readouterr().err
+    assert "interrupted" in capsys.readouterr().err
     assert os.listdir(tmp_path) == ["in"]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from preproc.criteo.output.output_order import permuted
+from tests.preproc.contents import contents
 
 INTEGER = re.compile(r"-?[0-9]{1,18}|")
 CONTROL = re.compile("[\x00-\x1f\x7f]")
@@ -136,11 +137,7 @@ def prepare(
 
 def files_of(data_set: Path) -> dict[str, bytes]:
     """Returns the files of a prepared data set, except its feature spec."""
-    return {
-        str(path.relative_to(data_set)): path.read_bytes()
-        for path in data_set.rglob("*")
-        if path.is_file() and path.name != "feature_spec.yaml"
-    }
+    return {name: data for name, data in contents(data_set).items() if name != "feature_spec.yaml"}
 
 
 def line(label="0", numericals=None, categoricals=None) -> str:

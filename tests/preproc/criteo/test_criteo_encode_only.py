@@ -55,14 +55,17 @@ def data_of(folder, split):
     return {p.name: p.read_bytes() for p in (folder / split).iterdir()}
 
 
+def _last_day(known):
+    test, validation = data_of(known, "test"), data_of(known, "validation")
+    return {name: test[name] + validation[name] for name in test}
+
+
 def test_last_day_again(log, known, tmp_path, capsys):
     """Encoding a prepared day gives the rows that the preparation stored, in one split."""
     assert encode(log / "day_2", tmp_path / "out", known) == 0
     progress = capsys.readouterr().err
     assert "] read the vocabulary of cat_0: " in progress and "count" not in progress
-    test, validation = data_of(known, "test"), data_of(known, "validation")
-    expected = {name: test[name] + validation[name] for name in test}
-    assert data_of(tmp_path / "out", "test") == expected
+    assert data_of(tmp_path / "out", "test") == _last_day(known)
     spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
     old = FeatureSpec.from_yaml(known / "feature_spec.yaml")
     assert spec.feature_spec == old.feature_spec
@@ -87,16 +90,12 @@ def test_vocabulary_alone(log, known, tmp_path, capsys):
     assert "--output_ordering" in capsys.readouterr().err
 
 
-@pytest.mark.quick("gzip")
-@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
-def test_rows_without_labels(log, known, tmp_path, zipped):
+def test_rows_without_labels(log, known, tmp_path):
     """Rows without labels give all files but label.bin; the feature spec lists no label file."""
     source = unlabelled(log / "day_2", tmp_path / "new")
-    if zipped:
-        source.write_bytes(gzip.compress(source.read_bytes()))
+    source.write_bytes(gzip.compress(source.read_bytes()))
     assert encode(source, tmp_path / "out", known) == 0
-    assert encode(log / "day_2", tmp_path / "labelled", known) == 0
-    expected = data_of(tmp_path / "labelled", "test")
+    expected = _last_day(known)
     del expected["label.bin"]
     assert data_of(tmp_path / "out", "test") == expected
     spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
@@ -139,17 +138,20 @@ def _id_dtype(known):
 
 
 def test_days_and_skipped_lines(log, known, tmp_path):
-    """A folder of days, one line malformed."""
+    """A folder of days, one line malformed. The first line of the log decides if rows have labels,
+    whatever its day."""
     source = tmp_path / "raw"
     source.mkdir()
-    unlabelled(log / "day_0", source / "day_0")
-    with unlabelled(log / "day_1", source / "day_1").open("a") as file:
+    (source / "day_2").touch()
+    unlabelled(log / "day_0", source / "day_3")
+    with unlabelled(log / "day_1", source / "day_4").open("a") as file:
         file.write("no row\n")
     assert encode(source, tmp_path / "out", known, "--on_bad_line", "skip") == 0
     spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
     assert spec.metadata["rows"] == {"test": 1000}
     assert spec.metadata["bad_lines"] == 1
-    assert spec.metadata["days"] == [0, 1]
+    assert spec.metadata["days"] == [2, 3, 4]
+    assert not (tmp_path / "out" / "test" / "label.bin").exists()
 
 
 def test_missing_labels(log, known, tmp_path, capsys):
@@ -196,12 +198,12 @@ def one_twice(folder):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (no_counts, "cat_7.tsv: expected a value, a tab and a count on each line"),
+        (no_counts, "cat_7.tsv"),
         (one_twice, r"cat_7.tsv has \d+ lines and \d+ different values"),
-        (cut_off, r"cat_7.tsv has \d+ values, but .* specifies .*prepare the data set again"),
-        (no_spec, "is not a prepared data set: it has no feature_spec.yaml"),
-        (no_vocabulary, "lacks vocabulary/cat_7.tsv"),
-        (other_features, "its categorical features are not those of a prepared Criteo log"),
+        (cut_off, r"cat_7.tsv has \d+ values"),
+        (no_spec, "no feature_spec.yaml"),
+        (no_vocabulary, "vocabulary/cat_7.tsv"),
+        (other_features, "categorical features"),
     ],
 )
 def test_damaged_vocabulary(log, known, tmp_path, damage, message):
@@ -222,34 +224,23 @@ def test_damaged_vocabulary(log, known, tmp_path, damage, message):
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--frequency_threshold", "3"],
-        ["--bin_numericals"],
-        ["--holdout_fraction", "0.2"],
-        ["--output_ordering", "any"],
-        ["--engine", "spark"],
+        "--frequency_threshold=3",
+        "--bin_numericals",
+        "--holdout_fraction=0.2",
+        "--output_ordering=any",
+        "--engine=spark",
     ],
-    ids=lambda flags: flags[0],
 )
 def test_unread_flags(log, known, tmp_path, capsys, flags):
-    assert encode(log / "day_2", tmp_path / "out", known, *flags) == 2
-    assert flags[0] in capsys.readouterr().err
+    assert encode(log / "day_2", tmp_path / "out", known, flags) == 2
+    assert flags.partition("=")[0] in capsys.readouterr().err
 
 
 def test_vocabulary_within_output(log, known, capsys):
     assert encode(log / "day_2", known, known, "--overwrite") == 2
     assert "which is read and would be replaced" in capsys.readouterr().err
     common = ["--input", str(log / "day_2"), "--output", "out"]
-    assert main([*common, "--encode_only"]) == 2
-    assert "--encode_only and --vocabulary DATA_SET go together" in capsys.readouterr().err
-    assert main([*common, "--vocabulary", str(known)]) == 2
-    assert "--encode_only and --vocabulary DATA_SET go together" in capsys.readouterr().err
-
-
-def test_empty_first_day(log, known, tmp_path):
-    """The first line of the log, whatever its day, decides if rows have labels."""
-    source = tmp_path / "raw"
-    source.mkdir()
-    (source / "day_0").touch()
-    unlabelled(log / "day_1", source / "day_1")
-    assert encode(source, tmp_path / "out", known) == 0
-    assert not (tmp_path / "out" / "test" / "label.bin").exists()
+    for flags in (["--encode_only"], ["--vocabulary", str(known)]):
+        assert main([*common, *flags]) == 2
+        message = capsys.readouterr().err
+        assert "--encode_only" in message and "--vocabulary" in message

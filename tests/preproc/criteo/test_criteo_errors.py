@@ -46,12 +46,12 @@ def test_days(text, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is not a list of days: got ''; write it like 0-23"),
-        ("1,,2", "is not a list of days"),
+        ("", "got ''"),
+        ("1,,2", "1,,2"),
         ("a", "got 'a'"),
         ("-1", "got '-1'"),
-        ("5-3", "'5-3' ends before it starts"),
-        ("0-3,2", "names day 2 twice"),
+        ("5-3", "'5-3'"),
+        ("0-3,2", "day 2 twice"),
     ],
 )
 def test_bad_days(text, message):
@@ -70,32 +70,15 @@ def test_names_of_day_files(tmp_path):
     assert [file.day for file in find_log_files(tmp_path, (1, 10))] == [1, 10]
 
 
-def test_missing_input(tmp_path):
-    with pytest.raises(ValueError, match="--input .*nowhere does not exist"):
-        run(tmp_path / "nowhere", tmp_path / "out")
-
-
 def test_folder_without_days(tmp_path):
-    with pytest.raises(ValueError, match="holds no day files; they are named like day_0"):
+    with pytest.raises(ValueError, match="no day files"):
         find_log_files(tmp_path, None)
-
-
-def test_missing_days(raw, tmp_path):
-    message = "no file for day_2, day_3; day files there: day_0, day_1"
-    with pytest.raises(ValueError, match=message):
-        run(raw, tmp_path / "out", days=(0, 1, 2, 3))
-    assert not (tmp_path / "out.partial").exists()
 
 
 def test_two_files_for_one_day(raw):
     (raw / "copy_day_1.gz").touch()
-    with pytest.raises(ValueError, match="two files for day 1 in .*copy_day_1.gz and day_1"):
+    with pytest.raises(ValueError, match="day 1 .*copy_day_1.gz and day_1"):
         find_log_files(raw, (0,))
-
-
-def test_days_of_a_single_file(raw, tmp_path):
-    with pytest.raises(ValueError, match="--days chooses among the day files .*leave --days out"):
-        run(raw / "day_0", tmp_path / "out", days=(0,), holdout_fraction=0.5)
 
 
 @pytest.mark.parametrize(
@@ -125,20 +108,25 @@ def test_bad_options(raw, tmp_path, options, flag):
         CriteoOptions(output=tmp_path / "out", **options)
 
 
-def test_vocabulary_day_without_file(raw, tmp_path):
-    with pytest.raises(ValueError, match="names day 7, .* has no file; days there: 0, 1"):
-        run(raw, tmp_path / "out", vocabulary_days=(0, 7))
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("nowhere", {}, "--input .*nowhere"),
+        (".", {"days": (0, 1, 2, 3)}, "day_2, day_3"),
+        (".", {"days": (1,)}, "--holdout_fraction"),
+        (".", {"vocabulary_days": (0, 7)}, "--vocabulary_days .* 7"),
+        ("day_0", {"days": (0,), "holdout_fraction": 0.5}, "--days"),
+    ],
+)
+def test_options_against_files(raw, tmp_path, source, options, message):
+    with pytest.raises(ValueError, match=message):
+        run(raw / source, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("text", ["", "GB", "4 X", "-1GB", "1e3"])
+@pytest.mark.parametrize("text", ["", "GB", "4 X", "-1GB", "1e3", "99999999999999GB", "9" * 400])
 def test_bad_size(text):
-    with pytest.raises(ValueError, match="expected a size like 4GB"):
-        parse_size(text)
-
-
-@pytest.mark.parametrize("text", ["99999999999999GB", "9" * 400])
-def test_size_beyond_the_limit(text):
-    with pytest.raises(ValueError, match="expected a size of at most 1024TiB, got '99999999"):
+    with pytest.raises(ValueError, match="expected a size"):
         parse_size(text)
 
 
@@ -180,22 +168,11 @@ def test_split_by_fraction():
     ]
 
 
-def test_one_day_alone(raw, tmp_path):
-    message = "one day alone leaves nothing to train on; .*--holdout_fraction 0.2"
-    with pytest.raises(ValueError, match=message):
-        run(raw, tmp_path / "out", days=(1,))
-
-
 @pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([0, 4], "no rows are left for train .rows: train 0, test 2, validation 2"),
-        ([4, 1], "no rows are left for test .rows: train 4, test 0, validation 1"),
-        ([4, 0], "no rows are left for test"),
-    ],
+    ("rows", "name"), [([0, 4], "train"), ([4, 1], "test"), ([4, 0], "test"), ([4], "one day")]
 )
-def test_too_few_rows_by_day(rows, message):
-    with pytest.raises(ValueError, match=message):
+def test_too_few_rows_by_day(rows, name):
+    with pytest.raises(ValueError, match=name):
         split_by_day(rows)
 
 
@@ -214,8 +191,7 @@ def test_too_few_rows_by_fraction(fractions, name):
 def test_bad_lines(raw, tmp_path):
     """The message names the first bad file; `skip` uses finished stages and drops bad lines."""
     (raw / "day_1").write_text(f"{GOOD}\n{GOOD}\nrubbish\n{GOOD}\n2{GOOD[1:]}\n")
-    message = "2 malformed lines, the first: .*day_1, line 3: it has 1 fields.* --on_bad_line skip"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="^2 .*day_1, line 3: .* --on_bad_line skip"):
         run(raw, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     spec = run(raw, tmp_path / "out", on_bad_line="skip", frequency_threshold=0)
@@ -223,12 +199,6 @@ def test_bad_lines(raw, tmp_path):
     assert spec.metadata["rows"] == {"train": 4, "test": 1, "validation": 2}
     expected = reference.prepare([raw / "day_0", raw / "day_1"], 0)
     assert reference.files_of(tmp_path / "out") == expected
-
-
-def test_one_bad_line(raw, tmp_path):
-    (raw / "day_0").write_text(f"{GOOD}\t\n{GOOD}\n")
-    with pytest.raises(ValueError, match="^1 malformed line: .*day_0, line 1: it has 41 fields"):
-        run(raw, tmp_path / "out")
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "rubbish\n"])
@@ -252,21 +222,17 @@ def test_empty_day_among_others(raw, tmp_path):
 # Output
 
 
-def test_existing_output(raw, tmp_path):
-    (tmp_path / "out").mkdir()
-    with pytest.raises(ValueError, match="--output .*out exists; replace it with --overwrite"):
-        run(raw, tmp_path / "out")
-
-
-def test_overwrite_of_other_folders(raw, tmp_path):
+def test_overwrite(raw, tmp_path):
     output = tmp_path / "out"
     output.mkdir()
     (output / "thesis.txt").write_text("years of work")
-    with pytest.raises(ValueError, match="out is not a data set .it has no feature_spec.yaml"):
+    with pytest.raises(ValueError, match="--output .*--overwrite"):
+        run(raw, output)
+    with pytest.raises(ValueError, match="out is not a data set"):
         run(raw, output, overwrite=True)
     (output / "thesis.txt").rename(tmp_path / "thesis.txt")
     output.rmdir()
-    run(raw, output, frequency_threshold=9)
+    run(raw, output, vocabulary_only=True)
     run(raw, output, frequency_threshold=2, overwrite=True)
     expected = reference.prepare([raw / "day_0", raw / "day_1"], 2)
     assert reference.files_of(output) == expected
@@ -280,21 +246,14 @@ def test_overwrite_of_more_than_a_data_set(raw, tmp_path, name):
     run(raw, output)
     (output / name).parent.mkdir(exist_ok=True)
     (output / name).write_text("raw")
-    with pytest.raises(ValueError, match=f"--overwrite: --output .*out holds {name}, which is not"):
+    with pytest.raises(ValueError, match=f"--overwrite: .*{name}"):
         run(raw, output, overwrite=True)
     assert (output / name).read_text() == "raw"
 
 
-def test_overwrite_of_a_vocabulary(raw, tmp_path):
-    output = tmp_path / "out"
-    run(raw, output, vocabulary_only=True)
-    run(raw, output, overwrite=True)
-    assert (output / "train/label.bin").exists()
-
-
 @pytest.mark.parametrize("output", [".", "..", "../raw"])
 def test_input_within_output(raw, output):
-    with pytest.raises(ValueError, match="holds .*would be replaced; choose another"):
+    with pytest.raises(ValueError, match="--output .*would be replaced"):
         check_output(raw / output, raw, overwrite=True)
 
 
@@ -307,25 +266,21 @@ def explained_errors():
     return CriteoDuckDBEngine(options, Path("scratch")).explained_errors()
 
 
-def test_out_of_memory():
-    query = "SELECT list(i) FROM range(100_000_000) t(i)"
+@pytest.mark.parametrize(
+    ("query", "error", "message"),
+    [
+        ("SELECT list(i) FROM range(100_000_000) t(i)", ValueError, "--memory_limit 500 MiB"),
+        ("COPY (SELECT 1) TO '/dev/full' (FORMAT parquet)", OSError, "No space left on device"),
+    ],
+)
+def test_memory_and_disk(query, error, message):
+    limits = {"memory_limit": "20MB", "max_temp_directory_size": "0B"}
     with (
-        duckdb.connect(
-            config={"memory_limit": "20MB", "max_temp_directory_size": "0B"}
-        ) as connection,
-        pytest.raises(ValueError, match="--memory_limit 500 MiB is too small.*fewer --threads"),
+        duckdb.connect(config=limits) as connection,
+        pytest.raises(error, match=message),
         explained_errors(),
     ):
         connection.execute(query).fetchall()
-
-
-def test_full_disk():
-    with (
-        duckdb.connect() as connection,
-        pytest.raises(OSError, match="reading or writing failed: .*No space left on device"),
-        explained_errors(),
-    ):
-        connection.execute("COPY (SELECT 1) TO '/dev/full' (FORMAT parquet)")
 
 
 def test_interrupted_query(request):

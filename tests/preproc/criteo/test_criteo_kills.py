@@ -19,6 +19,7 @@ import pytest
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.prepare import prepare
+from tests.preproc.contents import contents
 
 ROOT = Path(__file__).parents[3]
 FLAGS = ("--frequency_threshold", "2", "--memory_limit", "3GiB", "--threads", "2")
@@ -32,19 +33,13 @@ def raw(tmp_path_factory):
     return folder
 
 
-def files_of(folder):
-    """Every file, the feature spec included."""
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
 @pytest.fixture(scope="module")
 def expected(raw, tmp_path_factory):
     output = tmp_path_factory.mktemp("expected") / "out"
     prepare(
         CriteoOptions(input=raw, output=output, frequency_threshold=2, memory_limit_bytes=1 << 30)
     )
-    return files_of(output)
+    return contents(output)
 
 
 def start(raw, output):
@@ -68,7 +63,7 @@ def test_kills_at_random_moments(num_kills, raw, expected, tmp_path):
     _, message = (process := start(raw, output)).communicate()
     whole_s = time.monotonic() - started
     assert process.returncode == 0, message
-    assert files_of(output) == expected
+    assert contents(output) == expected
     moments = random.Random(num_kills)
     midway, sessions = 0, set()
     for kill in range(num_kills):
@@ -92,7 +87,7 @@ def test_kills_at_random_moments(num_kills, raw, expected, tmp_path):
             assert process.returncode == 0, f"kill {kill}: {message}"
             again = set(re.findall(r"^\[\d+/\d+\] (.*?): finished before", message, re.MULTILINE))
             assert again == finished, f"kill {kill}"
-        assert files_of(output) == expected, f"kill {kill}"
+        assert contents(output) == expected, f"kill {kill}"
         assert not state.parent.exists()
     assert midway >= num_kills // 3, "most kills came before the first stage or after the last"
     end = time.monotonic() + 20

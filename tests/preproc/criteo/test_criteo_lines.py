@@ -69,8 +69,7 @@ def parse(engine, folder, data):
     return counts, target
 
 
-@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
-@pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize(("zipped", "line_end"), [(False, b"\n"), (True, b"\r\n")])
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_line(engine, tmp_path, name, zipped, line_end):
     """Lines 3 and 5 are malformed; the four good ones stay."""
@@ -112,11 +111,15 @@ LINE_ENDS = {
 }
 
 
-@pytest.mark.quick("returns*", "*bad*", "a huge line", "byte order mark")
-@pytest.mark.parametrize("data", [each[0] for each in LINE_ENDS.values()], ids=LINE_ENDS)
-def test_ranges(engine, tmp_path, data):
-    """Ranges of a file, parsed one by one, give its rows and numbers of lines."""
+@pytest.mark.parametrize(("data", "num_rows", "first_bad_line"), LINE_ENDS.values(), ids=LINE_ENDS)
+def test_line_ends(engine, tmp_path, data, num_rows, first_bad_line):
+    """Rows and numbers of lines, by hand, of gzip, and of ranges of the file, one by one."""
+    counts_of_gzip, target = parse(engine, tmp_path, gzip.compress(data, 1))
+    target.unlink()
     counts, target = parse(engine, tmp_path, data)
+    assert (counts["rows"], counts["first_bad_line"]) == (num_rows, first_bad_line)
+    assert counts["bad_lines"] == len(reference.read_rows(tmp_path / "raw")[1])
+    assert counts_of_gzip == counts
     rows = pq.read_table(target).to_pylist()
     for num_bytes in (1, len(GOOD) + 1, 1 << 30):
         if len(data) > 1000 * num_bytes:
@@ -144,16 +147,6 @@ def test_mark_within_a_file(engine, tmp_path):
     assert (lines.lines, lines.rows, lines.first_bad) == (1, 0, 1)
 
 
-@pytest.mark.parametrize(("data", "rows", "first_bad_line"), LINE_ENDS.values(), ids=LINE_ENDS)
-def test_line_ends(engine, tmp_path, data, rows, first_bad_line):
-    counts, _ = parse(engine, tmp_path, data)
-    assert (counts["rows"], counts["first_bad_line"]) == (rows, first_bad_line)
-    assert counts["bad_lines"] == len(reference.read_rows(tmp_path / "raw")[1])
-    tmp_path.joinpath("day.parquet").unlink()
-    counts_of_gzip, _ = parse(engine, tmp_path, gzip.compress(data, 1))
-    assert counts_of_gzip == counts
-
-
 def test_copy_across_blocks(tmp_path, monkeypatch):
     """Lines that begin in one block and end in a later one."""
     monkeypatch.setattr(raw_lines, "_BLOCK_BYTES", 64)
@@ -165,19 +158,16 @@ def test_copy_across_blocks(tmp_path, monkeypatch):
     assert target.read_bytes().split(b"\n") == [GOOD, b"!", b"!", ALSO_GOOD, b"", GOOD, b""]
 
 
-def test_gzip_of_several_members(engine, tmp_path):
-    data = gzip.compress(GOOD + b"\n") + gzip.compress(ALSO_GOOD + b"\n")
-    counts, _ = parse(engine, tmp_path, data)
-    assert counts["rows"] == 2
-
-
 @pytest.mark.parametrize("damage", ["cut", "cut in the checksum", "flipped bit", "rubbish behind"])
 def test_damaged_gzip(engine, tmp_path, damage):
     random = np.random.default_rng(0)
     lines = [
         reference.line(0, {0: x}, {0: f"{x:x}"}).encode() for x in random.integers(1e9, size=999)
     ]
-    data = bytearray(gzip.compress(b"\n".join(lines)))
+    members = [gzip.compress(b"\n".join(part) + b"\n") for part in (lines[:500], lines[500:])]
+    data = bytearray(b"".join(members))
+    assert parse(engine, tmp_path, data)[0]["rows"] == 999
+    (tmp_path / "day.parquet").unlink()
     if damage == "cut":
         del data[len(data) // 2 :]
     elif damage == "cut in the checksum":
@@ -186,17 +176,14 @@ def test_damaged_gzip(engine, tmp_path, damage):
         data[len(data) // 2] ^= 4
     else:
         data += b"rubbish"
-    with pytest.raises(ValueError, match="raw: the gzip data is cut off or damaged"):
+    with pytest.raises(ValueError, match="raw: the gzip data"):
         parse(engine, tmp_path, bytes(data))
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
-def test_missing_line(tmp_path):
+def test_lines_by_number(tmp_path):
+    assert explain(GOOD) is None
     (tmp_path / "raw").write_bytes(b"a\nb\n")
     assert read_line(tmp_path / "raw", 2) == b"b"
-    with pytest.raises(ValueError, match="has no line 3; was it changed"):
+    with pytest.raises(ValueError, match="raw has no line 3"):
         read_line(tmp_path / "raw", 3)
-
-
-def test_good_line():
-    assert explain(GOOD) is None

@@ -19,6 +19,11 @@ KAGGLE = Path(__file__).parents[3].parent / "shared" / "data" / "criteo_kaggle"
 needs_kaggle = pytest.mark.skipif(not KAGGLE.is_dir(), reason="no ../shared/data/criteo_kaggle")
 
 
+THIRDS = {"holdout_fraction": 0.3, "validation_fraction": 0.3}
+FIFTHS = {"holdout_fraction": 0.2, "validation_fraction": 0.15}
+TRAIN_ROWS = {"vocabulary_training_rows": True}
+
+
 def run(source, output, **options):
     options.setdefault("memory_limit_bytes", 1 << 30)
     options.setdefault("threads", 2)
@@ -119,64 +124,42 @@ def test_bin_ids():
     assert result.tolist() == [0, 0, 1, 2, 3, 3, 4, 4, 5, 5, 6, NUM_BINS - 1]
 
 
-def test_bins_against_reference(log, tmp_path):
-    """All else stays as it is without bins."""
-    run(log, tmp_path / "out", frequency_threshold=2, bin_numericals=True)
-    expected = reference.prepare(days(log, 0, 1, 2, 3), 2, bin_numericals=True)
-    assert reference.files_of(tmp_path / "out") == expected
-
-
-@pytest.mark.quick("2")
-@pytest.mark.parametrize("threshold", [0, 1, 2, 15])
-def test_days_against_reference(log, tmp_path, threshold):
-    run(log, tmp_path / "out", frequency_threshold=threshold)
-    expected = reference.prepare(days(log, 0, 1, 2, 3), threshold)
-    assert reference.files_of(tmp_path / "out") == expected
-
-
-def test_chosen_days_and_vocabulary_days(log, tmp_path):
-    spec = run(log, tmp_path / "out", frequency_threshold=3, days=(0, 2, 3), vocabulary_days=(0, 3))
-    expected = reference.prepare(days(log, 0, 2, 3), 3, vocabulary_files=days(log, 0, 3))
-    assert reference.files_of(tmp_path / "out") == expected
-    assert spec.metadata["days"] == [0, 2, 3]
-    assert spec.metadata["vocabulary_days"] == [0, 3]
-
-
-def test_vocabulary_of_the_training_days(log, tmp_path):
-    spec = run(log, tmp_path / "out", frequency_threshold=2, vocabulary_days="train")
-    expected = reference.prepare(days(log, 0, 1, 2, 3), 2, vocabulary_files=days(log, 0, 1, 2))
-    assert reference.files_of(tmp_path / "out") == expected
-    assert spec.metadata["vocabulary_days"] == "train"
-
-
-@pytest.mark.parametrize("validation_fraction", [0.0, 0.15])
-@pytest.mark.parametrize("vocabulary_days", [None, "train"])
-def test_single_file_against_reference(log, tmp_path, validation_fraction, vocabulary_days):
-    (source,) = days(log, 3)
-    spec = run(
-        source,
-        tmp_path / "out",
-        frequency_threshold=2,
-        holdout_fraction=0.2,
-        validation_fraction=validation_fraction,
-        vocabulary_days=vocabulary_days,
+@pytest.mark.quick("2-all", "bins", "days", "train-holdout", "file-train")
+@pytest.mark.parametrize(
+    ("threshold", "used", "changes", "expected"),
+    [
+        (0, (0, 1, 2, 3), {}, {}),
+        (1, (0, 1, 2, 3), {}, {}),
+        (2, (0, 1, 2, 3), {}, {}),
+        (15, (0, 1, 2, 3), {}, {}),
+        (2, (0, 1, 2, 3), {"bin_numericals": True}, {"bin_numericals": True}),
+        (
+            3,
+            (0, 2, 3),
+            {"days": (0, 2, 3), "vocabulary_days": (0, 3)},
+            {"vocabulary_files": (0, 3)},
+        ),
+        (2, (0, 1, 2, 3), {"vocabulary_days": "train"}, {"vocabulary_files": (0, 1, 2)}),
+        (2, (0, 1, 2, 3), {"vocabulary_days": "train", **THIRDS}, {**TRAIN_ROWS, **THIRDS}),
+        (2, (3,), {"holdout_fraction": 0.2}, {"holdout_fraction": 0.2}),
+        (2, (3,), {"vocabulary_days": "train", **FIFTHS}, {**TRAIN_ROWS, **FIFTHS}),
+    ],
+    ids=["0", "1", "2-all", "15", "bins", "days", "train", "train-holdout", "file", "file-train"],
+)
+def test_logs_against_reference(log, tmp_path, threshold, used, changes, expected):
+    (source,) = days(log, *used) if len(used) == 1 else (log,)
+    spec = run(source, tmp_path / "out", frequency_threshold=threshold, **changes)
+    if "vocabulary_files" in expected:
+        expected = {"vocabulary_files": days(log, *expected["vocabulary_files"])}
+    assert reference.files_of(tmp_path / "out") == reference.prepare(
+        days(log, *used), threshold, **expected
     )
-    expected = reference.prepare(
-        [source],
-        2,
-        holdout_fraction=0.2,
-        validation_fraction=validation_fraction,
-        vocabulary_training_rows=vocabulary_days == "train",
-    )
-    assert reference.files_of(tmp_path / "out") == expected
-    assert ("validation" in spec.source_spec) == bool(validation_fraction)
-
-
-def test_days_with_a_holdout_fraction(log, tmp_path):
-    options = {"holdout_fraction": 0.3, "validation_fraction": 0.3}
-    run(log, tmp_path / "out", frequency_threshold=2, vocabulary_days="train", **options)
-    expected = reference.prepare(days(log, 0, 1, 2, 3), 2, vocabulary_training_rows=True, **options)
-    assert reference.files_of(tmp_path / "out") == expected
+    if len(used) > 1:
+        assert spec.metadata["days"] == list(used)
+        vocabulary_days = changes.get("vocabulary_days", "all")
+        assert spec.metadata["vocabulary_days"] in (vocabulary_days, list(vocabulary_days))
+    has_validation = changes.get("validation_fraction") or len(used) > 1
+    assert ("validation" in spec.source_spec) == bool(has_validation)
 
 
 def test_literal_values(tmp_path):
@@ -193,14 +176,12 @@ def test_literal_values(tmp_path):
     assert reference.files_of(tmp_path / "out") == expected
 
 
-@pytest.mark.quick("2-True")
 @needs_kaggle
-@pytest.mark.parametrize(("threshold", "bins"), [(0, False), (2, True), (15, False)])
-def test_kaggle_rows(tmp_path, threshold, bins):
+def test_kaggle_rows(tmp_path):
     source = KAGGLE / "train_10000.txt"
-    options = {"holdout_fraction": 0.2, "bin_numericals": bins}
-    spec = run(source, tmp_path / "out", frequency_threshold=threshold, **options)
-    expected = reference.prepare([source], threshold, **options)
+    options = {"holdout_fraction": 0.2, "bin_numericals": True}
+    spec = run(source, tmp_path / "out", frequency_threshold=2, **options)
+    expected = reference.prepare([source], 2, **options)
     assert reference.files_of(tmp_path / "out") == expected
     clicks = spec.metadata["clicks"]
     assert (clicks["train"] + clicks["test"]) / 10_000 == 0.2182
@@ -304,14 +285,14 @@ def test_thresholds(text, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'': expected one number for all columns"),
-        ("5:30", "'5:30': expected one number for all columns"),
-        ("15,", "'15,': expected one number"),
-        ("15,x:3", "'15,x:3': expected one number"),
-        ("15,26:3", "names column 26; the categorical columns are 0 to 25 .field N of a line"),
-        ("15,5:3,5:4", "names column 5 twice"),
+        ("", "''"),
+        ("5:30", "'5:30'"),
+        ("15,", "'15,'"),
+        ("15,x:3", "'15,x:3'"),
+        ("15,26:3", "column 26; .* 0 to 25"),
+        ("15,5:3,5:4", "column 5 twice"),
     ],
 )
 def test_wrong_thresholds(text, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"--frequency_threshold .*{message}"):
         parse_thresholds(text)

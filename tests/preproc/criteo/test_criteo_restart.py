@@ -142,16 +142,6 @@ def interrupted(raw, output, monkeypatch, calls, **changes):
             prepare(options(raw, output, **changes))
 
 
-def test_finished_stages_after_full_disk(raw, expected, tmp_path, monkeypatch, capfd):
-    output = tmp_path / "out"
-    interrupted(raw, output, monkeypatch, calls=5)
-    assert not output.exists()
-    capfd.readouterr()
-    prepare(options(raw, output))
-    assert finished_before(capfd.readouterr().err) == 4 + 2 * 2 + 1
-    assert reference.files_of(output) == expected
-
-
 def test_changed_options(raw, expected, tmp_path, monkeypatch, capfd):
     """Another threshold keeps days and numerical features, another split only the days."""
     output = tmp_path / "out"

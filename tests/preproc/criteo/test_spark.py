@@ -27,7 +27,6 @@ from preproc.criteo.output.binary_files import SplitLayout
 from preproc.criteo.output.data_set import categorical_files, numerical_writer
 from preproc.criteo.output.output_order import output_order
 from preproc.criteo.output.splits import split_by_day
-from preproc.criteo.prepare import prepare
 from preproc.engines import spark_parts as parts
 from tests.preproc import shared_spark
 from tests.preproc.criteo import criteo_reference as reference
@@ -130,11 +129,7 @@ def log(session, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("join", "ordering", "thresholds"),
-    [
-        ("large", "total_random", (0, 6)),
-        ("small", "input", (6, 0)),
-        pytest.param("mixed", "input", (0, 6), marks=pytest.mark.long),
-    ],
+    [("large", "total_random", (0, 6)), ("small", "input", (6, 0)), ("mixed", "input", (0, 6))],
 )
 def test_columns(engine, log, tmp_path, monkeypatch, join, ordering, thresholds):
     """Vocabularies, texts and ids of two columns, by each way of lookup; pieces of 64 rows."""
@@ -171,12 +166,11 @@ def test_columns(engine, log, tmp_path, monkeypatch, join, ordering, thresholds)
         assert result == expected.tobytes()
 
 
-@pytest.mark.parametrize("ordering", ["day_random", pytest.param("input", marks=pytest.mark.long)])
-def test_numerical_features(engine, log, tmp_path, monkeypatch, ordering):
+def test_numerical_features(engine, log, tmp_path, monkeypatch):
     monkeypatch.setattr(spark_engine, "_PIECE_ROWS", 64)
     days, lines = log
     splits = tuple(split_by_day([day.num_rows for day in days]))
-    order = output_order(ordering, 3, splits, [day.num_rows for day in days])
+    order = output_order("day_random", 3, splits, [day.num_rows for day in days])
     writer = numerical_writer(
         SplitLayout(tmp_path / "data", splits, order), with_labels=True, with_bins=True
     )
@@ -221,44 +215,6 @@ def test_empty_vocabulary(engine, log, tmp_path):
     assert engine.write_columns([replace(column, files=files)], days) == [0]
 
 
-@pytest.mark.parametrize("is_joined", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_odd_rows(session, tmp_path, monkeypatch, is_joined):
-    """10,000 rows: odd, missing and huge values, and one in a third of the rows."""
-    if is_joined:
-        monkeypatch.setattr(spark_engine, "_SMALL_VALUES", 0)
-    odd = [
-        "\U0001f600",
-        "é",
-        "e\u0301",
-        "漢",
-        "\uffff",
-        '"',
-        "'",
-        '""',
-        "\\",
-        " ",
-        "NULL",
-        "nan",
-        "0",
-    ]
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    for day in range(2):
-        with open(raw / f"day_{day}", "w", encoding="utf-8") as file:
-            for i in range(5_000):
-                cats = {0: "hot" if i % 3 == 0 else f"v{i * 7 % 2003}", 1: odd[i % len(odd)]}
-                cats |= {2: odd[i % 7] * (i % 40), 25: "x" * 90_000 if i % 2_500 == 7 else ""}
-                file.write(reference.line(i % 2, {0: i - 9, 12: -i}, cats) + "\n")
-    files = []
-    for engine in ("duckdb", "spark"):
-        output = tmp_path / engine
-        changes = {"engine": engine, "input": raw, "output": output, "frequency_threshold": 2}
-        with shared_spark.used(session):
-            prepare(replace(options(tmp_path / "out"), **changes))
-        files.append(reference.files_of(output))
-    assert files[1] == files[0]
-
-
 # Settings and errors
 
 
@@ -283,12 +239,9 @@ def test_settings(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"spark_conf": ("a=b",)}, "--spark_conf 'a=b' is not a setting of Spark; write it like"),
-        ({"spark_conf": ("spark.a",)}, "--spark_conf 'spark.a' is not a setting"),
-        (
-            {"memory_limit_bytes": 1 << 30, "master": "local[3]"},
-            "--memory_limit 1024 MiB is too small for Spark with 3 threads, which needs 2496 MiB",
-        ),
+        ({"spark_conf": ("a=b",)}, "--spark_conf 'a=b'"),
+        ({"spark_conf": ("spark.a",)}, "--spark_conf 'spark.a'"),
+        ({"memory_limit_bytes": 1 << 30, "master": "local[3]"}, "--memory_limit 1024 MiB"),
     ],
 )
 def test_wrong_settings(tmp_path, changes, message):
@@ -297,7 +250,7 @@ def test_wrong_settings(tmp_path, changes, message):
 
 
 def test_comma_in_the_scratch_folder(tmp_path):
-    with pytest.raises(ValueError, match="takes the comma .*/a,b, .* a --temp_dir without a comma"):
+    with pytest.raises(ValueError, match="/a,b, .* --temp_dir"):
         settings(tmp_path / "a,b")
     cluster = settings(tmp_path / "a,b", master="yarn")  # its workers have folders of their own
     assert "spark.local.dir" not in cluster
@@ -365,23 +318,17 @@ def test_local_masters(master, local):
 @pytest.mark.parametrize(
     ("raised", "kind", "message"),
     [
-        (
-            PySparkException("Lost task:\njava.io.IOException: No space left on device\n\tat x"),
-            OSError,
-            "No space left on device, reported by Spark",
-        ),
-        (
-            PySparkException("Job aborted\nCaused by: java.lang.OutOfMemoryError: Java heap space"),
-            ValueError,
-            "out of memory, or its JVM died: Java heap space; possible solutions: a --memory_limit",
-        ),
+        (PySparkException("Lost task:\njava.io.IOException: No space left on device\n\tat x"),
+         OSError, "No space left on device"),
+        (PySparkException("Job aborted\nCaused by: java.lang.OutOfMemoryError: Java heap space"),
+         ValueError, "Java heap space; .*--memory_limit"),
         (Py4JNetworkError("Answer from Java side is empty"), ValueError, "or its JVM died"),
         (PySparkException('  File "x"\nValueError: a rule\n\n\tat y'), ValueError, "^a rule$"),
         (PySparkException("x\nOSError: [Errno 5] broken\n"), OSError, "broken"),
         (Py4JError("odd"), ValueError, "Spark failed: odd"),
         (PySparkException(""), ValueError, "Spark failed: PySparkException"),
     ],
-)
+)  # fmt: skip
 def test_explained_errors(tmp_path, raised, kind, message):
     with (
         pytest.raises(kind, match=message) as result,
@@ -459,5 +406,5 @@ def test_missing_pyspark(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     for name in [n for n in sys.modules if n.split(".")[0] == "pyspark"] + ["pyspark"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ValueError, match="needs PySpark, .* install it with `make engines`"):
+    with pytest.raises(ValueError, match="PySpark.*`make engines`"):
         open_engine(options(tmp_path), tmp_path)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.spec.feature_spec import FeatureSpec
+from preproc.movielens.__main__ import main
 
 CSV_HEADER = "userId,movieId,rating,timestamp"
 
@@ -56,6 +57,11 @@ class Prepared:
             assert [int(number) for number, _ in lines] == list(range(len(lines)))
             self.values[path.stem] = [value for _, value in lines]
 
+    def training_pairs(self) -> list[tuple[int, int]]:
+        """Returns users and items of the training rows."""
+        train = self.arrays["train"]
+        return list(zip(train["user"].tolist(), train["item"].tolist(), strict=True))
+
     def lists(self, split_name: str):
         """Returns users [lists] and items [lists, rows], whose first item is the positive one."""
         length = self.spec.metadata[f"{split_name}_samples_per_series"]
@@ -76,3 +82,18 @@ class Prepared:
         for user, row in zip(*self.lists(split_name), strict=True):
             assert len(set(row)) == len(row)
             assert not any((user, item) in touched for item in row[1:])
+
+
+def prepared(folder: Path, *flags) -> Prepared:
+    """Runs the command; returns the prepared data set."""
+    output = folder / "prepared"
+    assert main([*map(str, flags), "--output", str(output), "--overwrite"]) == 0
+    return Prepared(output)
+
+
+def assert_same(one: Prepared, other: Prepared):
+    assert one.values == other.values
+    assert list(one.arrays) == list(other.arrays)
+    for split_name, arrays in one.arrays.items():
+        for name, array in arrays.items():
+            assert np.array_equal(array, other.arrays[split_name][name]), (split_name, name)

@@ -9,7 +9,13 @@ import pytest
 from preproc import event_tables, raw_files
 from preproc.movielens.__main__ import main
 from preproc.movielens.generate_ratings import RatingSizes, generate
-from tests.preproc.movielens.movielens_reference import CSV_HEADER, Prepared, rows_of, split
+from tests.preproc.movielens.movielens_reference import (
+    CSV_HEADER,
+    assert_same,
+    prepared,
+    rows_of,
+    split,
+)
 
 # Users 9 and 10 are kept. User 10 saw movie 30 twice and, at the end, two movies at one time.
 BY_HAND = f"""{CSV_HEADER}
@@ -26,21 +32,6 @@ BY_HAND = f"""{CSV_HEADER}
 
 10,7,3.5,60
 """
-
-
-def prepared(folder, *flags):
-    """Runs the command; returns the prepared data set."""
-    output = folder / "prepared"
-    assert main([*map(str, flags), "--output", str(output), "--overwrite"]) == 0
-    return Prepared(output)
-
-
-def assert_same(one: Prepared, other: Prepared):
-    assert one.values == other.values
-    assert list(one.arrays) == list(other.arrays)
-    for split_name, arrays in one.arrays.items():
-        for name, array in arrays.items():
-            assert np.array_equal(array, other.arrays[split_name][name]), (split_name, name)
 
 
 @pytest.fixture
@@ -87,12 +78,8 @@ def test_ratings_by_hand(tmp_path, by_hand, capsys):
         "counts": counts,
     }
     message = capsys.readouterr().out
-    assert (
-        "  users: 2 (ids in the order of the integers)\n"
-        "  items: 5 (ids in the order of the integers)\n"
-    ) in message
-    assert "  users left out: 1\n" in message
-    assert message.endswith("  train: 6 interactions\n  test: 2 candidate lists of 2 rows\n")
+    for part in ("users: 2 ", "items: 5 ", "users left out: 1\n", "train: 6 ", "test: 2 "):
+        assert f"  {part}" in message
 
 
 def test_integers_with_a_point(tmp_path, by_hand):
@@ -152,7 +139,7 @@ def assert_is(data_set, train, held_out):
 
 
 def test_forms_of_one_log(tmp_path, generated):
-    """ratings.dat, gzip, two files with other columns, quotes, fractions: the same data set."""
+    """ratings.dat, gzip, carriage returns, two files with other columns, quotes, fractions."""
     lines = generated.read_text().splitlines()[1:]
     plain = prepared(tmp_path, "--input", generated, "--valid_negative", 20)
     forms = tmp_path / "forms"
@@ -166,6 +153,9 @@ def test_forms_of_one_log(tmp_path, generated):
     second = ["when\textra\twho\twhat", *(f"{t}\t,\t{u}\t{i}" for u, i, _, t in fields[1000:])]
     (forms / "1.tsv").write_text("\ufeff" + "\n".join(first), encoding="utf-8")
     (forms / "2.tsv.gz").write_bytes(gzip.compress("\r\n".join(second).encode()))
+    (forms / "ratings.csv").write_text(generated.read_text().replace("\n", "\r"), newline="")
+    returns = prepared(tmp_path, "--input", forms / "ratings.csv", "--valid_negative", 20)
+    assert_same(plain, returns)  # also after the header
     columns = ["--user_column", "who", "--item_column", "what", "--timestamp_column", "when"]
     data_set = prepared(
         tmp_path,
@@ -190,24 +180,13 @@ def test_text_and_timestamps(tmp_path, capsys):
     flags = ["--min_ratings", 2, "--valid_negative", 2]
     data_set = prepared(tmp_path, "--input", log, *columns, *flags)
     assert data_set.values == {"user": ["007", "7"], "item": ["Z", "a", 'b, "live"', "é"]}
-    message = capsys.readouterr().out
-    assert (
-        "  users: 2 (ids in the order of the texts by UTF-8 bytes)\n"
-        "  items: 4 (ids in the order of the texts by UTF-8 bytes)\n"
-    ) in message
+    assert capsys.readouterr().out.count("(ids in the order of the texts by UTF-8 bytes)\n") == 2
     assert data_set.arrays["train"]["item"].tolist() == [3, 1]
     assert data_set.lists("test")[1][:, 0].tolist() == [2, 0]
 
 
-def test_latin_1(tmp_path):
-    log = tmp_path / "x.dat"
-    log.write_bytes(b"1::caf\xe9::3::1\n1::b::3::2\n2::c::3::1\n2::d::3::2\n")
-    data_set = prepared(tmp_path, "--input", log, "--min_ratings", 2, "--valid_negative", 2)
-    assert data_set.values["item"] == ["b", "c", "café", "d"]
-
-
 def test_byte_order_marks(tmp_path):
-    """A byte order mark makes a .dat file UTF-8 and is not part of the first id."""
+    """A byte order mark makes a .dat file UTF-8 and is not part of the first id; else Latin-1."""
     log = tmp_path / "x.dat"
     rows = "\ufeff10::4::3::1\n10::5::3::2\n9::20::3::1\n9::3::3::2\n"
     log.write_text(rows, encoding="utf-8")
@@ -216,14 +195,8 @@ def test_byte_order_marks(tmp_path):
     assert data_set.values == {"user": ["9", "10"], "item": ["3", "4", "5", "20"]}
     log.write_text(rows.replace("20::", "é::"), encoding="utf-8")
     assert prepared(tmp_path, "--input", log, *flags).values["item"] == ["3", "4", "5", "é"]
-
-
-def test_carriage_returns_alone(tmp_path, by_hand):
-    """Carriage returns as line ends, also after the header."""
-    flags = ["--min_ratings", 4, "--valid_negative", 1]
-    first = prepared(tmp_path, "--input", by_hand, *flags)
-    by_hand.write_text(BY_HAND.replace("\n", "\r"), newline="")
-    assert_same(first, prepared(tmp_path, "--input", by_hand, *flags))
+    log.write_text(rows[1:].replace("20::", "é::"), encoding="latin-1")
+    assert prepared(tmp_path, "--input", log, *flags).values["item"] == ["3", "4", "5", "é"]
 
 
 def test_seeds_memory_and_temp_dir(tmp_path, generated):
@@ -271,14 +244,7 @@ def test_movielens_latest_small(tmp_path, root):
     if not folder.is_dir():
         pytest.skip(f"the real ratings are not there: {folder}")
     data_set = prepared(tmp_path, "--path", folder, "--validation")
-    assert data_set.spec.metadata["counts"] == {
-        "users": 610,
-        "items": 9724,
-        "interactions": 100_836,
-        "dropped_duplicates": 0,
-        "users_left_out": 0,
-        "interactions_left_out": 0,
-    }
+    assert list(data_set.spec.metadata["counts"].values()) == [610, 9724, 100_836, 0, 0, 0]
     assert_is(data_set, *split(rows_of(folder / "ratings.csv"), 20, 2))
 
 
@@ -286,7 +252,7 @@ def test_existing_output(tmp_path, by_hand, capsys):
     flags = ["--input", str(by_hand), "--min_ratings", "4", "--valid_negative", "1", "--output"]
     assert main([*flags, str(tmp_path / "out")]) == 0
     assert main([*flags, str(tmp_path / "out")]) == 2
-    assert "exists and is not an empty folder" in capsys.readouterr().err
+    assert "not an empty folder" in capsys.readouterr().err
     assert main([*flags, str(tmp_path / "out"), "--overwrite"]) == 0
     assert main([*flags, str(tmp_path), "--overwrite"]) == 2
     assert "--overwrite: --output" in capsys.readouterr().err

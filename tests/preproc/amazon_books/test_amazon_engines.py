@@ -1,5 +1,6 @@
-"""The NVTabular engine: its numbers against a slow reference, whole data sets against DuckDB."""
+"""NVTabular and Spark: numbers against a slow reference, whole data sets against DuckDB."""
 
+import contextlib
 import dataclasses
 import json
 import random
@@ -11,30 +12,62 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from preproc.amazon_books.engines import open_engine
 from preproc.amazon_books.engines.interface import StagedLog
 from preproc.amazon_books.engines.nvtabular_engine import AmazonNVTabularEngine
 from preproc.amazon_books.generate_reviews import ReviewSizes, generate
 from preproc.amazon_books.options import AmazonOptions
 from preproc.amazon_books.prepare import prepare
+from tests.preproc.amazon_books.amazon_reference import ordered
+from tests.preproc.contents import contents
+from tests.preproc.criteo.test_spark_runs import FEW_TASKS, QUICK_JAVA
+from tests.spark_cluster import spark_cluster
 
 needs_nvtabular = pytest.mark.engines("nvtabular")
+needs_spark = pytest.mark.engines("pyspark")
+ENGINES = [
+    pytest.param("nvtabular", marks=needs_nvtabular),
+    pytest.param("spark", marks=needs_spark),
+]
 MIB = 1 << 20
-
 SCHEMA = pa.schema([("user", pa.string()), ("item", pa.string()), ("time", pa.int64())])
 
 
-def options(folder, **changed):
+def options(folder, engine="nvtabular", **changed):
     changed = {"memory_limit_bytes": 1024 * MIB, "threads": 2} | changed
-    return AmazonOptions(amazon_dataset_path=folder, output_path=folder / "out", **changed)
+    if engine == "spark":
+        changed |= {"memory_limit_bytes": 3072 * MIB, "spark_conf": (QUICK_JAVA,)}
+    paths = {"amazon_dataset_path": folder, "output_path": folder / "out"}
+    return AmazonOptions(engine=engine, **(paths | changed))
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    from tests.preproc import shared_spark
+
+    folder = tmp_path_factory.mktemp("spark")
+    with shared_spark.started(options(folder, "spark"), folder) as session:
+        yield session
+
+
+@pytest.fixture(params=ENGINES)
+def name(request):
+    """Name of an engine, whose Spark is the module's."""
+    with contextlib.ExitStack() as stack:
+        if request.param == "spark":
+            from tests.preproc import shared_spark
+
+            stack.enter_context(shared_spark.used(request.getfixturevalue("session")))
+        yield request.param
 
 
 @pytest.fixture
-def engine(tmp_path):
+def engine(name, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with AmazonNVTabularEngine(options(tmp_path), scratch) as engine:
+    with open_engine(options(tmp_path, name), scratch) as engine:
         yield engine
-    assert list(scratch.iterdir()) == []
+    assert name == "spark" or list(scratch.iterdir()) == []
 
 
 def log(folder, events, users=(), items=(), files=2):
@@ -66,28 +99,21 @@ def typed(values):
     return pa.array(values, None if any(value is not None for value in values) else pa.string())
 
 
-def upwards(value):
-    """Returns a sort key: missing values first, then numbers, or text by its bytes."""
-    if value is None:
-        return (0,)
-    return (1, value.encode() if isinstance(value, str) else value)
-
-
 def expected(events, users, items, min_events):
     """Computes what `numbered` returns, in plain Python."""
     by_user = defaultdict(list)
     for user, item, time in events:
-        by_user[user].append((time, upwards(item), item))
+        by_user[user].append((time, ordered(item), item))
     kept = {user: sorted(by_user[user]) for user in by_user if len(by_user[user]) >= min_events}
-    kept_users = sorted(kept, key=upwards)
-    kept_items = sorted({item for rows in kept.values() for *_, item in rows}, key=upwards)
+    kept_users = sorted(kept, key=ordered)
+    kept_items = sorted({item for rows in kept.values() for *_, item in rows}, key=ordered)
 
     def features(names, rows):
         known = {name: values for name, *values in rows}
         result = []
         for i in range(len(rows[0]) - 1 if rows else 0):
             values = [known[name][i] if name in known else None for name in names]
-            order = sorted(set(values), key=upwards)
+            order = sorted(set(values), key=ordered)
             result.append([0, *(1 + order.index(value) for value in values)])
         return result
 
@@ -130,8 +156,7 @@ def random_rows(values, feature_values, seed):
     return events, user_rows, item_rows + item_rows[:3]  # some are there twice
 
 
-@pytest.mark.quick("text-many")
-@needs_nvtabular
+@pytest.mark.quick("nvtabular-text-many", "spark-integers-many")
 @pytest.mark.filterwarnings("ignore:Row group memory size")  # larger than partitions may be here
 @pytest.mark.parametrize("small_parts", [False, True], ids=["one partition", "many"])
 @pytest.mark.parametrize(
@@ -139,10 +164,13 @@ def random_rows(values, feature_values, seed):
     [(ODD, [*ODD[:6], None]), (BIG, [None, 20, 3, 1 << 62, (1 << 62) + 1, -3, -20])],
     ids=["text", "integers"],
 )
-def test_numbers_against_reference(engine, tmp_path, values, feature_values, small_parts):
+def test_numbers_against_reference(
+    engine, tmp_path, monkeypatch, values, feature_values, small_parts
+):
     events, users, items = random_rows(values, feature_values, 5)
     if small_parts:
-        engine._partition_bytes = 500
+        monkeypatch.setattr(engine, "_partition_bytes", 500, raising=False)
+        monkeypatch.setattr("preproc.engines.spark_preparation._BROADCAST_VALUES", 0)
     min_events = 1 + 80 // (len(values) // 2)  # about half of the users have this many
     staged = log(tmp_path, events, users, items, files=5)
     result = numbered(engine, tmp_path, staged, min_events)
@@ -150,11 +178,10 @@ def test_numbers_against_reference(engine, tmp_path, values, feature_values, sma
     assert 1 < len(result[1]) < len(values) // 2
 
 
-@needs_nvtabular
 def test_numbers_by_hand(engine, tmp_path):
-    """Equal times; an item of removed users only; a feature without values."""
+    """Equal times, 0.0 and -0.0, too; an item of removed users only; a feature without values."""
     events = [
-        *(("v", "b", 2), ("v", "c", 1), ("v", "a", 2)),
+        *(("v", "b", 0.0), ("v", "c", -1), ("v", "a", -0.0)),
         *(("u", "c", -5), ("u", "c", 7), ("u", "a", 0), ("w", "bb", 0)),
     ]
     items = [("a", "old", None), ("bb", "new", None), ("c", "", None)]
@@ -165,21 +192,18 @@ def test_numbers_by_hand(engine, tmp_path):
     assert result == ([3, 1, 3, 3, 1, 2], [3, 3], [], [[0, 2, 1, 1], [0, 1, 1, 1]], 3)
 
 
-@needs_nvtabular
 @pytest.mark.parametrize(
     ("rows", "most"), [([("u", "a", 1), ("u", "b", 2), ("v", "a", 3)], 2), ([], 0)]
 )
 def test_too_few_events(engine, tmp_path, rows, most):
     path = tmp_path / "events.parquet"
-    schema = SCHEMA
     columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
-    pq.write_table(pa.table(columns, schema=schema), path)
+    pq.write_table(pa.table(columns, schema=SCHEMA), path)
     staged = StagedLog((path,), (), (), (), ())
-    with pytest.raises(ValueError, match=f"--min_events 3 events or more; .* one has is {most}"):
+    with pytest.raises(ValueError, match=f"--min_events 3 .* {most}$"):
         engine.number(staged, 3, tmp_path)
 
 
-@needs_nvtabular
 def test_empty_files(engine, tmp_path):
     """A file without rows, as after a raw file of bad lines only, and row groups without rows."""
     staged = log(tmp_path, [("u", "a", 2), ("u", "b", 1)], files=2)
@@ -192,7 +216,6 @@ def test_empty_files(engine, tmp_path):
     assert numbered(engine, tmp_path, staged, 2) == ([2, 1], [2], [], [], 2)
 
 
-@needs_nvtabular
 @pytest.mark.parametrize(
     ("users", "items", "message"),
     [
@@ -209,73 +232,46 @@ def test_two_values_of_a_feature(engine, tmp_path, users, items, message):
         engine.number(staged, 2, tmp_path)
 
 
-GOOD = '{"reviewerID": "u", "asin": "a", "unixReviewTime": 7}'
-
-
-def both(folder, **changed):
-    """Prepares a data set with DuckDB and NVTabular; returns the files, which must be equal."""
-    files = {}
-    for engine in ("duckdb", "nvtabular"):
-        output = folder / f"by_{engine}"
-        prepare(AmazonOptions(output_path=output, engine=engine, threads=2, **changed))
-        paths = sorted(path for path in output.rglob("*") if path.is_file())
-        files[engine] = {str(path.relative_to(output)): path.read_bytes() for path in paths}
-    assert files["nvtabular"] == files["duckdb"]
-    return files["duckdb"]
-
-
-@needs_nvtabular
-@pytest.mark.parametrize("literal", [False, True], ids=["JSON", "Python"])
-def test_generated_reviews(tmp_path, literal):
-    """Both engines write equal bytes, also for gzip files with a validation event."""
-    generate(tmp_path / "raw", ReviewSizes(5000, 800, 300, 12), 3, literal, compress=literal)
-    files = both(
-        tmp_path,
-        amazon_dataset_path=tmp_path / "raw",
-        validation_event=literal,
-        seed=11,
-        max_history=30,
-        rows_per_file=1000,
-    )
-    assert {"train/part.1.parquet", "test/part.0.parquet", "metadata.json"} <= set(files)
-    assert ("validation/part.0.parquet" in files) == literal
-    sizes = json.loads(files["metadata.json"])["cardinalities"]
-    assert [size["name"] for size in sizes] == ["uid", "item", "cat"]
-    assert sizes[1]["value"] > 200
-
-
-@needs_nvtabular
-def test_bad_lines(tmp_path):
-    """Bad lines, in a preparation without metadata."""
-    generate(tmp_path, ReviewSizes(300, 10, 20, 3), 0, literal=False, compress=False)
-    reviews = tmp_path / "reviews_Books.json"
-    with open(reviews, "a") as file:
-        file.write('{"reviewerID": "u", "asin": "a", "unixReviewTime": 7.5}\n')
-    files = {"reviews": (reviews,), "no_metadata": True}
-    with pytest.raises(ValueError, match=r"reviews_Books.json, line 301: unixReviewTime is 7\.5"):
-        prepare(AmazonOptions(tmp_path / "out", engine="nvtabular", **files))
-    metadata = json.loads(
-        both(tmp_path, on_bad_line="skip", min_events=5, **files)["metadata.json"]
-    )
+def test_whole_data_set(name, tmp_path):
+    """DuckDB's files, of generated and of odd and huge texts; a bad line is named or left out."""
+    raw = tmp_path / "raw"
+    generate(raw, ReviewSizes(5000, 800, 300, 12), 3, literal=True, compress=False)
+    texts = [*ODD, "x" * 50_000, "漢" * 5_000]
+    lines = []
+    for i in range(1_000):
+        item = "hot" if i % 3 == 0 else texts[i * 7 % len(texts)] + str(i % 40)
+        review = {"reviewerID": texts[i % len(texts)], "asin": item, "unixReviewTime": i * 37 % 101}
+        lines.append(json.dumps(review, ensure_ascii=i % 2 == 0))
+    with open(raw / "reviews_Books.json", "a", encoding="utf-8") as file:
+        file.write("\n".join([*lines, '{"reviewerID": "u", "asin": "", "unixReviewTime": 7}\n']))
+    with pytest.raises(ValueError, match=r"reviews_Books.json, line 6001: asin"):
+        prepare(options(raw, name, output_path=tmp_path / "out"))
+    settings = {"validation_event": True, "seed": 11, "max_history": 30, "rows_per_file": 1000}
+    for engine in ("duckdb", name):
+        output = {"output_path": tmp_path / f"by_{engine}", "on_bad_line": "skip"}
+        prepare(options(raw, engine, **settings, **output))
+    files = contents(tmp_path / f"by_{name}")
+    assert files == contents(tmp_path / "by_duckdb")
+    assert {"train/part.1.parquet", "test/part.0.parquet", "validation/part.0.parquet"} < set(files)
+    metadata = json.loads(files["metadata.json"])
     assert metadata["bad_lines"] == 1
-    assert metadata["cardinalities"][2] == {"name": "cat", "value": 2}
+    assert [size["name"] for size in metadata["cardinalities"]] == ["uid", "item", "cat"]
 
 
-@needs_nvtabular
-def test_grocery(tmp_path, root):
-    """A real log: integers, an item table."""
-    folder = root.parent / "shared/data/amazon_grocery"
-    if not folder.exists():
-        pytest.skip(f"the grocery log is not there: {folder}")
-    both(
-        tmp_path,
-        input_format="csv",
-        interactions=(folder / "train.csv",),
-        items=folder / "item_meta.csv",
-        item_features=("i_category",),
-        delimiter="\t",
-        min_events=40,
-    )
+@needs_spark
+@pytest.mark.long
+def test_cluster(run_script, tmp_path):
+    """One master and two workers write DuckDB's files."""
+    generate(tmp_path / "raw", ReviewSizes(5000, 800, 300, 12), 3, literal=False, compress=True)
+    command = ["-m", "preproc.amazon_books", "--amazon_dataset_path", tmp_path / "raw"]
+    java = QUICK_JAVA.replace("driver", "executor")
+    with spark_cluster(tmp_path) as (url, _):
+        on_it = ["--master", url, "--spark_conf", java, *FEW_TASKS]
+        for name, flags in (("duckdb", []), ("spark", on_it)):
+            output = ["--output_path", tmp_path / f"by_{name}", "--engine", name]
+            done = run_script(*command, *output, *flags, timeout=900)
+            assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "by_spark") == contents(tmp_path / "by_duckdb")
 
 
 @needs_nvtabular
@@ -287,6 +283,7 @@ def test_restored_threads(tmp_path):
 
 
 @needs_nvtabular
+@pytest.mark.parametrize("name", ["nvtabular"])
 def test_out_of_memory(engine, tmp_path, monkeypatch):
     pandas = pytest.importorskip("pandas")
     staged = log(tmp_path, [("u", "a", 1), ("u", "b", 2)], files=1)
