@@ -84,7 +84,7 @@ def test_same_process(fresh, engine):
 
 
 def test_no_loop(fresh, monkeypatch, tmp_path):
-    """Not within that environment, and not where there is none."""
+    """The environment itself, and a machine without it, start no other process."""
     with monkeypatch.context() as patch:
         patch.setenv("PREPROC_ENGINES_ENTERED", "1")
         environment.enter("there", "preproc.some")
