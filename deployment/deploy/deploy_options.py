@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
@@ -191,97 +190,49 @@ class DeployOptions:
                     f"--{field.name} {value}: the backend {self.backend} does not read it, only "
                     f"{' and '.join(backends)} do: leave the flag out"
                 )
-        for message in (*self._contradictions_of_parts(), *self._contradictions()):
-            raise ValueError(message)
+        for message, is_contradiction in self._contradictions().items():
+            if is_contradiction:
+                raise ValueError(f"{message}: leave the flag out")
         if self.backend != LOCAL and not self.monolithic and self.served_dense_format == TRT:
             check_precision(self.precision)
 
-    def _contradictions_of_parts(self) -> Iterator[str]:
-        names = list(self.part_names.values())
-        optimal = self.trt_optimal_batch_size
-        if self.top_items is not None and not self.monolithic:
-            yield f"--top_items {self.top_items}: the recommender is one model: give --monolithic"
-        if names and self.monolithic:
-            yield (
-                f"--sparse_model_name and --dense_model_name: got {', '.join(names)} with "
-                "--monolithic, which is one model: leave them out"
-            )
-        if len({*names, self.model_name}) <= len(names):
-            yield (
-                "--model_name, --sparse_model_name and --dense_model_name: expected different "
-                f"names, got {self.model_name}, {', '.join(names)}"
-            )
-        if self.dense_format is not None and self.monolithic:
-            yield (
-                f"--dense_format {self.dense_format}: with --monolithic the dense part is in the "
-                "SavedModel of the tables: leave the flag out"
-            )
-        if self.cpu and self.dense_format == TRT:
-            yield "--cpu: TensorRT runs on GPUs only: use --dense_format onnx or tf-savedmodel"
-        if optimal is not None and (self.monolithic or self.served_dense_format != TRT):
-            yield (
-                f"--trt_optimal_batch_size {optimal}: it is for TensorRT plans (--dense_format "
-                "trt): leave the flag out"
-            )
-        if optimal is not None and optimal > self.max_batch_size:
-            yield (
-                f"--trt_optimal_batch_size {optimal}: expected at most the --max_batch_size, "
-                f"{self.max_batch_size}"
-            )
-
-    def _contradictions(self) -> Iterator[str]:
-        is_quantized, is_on_device = self.quantize_tables != NONE, bool(self.device_memory_gb)
-        if self.cpu and (is_on_device or self.gpus is not None):
-            yield "--cpu: no part of the model is on a GPU: leave --device_memory_gb and --gpus out"
-        if self.check_rows is not None and not (is_quantized or self.runs_in_half_precision):
-            yield (
-                f"--check_rows {self.check_rows}: these are the rows on which what is served is "
-                "compared with what was trained, which needs --quantize_tables fp16 or int8, or "
-                "--precision fp16 or bf16 of the backend local or of --backend tensorflow "
-                "--monolithic"
-            )
-        if self.max_queue_delay_us and not self.dynamic_batching:
-            yield (
-                f"--max_queue_delay_us {self.max_queue_delay_us}: requests wait for others to be "
-                "batched with, which --no-dynamic_batching forbids: leave one of them out"
-            )
-        if is_on_device and self.quantize_tables == INT8:
-            yield (
-                f"--device_memory_gb {self.device_memory_gb}: TensorFlow gathers no int8 on a GPU: "
-                "use --quantize_tables fp16, or leave all tables on the host"
-            )
-        if is_on_device and self.gpus not in (None, (0,)):
-            yield (
-                f"--gpus {self.gpus}: --device_memory_gb places the tables of the SavedModel on "
-                "GPU 0: leave one of the flags out, or let the server see the GPU that you mean "
-                "alone (CUDA_VISIBLE_DEVICES)"
-            )
-        yield from self._contradictions_of_backends(is_quantized)
-
-    def _contradictions_of_backends(self, is_quantized: bool) -> Iterator[str]:
-        is_hps, is_nvidia = self.backend == HPS, self.tensors == NVIDIA
-        if self.fused_embedding is not None and not (is_hps and is_nvidia):
-            yield (
-                "--fused_embedding: it merges the tables of --backend hps --tensors nvidia: leave "
-                "the flag out"
-            )
-        if is_nvidia and self.unknown_ids == UNKNOWN_IS_ZERO and self.backend != LOCAL:
-            yield (
-                "--unknown_ids zero: with --tensors nvidia no model checks requests before the "
-                "lookup: leave the flag out, or use --tensors native"
-            )
-        if is_hps and self.monolithic:
-            yield (
-                "--monolithic: the backend hps looks rows up and does nothing else: leave the flag "
-                "out, or use --backend tensorflow"
-            )
-        if is_hps and is_quantized:
-            yield (
-                f"--quantize_tables {self.quantize_tables}: HPS stores rows as float32: use "
-                "--quantize_tables none, or --backend tensorflow or local"
-            )
-        if self.backend == TENSORFLOW and not self.dynamic_batching:
-            yield (
-                "--no-dynamic_batching: of SavedModels and TensorRT plans Triton batches waiting "
-                "requests, whatever their configuration: leave the flag out"
-            )
+    def _contradictions(self) -> dict[str, object]:
+        """Returns a flag and the reason of each contradiction, and whether it holds."""
+        one, on_cpu, optimal = self.monolithic, self.cpu, self.trt_optimal_batch_size
+        parts, has_plan = list(self.part_names.values()), self.served_dense_format == TRT
+        hps, nvidia = self.backend == HPS, self.tensors == NVIDIA
+        quantized, device = self.quantize_tables != NONE, self.device_memory_gb
+        exact = not (quantized or self.runs_in_half_precision)
+        names, zero = {*parts, self.model_name}, self.unknown_ids == UNKNOWN_IS_ZERO
+        checked, waits = self.check_rows is not None, self.dynamic_batching
+        return {
+            "--top_items: the recommender needs --monolithic": self.top_items and not one,
+            "--sparse_model_name, --dense_model_name: --monolithic is one model": parts and one,
+            "--model_name and names of parts: expected different ones": len(names) <= len(parts),
+            "--dense_format: --monolithic is one SavedModel": self.dense_format and one,
+            "--cpu: TensorRT runs on GPUs only": on_cpu and self.dense_format == TRT,
+            "--trt_optimal_batch_size: no TensorRT plan": optimal and (one or not has_plan),
+            "--trt_optimal_batch_size: above --max_batch_size": (optimal or 0)
+            > self.max_batch_size,
+            "--cpu: no table on a GPU for --device_memory_gb and --gpus": (
+                on_cpu and (device or self.gpus is not None)
+            ),
+            "--check_rows: no score changes without --quantize_tables, or half --precision of "
+            "--backend local or of a SavedModel": checked and exact,
+            "--max_queue_delay_us: --no-dynamic_batching": self.max_queue_delay_us and not waits,
+            "--device_memory_gb: no int8 on a GPU": device and self.quantize_tables == INT8,
+            "--gpus: --device_memory_gb places tables on GPU 0; see CUDA_VISIBLE_DEVICES": (
+                device and self.gpus not in (None, (0,))
+            ),
+            "--fused_embedding: it is for --backend hps --tensors nvidia": (
+                self.fused_embedding is not None and not (hps and nvidia)
+            ),
+            "--unknown_ids zero: with --tensors nvidia no model checks requests": (
+                zero and nvidia and self.backend != LOCAL
+            ),
+            "--monolithic: --backend hps does lookups alone": hps and one,
+            f"--quantize_tables {self.quantize_tables}: HPS has float32 rows": hps and quantized,
+            "--no-dynamic_batching: Triton batches for SavedModels and plans anyway": (
+                self.backend == TENSORFLOW and not waits
+            ),
+        }

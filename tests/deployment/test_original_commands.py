@@ -9,8 +9,6 @@ import os
 import re
 import shlex
 import string
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -191,27 +189,6 @@ def test_evaluation_of_the_latency(server, variables, sparse_format, tmp_path, c
     assert "note: --sparse_format has no effect: the server describes" in notes
 
 
-def test_tensors_of_the_server(server, variables, sparse_format, capsys):
-    """`python -m deployment.client` prints what the original's clients send."""
-    assert run("python -m deployment.client --model_name dlrm", variables) == 0
-    kinds = {
-        "tf-savedmodel": [
-            "  input   categorical_features  INT32 [6]",
-            "  input   numerical_features  FP32 [3]",
-            "  output  DENSE_OUTPUT  FP32 [1]",
-        ],
-        "hps": [
-            "  input   EMB_KEY  INT64 [-1]",
-            "  input   EMB_N_KEY  INT32 [-1]",
-            "  input   numerical_features  FP32 [-1]",
-            "  output  DENSE_OUTPUT  FP32 [-1]",
-        ],
-    }
-    name, *tensors = capsys.readouterr().out.splitlines()
-    assert name == "dlrm: ensemble, up to 32,768 rows"
-    assert sorted(tensors) == kinds[sparse_format]
-
-
 def test_files_of_the_server(variables, sparse_format, tmp_path, capsys):
     """Our server lacks the backends of the guides, and reports it."""
     assert run(DEPLOY[sparse_format], variables) == 0
@@ -227,23 +204,3 @@ def test_files_of_the_server(variables, sparse_format, tmp_path, capsys):
     assert "note: --pinned_memory_pool_byte_size has no effect: " in message
     assert "dense is for Triton's backend onnxruntime" in message
     assert "or deploy the checkpoint with --backend local, which runs here" in message
-
-
-@pytest.mark.long
-def test_commands_of_a_shell(server, variables, sparse_format, root, tmp_path):
-    """Deploys and evaluates by bash, with launchers."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "numactl").write_text('#!/bin/sh\nshift\nexec "$@"\n')
-    (programs / "horovodrun").write_text('#!/bin/sh\nshift 3\nexec "$@"\n')
-    (programs / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    for program in programs.iterdir():
-        program.chmod(0o755)
-    environment = os.environ | variables | {"PATH": f"{programs}:{os.environ['PATH']}"}
-    environment["PYTHONPATH"] = f"{root}:{os.environ.get('PYTHONPATH', '')}"
-    environment["deploy_path"] += "_of_bash"
-    accuracy = ACCURACY.format(sparse_format=sparse_format).rstrip() + " --server-url $server"
-    for command in (DEPLOY[sparse_format], accuracy):
-        done = subprocess.run(["bash", "-euc", command], env=environment, text=True, check=False)
-        assert done.returncode == 0
-    assert (tmp_path / "models_of_bash/sparse/config.pbtxt").exists()

@@ -7,7 +7,6 @@ import pytest
 
 from deployment.client.client import Client
 from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
-from nn.metrics.classification import ExactMetrics
 
 
 def printed(text, line):
@@ -37,17 +36,6 @@ def test_accuracy_of_served_model(server, served, model, capsys):
     else:
         assert {"auc", "log_loss"} == set(ours)
     assert f"{len(served[recipe].expected):,} rows in " in message
-
-
-@pytest.mark.parametrize("model", ["dlrm", "dcnv2"])
-def test_auc_of_mode_predict(server, served, model, capsys):
-    """Computes the AUC without the code that evaluate_accuracy uses for the trained model."""
-    assert evaluate(server, model, served[model].trained) == 0
-    labels = np.fromfile(served[model].trained.data / "test/label.bin", np.bool_)
-    metrics = ExactMetrics()
-    metrics.update(labels, served[model].expected)
-    actual = printed(capsys.readouterr().out, "served")
-    assert actual["auc"] == pytest.approx(metrics.result().auc, abs=1e-6)
 
 
 @pytest.mark.parametrize("model", ["dlrm", "dlrm_mono", "dcnv2", "dcnv2_mono", "sim", "ncf"])
@@ -117,12 +105,3 @@ def test_unknown_name_or_port(server, served, capsys):
     flags = [f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]
     assert evaluate_accuracy.main([*flags, f"--url=127.0.0.1:{server.http}"]) == 2
     assert "does --url name host:port of its gRPC, not of its HTTP?" in capsys.readouterr().err
-
-
-def test_command(server, served, run_script):
-    done = run_script(
-        *("-m", "deployment.evaluate_accuracy", f"--url={server.url}", "--trained"),
-        *(f"--checkpoint_dir={served['dlrm'].trained.checkpoint}", "--in_flight=2"),
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert printed(done.stdout, "difference")["auc"] == pytest.approx(0, abs=1e-6)

@@ -1,8 +1,6 @@
 """A model with NVIDIA's tensors on the real server, and the commands of NVIDIA's guides for it."""
 
 import csv
-import json
-import re
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from deployment.client import __main__ as client_tool
 from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.deploy import __main__ as deploy
-from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
 from deployment.evaluate_latency import __main__ as evaluate_latency
 from deployment.serve.server import running
 
@@ -63,22 +60,6 @@ def test_models_of_a_server(original, capsys):
     ]
     assert client_tool.main([f"--url={original.url}", "--model_name=none"]) == 2
     assert "served are dense, dlrm, sparse" in capsys.readouterr().err
-
-
-def test_accuracy_of_the_original_command(original, served, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    command = ["--dataset_path", str(served["dlrm"].trained.data), "--fused_embedding"]
-    command += ["--model_name", "dlrm", "--batch_size", "16384"]
-    command += ["--sparse_input_format", "tf-savedmodel", "--server-url", f"grpc://{original.url}"]
-    assert evaluate_accuracy.main(command) == 0
-    message = capsys.readouterr().out
-    own = ["--trained", f"--url={original.url}"]
-    own += [f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]
-    assert evaluate_accuracy.main(own) == 0
-    auc = float(re.search(r"^served +auc (\S+)", message, re.MULTILINE)[1])
-    assert f"trained     auc {auc:.5f}" in capsys.readouterr().out
-    (line,) = (tmp_path / "dlrm_tf_log.json").read_text().splitlines()
-    assert json.loads(line.removeprefix("DLLL "))["data"]["auc"] == pytest.approx(auc, abs=1e-6)
 
 
 @pytest.mark.parametrize("client", ["own", "perf_analyzer"])

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ import pytest
 
 from deployment.client.client import Client, ServerLost
 from deployment.serve.__main__ import ENDED_BY_ITSELF
-from deployment.serve.server import Ports, Server, ServerFailed, running
+from deployment.serve.server import ServerFailed, running
 from tests.serving.conftest import have_ended
 
 
@@ -104,26 +103,6 @@ def test_invalid_model(small_repository, tmp_path):
         running(small_repository, tmp_path / "log"),
     ):
         pass
-
-
-def test_slow_model(small_repository, tmp_path):
-    model = small_repository / "sums/1/model.py"
-    model.write_text(model.read_text() + "\nimport time\ntime.sleep(100)\n")
-    before = shared_memory(os.getpid())
-    server = Server(small_repository, tmp_path / "log", ready_s=2)
-    with pytest.raises(ServerFailed, match="was not ready within 2 s"):
-        server.start()
-    assert not server.alive() and server.stubs() == [] and shared_memory(os.getpid()) == before
-
-
-def test_port_in_use(small_repository, tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        server = Server(small_repository, tmp_path / "log", ports=Ports(metrics=port))
-        with pytest.raises(ValueError, match=f"--metrics_port {port}: cannot listen there"):
-            server.start()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -145,9 +145,3 @@ def test_unsupported_operation(tmp_path):
     with pytest.raises(ValueError, match=r"dense part cannot be converted to ONNX: .*BesselI0"):
         dense_to_onnx(SimpleNamespace(score=odd, output="scores"), tmp_path / "odd.onnx")
     assert not (tmp_path / "odd.onnx").exists()
-
-
-def test_unwritable_file(dlrm, tmp_path):
-    _, _, dense, _ = dlrm
-    with pytest.raises(OSError, match=r"none/dense\.onnx"):
-        dense_to_onnx(dense, tmp_path / "none" / "dense.onnx")

@@ -6,12 +6,11 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from deployment.artifacts import saved_models
 from deployment.artifacts.saved_models import write_monolithic, write_sparse
 from deployment.client.drawn_requests import drawn_request
-from deployment.model.served_model import POLICIES, DenseModel, serving_spec_of
+from deployment.model.served_model import DenseModel, serving_spec_of
 from deployment.model.trained_model import open_checkpoint
 from tests.deployment import untrained
 from tests.deployment.reference import looked_up, whole_tables
@@ -93,46 +92,6 @@ def test_other_monolithic_models(name, tmp_path, caplog):
     assert caplog.text == ""  # no warning, for example of missing gradients
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_lower_precision(precision, dlrm, tmp_path):
-    _, trained, serving_spec, _ = dlrm
-    dense = DenseModel(trained, POLICIES[precision])
-    write_monolithic(dense, serving_spec, trained, tmp_path / "whole")
-    arrays = drawn_request(serving_spec, 6, np.random.default_rng(0))
-    vectors = looked_up(serving_spec, whole_tables(trained), arrays)
-    expected = dense.score(vectors, arrays["numerical_features"]).numpy()
-    result = run(tmp_path / "whole", **arrays)
-    assert result.dtype == np.float32
-    np.testing.assert_allclose(result, expected, atol=1e-6)
-
-
-def test_placement_in_saved_model(dlrm, tmp_path):
-    _, trained, serving_spec, dense = dlrm
-    write_monolithic(
-        dense, serving_spec, trained, tmp_path / "m", on_device=["cat_1"], quantize="int8"
-    )
-    (graph,) = saved_model_pb2.SavedModel.FromString(
-        (tmp_path / "m/saved_model.pb").read_bytes()
-    ).meta_graphs
-    for_servers = {n.name: n.device for n in graph.graph_def.node if n.op == "VarHandleOp"}
-    for_loading = {
-        n.variable.name: n.variable.device
-        for n in graph.object_graph_def.nodes
-        if n.HasField("variable")
-    }
-    assert for_servers == for_loading
-    cpu, gpu = "/device:CPU:0", "/device:GPU:0"
-    assert {name: place for name, place in for_servers.items() if place} == {
-        "table_0": cpu,
-        "table_0_scales": cpu,
-        "table_1": gpu,
-        "table_1_scales": gpu,
-        "table_2": cpu,
-        "table_2_scales": cpu,
-    }
-    assert for_servers["top_mlp/dense_0/kernel"] == "", "the server chooses"
-
-
 @pytest.mark.parametrize("quantize", ["fp16", "int8"])
 def test_quantized_tables(quantize, dlrm, tmp_path):
     _, trained, serving_spec, _ = dlrm
@@ -208,10 +167,3 @@ def test_rows_with_fewer_ids(tmp_path):
     ids[0, 0] = -2
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[cat_0\].*\[-2\]"):
         run(tmp_path / "sparse", categorical_features=ids)
-
-
-def test_unwritable_folder(dlrm, tmp_path):
-    (tmp_path / "file").write_text("")
-    _, trained, serving_spec, dense = dlrm
-    with pytest.raises(OSError, match="file/whole"):
-        write_monolithic(dense, serving_spec, trained, tmp_path / "file" / "whole")

@@ -69,14 +69,6 @@ def test_float32_tables(trained, tmp_path):
     assert len(list(blocks_of(trained, "user/id"))) > 1, "in blocks"
 
 
-def test_rounding_to_float16(trained, tmp_path):
-    written = write_tables(trained, sizes(TABLES), tmp_path, "fp16")
-    assert {table.dtype for table in written} == {"float16"}
-    np.testing.assert_array_equal(
-        np.load(tmp_path / "dim_10.npy"), TABLES["wide"].astype(np.float16)
-    )
-
-
 def test_error_of_int8(trained, tmp_path):
     written = write_tables(trained, sizes(TABLES), tmp_path, "int8")
     assert written[2] == ServedTable("item", 300, 6, "int8", "dim_6.npy", "dim_6_scales.npy", 700)

@@ -469,6 +469,19 @@ INVALID = """
 --gpu_cache_share=0.5
 --served_path=/x --backend=tensorflow
 --precision=bf16 --backend=tensorflow
+--top_items=3
+--dense_format=onnx
+--sparse_model_name=a --monolithic
+--model_name=a --dense_model_name=a
+--model_version=0
+--fused_embedding
+--cpu
+--cpu --backend=tensorflow --dense_format=trt
+--cpu --backend=tensorflow --device_memory_gb=1
+--trt_optimal_batch_size=4096 --backend=tensorflow
+--trt_optimal_batch_size=4 --backend=tensorflow --dense_format=onnx
+--unknown_ids=zero --backend=tensorflow --tensors=nvidia
+--dense_format=onnx --backend=tensorflow --monolithic
 """
 
 

@@ -1,10 +1,7 @@
 """Latency measurements without Triton's server."""
 
-import base64
 import itertools
-import json
 import re
-import sys
 import time
 
 import grpc
@@ -15,22 +12,13 @@ from deployment.client import perf_analyzer
 from deployment.client.closed_loop import ClosedLoop
 from deployment.client.latency_statistics import (
     Measurement,
-    medians,
-    table,
-    timing,
-    write_csv,
     write_original_csv,
 )
-from deployment.client.perf_analyzer import PerfAnalyzerOptions
-from deployment.client.served_tensors import KeysOfRequests, ServedTensors
 from deployment.evaluate_latency import __main__ as evaluate_latency
-from deployment.evaluate_latency.plot import draw
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import (
     Interface,
     ServedFeature,
-    ServedLookup,
-    ServedTable,
     ServedTensor,
 )
 from deployment.triton import model_folders
@@ -47,20 +35,6 @@ def measurement(**changes):
     return result._replace(**changes)
 
 
-def test_statistics_by_hand():
-    result = timing([0.001 * n for n in range(1, 102)], 3, 2.0)
-    assert result[:4] == pytest.approx((101, 3, 2.0, 51.0))
-    assert result.percentiles_ms == pytest.approx((51, 91, 96, 100))
-
-
-def test_csv_round_trip(tmp_path):
-    result = [measurement(), measurement(model="b", p99_ms=7.25)]
-    write_csv(tmp_path / "new/file.csv", result)
-    assert read_csv(tmp_path / "new/file.csv") == result
-    first, *_ = (tmp_path / "new/file.csv").read_text().splitlines()
-    assert first == ",".join(Measurement._fields)
-
-
 def test_csv_of_the_original(tmp_path):
     in_server = {"queue_ms": 0.25, "compute_input_ms": 0.125, "compute_infer_ms": 1.0}
     write_original_csv(tmp_path / "new/file.csv", [measurement(**in_server)])
@@ -72,65 +46,6 @@ def test_csv_of_the_original(tmp_path):
     )
     # In microseconds; the parts add up to the mean of 2 ms.
     assert line == "64,2,1280,0,625,250,125,1000,0,0,1000,3000,4000,5000,2000"
-
-
-def test_medians_of_repeats():
-    repeats = [
-        measurement(
-            repeat=n, p50_ms=float(p50), errors=1, rows_per_s=float(rate), requests=requests
-        )
-        for n, p50, rate, requests in ((1, 1, 30, 10), (2, 9, 10, 20), (3, 2, 20, 40))
-    ]
-    other = measurement(batch_size=1)
-    first, second = medians([repeats[0], other, *repeats[1:]])
-    assert first == repeats[0]._replace(
-        repeat=3, p50_ms=2.0, rows_per_s=20.0, errors=3, requests=20
-    )
-    assert second == other
-
-
-def test_table():
-    lines = table([measurement(), measurement(model="another", batch_size=2048)]).splitlines()
-    assert lines[0].split() == [
-        *(
-            "model",
-            "client",
-            "batching",
-            "batch",
-            "in",
-            "flight",
-            "rows/s",
-            "p50",
-            "ms",
-            "p90",
-            "p95",
-            "p99",
-        ),
-        *("errors", "rows/execution"),
-    ]
-    assert lines[2].split() == [
-        *(
-            "another",
-            "own",
-            "dynamic",
-            "2,048",
-            "2",
-            "1,280",
-            "1.00",
-            "3.00",
-            "4.00",
-            "5.00",
-            "0",
-            "64.0",
-        )
-    ]
-    assert len({len(line) for line in lines}) == 1
-
-
-def test_plot(tmp_path):
-    draw(tmp_path / "new/a.png", [measurement(), measurement(batch_size=1), measurement(model="b")])
-    assert (tmp_path / "new/a.png").read_bytes().startswith(b"\x89PNG")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.png"]
 
 
 @pytest.fixture
@@ -267,14 +182,6 @@ def test_invalid_flags(flags, text, monkeypatch, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("flag", ["--batch_sizes=1,x", "--concurrency=2,2"])
-def test_invalid_lists(flag, capsys):
-    with pytest.raises(SystemExit) as ended:
-        evaluate_latency.main(["--model_name=sums", flag])
-    assert ended.value.code == 2
-    assert "invalid distinct_integers value" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("end", [".csv", ".png"])
 def test_unwritable_files(end, tmp_path, capsys):
     (tmp_path / f"l{end}").mkdir()
@@ -303,123 +210,3 @@ def test_models_never_ready(interface, tmp_path, monkeypatch, capsys):
     assert 0.3 < time.monotonic() - started < 60
     text = re.search(r"other at .* was not ready within (\S+) s", capsys.readouterr().err)
     assert 0 <= float(text[1]) <= 0.1  # the time that the other model left
-
-
-PROGRAM = """#!/bin/sh
-''''exec "{python}" "$0" "$@" #'''
-import json, sys
-flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-if "-m" not in flags:
-    sys.exit(0)
-if flags["-m"] == "bad":
-    print("words\\nThread [0] had error: negative", file=sys.stderr)
-    sys.exit(1)
-with open(flags["--input-data"]) as file:
-    data = json.load(file)
-with open({folder!r} + "/seen.json", "w") as file:
-    json.dump([flags, data], file)
-if flags["-m"] == "silent":
-    sys.exit(0)
-requests = [{{"timestamp": n * 10**6, "response_timestamps": [n * 10**6 + 2 * 10**6]}}
-            for n in range(int(flags["--request-count"]))]
-with open(flags["--profile-export-file"], "w") as file:
-    json.dump({{"experiments": [{{"requests": requests}}]}}, file)
-"""
-
-
-@pytest.fixture
-def stand_in_program(tmp_path, monkeypatch):
-    """Stand-in for perf_analyzer: requests of 2 ms, one per ms."""
-    (tmp_path / "lib/python3.11/site-packages/nvidia_pytriton.libs").mkdir(parents=True)
-    program = tmp_path / "perf_analyzer"
-    program.write_text(PROGRAM.format(python=sys.executable, folder=str(tmp_path)))
-    program.chmod(0o755)
-    monkeypatch.setattr(perf_analyzer, "PROGRAM", program)
-    monkeypatch.setattr(perf_analyzer, "ENVIRONMENT", tmp_path)
-    return tmp_path / "seen.json"
-
-
-def test_perf_analyzer(stand_in_program):
-    assert perf_analyzer.works()
-    result = perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 4, 2, 11, PerfAnalyzerOptions())
-    assert result[:4] == pytest.approx((11, 0, 0.012, 2.0))
-    assert result.percentiles_ms == pytest.approx((2, 2, 2, 2))
-    flags, data = json.loads(stand_in_program.read_text())
-    wanted = {"-m": "sums", "-u": "127.0.0.1:1", "-b": "4", "--concurrency-range": "2"}
-    assert wanted.items() <= flags.items()
-    assert len(data["data"]) == 100 and data["data"][1] == {"x": {"b64": "AwAAAAQAAAAFAAAA"}}
-    # The number of rows that it prepares in seconds, different ones within a request.
-    perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 50, 2**15, 11, PerfAnalyzerOptions())
-    assert len(json.loads(stand_in_program.read_text())[1]["data"]) == 50
-    assert perf_analyzer.is_quick(2048, 2) and not perf_analyzer.is_quick(2048, 3)
-
-
-def test_perf_analyzer_with_keys_and_shared_memory(stand_in_program):
-    ids = {
-        "ids": np.arange(12, dtype=np.int64).reshape(6, 2),
-        "n": np.zeros((6, 1), np.float32),
-    }
-    interface = Interface(
-        recipe="dlrm",
-        inputs=(ServedTensor("n", "float32", (1,)), ServedTensor("ids", "int64", (2,))),
-        features=(),
-        lookups=(
-            ServedLookup("a", "ids", 0, 1, "sum"),
-            ServedLookup("b", "ids", 1, 1, "sum"),
-        ),
-        tables=(
-            ServedTable("a", 20, 4, "float32", ""),
-            ServedTable("b", 20, 4, "float32", ""),
-        ),
-        dense_inputs=("n",),
-        width=8,
-    )
-    options = PerfAnalyzerOptions(
-        tensors=ServedTensors(keys=KeysOfRequests(interface, is_fused=True)),
-        version="3",
-        shared_memory="system",
-        output_shared_memory_size=99,
-    )
-    perf_analyzer.measure("127.0.0.1:1", "sums", ids, 2, 1, 11, options)
-    flags, data = json.loads(stand_in_program.read_text())
-    wanted = {"-b": "1", "-x": "3", "--shared-memory": "system", "--shape": "n:2"}
-    assert (wanted | {"--output-shared-memory-size": "99"}).items() <= flags.items()
-    assert len(data["data"]) == 3
-    keys = np.frombuffer(base64.b64decode(data["data"][1]["EMB_KEY"]["b64"]), np.int64)
-    assert keys.tolist() == [4, 6, 25, 27]  # of table a, then of b, which follows 20 rows of a
-    counts = np.frombuffer(base64.b64decode(data["data"][1]["EMB_N_KEY"]["b64"]), np.int32)
-    assert counts.tolist() == [4]
-
-
-def test_timeouts(stand_in_program):
-    stand_in_program.parent.joinpath("perf_analyzer").write_text("#!/bin/sh\nexec sleep 60\n")
-    options = PerfAnalyzerOptions(timeout_s=0.2)
-    with pytest.raises(ValueError, match=r"--timeout_s 0\.2: perf_analyzer did not end before"):
-        perf_analyzer.measure("127.0.0.1:1", "sums", ROWS, 4, 2, 11, options)
-    with serving(StandIn()) as url, ClosedLoop(url, "sums", ROWS, 4, 1) as loop:
-        started = time.monotonic()
-        assert loop.run(60, 10**9, timeout_s=0.2).requests >= 1
-        assert time.monotonic() - started < 30
-
-
-@pytest.mark.parametrize(("model", "text"), [("bad", "had error: negative"), ("silent", "")])
-def test_perf_analyzer_failure(stand_in_program, model, text):
-    with pytest.raises(ValueError, match=f"perf_analyzer could not measure {model}: .*{text}"):
-        perf_analyzer.measure("127.0.0.1:1", model, ROWS, 4, 2, 11, PerfAnalyzerOptions())
-
-
-def test_choice_of_client(stand_in_program, interface, tmp_path, monkeypatch):
-    """The default client is perf_analyzer, here a stand-in without a server, and the own client for
-    large requests."""
-    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: interface)
-    monkeypatch.setattr(evaluate_latency, "drawn_request", lambda *_: ROWS)
-    monkeypatch.setattr(perf_analyzer, "is_quick", lambda batch_size, concurrency: batch_size < 8)
-    with serving(StandIn()) as url:
-        flags = [
-            *(f"--url={url}", "--model_name=sums", f"--model_repository={tmp_path}"),
-            *("--batch_sizes=2,8", "--seconds=0.001", "--warmup_seconds=0", "--requests=5"),
-        ]
-        assert evaluate_latency.main([*flags, f"--output={tmp_path}/l"]) == 0
-    result = read_csv(tmp_path / "l.csv")
-    assert [(m.batch_size, m.client) for m in result] == [(2, "perf_analyzer"), (8, "own")]
-    assert result[0].p50_ms == 2.0

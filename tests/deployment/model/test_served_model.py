@@ -10,7 +10,6 @@ from dataloading.pipeline.batch import Inputs, RaggedIds
 from deployment.client.drawn_requests import drawn_request
 from deployment.model.served_model import POLICIES, DenseModel, request_arrays, serving_spec_of
 from deployment.model.serving_spec import ServingSpec
-from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 from tests.deployment import untrained
 from tests.deployment.reference import looked_up, whole_tables
@@ -127,26 +126,6 @@ def test_ids_of_rows_of_different_lengths(tmp_path):
         [2, -1, -1, -1, 2],
         [3, 6, -1, -1, 3],
     ]
-
-
-@pytest.mark.parametrize("recipe", ["dlrm", "dcnv2", "sim", "ncf"])
-def test_scores_of_looked_up_vectors(recipe, request, tmp_path):
-    model = request.getfixturevalue(f"trained_{recipe}")
-    trained = open_checkpoint(str(model.checkpoint))
-    serving_spec, dense, tables = (
-        serving_spec_of(trained),
-        DenseModel(trained),
-        whole_tables(trained),
-    )
-    result = []
-    for batch in evaluation_rows(trained, 64).dataset():
-        arrays = request_arrays(serving_spec, batch.inputs)
-        assert {n: (str(a.dtype), a.shape[1:]) for n, a in arrays.items()} == {
-            tensor.name: (tensor.dtype, tensor.dims) for tensor in serving_spec.inputs
-        }
-        of_dense = [arrays[name] for name in serving_spec.dense_inputs]
-        result.append(dense.score(looked_up(serving_spec, tables, arrays), *of_dense).numpy())
-    np.testing.assert_allclose(np.concatenate(result)[:, 0], model.scores(tmp_path), atol=1e-6)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])

@@ -3,10 +3,8 @@
 import json
 import os
 import re
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -69,35 +67,6 @@ def stand_in(tmp_path):
         return program
 
     return make
-
-
-def starts(program):
-    return [line.split() for line in (program.parent.parent / "starts").read_text().splitlines()]
-
-
-def test_choice_of_ports(stand_in, tmp_path):
-    program = stand_in("ready")
-    with running(tmp_path, tmp_path / "new/log", tritonserver=program) as server:
-        assert server.alive() and server.url == f"127.0.0.1:{server.grpc}"
-        pid = server.pid
-        server.kill()
-        server.start()
-        assert server.pid != pid
-    assert server.pid is None and not server.alive()
-    first, second = starts(program)
-    assert first == second == [str(port) for port in (server.http, server.grpc, server.metrics)]
-    assert len(set(first)) == 3
-
-
-def test_restart_after_unexpected_end(stand_in, tmp_path):
-    with running(tmp_path, tmp_path / "log", tritonserver=stand_in("ready")) as server:
-        os.kill(server.pid, signal.SIGKILL)
-        while server.alive():
-            time.sleep(0.01)
-        with pytest.raises(ServerFailed, match=r"ended unexpectedly \(exit status -9\)"):
-            server.check_alive()
-        server.start()
-        server.check_alive()
 
 
 # Ends with its server, as Triton's stubs do.
@@ -273,145 +242,6 @@ def test_signal_during_model_load(stand_in, tmp_path, capsys):
     assert time.monotonic() - started < 100  # it would wait for 300
     message = capsys.readouterr().out
     assert message == "SIGTERM: ended the server, which was loading its models\n"
-
-
-@pytest.fixture
-def clone(root, tmp_path):
-    """Files that the set-up reads, in a folder with a space in its name."""
-    folder = tmp_path / "a clone"
-    for name in ("deployment/serve/setup.sh", "requirements/serve.lock"):
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).write_bytes((root / name).read_bytes())
-    return folder
-
-
-# Stand-in for Python: answers by the command line, and copies itself into new environments.
-PYTHON = """#!/bin/bash
-case "$*" in
-  *'"%d.%d"'*) echo "${VERSION:-3.11}" ;;
-  *get_platform*) echo "${PLATFORM:-linux-x86_64}" ;;
-  *ensurepip*) exit ${NO_VENV:-0} ;;
-  *"-m venv "*) mkdir -p "${@: -1}/bin"; cp "$0" "${@: -1}/bin/python" ;;
-  *"-m pip "*) echo pip >>calls; exit ${NO_NETWORK:-0} ;;
-  *purelib*) echo "$PWD/packages" ;;
-  *) echo "$LIBPYTHON" ;;
-esac
-"""
-
-
-def executable(path, script):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(script)
-    path.chmod(0o755)
-
-
-@pytest.fixture
-def set_up(clone):
-    """Runs deployment/serve/setup.sh with stand-ins for Python and for the files of the wheel."""
-    wheel = clone / "packages/pytriton/tritonserver"
-    executable(clone / "python", PYTHON)
-    executable(wheel / "bin/tritonserver", "#!/bin/bash\necho --exit-timeout-secs; exit 1\n")
-    stub = wheel / "python_backend_stubs/3.11/triton_python_backend_stub"
-    executable(stub, "#!/bin/bash\necho Expected 9 arguments, found 1; exit 1\n")
-    executable(wheel / "backends/python/libtriton_python.so", "")
-    for library in ("libb64-1.so.0d", "libcudart-2.so.12.6.77"):
-        executable(clone / "packages/nvidia_pytriton.libs" / library, "")
-    executable(clone / "libpython3.11.so.1.0", "")
-
-    def run(*arguments, **changed):
-        return subprocess.run(
-            ["bash", "deployment/serve/setup.sh", str(clone / "python"), *arguments],
-            cwd=clone,
-            env=os.environ | {"LIBPYTHON": str(clone / "libpython3.11.so.1.0")} | changed,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-
-    return run
-
-
-def test_files_of_set_up(set_up, clone):
-    done = set_up()
-    assert done.returncode == 0, done.stderr
-    folder = clone / ".venv-serve"
-    assert (folder / "installed").exists()
-    result = sorted(str(p.relative_to(folder / "triton")) for p in (folder / "triton").rglob("*"))
-    assert result == [
-        *("backends", "backends/python", "backends/python/libtriton_python.so"),
-        "backends/python/triton_python_backend_stub",
-        *("lib", "lib/libb64.so.0d", "lib/libcudart.so.12", "lib/libpython3.11.so.1.0"),
-        "tritonserver",
-    ]
-    assert all(path.exists() for path in (folder / "triton/lib").iterdir())
-    # There is no perf_analyzer in the stand-in's environment.
-    assert done.stdout.splitlines()[1].startswith("serve-setup: perf_analyzer does not start here")
-    # In another folder, which replaces its content.
-    (clone / "other env").mkdir()
-    (clone / "other env/old").touch()
-    assert set_up("other env").returncode == 0
-    assert (clone / "other env/triton/tritonserver").exists()
-    assert not (clone / "other env/old").exists()
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"VERSION": "3.13"}, "Python 3.11 is needed .* is 3.13; install python3.11"),
-        ({"PLATFORM": "macosx-14-arm64"}, "wheels for linux-x86_64 .* this is macosx-14-arm64"),
-        ({"NO_VENV": "1"}, "cannot make virtual environments.*apt-get install python3.11-venv"),
-        ({"LIBPYTHON": ""}, "no libpython3.11.so.1.0 found.*apt-get install libpython3.11"),
-        ({"NO_NETWORK": "1"}, "pip could not install requirements/serve.lock"),
-    ],
-)
-def test_missing_prerequisites_of_set_up(set_up, clone, changed, message):
-    done = set_up(**changed)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert re.search("^serve-setup: .*" + message, line), line
-    assert not (clone / ".venv-serve/installed").exists()
-
-
-@pytest.mark.parametrize(
-    ("file", "script", "message"),
-    [
-        (
-            "bin/tritonserver",
-            "echo libb64 not found; exit 127",
-            "does not start; its output: libb64",
-        ),
-        (
-            "python_backend_stubs/3.11/triton_python_backend_stub",
-            "exit 127",
-            "the stub of Triton's Python backend does not start; its output: nothing",
-        ),
-        ("python_backend_stubs", None, "nvidia-pytriton has no .*/triton_python_backend_stub"),
-    ],
-)
-def test_unusable_server_of_set_up(set_up, clone, file, script, message):
-    path = clone / "packages/pytriton/tritonserver" / file
-    if script is None:
-        shutil.rmtree(path)
-    else:
-        path.write_text(f"#!/bin/bash\n{script}\n")
-    done = set_up()
-    assert done.returncode == 1 and re.search("^serve-setup: .*" + message, done.stderr), (
-        done.stderr
-    )
-    assert not (clone / ".venv-serve/installed").exists()
-
-
-def test_missing_python(clone):
-    done = subprocess.run(
-        ["bash", "deployment/serve/setup.sh", "absent-python"],
-        cwd=clone,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("serve-setup: no Python found as absent-python; install it")
 
 
 def test_proxy_in_environment(stand_in, tmp_path, monkeypatch):

@@ -63,15 +63,6 @@ def test_limit_of_threads(clicks):
     model.close()
 
 
-def test_checks_before_scoring(clicks):
-    scorer = RequestScorer(clicks)
-    arrays = request(3)
-    arrays[CATEGORICAL][2, 0] = 4
-    with pytest.raises(BadRequest, match="'city', row 2 "):
-        scorer.score(arrays)
-    np.testing.assert_allclose(scorer.score(request(3)), expected_scores(request(3)), atol=1e-7)
-
-
 def test_nan_score(tmp_path):
     """Two numerical features whose products are infinite, with opposite signs."""
     folder = write_clicks(tmp_path / "1")
@@ -115,26 +106,6 @@ def test_ensemble_without_server(tmp_path, clicks):
     interfaces.write(CLICKS._replace(role="dense", unknown_ids="zero"), dense)
     with pytest.raises(ValueError, match="is not the dense part of the ensemble of .*together"):
         RequestScorer(sparse, dense_folder=dense)
-
-
-@pytest.mark.parametrize("role", ["sparse", "dense", "checks"])
-def test_outputs_of_parts(tmp_path, role):
-    folder = write_clicks(tmp_path / "1", role=role)
-    model = ServedModel(folder, interfaces.read(folder), 1)
-    arrays = request(3)
-    if role == "sparse":
-        answer = model.answer(model.check({CATEGORICAL: arrays[CATEGORICAL]}))
-        assert np.array_equal(answer.pop("embeddings"), expected_embeddings(arrays))
-    elif role == "dense":
-        inputs = {"embeddings": expected_embeddings(arrays), NUMERICAL: arrays[NUMERICAL]}
-        answer = model.answer(model.check(inputs))
-        np.testing.assert_allclose(answer.pop("scores"), expected_scores(arrays), atol=1e-7)
-    else:
-        answer = model.answer(model.check(arrays))
-        assert answer.pop(NUMERICAL) is arrays[NUMERICAL]
-        assert answer.pop(CATEGORICAL) is arrays[CATEGORICAL]
-    assert not answer
-    model.close()
 
 
 @pytest.mark.parametrize(("precision", "digits"), [("bf16", 8), ("fp16", 11)])

@@ -4,7 +4,6 @@ import ctypes
 import mmap
 import os
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -199,35 +198,6 @@ def test_scales_unlike_interface(tmp_path):
         MappedTables(tmp_path, without)
 
 
-def test_shares_of_threads(tmp_path, monkeypatch):
-    tables = MappedTables(write_clicks(tmp_path / "1"), CLICKS, threads=2)
-    shares = []
-    fill = MappedTables._fill
-
-    def noted(self, ids, out, start, stop):
-        shares.append((start, stop))
-        fill(self, ids, out, start, stop)
-
-    monkeypatch.setattr(MappedTables, "_fill", noted)
-    tables.lookup({CATEGORICAL: request(8)[CATEGORICAL]})
-    assert shares == [(0, 8)]
-    shares.clear()
-    monkeypatch.setattr(tables_module, "_BYTES_PER_THREAD", 100)
-    tables.lookup({CATEGORICAL: request(8)[CATEGORICAL]})
-    assert sorted(shares) == [(0, 4), (4, 8)]
-
-
-def advised(folder, name):
-    """Returns whether this process advised Linux that it reads a mapped file at random."""
-    is_file = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if "-" in line.split(" ")[0]:
-            is_file = line.endswith(f"{folder}/tables/{name}")
-        elif is_file and line.startswith("VmFlags:"):
-            return "rr" in line.split()
-    raise AssertionError(f"{name} is not mapped")
-
-
 def cached_share(path):
     """Share of a file that is in memory, 0 to 1."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
@@ -262,7 +232,6 @@ def test_preload_by_available_memory(tmp_path, monkeypatch, available, preload, 
     monkeypatch.setattr(tables_module, "available_bytes", lambda: int(available * 8 * 2**20))
     tables = MappedTables(tmp_path, interface, preload=preload)
     assert (tables.size_bytes, tables.fits) == (8 * 2**20, share == "all")
-    assert advised(tmp_path, "a.npy") == (share == "one")
     result = tables.lookup({"ids": np.int64([[20_000]])})
     assert result[0, 0] == 20_000 * 64
     deadline = time.monotonic() + 30

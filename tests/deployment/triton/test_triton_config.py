@@ -1,6 +1,5 @@
 """Configurations of served models, parsed back."""
 
-import pytest
 from tritonclient.grpc.model_config_pb2 import (
     TYPE_FP32,
     TYPE_INT32,
@@ -13,8 +12,6 @@ from deployment.serving.interface import ServedTensor
 from deployment.triton.config import (
     Batching,
     Instances,
-    accelerate,
-    ensemble_config,
     model_config,
     write_config,
 )
@@ -117,43 +114,3 @@ def test_reshaped_tensor(tmp_path):
     assert (list(history.dims), list(history.reshape.shape)) == ([200], [2, 100])
     (sample,) = config.model_warmup
     assert list(sample.inputs["positive_history"].dims) == [200]
-
-
-def test_ensemble(tmp_path):
-    steps = [
-        ("m_sparse", {IDS.name: IDS.name}, {"embeddings": "embeddings"}),
-        (
-            "m_dense",
-            {"embeddings": "embeddings", NUMERICAL.name: NUMERICAL.name},
-            {"scores": "scores"},
-        ),
-    ]
-    result = parsed(ensemble_config("m", [NUMERICAL, IDS], [SCORES], steps, 256), tmp_path)
-    assert (result.platform, result.max_batch_size) == ("ensemble", 256)
-    assert not result.instance_group and not result.HasField("dynamic_batching")
-    assert [
-        (step.model_name, step.model_version, dict(step.input_map), dict(step.output_map))
-        for step in result.ensemble_scheduling.step
-    ] == [(model, -1, inputs, outputs) for model, inputs, outputs in steps]
-
-
-def test_tensorrt_inside_onnxruntime(tmp_path):
-    config = model_config("m", {}, [IDS], [SCORES], Batching(8, True, 0), CPU)
-    accelerate(config, "tensorrt", precision_mode="FP16")
-    accelerators = parsed(config, tmp_path).optimization.execution_accelerators
-    (accelerator,) = accelerators.gpu_execution_accelerator
-    assert accelerator.name == "tensorrt"
-    assert dict(accelerator.parameters) == {"precision_mode": "FP16"}
-
-
-def test_saved_model_with_tensors_on_gpu(tmp_path):
-    config = model_config("m", {}, [IDS], [SCORES], Batching(8, True, 0), CPU)
-    accelerate(config, "gpu_io")
-    accelerators = parsed(config, tmp_path).optimization.execution_accelerators
-    (accelerator,) = accelerators.gpu_execution_accelerator
-    assert (accelerator.name, dict(accelerator.parameters)) == ("gpu_io", {})
-
-
-def test_missing_folder(tmp_path):
-    with pytest.raises(OSError, match=r"no/config\.pbtxt"):
-        write_config(ModelConfig(), tmp_path / "no" / "config.pbtxt")
