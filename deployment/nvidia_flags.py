@@ -103,6 +103,9 @@ _ORIGINAL_DEPLOYMENT = {
 }
 
 
+_PARTS = ("--sparse_model_name", "--dense_model_name", "--dense_format")
+
+
 def _complete_deployment(flags: Flags) -> Flags:
     if "--sparse_format" not in flags:
         return flags
@@ -125,24 +128,19 @@ def _complete_deployment(flags: Flags) -> Flags:
 
 
 def _unread_by_deployment(flags: Flags) -> dict[str, str]:
-    is_hps = flags["--sparse_format"] == ["hps"]
-    unread = {}
-    if is_hps:
-        alone = "it is for --sparse_format tf-savedmodel"
-        unread |= dict.fromkeys(("--memory_threshold_gb", "--cpu"), alone)
-    else:
-        unread["--hps_gpucacheper"] = "it is for --sparse_format hps"
-        unread["--num_gpus"] = "a SavedModel is on GPU 0"
-        if "--cpu" in flags:
-            unread["--memory_threshold_gb"] = "with --cpu no table is on a GPU"
-    if not is_hps or flags["--tensors"] != ["nvidia"]:
-        unread["--fused_embedding"] = "tables of one width are always looked up together"
-    if "--monolithic" in flags:
-        parts = ("--sparse_model_name", "--dense_model_name", "--dense_format")
-        unread |= dict.fromkeys(parts, "--monolithic is one SavedModel")
-    if "--monolithic" in flags or flags["--dense_format"] != ["trt"]:
-        unread["--trt_optimal_batch_size"] = "it is for --dense_format trt"
-    return unread
+    is_hps, one = flags["--sparse_format"] == ["hps"], "--monolithic" in flags
+    plan, key_client = flags["--dense_format"] == ["trt"], flags["--tensors"] == ["nvidia"]
+    reasons = [
+        ("--memory_threshold_gb", is_hps, "it is for --sparse_format tf-savedmodel"),
+        ("--cpu", is_hps, "it is for --sparse_format tf-savedmodel"),
+        ("--memory_threshold_gb", "--cpu" in flags, "with --cpu no table is on a GPU"),
+        ("--hps_gpucacheper", not is_hps, "it is for --sparse_format hps"),
+        ("--num_gpus", not is_hps, "a SavedModel is on GPU 0"),
+        ("--fused_embedding", not (is_hps and key_client), "tables of one width are one anyway"),
+        *((f, one, "--monolithic is one SavedModel") for f in _PARTS),
+        ("--trt_optimal_batch_size", one or not plan, "it is for --dense_format trt"),
+    ]
+    return {name: reason for name, is_unread, reason in reversed(reasons) if is_unread}
 
 
 _SERVED = "the server describes the tensors of its model"

@@ -1,6 +1,5 @@
 """Results of latency measurements: numbers, a CSV file and a table."""
 
-import collections
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,10 +14,10 @@ class Measurement(NamedTuple):
     """A line of the CSV file, whose header has these names.
 
     `batching` is "dynamic" if the server batches requests that wait, else "static"; `batch_size`
-    rows per request; `concurrency` requests in flight; `repeat` the round, from 1; `requests` the
-    number of answered ones, whose latencies, as the client measures them, and rows are measured.
-    The last four are means of a request in the server: its time in the queue, and of reading
-    inputs, computing and writing outputs.
+    rows per request; `concurrency` requests in flight; `requests` the number of answered ones,
+    whose latencies, as the client measures them, and rows are measured. The last four are means of
+    a request in the server: its time in the queue, and of reading inputs, computing and writing
+    outputs.
     """
 
     model: str
@@ -26,7 +25,6 @@ class Measurement(NamedTuple):
     batching: str
     batch_size: int
     concurrency: int
-    repeat: int
     requests: int
     errors: int
     elapsed_s: float
@@ -93,26 +91,6 @@ def _write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence]) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([columns, *rows])
-
-
-def medians(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Merges the repeats of each setting: medians, sums of errors; `repeat` is their number."""
-    num_fields = Measurement._fields.index("repeat")
-    settings: dict[tuple, list[Measurement]] = collections.defaultdict(list)
-    for measurement in measurements:
-        settings[measurement[:num_fields]].append(measurement)
-    merged = []
-    for setting, repeats in settings.items():
-        numbers = np.median([measurement[num_fields:] for measurement in repeats], axis=0)
-        middle = Measurement(*setting, *numbers.tolist())
-        merged.append(
-            middle._replace(
-                repeat=len(repeats),
-                requests=round(middle.requests),
-                errors=sum(measurement.errors for measurement in repeats),
-            )
-        )
-    return merged
 
 
 _COLUMNS = {

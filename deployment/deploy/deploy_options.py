@@ -190,21 +190,19 @@ class DeployOptions:
                     f"--{field.name} {value}: the backend {self.backend} does not read it, only "
                     f"{' and '.join(backends)} do: leave the flag out"
                 )
-        for message, is_contradiction in self._contradictions().items():
+        contradictions = self._contradictions_of_parts() | self._contradictions()
+        for message, is_contradiction in contradictions.items():
             if is_contradiction:
                 raise ValueError(f"{message}: leave the flag out")
         if self.backend != LOCAL and not self.monolithic and self.served_dense_format == TRT:
             check_precision(self.precision)
 
-    def _contradictions(self) -> dict[str, object]:
+    def _contradictions_of_parts(self) -> dict[str, object]:
         """Returns a flag and the reason of each contradiction, and whether it holds."""
         one, on_cpu, optimal = self.monolithic, self.cpu, self.trt_optimal_batch_size
         parts, has_plan = list(self.part_names.values()), self.served_dense_format == TRT
-        hps, nvidia = self.backend == HPS, self.tensors == NVIDIA
-        quantized, device = self.quantize_tables != NONE, self.device_memory_gb
-        exact = not (quantized or self.runs_in_half_precision)
-        names, zero = {*parts, self.model_name}, self.unknown_ids == UNKNOWN_IS_ZERO
-        checked, waits = self.check_rows is not None, self.dynamic_batching
+        names, device = {*parts, self.model_name}, self.device_memory_gb
+        on_gpus = device or self.gpus is not None
         return {
             "--top_items: the recommender needs --monolithic": self.top_items and not one,
             "--sparse_model_name, --dense_model_name: --monolithic is one model": parts and one,
@@ -214,23 +212,30 @@ class DeployOptions:
             "--trt_optimal_batch_size: no TensorRT plan": optimal and (one or not has_plan),
             "--trt_optimal_batch_size: above --max_batch_size": (optimal or 0)
             > self.max_batch_size,
-            "--cpu: no table on a GPU for --device_memory_gb and --gpus": (
-                on_cpu and (device or self.gpus is not None)
-            ),
-            "--check_rows: no score changes without --quantize_tables, or half --precision of "
-            "--backend local or of a SavedModel": checked and exact,
-            "--max_queue_delay_us: --no-dynamic_batching": self.max_queue_delay_us and not waits,
+            "--cpu: no table on a GPU for --device_memory_gb and --gpus": on_cpu and on_gpus,
             "--device_memory_gb: no int8 on a GPU": device and self.quantize_tables == INT8,
             "--gpus: --device_memory_gb places tables on GPU 0; see CUDA_VISIBLE_DEVICES": (
                 device and self.gpus not in (None, (0,))
             ),
+        }
+
+    def _contradictions(self) -> dict[str, object]:
+        hps, nvidia = self.backend == HPS, self.tensors == NVIDIA
+        quantized, waits = self.quantize_tables != NONE, self.dynamic_batching
+        changed = quantized or self.runs_in_half_precision
+        checked, fused = self.check_rows is not None, self.fused_embedding is not None
+        unchecked = nvidia and self.backend != LOCAL
+        return {
+            "--check_rows: no score changes without --quantize_tables, or half --precision of "
+            "--backend local or of a SavedModel": checked and not changed,
+            "--max_queue_delay_us: --no-dynamic_batching": self.max_queue_delay_us and not waits,
             "--fused_embedding: it is for --backend hps --tensors nvidia": (
-                self.fused_embedding is not None and not (hps and nvidia)
+                fused and not (hps and nvidia)
             ),
             "--unknown_ids zero: with --tensors nvidia no model checks requests": (
-                zero and nvidia and self.backend != LOCAL
+                unchecked and self.unknown_ids == UNKNOWN_IS_ZERO
             ),
-            "--monolithic: --backend hps does lookups alone": hps and one,
+            "--monolithic: --backend hps does lookups alone": hps and self.monolithic,
             f"--quantize_tables {self.quantize_tables}: HPS has float32 rows": hps and quantized,
             "--no-dynamic_batching: Triton batches for SavedModels and plans anyway": (
                 self.backend == TENSORFLOW and not waits

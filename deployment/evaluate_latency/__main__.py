@@ -22,7 +22,6 @@ from deployment.client.closed_loop import ClosedLoop
 from deployment.client.drawn_requests import drawn_request
 from deployment.client.latency_statistics import (
     Measurement,
-    medians,
     table,
     write_csv,
     write_original_csv,
@@ -34,7 +33,6 @@ from deployment.client.perf_analyzer import (
     PerfAnalyzerOptions,
 )
 from deployment.client.served_tensors import served_tensors
-from deployment.evaluate_latency.plot import draw
 from deployment.model.serving_spec import ServingSpec
 from deployment.option_checks import (
     add_request_flags,
@@ -50,7 +48,6 @@ AUTO, PERF_ANALYZER, OWN = "auto", "perf_analyzer", "own"
 
 _MINIMUM = {
     "requests": 1,
-    "repeats": 1,
     "batch_sizes": 1,
     "concurrency": 1,
     "seconds": 1e-6,
@@ -65,10 +62,10 @@ _MAX_CONCURRENCY = 1024  # each request in flight has its own thread and connect
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Measures the models, writes `latency.csv` and `latency.png`, and prints a table.
+    """Measures the models, writes `latency.csv`, and prints a table.
 
-    Several models, which take the same requests, are measured alternately, setting by setting and
-    round by round, so that other load on the machine affects all of them.
+    Several models, which take the same requests, are measured alternately, setting by setting, so
+    that other load on the machine affects all of them.
     """
     models, largest = options.model_name.split(","), max(options.batch_sizes)
     check_ranges(vars(options), _MINIMUM, {"concurrency": _MAX_CONCURRENCY})
@@ -76,7 +73,12 @@ def evaluate(options: argparse.Namespace) -> None:
         raise ValueError(
             "--model_name: expected a name, or different ones like a,b, got " + options.model_name
         )
-    csv, png = _files(options.output)
+    if not options.output.name:
+        raise ValueError(
+            f"--output: expected a path of a file like runs/latency, got {options.output}"
+        )
+    csv = options.output.with_name(f"{options.output.name}.csv")
+    check_writable(csv, "--output")
     if path := options.result_path:
         if path.suffix != ".csv":
             raise ValueError(f"--result_path: expected a CSV file like results.csv, got {path}")
@@ -89,20 +91,17 @@ def evaluate(options: argparse.Namespace) -> None:
             connection.wait_until_ready(max(0.0, deadline - time.monotonic()))
     served = [_MeasuredModel(options, model, serving_spec) for model in models]
     print(f"measuring {', '.join(models)} at {options.url}; --client {client}", flush=True)
-    rounds = range(1, options.repeats + 1)
-    settings = itertools.product(rounds, options.batch_sizes, options.concurrency, served)
+    settings = itertools.product(options.batch_sizes, options.concurrency, served)
     measurements = [
-        model.measure(rows, client, options, batch_size, concurrency, repeat)
-        for repeat, batch_size, concurrency, model in settings
+        model.measure(rows, client, options, batch_size, concurrency)
+        for batch_size, concurrency, model in settings
     ]
-    merged = medians(measurements)
-    print(table(merged))
+    print(table(measurements))
     write_csv(csv, measurements)
-    draw(png, merged)
     if options.result_path:
-        write_original_csv(options.result_path, merged)
+        write_original_csv(options.result_path, measurements)
         print(f"wrote {options.result_path}")
-    print(f"wrote {csv} and {png}")
+    print(f"wrote {csv}")
 
 
 class _MeasuredModel:
@@ -131,7 +130,6 @@ class _MeasuredModel:
         options: argparse.Namespace,
         batch_size: int,
         concurrency: int,
-        repeat: int,
     ) -> Measurement:
         request = self._url, self._name, rows, batch_size, concurrency
         same = {"tensors": self._tensors, "version": self._version}
@@ -168,7 +166,6 @@ class _MeasuredModel:
             self._batching,
             batch_size,
             concurrency,
-            repeat,
             timed.requests,
             timed.errors,
             timed.elapsed_s,
@@ -233,15 +230,6 @@ def _rows_of_data_set(options: argparse.Namespace, num_rows: int):
     return repeated, serving_spec_of(trained)
 
 
-def _files(output: Path) -> tuple[Path, Path]:
-    if not output.name:
-        raise ValueError(f"--output: expected a path of files like runs/latency, got {output}")
-    files = output.with_name(f"{output.name}.csv"), output.with_name(f"{output.name}.png")
-    for path in files:
-        check_writable(path, "--output")
-    return files
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(
         "deployment.evaluate_latency",
@@ -263,7 +251,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--warmup_seconds", type=float, default=1.0, help="of each measurement")
     add("--requests", type=int, default=100, help="of a measurement at least")
     add("--timeout_s", type=float, help="limit of a measurement")
-    add("--repeats", type=int, default=1, help="rounds; the table and the plot have medians")
     add(
         "--client",
         default=AUTO,
@@ -280,7 +267,12 @@ def _parser() -> argparse.ArgumentParser:
     size = "bytes of that memory for an answer"
     add("--output_shared_memory_size", type=int, default=524_288, help=size)
     add("--result_path", type=Path, help="CSV file with the columns of NVIDIA's tool, too")
-    add("--output", type=Path, default=Path("runs/latency"), help="path of both files, less suffix")
+    add(
+        "--output",
+        type=Path,
+        default=Path("runs/latency"),
+        help="path of the CSV file, less suffix",
+    )
     return parser
 
 

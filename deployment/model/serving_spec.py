@@ -37,11 +37,3 @@ class ServingSpec(NamedTuple):
 
     def tensor(self, name: str) -> ServedTensor:
         return next(tensor for tensor in self.inputs if tensor.name == name)
-
-    def feature_of(self, lookup: ServedLookup) -> ServedFeature:
-        """Returns the feature whose ids a lookup reads."""
-        return next(
-            feature
-            for feature in self.features
-            if (feature.input, feature.start) == (lookup.input, lookup.start)
-        )

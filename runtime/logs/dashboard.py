@@ -148,8 +148,6 @@ def _latencies(folder: Path) -> Iterator[str]:
             continue
         yield f"<h2>Served latency: {escape(_name(file, folder))}</h2>"
         yield _table([escape(name) for name in header], rows)
-        if (picture := file.with_suffix(".png")).is_file():
-            yield _image(picture, f"latency of {file.stem}")
 
 
 def _read_latencies(file: Path) -> tuple[list[str], list[list[str]]]:

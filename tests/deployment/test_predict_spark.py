@@ -28,7 +28,6 @@ from tests.spark_cluster import spark_cluster
 ROOT = Path(__file__).parents[2]
 # Java compiles for seconds what a short run does once.
 QUICK = ["--spark_conf=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
-ON_SPARK = ["--engine=spark", "--output=x.parquet", "--predictions_keep=a"]
 KEYS = ["--predictions_keep", "a.b,user"]
 
 
@@ -161,29 +160,6 @@ def test_output_of_keys_in_csv(tmp_path):
 
 @pytest.mark.long
 @needs_spark
-def test_csv_files_of_other_columns(tmp_path):
-    """They are refused; no empty folder is left, and a rerun needs no --overwrite."""
-    model, rows, output = (
-        write_clicks(tmp_path / "model"),
-        tmp_path / "rows.csv",
-        tmp_path / "o.csv",
-    )
-    rows.mkdir()
-    lines = ["a.b,city,price,words,tags,age,user", "u0,0,1.5,5,1;1,2,0"]
-    (rows / "a.csv").write_text("\n".join(lines) + "\n")
-    (rows / "b.csv").write_text("user,age,price,words,tags,city,a.b\n1,0,1.5,5,1;1,2,u1\n")
-    result = run(model, rows, output, *QUICK)
-    assert result.returncode == 2
-    assert "expected the columns of the other files, in their order" in result.stderr
-    assert not output.exists()
-    (rows / "b.csv").write_text("\n".join(lines).replace("u0", "u1") + "\n")
-    result = run(model, rows, output, *QUICK)
-    assert result.returncode == 0, result.stderr
-    assert "2 rows scored" in result.stdout
-
-
-@pytest.mark.long
-@needs_spark
 def test_ignored_columns(tmp_path):
     """Types that Spark lacks, and names that differ in case alone; such keys are refused."""
     model, table = write_clicks(tmp_path / "model"), random_clicks(5)
@@ -195,18 +171,13 @@ def test_ignored_columns(tmp_path):
     scores_by_key(tmp_path / "out.parquet", 5)
     table = table.append_column("hour", pa.array(range(5), pa.time64("us")))
     pq.write_table(table, tmp_path / "rows.parquet")
-    result = run(model, tmp_path / "rows.parquet", tmp_path / "b.parquet", *QUICK)
-    assert result.returncode == 0, result.stderr
-    scores_by_key(tmp_path / "b.parquet", 5)
     more = ["--predictions_keep", "hour", *QUICK]
     result = run(model, tmp_path / "rows.parquet", tmp_path / "c.parquet", *more)
-    assert result.returncode == 2
-    assert "column 'hour': expected a type that Spark has, got another" in result.stderr
+    assert result.returncode == 2 and "column 'hour'" in result.stderr
     table = table.append_column("half", pa.array(np.zeros(5, np.float16)))
     pq.write_table(table, tmp_path / "rows.parquet")
     result = run(model, tmp_path / "rows.parquet", tmp_path / "c.parquet", *QUICK)
-    assert result.returncode == 2
-    assert "one that it lacks, such as float16 (half); cast the column" in result.stderr
+    assert result.returncode == 2 and "float16 (half)" in result.stderr
 
 
 def executors(pids) -> list[int]:
@@ -273,31 +244,22 @@ def test_killed_executors(tmp_path):
     check_kills(tmp_path, num_kills=20, num_rows=20_000)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--engine", "spark"], "--engine spark: expected --output: a folder of part files"),
-        (["--engine", "spark", "--output=x.parquet"], "expected --predictions_keep: the columns"),
-        (
-            [*ON_SPARK[:2], "--predictions_keep=score"],
-            "--predictions_keep score: --output has a column 'score' of its own",
-        ),
-        (["--predictions_keep", "a"], "--predictions_keep: --engine local does not read it"),
-        (["--master", "local"], "--master: --engine local does not read it; leave it out"),
-        (
-            [*ON_SPARK, "--mapping=test"],
-            "--mapping: --engine spark does not read it; leave it out",
-        ),
-        (
-            [*ON_SPARK, "--master=local[2]", "--threads=2"],
-            "--threads: --master local[2] does not read it; leave it out",
-        ),
-        (
-            [*ON_SPARK, "--master=yarn", "--memory_limit=2GB"],
-            "--memory_limit: --master yarn does not read it; leave it out",
-        ),
-    ],
-)
-def test_flags(tmp_path, capsys, flags, message):
-    assert main(["--model", "m", "--input", str(tmp_path / "a.parquet"), *flags]) == 2
-    assert message in capsys.readouterr().err
+# The flag that the message names first, and the command line.
+INVALID = """
+--engine: --engine=spark
+--engine: --engine=spark --output=x.parquet
+--predictions_keep: --engine=spark --output=x.parquet --predictions_keep=score
+--predictions_keep: --predictions_keep=a
+--master: --master=local
+--mapping: --engine=spark --output=x.csv --predictions_keep=a --mapping=test
+--threads: --engine=spark --output=x.csv --predictions_keep=a --master=local[2] --threads=2
+--memory_limit: --engine=spark --output=x.csv --predictions_keep=a --master=yarn --memory_limit=2GB
+"""
+
+
+@pytest.mark.parametrize("case", INVALID.split("\n")[1:-1])
+def test_flags(tmp_path, capsys, case):
+    name, _, flags = case.partition(": ")
+    command = ["--model", "m", "--input", str(tmp_path / "a.parquet")]
+    assert main([*command, *flags.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {name}")

@@ -48,15 +48,6 @@ def test_scores_of_mode_predict(server, served, model):
     np.testing.assert_allclose(actual, expected.expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("recipe", ["dlrm", "dcnv2"])
-def test_ensemble_and_monolithic_scores(server, served, recipe):
-    both = []
-    for model in (recipe, f"{recipe}_mono"):
-        with Client(server.url, model) as client:
-            both.append(client.ask(client.prepare(served[recipe].arrays, "all")))
-    np.testing.assert_array_equal(*both)
-
-
 def test_difference_of_int8_tables(server, served, capsys):
     dlrm = served["dlrm"]
     with Client(server.url, "dlrm_int8") as client:

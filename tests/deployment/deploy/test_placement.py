@@ -2,7 +2,6 @@
 
 import pytest
 
-from deployment.artifacts.table_files import table_bytes
 from deployment.triton.gpu_models import place
 
 
@@ -20,9 +19,3 @@ from deployment.triton.gpu_models import place
 )
 def test_smallest_tables_on_device(memory, device):
     assert place({"a": 4000, "b": 400, "c": 80_000, "d": 4000}, memory) == device
-
-
-@pytest.mark.parametrize(("quantize", "size"), [("none", 4000), ("fp16", 2000), ("int8", 1400)])
-def test_bytes_of_stored_form(quantize, size):
-    """int8 takes one byte per value, and four per row for the scale."""
-    assert table_bytes(100, 10, quantize) == size

@@ -106,22 +106,25 @@ def test_choice_of_split():
         evaluation.split_of(trained("synthetic"), "test")
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--batch_size=0"], "--batch_size: expected 1 or more, got 0"),
-        (["--in_flight=0"], "--in_flight: expected 1 or more, got 0"),
-        (["--max_rows=0"], "--max_rows: expected 1 or more, got 0"),
-        (["--tolerance=1"], "--tolerance is for the comparison with --trained"),
-        (["--trained", "--tolerance=-1"], "--tolerance: expected 0 or more and finite, got -1.0"),
-        (["--trained", "--tolerance=nan"], "--tolerance: expected 0 or more and finite, got nan"),
-        (["--wait_s=inf"], "--wait_s: expected 0 or more and finite, got inf"),
-        (["--model=m", "--url=u"], "--model scores without a server: leave --url"),
-        (["--model=m", "--model_name=u"], "leave --url, --model_name, --in_flight"),
-        (["--model=m", "--wait_s=1"], "--in_flight and --wait_s out"),
-        ([], "--checkpoint_dir absent"),
-    ],
-)
-def test_invalid_flags(flags, message, capsys):
-    assert evaluate_accuracy.main(["--checkpoint_dir=absent", *flags]) == 2
-    assert message in capsys.readouterr().err
+# The flag that the message names first, and the command line.
+INVALID = """
+--batch_size: --batch_size=0
+--in_flight: --in_flight=0
+--max_rows: --max_rows=0
+--tolerance: --tolerance=1
+--tolerance: --trained --tolerance=-1
+--tolerance: --trained --tolerance=nan
+--wait_s: --wait_s=inf
+--model: --model=m --url=u
+--model: --model=m --model_name=u
+--model: --model=m --wait_s=1
+--feature_spec: --feature_spec=f.yaml
+--checkpoint_dir absent:
+"""
+
+
+@pytest.mark.parametrize("case", INVALID.split("\n")[1:-1])
+def test_invalid_flags(case, capsys):
+    name, _, flags = case.partition(":")
+    assert evaluate_accuracy.main(["--checkpoint_dir=absent", *flags.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {name}")

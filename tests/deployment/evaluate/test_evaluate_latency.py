@@ -28,16 +28,10 @@ from tests.deployment.evaluate.latency_csv import read_csv
 ROWS = {"x": np.arange(300, dtype=np.int32).reshape(100, 3)}
 
 
-def measurement(**changes):
-    result = Measurement(
-        *("a", "own", "dynamic", 64, 2, 1, 10, 0, 0.5, 1280.0, 2.0, 1.0, 3.0, 4.0, 5.0, 64.0)
-    )
-    return result._replace(**changes)
-
-
 def test_csv_of_the_original(tmp_path):
-    in_server = {"queue_ms": 0.25, "compute_input_ms": 0.125, "compute_infer_ms": 1.0}
-    write_original_csv(tmp_path / "new/file.csv", [measurement(**in_server)])
+    client = (64, 2, 10, 0, 0.5, 1280.0, 2.0, 1.0, 3.0, 4.0, 5.0, 64.0)
+    measured = Measurement("a", "own", "dynamic", *client, 0.25, 0.125, 1.0)
+    write_original_csv(tmp_path / "new/file.csv", [measured])
     header, line = (tmp_path / "new/file.csv").read_text().splitlines()
     assert header == (
         "Batch,Concurrency,Inferences/Second,Client Send,Network+Server Send/Recv,Server Queue,"
@@ -136,60 +130,61 @@ def test_measurement_tool(interface, tmp_path, monkeypatch, capsys):
         with serving(StandIn(dynamic=dynamic)) as url:
             flags = [
                 *(f"--url={url}", "--model_name=sums", f"--model_repository={tmp_path}"),
-                *("--batch_sizes=2,8", "--concurrency=1,2", "--repeats=2", "--client=own"),
+                *("--batch_sizes=2,8", "--concurrency=1,2", "--client=own"),
                 *("--seconds=0.001", "--warmup_seconds=0", "--requests=5", "--wait_s=9"),
                 f"--output={tmp_path}/v1.5",
             ]
             assert evaluate_latency.main(flags) == 0
         result = read_csv(tmp_path / "v1.5.csv")
-        settings = [(m.repeat, m.batch_size, m.concurrency) for m in result]
-        assert settings == [(r, b, c) for r in (1, 2) for b in (2, 8) for c in (1, 2)]
+        settings = [(m.batch_size, m.concurrency) for m in result]
+        assert settings == [(b, c) for b in (2, 8) for c in (1, 2)]
         assert {(m.batching, m.client, m.errors) for m in result} == {(word, "own", 0)}
         assert all(m.rows_per_execution == m.batch_size and m.requests >= 5 for m in result)
-        assert (tmp_path / "v1.5.png").exists()
-    assert f"wrote {tmp_path}/v1.5.csv and {tmp_path}/v1.5.png" in capsys.readouterr().out
+    assert f"wrote {tmp_path}/v1.5.csv" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("flags", "text"),
-    [
-        (["--batch_sizes=0"], "--batch_sizes: expected 1 or more, got 0"),
-        (["--concurrency=1,1025"], "--concurrency: expected 1 to 1024, got 1025"),
-        (["--seconds=0"], "--seconds: expected 1e-06 or more and finite, got 0.0"),
-        (["--seconds=inf"], "--seconds: expected 1e-06 or more and finite, got inf"),
-        (["--warmup_seconds=-1"], "--warmup_seconds: expected 0 or more and finite, got -1.0"),
-        (["--wait_s=nan"], "--wait_s: expected 0 or more and finite, got nan"),
-        (
-            ["--model_name=a,a"],
-            "--model_name: expected a name, or different ones like a,b, got a,a",
-        ),
-        (["--model_name=a,"], "--model_name: expected a name, or different ones like a,b, got a,"),
-        (["--output=."], "--output: expected a path of files like runs/latency, got ."),
-        (["--requests=0"], "--requests: expected 1 or more, got 0"),
-        (["--repeats=0"], "--repeats: expected 1 or more, got 0"),
-        ([], "a server does not report the allowed ids: give --model_repository"),
-        (["--dataset_path=absent"], "absent/feature_spec.yaml"),
-        (["--result_path=results"], "--result_path: expected a CSV file like results.csv, got"),
-        (["--timeout_s=0"], "--timeout_s: expected 1e-06 or more and finite, got 0.0"),
-        (["--client=perf_analyzer"], "is not there or does not start: run `make serve-setup`"),
-    ],
-)
-def test_invalid_flags(flags, text, monkeypatch, tmp_path, capsys):
+# Flags of which the first is invalid; a message about a missing flag names that.
+INVALID = """
+--batch_sizes=0
+--concurrency=1,1025
+--seconds=0
+--seconds=inf
+--warmup_seconds=-1
+--wait_s=nan
+--model_name=a,a
+--model_name=a,
+--output=.
+--requests=0
+--result_path=results
+--timeout_s=0
+--client=perf_analyzer
+"""
+
+
+@pytest.mark.parametrize("flag", INVALID.split())
+def test_invalid_flags(flag, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(perf_analyzer, "PROGRAM", tmp_path / "absent")
     start = ["--model_name=sums", "--url=127.0.0.1:1", f"--output={tmp_path}/l"]
-    assert evaluate_latency.main([*start, *flags]) == 2
-    assert text in capsys.readouterr().err
+    assert evaluate_latency.main([*start, flag]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {flag.partition('=')[0]}")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("end", [".csv", ".png"])
-def test_unwritable_files(end, tmp_path, capsys):
-    (tmp_path / f"l{end}").mkdir()
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [([], "--model_repository"), (["--dataset_path=absent"], "absent/feature_spec.yaml")],
+)
+def test_missing_rows(flags, name, tmp_path, capsys):
+    start = ["--model_name=sums", "--url=127.0.0.1:1", f"--output={tmp_path}/l"]
+    assert evaluate_latency.main([*start, *flags]) == 2
+    assert name in capsys.readouterr().err
+
+
+def test_unwritable_file(tmp_path, capsys):
+    (tmp_path / "l.csv").mkdir()
     flags = ["--model_name=sums", "--url=127.0.0.1:1", f"--output={tmp_path}/l"]
     assert evaluate_latency.main(flags) == 2
-    wanted = f"--output: {tmp_path}/l{end} cannot be written (Is a directory): choose"
-    assert wanted in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == [f"l{end}"]
+    assert f"--output: {tmp_path}/l.csv" in capsys.readouterr().err
 
 
 def test_models_never_ready(interface, tmp_path, monkeypatch, capsys):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deployment.serving.checks import BadRequest, RequestChecker, check_scores
+from deployment.serving.checks import BadRequest, RequestChecker
 from deployment.serving.interface import Interface, ServedFeature, ServedLookup, ServedTensor
 from tests.deployment.serving.made_models import CATEGORICAL, CLICKS, NUMERICAL, request
 
@@ -192,9 +192,3 @@ def test_cardinality_above_dtype_range():
     assert check(interface, {"ids": ids})["ids"] is ids
     with pytest.raises(BadRequest, match="'a', row 0 .*: -1; ids lie in"):
         check(interface, {"ids": np.int32([[-1]])})
-
-
-def test_nan_scores():
-    check_scores(np.array([[0.5], [1]], np.float32))
-    with pytest.raises(BadRequest, match=r"the score of row 1 \(counted from 0\) is NaN"):
-        check_scores(np.array([[0.5], [np.nan]], np.float32))
