@@ -50,7 +50,7 @@ setup: $(READY) ## make .venv with every pinned package, the fused op, Horovod a
 
 SET_UP := "$(ANY_PYTHON)" setup_environment.py $(if $(PYTHON),--python "$(PYTHON)") $(if $(TENSORFLOW),--tensorflow "$(TENSORFLOW)") --lock
 
-# What .venv/op compiles without these packages is compiled beside the installation; .venv/op prints errors of it.
+# Kernels that need none of these packages are compiled during the installation; .venv/op prints errors of it.
 .venv/run: $(RUN_LOCK) setup_environment.py
 	@bash op_build/install.sh "$(CUDA)" --objects >/dev/null 2>&1 & $(SET_UP) "$(RUN_LOCK)"; wait
 	@echo "$(LOCK)" >$@
