@@ -33,6 +33,10 @@ def built(embeddings, **options):
     return layer
 
 
+def layer_of(*shapes, combiner="sum", **options):
+    return DistributedEmbedding(tables(*shapes, combiner=combiner), **options)
+
+
 def counting(layer):
     """Sets row r of table t to 100 t + r in every column."""
     layer.build(None)
@@ -55,7 +59,7 @@ def test_shared_variable_of_equal_widths():
 
 
 def test_one_hot_lookup_by_hand():
-    layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
+    layer = counting(layer_of((3, 2), (4, 2)))
     result = layer(ids([[2], [0]], [[1], [3]]), concatenate=True)
     np.testing.assert_array_equal(result, [[2, 2, 101, 101], [0, 0, 103, 103]])
 
@@ -73,23 +77,17 @@ def test_order_of_mixed_widths(widths, expected):
 
 @pytest.mark.parametrize("second", [[[3, 1]], [[3]]], ids=["equal hotness", "mixed hotness"])
 def test_sums_of_several_ids(second):
-    layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
+    layer = counting(layer_of((3, 2), (4, 2)))
     result = layer(ids([[2, 1]], second), concatenate=True)
     expected = sum(100 + i for i in second[0])
     np.testing.assert_array_equal(result, [[3, 3, expected, expected]])
 
 
 def test_empty_batch():
-    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
+    layer = layer_of((3, 2), (4, 2))
     empty = ids(np.zeros([0, 1]), np.zeros([0, 1]))
     assert layer(empty, concatenate=True).shape == (0, 4)
     assert [output.shape for output in layer(empty)] == [(0, 2), (0, 2)]
-
-
-def test_int64_ids():
-    layer = counting(DistributedEmbedding(tables((3, 2))))
-    (result,) = layer((tf.constant([[2]], tf.int64),))
-    np.testing.assert_array_equal(result, [[2, 2]])
 
 
 @pytest.mark.parametrize(("policy", "row"), [("mixed_float16", 2049), ("mixed_bfloat16", 257)])
@@ -116,15 +114,9 @@ def test_mask_of_keras_embedding():
 
 
 def test_ids_of_two_dtypes():
-    layer = counting(DistributedEmbedding(tables((3, 2), (4, 2))))
+    layer = counting(layer_of((3, 2), (4, 2)))
     inputs_value = (tf.constant([[2]], tf.int64), tf.constant([[1]], tf.int32))
     np.testing.assert_array_equal(layer(inputs_value, concatenate=True), [[2, 2, 101, 101]])
-
-
-def test_wrong_number_of_features():
-    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
-    with pytest.raises(ValueError, match="expects ids of 2 features, got 1"):
-        layer(ids([[0]]))
 
 
 def uniform(name, rows, dim, seed):
@@ -171,7 +163,7 @@ def test_low_precision_output_from_float32_tables(dtype):
 
 
 def test_rows_of_gradient():
-    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
+    layer = layer_of((3, 2), (4, 2))
     with tf.GradientTape() as tape:
         output = layer(ids([[2], [2]], [[1], [3]]), concatenate=True)
         loss = tf.reduce_sum(output * [[1.0, 2.0, 3.0, 4.0]])
@@ -218,11 +210,11 @@ def test_ragged_and_sparse_ids_by_hand():
     ragged = tf.ragged.constant([[2, 0], [], [1]])
     sparse = tf.SparseTensor([[0, 3], [0, 9], [2, 0]], [2, 0, 1], [3, 10])
     for ids_ in (ragged, sparse):
-        (total,) = counting(DistributedEmbedding(tables((3, 1))))([ids_])
+        (total,) = counting(layer_of((3, 1)))([ids_])
         np.testing.assert_array_equal(total, [[2], [0], [1]])
-        (mean,) = counting(DistributedEmbedding(tables((3, 1), combiner="mean")))([ids_])
+        (mean,) = counting(layer_of((3, 1), combiner="mean"))([ids_])
         np.testing.assert_array_equal(mean, [[1], [0], [1]])
-        (rows,) = counting(DistributedEmbedding(tables((3, 1), combiner=None)))([ids_])
+        (rows,) = counting(layer_of((3, 1), combiner=None))([ids_])
         assert rows.to_list() == [[[2], [0]], [], [[1]]]
 
 
@@ -284,59 +276,36 @@ def test_whole_tables_from_files(tmp_path):
         np.testing.assert_array_equal(got, expected)
 
 
+def two_ranks(dim=2, **options):
+    return layer_of((3, dim), world=World(0, 2), **options)
+
+
+MIXED = [Embedding(3, 2), Embedding(3, 2, dtype="float16")]
+SHARED = plan_of([Table("a", 3, 2), Table("b", 3, 2)], 1)
+COPIED = plan_of([Table("t0", 3, 2)], 2, data_parallel_threshold=10)
+NESTED_SPARSE = tf.SparseTensor([[0, 0, 0]], [1], [1, 1, 1])
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: DistributedEmbedding([keras.layers.Dense(3)]),
-            r"embeddings\[0\] .* must have input_dim and output_dim .* got None and None",
-        ),
-        (
-            lambda: DistributedEmbedding(tables((3, 2)), exchange_dtype="int8"),
-            "exchange_dtype is float32, bfloat16, float16 or None, got 'int8'",
-        ),
-        (
-            lambda: DistributedEmbedding(tables((3, 2)), plan=plan_of([Table("t", 4, 2)], 1)),
-            "the plan is of 1 tables on 1 ranks, the layer has 1 tables on 1: plan for the same",
-        ),
-        (lambda: DistributedEmbedding(tables((3, 2)), strategy="best"), "strategy is one of"),
-        (lambda: DistributedEmbedding(tables((3, 2))).get_weights(), "no weights yet: call it"),
-        (
-            lambda: built(tables((3, 2))).set_weights([]),
-            "set_weights got 0 tables, the layer .* has 1",
-        ),
-        (
-            lambda: built(tables((3, 2))).set_weights([np.zeros([3, 3])]),
-            r"table t0 is \[3, 2\], set_weights got \[3, 3\]",
-        ),
-        (
-            lambda: DistributedEmbedding(tables((3, 2)))([tf.constant([1])]),
-            r"feature 0 \(t0\): ids of shape \[batch\] with combiner 'sum'.*Give \[batch, 1\]",
-        ),
-        (
-            lambda: DistributedEmbedding(tables((3, 2)))([tf.constant(1)]),
-            r"ids must be \[batch\] or \[batch, ..., hotness\], got \(\)",
-        ),
-        (
-            lambda: DistributedEmbedding(tables((3, 2)))([tf.ragged.constant([[[1]]])]),
-            "nested ones are not supported",
-        ),
-        (
-            lambda: DistributedEmbedding(tables((3, 2)))(
-                [tf.SparseTensor([[0, 0, 0]], [1], [1, 1, 1])]
-            ),
-            r"sparse ids must be \[batch, any\]",
-        ),
-        (
-            lambda: DistributedEmbedding(tables((3, 2), (3, 2)))(ids([[1], [2]], [[1]])),
-            "feature 0 has 2 and feature 1 has 1",
-        ),
-        (
-            lambda: DistributedEmbedding(tables((3, 2), combiner=None))(
-                [tf.ragged.constant([[1]])], concatenate=True
-            ),
-            "the output of feature 0 is ragged; give its table a combiner",
-        ),
+        (lambda: DistributedEmbedding([keras.layers.Dense(3)]), r"embeddings\[0\].*None and None"),
+        (lambda: layer_of((3, 2), exchange_dtype="int8"), "exchange_dtype.*'int8'"),
+        (lambda: layer_of((3, 2), plan=COPIED), "plan is of 1 tables on 2 ranks"),
+        (lambda: layer_of((3, 2), strategy="best"), "strategy"),
+        (lambda: layer_of((3, 2)).get_weights(), "no weights"),
+        (lambda: built(tables((3, 2))).set_weights([]), "set_weights got 0"),
+        (lambda: built(tables((3, 2))).set_weights([np.zeros([3, 3])]), r"t0 .*got \[3, 3\]"),
+        (lambda: layer_of((3, 2))([tf.constant([1])]), r"feature 0 \(t0\).*'sum'"),
+        (lambda: layer_of((3, 2))([tf.constant(1)]), r"ids must be .*got \(\)"),
+        (lambda: layer_of((3, 2))([tf.ragged.constant([[[1]]])]), "nested"),
+        (lambda: layer_of((3, 2))([NESTED_SPARSE]), "sparse ids"),
+        (lambda: layer_of((3, 2), (4, 2))(ids([[0]])), "2 features, got 1"),
+        (lambda: layer_of((3, 2), (3, 2))(ids([[1], [2]], [[1]])), "feature 0 has 2 and feature 1"),
+        (lambda: built(MIXED, plan=SHARED), "differ in dtype"),
+        (lambda: two_ranks(dp_input=False)(ids([[1], [2], [0]])), "feature 0 .*2 ranks"),
+        (lambda: two_ranks(dp_input=False, plan=COPIED), "dp_input=True"),
+        (lambda: two_ranks(dp_input=False, strategy="basic", dim=1), r"ranks \[1\] hold no table"),
     ],
 )
 def test_misuse_errors(make, message):
@@ -344,16 +313,27 @@ def test_misuse_errors(make, message):
         make()
 
 
+def test_concatenation_of_ragged_rows():
+    layer = layer_of((3, 2), combiner=None)
+    with pytest.raises(ValueError, match="feature 0 is ragged"):
+        layer([tf.ragged.constant([[1]])], concatenate=True)
+
+
+def test_layer_with_code_in_row_slices():
+    with pytest.raises(ValueError, match="Doubling.*row slices"):
+        DistributedEmbedding([Doubling(30, 2)], world=World(0, 2), row_slice_threshold=10)
+
+
 @pytest.mark.parametrize("wrong", [-1, 3])
 def test_id_outside_its_table(wrong):
-    layer = DistributedEmbedding(tables((3, 2), (4, 2)))
+    layer = layer_of((3, 2), (4, 2))
     with pytest.raises(tf.errors.InvalidArgumentError, match="not in .0, rows of its table"):
         layer(ids([[wrong]], [[0]]))
 
 
 def test_unknown_hotness():
     """[batch, None] in a tf.function, with a combiner only."""
-    layer = counting(DistributedEmbedding(tables((3, 1))))
+    layer = counting(layer_of((3, 1)))
     spec = [tf.TensorSpec([None, None], tf.int32)]
     (result,) = tf.function(lambda x: layer([x]), input_signature=spec)(tf.constant([[1, 2]]))
     np.testing.assert_array_equal(result, [[3]])
@@ -366,7 +346,7 @@ def test_unknown_hotness():
 
 def test_in_a_keras_model():
     """model.fit moves the rows of the batches."""
-    layer = counting(DistributedEmbedding(tables((3, 1), (4, 1), combiner=None)))
+    layer = counting(layer_of((3, 1), (4, 1), combiner=None))
     features = [keras.Input([], dtype="int32") for _ in range(2)]
     model = keras.Model(features, keras.layers.Add()(layer(features)))
     model.compile("sgd", "mse")
@@ -394,50 +374,6 @@ def test_a_table_of_more_than_2_to_the_31_elements():
     gradient = tape.gradient(loss, variable)
     variable.scatter_sub(tf.IndexedSlices(gradient.values, gradient.indices))
     np.testing.assert_array_equal(weight.gather_rows(rows - 2, rows)[:, 0], [0, 2])
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: built(
-                [Embedding(3, 2), Embedding(3, 2, dtype="float16")],
-                plan=plan_of([Table("a", 3, 2), Table("b", 3, 2)], 1),
-            ),
-            "into one variable, but their layers differ in dtype",
-        ),
-        (
-            lambda: DistributedEmbedding(tables((3, 2)), world=World(0, 2), dp_input=False)(
-                [tf.constant([[1], [2], [0]])]
-            ),
-            "the 3 of feature 0 are not divisible by 2 ranks: pad the batch",
-        ),
-        (
-            lambda: DistributedEmbedding(
-                tables((3, 2)),
-                world=World(0, 2),
-                dp_input=False,
-                plan=plan_of([Table("t0", 3, 2)], 2, data_parallel_threshold=10),
-            ),
-            "of which every rank needs ids: they need dp_input=True",
-        ),
-        (
-            lambda: DistributedEmbedding(
-                tables((3, 1)), world=World(0, 2), dp_input=False, strategy="basic"
-            ),
-            r"ranks \[1\] hold no table, so that model-parallel input does not give them",
-        ),
-        (
-            lambda: DistributedEmbedding(
-                [Doubling(30, 2)], world=World(0, 2), row_slice_threshold=10
-            ),
-            "a Doubling with code, a regularizer or a constraint .* does not hold for row slices",
-        ),
-    ],
-)
-def test_plan_errors(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 def test_bitwise_equal_row_means():

@@ -293,24 +293,6 @@ def test_import_without_tensorflow(run_script):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "BroadcastGlobalVariablesCallback",
-        "ConcatOneHotEmbedding",
-        "DistributedEmbedding",
-        "DistributedGradientTape",
-        "DistributedOptimizer",
-        "Embedding",
-        "IntegerLookup",
-        "broadcast_variables",
-    ],
-)
-def test_public_names(name):
-    assert callable(getattr(dmp, name))
-    assert name in dir(dmp) and name in dmp.__all__
-
-
 def test_unknown_name():
     with pytest.raises(AttributeError, match="embeddings' has no attribute 'Embeding'"):
         dmp.Embeding  # noqa: B018

@@ -1,12 +1,9 @@
 """Small plans by hand: placements, thresholds, slices, shared tables, layout, host memory."""
 
-import ast
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from distributed_embeddings import planner
 from distributed_embeddings.layers.strategy import plan_attributes
 from distributed_embeddings.planner import Table, report
 from distributed_embeddings.planner.partitioners import (
@@ -281,20 +278,6 @@ def test_attributes_in_merlins_numbering():
 def test_arguments_out_of_range(arguments, message):
     with pytest.raises(ValueError, match=message):
         plan_of(**{"tables": tables((2, 2), (3, 2)), "world_size": 2, **arguments})
-
-
-def test_dependencies():
-    folder = Path(planner.__file__).parent
-    ours = {f"distributed_embeddings.planner.{path.stem}" for path in folder.glob("*.py")}
-    others = set()
-    for path in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                others |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                others.add(node.module)
-    standard = {"ast", "bisect", "collections.abc", "dataclasses", "functools", "heapq", "typing"}
-    assert others - ours <= {*standard, "numpy", "numpy.typing"}
 
 
 def test_traffic_of_many_ranks():
