@@ -1,5 +1,6 @@
 """Builds the CPU kernels once a session."""
 
+import os
 import platform
 import shutil
 from pathlib import Path
@@ -11,13 +12,14 @@ from tests.cpu_kernel import cpu_library
 
 @pytest.fixture(scope="session")
 def library_path(tmp_path_factory) -> Path:
-    """The shared library, compiled as it is shipped."""
+    """The shared library, compiled as it is shipped, or with CPU_KERNEL_FLAGS."""
     if shutil.which("g++") is None:
         pytest.skip("g++ is not there")
     folder = tmp_path_factory.mktemp("cpu_kernel")
     path = folder / "libdot_interact_cpu.so"
-    objects = cpu_library.compile_objects(folder, "-O3")
-    cpu_library.run_compiler(["g++", "-shared", "-o", str(path), *map(str, objects)])
+    flags = os.environ.get("CPU_KERNEL_FLAGS", "-O3").split()
+    objects = cpu_library.compile_objects(folder, *flags)
+    cpu_library.run_compiler(["g++", "-shared", *flags, "-o", str(path), *map(str, objects)])
     return path
 
 

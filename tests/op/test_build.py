@@ -96,12 +96,6 @@ def test_artifacts(root, tmp_path):
     assert wheel.read_bytes() == (folder / "dist" / wheel.name).read_bytes()
 
 
-def test_function_of_package():
-    from tensorflow_dot_based_interact import dot_based_interact
-
-    assert dot_based_interact is ops.dot_based_interact
-
-
 @pytest.mark.skipif(NVCC is None, reason="no nvcc here")
 @pytest.mark.parametrize("op", ["tensorflow-dot-based-interact", "distributed-embeddings/kernels"])
 def test_compilation_of_cuda_kernels(root, tmp_path, op):
@@ -112,6 +106,26 @@ def test_compilation_of_cuda_kernels(root, tmp_path, op):
     done = make(tmp_path / op, "CUDA=1", "CUDA_ARCHITECTURES=90", "build/cuda.o", timeout=900)
     assert done.returncode == 0 and "for 90" in done.stdout, done.stderr
     assert b"sm_90" in (tmp_path / op / "build/cuda.o").read_bytes()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(NVCC is None, reason="no nvcc here")
+def test_symbols_of_library(root, tmp_path):
+    """Two libraries with these kernels may be in one process, each with its own limits."""
+    sources = root / "tensorflow-dot-based-interact/tensorflow_dot_based_interact/cc"
+    source = tmp_path / "limits.cu"
+    source.write_text(
+        '#include "cuda/primitives.cuh"\n'
+        'extern "C" int error() { return dot_interact::device::Limits().error; }\n'
+    )
+    target = tmp_path / "limits.o"
+    command = ["nvcc", "-std=c++17", "-Xcompiler=-fPIC", "-arch=sm_80", f"-I{sources}"]
+    subprocess.run([*command, "-c", str(source), "-o", str(target)], check=True)
+    symbols = subprocess.run(["nm", str(target)], capture_output=True, text=True, check=True)
+    kinds = {line.split()[-1]: line.split()[-2] for line in symbols.stdout.splitlines()}
+    assert kinds["error"] == "T"
+    unique = [name for name, kind in kinds.items() if kind == "u"]  # one of them in a process
+    assert unique == []
 
 
 @pytest.mark.parametrize(("gpus", "cuda"), [("", "0"), ("/dev/nvidia0", "1")])
