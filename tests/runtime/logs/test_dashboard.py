@@ -46,38 +46,16 @@ def test_content(page):
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium: make browser-setup")
 def test_browser(page, tmp_path):
     """Chromium lays the page out: each link has its target, and pictures have their sizes."""
-    common = [
-        "chromium",
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--virtual-time-budget=2000",
-    ]
-    common.append(f"--user-data-dir={tmp_path / 'profile'}")
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += ["--virtual-time-budget=2000", f"--user-data-dir={tmp_path / 'profile'}"]
     sizes = "[...document.images].map(i => i.naturalWidth > 100)"
     targets = "[...document.links].map(a => !!document.querySelector(a.hash))"
     script = f"<script>onload = () => document.title = [{sizes}, {targets}].join()</script>"
     tested = page.with_name("tested.html")
     tested.write_text(page.read_text().replace("</body>", f"{script}</body>"))
-    dom = subprocess.run(
-        [*common, "--dump-dom", tested.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
-    assert "<title>true,true,true,true</title>" in dom
-
-
-def test_errors(tmp_path, capsys):
-    assert main(["dashboard", str(tmp_path)]) == 2
-    assert "expected a folder with runs (log.json below it), got none" in capsys.readouterr().err
-
-
-def test_output_that_is_a_folder(tmp_path, capsys):
-    write(tmp_path / "run", {"recipe": "dlrm"}, {1: 0.9}, {}, None)
-    assert main(["dashboard", str(tmp_path), "--output", str(tmp_path / "run")]) == 2
-    assert "run: expected the path of a file, got a folder" in capsys.readouterr().err
+    command.append(tested.as_uri())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "<title>true,true,true,true</title>" in done.stdout
 
 
 def test_unreadable_logs(tmp_path, capsys):
@@ -93,9 +71,13 @@ def test_unreadable_logs(tmp_path, capsys):
     assert "Logs that cannot be read" in page
     assert "empty/log.json: expected the log of a run, got a file without parameters" in page
     assert "bytes/log.json, line 1: expected a line" in page
+    assert main(["dashboard", str(tmp_path), "--output", str(tmp_path / "good")]) == 2
+    assert "good: expected the path of a file, got a folder" in capsys.readouterr().err
     (tmp_path / "good/log.json").unlink()
     assert main(["dashboard", str(tmp_path)]) == 2
     assert "expected a run that can be read, got: " in capsys.readouterr().err
+    assert main(["dashboard", str(tmp_path / "good")]) == 2
+    assert "expected a folder with runs (log.json below it), got none" in capsys.readouterr().err
 
 
 def test_overview_of_splits(tmp_path):

@@ -40,6 +40,8 @@ def test_lines_of_the_file(tmp_path):
         log.summary({"best_auc": 0.75})
         log.message("only on stdout")
     lines = _lines(path)
+    for text, line in zip(path.read_text().splitlines(), lines, strict=True):
+        assert text == f"DLLL {json.dumps(line)}"
     log_keys = ["timestamp", "datetime", "elapsedtime", "type", "step", "data"]
     metadata_keys = ["timestamp", "datetime", "elapsedtime", "type", "metric", "metadata"]
     assert [list(line) for line in lines] == [log_keys, metadata_keys] + [log_keys] * 4
@@ -74,18 +76,6 @@ def test_names_of_a_recipe(tmp_path, capsys):
         ([], {"test_auc": 0.75}),
     ]
     assert "epoch 1 done  rate 3 rows/s" in capsys.readouterr().out
-
-
-def test_bytes_of_a_line(tmp_path):
-    with RunLogger(tmp_path / "log", {}) as log:
-        log.log(3, {"loss": 0.25, "n": [1, 2]})
-    line = (tmp_path / "log").read_text().splitlines()[1]
-    fields = json.loads(line[5:])
-    assert line == (
-        f'DLLL {{"timestamp": "{fields["timestamp"]}", "datetime": "{fields["datetime"]}", '
-        f'"elapsedtime": "{fields["elapsedtime"]}", "type": "LOG", "step": 3, '
-        '"data": {"loss": 0.25, "n": [1, 2]}}'
-    )
 
 
 @pytest.mark.parametrize(
@@ -152,56 +142,37 @@ def test_readable_lines_on_stdout(tmp_path, capsys):
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.45123456, "0.45123"),
-        (-12345.678, "-12345.67800"),
-        (14916776478844381036544.0, "1.492e+22"),
-        (-1e6, "-1e+06"),
-        (math.inf, "inf"),
-        (math.nan, "nan"),
-    ],
-)
-def test_large_values(value, text):
-    assert readable(value, format=".5f") == text
-
-
 def test_recorded_message(tmp_path, capsys):
-    with RunLogger(tmp_path / "log", {}) as log:
-        capsys.readouterr()
+    with RunLogger(tmp_path / "log", {"a": 1}, defaults={"a": 1}) as log:
+        assert capsys.readouterr().out.endswith("\nparameters: all at their defaults\n")
         log.record("stopped")
     assert _lines(tmp_path / "log")[1]["data"] == {"message": "stopped"}
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("value", "text", "of_five_digits"),
     [
-        (0.0, "0"),
-        (1.2e-5, "1.2e-05"),
-        (24.0, "24"),
-        (9999.0, "9999"),
-        (12345.678, "12.35k"),
-        (999_999.0, "1M"),
-        (-2.5e9, "-2.5G"),
-        (3e12, "3T"),
-        (1e20, "1e+20"),
-        (math.inf, "inf"),
-        (12345, "12,345"),
-        (True, "True"),
-        (None, "None"),
-        ("text", "text"),
+        (0.0, "0", "0.00000"),
+        (1.2e-5, "1.2e-05", "0.00001"),
+        (24.0, "24", "24.00000"),
+        (9999.0, "9999", "9999.00000"),
+        (12345.678, "12.35k", "12345.67800"),
+        (999_999.0, "1M", "999999.00000"),
+        (-2.5e9, "-2.5G", "-2.5e+09"),
+        (1e20, "1e+20", "1e+20"),
+        (math.inf, "inf", "inf"),
+        (math.nan, "nan", "nan"),
+        (12345, "12,345", None),
+        (True, "True", None),
+        (None, "None", None),
+        ("text", "text", None),
     ],
 )
-def test_readable_values(value, text):
+def test_readable_values(value, text, of_five_digits):
     assert readable(value) == text
     assert readable(value, unit="ms") == f"{text} ms"
-
-
-def test_default_parameters(capsys):
-    RunLogger(None, {"a": 1}, defaults={"a": 1}).close()
-    assert capsys.readouterr().out == "parameters: all at their defaults\n"
+    assert of_five_digits is None or readable(value, format=".5f") == of_five_digits
 
 
 def test_other_ranks(tmp_path, capsys):
@@ -230,23 +201,17 @@ def test_existing_log(tmp_path, capsys):
 def test_lines_after_the_summary(tmp_path):
     with RunLogger(tmp_path / "log", {}) as log:
         log.summary({"auc": 0.5})
-        with pytest.raises(ValueError, match="the summary is the last line of a log"):
-            log.log(1, {})
-        with pytest.raises(ValueError, match="the summary is the last line of a log"):
-            log.summary({})
+        for write in (lambda: log.log(1, {}), lambda: log.summary({})):
+            with pytest.raises(ValueError, match="the summary is the last line of a log"):
+                write()
     assert len(_lines(tmp_path / "log")) == 2
 
 
-@pytest.mark.parametrize("bad", ["file/log", "folder"], ids=["under_a_file", "a_folder"])
-def test_unwritable_log(tmp_path, bad):
+def test_unwritable_paths(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(ValueError, match=f"--log_path .*{bad} cannot be written"):
-        RunLogger(tmp_path / bad, {})
-
-
-def test_unwritable_tensorboard_folder(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
+    for log in (tmp_path / "file/log", tmp_path):
+        with pytest.raises(ValueError, match=f"--log_path {log} cannot be written"):
+            RunLogger(log, {})
     with pytest.raises(ValueError, match=r"--tensorboard_dir .*file/tb cannot be written"):
         RunLogger(None, {}, tensorboard_dir=tmp_path / "file" / "tb")
     monkeypatch.setattr(os, "access", lambda *_: False)
@@ -268,14 +233,12 @@ def test_tensorboard_scalars(tmp_path):
     assert result == [(5, "loss", 0.5), (6, "loss", 0.25)]
 
 
-def test_no_progress_bar_in_a_pipe(capsys):
+def test_progress_bar(capsys, monkeypatch):
+    """On a terminal, and not in a pipe."""
     with RunLogger(None, {}, total_steps=10) as log:
         log.progress(5)
         log.log(5, {"loss": 1.0})
     assert capsys.readouterr() == ("step 5/10  loss 1\n", "")
-
-
-def test_progress_bar_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with RunLogger(None, {}, total_steps=10, initial_step=2) as log:
         log.progress(5)

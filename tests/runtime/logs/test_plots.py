@@ -7,6 +7,7 @@ import pytest
 from runtime.logs import plots
 from runtime.logs.plots import draw, evaluation, join_short_means, learning_curve, loss_limit
 
+EARLY = [(10, 0.7), (20, 0.6), (50, 0.5), (1000, 0.4), (2000, 0.3), (3000, 0.2)]
 HISTORY = {
     "train_loss": [(100, 0.6), (200, 0.5), (300, float("nan")), (400, 0.45)],
     "validation_loss": [(200, 0.52), (400, 0.48)],
@@ -22,13 +23,10 @@ def _size(path):
     return image.shape[:2]
 
 
-@pytest.mark.parametrize(
-    "names",
-    [(), ("train_loss",), ("train_loss", "validation_loss"), tuple(HISTORY)],
-    ids=["empty", "training", "losses", "all"],
-)
-def test_learning_curve_of_whatever_there_is(tmp_path, names):
+@pytest.mark.parametrize("num_lines", range(4))
+def test_learning_curve_of_whatever_there_is(tmp_path, num_lines):
     path = tmp_path / "new folder" / "learning_curve.png"
+    names = list(HISTORY)[:num_lines]
     learning_curve(path, {name: HISTORY[name] for name in names})
     height, width = _size(path)
     assert (width > 2 * height) == ("validation_auc" in names)
@@ -54,6 +52,8 @@ def test_lines_and_axes_of_a_learning_curve(monkeypatch):
     assert all(step == round(step) for step in quality.get_xticks())
     learning_curve("c.png", {"train_loss": [(10, 0.6)]})
     assert figures[2].axes[0].lines[0].get_marker() == "o", "a line of one point is invisible"
+    evaluation("roc.png", **of_an_evaluation())
+    assert figures[3].get_suptitle() == "test split"
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,7 @@ def test_lines_and_axes_of_a_learning_curve(monkeypatch):
         # The remainder at the end has a point of its own.
         ([(10, 0.5), (20, 0.4), (21, 0.9)], [(10, 0.5), (20, 0.4), (21, 0.9)]),
         # Early steps keep their own points.
-        (
-            [(10, 0.7), (20, 0.6), (50, 0.5), (1000, 0.4), (2000, 0.3), (3000, 0.2)],
-            [(10, 0.7), (20, 0.6), (50, 0.5), (1000, 0.4), (2000, 0.3), (3000, 0.2)],
-        ),
+        (EARLY, EARLY),
     ],
 )
 def test_joined_means_over_few_steps(points, expected):
@@ -90,13 +87,6 @@ def test_joined_means_over_few_steps(points, expected):
 )
 def test_axis_and_first_losses(points, expected):
     assert loss_limit(points) == (expected and pytest.approx(expected))
-
-
-def test_title_of_the_evaluated_split(monkeypatch):
-    figures = []
-    monkeypatch.setattr(plots, "write_picture", lambda figure, path: figures.append(figure))
-    evaluation("roc.png", **of_an_evaluation())
-    assert figures[0].get_suptitle() == "test split"
 
 
 def of_an_evaluation(fpr=(0, 0.5, 1), tpr=(0, 0.7, 1), auc=0.75):
