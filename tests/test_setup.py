@@ -68,20 +68,16 @@ def test_help(root):
 
 
 def test_ci_script(root):
+    """Together the targets run every test."""
     assert (root / ".ci/run").stat().st_mode & stat.S_IXUSR
     commands = (root / ".ci/run").read_text().splitlines()
-    assert "set -euo pipefail" in commands
-    assert [line.partition(" >")[0] for line in commands if line.startswith("make ")] == [
-        *("make cluster-setup", "make browser-setup", "make lint", "make docs", "make test-ranks"),
-        *("make test-newest", "make test-serve", "make test-cluster", "make test"),
-    ]
-    assert commands[-1] == "make test"
+    assert "set -euo pipefail" in commands and commands[-1] == "make test"
+    assert {"make lint", "make docs", "make test-ranks", "make test-cluster"} <= set(commands)
     makefile = (root / "Makefile").read_text()
-    ignored = " ".join(f"--ignore=tests/{folder}" for folder in ("ranks", "serving", "cluster"))
+    folders = ("ranks", "serving", "cluster")
+    ignored = " ".join(f"--ignore=tests/{folder}" for folder in folders)
     assert f"pytest tests distributed-embeddings/tests {ignored}\n" in makefile
-    assert "pytest tests/ranks\n" in makefile
-    assert "pytest tests/serving\n" in makefile
-    assert "pytest tests/cluster\n" in makefile
+    assert all(f"pytest tests/{folder}\n" in makefile for folder in folders)
 
 
 def test_shell_scripts(root):
@@ -139,21 +135,15 @@ def test_lock(root, lock_file, requirement_files):
             assert requirement.specifier.contains(by_name[canonicalize_name(requirement.name)])
 
 
-def test_lock_of_a_first_run(root):
-    """It is a part of the lock of the set-up, which installs the rest."""
-    run, base = (
-        setup_environment.lines_of(root / f"requirements/{name}.lock") for name in ("run", "base")
-    )
-    assert set(run) < set(base) and len(run) < len(base) / 2
-    assert "requirements/run.txt" in (root / "requirements.txt").read_text()
-
-
-def test_tensorflow_of_the_locks(root):
-    """The package `tensorflow`, on which tf-keras depends, would bring a second TensorFlow."""
+def test_locks_of_a_training(root):
+    """The lock of a first run is a part of the one of the set-up, which installs the rest; the
+    package `tensorflow`, on which tf-keras depends, would bring a second TensorFlow."""
+    lines = {}
     for name, version in (("base", "2.21.0"), ("run", "2.21.0"), ("floor", "2.15.1")):
-        lines = setup_environment.lines_of(root / f"requirements/{name}.lock")
-        assert f"tensorflow-cpu=={version}" in lines
-        assert not any(line.startswith("tensorflow==") for line in lines)
+        lines[name] = setup_environment.lines_of(root / f"requirements/{name}.lock")
+        assert f"tensorflow-cpu=={version}" in lines[name]
+        assert not any(line.startswith("tensorflow==") for line in lines[name])
+    assert set(lines["run"]) < set(lines["base"]) and len(lines["run"]) < len(lines["base"]) / 2
 
 
 @pytest.fixture
@@ -210,32 +200,33 @@ def test_choice_of_python(root, tmp_path, monkeypatch, pythons, chosen):
     python, version = setup_environment.find_python(root / "requirements/base.lock")
     assert setup_environment.dotted(version) == chosen
     assert Path(python).parent == tmp_path
+    # Of an activated environment, which is about to be replaced, the Python below it.
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv/python3.13").symlink_to(python)
+    monkeypatch.setenv("PATH", f"{tmp_path}/venv:/usr/bin:/bin")
+    assert setup_environment.find_python(root / "requirements/base.lock")[0] == python
 
 
 @pytest.mark.parametrize(
     ("python", "message"),
     [
-        (
-            "absent",
-            r"no Python that fits requirements/run.lock; expected 3.13 or .* or 3.10, "
-            r"looked for absent \(not found\); install one .*PYTHON=",
-        ),
+        ("absent", r"no Python that fits requirements/run.lock.* absent \(not found\).*PYTHON="),
         (stand_in(8), r"looked for \S+/python \(3.8\)"),
-        (
-            stand_in(13, has_venv=False),
-            r"no module venv or ensurepip.*apt-get install python3.13-venv",
-        ),
+        (stand_in(13, has_venv=False), r"no module venv or ensurepip.*install python3.13-venv"),
     ],
 )
 def test_unusable_python(clone, tools, tmp_path, python, message):
+    """An environment that is there stays."""
     if python != "absent":
         program(tmp_path / "named", "python", python)
         python = tmp_path / "named/python"
+    (clone / ".venv").mkdir()
+    (clone / ".venv/old").touch()
     done = make(clone, "setup", f"PYTHON={python}", path=str(tools))
     messages = [line for line in done.stderr.splitlines() if line.startswith("setup: ")]
     assert done.returncode != 0
     assert len(messages) == 1 and re.search(message, messages[0]), done.stderr
-    assert not (clone / ".venv").exists()
+    assert (clone / ".venv/old").exists()
 
 
 def test_repeated_set_up(clone, tmp_path):
@@ -266,26 +257,6 @@ def test_repeated_set_up(clone, tmp_path):
     assert "tensorflow[and-cuda]==2.21.0 --constraint" in installed
     lines = (clone / ".venv/requirements.txt").read_text()
     assert "numpy==" in lines and "tensorflow-cpu" not in lines
-
-
-def test_python_of_an_activated_environment(root, tmp_path, monkeypatch):
-    """The Python below it is taken: the environment itself is about to be replaced."""
-    program(tmp_path / "base", "python3.13", stand_in(13))
-    (tmp_path / "venv").mkdir()
-    (tmp_path / "venv/python3.13").symlink_to(tmp_path / "base/python3.13")
-    monkeypatch.setenv("PATH", f"{tmp_path}/venv:{os.environ['PATH']}")
-    python, _ = setup_environment.find_python(root / "requirements/base.lock")
-    assert python == str(tmp_path / "base/python3.13")
-
-
-def test_refused_python_keeps_the_environment(clone, tmp_path):
-    program(tmp_path / "new", "python", stand_in(13))
-    program(tmp_path / "old", "python", stand_in(8))
-    flags = ("HOROVOD=no", "ENGINES=no")
-    assert make(clone, "setup", f"PYTHON={tmp_path}/new/python", *flags).returncode == 0
-    done = make(clone, "setup", f"PYTHON={tmp_path}/old/python", *flags)
-    assert done.returncode != 0 and "no Python that fits" in done.stderr
-    assert (clone / ".venv/installed").exists()
 
 
 def test_link_to_an_environment(clone, tmp_path):
@@ -424,18 +395,18 @@ def kept(tmp_path):
     return sorted((tmp_path / ".cache/recommenders-at-scale").glob("*"))
 
 
-def test_build_of_horovod(set_up_horovod, tmp_path):
+def test_build_of_horovod(set_up_horovod, tmp_path, clone, root):
+    ours = (root / "runtime/cluster/horovodrun.py").read_text()
     done, calls = set_up_horovod()
     assert (done.returncode, calls) == (0, BUILT), done.stderr
     assert "building Horovod with gloo and mpi" in done.stdout
+    assert (clone / ".venv/bin/horovodrun").read_text() == f"#!/usr/bin/python\n{ours}"
     (folder,) = kept(tmp_path)
-    assert re.fullmatch(
-        r"horovod-0\.28\.1\+stall-[0-9a-f]{8}-tensorflow-2\.15\.1-cpu-cpython-311-linux-x86_64"
-        "-gloo-mpi",
-        folder.name,
-    )
+    facts = "tensorflow-2.15.1-cpu-cpython-311-linux-x86_64-gloo-mpi"
+    assert re.fullmatch(rf"horovod-0\.28\.1\+stall-[0-9a-f]{{8}}-{facts}", folder.name)
     done, calls = set_up_horovod()
     assert (done.returncode, calls, done.stdout) == (0, ["install a wheel"], "")
+    assert (clone / ".venv/bin/horovodrun").read_text() == f"#!/usr/bin/python\n{ours}"
     # Another TensorFlow needs a build of its own, and so does a machine without MPI.
     done, calls = set_up_horovod(STAND_IN_FACTS="tensorflow-2.16.1-cpu-cpython-311-linux-x86_64")
     assert (done.returncode, calls) == (0, BUILT)
@@ -445,11 +416,12 @@ def test_build_of_horovod(set_up_horovod, tmp_path):
     assert len(kept(tmp_path)) == 3
 
 
-def test_horovodrun(set_up_horovod, clone, root):
-    for _ in range(2):  # built, and from the cache
-        set_up_horovod()
-        ours = (root / "runtime/cluster/horovodrun.py").read_text()
-        assert (clone / ".venv/bin/horovodrun").read_text() == f"#!/usr/bin/python\n{ours}"
+def test_build_without_patch_and_cache(set_up_horovod, tmp_path):
+    """Debian's g++ does not install `patch`; a clone has git. A cache may not be writable."""
+    (tmp_path / "tools/patch").unlink()
+    (tmp_path / ".cache").write_text("a file where the folder should be")
+    done, calls = set_up_horovod()
+    assert (done.returncode, calls) == (0, BUILT), done.stderr
 
 
 def test_damaged_horovod(set_up_horovod, tmp_path):
@@ -460,19 +432,6 @@ def test_damaged_horovod(set_up_horovod, tmp_path):
     assert (done.returncode, calls) == (0, ["install damaged", *BUILT]), done.stderr
     assert "cannot be used, building Horovod again" in done.stdout
     assert [file.read_text() for file in kept(tmp_path)[0].glob("*")] == ["a wheel"]
-
-
-def test_patches_without_patch(set_up_horovod, tmp_path):
-    """Debian's g++ does not install `patch`; a clone has git."""
-    (tmp_path / "tools/patch").unlink()
-    done, calls = set_up_horovod()
-    assert (done.returncode, calls) == (0, BUILT), done.stderr
-
-
-def test_unwritable_cache(set_up_horovod, tmp_path):
-    (tmp_path / ".cache").write_text("a file where the folder should be")
-    done, calls = set_up_horovod()
-    assert (done.returncode, calls) == (0, BUILT), done.stderr
 
 
 def test_nccl(set_up_horovod, tmp_path):
@@ -496,13 +455,10 @@ SOURCES = {"STAND_IN_SOURCE": "another version of Horovod"}
 def test_failed_build(set_up_horovod, clone, tmp_path, env, if_missing):
     done, _ = set_up_horovod(*if_missing, **env)
     assert (done.returncode == 0) == bool(if_missing)
-    assert re.fullmatch(
-        r"setup: Horovod 0\.28\.1 could not be installed for "
-        r"tensorflow-2\.15\.1-cpu-cpython-311-linux-x86_64 with gloo and mpi: "
-        r"see the end of \.venv/horovod_build\.log\n"
-        r"setup: training on several processes .* everything else works .* make setup HOROVOD=no\n",
-        done.stderr,
-    )
+    first, second = done.stderr.splitlines()
+    assert first.startswith("setup: Horovod 0.28.1 could not be installed for tensorflow-2.15.1-")
+    assert first.endswith(" with gloo and mpi: see the end of .venv/horovod_build.log")
+    assert second.endswith(" make setup HOROVOD=no")
     assert kept(tmp_path) == [] and not (clone / ".venv/horovod").exists()
     if "STAND_IN_FAILS" in env:
         assert "the compiler fails" in (clone / ".venv/horovod_build.log").read_text()
@@ -527,14 +483,11 @@ def test_set_up_without_horovod(clone, tmp_path):
     no_tensorflow = '[[ "$*" != *"import sys, sysconfig, tensorflow"* ]]'
     program(tools, "python.venv", f'[ "$1" = -m ] || {no_tensorflow}')
     flags = (f"PYTHON={tools / 'python'}", "ENGINES=no", "TEST_WORKERS=0")
-    for _ in range(2):
-        done = make(clone, "setup", *flags, home=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert done.stderr.count("Horovod 0.28.1 could not be installed: see the end of") == 1
-        assert not (clone / ".venv/horovod").exists()
-    for target in ("test-ranks", "test-cluster"):
+    for target in ("setup", "setup", "test-ranks", "test-cluster"):
         done = make(clone, target, *flags, home=tmp_path)
-        assert done.returncode != 0 and "Horovod 0.28.1 could not be installed" in done.stderr
+        assert (done.returncode == 0) == (target == "setup"), done.stderr
+        assert done.stderr.count("Horovod 0.28.1 could not be installed") == 1
+        assert not (clone / ".venv/horovod").exists()
     (clone / "data/demo").mkdir(parents=True)
     (clone / "data/demo/feature_spec.yaml").touch()
     done = make(clone, "demo", *flags, home=tmp_path)
@@ -545,8 +498,8 @@ def test_set_up_without_horovod(clone, tmp_path):
     ("fails_at", "message"),
     [
         (None, None),
-        ("pip<26.3", "pip 26.3 cannot install NVTabular, and an older pip could not be installed"),
-        ("--no-deps", "pip could not install requirements/engines.lock .*check the network"),
+        ("pip<26.3", "an older pip could not be installed"),
+        ("--no-deps", "pip could not install requirements/engines.lock"),
     ],
 )
 def test_engines(clone, tools, fails_at, message):
@@ -590,22 +543,22 @@ echo {version} >"$3/made_with"
 @pytest.mark.parametrize(
     ("there", "named", "version", "message"),
     [
-        (["3.10", "3.11", "3.13"], "", "3.11", ""),
-        (["3.10", "3.13"], "", "3.10", ""),
-        (["3.13"], "", "3.13", "Spark alone; NVTabular needs Python 3.10 or 3.11: make -B engines"),
-        (["3.10", "3.11"], "python3.10", "3.10", ""),
-        (["3.11"], "python3.10", None, "ENGINES_PYTHON is 'python3.10', which does not run"),
-        (["3.9"], "", None, "need Python 3.10 to 3.13 with the module venv, found 3.9; install"),
-        ([], "", None, "need Python 3.10 to 3.13 with the module venv, found none; install"),
+        ("3.10 3.11 3.13", "", "3.11", ""),
+        ("3.10 3.13", "", "3.10", ""),
+        ("3.13", "", "3.13", "Spark alone; NVTabular needs Python 3.10 or 3.11"),
+        ("3.10 3.11", "python3.10", "3.10", ""),
+        ("3.11", "python3.10", None, "ENGINES_PYTHON is 'python3.10', which does not run"),
+        ("3.9", "", None, "need Python 3.10 to 3.13 with the module venv, found 3.9"),
+        ("", "", None, "need Python 3.10 to 3.13 with the module venv, found none"),
     ],
 )
 def test_python_of_the_engines(clone, tools, there, named, version, message):
     """The newest with which NVTabular runs, or else that of .venv."""
     set_up_except_engines(clone)
-    for each in there:
+    for each in there.split():
         program(tools, f"python{each}", engines_python(each))
-    if there in (["3.9"], ["3.13"]):
-        (tools / f"python{there[0]}").rename(clone / ".venv/bin/python")
+    if there in ("3.9", "3.13"):
+        (tools / f"python{there}").rename(clone / ".venv/bin/python")
     else:
         program(clone / ".venv/bin", "python", "exit 1")
     (tools / "python3").unlink()  # a link

@@ -120,64 +120,35 @@ def cluster(tmp_path) -> Cluster:
 
 PLAIN = ["--mpi=pmix", "--kill-on-bad-exit=1"]
 ONE = "--ntasks-per-node=1"
+TWO, EIGHT = ({"SLURM_GPUS_ON_NODE": number} for number in "28")
+MOUNTS = r"/a b:/c  d,/e:/f:ro,/g\040h:/i"
+MOUNTED = r"--container-mounts=/a\040b:/c\040\040d,/e:/f:ro,/g\040h:/i"
 
 
 @pytest.mark.parametrize(
     ("variables", "flags"),
     [
-        pytest.param({}, [*PLAIN, ONE], id="one task on each machine"),
-        pytest.param(
-            {"SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "64"},
-            [*PLAIN, "--ntasks-per-node=8"],
-            id="one task on each GPU",
-        ),
-        pytest.param(
-            {"SLURM_GPUS_ON_NODE": "8", "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"},
-            PLAIN,
-            id="tasks that sbatch sets",
-        ),
-        pytest.param(
-            {"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1"},
-            PLAIN,
-            id="tasks of three machines",
-        ),
-        pytest.param({"SLURM_NTASKS": "6"}, PLAIN, id="tasks with an arbitrary distribution"),
-        pytest.param(
-            {"SLURM_GPUS_ON_NODE": "2", "SLURM_CPUS_PER_TASK": "3", "SLURM_CPUS_ON_NODE": "6"},
-            [*PLAIN, "--ntasks-per-node=2"],
-            id="just enough cores",
-        ),
-        pytest.param(
-            {"SLURM_GPUS_ON_NODE": "2", "SLURM_GPUS": "a100:4", "SLURM_JOB_NUM_NODES": "2"},
-            [*PLAIN, "--ntasks-per-node=2"],
-            id="a total of GPUs that is even",
-        ),
-        pytest.param(
-            {"cont": "image", "mounts": r"/a b:/c  d,/e:/f:ro,/g\040h:/i"},
-            [
-                *(*PLAIN, ONE, "--container-image=image"),
-                r"--container-mounts=/a\040b:/c\040\040d,/e:/f:ro,/g\040h:/i",
-            ],
-            id="container with mounts, whose spaces are those of fstab",
-        ),
-        pytest.param(
-            {"cont": "./Makefile"}, [*PLAIN, ONE, "--container-image=./Makefile"], id="a file"
-        ),
-        pytest.param(
-            {"cont": "user@host#image:1"},
-            [*PLAIN, ONE, "--container-image=user@host#image:1"],
-            id="container without mounts",
-        ),
-        pytest.param(
+        ({}, [ONE]),
+        (EIGHT | {"SLURM_CPUS_ON_NODE": "64"}, ["--ntasks-per-node=8"]),
+        (EIGHT | {"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"}, []),  # by sbatch
+        ({"SLURM_NTASKS": "5", "SLURM_TASKS_PER_NODE": "2(x2),1"}, []),
+        ({"SLURM_NTASKS": "6"}, []),  # an arbitrary distribution
+        (TWO | {"SLURM_CPUS_PER_TASK": "3", "SLURM_CPUS_ON_NODE": "6"}, ["--ntasks-per-node=2"]),
+        (TWO | {"SLURM_GPUS": "a100:4", "SLURM_JOB_NUM_NODES": "2"}, ["--ntasks-per-node=2"]),
+        # Spaces of mounts are those of fstab.
+        ({"cont": "image", "mounts": MOUNTS}, [ONE, "--container-image=image", MOUNTED]),
+        ({"cont": "./Makefile"}, [ONE, "--container-image=./Makefile"]),
+        ({"cont": "user@host#image:1"}, [ONE, "--container-image=user@host#image:1"]),
+        # The last flags count.
+        (
             {"srun_flags": "--mpi=pmi2  --output='a b/%t.log' --label"},
-            [*PLAIN, ONE, "--mpi=pmi2", "--output=a b/%t.log", "--label"],
-            id="flags of srun, the last ones count",
+            [ONE, "--mpi=pmi2", "--output=a b/%t.log", "--label"],
         ),
     ],
 )
 def test_flags_of_srun(cluster, variables, flags):
     done = cluster.run(cmd="true", **variables)
-    assert (done.code, done.flags) == (0, flags), done.error
+    assert (done.code, done.flags) == (0, [*PLAIN, *flags]), done.error
 
 
 def test_cores_of_the_tasks(cluster):
@@ -189,18 +160,16 @@ def test_cores_of_the_tasks(cluster):
 
 
 @pytest.mark.parametrize(
-    ("variables", "note"),
+    ("tasks", "gpus", "note"),
     [
-        ({"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "3,1"}, "tasks (3,1); --ntasks-per-node"),
-        (
-            {"SLURM_NTASKS": "2", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_GPUS_ON_NODE": "8"},
-            "a machine has 8 GPUs and 1 tasks",
-        ),
-        ({"SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_GPUS_ON_NODE": "2"}, ""),
+        ("3,1", "", "tasks (3,1); --ntasks-per-node"),
+        ("1(x2)", "8", "a machine has 8 GPUs and 1 tasks"),
+        ("2(x2)", "2", ""),
     ],
 )
-def test_notes_on_numbers_of_tasks(cluster, variables, note):
-    done = cluster.run(cmd="true", **variables)
+def test_notes_on_numbers_of_tasks(cluster, tasks, gpus, note):
+    number = {"SLURM_NTASKS": "2" if "1(" in tasks else "4", "SLURM_TASKS_PER_NODE": tasks}
+    done = cluster.run(cmd="true", **number, **({"SLURM_GPUS_ON_NODE": gpus} if gpus else {}))
     assert done.code == 0
     assert ("slurm_multinode.sh: note:" in done.error) == bool(note), done.error
     assert note in done.error
@@ -223,16 +192,15 @@ def test_different_numbers_of_gpus(cluster):
 @pytest.mark.parametrize(
     ("cmd", "out"),
     [
-        pytest.param(
+        (
             "printf '%s|' 'a b' \"c  d\" it\\'s '$x' \"$SLURM_PROCID\" *.toml",
             "a b|c  d|it's|$x|3|pyproject.toml|",
-            id="words",
         ),
-        pytest.param("cd / && pwd", "/\n", id="two commands"),
-        pytest.param("echo 1\necho 2", "1\n2\n", id="two lines"),
-        pytest.param("echo \\\n  -u  x", "-u x\n", id="one on two lines"),
-        pytest.param("echo --xla\\\n--embedding_dim 512", "--xla --embedding_dim 512\n", id="seed"),
-        pytest.param("numactl -i all -- python -u x.py", "numactl ran python -u\n", id="numactl"),
+        ("cd / && pwd", "/\n"),
+        ("echo 1\necho 2", "1\n2\n"),
+        ("echo \\\n  -u  x", "-u x\n"),
+        ("echo --xla\\\n--embedding_dim 512", "--xla --embedding_dim 512\n"),  # of a seed
+        ("numactl -i all -- python -u x.py", "numactl ran python -u\n"),
     ],
 )
 def test_cmd(cluster, cmd, out):
@@ -245,7 +213,8 @@ def test_cmd(cluster, cmd, out):
 # What it cannot work with.
 
 
-GPUS = {"cmd": "x", "SLURM_GPUS_ON_NODE": "2"}
+def uneven(tasks):
+    return {"cmd": "x", "SLURM_NTASKS": tasks, "SLURM_TASKS_PER_NODE": "4(x2),1"}
 
 
 @pytest.mark.parametrize(
@@ -258,31 +227,28 @@ GPUS = {"cmd": "x", "SLURM_GPUS_ON_NODE": "2"}
         ({"cmd": "python 'x"}, "cmd is: python 'x"),
         ({"CMD": "x"}, "there is CMD, but no cmd"),
         ({"cmd": "", "command": "x"}, "there is command, but no cmd"),
-        ({"cmd": "x", "CONT": "image"}, "there is CONT, but no cont"),
-        ({"cmd": "x", "cont": "image", "mount": "/a:/b"}, "there is mount, but no mounts"),
-        ({"cmd": "x", "srunflags": "--label"}, "there is srunflags, but no srun_flags"),
-        ({"cmd": "x", "MAX_RESTARTS": "3"}, "there is MAX_RESTARTS, but no max_restarts"),
-        ({"cmd": "x", "srun_flags": "--a='b"}, "srun_flags"),
-        ({"cmd": "x", "mounts": "/a:/b"}, "mounts=/a:/b"),
-        ({"cmd": "x", "cont": "/no/x.sqsh"}, "cont=/no/x.sqsh"),
-        ({"cmd": "x", "cont": "../no.sqsh"}, "cont=../no.sqsh"),
-        ({"cmd": "x", "cont": "a/x+1.sqsh"}, "write ./a/x+1.sqsh"),
-        ({"cmd": "x", "max_restarts": "-1"}, "max_restarts"),
-        (GPUS | {"SLURM_CPUS_ON_NODE": "1"}, "2 GPUs on a node, but 1 cores"),
-        (GPUS | {"SLURM_CPUS_ON_NODE": "5", "SLURM_CPUS_PER_TASK": "3"}, "but 5 cores"),
-        (GPUS | {"SLURM_GPUS": "3", "SLURM_JOB_NUM_NODES": "2"}, "SLURM_GPUS=3"),
-        (GPUS | {"SLURM_GPUS": "a100:3", "SLURM_JOB_NUM_NODES": "2"}, "SLURM_GPUS=a100:3"),
-        *(
-            (
-                {"cmd": "x", "SLURM_NTASKS": tasks, "SLURM_TASKS_PER_NODE": "4(x2),1"},
-                f"SLURM_NTASKS={tasks} does not fit SLURM_TASKS_PER_NODE=4(x2),1",
-            )
-            for tasks in ("1", "3", "10")
-        ),
+        ({"CONT": "image"}, "there is CONT, but no cont"),
+        ({"cont": "image", "mount": "/a:/b"}, "there is mount, but no mounts"),
+        ({"srunflags": "--label"}, "there is srunflags, but no srun_flags"),
+        ({"MAX_RESTARTS": "3"}, "there is MAX_RESTARTS, but no max_restarts"),
+        ({"srun_flags": "--a='b"}, "srun_flags"),
+        ({"mounts": "/a:/b"}, "mounts=/a:/b"),
+        ({"cont": "/no/x.sqsh"}, "cont=/no/x.sqsh"),
+        ({"cont": "../no.sqsh"}, "cont=../no.sqsh"),
+        ({"cont": "a/x+1.sqsh"}, "write ./a/x+1.sqsh"),
+        ({"max_restarts": "-1"}, "max_restarts"),
+        (TWO | {"SLURM_CPUS_ON_NODE": "1"}, "2 GPUs on a node, but 1 cores"),
+        (TWO | {"SLURM_CPUS_ON_NODE": "5", "SLURM_CPUS_PER_TASK": "3"}, "but 5 cores"),
+        (TWO | {"SLURM_GPUS": "3", "SLURM_JOB_NUM_NODES": "2"}, "SLURM_GPUS=3"),
+        (TWO | {"SLURM_GPUS": "a100:3", "SLURM_JOB_NUM_NODES": "2"}, "SLURM_GPUS=a100:3"),
+        (uneven("1"), "SLURM_NTASKS=1 does not fit SLURM_TASKS_PER_NODE=4(x2),1"),
+        (uneven("3"), "SLURM_NTASKS=3 does not fit"),
+        (uneven("10"), "SLURM_NTASKS=10 does not fit"),
     ],
 )
 def test_mistakes(cluster, variables, names):
-    done = cluster.run(**variables)
+    has_cmd = "cmd" in names or "export" in names or "cmd" in variables
+    done = cluster.run(**({} if has_cmd else {"cmd": "x"}), **variables)
     assert (done.code, done.flags) == (2, None)
     *_, last = done.error.splitlines()
     assert last.startswith("slurm_multinode.sh: error: ") and names in last, done.error
@@ -302,13 +268,6 @@ def test_other_variables(cluster, variables):
     """They belong to the site or to other programs, in addition to those of this script."""
     done = cluster.run(cmd="echo ran", **variables)
     assert (done.code, done.out) == (0, "ran\n"), done.error
-
-
-def test_a_cluster_without_pyxis(cluster):
-    (cluster.folder / "help").write_text("Usage: srun\n")
-    done = cluster.run(cmd="x", cont="image")
-    assert (done.code, done.flags) == (2, None)
-    assert "error: cont=image, but srun has no --container-image: this cluster has no" in done.error
 
 
 # Its end, and whether the job is queued again.
@@ -358,26 +317,22 @@ def test_one_task_of_an_array(cluster, number, array):
     assert f"job {shown}, restarts: 0" in done.error
 
 
-def test_refused_requeue(cluster):
+def test_answers_of_slurm(cluster):
+    """It refuses to queue the job again, does not answer, has no containers, or starts nothing."""
     (cluster.folder / "refuses").touch()
     done = cluster.run(cmd=STOPPED)
-    assert done.code == 75
-    assert "SLURM does not put it back into the queue, see above; submit it again" in done.error
-
-
-def test_slurm_without_an_answer(cluster):
+    assert done.code == 75 and "SLURM does not put it back into the queue" in done.error
     (cluster.folder / "job").unlink()
     done = cluster.run(cmd=STOPPED)
-    assert done.code == 75
-    assert "SLURM does not answer, see above; submit it again to resume" in done.error
-
-
-def test_srun_that_starts_nothing(cluster):
-    message = "srun: error: task 3 launch failed: Unspecified error"
-    cluster.program("srun", f"echo '{message}' >&2")
+    assert done.code == 75 and "SLURM does not answer" in done.error
+    (cluster.folder / "srun").unlink()
+    (cluster.folder / "help").write_text("Usage: srun\n")
+    done = cluster.run(cmd="x", cont="image")
+    assert (done.code, done.flags) == (2, None)
+    assert "cont=image, but srun has no --container-image" in done.error
+    cluster.program("srun", "echo 'srun: error: task 3 launch failed' >&2")
     done = cluster.run(cmd="x")
-    assert done.code == 1
-    assert f"{message}\nslurm_multinode.sh: error: SLURM could not start every rank" in done.error
+    assert done.code == 1 and "error: SLURM could not start every rank" in done.error
 
 
 @pytest.mark.parametrize("line", ["{}", "cd . && {}", "{}; exit $?"])
@@ -423,26 +378,24 @@ def test_early_failure_of_a_rank(cluster, codes, code):
     assert ("give it more time" in done.error) == (code == 143)
 
 
-EXITED = "Exited with exit code"
-
-
 @pytest.mark.parametrize(
     ("ends", "code"),
     [
-        pytest.param((f"{EXITED} 75", "Killed"), 75, id="one takes long"),
-        pytest.param((f"{EXITED} 75", f"{EXITED} 143", "Killed"), 75, id="one had not begun"),
-        pytest.param(("Killed",), 137, id="all are killed"),
-        pytest.param((f"{EXITED} 143", "Killed"), 137, id="none has saved"),
-        pytest.param((f"{EXITED} 75", f"{EXITED} 137"), 137, id="one has crashed"),
-        pytest.param((f"{EXITED} 75", f"{EXITED} 4", "Killed"), 137, id="one has failed"),
-        pytest.param((f"{EXITED} 75", "Killed", "Out Of Memory"), 137, id="out of memory"),
+        ((75, "Killed"), 75),  # one takes long
+        ((75, 143, "Killed"), 75),  # one had not begun
+        (("Killed",), 137),
+        ((143, "Killed"), 137),  # none has saved
+        ((75, 137), 137),  # one has crashed
+        ((75, 4, "Killed"), 137),  # one has failed
+        ((75, "Killed", "Out Of Memory"), 137),
     ],
 )
 def test_ranks_killed_by_slurm(cluster, ends, code):
     """They take longer than KillWait to end. If one has ended with 75 and none has crashed, the
     checkpoint is saved."""
+    texts = [f"Exited with exit code {end}" if isinstance(end, int) else end for end in ends]
     lines = "".join(
-        f"echo 'srun: error: node1: task {rank}: {end}' >&2\n" for rank, end in enumerate(ends)
+        f"echo 'srun: error: node1: task {rank}: {text}' >&2\n" for rank, text in enumerate(texts)
     )
     cluster.program("srun", f"{lines}exit 137")
     done = cluster.run(cmd="x --resume auto")

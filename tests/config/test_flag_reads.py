@@ -67,19 +67,5 @@ def test_reads_of_every_flag(root):
     own |= {("original", "data_parallel_input"), ("original", "dot_interaction")}
     # Flags of NVIDIA's recipes without effect here.
     own |= {("original", name) for name in ("use_mde_embeddings", "concat_embedding")}
-    own |= {("original", "save_input_signature")}
+    own |= {("original", "save_input_signature"), ("data", "disable_cache")}
     assert FLAGS - reads == own
-
-
-def test_counted_reads():
-    source = """
-class Policy:
-    def __init__(self, run: config.RunConfig):
-        self._run = run
-        own, seed = settings.collaborative, 3
-    def step(self):
-        self._run.epochs = 3
-        return self._run.batch_size, own.topk, other.alpha, config.data.shuffle
-"""
-    expected = {("run", "batch_size"), ("collaborative", "topk"), ("data", "shuffle")}
-    assert flags_read_by(source) == expected

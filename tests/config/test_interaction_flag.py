@@ -68,15 +68,6 @@ def test_xla(tmp_path, run_script):
     assert losses_by_run["--xla--amp"] == pytest.approx(losses_by_run[""], rel=2e-2)
 
 
-def test_implementation_in_log(tiny, tmp_path, capsys):
-    for wanted, chosen in (("dot", "dot_custom"), ("dot_tensorflow", "dot_tensorflow")):
-        flags = (f"--dataset_path={tiny}", *TINY, f"--interaction={wanted}")
-        assert in_process(tmp_path, *flags)[0] == 0
-        output = capsys.readouterr().out
-        assert f"interaction {chosen}" in output
-        assert "note: --interaction" not in output
-
-
 def test_missing_op(tiny, tmp_path, capsys, monkeypatch):
     ops = custom_op()
     monkeypatch.setattr(ops, "LIBRARY", tmp_path / "nothing.so")
@@ -93,9 +84,8 @@ def test_missing_op(tiny, tmp_path, capsys, monkeypatch):
 def test_gpu_kernels_without_gpu(tiny, tmp_path, capsys):
     flags = (f"--dataset_path={tiny}", *TINY, "--cpu", "--interaction=dot_custom_cuda")
     assert in_process(tmp_path, *flags)[0] == 2
-    output = capsys.readouterr().err
-    assert "dot_custom_cuda needs the op's GPU kernels, but there is no GPU" in output
-    assert "--interaction dot" in output
+    error = capsys.readouterr().err
+    assert "dot_custom_cuda needs" in error and "--interaction dot" in error
 
 
 def test_checkpoint(tiny, tmp_path, capsys):
@@ -103,9 +93,8 @@ def test_checkpoint(tiny, tmp_path, capsys):
     save = f"--save_checkpoint_path={model}"
     train = (data, *TINY, save, "--interaction=dot_tensorflow", "--max_steps=2")
     assert in_process(tmp_path / "train", *train)[0] == 0
-    assert checkpoint.describe(checkpoint.resolve(model)).description["model_flags"][
-        "interaction"
-    ] == ("dot")
+    description = checkpoint.describe(checkpoint.resolve(model)).description
+    assert description["model_flags"]["interaction"] == "dot"
     capsys.readouterr()
 
     restore = (data, f"--restore_checkpoint_path={model}", "--mode=eval")
@@ -117,7 +106,8 @@ def test_checkpoint(tiny, tmp_path, capsys):
     ):
         code, result = in_process(tmp_path / "eval", *restore, *flag)
         assert code == 0
-        assert f"interaction {chosen}" in capsys.readouterr().out
+        output = capsys.readouterr().out
+        assert f"interaction {chosen}" in output and "note: --interaction" not in output
         aucs.append(result["auc"])
     assert aucs == pytest.approx([aucs[0]] * 3, abs=1e-6)
     assert in_process(tmp_path / "eval", *restore, "--interaction=cross")[0] == 2

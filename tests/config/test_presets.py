@@ -233,7 +233,14 @@ def test_usage(recipe):
 
 
 def test_row_counts(tiny, tmp_path):
-    assert count_training_samples(FeatureSpec.from_yaml(tiny / "feature_spec.yaml")) == 1000
+    """A data set that is not whole is an error of training; a plan needs no rows."""
+    spec = FeatureSpec.from_yaml(tiny / "feature_spec.yaml")
+    assert count_training_samples(spec) == 1000
+    content = spec.to_dict()
+    with pytest.raises(ValueError, match="is not there"):
+        count_training_samples(FeatureSpec.from_dict(content, tiny / "elsewhere"))
+    del content["source_spec"]["train"]
+    assert count_training_samples(FeatureSpec.from_dict(content, tiny)) is None
     copied = ["--src_dataset_path", str(tiny), "--dst_dataset_path", str(tmp_path / "records")]
     assert transcribe.main(copied) == 0
     records = FeatureSpec.from_yaml(tmp_path / "records/feature_spec.yaml")
@@ -244,20 +251,6 @@ def test_row_counts(tiny, tmp_path):
     tastes.write(tmp_path / "tastes", interactions=8)
     interactions = FeatureSpec.from_yaml(tmp_path / "tastes/feature_spec.yaml")
     assert count_training_samples(interactions) == 8 * tastes.USERS
-
-
-def test_row_count_without_training_split(tiny, tmp_path):
-    content = FeatureSpec.from_yaml(tiny / "feature_spec.yaml").to_dict()
-    del content["source_spec"]["train"]
-    assert count_training_samples(FeatureSpec.from_dict(content, tiny)) is None
-
-
-def test_missing_training_files(tiny):
-    """A data set that is not whole is an error of training; a plan needs no rows."""
-    spec = FeatureSpec.from_yaml(tiny / "feature_spec.yaml")
-    elsewhere = FeatureSpec.from_dict(spec.to_dict(), tiny / "elsewhere")
-    with pytest.raises(ValueError, match="is not there"):
-        count_training_samples(elsewhere)
 
 
 def test_plan(tiny, capsys):

@@ -15,39 +15,25 @@ def stored(position, goal):
     return json.loads(json.dumps(position.to_json(goal)))
 
 
+CLICK_NAMES = ("best_auc", "best_auc_step", "time_to_auc_threshold_s")
+RANKING_NAMES = ("best_hr@10", "best_hr@10_step", "best_epoch", "time_to_best_s")
+
+
 @pytest.mark.parametrize(
     ("goal", "best"),
     [
-        (CLICKS, {"best_auc": 0.7, "best_auc_step": 4, "time_to_auc_threshold_s": 3.5}),
+        (CLICKS, dict(zip(CLICK_NAMES, (0.7, 4, 3.5), strict=True))),
         (
             RANKING,
-            {
-                "best_hr@10": 0.7,
-                "best_hr@10_step": 4,
-                "best_epoch": 1,
-                "time_to_best_s": 2.5,
-                "time_to_threshold_s": 3.5,
-            },
+            dict(zip((*RANKING_NAMES, "time_to_threshold_s"), (0.7, 4, 1, 2.5, 3.5), strict=True)),
         ),
     ],
 )
 def test_stored_best(goal, best):
     state = stored(Position(step=6, best=Best(0.7, 4, 1, 2.5), goal_reached_s=3.5), goal)
     assert state["best"] == best
-    assert list(state) == [
-        *(
-            "step",
-            "first_step",
-            "epoch",
-            "row",
-            "evaluated_step",
-            "elapsed_s",
-            "trainer",
-            "metrics",
-            "best",
-        ),
-        "history",
-    ]
+    names = "step first_step epoch row evaluated_step elapsed_s trainer metrics best history"
+    assert list(state) == names.split()
     assert stored(Position.from_json(state, goal), goal) == state
 
 

@@ -27,28 +27,19 @@ def test_precision_on_a_cpu(amp, dtype, policy):
     assert place.loss_scale == 1.0, "bfloat16 has float32's range and needs no loss scaling"
 
 
-def test_float16_with_loss_scaling_on_a_gpu(monkeypatch):
-    """Dtype and loss scale of a simulated GPU."""
+def test_gpu_of_a_device(monkeypatch):
+    """Two processes agree on their devices, each with a separate GPU; float16 is scaled."""
     import tensorflow as tf
 
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0", "GPU:1"])
     chosen = []
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: chosen.append(gpus))
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: None)
+    monkeypatch.setattr(device, "identify", lambda number: Gpu(f"GPU-{number}", "0000:1A:00.0"))
     place = device.set_up(DeviceConfig(amp=True, loss_scale="512"), local_rank=1)
     assert (place.kind, place.compute_dtype, place.loss_scale) == ("GPU", "float16", 512.0)
     assert device.set_up(DeviceConfig(amp=True, cpu=True)).kind == "CPU"
     assert chosen == [["GPU:1"], []]
-
-
-def test_gpu_of_a_device(monkeypatch):
-    """Two processes agree on their devices, each with a separate GPU."""
-    import tensorflow as tf
-
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0", "GPU:1"])
-    monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: None)
-    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: None)
-    monkeypatch.setattr(device, "identify", lambda number: Gpu(f"GPU-{number}", "0000:1A:00.0"))
     first, second = (device.set_up(DeviceConfig(), rank) for rank in range(2))
     assert (first.gpu.identity, second.gpu.identity) == ("GPU-0", "GPU-1")
     assert str(first) == str(second) and "GPU-0" not in str(first)
@@ -135,43 +126,31 @@ def test_missing_horovod(monkeypatch):
         distributed.connect()
 
 
-def test_connecting_once(monkeypatch, capsys):
+def test_connecting(monkeypatch):
+    """A world is connected once; a Horovod that the program initialised is used."""
     monkeypatch.setenv("HOROVOD_SIZE", "3")
     stand_in(monkeypatch, size=3)
+    with pytest.raises(ValueError, match="to wait for a rank is 1 second at least, not 0"):
+        distributed.connect(timeout_s=0)
     world = distributed.connect()
     assert world == distributed.MonitoredWorld(rank=1, size=3, local_rank=1, local_size=2)
     assert not world.is_chief
     assert distributed.connect(timeout_s=5) is world is distributed.current()
-
-
-def test_initialised_horovod(monkeypatch):
+    monkeypatch.setattr(world_module, "_world", None)
+    monkeypatch.delenv("HOROVOD_SIZE")
     stand_in(monkeypatch, size=2, initialised=True)
     assert distributed.connect().size == 2
 
 
 @pytest.mark.parametrize(
-    ("mpi_built", "way_out"),
-    [
-        (False, "or have MPI built in: .*apt-get install libopenmpi-dev .* `make -B setup`"),
-        (True, "or with the mpirun of the MPI that Horovod was built with"),
-    ],
+    ("mpi_built", "way_out"), [(False, "or have MPI built in: "), (True, "or with the mpirun of ")]
 )
 def test_split_world(monkeypatch, mpi_built, way_out):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     stand_in(monkeypatch, size=1, mpi_built=mpi_built)
-    message = (
-        r"4 processes were started \(SLURM_STEP_NUM_TASKS=4\), but Horovod sees 1, .* start them "
-        f"with `horovodrun --gloo -np 4 ...`, {way_out}"
-    )
+    message = rf"\(SLURM_STEP_NUM_TASKS=4\), but Horovod sees 1, .* -np 4 ...`, {way_out}"
     with pytest.raises(ValueError, match=message):
         distributed.connect()
-
-
-def test_zero_timeout(monkeypatch):
-    monkeypatch.setenv("HOROVOD_SIZE", "2")
-    stand_in(monkeypatch, size=2)
-    with pytest.raises(ValueError, match="to wait for a rank is 1 second at least, not 0"):
-        distributed.connect(timeout_s=0)
 
 
 def test_settings_of_horovod(monkeypatch):
@@ -286,13 +265,7 @@ def test_collectives_of_one_process():
     world.agree(None)
     with pytest.raises(CollectiveError, match="^no disk$"):
         world.agree("no disk")
-
-
-def test_invalid_collectives_of_one_process():
-    import tensorflow as tf
-
-    world = World()
-    with pytest.raises(ValueError, match="the mean of int32 would be cut off; cast it to a float"):
+    with pytest.raises(ValueError, match="the mean of int32 would be cut off"):
         world.all_reduce([1.0, 2], "mean", "x")
     with pytest.raises(tf.errors.InvalidArgumentError, match="the splits must add up"):
         world.all_to_all([1.0, 2.0], [1], "x")

@@ -37,31 +37,26 @@ def raising(error):
 
 @pytest.mark.parametrize(
     ("code", "exit_code", "meaning"),
-    [
-        (75, 75, r" (stopped after a checkpoint; the same command with --resume auto resumes)"),
-        (2, 2, " (an error that its message above explains)"),
-        (-9, 137, " (killed, possibly because memory was exhausted)"),
-        (1, 1, ""),
-    ],
+    [(75, 75, "--resume auto"), (2, 2, "its message above"), (-9, 137, "killed"), (1, 1, "")],
 )
 def test_failed_process(monkeypatch, capsys, code, exit_code, meaning):
     error = RuntimeError(FAILED.format("3", code))
     assert run(monkeypatch, raising(error)) == exit_code
-    text = f"horovodrun: process 3 was the first to fail, with exit code {exit_code}{meaning}\n"
-    assert capsys.readouterr().err == text
+    start = f"horovodrun: process 3 was the first to fail, with exit code {exit_code}"
+    printed = capsys.readouterr().err
+    assert printed.startswith(start) and printed.count("\n") == 1
+    assert meaning in printed and (meaning or printed == f"{start}\n")
 
 
-def test_other_outcomes(monkeypatch, capsys):
-    assert run(monkeypatch, lambda _: None) == 0
-    with pytest.raises(RuntimeError, match="no route"):
-        run(monkeypatch, raising(RuntimeError("no route to host")))
-    assert capsys.readouterr().err == ""
+def test_other_outcomes(monkeypatch, capfd):
+    """The checks of the build are silent; what follows is not."""
 
-
-def test_silent_checks_of_the_build(monkeypatch, capfd):
     def end(util):
         assert util._check_extension_lambda("tensorflow", True)
         os.write(2, b"later\n")
 
     assert run(monkeypatch, end) == 0
     assert capfd.readouterr().err == "later\n"
+    with pytest.raises(RuntimeError, match="no route"):
+        run(monkeypatch, raising(RuntimeError("no route to host")))
+    assert capfd.readouterr().err == ""

@@ -259,7 +259,7 @@ def opened(path) -> None:
 
 @pytest.mark.parametrize("action", [opened, check_writable])
 def test_unusable_paths(tmp_path, action):
-    """Of another suffix, or of a folder, which stays."""
+    """Another suffix, or a folder, which stays."""
     for name, ending in (("a.txt", ".txt"), ("a", ""), (".csv", ""), ("a.npy.gz", ".gz")):
         with pytest.raises(ValueError, match=rf"--predictions_path .*{name} ends with '{ending}'"):
             action(tmp_path / name)

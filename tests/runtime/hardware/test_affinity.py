@@ -13,6 +13,7 @@ from runtime.hardware.gpu import Gpu
 # Two sockets of four cores with two threads each: threads n and n + 8 share a core.
 BOX = [Core(n, n % 8 // 4, n % 4) for n in range(16)]
 FOUR_RANKS = [0, 0, 1, 1]
+INTERLEAVED, CONTINUOUS = "socket_unique_interleaved", "socket_unique_continuous"
 
 
 @pytest.mark.parametrize(
@@ -21,30 +22,20 @@ FOUR_RANKS = [0, 0, 1, 1]
         ("socket", [[0, 1, 2, 3, 8, 9, 10, 11]] * 2 + [[4, 5, 6, 7, 12, 13, 14, 15]] * 2),
         ("socket_single", [[0, 8], [0, 8], [4, 12], [4, 12]]),
         ("socket_single_unique", [[0, 8], [1, 9], [4, 12], [5, 13]]),
-        (
-            "socket_unique_interleaved",
-            [[0, 2, 8, 10], [1, 3, 9, 11], [4, 6, 12, 14], [5, 7, 13, 15]],
-        ),
-        (
-            "socket_unique_continuous",
-            [[0, 1, 8, 9], [2, 3, 10, 11], [4, 5, 12, 13], [6, 7, 14, 15]],
-        ),
+        (INTERLEAVED, [[0, 2, 8, 10], [1, 3, 9, 11], [4, 6, 12, 14], [5, 7, 13, 15]]),
+        (CONTINUOUS, [[0, 1, 8, 9], [2, 3, 10, 11], [4, 5, 12, 13], [6, 7, 14, 15]]),
     ],
 )
 def test_cores_of_four_ranks_on_two_sockets(mode, of_ranks):
     assert [choose(mode, BOX, rank, FOUR_RANKS) for rank in range(4)] == of_ranks
 
 
-@pytest.mark.parametrize("mode", ["socket_unique_interleaved", "socket_unique_continuous"])
+@pytest.mark.parametrize("mode", [INTERLEAVED, CONTINUOUS])
 def test_disjoint_shares_of_a_socket(mode):
     shares = [choose(mode, BOX, rank, [1] * 3) for rank in range(3)]
     assert sorted(itertools.chain(*shares)) == [4, 5, 6, 7, 12, 13, 14, 15]
-
-
-def test_more_processes_than_cores():
-    two = [Core(0, 0, 0), Core(1, 0, 1)]
-    shares = [choose("socket_unique_interleaved", two, rank, [0] * 3) for rank in range(3)]
-    assert shares == [[0], [1], [0]]
+    two = [Core(0, 0, 0), Core(1, 0, 1)]  # fewer than processes
+    assert [choose(INTERLEAVED, two, rank, [0] * 3) for rank in range(3)] == [[0], [1], [0]]
 
 
 def test_sockets_of_processes():

@@ -57,21 +57,17 @@ def test_available_memory(tmp_path, control_groups, contents, expected):
     assert available_bytes(*files(tmp_path, control_groups, contents)) == expected
 
 
-def test_available_memory_of_this_machine(tmp_path):
+def test_memory_of_a_rank(monkeypatch, tmp_path):
     assert available_bytes() > 1e6
     assert available_bytes(tmp_path, tmp_path) is None
-
-
-def test_memory_of_a_rank(monkeypatch):
     monkeypatch.setattr("runtime.hardware.memory.available_bytes", lambda: 1000)
     gpu = Gpu("a", "0000:1A:00.0", 85)
     assert read_memory("GPU", gpu, 8) == RankMemory(85, 125, "total memory of the GPU")
     assert read_memory("GPU", None, 8)[:2] == (None, 125)
     alone = RankMemory(1000, None, "available memory of the machine")
     assert read_memory("CPU", None, 1) == alone
-    assert read_memory("CPU", None, 3) == RankMemory(
-        333, None, alone.source + ", shared by 3 ranks"
-    )
+    shared = RankMemory(333, None, f"{alone.source}, shared by 3 ranks")
+    assert read_memory("CPU", None, 3) == shared
     monkeypatch.setattr("runtime.hardware.memory.available_bytes", lambda: None)
     assert read_memory("CPU", None, 3)[:2] == (None, None)
 
