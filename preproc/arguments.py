@@ -2,11 +2,13 @@
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dataloading.engines import environment
 from dataloading.engines.memory import MOST_BYTES, size_bytes
+from runtime.cli import exit_status
 from runtime.options import check_limits, flag, flags_of
 
 MIN_MEMORY_BYTES = 384 << 20
@@ -16,6 +18,29 @@ _DELIMITERS = {"tab": "\t", "\\t": "\t"}
 def no_user_left(least: str, most: int) -> ValueError:
     """Returns the error of a log without a user of `least` events; most: of a user."""
     return ValueError(f"no user has {least} or more; the most that one has is {most:,}")
+
+
+def run_command(
+    name: str, parse: Callable, prepare: Callable, interrupted: str, argv: list[str] | None
+) -> int:
+    """Runs a preparation, in the environment of its engine; see `runtime.cli.exit_status`.
+
+    Args:
+        name: of its package in `preproc`.
+        parse: flags -> options, with `engine` among them.
+        prepare: options -> a message for people, or None.
+        interrupted: the message after Ctrl-C.
+        argv: None: the flags of this process, which another environment may replace.
+    """
+
+    def work() -> None:
+        options = parse(argv)
+        if argv is None:
+            environment.enter(options.engine, f"preproc.{name}")
+        if message := prepare(options):
+            print(message)
+
+    return exit_status(work, interrupted)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,13 +83,7 @@ SPARK = (
     "preproc/criteo/engines/spark/engine.py",
     "preproc/movielens/spark_engine.py",
 )
-NVTABULAR = tuple(
-    f"preproc/{file}.py"
-    for file in (
-        "engines/nvtabular_session",
-        "amazon_books/engines/nvtabular_engine",
-    )
-)
+NVTABULAR = ("preproc/amazon_books/engines/nvtabular_engine.py",)
 TORCH_PEERS = (
     "benchmarks/dlrm_training/peer.py",
     "benchmarks/embedding_bag/peer.py",

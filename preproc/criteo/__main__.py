@@ -5,22 +5,18 @@ python -m preproc.criteo --input raw --output data --frequency_threshold 15 --da
 
 import sys
 
-from dataloading.engines import environment
-from preproc.criteo.options import parse
+from preproc.arguments import run_command
+from preproc.criteo.options import CriteoOptions, parse
 from preproc.criteo.prepare import prepare
-from runtime.cli import exit_status
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command, by default that of this process; see `runtime.cli.exit_status`."""
 
-    def work() -> None:
-        options = parse(argv)
-        if argv is None:
-            environment.enter(options.engine, "preproc.criteo")
-        prepare(options)
+    def work(options: CriteoOptions) -> None:
+        prepare(options)  # which prints its summary
 
-    return exit_status(work, "interrupted; run it again to resume")
+    return run_command("criteo", parse, work, "interrupted; run it again to resume", argv)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from dataloading.table_input.duckdb_files import quoted, read_parquet
 from preproc.amazon_books.engines.interface import LEAST, NumberedLog, StagedLog
@@ -57,27 +56,24 @@ class AmazonDuckDBEngine(DuckDBEvents):
                 batch["item"].to_numpy().tofile(file)
 
     def features(
-        self, kind: str, log: StagedLog, known: pa.Table | Path | None = None
+        self, kind: str, log: StagedLog, known: Path | None = None
     ) -> tuple[tuple[np.ndarray, ...], dict[str, int]]:
         """Returns `NumberedLog.user_features` or those of items, and `NumberedLog.num_missing`.
 
         Args:
             kind: "user" or "item".
             log: with the tables of features.
-            known: the users or items where another engine numbered them: columns value and id,
-                or a file with the column value in the order of the ids.
+            known: the users or items where another engine numbered them: a file with the column
+                value in the order of the ids.
 
         Raises:
             ValueError: a user or item has two values of a feature.
         """
-        if isinstance(known, Path):
+        if known is not None:
             self.connection.execute(
                 f"CREATE TABLE {kind}s AS SELECT value, (file_row_number + 1)::INTEGER AS id "
                 f"FROM {read_parquet(known, 'file_row_number=true')}"
             )
-        elif known is not None:
-            self.connection.register("known", known)
-            self.connection.execute(f"CREATE TABLE {kind}s AS SELECT * FROM known")
         names = log.user_features if kind == "user" else log.item_features
         tables = log.users if kind == "user" else log.items
         features, missing = [], {}

@@ -7,6 +7,11 @@ than 1 GB. But `Categorify` holds all different users and items as Python object
 no flag limits.
 """
 
+import contextlib
+import os
+import sys
+import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,13 +24,19 @@ from preproc.amazon_books.engines.duckdb_engine import AmazonDuckDBEngine
 from preproc.amazon_books.engines.interface import LEAST, NumberedLog, StagedLog
 from preproc.amazon_books.options import AmazonOptions
 from preproc.arguments import no_user_left
-from preproc.engines.nvtabular_session import FIRST_ID, NVTabularSession, quiet
 
+# NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know, and
+# from then on those of the values that it does.
+FIRST_ID = 3
+_MIN_MEMORY_BYTES = 768 << 20
+# Memory in addition to partitions and values: Python, Arrow, Dask and NVTabular (about 220 MiB),
+# the lines that are being parsed, allocator slack.
+_BASE_BYTES = 384 << 20
 _PARTITION_SHARE = 8  # a partition of events takes 1/8 of the memory for data
 _MAX_PARTITION_BYTES = 32 << 20  # larger ones are not faster
 
 
-class AmazonNVTabularEngine(NVTabularSession):
+class AmazonNVTabularEngine:
     """See `AmazonEngine`; the memory limit decides how large partitions are.
 
     Raises:
@@ -33,17 +44,60 @@ class AmazonNVTabularEngine(NVTabularSession):
     """
 
     def __init__(self, options: AmazonOptions, scratch: Path):
-        super().__init__(options, scratch)
-        self._partition_bytes = min(_MAX_PARTITION_BYTES, self._free_bytes // _PARTITION_SHARE)
+        memory_limit_bytes = options.memory_limit_bytes
+        if memory_limit_bytes < _MIN_MEMORY_BYTES:
+            raise ValueError(
+                f"--engine nvtabular needs a --memory_limit of {_MIN_MEMORY_BYTES >> 20} MiB or "
+                f"more, got {memory_limit_bytes / (1 << 20):.0f} MiB; --engine duckdb "
+                "works with less"
+            )
+        free_bytes = memory_limit_bytes - _BASE_BYTES
+        self._partition_bytes = min(_MAX_PARTITION_BYTES, free_bytes // _PARTITION_SHARE)
+        self._options, self._scratch = options, scratch
+        self._nvtabular = _imported()
+
+    def __enter__(self):
+        self._threads_before = pa.cpu_count()
+        pa.set_cpu_count(self._options.threads)
+        self._open_folders = contextlib.ExitStack()
+        self._aliases: dict[Path, Path] = {}
+        self._scratch = self._unpartitioned(self._scratch)
+        return self
+
+    def __exit__(self, *exception):
+        self._open_folders.close()
+        pa.set_cpu_count(self._threads_before)
+
+    @contextlib.contextmanager
+    def explained_errors(self):
+        """Turns a lack of memory into a ValueError with possible solutions."""
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            # NVTabular makes a RuntimeError of whatever happens while it looks up values.
+            if not isinstance(error, MemoryError) and not isinstance(error.__cause__, MemoryError):
+                raise
+            limit = self._options.memory_limit_bytes
+            raise ValueError(
+                f"out of memory, with a --memory_limit of {limit >> 20} MiB, which does not bound "
+                "how much users and items take; possible solutions: a machine with more memory, or "
+                "--engine duckdb, which needs less"
+            ) from error
 
     def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
         ops = self._nvtabular.ops
-        with self._folder("number") as work, quiet():
+        with (
+            tempfile.TemporaryDirectory(dir=self._scratch) as name,
+            warnings.catch_warnings(),
+        ):
+            # Its remark, at each data set, that there is no GPU.
+            warnings.filterwarnings("ignore", message="Initializing an NVTabular Dataset in CPU")
+            work = Path(name)
             events = self._dataset(log.events)
             if events is None:
                 raise no_user_left(LEAST.format(min_events), 0)
             # Arrow compares text bytewise.
-            every_user = self._counted(events, "user").sort_by("value")
+            every_user = self._counted(events, "user", work).sort_by("value")
             users = every_user.filter(pc.field("count") >= min_events)
             if not len(users):
                 most = pc.max(every_user["count"]).as_py()
@@ -51,22 +105,24 @@ class AmazonNVTabularEngine(NVTabularSession):
             user_ids = ["user"] >> ops.Categorify(vocabs=_vocabulary("user", users, work))
             kept = user_ids + ["item", "time"] >> ops.Filter(lambda log: log["user"] >= FIRST_ID)
             events = self._stored(events, kept, work / "kept")
-            items = self._counted(events, "item").sort_by("value")
+            items = self._counted(events, "item", work).sort_by("value")
             item_ids = ["item"] >> ops.Categorify(vocabs=_vocabulary("item", items, work))
-            user_features, missing_users = self._features("user", users, log)
-            item_features, missing_items = self._features("item", items, log)
+            vocabularies = {kind: folder / f"{kind}_values.parquet" for kind in ("user", "item")}
+            features, missing = {}, {}
+            for counted, (kind, path) in zip((users, items), vocabularies.items(), strict=True):
+                pq.write_table(counted, path)
+                with AmazonDuckDBEngine(self._options, self._scratch) as duckdb:
+                    features[kind], missing[kind] = duckdb.features(kind, log, path)
             numbered = NumberedLog(
                 events=folder / "events.int32",
                 num_events=users["count"].to_numpy(),
-                user_features=user_features,
-                item_features=item_features,
+                user_features=features["user"],
+                item_features=features["item"],
                 num_items=len(items),
                 num_users_before=len(every_user),
-                num_missing=missing_users | missing_items,
-                vocabularies={kind: folder / f"{kind}_values.parquet" for kind in ("user", "item")},
+                num_missing=missing["user"] | missing["item"],
+                vocabularies=vocabularies,
             )
-            for counted, path in zip((users, items), numbered.vocabularies.values(), strict=True):
-                pq.write_table(counted, path)
             self._write_events(events, ["user", "time"] + item_ids, numbered, work)
         return numbered
 
@@ -77,7 +133,29 @@ class AmazonNVTabularEngine(NVTabularSession):
         files = sorted((path for path in paths if rows[path]), key=rows.get, reverse=True)
         if not files:
             return None
-        return self._parquet_dataset(files, self._partition_bytes)
+        names = [str(self._unpartitioned(path.parent) / path.name) for path in files]
+        return self._nvtabular.Dataset(names, engine="parquet", part_size=self._partition_bytes)
+
+    def _unpartitioned(self, folder: Path) -> Path:
+        """Returns a path of a folder without `name=value` in it, valid until the context ends.
+
+        Dask takes such names anywhere in a path for partition columns of the file.
+        """
+        folder = folder.absolute()
+        if "=" not in str(folder):
+            return folder
+        if folder not in self._aliases:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            self._open_folders.callback(os.close, descriptor)
+            self._aliases[folder] = Path(f"/proc/self/fd/{descriptor}")
+        return self._aliases[folder]
+
+    def _counted(self, dataset, column: str, work: Path) -> pa.Table:
+        """Returns the values of a column and their counts (value, count), in any order."""
+        categorify = self._nvtabular.ops.Categorify(out_path=str(work / f"{column}s"))
+        self._nvtabular.Workflow([column] >> categorify).fit(dataset)
+        counted = pq.read_table(categorify.categories[column], columns=[column, f"{column}_size"])
+        return counted.rename_columns(["value", "count"])
 
     def _stored(self, dataset, result, folder: Path):
         """Applies a workflow to a data set; returns the result, stored in `folder`."""
@@ -119,18 +197,31 @@ class AmazonNVTabularEngine(NVTabularSession):
             dask.compute([dask.delayed(write)(part) for part in parts], scheduler="synchronous")
         target.flush()
 
-    def _features(
-        self, kind: str, known: pa.Table, log: StagedLog
-    ) -> tuple[tuple[np.ndarray, ...], dict[str, int]]:
-        """See `AmazonDuckDBEngine.features`; known: raw values in the order of their ids."""
-        ids = np.arange(1, len(known) + 1, dtype=np.int32)
-        known = pa.table({"value": known["value"], "id": ids})
-        with AmazonDuckDBEngine(self._options, self._scratch) as engine:
-            return engine.features(kind, log, known)
-
 
 def _vocabulary(column: str, counted: pa.Table, folder: Path) -> dict[str, str]:
     """Values in the order of their ids, as `Categorify` takes them: it counts from FIRST_ID."""
     path = folder / f"{column}_values.parquet"
     pq.write_table(pa.table({column: counted["value"]}), path)
     return {column: str(path)}
+
+
+def _imported():
+    """Imports NVTabular without TensorFlow, which it would import for nothing: 3 s and 350 MiB."""
+    hidden = "tensorflow" not in sys.modules
+    if hidden:
+        sys.modules["tensorflow"] = None
+    try:
+        with warnings.catch_warnings():
+            # It warns about each optional package that is absent.
+            warnings.simplefilter("ignore")
+            import nvtabular
+            import nvtabular.ops
+    except ImportError as error:
+        raise ValueError(
+            f"--engine nvtabular needs NVTabular, which cannot be imported here ({error}); run "
+            "`make engines` with Python 3.10 or 3.11, or use --engine duckdb"
+        ) from error
+    finally:
+        if hidden:
+            del sys.modules["tensorflow"]
+    return nvtabular

@@ -57,13 +57,12 @@ def feature_spec(
     metadata: dict,
     *,
     with_labels: bool,
-    num_numerical: int = NUM_NUMERICAL,
 ) -> FeatureSpec:
     """The data set's feature spec. The same input and options give the same on every engine.
 
     cardinalities: of the categorical features, in their channel's order.
     """
-    numericals = [f"num_{i}" for i in range(num_numerical)]
+    numericals = [f"num_{i}" for i in range(NUM_NUMERICAL)]
     features = {LABEL: {"dtype": LABEL_DTYPE.name}}
     features |= {name: {"dtype": NUMERICAL_DTYPE.name} for name in numericals}
     features |= {

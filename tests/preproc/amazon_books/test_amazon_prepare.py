@@ -180,14 +180,11 @@ def test_metadata_without_categories(tmp_path, engine):
     """Lines without a category: x has one before and one after its category, y no other line."""
     events = [("a", "x", 1), ("a", "y", 2), ("a", "z", 3)]
     raw = write_raw(tmp_path / "raw", events, {"x": None, "y": None, "z": "d"})
-    write_raw(tmp_path / "more", [], {"x": "c"})
-    write_raw(tmp_path / "last", [], {"x": None})
-    for name in ("more", "last"):
-        (tmp_path / name / "meta_B.json").rename(raw / f"meta_{name}.json")
-    result = run(
-        tmp_path / "out", "--amazon_dataset_path", raw, "--min_events", 2, "--engine", engine
-    )
-    (last, _) = result["test"]
+    meta = ['{"asin": "x", "categories": [["c"]]}\n', '{"asin": "x"}\n']
+    for number, line in enumerate(meta):
+        (raw / f"meta_{number}.json").write_text(line)
+    flags = ("--amazon_dataset_path", raw, "--min_events", 2, "--engine", engine)
+    (last, _) = run(tmp_path / "out", *flags)["test"]
     assert last[:4] == (1, 1, 3, 3)  # z, of category d, after none and c
     assert last[5][-2:] == [2, 1]  # the categories of x and y
 

@@ -297,18 +297,3 @@ def test_interrupted_query(request):
     ):
         timer.start()
         connection.execute(query).fetchall()
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (duckdb.InterruptException("INTERRUPT Error: Interrupted!"), KeyboardInterrupt),
-        (RuntimeError("Query interrupted"), KeyboardInterrupt),
-        (RuntimeError("something else"), RuntimeError),
-    ],
-    ids=str,
-)
-def test_errors_of_interrupts(error, expected):
-    message = "else" if expected is RuntimeError else "^$"
-    with pytest.raises(expected, match=message), explained_errors():
-        raise error

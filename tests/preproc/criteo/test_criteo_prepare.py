@@ -52,13 +52,15 @@ def test_files_by_hand(tmp_path):
     source = tmp_path / "raw"
     source.mkdir()
     cats = [{0: value} for value in ("b", "c", "a", "", "b", "d", "b", "a", "c")]
-    numericals = [{0: 5, 12: -2}, {0: -3}, {0: 0}, {}, {0: 997}, {0: -1}, {0: 1}, {0: 2}, {0: 3}]
+    large = 10**18 - 1
+    numericals = [{0: 5, 12: -2}, {0: -3}, {0: 0}, {}, {0: 997, 12: large}, {0: -2}, {0: 1}, {}, {}]
     labels = [1, 0, 0, 1, 0, 1, 1, 0, 0]
     lines = [reference.line(*row) for row in zip(labels, numericals, cats, strict=True)]
     write_day(source / "day_0", *lines[:4])
     write_day(source / "day_1", *lines[4:])
 
-    spec = run(source, tmp_path / "out", frequency_threshold=2, output_ordering="input")
+    options = {"frequency_threshold": 2, "output_ordering": "input", "bin_numericals": True}
+    spec = run(source, tmp_path / "out", **options)
 
     def column(split_name, name, dtype):
         return np.fromfile(tmp_path / "out" / split_name / f"{name}.bin", dtype).tolist()
@@ -86,42 +88,27 @@ def test_files_by_hand(tmp_path):
         "clicks": {"train": 2, "validation": 1, "test": 1},
         "click_rate": {"train": 0.5, "validation": 0.333333, "test": 0.5},
         "bad_lines": 0,
+        "bin_numericals": "1 + floor(2 * log(x + 3))",
     }
-
-
-def test_bins_by_hand(tmp_path):
-    """Bins of num_0: 5 -> 1 + floor(2 * 2.08) = 5, -3 and missing -> 0, -2 -> 1; 997 -> 14."""
-    source = tmp_path / "raw"
-    source.mkdir()
-    numericals = [{0: 5, 12: 0}, {0: -3}, {}, {0: -2, 12: 10**18 - 1}, {0: 997, 12: -1}]
-    lines = [reference.line(0, row, {0: "a"}) for row in numericals]
-    write_day(source / "day_0", *lines[:3])
-    write_day(source / "day_1", *lines[3:])
-    options = {"frequency_threshold": 0, "bin_numericals": True, "output_ordering": "input"}
-    spec = run(source, tmp_path / "out", **options)
-
-    def column(split_name, name):
-        return np.fromfile(tmp_path / "out" / split_name / f"{name}.bin", "i1").tolist()
-
-    assert column("train", "bin_0") == [5, 0, 0]
-    assert column("test", "bin_0") == [1]
-    assert column("validation", "bin_0") == [14]
-    assert column("train", "bin_12") == [3, 0, 0]
-    assert column("test", "bin_12") == [83]  # 2 * log(10^18 + 2) = 82.89
-    assert column("validation", "bin_12") == [2]
+    # 1 + floor(2 * log(8)), missing and undefined, 1 + floor(2 * log(3)), missing
+    assert column("train", "bin_0", "i1") == [5, 0, 3, 0]
+    assert column("test", "bin_0", "i1") == [14, 1]  # log(1000), log(1)
+    assert column("test", "bin_12", "i1") == [83, 0]  # 2 * log(10^18 + 2) = 82.89
     bins = tuple(f"bin_{i}" for i in range(13))
     assert spec.channel("categorical") == (*(f"cat_{i}" for i in range(26)), *bins)
-    assert {spec.cardinality(name) for name in bins} == {89}
-    assert {spec.dtype(name) for name in bins} == {np.dtype("i1")}
-    assert spec.metadata["bin_numericals"] == "1 + floor(2 * log(x + 3))"
+    assert {(spec.cardinality(name), spec.dtype(name).name) for name in bins} == {(89, "int8")}
 
 
-def test_bin_ids():
+def test_numbers():
     """Every int64 has an id; the first integers of bins 2 to 5 are 2, 3, 5 and 8 (e^(k/2))."""
     shifted = np.array([-5, 0, 1, 2, 3, 4, 5, 7, 8, 12, 13, 2**63 - 1])
     result = bin_ids(shifted)
     assert result.dtype == np.int8
     assert result.tolist() == [0, 0, 1, 2, 3, 3, 4, 4, 5, 5, 6, NUM_BINS - 1]
+    result = encode_numericals(np.array([-5, 0, 1, 2, 3, 8, 10**6, 10**18 + 2]))
+    expected = [0, 0, 0, 0.693147, 1.098612, 2.079442, 13.815511, 41.446532]
+    assert result.dtype == np.float16
+    np.testing.assert_array_equal(result, np.array(expected, np.float16))
 
 
 @pytest.mark.quick("2-all", "bins", "days", "train-holdout", "file-train")
@@ -242,14 +229,6 @@ def test_repeated_preparation(log, tmp_path):
     spec = (tmp_path / "out" / "feature_spec.yaml").read_bytes()
     assert (again / "feature_spec.yaml").read_bytes() == spec
     assert sorted(path.name for path in odd_folder.iterdir()) == ["out", "raw"]
-
-
-def test_rounding_of_numerical_features():
-    shifted = np.array([-5, 0, 1, 2, 3, 8, 10**6, 10**18 + 2])
-    expected = [0, 0, 0, 0.693147, 1.098612, 2.079442, 13.815511, 41.446532]
-    result = encode_numericals(shifted)
-    assert result.dtype == np.float16
-    np.testing.assert_array_equal(result, np.array(expected, np.float16))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,15 +81,10 @@ def finished_before(stderr):
         ("binary_files.ColumnFiles", "create", "after", 9, 4 + 6 * 2 + 1),
         ("staging.Staging", "publish", "before", 1, NUM_STAGES),
         ("staging.os", "rename", "before", 1, NUM_STAGES),
-        *(
-            pytest.param(*values, marks=pytest.mark.long)
-            for values in (
-                ("staging.Staging", "_write_state", "after", 1, 1),
-                ("duckdb_engine.CriteoDuckDBEngine", "_keep_rows", "before", 3, 2),
-                ("row_buckets._Buckets", "write_all", "after", 2, 3),
-                ("staging.Staging", "_write_state", "after", 30, 30),
-            )
-        ),
+        ("staging.Staging", "_write_state", "after", 1, 1),
+        ("staging.Staging", "_write_state", "after", 30, 30),
+        ("duckdb_engine.CriteoDuckDBEngine", "_keep_rows", "before", 3, 2),
+        ("row_buckets._Buckets", "write_all", "after", 2, 3),
     ],
 )
 def test_restart_after_kill(raw, expected, tmp_path, capfd, place, name, when, calls, num_finished):
@@ -107,9 +103,8 @@ def test_restart_after_kill(raw, expected, tmp_path, capfd, place, name, when, c
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize(
-    ("calls", "exists"), [pytest.param(1, False, marks=pytest.mark.long), (2, True)]
-)
+@pytest.mark.quick("2-True")
+@pytest.mark.parametrize(("calls", "exists"), [(1, False), (2, True)])
 def test_kill_during_replacement(raw, expected, tmp_path, calls, exists):
     """After the old data set was moved away, or after the new one got its name."""
     output = tmp_path / "out"
@@ -159,22 +154,19 @@ def test_changed_options(raw, expected, tmp_path, monkeypatch, capfd):
 @pytest.mark.parametrize("first", [False, True])
 def test_changed_bins(raw, tmp_path, monkeypatch, capfd, first):
     """Bins requested after a run without them, and not requested after a run with them."""
-    output = tmp_path / "out"
     # Labels, numerical features, bins; then cat_1 fails.
     create_calls = 2 + (13 if first else 0) + 2
-    interrupted(raw, output, monkeypatch, calls=create_calls, bin_numericals=first)
+    interrupted(raw, tmp_path / "out", monkeypatch, calls=create_calls, bin_numericals=first)
     capfd.readouterr()
-    prepare(options(raw, output, bin_numericals=not first))
+    prepare(options(raw, tmp_path / "out", bin_numericals=not first))
     assert finished_before(capfd.readouterr().err) == 3 + 2 + 1  # days, cat_0, count cat_1
-    days = sorted(raw.glob("day_*"))
-    assert reference.files_of(output) == reference.prepare(days, 2, bin_numericals=not first)
+    expected = reference.prepare(sorted(raw.glob("day_*")), 2, bin_numericals=not first)
+    assert reference.files_of(tmp_path / "out") == expected
 
 
 def test_changed_input(raw, tmp_path, monkeypatch, capfd):
     output, changed = tmp_path / "out", tmp_path / "raw"
-    changed.mkdir()
-    for path in raw.iterdir():
-        (changed / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(raw, changed)
     interrupted(changed, output, monkeypatch, calls=6)
     with open(changed / "day_1", "a") as file:
         file.write(reference.line(1, {0: 3}, {0: "new"}) + "\n")
@@ -208,8 +200,5 @@ def test_engine_start_failure(raw, tmp_path, monkeypatch):
 
 def test_concurrent_runs(raw, tmp_path):
     output = tmp_path / "out"
-    with (
-        Staging(output),
-        pytest.raises(ValueError, match="another run is preparing .*out.*let it end"),
-    ):
+    with Staging(output), pytest.raises(ValueError, match="another run .*out"):
         prepare(options(raw, output))

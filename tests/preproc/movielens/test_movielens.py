@@ -199,17 +199,26 @@ def test_byte_order_marks(tmp_path):
     assert prepared(tmp_path, "--input", log, *flags).values["item"] == ["3", "4", "5", "é"]
 
 
-def test_seeds_memory_and_temp_dir(tmp_path, generated):
+def test_seeds_memory_and_temp_dir(tmp_path, generated, monkeypatch):
     """Seeds change only negatives; threads, memory and the spill folder change nothing. Negatives
     of test and validation differ."""
     flags = ["--input", generated, "--validation"]
     first = prepared(tmp_path, *flags)
     (tmp_path / "spill").mkdir()
+    unpacked = []
+
+    def unpack(path, scratch):
+        unpacked.append(scratch)
+        return raw_files.unpack(path, scratch)
+
+    monkeypatch.setattr(event_tables, "unpack", unpack)
     more = ["--threads", 1, "--memory_limit", "384MiB", "--temp_dir", tmp_path / "spill"]
     assert_same(first, prepared(tmp_path, *flags, *more))
     assert not any((tmp_path / "spill").iterdir())
     assert first.spec.metadata["test_samples_per_series"] == 101
     other = prepared(tmp_path, *flags, "--seed", 1)
+    assert unpacked[0].parent == tmp_path / "spill"
+    assert unpacked[1].parent.name.startswith(".prepared.")  # the later output
     assert other.spec.metadata["seed"] == 1
     lists = [
         data_set.lists(name)[1] for data_set in (first, other) for name in ("test", "validation")
@@ -218,24 +227,6 @@ def test_seeds_memory_and_temp_dir(tmp_path, generated):
     for one, another in ((0, 1), (0, 2), (1, 3)):
         assert not np.array_equal(lists[one][:, 1:], lists[another][:, 1:])
     assert np.array_equal(first.arrays["train"]["item"], other.arrays["train"]["item"])
-
-
-def test_scratch_folder(tmp_path, by_hand, monkeypatch):
-    """Files are unpacked in --temp_dir, by default in the folder that becomes the output."""
-    seen = []
-
-    def unpack(path, scratch):
-        seen.append(scratch)
-        return raw_files.unpack(path, scratch)
-
-    monkeypatch.setattr(event_tables, "unpack", unpack)
-    (tmp_path / "temp").mkdir()
-    flags = ["--input", by_hand, "--min_ratings", 4, "--valid_negative", 1]
-    prepared(tmp_path, *flags, "--temp_dir", tmp_path / "temp")
-    prepared(tmp_path, *flags)
-    assert seen[0].parent == tmp_path / "temp"
-    assert seen[1].parent.name.startswith(".prepared.")
-    assert not any(path.exists() for path in seen)
 
 
 def test_movielens_latest_small(tmp_path, root):
