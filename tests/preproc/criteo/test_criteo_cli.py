@@ -47,15 +47,6 @@ def test_generated_logs_end_to_end(raw, tmp_path):
         assert part in result.stdout
 
 
-def test_one_line_errors(raw, tmp_path):
-    arguments = ["--input", raw, "--output", tmp_path / "out", "--days", "0-3"]
-    result = call("preproc.criteo", *arguments)
-    assert result.returncode == USER_ERROR == 2
-    assert result.stderr.startswith("error: --input ") and "day_3" in result.stderr
-    assert "Traceback" not in result.stderr
-    assert not (tmp_path / "out").exists()
-
-
 def test_interrupt(tmp_path, monkeypatch, capsys):
     def interrupted(*args):
         raise KeyboardInterrupt

@@ -82,24 +82,6 @@ def test_ratings_by_hand(tmp_path, by_hand, capsys):
         assert f"  {part}" in message
 
 
-def test_integers_with_a_point(tmp_path, by_hand):
-    """9.0 of one file is user 9 of another; one value that is not an integer keeps all as text."""
-    flags = ("--min_ratings", 4, "--valid_negative", 1)
-    expected = prepared(tmp_path, "--input", by_hand, *flags)
-    header, *rows = [line for line in BY_HAND.splitlines() if line]
-    odd = []
-    for row in rows[::2]:
-        user, item, rating, time = row.split(",")
-        odd.append(f"{user}.0,{item}.0,{rating},{time}.0")
-    files = tmp_path / "even.csv", tmp_path / "odd.csv"
-    for file, part in zip(files, (rows[1::2], odd), strict=True):
-        file.write_text("\n".join([header, *part]) + "\n")
-    assert_same(prepared(tmp_path, "--input", *files, *flags), expected)
-    files[0].write_text(files[0].read_text() + "x,7,1.0,1\n")
-    data_set = prepared(tmp_path, "--input", *files, "--min_ratings", 2, "--valid_negative", 1)
-    assert {"9", "9.0"} <= set(data_set.values["user"]) and "7" in data_set.values["item"]
-
-
 def test_validation_by_hand(tmp_path, by_hand):
     flags = ("--input", by_hand, "--min_ratings", 4, "--valid_negative", 1, "--validation")
     data_set = prepared(tmp_path, *flags)
