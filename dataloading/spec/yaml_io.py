@@ -20,7 +20,7 @@ class _StrictLoader(yaml.SafeLoader):
             if key.value in first_line:
                 raise yaml.constructor.ConstructorError(
                     problem=f"the key '{key.value}' is there twice (lines "
-                    f"{first_line[key.value]} and {line}); remove one",
+                    f"{first_line[key.value]} and {line}); remove one"
                 )
             first_line[key.value] = line
         return super().construct_mapping(node, deep)

@@ -5,12 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 SEPARATOR = ";"  # between the values of one CSV field, where the hotness is above 1
-_WRITTEN_AS_TEXT = (
-    pa.types.is_integer,
-    pa.types.is_boolean,
-    pa.types.is_decimal,
-    pa.types.is_null,
-)
+_WRITTEN_AS_TEXT = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
 _WHOLE_DECIMAL = pa.decimal256(76, 0)  # holds every whole decimal; casting a fraction to it fails
 _HEXADECIMAL = "^[+-]?0[xX]"
 _LARGEST_EXACT = 1 << 53  # whole numbers up to here are different in float64

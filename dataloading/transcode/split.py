@@ -112,10 +112,7 @@ class Route(NamedTuple):
 
 
 def routes_of(
-    spec: RawSpec,
-    request: SplitRequest | None,
-    session: DuckDBSession,
-    write_times: "WriteTimes",
+    spec: RawSpec, request: SplitRequest | None, session: DuckDBSession, write_times: "WriteTimes"
 ) -> list[Route]:
     """Returns where the rows of each raw split go; `session` is entered to sort times.
 

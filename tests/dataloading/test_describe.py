@@ -35,11 +35,7 @@ CONTENT = {
             {"type": "split_binary", "features": ["z"], "files": ["z.bin"]},
         ]
     },
-    "channel_spec": {
-        "label": ["click"],
-        "numerical": ["x", "y"],
-        "categorical": ["user", "tags"],
-    },
+    "channel_spec": {"label": ["click"], "numerical": ["x", "y"], "categorical": ["user", "tags"]},
 }
 FILES = {
     "click.bin": np.array([1, 0, 0, 0], "u1"),
@@ -138,15 +134,6 @@ def test_other_types_and_many_files(tmp_path, capsys):
     code, report = described(tmp_path, capsys, content)
     assert code == 0 and "rows unknown" in report
     assert report.endswith("every file is there; those of type csv were not checked\n")
-
-
-def test_interrupt(tmp_path, capsys, monkeypatch):
-    def interrupt(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(describe, "describe_split", interrupt)
-    code, report = described(tmp_path, capsys)
-    assert code == 130 and "interrupted" in report
 
 
 @pytest.fixture(scope="module")

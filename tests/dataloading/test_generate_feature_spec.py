@@ -47,10 +47,7 @@ def test_empty_items(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (
-            ["--variant=criteo_t3_synthetic", "--alpha=1"],
-            "--variant and --alpha: a variant has its",
-        ),
+        (["--variant=criteo_t3_synthetic", "--alpha=1"], "--variant and --alpha: a variant has"),
         (["--num_numerical=3"], "neither --variant nor --cardinalities; give one of them"),
         (["--cardinalities=0"], "'cat_0': cardinality is 0; expected a positive whole number"),
         (["--cardinalities=5", "--num_numerical=-1"], "num_numerical is -1"),

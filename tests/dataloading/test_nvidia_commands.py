@@ -54,14 +54,8 @@ def test_csv_to_training(root, tmp_path, kind):
     data = tmp_path / "data"
     (data / "conversion_output").mkdir(parents=True)
     run(root, "original/dlrm/gen_csv.py", "--feature_spec_in", spec, "--output", data)
-    assert (
-        len(
-            (data / "train/label.csv" if kind == "ours" else data / "train/label.bin")
-            .read_text()
-            .splitlines()
-        )
-        == 1000
-    )
+    labels = data / ("train/label.csv" if kind == "ours" else "train/label.bin")
+    assert len(labels.read_text().splitlines()) == 1000
     assert not list(data.glob(".gen_csv*"))
     shutil.copy(spec, data / "feature_spec.yaml")
     run(root, "original/dlrm/transcode.py", "--input", data, "--output", data / "converted")

@@ -17,11 +17,7 @@ FEATURES = {
     "user": {"dtype": "int64", "cardinality": 50},
     "tags": {"dtype": "int64", "cardinality": 9, "hotness": 3},
 }
-CHANNELS = {
-    "label": ["clicked"],
-    "numerical": ["place", "price"],
-    "categorical": ["tags", "user"],
-}
+CHANNELS = {"label": ["clicked"], "numerical": ["place", "price"], "categorical": ["tags", "user"]}
 
 
 def chunk(features: str, files: str) -> dict:
@@ -34,14 +30,9 @@ CHUNKS = [chunk("unused user tags", "i"), chunk("place price", "x")]
 def prepare(tmp_path, spec, *flags, batch=50) -> int:
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
     return prepare_synthetic_dataset.main(
-        [
-            f"--feature_spec={tmp_path / 'spec.yaml'}",
-            f"--synthetic_dataset_dir={tmp_path / 'made'}",
-            "--synthetic_dataset_train_batches=3",
-            "--synthetic_dataset_valid_batches=2",
-            f"--synthetic_dataset_batch_size={batch}",
-            *flags,
-        ]
+        ["--feature_spec", str(tmp_path / "spec.yaml"), "--synthetic_dataset_train_batches=3"]
+        + ["--synthetic_dataset_valid_batches=2", f"--synthetic_dataset_batch_size={batch}"]
+        + [f"--synthetic_dataset_dir={tmp_path / 'made'}", *flags]
     )
 
 
@@ -104,15 +95,12 @@ def test_any_split(tmp_path):
     [
         (
             {"channel_spec": {**CHANNELS, "numerical": [], "categorical": []}},
-            "neither numerical nor categorical features: there is nothing to learn a click from",
+            "neither numerical nor",
         ),
-        (
-            {"source_spec": {"seed": [chunk("clicked", "y"), *CHUNKS]}},
-            "spec.yaml: source_spec: split 'seed'; the metadata of generated data has a key of",
-        ),
+        ({"source_spec": {"seed": [chunk("clicked", "y"), *CHUNKS]}}, "source_spec: split 'seed'"),
         (
             {"source_spec": {"train": [{**chunk("clicked", "y"), "type": "csv"}, *CHUNKS]}},
-            "chunk 0: type 'csv'; the generator reads split_binary",
+            "chunk 0: type 'csv'",
         ),
         ({"channel_spec": {"label": ["clicked"]}}, "the generator needs the channel 'numerical'"),
     ],
@@ -124,20 +112,11 @@ def test_refusals(spec, message, tmp_path, capsys):
     assert not (tmp_path / "made").exists()
 
 
-def test_no_rows_and_ctrl_c(tmp_path, capsys, monkeypatch):
+def test_no_rows(tmp_path, capsys):
     spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS}
-    assert prepare(tmp_path, spec, batch=0) == 2
-    report = "--synthetic_dataset_batch_size is 0; expected 1 or more"
-    assert report in capsys.readouterr().err
-    for flag in ("train_batches", "valid_batches"):
+    for flag in ("batch_size", "train_batches", "valid_batches"):
         assert prepare(tmp_path, spec, f"--synthetic_dataset_{flag}=-1") == 2
-        assert f"--synthetic_dataset_{flag} is -1; expected 1 or more" in capsys.readouterr().err
-
-    def interrupt(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(prepare_synthetic_dataset, "write_dataset", interrupt)
-    assert prepare(tmp_path, spec) == 130
+        assert f"--synthetic_dataset_{flag} is -1" in capsys.readouterr().err
 
 
 def test_features_of_the_flags(tmp_path, capsys):

@@ -274,14 +274,8 @@ REFUSED = {
     "both": ({"num_batches": 2}, "num_samples is 10 and num_batches is 2; give one of them"),
     "none": ({"num_samples": None}, "None and num_batches .*; give one"),
     "no rows": ({"num_samples": 0}, "generated data of 0 rows; expected 1 or more"),
-    "numerical dtype": (
-        {"spec": spec_with(num_1={"dtype": "int8"})},
-        "'num_1': dtype int8; generated numerical features are float16, float32 or float64",
-    ),
-    "labels": (
-        {"spec": LABEL_TWICE},
-        "'num_0' is in the channels 'numerical' and 'label'; the generator allows one",
-    ),
+    "numerical dtype": ({"spec": spec_with(num_1={"dtype": "int8"})}, "'num_1': dtype int8"),
+    "labels": ({"spec": LABEL_TWICE}, "'num_0' is in the channels 'numerical' and 'label'; the"),
 }
 
 

@@ -20,7 +20,6 @@ from dataloading.formats.split_tfrecords.writer import exactly
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
-from runtime.files.atomic import write_errors_name
 from tests.dataloading.formats.test_split_tfrecords import Row, found, original, rows_of
 
 
@@ -253,9 +252,7 @@ def test_rows_without_labels_and_features_without_channels(tmp_path, capsys):
 
 def test_values_beyond_a_dtype():
     values = np.array([[0.5], [1e5]])
-    with pytest.raises(
-        ValueError, match="features a, b: values of dtype float64 do not fit into fl"
-    ):
+    with pytest.raises(ValueError, match="features a, b: values of dtype float64 do not fit into"):
         exactly(values, np.dtype(np.float16), ["a", "b"])
     assert exactly(values[:1], np.dtype(np.float16), ["a"]).dtype == np.float16
 
@@ -270,22 +267,10 @@ def test_values_beyond_a_dtype():
         (("--max_batches_test", -2), "--max_batches_test is -2; expected"),
         (("--dst_dataset_type", "tf_raw", "--dst_prebatch_size", 4), "--dst_prebatch_size is only"),
         (("--src_seed", 1), "--src_seed is only read with --src_dataset_type synthetic"),
-        (
-            ("--train_only", "--max_batches_test", 1),
-            "--train_only and --max_batches_test contradict",
-        ),
-        (
-            ("--dst_feature_spec", "a/b.yaml"),
-            "--dst_feature_spec is a/b.yaml; expected a file name",
-        ),
-        (
-            ("--src_dataset_type", "synthetic"),
-            "--max_batches_train is -1, and generated rows do not",
-        ),
-        (
-            ("--src_dataset_type", "synthetic", "--max_batches_train", 1),
-            "--max_batches_test is -1, and generated rows do not end: .* or --train_only",
-        ),
+        (("--train_only", "--max_batches_test", 1), "--train_only and --max_batches_test"),
+        (("--dst_feature_spec", "a/b.yaml"), "--dst_feature_spec is a/b.yaml; expected a file"),
+        (("--src_dataset_type", "synthetic"), "--max_batches_train is -1, and generated rows do"),
+        (("--src_dataset_type", "synthetic", "--max_batches_train", 1), "--max_batches_test is"),
         (("--src_feature_spec", "no.yaml"), "no.yaml: the file does not exist"),
         (("--src_dataset_type", "split_tfrecords"), "source_spec names no chunk of type tfrecord"),
     ],
@@ -340,26 +325,4 @@ def test_full_disk(binaries, tmp_path, root, kind, file, prebatch):
     assert done.returncode == 2
     error = done.stderr.splitlines()[-1]
     assert re.match(rf"error: \S*{file} could not be written: .*Is the disk full", error), error
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_messages_about_failed_writes(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere"), write_errors_name(tmp_path):
-        (tmp_path / "nowhere").read_bytes()
-    with pytest.raises(KeyError, match="other"), write_errors_name(tmp_path):
-        raise KeyError("other")
-    with write_errors_name(tmp_path):
-        pass
-    message = "a.bin could not be written: 5 requested and 3 written"
-    with pytest.raises(OSError, match=message), write_errors_name(Path("a.bin")):
-        raise OSError("5 requested and 3 written")
-
-
-def test_interrupt(binaries, tmp_path, capsys, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(RawBinaryDataset, "stored_samples", interrupt)
-    assert transcribe(binaries, tmp_path / "new") == 130
-    assert "nothing was written under --dst_dataset_path" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

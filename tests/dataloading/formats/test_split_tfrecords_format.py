@@ -93,28 +93,12 @@ def change_format(spec, folder, **changes):
     ("folder", "changes", "message"),
     [
         ("numerical", {"multihot": True}, "multihot is true and the chunk has the features x, y"),
-        (
-            "numerical",
-            {"num_features": 3},
-            "3 values per row; the feature spec has 2 .features x, y",
-        ),
+        ("numerical", {"num_features": 3}, "3 values per row; the feature spec has 2 .features"),
         ("numerical", {"dtype": "uint16"}, "dtype is 'uint16'; expected bool, float16, float32"),
-        (
-            "numerical",
-            {"dtype": "float32"},
-            "record 0 of file .* does not hold a serialized tensor of float32",
-        ),
-        (
-            "categorical_1",
-            {"hotness": 2},
-            "2 values per row; the feature spec has 3 .features many",
-        ),
+        ("numerical", {"dtype": "float32"}, "record 0 of file .* does not hold a serialized"),
+        ("categorical_1", {"hotness": 2}, "2 values per row; the feature spec has 3 .features"),
         ("categorical_1", {"multihot": False}, "1 values per row; the feature spec has 3"),
-        (
-            "categorical_0",
-            {"multihot": True},
-            r"does not hold a serialized tensor .* \(multihot: True",
-        ),
+        ("categorical_0", {"multihot": True}, r"does not hold a serialized tensor .* \(multihot"),
         ("categorical_0", {"feature_name": "ids"}, "does not hold .* as the bytes feature 'ids'"),
     ],
 )
@@ -141,15 +125,11 @@ def test_lengths(spec):
 def test_folders(spec, tmp_path):
     train = spec.base_directory / "train"
     (train / "numerical/data_2.tfrecords").rename(train / "numerical/data_3.tfrecords")
-    with pytest.raises(
-        ValueError, match=r"numerical: file data_2.tfrecords is not there; the files"
-    ):
+    with pytest.raises(ValueError, match=r"numerical: file data_2.tfrecords is not there; the"):
         SplitTFRecordsDataset(spec, "train", 4)
     (train / "numerical/data_3.tfrecords").unlink()
     (train / "length.json").unlink()
-    with pytest.raises(
-        ValueError, match="'label' has 9 rows and feature 'x' has 8; expected equally"
-    ):
+    with pytest.raises(ValueError, match="'label' has 9 rows and feature 'x' has 8; expected"):
         SplitTFRecordsDataset(spec, "train", 4)
     empty = FeatureSpec.from_dict(SPEC, tmp_path / "nowhere", origin="f.yaml")
     message = "f.yaml: source_spec names no chunk of type tfrecord, and no folder next to it holds"
@@ -206,6 +186,8 @@ def multihot(values, splits, dtype=tf.int32) -> bytes:
 NO_TENSOR = "record 0 of file 'train/categorical_0/data_0.tfrecords' .* does not hold a serialized"
 INT64 = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
 TWO = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"1", b"2"]))
+CUT = tensor([1, 2], tf.int32)[:-4].replace(b"\x22\x08", b"\x22\x04")
+NESTED = tensor([tensor([1], tf.int32)], tf.string)
 # Complete records, with valid checksums, of other content.
 MALFORMED = {
     "no message": (b"\x07", NO_TENSOR),
@@ -213,15 +195,9 @@ MALFORMED = {
     "another kind of feature": (example(INT64), NO_TENSOR),
     "an example without features": (b"", NO_TENSOR),
     "no tensor": (example(b"\x08\x63"), NO_TENSOR),
-    "a cut tensor": (
-        example(tensor([1, 2], tf.int32)[:-4].replace(b"\x22\x08", b"\x22\x04")),
-        NO_TENSOR,
-    ),
+    "a cut tensor": (example(CUT), NO_TENSOR),
     "two tensors side by side": (example(TWO), NO_TENSOR),
-    "tensors in tensors": (
-        example(tensor([tensor([tensor([1], tf.int32)], tf.string)] * 2, tf.string)),
-        NO_TENSOR,
-    ),
+    "tensors in tensors": (example(tensor([NESTED] * 2, tf.string)), NO_TENSOR),
     "a plain tensor": (example(tensor([[1]], tf.int32)), NO_TENSOR),
     "float row splits": (multihot([1], [0.0, 1.0], tf.float32), "row splits are not a vector"),
     "no row splits": (multihot([1], [], tf.int32), "row splits are not a vector"),

@@ -35,12 +35,7 @@ def write_ragged(folder, num_samples: dict[str, int]) -> None:
             for column in loader.columns
         ]
         writer = SplitTFRecordsWriter(
-            folder,
-            split,
-            spec,
-            columns,
-            prebatch=100,
-            batches_per_file=3,
+            folder, split, spec, columns, prebatch=100, batches_per_file=3
         )
         writer.add([*numerical, first, ragged, last, label])
         sources[split] = writer.close()

@@ -5,11 +5,9 @@ read as before, never read as other values.
 """
 
 import json
-import struct
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
@@ -23,7 +21,6 @@ from tests.dataloading.fuzz.test_mutations import sweep
 
 pytestmark = pytest.mark.long
 
-EXAMPLES = pytest.mark.parametrize("examples", [30, pytest.param(1000, marks=pytest.mark.long)])
 NUM_ROWS = 7
 CONTENT = {
     **SPEC,
@@ -218,8 +215,7 @@ def check(mutation, named: bool, expected: list[list], capsys) -> bool:
         return False
 
 
-@EXAMPLES
-def test_mutated_files(good, examples, capsys):
+def test_mutated_files(good, capsys):
     refused = []
     expected = [
         [[i, -i] for i in range(NUM_ROWS)],
@@ -234,19 +230,5 @@ def test_mutated_files(good, examples, capsys):
     def one(example):
         refused.append(check(*example, expected, capsys))
 
-    sweep(examples, st.tuples(mutations(good), st.booleans()), one)
+    sweep(1000, st.tuples(mutations(good), st.booleans()), one)
     assert {True, False} == set(refused), "some are refused, and some are not"
-
-
-def test_sensitivity_of_the_reference(good, tmp_path):
-    """A changed id in a whole record is read as it is, by both."""
-    name = "train/categorical_0/data_0.tfrecords"
-    records = contents(good[name])
-    assert records[0].endswith(struct.pack("<2i", 0, 1))
-    records[0] = records[0][:-4] + struct.pack("<i", 77)
-    for file, content in {**good, name: b"".join(map(framed, records))}.items():
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_bytes(content)
-    rows = loaded(spec_of(tmp_path, named=False))
-    assert rows[1] == [[0], [77], [2], [3], [4], [5], [6]] and rows == read_by_tensorflow(tmp_path)
-    assert np.shape(rows[0]) == (NUM_ROWS, 2)

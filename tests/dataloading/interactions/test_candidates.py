@@ -164,21 +164,9 @@ def test_rows_to_predict_without_labels(spec):
     [
         ("test", {"batch_size": 0}, "batch_size is 0"),
         ("test", {"rank": 2, "world_size": 2}, "rank is 2; expected 0 to world_size - 1 = 1"),
-        (
-            "test",
-            {"valid_negative": 5},
-            "stores 4 negatives a candidate list, fewer than .* at most 4",
-        ),
-        (
-            "validation",
-            {},
-            "'validation' holds positives only: expected the number of .*--valid_negative",
-        ),
-        (
-            "validation",
-            {"valid_negative": 40},
-            "user 3 .*touched 4 of 17 items, so 13 are unseen, fewer than the 40",
-        ),
+        ("test", {"valid_negative": 5}, "stores 4 negatives a candidate list, fewer than .* at"),
+        ("validation", {}, "'validation' holds positives only: expected the number of"),
+        ("validation", {"valid_negative": 40}, "user 3 .*touched 4 of 17 items, so 13 are"),
         ("tset", {}, "needs the split 'tset'"),
     ],
 )

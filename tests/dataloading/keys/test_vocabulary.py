@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from dataloading.keys.vocabulary import own_ids, read_vocabulary, write_counted
+from dataloading.transcode.encode.vocabulary import read_text
 
 
 def write(folder, name, text):
@@ -43,15 +44,16 @@ def test_counted_values(tmp_path):
         "back\\slash",
         "\\t",
         "\\\\t",
-        'quo"te',
-        "r\r",
     ]
+    texts += ['quo"te', "r\r", "\ufeff\ufeff", "\ufeff", "x\ufeff"]
     table, file = tmp_path / "table.parquet", tmp_path / "vocabulary/my%20kind.tsv"
     pa.parquet.write_table(
         pa.table({"value": texts, "count": pa.array([9] * len(texts), pa.int64())}), table
     )
     file.parent.mkdir()
     write_counted(table, file)
+    assert read_text(file, tmp_path / "again") == len(texts)
+    assert pa.parquet.read_table(tmp_path / "again").column("value").to_pylist() == texts
     kinds = read_vocabulary(tmp_path, "my kind", 1 + len(texts))
     assert kinds.values.to_pylist() == [None, *texts] and kinds.first_id == 1
     assert kinds.encode(pa.array(texts), "f").tolist() == list(range(1, 1 + len(texts)))

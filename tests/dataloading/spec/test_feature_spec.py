@@ -25,7 +25,7 @@ VALID = {
             {"type": "split_binary", "features": ["age", "height"], "files": ["train/num.bin"]},
             {"type": "split_binary", "features": ["user"], "files": ["u0.bin", "u1.bin"]},
             {"type": "split_binary", "features": ["tags"], "files": ["train/../tags.bin"]},
-        ],
+        ]
     },
     "channel_spec": {
         "numerical": ["age", "height"],
@@ -54,9 +54,8 @@ def changed(path: str, value):
 def test_valid_spec():
     spec = FeatureSpec.from_dict(VALID, "somewhere")
     assert spec.dtype("user") == np.int8 and spec.dtype("age") == np.float16
-    assert (
-        spec.cardinality("tags") == 1000 and spec.hotness("tags") == 3 and spec.hotness("age") == 1
-    )
+    assert spec.cardinality("tags") == 1000
+    assert (spec.hotness("tags"), spec.hotness("age")) == (3, 1)
     assert spec.channel("categorical") == ("user", "tags")
     assert spec.cardinalities("categorical") == [100, 1000]
     assert spec.hotnesses("categorical") == [1, 3]
@@ -81,32 +80,16 @@ BROKEN = {
     "feature no split": ("feature_spec/user", 3, "feature 'user': found 3"),
     "feature name no string": ("feature_spec/1", {"dtype": "bool"}, "feature name 1 is a int"),
     "no dtype": ("feature_spec/user", {}, "feature 'user': dtype is missing; expected bool"),
-    "unknown dtype": (
-        "feature_spec/user/dtype",
-        "int33",
-        "feature 'user': unknown dtype 'int33'; expected bool, .*did you mean 'int32'",
-    ),
+    "unknown dtype": ("feature_spec/user/dtype", "int33", "unknown dtype 'int33'"),
     "unknown torch dtype": ("feature_spec/age/dtype", "torch.bfloat", "dtype 'torch.bfloat'"),
     "dtype no string": ("feature_spec/age/dtype", [1], r"unknown dtype \[1\]"),
-    "unknown key": (
-        "feature_spec/user/cardinalty",
-        3,
-        "feature 'user': unknown key 'cardinalty'; expected dtype, .*mean 'cardinality'",
-    ),
-    "no cardinality": (
-        "feature_spec/user/cardinality",
-        ABSENT,
-        "feature 'user': cardinality is missing; the features of channel 'categorical'",
-    ),
+    "unknown key": ("feature_spec/user/cardinalty", 3, "unknown key 'cardinalty'"),
+    "no cardinality": ("feature_spec/user/cardinality", ABSENT, "'user': cardinality is missing"),
     "cardinality 0": ("feature_spec/user/cardinality", 0, "cardinality is 0; expected a positive"),
     "cardinality text": ("feature_spec/user/cardinality", "1e3", "cardinality is '1e3'; expected"),
     "cardinality bool": ("feature_spec/user/cardinality", True, "cardinality is True; expected"),
     "cardinality fraction": ("feature_spec/user/cardinality", 3.0, "cardinality is 3.0; expected"),
-    "dtype too small": (
-        "feature_spec/user/cardinality",
-        1000,
-        "'user': dtype int8 holds ids up to 127, cardinality 1000 .* up to 999; expected int16, ",
-    ),
+    "dtype too small": ("feature_spec/user/cardinality", 1000, "'user': dtype int8 holds ids up"),
     "no dtype is enough": ("feature_spec/user/cardinality", 2**70, "expected no dtype"),
     "ids in float": ("feature_spec/age/cardinality", 3, "'age': dtype float16 with a cardinality"),
     "hotness 0": ("feature_spec/tags/hotness", 0, "'tags': hotness is 0; expected a positive"),
@@ -122,47 +105,23 @@ BROKEN = {
     "chunk without files": ("source_spec/train/0/files", [], "chunk 0: files: nothing there"),
     "files no list": ("source_spec/train/0/files", "a.bin", "chunk 0: files: found 'a.bin'"),
     "unknown chunk key": ("source_spec/train/0/file", [], "unknown key 'file'; .* mean 'files'"),
-    "unknown type": (
-        "source_spec/train/0/type",
-        "split_binry",
-        "chunk 0: unknown type 'split_binry'; expected split_binary, torch_tensor, csv, tfrecord",
-    ),
-    "unknown feature in chunk": (
-        "source_spec/train/2/features",
-        ["usr"],
-        "split 'train': chunk 2: unknown feature 'usr'; expected .*did you mean 'user'",
-    ),
+    "unknown type": ("source_spec/train/0/type", "split_binry", "unknown type 'split_binry'"),
+    "unknown feature in chunk": ("source_spec/train/2/features", ["usr"], "unknown feature 'usr'"),
     "feature no string": ("source_spec/train/2/features", [["user"]], "unknown feature .'user'."),
     "feature twice": (
         "source_spec/train/1/features",
         ["age", "height", "age"],
-        "'train': feature 'age' is in chunk 1 and again in chunk 1; expected exactly one",
+        "'age' is in chunk 1 and again in",
     ),
-    "feature in no chunk": (
-        "source_spec/train/1/features",
-        ["age"],
-        "split 'train': feature 'height' is in no chunk; expected exactly one",
-    ),
-    "mixed dtypes": (
-        "source_spec/train/1/features",
-        ["age", "user"],
-        "chunk 1: feature 'user' is int8 and feature 'age' is float16; a split_binary chunk has",
-    ),
-    "file twice": (
-        "source_spec/train/2/files",
-        ["u0.bin", "./tags.bin"],
-        "file 'tags.bin' is in chunk 2 and again in chunk 3; expected a file once",
-    ),
+    "feature in no chunk": ("source_spec/train/1/features", ["age"], "feature 'height' is in no"),
+    "mixed dtypes": ("source_spec/train/1/features", ["age", "user"], "chunk 1: feature 'user'"),
+    "file twice": ("source_spec/train/2/files", ["u0.bin", "./tags.bin"], "file 'tags.bin' is in"),
     "absolute file": ("source_spec/train/0/files", ["/x.bin"], "'/x.bin' is an absolute path"),
     "file outside": ("source_spec/train/0/files", ["a/../../x"], "'a/../../x' leaves the data set"),
     "file no string": ("source_spec/train/0/files", [3], "chunk 0: file 3; expected a path"),
     "channel no list": ("channel_spec/label", "label", "'label': features: found 'label'"),
     "channel name": ("channel_spec/1", ["label"], "channel name 1 is a int; expected a string"),
-    "unknown feature in channel": (
-        "channel_spec/label",
-        ["click"],
-        "channel_spec: channel 'label': unknown feature 'click'; expected the names in",
-    ),
+    "unknown feature in channel": ("channel_spec/label", ["click"], "unknown feature 'click'"),
     "feature twice in channel": ("channel_spec/label", ["label"] * 2, "'label' is there twice"),
 }
 
@@ -245,9 +204,7 @@ channel_spec:
         spec.require("NCF", channels=("numeric_inputs",), id_channels=("numeric_inputs",))
     for file in ("train_0_0.csv", "train_0_1.csv", "train_1.csv"):
         (tmp_path / file).touch()
-    with pytest.raises(
-        ValueError, match=r"rows can be counted in split_binary and torch_tensor chunks only"
-    ):
+    with pytest.raises(ValueError, match=r"rows can be counted in split_binary and torch_tensor"):
         spec.num_samples("train")
 
 
@@ -349,9 +306,7 @@ def test_missing_channels_of_a_model(needs, message):
 def test_disjoint_channels_and_a_single_label():
     channels = ("numerical", "categorical", "label")
     shared = FeatureSpec.from_dict(changed("channel_spec/numerical", ["age", "user"]), ".")
-    with pytest.raises(
-        ValueError, match=r"'user' is in the channels 'numerical' and 'categorical'"
-    ):
+    with pytest.raises(ValueError, match=r"'user' is in the channels 'numerical' and"):
         shared.require("DLRM", channels=channels)
     shared.require("other", channels=("numerical", "label"))
     for labels in ([], ["label", "age"]):
@@ -390,15 +345,10 @@ def test_symbolic_link_inside_the_folder(stored, tmp_path_factory):
 def test_damaged_files(stored):
     folder = stored.base_directory
     (folder / "u1.bin").write_bytes(bytes(4))
-    with pytest.raises(
-        ValueError,
-        match=r"chunk 0 \(train/label.bin\) has 4 rows and chunk 2 \(u0.bin, u1.bin\) has 5",
-    ):
+    with pytest.raises(ValueError, match=r"chunk 0 \(train/label.bin\) has 4 rows and chunk 2"):
         stored.num_samples("train")
     (folder / "tags.bin").write_bytes(bytes(25))
-    with pytest.raises(
-        ValueError, match=r"'train/../tags.bin' has 25 bytes, not a whole number of rows of 6"
-    ):
+    with pytest.raises(ValueError, match=r"'train/../tags.bin' has 25 bytes, not a whole number"):
         stored.validate_files("train")
     (folder / "u0.bin").unlink()
     with pytest.raises(ValueError, match=r"split 'train': chunk 2: file 'u0.bin' is not there"):

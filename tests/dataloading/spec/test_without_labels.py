@@ -23,11 +23,8 @@ def content(with_labels: str = "stored") -> dict:
         },
         "source_spec": {
             "test": [
-                {"type": "split_binary", "features": ["x"], "files": ["x.bin"]},
-                {"type": "split_binary", "features": ["y"], "files": ["y.bin"]},
-                {"type": "split_binary", "features": ["id"], "files": ["id.bin"]},
-                {"type": "split_binary", "features": ["tags"], "files": ["tags.bin"]},
-                {"type": "split_binary", "features": ["label"], "files": ["label.bin"]},
+                {"type": "split_binary", "features": [name], "files": [f"{name}.bin"]}
+                for name in ("x", "y", "id", "tags", "label")
             ]
         },
         "channel_spec": {
@@ -179,10 +176,7 @@ def test_row_count_of_a_rank_that_reads_nothing(ids_only):
 def test_unknown_row_count_of_a_rank(ids_only):
     for file in ("id.bin", "tags.bin"):
         (ids_only.base_directory / file).unlink()
-    with pytest.raises(
-        ValueError,
-        match=r"f.yaml: source_spec: split 'test': chunk 0: file 'x.bin' is not there",
-    ):
+    with pytest.raises(ValueError, match="split 'test': chunk 0: file 'x.bin' is not there"):
         RawBinaryDataset(ids_only, "test", 8, with_labels=False, global_features=[])
 
 

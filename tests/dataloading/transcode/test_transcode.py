@@ -49,6 +49,10 @@ def changed(**sections) -> dict:
     return spec
 
 
+def chunk_with(**keys) -> dict:
+    return changed(source_spec={"train": [{**SPEC["source_spec"]["train"][0], **keys}]})
+
+
 def raw(folder: Path, spec: dict = SPEC, **files) -> Path:
     """A folder of raw data: the spec, and files of text, bytes or an Arrow table."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,25 +123,16 @@ def test_values_by_hand(tmp_path, capsys):
 def test_files_of_all_kinds(tmp_path):
     """Several files a chunk, chunks of other columns, types and block sizes, lists, a label that is
     not there, compressed text, columns that are not read, quotes, a byte order mark."""
-    features = {
-        "click": {},
-        "x": {"hotness": 2},
-        "tags": {"hotness": 3},
-        "user": {"dtype": "int64"},
-    }
+    features = {"click": {}, "x": {"hotness": 2}, "tags": {"hotness": 3}}
+    features["user"] = {"dtype": "int64"}
     train = [
         {"type": "csv", "features": ["tags", "click"], "files": ["a", "empty", "b"]},
         {"type": "parquet", "features": ["user", "x"], "files": ["c", "d"]},
     ]
+    csv = {"type": "csv", "header": True}
     test = [
-        {
-            "type": "csv",
-            "header": True,
-            "delimiter": "\t",
-            "features": ["user", "tags"],
-            "files": ["e.gz"],
-        },
-        {"type": "csv", "header": True, "features": ["x"], "files": ["f"]},
+        {**csv, "delimiter": "\t", "features": ["user", "tags"], "files": ["e.gz"]},
+        {**csv, "features": ["x"], "files": ["f"]},
     ]
     spec = {
         "feature_spec": features,
@@ -219,19 +214,12 @@ def test_bad_rows(line, tmp_path, capsys):
     refused(capsys, "split 'train': .*" + BAD_ROWS[line], folder)
 
 
-def test_columns_in_the_message_of_a_bad_row(tmp_path, capsys):
-    """Columns that are not read have their names."""
-    folder = raw(tmp_path, chunk_with(header=True), a="click,price,age,user,city,day\n1,2,3,4,0\n")
-    message = r"row 1 has 5 fields, there are 6 columns \(click, price, age, user, city, day\)"
-    refused(capsys, message, folder)
-
-
 def test_header(tmp_path, capsys):
-    chunk = {**SPEC["source_spec"]["train"][0], "header": True}
-    spec = changed(source_spec={"train": [chunk]})
-    header = "click,price,age,user,city\n"
+    header, spec = "click,price,age,user,city\n", chunk_with(header=True)
     refused(capsys, "found 'x' in row 1 ", raw(tmp_path, spec, a=header + "x,2,3,4,0\n"))
     refused(capsys, "row 2 has 1 fields", raw(tmp_path, spec, a=header + ROWS[:16] + "7\n"))
+    more = raw(tmp_path, spec, a=header[:-1] + ",day\n1,2,3,4,0\n")  # a column that is not read
+    refused(capsys, r"row 1 has 5 fields, there are 6 columns \(click, .*, day\)", more)
 
 
 @pytest.mark.parametrize(
@@ -292,9 +280,7 @@ def test_nul_bytes(position, tmp_path, capsys):
     """PyArrow 25 skips separators after a NUL byte in long blocks, so that rows are joined."""
     lines = ["click,price,age,user,city", *(f"{i % 2},{i},{i},5,t{i}" for i in range(9001))]
     lines[position] += "\0"
-    spec = changed()
-    spec["source_spec"]["train"] = [{**SPEC["source_spec"]["train"][0], "header": True}]
-    folder = raw(tmp_path, spec, a="\n".join(lines))
+    folder = raw(tmp_path, chunk_with(header=True), a="\n".join(lines))
     row = f"row {position}" if position else "the header"
     refused(capsys, f"file 'a': {row}: expected UTF-8 text, got a NUL byte", folder)
 
@@ -309,23 +295,17 @@ def test_joined_rows_of_pyarrow(tmp_path, monkeypatch, capsys):
 
 def test_invalid_utf8(tmp_path, capsys):
     folder = raw(tmp_path, a=ROWS.encode() + b"1,2,3,4,\xff\n")
-    refused(
-        capsys, r"'city': found b'\\xff' in row 4 .*; expected UTF-8", folder, "--categorify=city"
-    )
+    refused(capsys, r"'city': found b'\\xff' in row 4 .*; expected", folder, "--categorify=city")
 
 
 def parquet_spec(**features) -> dict:
-    """A spec of the label `click` and other features, in one Parquet file `a`."""
+    """A spec of the label `click`, numerical `n` and other ids, in one Parquet file `a`."""
     names = ["click", *features]
-    ids = [name for name in features if name not in ("n",)]
+    ids, numerical = [n for n in features if n != "n"], [n for n in features if n == "n"]
     return {
         "feature_spec": {"click": {}, **features},
         "source_spec": {"train": [{"type": "parquet", "features": names, "files": ["a"]}]},
-        "channel_spec": {
-            "label": ["click"],
-            "numerical": [n for n in names if n == "n"],
-            "categorical": ids,
-        },
+        "channel_spec": {"label": ["click"], "numerical": numerical, "categorical": ids},
     }
 
 
@@ -338,11 +318,7 @@ def parquet_spec(**features) -> dict:
         ({"c": {}}, {"c": [0.0, float("nan")]}, "'c': found no value in row 2 "),
         ({"c": {}}, {"c": [2.0**53 + 2, 1]}, "'c': found 9007199254740994 in row 1"),
         ({"c": {}}, {"c": [{"a": 1}] * 2}, "'c': found a struct.*ids are whole numbers: convert"),
-        (
-            {"c": {}},
-            {"c": pa.array([1, 2**63], pa.uint64())},
-            "'c': found '?9223372036854775808'? in row 2",
-        ),
+        ({"c": {}}, {"c": pa.array([1, 2**63], pa.uint64())}, "'c': found '?9223372036854775808'?"),
         ({"c": {"cardinality": 2}}, {"c": [1, 2]}, r"found 2 in row 2 .*; ids lie in \[0, 2\)"),
         ({"c": {"hotness": 2}}, {"c": [[1, 2], [3]]}, "found 1 values in row 2 .*hotness is 2"),
         ({"c": {"hotness": 2}}, {"c": [[1, 2], None]}, "found 0 values in row 2"),
@@ -364,9 +340,8 @@ def test_bad_parquet_columns(spec, columns, message, tmp_path, capsys):
 
 def test_missing_list_of_fixed_size(tmp_path, capsys):
     lists = pa.array([[1, 2], [1, 2], [1, 2], None], pa.list_(pa.int64(), 2))
-    folder = raw(
-        tmp_path, parquet_spec(c={"hotness": 2}), a=pa.table({"click": [0] * 4, "c": lists})
-    )
+    table = pa.table({"click": [0] * 4, "c": lists})
+    folder = raw(tmp_path, parquet_spec(c={"hotness": 2}), a=table)
     # PyArrow before 26 cannot read such a list; later it is an empty one.
     message = (
         "file 'a': (is not a parquet file .*, after row 2: .* of size=2|.*found 0 values in row 4)"
@@ -375,71 +350,39 @@ def test_missing_list_of_fixed_size(tmp_path, capsys):
 
 
 def test_numeric_types_of_parquet(tmp_path):
-    table = pa.table(
-        {
-            "click": [True, False],
-            "n": pa.array([1, 2], pa.int8()),
-            "c": pa.array(["7", "1"]).dictionary_encode(),
-            "d": pa.array([True, False]),
-            "e": pa.array([300.0, 0]),  # pandas, where a column had holes
-        }
-    )
-    assert run(raw(tmp_path, parquet_spec(n={}, c={}, d={}, e={}), a=table)) == 0
-    values_found = {name: stored(tmp_path / "out", name) for name in ("click", "n", "c", "d", "e")}
-    assert values_found == {
-        "click": [True, False],
-        "n": [1, 2],
-        "c": [7, 1],
-        "d": [1, 0],
-        "e": [300, 0],
+    columns = {
+        "click": pa.array([True, False]),
+        "n": pa.array([1, 2], pa.int8()),
+        "c": pa.array(["7", "1"]).dictionary_encode(),
+        "d": pa.array([True, False]),
+        "e": pa.array([300.0, 0]),  # pandas, where a column had holes
     }
-
-
-def chunk_with(**keys) -> dict:
-    return changed(source_spec={"train": [{**SPEC["source_spec"]["train"][0], **keys}]})
+    folder = raw(tmp_path, parquet_spec(n={}, c={}, d={}, e={}), a=pa.table(columns))
+    assert run(folder) == 0
+    expected = {"click": [True, False], "n": [1, 2], "c": [7, 1], "d": [1, 0], "e": [300, 0]}
+    assert {name: stored(folder / "out", name) for name in columns} == expected
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         (changed(feature_spec=[1]), r"feature_spec: found \[1\]"),
-        (
-            changed(channel_spec={"numeric": []}),
-            "unknown channel 'numeric'.*did you mean 'numerical'",
-        ),
+        (changed(channel_spec={"numeric": []}), "unknown channel 'numeric'.*did you mean"),
         (changed(channel_spec={"label": ["user"]}), "feature 'user' is in two channels"),
         (changed(channel_spec={"numerical": [], "categorical": []}), "neither numerical nor"),
         (
             changed(channel_spec={"label": ["click", "age"], "numerical": []}),
             "click, age; expected one",
         ),
-        (
-            changed(feature_spec={"age": {"cardinality": 3}}),
-            "'age': has a cardinality and is in the channel 'numerical'",
-        ),
+        (changed(feature_spec={"age": {"cardinality": 3}}), "'age': has a cardinality and is in"),
         (changed(feature_spec={"click": {"hotness": 2}}), "'click': hotness is 2; a label is one"),
-        (
-            changed(feature_spec={"age": {"dtype": "int8"}}),
-            "'age': dtype int8 in the channel 'numerical'; expected float16, float32, float64",
-        ),
-        (
-            changed(feature_spec={"user": {"dtype": "float32"}}),
-            "'user': dtype float32 in the channel",
-        ),
+        (changed(feature_spec={"age": {"dtype": "int8"}}), "'age': dtype int8 in the channel"),
+        (changed(feature_spec={"user": {"dtype": "float32"}}), "'user': dtype float32 in the"),
         (changed(feature_spec={"user": {"cardinality": "many"}}), "'user': cardinality is 'many'"),
-        (
-            changed(feature_spec={"user": {"dtype": "int8"}}),
-            "'user': dtype int8 holds ids up to 127, cardinality 301",
-        ),
-        (
-            changed(source_spec={"a/b": SPEC["source_spec"]["train"]}),
-            "split 'a/b'; a split becomes a folder",
-        ),
+        (changed(feature_spec={"user": {"dtype": "int8"}}), "'user': dtype int8 holds ids up to"),
+        (changed(source_spec={"a/b": SPEC["source_spec"]["train"]}), "split 'a/b'; a split"),
         (changed(source_spec=[]), "source_spec: nothing there; raw data has a split"),
-        (
-            changed(feature_spec={"user": {"hotness": 1 << 21}}),
-            "'user': 2097152 values per row; expected 1048576 at most",
-        ),
+        (changed(feature_spec={"user": {"hotness": 1 << 21}}), "'user': 2097152 values per row"),
         (changed(source_spec=[1]), r"source_spec: found \[1\]"),
         (chunk_with(type="split_binary"), "type is 'split_binary'; raw data is csv or parquet"),
         (chunk_with(type="parquet", header=True), "header: only CSV files have that"),
@@ -448,14 +391,8 @@ def chunk_with(**keys) -> dict:
         (chunk_with(delimiter="\0"), r"delimiter is '\\x00'; expected one ASCII character"),
         (chunk_with(delimiter=";"), "delimiter is ';'; expected one ASCII character"),
         (chunk_with(files=["b"]), r"file 'b': the file does not exist \("),
-        (
-            chunk_with(header=True),
-            "has the column 'click' 0 times; needed: once. It has 1, 2.5",
-        ),
-        (
-            chunk_with(type="parquet"),
-            "file 'a': is not a parquet file that can be read, after row 0",
-        ),
+        (chunk_with(header=True), "has the column 'click' 0 times; needed: once. It has 1, 2.5"),
+        (chunk_with(type="parquet"), "file 'a': is not a parquet file that can be read, after"),
         (changed(metadata={"transcode": 1}), "metadata: 'transcode' is written here; rename"),
         (changed(metadata=[1]), r"metadata: found \[1\]"),
     ],
@@ -472,15 +409,10 @@ def test_bad_specs(spec, message, tmp_path, capsys):
     ],
 )
 def test_chunks_of_unequal_length(other, message, tmp_path, capsys):
-    spec = changed(
-        feature_spec={"more": {}}, channel_spec={"categorical": ["user", "city", "more"]}
-    )
-    spec["source_spec"] = {
-        "train": [
-            *spec["source_spec"]["train"],
-            {"type": "csv", "features": ["more"], "files": ["b"]},
-        ]
-    }
+    channels = {"categorical": ["user", "city", "more"]}
+    spec = changed(feature_spec={"more": {}}, channel_spec=channels)
+    more = {"type": "csv", "features": ["more"], "files": ["b"]}
+    spec["source_spec"] = {"train": [*spec["source_spec"]["train"], more]}
     refused(capsys, message, raw(tmp_path, spec, a=ROWS, b=other))
 
 
@@ -515,10 +447,7 @@ def test_files_without_rows_and_damaged_files(tmp_path, capsys):
         (["--categorify=city", "--memory_limit=1MB"], "--memory_limit is '1MB'"),
         (["--categorify=city", "--memory_limit=9999999999GB"], "from 128MiB to 1048576GiB"),
         (["--categorify=city", f"--memory_limit={'9' * 400}GB"], "from 128MiB to 1048576GiB"),
-        (
-            ["--categorify=city", f"--frequency_threshold={1 << 63}"],
-            "a whole number from 0 to 2.63",
-        ),
+        (["--categorify=city", f"--frequency_threshold={1 << 63}"], "--frequency_threshold is"),
         (["--categorify=city", "--vocabulary=d"], "--categorify and --vocabulary: the encoding is"),
     ],
 )
@@ -529,13 +458,7 @@ def test_bad_flags(flags, message, tmp_path, capsys):
 def test_cardinality_given_by_an_encoding(tmp_path, capsys):
     spec = changed(feature_spec={"city": {"cardinality": 9}})
     folder = raw(tmp_path, spec, a=ROWS)
-    refused(
-        capsys,
-        "--categorify city: .* gives it the cardinality 9",
-        folder,
-        "--categorify=all",
-        EVERY,
-    )
+    refused(capsys, "--categorify city: .* gives it the", folder, "--categorify=all", EVERY)
     refused(capsys, "--hash_buckets city=8: .*the cardinality 9", folder, "--hash_buckets=city=8")
     spec = changed(source_spec={"later": SPEC["source_spec"]["train"]})
     del spec["source_spec"]["train"]
@@ -722,14 +645,11 @@ def test_ids_of_texts_by_count(tmp_path, capsys):
     assert stored(out, "city") == [2, 1, 1, 0, 3, 2, 1, 4, 6, 5]
     assert stored(out, "city", "test") == [1, 0, 0]
     assert FeatureSpec.from_yaml(out / "feature_spec.yaml").cardinality("city") == 7
-    assert (
-        run(folder, "--categorify=city", "--frequency_threshold=2", output=tmp_path / "rare") == 0
-    )
+    flags = ("--categorify=city", "--frequency_threshold=2")
+    assert run(folder, *flags, output=tmp_path / "rare") == 0
     assert "66.67% of test, 50.00% of train\n" in capsys.readouterr().out
     assert stored(tmp_path / "rare", "city") == [2, 1, 1, 0, 0, 2, 1, 0, 0, 0]
-    assert (
-        run(folder, "--categorify=city", "--frequency_threshold=9", output=tmp_path / "none") == 0
-    )
+    assert run(folder, flags[0], "--frequency_threshold=9", output=tmp_path / "none") == 0
     assert stored(tmp_path / "none", "city") == [0] * 10
 
 
@@ -753,16 +673,9 @@ def test_ids_of_sparse_ids_and_lists(tmp_path):
 
 def test_columns_without_texts(tmp_path, capsys):
     folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": [0.5]}))
-    refused(
-        capsys,
-        "'c': found 0.5 in row 1 .*a double is taken for an integer",
-        folder,
-        "--categorify=c",
-    )
+    refused(capsys, "'c': found 0.5 in row 1 .*a double is taken for an", folder, "--categorify=c")
     folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": [{"a": 1}]}))
-    refused(
-        capsys, "'c': found a struct.*take text and whole numbers", folder, "--categorify=c", EVERY
-    )
+    refused(capsys, "'c': found a struct.*take text and whole", folder, "--categorify=c", EVERY)
     folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": pa.nulls(1)}))
     assert run(folder, "--categorify=c", EVERY) == 0
     assert stored(tmp_path / "out", "c") == [0]
@@ -783,9 +696,7 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     capsys.readouterr()
     assert run(later, f"--vocabulary={known}") == 0
     report = capsys.readouterr().out
-    assert (
-        "city: cardinality 7, vocabulary; id 0 (missing, rare or unknown): 25.00% of test" in report
-    )
+    assert "city: cardinality 7, vocabulary; id 0" in report and "25.00% of test" in report
     out = later / "out"
     assert stored(out, "city", "test") == [6, 1, 0, 4]
     assert stored(out, "user", "test")[0] == stored(known, "user")[3]
@@ -797,17 +708,13 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
     assert stored(later / "again", "city", "test") == [6, 1, 0, 4]
 
     (known / "vocabulary/city.tsv").write_text("Oslo\t3\n")
-    refused_again(
-        capsys, "city.tsv: has 1 lines; the feature's cardinality 7 needs 6", later, known
-    )
+    refused_again(capsys, "city.tsv: has 1 lines; the", later, known)
     (known / "vocabulary/city.tsv").write_text("a\t3\nOslo\t2\nb\t2\nOslo\t1\nc\t1\nd\t1\n")
     refused_again(capsys, "city.tsv: has the value 'Oslo' on more than one line", later, known)
     (known / "vocabulary/city.tsv").write_text("Oslo\n")
     refused_again(capsys, "is not a vocabulary; its lines are value, tab, count", later, known)
     (known / "vocabulary/city.tsv").unlink()
-    refused_again(
-        capsys, "city.tsv: the file does not exist; it is part of the data set", later, known
-    )
+    refused_again(capsys, "city.tsv: the file does not exist; it is part of the", later, known)
 
 
 FLOAT_FILES = {
@@ -872,10 +779,7 @@ def test_rows_of_another_data_set(tmp_path, capsys):
             "'categorical' has user, city, x; .* has user, city; expected the same",
         ),
         (changed(feature_spec={"user": {"hotness": 2}}), "'user': hotness is 2; it is 1 in"),
-        (
-            changed(feature_spec={"user": {"cardinality": 5}}),
-            "'user': cardinality is 5; it is 301 in",
-        ),
+        (changed(feature_spec={"user": {"cardinality": 5}}), "'user': cardinality is 5; it is"),
     ):
         if "x" in spec["feature_spec"]:
             spec["source_spec"]["train"] = [

@@ -75,10 +75,8 @@ def test_channels_by_hand(data_set):
 @pytest.mark.parametrize(("name", "delimiter"), [("a.csv.gz", ","), ("a.tsv", "\t")])
 def test_equal_output_of_other_files(name, delimiter, data_set, tmp_path):
     path = write(tmp_path / name, delimiter=delimiter)
-    assert (
-        run(path, "--label=bought", "--fill_missing=mean", "--chunk_size=7", output=data_set / name)
-        == 0
-    )
+    flags = ("--label=bought", "--fill_missing=mean", "--chunk_size=7")
+    assert run(path, *flags, output=data_set / name) == 0
     assert spec_of(data_set / name).channel_spec == spec_of(data_set / "out").channel_spec
     assert stored(data_set / name, "tags") == stored(data_set / "out", "tags")
 
@@ -88,9 +86,7 @@ def test_printed_spec(data_set, tmp_path, capsys):
     flags = ("--fill_missing=mean", "--categorify=all")
     assert run(path, "--label=bought", *flags, output=tmp_path / "a") == 0
     output = capsys.readouterr().out
-    assert (
-        "price: {dtype: float32}" in output and "numbers, 320 different, 20.00% missing" in output
-    )
+    assert re.search("price: {dtype: float32}.*numbers, 320 different, 20.00% missing", output)
     assert "# left out: empty (no value)" in output
     text = output[: output.index("\n\n")]
     assert set(yaml.safe_load(text)) == {"feature_spec", "source_spec", "channel_spec"}
@@ -117,22 +113,16 @@ def test_more_rows_without_a_feature_spec(data_set, tmp_path):
     keep = [i for i, name in reversed(list(enumerate(names))) if name != "bought"]  # any order
     new = "\n".join(",".join(line.split(",")[i] for i in keep) for line in [header, *lines[:5]])
     (tmp_path / "new.csv").write_text(new)
-    assert (
-        run(tmp_path / "new.csv", f"--vocabulary={data_set / 'out'}", output=tmp_path / "out") == 0
-    )
+    known = f"--vocabulary={data_set / 'out'}"
+    assert run(tmp_path / "new.csv", known, output=tmp_path / "out") == 0
     for name in ("city", "tags", "price", "user_id"):
         assert stored(tmp_path / "out", name, "test") == stored(data_set / "out", name)[:5]
-    assert (
-        "label" not in spec_of(tmp_path / "out").channel_spec
-        or not (tmp_path / "out/test/label.bin").exists()
-    )
+    assert not (tmp_path / "out/test/label.bin").exists()
 
 
 def test_types_of_parquet(tmp_path):
     number = np.arange(ROWS)
-    holes = [
-        None if i % 7 == 0 else float(i % 20) for i in number
-    ]  # the dtype of pandas for integers
+    holes = [None if i % 7 == 0 else float(i % 20) for i in number]  # integers in pandas
     table = pa.table(
         {
             "click": number % 2 == 0,
@@ -208,22 +198,10 @@ def test_whole_decimals_and_nan_as_text(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "a.csv",
-            b"label,city\n1,Bern\n0,Z\xfcrich\n",
-            r"column 'city': found b'Z\xfcrich' in row 2",
-        ),
-        (
-            "a.csv",
-            b"label,\xe9t\xe9\n1,2\n",
-            r"the header: expected UTF-8 text, got .* b'\xe9t\xe9'",
-        ),
+        ("a.csv", b"label,city\n1,Bern\n0,Z\xfcrich\n", r"column 'city': found b'Z\xfcrich' in"),
+        ("a.csv", b"label,\xe9t\xe9\n1,2\n", r"the header: expected UTF-8 text, got"),
         ("a.csv", "label,city\n1,Bern\n".encode("utf-16-le"), "the header: .* got a NUL byte"),
-        (
-            "a.parquet",
-            [b"a", b"b", b"\xff"],
-            r"column 'city': found b'\xff' in row 3 .*UTF-8 .*--drop city",
-        ),
+        ("a.parquet", [b"a", b"b", b"\xff"], r"column 'city': found b'\xff' in row 3 .*UTF-8"),
         ("a.parquet", [[b"a"], [b"b"], [b"\xff"]], r"'city': found b'\xff' in row 3"),
     ],
 )
@@ -246,10 +224,7 @@ def test_text_that_is_not_utf8(name, content, message, tmp_path, capsys):
         (["--label=bought", "--drop=bought"], "--label and --drop both name 'bought'"),
         (["--label=bought"], "'price': found no value in row 1 .*--fill_missing"),
         (["--label=paid", "--fill_missing=0"], "labels are 0 or 1"),
-        (
-            ["--label=bought", "--numerical=city", "--fill_missing=0"],
-            "'city': found 'Bern' in row 2",
-        ),
+        (["--label=bought", "--numerical=city", "--fill_missing=0"], "'city': found 'Bern' in"),
         (["--user=user_id"], "give both, and no --label"),
         (["--label=bought", "--feature_spec_in=a.yaml"], "--feature_spec_in is for a folder"),
         (["--label=bought", "--vocabulary={out}"], "--label and --vocabulary"),

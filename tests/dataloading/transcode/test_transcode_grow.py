@@ -95,31 +95,22 @@ def test_evicted_values(tmp_path, first):
     assert values_of(fourth) == ["Bern"]
 
 
+GROW = ("--vocabulary={first}", "--grow")
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--grow"], "--grow is for the ids of an earlier data set: expected --vocabulary DIR"),
         (["--evict_after=3"], "--evict_after is for vocabularies that grow: expected --grow"),
         (["--vocabulary={first}", "--date=2026-11-06"], "expected --grow, other vocabularies stay"),
-        (["--vocabulary={first}", "--grow"], "expected the day of the new rows, --date YYYY-MM-DD"),
-        (["--vocabulary={first}", "--grow", "--date=6.11."], "expected a day such as 2026-11-26"),
-        (
-            ["--vocabulary={first}", "--grow", "--date=2026-11-06", "--evict_after=0"],
-            "--evict_after 0: expected 1 or more days, --date, and features of clicks",
-        ),
+        ([*GROW], "expected the day of the new rows, --date YYYY-MM-DD"),
+        ([*GROW, "--date=6.11."], "expected a day such as 2026-11-26"),
+        ([*GROW, "--date=2026-11-06", "--evict_after=0"], "--evict_after 0"),
         (["--hash_buckets=city=5", "--date=2026-11-06"], "--date is kept with the values of"),
-        (
-            ["--vocabulary={first}", "--grow", "--date=2026-11-06", "--frequency_threshold=3"],
-            "--frequency_threshold and --vocabulary: the encoding is that of",
-        ),
-        (
-            ["--vocabulary={encoded}", "--grow", "--date=2026-11-06"],
-            "has the vocabulary of 'city' from another data set",
-        ),
-        (
-            ["--vocabulary={first}", "--grow", "--date=2026-11-04"],
-            "--date 2026-11-04: expected the day of the new rows, 2026-11-05 or later",
-        ),
+        ([*GROW, "--date=2026-11-06", "--frequency_threshold=3"], "--frequency_threshold"),
+        (["--vocabulary={encoded}", "--grow", "--date=2026-11-06"], "vocabulary of 'city'"),
+        ([*GROW, "--date=2026-11-04"], "--date 2026-11-04: expected"),
         (["--vocabulary={hashed}", "--grow"], "has no ids that can grow: .* got user, city, shop"),
     ],
 )

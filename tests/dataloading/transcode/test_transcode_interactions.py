@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from dataloading import describe, gen_csv
 from dataloading.interactions.candidate_rules import broken_lists
 from dataloading.interactions.stored import read_candidate_lists, read_interactions
 from dataloading.spec.feature_spec import ITEM_CHANNEL, USER_CHANNEL, FeatureSpec
-from dataloading.transcode import __main__ as transcode
+from tests.dataloading.transcode.test_transcode import raw as write_raw
+from tests.dataloading.transcode.test_transcode import refused, run
 
 # Four interactions, and two candidate lists of three rows.
 TRAIN_ROWS = "ann,tea\nbob,tea\nann,milk\ncy,tea\n"
@@ -42,25 +42,7 @@ def changed(**sections) -> dict:
 
 
 def raw(folder: Path, spec: dict = SPEC, train=TRAIN_ROWS, test=TEST_ROWS, **files) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
-    for name, text in {"train.csv": train, "test.csv": test, **files}.items():
-        (folder / name).write_text(text)
-    return folder
-
-
-def run(folder: Path, *flags) -> int:
-    return transcode.main([f"--input={folder}", f"--output={folder / 'out'}", *flags])
-
-
-def refused(capsys, message: str, folder: Path, *flags) -> None:
-    """Status 2, one `error:` line that matches, and nothing under the output."""
-    capsys.readouterr()
-    assert run(folder, *flags) == 2
-    report = capsys.readouterr().err
-    assert re.search(message, report), report
-    assert report.startswith("error: ") and report.count("\n") == 1
-    assert list(folder.glob("out*")) == list(folder.glob(".out*")) == []
+    return write_raw(folder, spec, **{"train.csv": train, "test.csv": test, **files})
 
 
 def stored(folder: Path, split: str) -> dict[str, list]:
@@ -130,13 +112,11 @@ def test_texts_by_hand(chunk_size, tmp_path, capsys):
 
 def test_positives_alone(tmp_path, capsys):
     """No label anywhere, Parquet, a validation split, hashed users."""
-    spec = changed(metadata={})
-    del spec["feature_spec"], spec["metadata"]
-    spec["feature_spec"] = {"user": {}, "item": {"dtype": "int64"}}
-    spec["channel_spec"] = {"item": ["item"], "user": ["user"]}
-    names = ("train", "validation")
-    spec["source_spec"] = {
-        name: [{"type": "parquet", "features": ["item", "user"], "files": [name]}] for name in names
+    chunk, names = {"type": "parquet", "features": ["item", "user"]}, ("train", "validation")
+    spec = {
+        "feature_spec": {"user": {}, "item": {"dtype": "int64"}},
+        "source_spec": {name: [{**chunk, "files": [name]}] for name in names},
+        "channel_spec": {"item": ["item"], "user": ["user"]},
     }
     folder = raw(tmp_path, spec)
     for name in names:
@@ -177,46 +157,25 @@ def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (
-            changed(channel_spec={"categorical": ["item"]}),
-            "channels of two kinds of data: user, item, label, categorical; expected those of one, "
-            "numerical, categorical, label or user, item, label",
-        ),
+        (changed(channel_spec={"categorical": ["item"]}), "channels of two kinds of data: user"),
         (changed(channel_spec={"item": []}), "channel 'item': none; expected one feature"),
         (
             changed(channel_spec={"user": ["user", "item"], "item": ["label"], "label": []}),
-            "channel 'user': user, item; expected one feature",
+            "channel 'user': user",
         ),
         (changed(channel_spec={"usr": ["user"]}), "unknown channel 'usr'.*did you mean 'user'"),
-        (
-            changed(feature_spec={"item": {"hotness": 2}}),
-            "'item': hotness is 2; a row has one item",
-        ),
+        (changed(feature_spec={"item": {"hotness": 2}}), "'item': hotness is 2; a row has one"),
         (changed(feature_spec={"user": {"dtype": "bool"}}), "'user': dtype bool in the channel"),
         (
             changed(metadata={"test_samples_per_series": "3"}),
-            "metadata: 'test_samples_per_series' is '3'; expected the rows of a candidate list",
+            "_per_series' is '3'; expected the rows",
         ),
         (changed(metadata={"test_samples_per_series": 1}), "_per_series' is 1; expected the rows"),
         (changed(metadata={"test_samples_per_series": True}), "_per_series' is True; expected"),
-        (
-            changed(metadata={"train_samples_per_series": 3}),
-            "'train_samples_per_series': rows of 'train' come in no candidate lists",
-        ),
-        (
-            changed(
-                source_spec={"test": [{**SPEC["source_spec"]["train"][0], "files": ["train.csv"]}]}
-            ),
-            "'test_samples_per_series' is 3, and there is no label",
-        ),
-        (
-            {**SPEC, "metadata": {}},
-            "split 'test': metadata: 'test_samples_per_series' is missing, and there is a label",
-        ),
-        (
-            changed(metadata={"test_samples_per_series": 4}),
-            "the candidate list of 4 rows that ends in row 4 ",
-        ),
+        (changed(metadata={"train_samples_per_series": 3}), "'train_samples_per_series': rows of"),
+        (changed(source_spec={"test": SPEC["source_spec"]["train"]}), "_per_series' is 3, and"),
+        ({**SPEC, "metadata": {}}, "split 'test': metadata: 'test_samples_per_series' is"),
+        (changed(metadata={"test_samples_per_series": 4}), "list of 4 rows that ends in row 4 "),
     ],
 )
 def test_bad_specs(spec, message, tmp_path, capsys):
@@ -224,38 +183,23 @@ def test_bad_specs(spec, message, tmp_path, capsys):
     refused(capsys, message, folder)
 
 
+LIST = "0,0,1\n0,1,0\n0,2,0\n"
+
+
 @pytest.mark.parametrize("chunk_size", ["2", "100"])
 @pytest.mark.parametrize(
-    ("files", "message"),
+    ("test", "more", "message"),
     [
-        (
-            {"test": "0,0,1\n0,1,0\n1,2,0\n"},
-            "feature 'user': the candidate list of 3 rows that ends in row 3",
-        ),
-        (
-            {"test": "0,0,0\n0,1,0\n0,2,0\n"},
-            "'label': the candidate list of 3 .* row 3 .*one label of 1",
-        ),
-        (
-            {
-                "test": "0,0,1\n0,1,0\n0,2,0\n" * 2,
-                "more": "0,1,0\n0,1,0\n0,1,1\n1,1,1\n1,1,1\n1,1,0",
-            },
-            "file 'more': feature 'label': the candidate list of 3 rows that ends in row 6 ",
-        ),
-        (
-            {"test": "0,0,1\n0,1,0\n0,2,0\n0,1,1\n", "more": "0,1,0\n2,1,0\n"},
-            "file 'more': feature 'user': the candidate list of 3 rows that ends in row 2 ",
-        ),
-        (
-            {"test": "0,0,1\n0,1,0\n0,2,0\n", "more": "0,1,1\n0,1,0\n"},
-            "'test': its last candidate list has 2 rows, and 'test_samples_per_series' in the",
-        ),
+        ("0,0,1\n0,1,0\n1,2,0\n", "", "'user': the candidate list of 3 rows that ends in row 3"),
+        ("0,0,0\n0,1,0\n0,2,0\n", "", "'label': the candidate list of 3 .* row 3 .*one label of 1"),
+        (LIST * 2, LIST + "1,1,1\n" * 2 + "1,1,0", "'more': .*'label': .* row 6 "),
+        (LIST + "0,1,1\n", "0,1,0\n2,1,0\n", "file 'more': feature 'user': .* ends in row 2 "),
+        (LIST, "0,1,1\n0,1,0\n", "'test': its last candidate list has 2 rows"),
     ],
     ids=["users", "no positive", "two positives", "across files", "cut off"],
 )
-def test_broken_rows(files, message, chunk_size, tmp_path, capsys):
-    files = {"t": "0,0,1\n", "more": "", **files}
+def test_broken_rows(test, more, message, chunk_size, tmp_path, capsys):
+    files = {"t": "0,0,1\n", "more": more, "test": test}
     test = [{**SPEC["source_spec"]["test"][0], "files": ["test.csv", "more"]}]
     folder = raw(tmp_path, changed(source_spec={**LABELLED, "test": test}), **files)
     refused(capsys, message, folder, f"--chunk_size={chunk_size}")
@@ -266,18 +210,13 @@ def test_ids_beyond_the_largest_table(tmp_path, capsys):
     refused(capsys, "'item': cardinality is 12345678902; .* allows at most", folder)
 
 
-def test_label_of_interactions(tmp_path):
-    rows = numbered(TRAIN_ROWS).replace("\n", ",1\n")
-    folder = raw(tmp_path, changed(source_spec=LABELLED), t=rows, test=numbered(TEST_ROWS))
+@pytest.mark.parametrize("labels", [[1, 1, 1, 1], [0, 1, 0, 1]], ids=["positives", "negatives"])
+def test_labels_of_train(labels, tmp_path):
+    rows = zip(numbered(TRAIN_ROWS).split(), labels, strict=True)
+    text = "".join(f"{row},{label}\n" for row, label in rows)
+    folder = raw(tmp_path, changed(source_spec=LABELLED), t=text, test=numbered(TEST_ROWS))
     assert run(folder) == 0
-    assert stored(tmp_path / "out", "train")["label"] == [1, 1, 1, 1]
-
-
-def test_stored_negatives(tmp_path):
-    rows = "".join(f"{row},{label}\n" for label, row in enumerate(numbered(TRAIN_ROWS).split()[:2]))
-    folder = raw(tmp_path, changed(source_spec=LABELLED), t=rows, test=numbered(TEST_ROWS))
-    assert run(folder) == 0
-    assert stored(tmp_path / "out", "train")["label"] == [0, 1]
+    assert stored(tmp_path / "out", "train")["label"] == labels
 
 
 def test_original_script(tmp_path, run_script):

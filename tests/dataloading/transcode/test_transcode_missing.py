@@ -134,9 +134,7 @@ def test_bad_fills(flags, message, tmp_path, capsys):
 
 def test_mean_without_values(tmp_path, capsys):
     folder = raw(tmp_path, a="1,,3,4,0\n")
-    refused(
-        capsys, "price=mean: the feature has no value in 'train'", folder, "--fill_missing=mean"
-    )
+    refused(capsys, "price=mean: the feature has no value in", folder, "--fill_missing=mean")
 
 
 def test_numbers_beyond_float32(tmp_path, capsys):

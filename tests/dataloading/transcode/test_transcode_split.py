@@ -12,9 +12,7 @@ SHARES = "0.6,0.3,0.1"
 NUMBERED = {
     "feature_spec": {"click": {}, "row": {}, "when": {}},
     "source_spec": {
-        "train": [
-            {"type": "csv", "features": ["click", "row", "when"], "files": ["a"]},
-        ]
+        "train": [{"type": "csv", "features": ["click", "row", "when"], "files": ["a"]}]
     },
     "channel_spec": {"label": ["click"], "categorical": ["row"]},
 }

@@ -56,9 +56,8 @@ def test_id_0_of_single_values(tmp_path, capsys):
     assert spec.metadata["transcode"]["frequency_threshold"] == {"city": 2}
     output = capsys.readouterr().out
     assert "city: cardinality 3, vocabulary of values seen 2 times or more; id 0" in output
-    assert (
-        run(folder, "--categorify=city", "--frequency_threshold=auto", output=tmp_path / "c") == 0
-    )
+    flags = ("--categorify=city", "--frequency_threshold=auto")
+    assert run(folder, *flags, output=tmp_path / "c") == 0
     assert stored(tmp_path / "c", "city") == [1, 2, 1, 0, 2]
 
 
@@ -77,15 +76,12 @@ def test_warning_about_a_frequent_value_absent_from_train(tmp_path, capsys):
     folder = click_log(tmp_path / "a", ["Bern", "Oslo"] * 20, ["Paris"] * 3 + ["Bern"] * 7)
     assert run(folder, "--categorify=city") == 0
     output = capsys.readouterr().out
-    warning = "warning: 'city': 30.00% of the values of test have id 0, but only 0.00% of train"
-    assert (
-        warning in output and "the most frequent value without an id is 'Paris' (30.00%)" in output
-    )
+    assert "warning: 'city': 30.00% of the values of test have id 0, but only 0.00%" in output
+    assert "'Paris' (30.00%)" in output
     known = click_log(tmp_path / "b", ["Bern", "Oslo"] * 20, ["Bern"] * 9)
     assert run(known, "--categorify=city") == 0
     assert "warning:" not in capsys.readouterr().out
     # Later rows are compared with the training rows of the data set that they are encoded as.
-    later = raw(tmp_path / "c", a="1,1,1,1,Lima\n0,1,1,1,\n")
     spec = changed()
     spec["source_spec"] = {"test": spec["source_spec"]["train"]}
     later = raw(tmp_path / "c", spec, a="1,1,1,1,Lima\n0,1,1,1,\n")
