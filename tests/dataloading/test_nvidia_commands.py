@@ -66,16 +66,6 @@ def test_csv_to_training(root, tmp_path, kind):
     assert main.main(["main.py", *flags, f"--run_dir={tmp_path / 'run'}"]) == 0
 
 
-def test_files_that_exist(tmp_path, root, capsys):
-    (tmp_path / "test").mkdir()
-    (tmp_path / "test/label.csv").write_text("own")
-    spec = root / "tests/transcoding/small_csv.yaml"
-    assert gen_csv.main([f"--feature_spec_in={spec}", f"--output={tmp_path}"]) == 2
-    assert "test/label.csv exists; remove it or choose another --output" in capsys.readouterr().err
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert [path.read_text() for path in files] == ["own"]
-
-
 def test_default_paths():
     spec = "feature_spec.yaml"
     assert generate_feature_spec._parser().get_default("dst") == spec

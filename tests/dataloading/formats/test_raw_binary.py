@@ -68,28 +68,17 @@ def test_hand_made_bytes(tmp_path):
     }
     for file, content in files.items():
         (tmp_path / file).write_bytes(content)
-    spec = write(
-        tmp_path,
-        {
-            "label": {"dtype": "bool"},
-            "x": {"dtype": "float16"},
-            "y": {"dtype": "float16"},
-            "a": {"dtype": "int8", "cardinality": 128},
-            "b": {"dtype": "int16", "cardinality": 32768, "hotness": 2},
-            "c": {"dtype": "int32", "cardinality": 1_000_001},
-            "d": {"dtype": "int64", "cardinality": 2**63},
-        },
-        {},
-        {"numerical": ["x", "y"], "categorical": ["d", "a", "b", "c"], "label": ["label"]},
-        {
-            "label.bin": ["label"],
-            "num.bin": ["x", "y"],
-            "a.bin": ["a"],
-            "b.bin": ["b"],
-            "c.bin": ["c"],
-            "d.bin": ["d"],
-        },
-    )
+    features = {
+        "label": {"dtype": "bool"},
+        **{name: {"dtype": "float16"} for name in ("x", "y")},
+        "a": {"dtype": "int8", "cardinality": 128},
+        "b": {"dtype": "int16", "cardinality": 32768, "hotness": 2},
+        "c": {"dtype": "int32", "cardinality": 1_000_001},
+        "d": {"dtype": "int64", "cardinality": 2**63},
+    }
+    channels = {"numerical": ["x", "y"], "categorical": ["d", "a", "b", "c"], "label": ["label"]}
+    chunks = {"num.bin": ["x", "y"]} | {f"{n}.bin": [n] for n in ("label", "a", "b", "c", "d")}
+    spec = write(tmp_path, features, {}, channels, chunks)
     loader = RawBinaryDataset(spec, "train", batch_size=8)
     assert (loader.num_samples, loader.num_batches) == (3, 1)
     (batch,) = loader.dataset()
@@ -122,31 +111,24 @@ def test_hotness_and_interleaved_features_of_several_dtypes(tmp_path, hotness):
     """Channel order differs from the order in the files, which hold features of no channel too."""
     generator = np.random.default_rng(0)
     table = generator.integers(0, 100, (20, 2 * hotness + 1)).astype(np.int16)
-    spec = write(
-        tmp_path,
-        {
-            "label": {"dtype": "float32"},
-            "x": {"dtype": "float16"},
-            "z": {"dtype": "int8"},
-            "y": {"dtype": "float16"},
-            "a": {"dtype": "int16", "cardinality": 100, "hotness": hotness},
-            "unused": {"dtype": "int16"},
-            "b": {"dtype": "int16", "cardinality": 100, "hotness": hotness},
-        },
-        {
-            "num.bin": np.arange(40, dtype=np.float16),
-            "z.bin": np.arange(20, dtype=np.int8),
-            "label.bin": (np.arange(20) % 3 == 0).astype(np.float32),
-            "ids.bin": table,
-        },
-        {"numerical": ["x", "z", "y"], "categorical": ["b", "a"], "label": ["label"]},
-        {
-            "num.bin": ["x", "y"],
-            "z.bin": ["z"],
-            "label.bin": ["label"],
-            "ids.bin": ["a", "unused", "b"],
-        },
-    )
+    ids = {"dtype": "int16", "cardinality": 100, "hotness": hotness}
+    features = {
+        "label": {"dtype": "float32"},
+        **{name: {"dtype": "float16"} for name in ("x", "y")},
+        "z": {"dtype": "int8"},
+        "unused": {"dtype": "int16"},
+        **{name: ids for name in ("a", "b")},
+    }
+    arrays = {
+        "num.bin": np.arange(40, dtype=np.float16),
+        "z.bin": np.arange(20, dtype=np.int8),
+        "label.bin": (np.arange(20) % 3 == 0).astype(np.float32),
+        "ids.bin": table,
+    }
+    channels = {"numerical": ["x", "z", "y"], "categorical": ["b", "a"], "label": ["label"]}
+    chunks = {"num.bin": ["x", "y"], "z.bin": ["z"], "label.bin": ["label"]}
+    chunks["ids.bin"] = ["a", "unused", "b"]
+    spec = write(tmp_path, features, arrays, channels, chunks)
     (batch,) = RawBinaryDataset(spec, "train", 20).dataset()
     b, a = batch.inputs.categorical
     np.testing.assert_array_equal(a, table[:, :hotness])

@@ -35,13 +35,7 @@ ABSENT = object()
 )
 def test_format_json(tmp_path, key, value, message):
     messages = {"format": "tfrecords", "dtype": "int32", "multihot": True, "feature_name": "data"}
-    messages = {
-        **messages,
-        "num_features": 1,
-        "batches_per_file": 2,
-        "something": "else",
-        key: value,
-    }
+    messages |= {"num_features": 1, "batches_per_file": 2, "something": "else", key: value}
     content = {name: result for name, result in messages.items() if result is not ABSENT}
     (tmp_path / "format.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=rf"format.json: {message}"):
@@ -147,18 +141,8 @@ def test_no_rows(tmp_path):
 
 
 def test_files_of_one_chunk_in_two_folders(spec):
-    content = {
-        **SPEC,
-        "source_spec": {
-            "train": [
-                {
-                    "type": "tfrecord",
-                    "features": list(SPEC["feature_spec"]),
-                    "files": ["a/b", "c/d"],
-                }
-            ]
-        },
-    }
+    chunk = {"type": "tfrecord", "features": [*SPEC["feature_spec"]], "files": ["a/b", "c/d"]}
+    content = {**SPEC, "source_spec": {"train": [chunk]}}
     for file in ("a/b", "c/d"):
         (spec.base_directory / file).parent.mkdir()
         (spec.base_directory / file).touch()

@@ -34,9 +34,8 @@ def write_ragged(folder, num_samples: dict[str, int]) -> None:
             replace(column, width=None) if column.feature == "cat_1" else column
             for column in loader.columns
         ]
-        writer = SplitTFRecordsWriter(
-            folder, split, spec, columns, prebatch=100, batches_per_file=3
-        )
+        sizes = {"prebatch": 100, "batches_per_file": 3}
+        writer = SplitTFRecordsWriter(folder, split, spec, columns, **sizes)
         writer.add([*numerical, first, ragged, last, label])
         sources[split] = writer.close()
     FeatureSpec(spec.feature_spec, sources, spec.channel_spec).to_yaml(folder / "feature_spec.yaml")

@@ -29,22 +29,20 @@ def binaries(tmp_path):
     }
     for name, values in stored.items():
         values.tofile(folder / f"test/{name}.bin")
+    chunks = {name: ["age", "height"] if name == "numerical" else [name] for name in stored}
     content = {
         "feature_spec": {
             "label": {"dtype": "bool"},
-            **{name: {"dtype": "float16"} for name in ("age", "height")},
+            "age": {"dtype": "float16"},
+            "height": {"dtype": "float16"},
             "city": {"dtype": "int8", "cardinality": 3},
             "tags": {"dtype": "int8", "cardinality": 5, "hotness": 2},
             "time": {"dtype": "int64"},
         },
         "source_spec": {
             "test": [
-                {
-                    "type": "split_binary",
-                    "features": ["age", "height"] if name == "numerical" else [name],
-                    "files": [f"test/{name}.bin"],
-                }
-                for name in stored
+                {"type": "split_binary", "features": names, "files": [f"test/{file}.bin"]}
+                for file, names in chunks.items()
             ]
         },
         "channel_spec": {

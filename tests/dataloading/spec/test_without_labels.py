@@ -217,19 +217,3 @@ def test_round_trip_of_a_spec(tmp_path):
     spec = FeatureSpec.from_dict(content("no_chunk"), tmp_path)
     spec.to_yaml(tmp_path / "f.yaml")
     assert FeatureSpec.from_yaml(tmp_path / "f.yaml") == spec
-
-
-def test_no_labels_in_a_compiled_function(stored):
-    dataset = RawBinaryDataset(stored("unknown"), "test", 6, with_labels=False).dataset()
-    numbers = []
-
-    @tf.function
-    def numericals(iterator):
-        batch = iterator.get_next()
-        assert batch.labels is None
-        return batch.inputs.numerical[:, 0]
-
-    iterator = iter(dataset)
-    for _ in range(3):
-        numbers += numericals(iterator).numpy().tolist()
-    assert numbers == list(range(NUM_ROWS))

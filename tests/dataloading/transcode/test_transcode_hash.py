@@ -26,11 +26,10 @@ def test_known_hashes():
 
 def test_ids_in_a_data_set(tmp_path):
     """The id is that of the value's text: of a number its digits, of a missing value nothing."""
+    chunk = {"type": "parquet", "features": ["word", "number"], "files": ["a.parquet"]}
     spec = {
         "feature_spec": {"word": {"hotness": 2}, "number": {"dtype": "int32"}},
-        "source_spec": {
-            "test": [{"type": "parquet", "features": ["word", "number"], "files": ["a.parquet"]}]
-        },
+        "source_spec": {"test": [chunk]},
         "channel_spec": {"categorical": ["word", "number"]},
     }
     table = pa.table({"word": [["a", "abc"], ["abc", None]], "number": [12, -12]})

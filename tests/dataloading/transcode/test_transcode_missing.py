@@ -105,15 +105,6 @@ def test_parquet_with_nan_null_and_lists(tmp_path):
     assert stored(out, "z_missing") == [[0, 1], [0, 0], [1, 0]]
 
 
-def test_mean_of_the_training_part(tmp_path):
-    rows = [(i, "" if i % 5 == 0 else i) for i in range(200)]
-    folder = raw(tmp_path, a="".join(f"0,{value},{i},{i},0\n" for i, value in rows))
-    assert run(folder, "--fill_missing=price=mean", "--split=0.5,0,0.5") == 0
-    out = tmp_path / "out"
-    trained = [i for i in stored(out, "user") if i % 5]
-    assert metadata(out)["fill_missing"]["price"] == float(np.float16(np.mean(trained)))
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -21,12 +21,10 @@ NUMBERED = {
 def numbered(folder, times, files=1):
     """Rows of which the id is the number, in one file or several."""
     lines = [f"{i % 2},{i},{time}\n" for i, time in enumerate(times)]
-    spec = changed(**NUMBERED)
-    spec["feature_spec"] = NUMBERED["feature_spec"]
     parts = np.array_split(np.arange(len(lines)), files)
     names = [f"part {i}" for i in range(files)]
-    spec["source_spec"] = {"train": [{**NUMBERED["source_spec"]["train"][0], "files": names}]}
-    spec["channel_spec"] = NUMBERED["channel_spec"]
+    chunk = {**NUMBERED["source_spec"]["train"][0], "files": names}
+    spec = {**NUMBERED, "source_spec": {"train": [chunk]}}
     content = {
         name: "".join(lines[i] for i in part) for name, part in zip(names, parts, strict=True)
     }
@@ -41,13 +39,10 @@ def test_rows_by_share_in_any_files_and_blocks(tmp_path):
     one = numbered(tmp_path / "one", [0] * 3000)
     assert run(one, f"--split={SHARES}") == 0
     rows_of = splits(one / "out")
-    assert sorted(row for rows in rows_of.values() for row in rows) == list(range(3000)), (
-        "each row is in one split"
-    )
+    assert sorted(row for rows in rows_of.values() for row in rows) == list(range(3000))
     for name, share in zip(rows_of, (0.6, 0.3, 0.1), strict=True):
-        assert abs(len(rows_of[name]) / 3000 - share) < 4 * np.sqrt(share * (1 - share) / 3000), (
-            name
-        )
+        deviation = np.sqrt(share * (1 - share) / 3000)
+        assert abs(len(rows_of[name]) / 3000 - share) < 4 * deviation, name
         assert rows_of[name] == sorted(rows_of[name]), "in the order of the input"
     many = numbered(tmp_path / "many", [0] * 3000, files=7)
     assert run(many, f"--split={SHARES}", "--chunk_size=13") == 0
@@ -94,13 +89,8 @@ def test_rows_by_time_with_ties(form, tmp_path):
 
 def test_timestamps_of_parquet(tmp_path):
     hours = np.array([3, 0, 2, 1])
-    table = pa.table(
-        {
-            "click": [0, 1, 0, 1],
-            "row": [0, 1, 2, 3],
-            "when": pa.array(hours * 3_600_000, pa.timestamp("ms", "UTC")),
-        }
-    )
+    when = pa.array(hours * 3_600_000, pa.timestamp("ms", "UTC"))
+    table = pa.table({"click": [0, 1, 0, 1], "row": [0, 1, 2, 3], "when": when})
     chunk = {"type": "parquet", "features": ["click", "row", "when"], "files": ["a"]}
     spec = {**NUMBERED, "source_spec": {"train": [chunk]}}
     folder = raw(tmp_path, spec, a=table)
