@@ -108,26 +108,6 @@ def test_compilation_of_cuda_kernels(root, tmp_path, op):
     assert b"sm_90" in (tmp_path / op / "build/cuda.o").read_bytes()
 
 
-@pytest.mark.long
-@pytest.mark.skipif(NVCC is None, reason="no nvcc here")
-def test_symbols_of_library(root, tmp_path):
-    """Two libraries with these kernels may be in one process, each with its own limits."""
-    sources = root / "tensorflow-dot-based-interact/tensorflow_dot_based_interact/cc"
-    source = tmp_path / "limits.cu"
-    source.write_text(
-        '#include "cuda/primitives.cuh"\n'
-        'extern "C" int error() { return dot_interact::device::Limits().error; }\n'
-    )
-    target = tmp_path / "limits.o"
-    command = ["nvcc", "-std=c++17", "-Xcompiler=-fPIC", "-arch=sm_80", f"-I{sources}"]
-    subprocess.run([*command, "-c", str(source), "-o", str(target)], check=True)
-    symbols = subprocess.run(["nm", str(target)], capture_output=True, text=True, check=True)
-    kinds = {line.split()[-1]: line.split()[-2] for line in symbols.stdout.splitlines()}
-    assert kinds["error"] == "T"
-    unique = [name for name, kind in kinds.items() if kind == "u"]  # one of them in a process
-    assert unique == []
-
-
 @pytest.mark.parametrize(("gpus", "cuda"), [("", "0"), ("/dev/nvidia0", "1")])
 def test_automatic_choice_of_cuda(package, tmp_path, gpus, cuda):
     """The settings are those without CUDA where no GPU is visible, else those with it."""
@@ -154,36 +134,37 @@ def test_machine_code_of_library():
     )
 
 
-def test_error_without_nvcc(package, tmp_path):
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("bash", "make", "uname", "g++"):
-        (tools / name).symlink_to(shutil.which(name))
-    done = make(package, "CUDA=1", PATH=str(tools))
+@pytest.mark.parametrize(
+    ("program", "arguments", "message"),
+    [
+        (None, ["CUDA=1"], "CUDA=1 asks for the CUDA part, but no nvcc is on the PATH.*NVCC="),
+        (None, ["CUDA=yes"], "CUDA must be auto, 0 or 1, got yes"),
+        (
+            "echo compute_90",
+            ["CUDA=1", "CUDA_ARCHITECTURES=20 30"],
+            "none of CUDA_ARCHITECTURES=20 30 is known",
+        ),
+        (
+            'case "$*" in --list*) echo compute_90;; --version) ;; *) exit 1;; esac',
+            ["CUDA=1", "build/cuda.o"],
+            r"could not compile the GPU kernels \(above\); CUDA=0 leaves them out",
+        ),
+    ],
+)
+def test_errors_of_the_cuda_part(package, tmp_path, program, arguments, message):
+    """No nvcc, or a stand-in for it that fails."""
+    if program is None:
+        tools = tmp_path / "tools"
+        tools.mkdir()
+        for name in ("bash", "make", "uname", "g++"):
+            (tools / name).symlink_to(shutil.which(name))
+        done = make(package, *arguments, PATH=str(tools))
+    else:
+        (tmp_path / "nvcc").write_text(f"#!/bin/bash\n{program}\n")
+        (tmp_path / "nvcc").chmod(0o755)
+        done = make(package, *arguments, f"NVCC={tmp_path / 'nvcc'}")
     assert done.returncode != 0
-    assert re.search(
-        r"CUDA=1 asks for the CUDA part, but no nvcc is on the PATH.*NVCC=", done.stderr
-    )
-    done = make(package, "CUDA=yes")
-    assert "CUDA must be auto, 0 or 1, got yes" in done.stderr
-
-
-@pytest.mark.skipif(NVCC is None, reason="no nvcc here")
-def test_unknown_architectures(package):
-    done = make(package, "CUDA=1", "CUDA_ARCHITECTURES=20 30")
-    assert done.returncode != 0
-    assert "none of CUDA_ARCHITECTURES=20 30 is known to" in done.stderr
-
-
-def test_error_of_failing_nvcc(package, tmp_path):
-    nvcc = tmp_path / "nvcc"
-    nvcc.write_text(
-        '#!/bin/bash\ncase "$*" in --list*) echo compute_90;; --version) ;; *) exit 1;; esac\n'
-    )
-    nvcc.chmod(0o755)
-    done = make(package, "CUDA=1", "build/cuda.o", f"NVCC={nvcc}")
-    assert done.returncode != 0
-    assert "could not compile the GPU kernels (above); CUDA=0 leaves them out" in done.stderr
+    assert re.search(message, done.stderr), done.stderr
 
 
 def test_changes_of_build_settings(package):
@@ -210,29 +191,6 @@ def test_changes_of_build_settings(package):
     (package / "Makefile").write_text((package / "Makefile").read_text() + "# another one\n")
     make(package, "CUDA=0", "build/flags")
     assert (package / "build/flags").read_text() != first[0][0]
-
-
-def test_wheel_without_library(package):
-    done = subprocess.run(
-        [sys.executable, "setup.py", "--version"],
-        cwd=package,
-        env={**os.environ, "PYTHONPATH": stand_ins(package)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert "_dot_based_interact_ops.so is not built: run `make`" in done.stderr
-
-
-def stand_ins(folder) -> str:
-    """setuptools as far as setup.py looks at it before it looks for the library."""
-    modules = folder.parent / "modules"
-    (modules / "setuptools/command").mkdir(parents=True)
-    (modules / "setuptools/__init__.py").write_text("Distribution = object\nsetup = None\n")
-    (modules / "setuptools/command/__init__.py").write_text("")
-    (modules / "setuptools/command/bdist_wheel.py").write_text("bdist_wheel = object\n")
-    return str(modules)
 
 
 @pytest.mark.long

@@ -22,6 +22,7 @@ TINY = (
 )
 GMF = ("--model_type=gmf", *(flag for flag in TINY if "layers" not in flag and "drop" not in flag))
 MLP = ("--model_type=mlp", *(flag for flag in TINY if flag[:2] not in ("-f", "-e")), "-e=12")
+SAVE = ("--save_checkpoint_path=",)
 MODELS = {"neumf": TINY, "gmf": GMF, "mlp": MLP}
 # Of 13 items the first three places, by chance.
 CHANCE = 3 / 13
@@ -127,14 +128,6 @@ def test_resume(rows, tmp_path, capsys):
     assert best == checkpoints[0] or best > checkpoints[-1]
 
 
-def test_keep_best(rows, tmp_path):
-    flags = (*GMF, "-e=1", f"--checkpoint_dir={tmp_path / 'model'}", "--nokeep_best")
-    run(rows, tmp_path / "run", *flags)
-    assert not (tmp_path / "model/best").exists()
-    run(rows, tmp_path / "other", *GMF, "-e=1", f"--save_checkpoint_path={tmp_path / 'b'}")
-    assert not (tmp_path / "b/best").exists()
-
-
 def test_best_of_a_resumed_training(rows, tmp_path, capsys):
     """Without --checkpoint_dir on its command line, too; the other modes take the best one."""
     model = tmp_path / "model"
@@ -144,6 +137,10 @@ def test_best_of_a_resumed_training(rows, tmp_path, capsys):
     capsys.readouterr()
     run(rows, tmp_path / "test", "--mode=eval", f"--restore_checkpoint_path={model}")
     assert f"weights of {model / 'best'}" in capsys.readouterr().out
+    for name, flags in (("a", ("--checkpoint_dir=", "--nokeep_best")), ("b", SAVE)):
+        path = tmp_path / name
+        run(rows, tmp_path / "other", *GMF, "-e=1", f"{flags[0]}{path}", *flags[1:])
+        assert path.is_dir() and not (path / "best").exists()
 
 
 def test_resumed_training(rows, tmp_path):
@@ -195,9 +192,9 @@ def test_kept_columns(rows, trained, tmp_path, capsys):
     users = [f'"u{7 * user}"' for user in np.fromfile(rows / "test/user_0.bin", "i4")]
     assert table[1:, 2].tolist() == users
     for value, message in (
-        ("itme", "--predictions_keep itme: expected features of .*; did you mean 'item'"),
-        ("item,,user", "takes names of features separated by commas, each once, got 'item,,user'"),
-        ("item,item", "takes names of features separated by commas, each once"),
+        ("itme", "--predictions_keep itme: .*did you mean 'item'"),
+        ("item,,user", "--predictions_keep .*got 'item,,user'"),
+        ("item,item", "--predictions_keep .*each once"),
     ):
         run(keyed, tmp_path / "b", *flags, f"--predictions_keep={value}", code=entry.USER_ERROR)
         assert re.search(message, capsys.readouterr().err)
@@ -247,11 +244,9 @@ def test_predict_and_inference(rows, trained, tmp_path):
 def test_drawn_negatives(tmp_path, capsys):
     tastes.write(tmp_path / "rows")
     spec = yaml.safe_load((tmp_path / "rows/feature_spec.yaml").read_text())
+    names, folder = ("user", "item"), tmp_path / "rows"
     columns = {
-        split: {
-            name: np.fromfile(tmp_path / f"rows/{split}/{name}_0.bin", np.int32)
-            for name in ("user", "item")
-        }
+        split: {name: np.fromfile(folder / split / f"{name}_0.bin", np.int32) for name in names}
         for split in spec["source_spec"]
     }
     columns["test"] = {name: values[::13] for name, values in columns["test"].items()}
@@ -272,9 +267,7 @@ def test_drawn_negatives(tmp_path, capsys):
     run(tmp_path / "rows", tmp_path / "c", *GMF, "--valid_negative=5", "-e=1")
     assert "evaluation_rows 360" in (tmp_path / "c/log.json").read_text()
     run(tmp_path / "rows", tmp_path / "d", *GMF, "--valid_negative=2", code=entry.USER_ERROR)
-    assert (
-        "--topk 3 of candidate lists of 3 items is a hit for any model" in capsys.readouterr().err
-    )
+    assert "--topk 3 of candidate lists of 3 items" in capsys.readouterr().err
 
 
 def test_no_test_samples_in_training(tmp_path):
@@ -292,10 +285,6 @@ def test_negatives_by_popularity(rows, trained, tmp_path):
     alike = trained["gmf"][1]
     assert popular["steps"] == alike["steps"]
     assert popular["validation_loss"] != pytest.approx(alike["validation_loss"], rel=1e-3)
-
-
-def test_bfloat16(rows, tmp_path):
-    assert run(rows, tmp_path, *TINY, "--opt_level=O2")["hr@3"] > 2 * CHANCE
 
 
 @pytest.mark.long

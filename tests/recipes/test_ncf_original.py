@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import yaml
 
 import main as entry
 import ncf
@@ -61,11 +62,9 @@ def test_abbreviations():
             read(flag)
 
 
-def test_no_negatives(rows, tmp_path):
+def test_short_runs(rows, tmp_path, capsys):
+    """A training without negatives, and a test of random weights."""
     assert run(rows, tmp_path, *SHORT[:-1], "-n", "0", "-e1")["steps"] == 2
-
-
-def test_random_weights(rows, tmp_path, capsys):
     summary = run(rows, tmp_path, *TINY, "--mode", "test")
     assert 0 < summary["hr@3"] < 0.6
     assert "note: the weights are random" in capsys.readouterr().out
@@ -94,13 +93,6 @@ def test_exported_model_file(torch, trained, tmp_path, capsys):
     assert "is a file of PyTorch" in capsys.readouterr().err
 
 
-def test_other_state_dict(torch, rows, tmp_path, capsys):
-    torch.save({"mlp.0.weight": torch.zeros(2, 2)}, tmp_path / "x.pth")
-    flags = ("--mode=test", f"--load_checkpoint_path={tmp_path}/x.pth")
-    run(rows, tmp_path, *flags, code=entry.USER_ERROR)
-    assert "expected the state_dict of NeuMF; it lacks final.bias" in capsys.readouterr().err
-
-
 def test_training_from_a_model_file(torch, rows, trained, tmp_path, capsys):
     model = f"--load_checkpoint_path={trained[0]}/model.pth"
     shape = ("-f=", "--layers=", "-e=", "-l=")
@@ -114,6 +106,10 @@ def test_training_from_a_model_file(torch, rows, trained, tmp_path, capsys):
     resume = f"--resume={trained[0]}/model.pth"
     run(rows, tmp_path / "r", *flags, resume, code=entry.USER_ERROR)
     assert "holds weights and no state of a training" in capsys.readouterr().err
+    torch.save({"mlp.0.weight": torch.zeros(2, 2)}, tmp_path / "x.pth")
+    other = ("--mode=test", f"--load_checkpoint_path={tmp_path}/x.pth")
+    run(rows, tmp_path, *other, code=entry.USER_ERROR)
+    assert "expected the state_dict of NeuMF; it lacks final.bias" in capsys.readouterr().err
 
 
 def test_scores_in_pytorch(torch, rows, trained, tmp_path):
@@ -178,55 +174,25 @@ def test_inference_sweep(trained, tmp_path):
     assert code == entry.USER_ERROR
 
 
-# Of the recipe's template of a feature spec; cardinalities and the list's length are of `tastes`.
-FEATURE_SPEC = """
-feature_spec:
-  user:
-    dtype: torch.int64
-    cardinality: 60
-  item:
-    dtype: torch.int64
-    cardinality: 40
-  label:
-    dtype: torch.float32
-
-metadata:
-  test_samples_per_series: 13
-
-source_spec:
-  train:
-    - type: torch_tensor
-      features:
-        - user
-        - item
-      files:
-        - train_data_0.pt
-    - type: torch_tensor
-      features:
-        - label
-      files:
-        - train_data_1.pt
-  test:
-    - type: torch_tensor
-      features:
-        - user
-        - item
-      files:
-        - test_data_0.pt
-    - type: torch_tensor
-      features:
-        - label
-      files:
-        - test_data_1.pt
-
-channel_spec:
-  user_ch:
-    - user
-  item_ch:
-    - item
-  label_ch:
-    - label
-"""
+def feature_spec():
+    """Returns the recipe's template; cardinalities and the list's length are of `tastes`."""
+    features = (["user", "item"], ["label"])
+    return {
+        "feature_spec": {
+            "user": {"dtype": "torch.int64", "cardinality": 60},
+            "item": {"dtype": "torch.int64", "cardinality": 40},
+            "label": {"dtype": "torch.float32"},
+        },
+        "metadata": {"test_samples_per_series": 13},
+        "source_spec": {
+            split: [
+                {"type": "torch_tensor", "features": names, "files": [f"{split}_data_{i}.pt"]}
+                for i, names in enumerate(features)
+            ]
+            for split in ("train", "test")
+        },
+        "channel_spec": {"user_ch": ["user"], "item_ch": ["item"], "label_ch": ["label"]},
+    }
 
 
 def write_tensors(torch, folder, rows):
@@ -240,7 +206,7 @@ def write_tensors(torch, folder, rows):
             labels[:, 0] = np.fromfile(rows / "test/label_0.bin", np.uint8)
         torch.save(torch.from_numpy(ids), folder / f"{split}_data_0.pt")
         torch.save(torch.from_numpy(labels), folder / f"{split}_data_1.pt")
-    (folder / "feature_spec.yaml").write_text(FEATURE_SPEC)
+    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(feature_spec()))
 
 
 def test_several_tensor_files(torch, tmp_path):
