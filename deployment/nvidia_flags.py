@@ -214,10 +214,7 @@ _ORIGINAL_ACCURACY = {
 
 ACCURACY = FlagNames(
     converted={"--server_url": _grpc, "--test_on_train": lambda _: ["--eval_mapping", "train"]},
-    ignored={
-        "--verbose": "everything is printed",
-        "--sparse_input_format": _SERVED,
-    },
+    ignored={"--verbose": "everything is printed", "--sparse_input_format": _SERVED},
     complete=lambda flags: (_ORIGINAL_ACCURACY if "--sparse_input_format" in flags else {}) | flags,
 )
 _NO_GPU = "the models run on the CPU"

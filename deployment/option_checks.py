@@ -40,6 +40,13 @@ def check_ranges(
         check_range(name, flags[name], least, (maximum or {}).get(name))
 
 
+def refuse(contradictions: Mapping[str, object]) -> None:
+    """Raises ValueError for the first contradiction, a flag and the reason, that holds."""
+    for message, holds in contradictions.items():
+        if holds:
+            raise ValueError(message)
+
+
 def check_writable(path: Path, flag: str) -> None:
     """Creates the folder of a file; raises ValueError if the file cannot be written."""
     existed = path.exists()

@@ -105,9 +105,7 @@ def served_tensors(
         )
     tables = tuple(ServedTable(*table, "float32", "") for table in serving_spec.tables)
     interface = Interface(
-        **serving_spec._asdict() | {"tables": tables},
-        recipe="",
-        width=serving_spec.width,
+        **serving_spec._asdict() | {"tables": tables}, recipe="", width=serving_spec.width
     )
     if keys.TABLES in config.parameters:
         fused_embedding = config.parameters[keys.TABLES].string_value == keys.FUSED

@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from deployment.artifacts.table_files import INT8, NONE, QUANTIZATIONS
-from deployment.option_checks import distinct_integers
+from deployment.option_checks import distinct_integers, refuse
 from deployment.serving.interface import DENSE, SPARSE, UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO
 from deployment.triton.repository import check_name
 from deployment.triton.tensorrt import ONNX, SAVED_MODEL, TRT, check_precision
@@ -114,11 +114,7 @@ class DeployOptions:
         type=distinct_integers,
     )
     gpu_cache_share: float | None = flag(
-        None,
-        "share of rows on a GPU (default 0.5; hps)",
-        at_least=1e-6,
-        at_most=1,
-        read_by=(HPS,),
+        None, "share of rows on a GPU (default 0.5; hps)", at_least=1e-6, at_most=1, read_by=(HPS,)
     )
     served_path: str | None = flag(
         None, "--model_repository as the server of HPS sees it", read_by=(HPS,)
@@ -141,14 +137,10 @@ class DeployOptions:
         choices=(TRT, ONNX, SAVED_MODEL),
     )
     trt_optimal_batch_size: int | None = flag(
-        None,
-        "of TensorRT (default: --max_batch_size)",
-        at_least=1,
-        read_by=(TENSORFLOW, HPS),
+        None, "of TensorRT (default: --max_batch_size)", at_least=1, read_by=(TENSORFLOW, HPS)
     )
     fused_embedding: bool | None = flag(
-        None,
-        "store all tables as one, whose rows are the keys of requests (hps, --tensors nvidia)",
+        None, "store all tables as one, whose rows are the keys of requests (hps, --tensors nvidia)"
     )
     load_model: bool = flag(False, "let a running server load the models afterwards")
     server_url: str = flag("127.0.0.1:8001", "host:port of that server's gRPC")
@@ -190,10 +182,7 @@ class DeployOptions:
                     f"--{field.name} {value}: the backend {self.backend} does not read it, only "
                     f"{' and '.join(backends)} do: leave the flag out"
                 )
-        contradictions = self._contradictions_of_parts() | self._contradictions()
-        for message, is_contradiction in contradictions.items():
-            if is_contradiction:
-                raise ValueError(f"{message}: leave the flag out")
+        refuse(self._contradictions_of_parts() | self._contradictions())
         if self.backend != LOCAL and not self.monolithic and self.served_dense_format == TRT:
             check_precision(self.precision)
 

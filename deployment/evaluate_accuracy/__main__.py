@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from deployment import nvidia_flags
-from deployment.option_checks import add_request_flags, check_ranges
+from deployment.option_checks import add_request_flags, check_ranges, refuse
 from runtime.cli import exit_status
 from runtime.options import tool_parser
 
@@ -18,38 +18,28 @@ from runtime.options import tool_parser
 def _check(options: argparse.Namespace) -> None:
     minimum = {"batch_size": 1, "in_flight": 1, "max_rows": 1, "tolerance": 0, "wait_s": 0}
     check_ranges(vars(options), minimum | {"auc_thresholds": 2, "print_freq": 1})
-    if options.tolerance is not None and not options.trained:
-        raise ValueError("--tolerance is for the comparison with --trained: give both or neither")
-    if options.model and (options.url or options.model_name or options.in_flight or options.wait_s):
-        raise ValueError(
-            "--model scores without a server: leave --url, --model_name, --in_flight and --wait_s "
-            "out"
-        )
-    options.tolerance = 1e-6 if options.tolerance is None else options.tolerance
-    if options.max_steps is not None:
-        if options.max_rows is not None or options.max_steps < 1:
-            raise ValueError("--max_steps: expected 1 or more, and no --max_rows")
-        options.max_rows = options.max_steps * options.batch_size
-    if options.checkpoint_dir is None:
-        _check_data_set(options)
-    elif options.feature_spec or options.dataset_type:
-        raise ValueError(
-            "--feature_spec and --dataset_type: the checkpoint names its data set and how it is "
-            "stored; leave them out, or --checkpoint_dir"
-        )
+    names = ("url", "model_name", "in_flight", "wait_s")
+    is_local, of_server = bool(options.model), any(getattr(options, name) for name in names)
+    described = options.feature_spec or options.dataset_type
+    is_compared, unknown = options.trained, options.checkpoint_dir is None
+    steps, has_tolerance = options.max_steps, options.tolerance is not None
+    bad_steps = steps is not None and (steps < 1 or options.max_rows is not None)
+    refuse(
+        {
+            "--tolerance: only with --trained": has_tolerance and not is_compared,
+            f"--model: without --{', --'.join(names)}": is_local and of_server,
+            "--max_steps: expected 1 or more, and no --max_rows": bad_steps,
+            "--feature_spec, --dataset_type: the checkpoint has them": described and not unknown,
+            "--checkpoint_dir or --dataset_path: missing": unknown and not options.dataset_path,
+            "--trained, --model: expected --checkpoint_dir": unknown and (is_compared or is_local),
+            "--model_name: expected without a checkpoint": unknown and not options.model_name,
+        }
+    )
+    options.tolerance = options.tolerance if has_tolerance else 1e-6
+    if steps is not None:
+        options.max_rows = steps * options.batch_size
     options.url = options.url or "127.0.0.1:8001"
     options.in_flight = options.in_flight or 4
-
-
-def _check_data_set(options: argparse.Namespace) -> None:
-    if not options.dataset_path:
-        raise ValueError("--checkpoint_dir or --dataset_path: expected one of them, got neither")
-    if options.trained or options.model:
-        raise ValueError("--trained and --model need the --checkpoint_dir of the model")
-    if not options.model_name:
-        raise ValueError(
-            "--model_name: expected the name of the served model, without a checkpoint"
-        )
 
 
 def _parser() -> argparse.ArgumentParser:

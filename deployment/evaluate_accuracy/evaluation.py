@@ -17,11 +17,7 @@ from deployment.client.served_tensors import ServedTensors, served_tensors
 from deployment.model.data_set import described
 from deployment.model.served_model import serving_spec_of
 from deployment.model.serving_spec import ServingSpec
-from deployment.model.trained_model import (
-    TrainedModel,
-    evaluation_rows,
-    restored_recipe,
-)
+from deployment.model.trained_model import TrainedModel, evaluation_rows, restored_recipe
 from nn.metrics.classification import make_metrics
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from recipes.from_flags import evaluation_split

@@ -20,18 +20,8 @@ from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.client.closed_loop import ClosedLoop
 from deployment.client.drawn_requests import drawn_request
-from deployment.client.latency_statistics import (
-    Measurement,
-    table,
-    write_csv,
-    write_original_csv,
-)
-from deployment.client.perf_analyzer import (
-    CUDA,
-    NO_SHARED_MEMORY,
-    SYSTEM,
-    PerfAnalyzerOptions,
-)
+from deployment.client.latency_statistics import Measurement, table, write_csv, write_original_csv
+from deployment.client.perf_analyzer import CUDA, NO_SHARED_MEMORY, SYSTEM, PerfAnalyzerOptions
 from deployment.client.served_tensors import served_tensors
 from deployment.model.serving_spec import ServingSpec
 from deployment.option_checks import (

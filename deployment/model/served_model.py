@@ -17,17 +17,8 @@ POLICIES = {"fp32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"
 
 # Each has `serving_spec`, `one_row_model`, `logits` and `arrays`, and those with items to recommend
 # `CANDIDATE_INPUT` and `candidates`.
-_FAMILIES: dict[str, ModuleType] = {
-    DLRM: ctr,
-    DCNV2: ctr,
-    SIM: sequence,
-    NCF: ncf,
-}
-_FAMILY_OF_INPUTS = {
-    Inputs: ctr,
-    SequenceInputs: sequence,
-    InteractionInputs: ncf,
-}
+_FAMILIES: dict[str, ModuleType] = {DLRM: ctr, DCNV2: ctr, SIM: sequence, NCF: ncf}
+_FAMILY_OF_INPUTS = {Inputs: ctr, SequenceInputs: sequence, InteractionInputs: ncf}
 
 
 def serving_spec_of(trained: TrainedModel) -> ServingSpec:

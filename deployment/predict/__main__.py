@@ -20,7 +20,7 @@ import numpy as np
 from dataloading.engines import environment
 from dataloading.spec.rules import listing
 from dataloading.transcode.arguments import parse_bytes
-from deployment.option_checks import check_ranges
+from deployment.option_checks import check_ranges, refuse
 from deployment.predict.folder_input import FolderInput
 from deployment.predict.input import FileInput
 from deployment.predict.partition_scores import SCORE
@@ -37,10 +37,6 @@ from runtime.options import tool_parser
 
 LOCAL, SPARK = "local", "spark"  # engines
 _MEMORY_SHARE = 0.6  # of the available memory, for a local master of Spark
-_NEEDED_BY_SPARK = {
-    "output": "a folder of part files that ends with .parquet or .csv",
-    "predictions_keep": "the columns that identify a row, as Spark does not number rows",
-}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -90,21 +86,18 @@ def score(flags: argparse.Namespace) -> None:
 
 def _check_engine(flags: argparse.Namespace) -> None:
     if flags.engine == SPARK:
-        for name in ("output", "predictions_keep"):
-            if not getattr(flags, name):
-                raise ValueError(
-                    f"--engine spark: expected --{name}: {_NEEDED_BY_SPARK[name]}; got none"
-                )
-        if SCORE in flags.predictions_keep.split(","):
-            raise ValueError(
-                f"--predictions_keep {SCORE}: --output has a column '{SCORE}' of its own; rename "
-                "that of --input, or keep others"
-            )
-        unread = {"split": "--engine spark"}
-        if flags.master:
-            unread["threads"] = f"--master {flags.master}"
-            if not flags.master.startswith("local"):
-                unread["memory_limit"] = f"--master {flags.master}"
+        kept = flags.predictions_keep or ""
+        refuse(
+            {
+                "--engine spark: expected --output, a folder (.parquet or .csv)": not flags.output,
+                "--engine spark: expected --predictions_keep, the keys of a row": not kept,
+                f"--predictions_keep {SCORE}: a column of --output": SCORE in kept.split(","),
+            }
+        )
+        unread, master = {"split": "--engine spark"}, flags.master
+        unread |= {"threads": f"--master {master}"} if master else {}
+        if master and not master.startswith("local"):
+            unread["memory_limit"] = f"--master {master}"
     else:
         names = ("predictions_keep", "master", "spark_conf", "memory_limit", "overwrite")
         unread = dict.fromkeys(names, f"--engine {flags.engine}")

@@ -10,13 +10,7 @@ import pyarrow.compute as pc
 
 from dataloading.spec.rules import listing, suggestion
 from dataloading.table_input import values as table_values
-from dataloading.table_input.files import (
-    CSV,
-    PARQUET,
-    RawChunk,
-    describe_file,
-    file_blocks,
-)
+from dataloading.table_input.files import CSV, PARQUET, RawChunk, describe_file, file_blocks
 from dataloading.table_input.values import SEPARATOR, BadValue
 from deployment.serving.interface import Interface, ServedFeature
 

@@ -53,10 +53,7 @@ def serve(options: argparse.Namespace) -> int:
     check_ranges(vars(options), dict.fromkeys(limits, 0), dict.fromkeys(limits, 65_535))
     fixed = [port for port in ports if port]
     if len(set(fixed)) < len(fixed):
-        raise ValueError(
-            "--http_port, --grpc_port and --metrics_port: expected different ports, got "
-            f"{', '.join(map(str, ports))}"
-        )
+        raise ValueError(f"--http_port, --grpc_port, --metrics_port: expected others than {fixed}")
     repository = Path(options.model_repository)
     if repository.is_dir():  # otherwise `running` reports it
         _check_models(repository, server_program(options.tritonserver).parent / "backends")

@@ -6,12 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from deployment.serving.checks import BadRequest, RequestChecker, check_scores
-from deployment.serving.interface import (
-    CANDIDATES_FILE,
-    EXCLUDED,
-    NO_ITEM,
-    Interface,
-)
+from deployment.serving.interface import CANDIDATES_FILE, EXCLUDED, NO_ITEM, Interface
 
 # Items that are scored as one batch.
 _BLOCK = 4096

@@ -97,11 +97,7 @@ def _by_openvino(
             f"--precision {precision} needs OpenVINO on a CPU, which cannot be imported ({error}): "
             "install openvino into the environment that serves, or deploy with --precision fp32"
         ) from None
-    settings = {
-        "INFERENCE_NUM_THREADS": threads,
-        "PERFORMANCE_HINT": "LATENCY",
-        "NUM_STREAMS": 1,
-    }
+    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
     core, hint = openvino.Core(), _HINTS[precision]
     try:
         whole = core.read_model(str(path))

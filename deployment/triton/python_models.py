@@ -16,13 +16,7 @@ from deployment.deploy.model_builder import DeploymentContext
 from deployment.model.served_model import candidates_of
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import Interface, ServedTensor
-from deployment.triton.config import (
-    CONFIG_FILE,
-    CPU,
-    Instances,
-    model_config,
-    write_config,
-)
+from deployment.triton.config import CONFIG_FILE, CPU, Instances, model_config, write_config
 from deployment.triton.repository import VERSION
 from runtime.files.atomic import write_errors_name
 

@@ -18,7 +18,6 @@ from dataloading.transcode import __main__ as transcode
 from deployment.deploy import __main__ as deploy
 from deployment.predict.__main__ import main
 from deployment.predict.input import FileInput
-from deployment.serving.checks import BadRequest, RequestChecker
 from deployment.serving.interface import (
     Interface,
     ServedFeature,
@@ -148,50 +147,41 @@ def test_bad_lines(tmp_path, clicks, capsys, line, column, found):
 
 
 @pytest.mark.parametrize(
-    ("changes", "report"),
+    ("changes", "row", "column", "found"),
     [
-        ({"city": [0, None, 2]}, "row 2: column 'city': found no value; expected an id"),
-        ({"age": [2.0, float("nan"), 0.5]}, "row 2: column 'age': found nan; expected a finite"),
-        ({"words": [[5], None, []]}, "row 2: column 'words': found no list; expected at most 3"),
-        ({"words": [[5], [0, None], []]}, "row 2: column 'words': found no value; expected"),
-        ({"words": [[5], [-1, 0], []]}, "row 2: column 'words': found -1; expected at most 3"),
-        ({"words": [5, 0, 1]}, "row 1: column 'words': found one int64; expected at most 3"),
-        ({"tags": [[1, 1], [4], [2, 3]]}, "row 2: column 'tags': found 1 values; expected 2"),
-        (
-            {"city": None, "tags": None},
-            "expected one column for each feature of the model, got 0 for city, tags.",
-        ),
+        ({"city": [0, None, 2]}, 2, "city", "no value"),
+        ({"age": [2.0, float("nan"), 0.5]}, 2, "age", "nan"),
+        ({"words": [[5], None, []]}, 2, "words", "no list"),
+        ({"words": [[5], [0, None], []]}, 2, "words", "no value"),
+        ({"words": [[5], [-1, 0], []]}, 2, "words", "-1"),
+        ({"words": [5, 0, 1]}, 1, "words", "one int64"),
+        ({"tags": [[1, 1], [4], [2, 3]]}, 2, "tags", "1 values"),
     ],
 )
-def test_bad_parquet(tmp_path, clicks, capsys, changes, report):
+def test_bad_parquet(tmp_path, clicks, capsys, changes, row, column, found):
     path = parquet_file(tmp_path, **changes)
     assert main(["--model", str(clicks), "--input", str(path)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ") and str(path) in error and report in error
-    assert "line" not in error
+    assert error.startswith(f"error: --input {path}: row {row}: column '{column}': found {found};")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("none.csv", None, "the path does not exist"),
-        ("rows.txt", b"", "expected a file name with .csv, .csv.gz, .parquet"),
-        ("rows.csv", b"", "expected one column for each .*, got 0 for price, age, city, tags, wor"),
+        ("none.csv", None, "does not exist"),
+        ("rows.txt", b"", ".csv, .csv.gz, .parquet"),
+        ("rows.csv", b"", "got 0 for price, age, city, tags, words"),
         ("rows.csv.gz", b"", "expected one column"),
         ("rows.csv", HEADER.encode(), "has no rows"),
-        ("rows.csv", b"citty,price,words,tags,age\n1", "expected one .* for city.* mean 'citty'"),
-        (
-            "rows.csv",
-            b"price,age,label\n1",
-            "expected .* for city, tags, words. It has price, a",
-        ),
-        ("rows.csv", b"city;price;words\n1", "expected .* It has city;price;words"),
-        ("rows.csv", b"city,city,price,words,tags,age\n1", "expected .* got 2 for city. It has"),
-        ("rows.csv", b'"%s"\n1' % (b"x" * 200_000), "is not a csv file that can be read: field la"),
+        ("rows.csv", b"citty,price,words,tags,age\n1", "mean 'citty'"),
+        ("rows.csv", b"price,age,label\n1", "for city, tags, words. It has price, a"),
+        ("rows.csv", b"city;price;words\n1", "It has city;price;words"),
+        ("rows.csv", b"city,city,price,words,tags,age\n1", "got 2 for city. It has"),
+        ("rows.csv", b'"%s"\n1' % (b"x" * 200_000), "field la"),
         # The second message is that of csv in Python 3.10.
-        ("rows.csv", HEADER.encode("utf-16"), "(expected one column|.*line contains NUL)"),
-        ("rows.csv.gz", b"city\n1", "is not a csv file that can be read"),
-        ("rows.parquet", b"nothing", "is not a parquet file that can be read"),
+        ("rows.csv", HEADER.encode("utf-16"), "expected one column|line contains NUL"),
+        ("rows.csv.gz", b"city\n1", "is not a csv file"),
+        ("rows.parquet", b"nothing", "is not a parquet file"),
     ],
 )
 def test_invalid_files(tmp_path, clicks, capsys, name, content, message):
@@ -200,7 +190,7 @@ def test_invalid_files(tmp_path, clicks, capsys, name, content, message):
         path.write_bytes(content)
     assert main(["--model", str(clicks), "--input", str(path)]) == 2
     error = capsys.readouterr().err
-    assert re.match(f"error: --input .*{name}: {message}", error), error
+    assert error.startswith(f"error: --input {path}: ") and re.search(message, error), error
 
 
 def test_suggested_names(tmp_path):
@@ -419,40 +409,24 @@ def test_unknown_and_negative_ids_of_data_set(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "flags", "report"),
     [
-        ({}, ["--mapping", "row"], "expected one of its splits by --mapping, rows, got row$"),
-        ({"rows": None}, [], "one of its splits by --mapping, rows, others, got None$"),
-        (
-            {"type": "csv"},
-            [],
-            "chunks of the type split_binary, got csv for x.bin. `python -m",
-        ),
-        (
-            {"tags": {"dtype": "int64", "cardinality": 5}},
-            [],
-            "'tags': expected 2 values per row as in the model, got 1",
-        ),
-        (
-            {"city": {"dtype": "uint8", "cardinality": 5}},
-            [],
-            "'city': expected 4 different ids as in the model, got 5 different ids.",
-        ),
-        (
-            {"price": {"dtype": "float16", "cardinality": 5}},
-            [],
-            "is not a data set: .*dtype float16 with a cardinality.*--vocabulary DATA",
-        ),
+        ({}, ["--mapping", "row"], "--mapping, rows, got row$"),
+        ({"rows": None}, [], "--mapping, rows, others, got None$"),
+        ({"type": "csv"}, [], "split_binary, got csv for x.bin"),
+        ({"tags": {"dtype": "int64", "cardinality": 5}}, [], "'tags': expected 2 values .*got 1"),
+        ({"city": {"dtype": "uint8", "cardinality": 5}}, [], "'city': expected 4 .*got 5"),
+        ({"price": {"dtype": "float16", "cardinality": 5}}, [], "dtype float16"),
         (
             {"rows": {"rows": [X]}} | dict.fromkeys(["label", "city", "tags", "words"]),
             [],
-            "lacks the features city, tags, words; expected all of the model. It has price, age$",
+            "lacks the features city, tags, words; .* It has price, age$",
         ),
     ],
 )
 def test_unsupported_data_sets(tmp_path, clicks, capsys, changes, flags, report):
     folder = data_set(tmp_path / "data", **changes)
     assert main(["--model", str(clicks), "--input", str(folder), *flags]) == 2
-    with pytest.raises(ValueError, match=f"^error: --input {folder}.*{report}"):
-        raise ValueError(capsys.readouterr().err.strip())
+    error = capsys.readouterr().err.strip()
+    assert re.match(f"error: --input {folder}.*{report}", error), error
 
 
 def test_folders_without_data_set(tmp_path, clicks, capsys):
@@ -512,21 +486,14 @@ def test_unknown_ids(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "report"),
-    [
-        (["--batch_size", "0"], "--batch_size: expected 1 to 8, got 0"),
-        (["--batch_size", "9"], "--batch_size: expected 1 to 8, got 9"),
-        (["--threads", "-1"], "--threads: expected 0 or more, got -1"),
-        (
-            ["--output", "scores.txt"],
-            "scores.txt ends with '.txt'; expected one of .parquet, .csv, .npy",
-        ),
-    ],
+    "flags", ["--batch_size 0", "--batch_size 9", "--threads -1", "--output scores.txt"]
 )
-def test_bad_flags(tmp_path, clicks, capsys, flags, report):
+def test_bad_flags(tmp_path, clicks, capsys, flags):
     path = csv_file(tmp_path, *LINES)
-    assert main(["--model", str(clicks), "--input", str(path), *flags]) == 2
-    assert report in capsys.readouterr().err
+    assert main(["--model", str(clicks), "--input", str(path), *flags.split()]) == 2
+    name, value = flags.split()
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {name}") and value in error
 
 
 def test_invalid_output_before_input(tmp_path, clicks, capsys):
@@ -598,13 +565,13 @@ def test_highest_version(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("roles", "path", "report"),
     [
-        ({}, "none", "the folder does not exist; expected a version folder"),
-        ({}, ".", "has no model, .*; expected a version folder"),
-        ({"a": "scorer"} | ENSEMBLE, ".", "has several models; name one of them: .*/a, .*/e$"),
-        ({"a_checks": "checks", "b": "ensemble"}, ".", "or only a part of an ensemble; expected a"),
-        ({"b": "ensemble", "b_sparse": "sparse"}, "b", "no model, or only a part of an ensemble"),
-        (ENSEMBLE, "e_dense", "has no model, or only a part of an ensemble"),
-        (ENSEMBLE, "e_sparse/1", "has no model, or only a part of an ensemble"),
+        ({}, "none", "does not exist"),
+        ({}, ".", "has no model"),
+        ({"a": "scorer"} | ENSEMBLE, ".", "several models; name one of them: .*/a, .*/e$"),
+        ({"a_checks": "checks", "b": "ensemble"}, ".", "only a part of an ensemble"),
+        ({"b": "ensemble", "b_sparse": "sparse"}, "b", "only a part of an ensemble"),
+        (ENSEMBLE, "e_dense", "only a part of an ensemble"),
+        (ENSEMBLE, "e_sparse/1", "only a part of an ensemble"),
     ],
 )
 def test_paths_without_model(tmp_path, capsys, roles, path, report):
@@ -612,8 +579,7 @@ def test_paths_without_model(tmp_path, capsys, roles, path, report):
     repository.mkdir(exist_ok=True)
     rows = csv_file(tmp_path, *LINES)
     assert main(["--model", str(repository / path), "--input", str(rows)]) == 2
-    with pytest.raises(ValueError, match=f"^error: --model .*{report}"):
-        raise ValueError(capsys.readouterr().err.strip())
+    assert re.match(f"error: --model .*{report}", capsys.readouterr().err.strip())
 
 
 def test_alignment_of_histories(tmp_path):
@@ -645,41 +611,6 @@ def test_alignment_of_histories(tmp_path):
     assert result.arrays["target"].tolist() == [[3], [4], [8]]
     assert result.arrays["history"].dtype == np.int64
     assert result.arrays[NUMERICAL].tolist() == [[1, 2]] * 3
-
-
-@pytest.mark.parametrize(
-    ("items", "shops", "bad"),
-    [
-        ("0;0;7", "4", None),  # the same, padding written or not
-        ("7;0;2", "4;1;1", ("item", "0 after an id", "at the start")),
-        ("7;2", "4;0", ("shop", "0 after an id", "at the start")),
-        ("7;2", "4", ("shop", "0, and 'item' has 7", "at the same steps")),
-        ("7", "0;4;4", ("shop", "4, and 'item' has 0", "at the same steps")),
-    ],
-)
-def test_lengths_of_histories(tmp_path, items, shops, bad):
-    """The bad row is the second of the second request."""
-    interface = Interface(
-        "sim",
-        (ServedTensor("history", "int32", (2, 3)),),
-        (ServedFeature("item", "history", 0, 3, 9), ServedFeature("shop", "history", 3, 3, 5)),
-        (),
-        (),
-        (),
-        0,
-        histories=("history",),
-    )
-    path = csv_file(tmp_path, "1;2,1;2", ",", "3,3", f"{items},{shops}", header="item,shop")
-    requests = FileInput(path, interface).requests(2)
-    assert next(requests).arrays["history"].tolist() == [[[0, 1, 2]] * 2, [[0, 0, 0]] * 2]
-    arrays, checker = next(requests).arrays, RequestChecker(interface)
-    if bad is None:
-        assert checker.check(arrays)["history"][1].tolist() == [[0, 0, 7], [0, 0, 4]]
-        return
-    feature, value, rule = bad
-    with pytest.raises(BadRequest, match=f"{value}; zeros are padding, {rule}") as caught:
-        checker.check(arrays)
-    assert (caught.value.feature, caught.value.row) == (feature, 1)
 
 
 def test_command_as_process(tmp_path, clicks, run_script):

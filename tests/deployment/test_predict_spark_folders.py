@@ -5,14 +5,7 @@ import pytest
 from deployment.predict.spark_folders import Entry, check_apart, check_replaceable, escaped
 
 
-@pytest.mark.parametrize(
-    "output",
-    [
-        "hdfs://a/rows.csv",
-        "hdfs://a/rows.csv/part.csv",
-        "hdfs://a/",
-    ],
-)
+@pytest.mark.parametrize("output", ["hdfs://a/rows.csv", "hdfs://a/rows.csv/part.csv", "hdfs://a/"])
 def test_shared_folders(output):
     with pytest.raises(ValueError, match="lies in hdfs://a/rows.csv, which is read; choose a"):
         check_apart(output, ["hdfs://b/other.csv", "hdfs://a/rows.csv"])

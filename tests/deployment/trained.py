@@ -82,10 +82,7 @@ def train(recipe, folder: Path, flags, data: Path) -> TrainedFixture:
 
 
 def write_clicks(
-    folder: Path,
-    cardinalities=CARDINALITIES,
-    hotness=HOTNESS,
-    num_numerical=NUM_NUMERICAL,
+    folder: Path, cardinalities=CARDINALITIES, hotness=HOTNESS, num_numerical=NUM_NUMERICAL
 ) -> Path:
     """A data set of generated clicks: 1,000 rows to train on, 300 to test."""
     spec = synthetic_spec(cardinalities, hotness, num_numerical=num_numerical)

@@ -15,12 +15,7 @@ from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serve.environment import ENVIRONMENT
 from deployment.serve.server import Server
 from deployment.serving import interface as interfaces
-from tests.deployment.conftest import (  # noqa: F401
-    trained_dcnv2,
-    trained_dlrm,
-    trained_ncf,
-    trained_sim,
-)
+from tests.deployment.conftest import trained_dcnv2, trained_dlrm, trained_ncf, trained_sim  # noqa: F401
 from tests.deployment.trained import TrainedFixture
 
 # The table of `shared_table`: its sizes, and its number of instances.
@@ -74,7 +69,6 @@ def repository(trained, tmp_path_factory) -> Path:
     add("dlrm", patient, "--model_name=dlrm_patient")
     add("dlrm", patient, "--model_name=dlrm_patient_mono", "--monolithic")
     add("dlrm", "--monolithic", "--model_name=dlrm_int8", "--quantize_tables=int8")
-    add("dlrm", "--monolithic", "--model_name=dlrm_zero", "--unknown_ids=zero")
     add("sim", "--monolithic")
     add("ncf", "--monolithic")
     for recipe in ("sim", "ncf"):

@@ -84,15 +84,3 @@ def test_too_large_batch_size(server, served, capsys):
     flags = [f"--url={server.url}", f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]
     assert evaluate_accuracy.main([*flags, "--batch_size=2049", "--wait_s=9"]) == 2
     assert "--batch_size is 2,049, dlrm at " in capsys.readouterr().err
-
-
-def test_unknown_name_or_port(server, served, capsys):
-    assert evaluate(server, "dlmr", served["dlrm"].trained) == 2
-    message = capsys.readouterr().err
-    assert "unknown model" in message and "dlrm_big, dlrm_dense, dlrm_int8" in message
-    assert "name one with --model_name" in message
-    assert evaluate(server, "dlmr", served["dlrm"].trained, "--wait_s=0.2") == 2
-    assert "dlrm_big, dlrm_dense, dlrm_int8" in capsys.readouterr().err
-    flags = [f"--checkpoint_dir={served['dlrm'].trained.checkpoint}"]
-    assert evaluate_accuracy.main([*flags, f"--url=127.0.0.1:{server.http}"]) == 2
-    assert "does --url name host:port of its gRPC, not of its HTTP?" in capsys.readouterr().err

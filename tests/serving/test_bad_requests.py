@@ -134,25 +134,3 @@ def test_bad_and_good_requests_in_batch(server, served, model):
             assert time.monotonic() < deadline, (before, after)
             time.sleep(0.05)
         assert 0 < after.execution_count - before.execution_count < 40
-
-
-@pytest.mark.parametrize(
-    ("model", "tensor", "value"),
-    [("sim", "positive_history", 10**6), ("sim", "target_features", -1), ("ncf", "item", 10**6)],
-)
-def test_invalid_ids_of_other_recipes(server, served, model, tensor, value):
-    arrays = {name: array[:4].copy() for name, array in served[model].arrays.items()}
-    arrays[tensor].reshape(4, -1)[2, -1] = value
-    with Client(server.url, model) as client, pytest.raises(RequestRefused, match=str(value)):
-        client.ask(client.prepare(arrays, "bad"))
-
-
-def test_unknown_ids_as_zero(server, served):
-    arrays = served["dlrm"].rows(0, 8)
-    unknown, zero = (changed(IDS, put(slice(None), 5, v))(arrays) for v in (40_000, 0))
-    with Client(server.url, "dlrm_zero") as client:
-        scores = [client.ask(client.prepare(which, "a")) for which in (unknown, zero, arrays)]
-        np.testing.assert_array_equal(scores[0], scores[1])
-        assert (scores[0] != scores[2]).any()
-        with pytest.raises(RequestRefused, match="-1"):
-            client.ask(client.prepare(changed(IDS, put(3, 5, -1))(arrays), "negative"))

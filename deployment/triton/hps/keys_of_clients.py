@@ -16,14 +16,7 @@ from pathlib import Path
 from deployment.artifacts import saved_models
 from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
 from deployment.serving import hps_keys as keys
-from deployment.serving.interface import (
-    DENSE,
-    LOGITS,
-    SPARSE,
-    Interface,
-    ServedTensor,
-    answered,
-)
+from deployment.serving.interface import DENSE, LOGITS, SPARSE, Interface, ServedTensor, answered
 from deployment.triton.config import (
     CONFIG_FILE,
     Batching,

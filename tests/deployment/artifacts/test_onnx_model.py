@@ -98,26 +98,6 @@ def test_check_of_changed_model(change, difference, dlrm, tmp_path):
         check_against_tensorflow(dense, serving_spec, trained, changed(file, tmp_path, change))
 
 
-def test_lookups_of_check(dlrm):
-    trained, serving_spec, dense, file = dlrm
-    calls = []
-
-    class Recorded:
-        output = "scores"
-
-        def score(self, *inputs):
-            calls.append(inputs)
-            return dense.score(*inputs)
-
-    check_against_tensorflow(Recorded(), serving_spec, trained, file, batch_sizes=(5, 2))
-    rng = np.random.default_rng(0)
-    for rows, (vectors, numerical) in zip((5, 2), calls, strict=True):
-        arrays = drawn_request(serving_spec, rows, rng)
-        np.testing.assert_array_equal(numerical, arrays["numerical_features"])
-        wanted = looked_up(serving_spec, whole_tables(trained), arrays)
-        np.testing.assert_allclose(vectors, wanted, rtol=1e-6)
-
-
 def test_check_with_saturated_scores(dlrm, tmp_path):
     """Logits are so large that scores are 0 or 1 in every implementation."""
     trained, serving_spec, _, file = dlrm

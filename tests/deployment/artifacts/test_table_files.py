@@ -69,18 +69,6 @@ def test_float32_tables(trained, tmp_path):
     assert len(list(blocks_of(trained, "user/id"))) > 1, "in blocks"
 
 
-def test_error_of_int8(trained, tmp_path):
-    written = write_tables(trained, sizes(TABLES), tmp_path, "int8")
-    assert written[2] == ServedTable("item", 300, 6, "int8", "dim_6.npy", "dim_6_scales.npy", 700)
-    values, scales = np.load(tmp_path / "dim_6.npy"), np.load(tmp_path / "dim_6_scales.npy")
-    assert (values.dtype, scales.dtype, scales.shape) == (np.int8, np.float32, (1000,))
-    exact = np.concatenate([TABLES["user/id"], TABLES["item"]])
-    np.testing.assert_allclose(scales, np.abs(exact).max(axis=1) / 127, rtol=1e-6)
-    off = np.abs(values * scales[:, None] - exact)
-    assert (off <= scales[:, None] * 0.5001).all()
-    assert off.max() > scales.min() * 0.4, "something is rounded"
-
-
 def test_int8_by_hand():
     rows = [[127.0, -63.6, 0.4], [0.0, 0.0, 0.0], [-2.54, 0.02, 0.01]]
     values, scales = to_int8(np.array(rows, np.float32))

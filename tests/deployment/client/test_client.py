@@ -42,19 +42,6 @@ def test_order_of_answers():
     assert sorted(sent_before_an_answer) == ["0", "1", "2"]
 
 
-def test_lazy_requests():
-    taken = []
-
-    def requests():
-        for number in range(10):
-            taken.append(number)
-            yield request(number)
-
-    with serving(StandIn()) as url, Client(url, "sums", in_flight=4) as client:
-        next(client.scores(requests()))
-    assert taken == [0, 1, 2, 3]
-
-
 def test_request_message():
     seen = []
 

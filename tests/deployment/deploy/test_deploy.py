@@ -492,14 +492,6 @@ def test_invalid_flags(flags, capsys, monkeypatch):
     assert refused(capsys, *WHERE, *flags.split()).startswith(f"error: {name}")
 
 
-@pytest.mark.parametrize("flag", ["--gpus=a", "--gpus=0,0", "--quantize=int8", "--backend=onnx"])
-def test_flags_rejected_by_argparse(flag, capsys):
-    with pytest.raises(SystemExit) as ended:
-        tool.main([*WHERE, flag])
-    assert ended.value.code == 2
-    assert flag.partition("=")[0] in capsys.readouterr().err
-
-
 def lost_where_an_object_dies() -> None:
     class Terminated:
         def __del__(self):
@@ -514,8 +506,7 @@ def caught() -> None:
 
 
 @pytest.mark.parametrize(
-    "terminated",
-    [lambda: signal.raise_signal(signal.SIGTERM), lost_where_an_object_dies, caught],
+    "terminated", [lambda: signal.raise_signal(signal.SIGTERM), lost_where_an_object_dies, caught]
 )
 def test_sigterm(terminated, trained_dlrm, tmp_path, capsys, monkeypatch):
     """Leaves no file when the signal comes late, even where its interrupt is lost or caught."""

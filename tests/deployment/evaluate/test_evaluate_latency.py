@@ -10,20 +10,13 @@ import pytest
 
 from deployment.client import perf_analyzer
 from deployment.client.closed_loop import ClosedLoop
-from deployment.client.latency_statistics import (
-    Measurement,
-    write_original_csv,
-)
+from deployment.client.latency_statistics import Measurement, write_original_csv
 from deployment.evaluate_latency import __main__ as evaluate_latency
 from deployment.serving import interface as interfaces
-from deployment.serving.interface import (
-    Interface,
-    ServedFeature,
-    ServedTensor,
-)
 from deployment.triton import model_folders
 from tests.deployment.client.stand_in_server import StandIn, answer_to, serving
 from tests.deployment.evaluate.latency_csv import read_csv
+from tests.deployment.serving.made_models import CLICKS
 
 ROWS = {"x": np.arange(300, dtype=np.int32).reshape(100, 3)}
 
@@ -42,34 +35,17 @@ def test_csv_of_the_original(tmp_path):
     assert line == "64,2,1280,0,625,250,125,1000,0,0,1000,3000,4000,5000,2000"
 
 
-@pytest.fixture
-def interface():
-    return Interface(
-        recipe="dlrm",
-        inputs=(ServedTensor("n", "float32", (2,)), ServedTensor("c", "int64", (2, 2))),
-        features=(
-            ServedFeature("n", "n", 0, 2, None),
-            ServedFeature("few", "c", 0, 1, 2),
-            ServedFeature("many", "c", 1, 3, 1000),
-        ),
-        lookups=(),
-        tables=(),
-        dense_inputs=(),
-        width=0,
-    )
-
-
-def test_interface_of_repository_model(interface, tmp_path):
+def test_interface_of_repository_model(tmp_path):
     for model, role in (("one", "scorer"), ("two_sparse", "sparse"), ("two_dense", "dense")):
         (tmp_path / model / "1").mkdir(parents=True)
-        interfaces.write(interface._replace(role=role), tmp_path / model / "1")
+        interfaces.write(CLICKS._replace(role=role), tmp_path / model / "1")
     assert model_folders.entry_interface(tmp_path, "one").role == "scorer"
     assert model_folders.entry_interface(tmp_path, "two").role == "sparse"
     # Other backends have the interface in other parts; the highest version is served.
     for model, role in (("three_checks", "checks"), ("four_keys", "keys")):
         for version, largest in (("9", 9), ("10", 10), ("old", 11)):
             (tmp_path / model / version).mkdir(parents=True)
-            written = interface._replace(role=role, max_batch_size=largest)
+            written = CLICKS._replace(role=role, max_batch_size=largest)
             interfaces.write(written, tmp_path / model / version)
         result = model_folders.entry_interface(tmp_path, model.partition("_")[0])
         assert (result.role, result.max_batch_size) == (role, 10)
@@ -123,8 +99,8 @@ def test_closed_loop_with_wrong_answer():
         loop.run(0)
 
 
-def test_measurement_tool(interface, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: interface)
+def test_measurement_tool(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: CLICKS)
     monkeypatch.setattr(evaluate_latency, "drawn_request", lambda *_: ROWS)
     for dynamic, word in ((False, "static"), (True, "dynamic")):
         with serving(StandIn(dynamic=dynamic)) as url:
@@ -187,7 +163,7 @@ def test_unwritable_file(tmp_path, capsys):
     assert f"--output: {tmp_path}/l.csv" in capsys.readouterr().err
 
 
-def test_models_never_ready(interface, tmp_path, monkeypatch, capsys):
+def test_models_never_ready(tmp_path, monkeypatch, capsys):
     """Both models together may take `--wait_s`."""
 
     class SlowToSay(StandIn):
@@ -195,7 +171,7 @@ def test_models_never_ready(interface, tmp_path, monkeypatch, capsys):
             time.sleep(0.2 if request.name == "sums" else 0)
             return super().ModelReady(request, context)
 
-    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: interface)
+    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: CLICKS)
     monkeypatch.setattr(evaluate_latency, "drawn_request", lambda *_: ROWS)
     with serving(SlowToSay()) as url:
         flags = [f"--url={url}", "--model_name=sums,other", f"--model_repository={tmp_path}"]

@@ -11,7 +11,6 @@ import onnx
 import pytest
 
 from deployment.serving import interface as interfaces
-from deployment.serving.checks import BadRequest
 from deployment.serving.dense import DenseRunner
 from deployment.serving.scorer import RequestScorer, ServedModel
 from tests.deployment.serving.made_models import (
@@ -61,19 +60,6 @@ def test_limit_of_threads(clicks):
     ]
     assert len(os.listdir("/proc/self/task")) < 1_000
     model.close()
-
-
-def test_nan_score(tmp_path):
-    """Two numerical features whose products are infinite, with opposite signs."""
-    folder = write_clicks(tmp_path / "1")
-    model = onnx.load(folder / "dense.onnx")
-    weights = onnx.numpy_helper.from_array(np.full((9, 1), 1e30, np.float32), "weights")
-    model.graph.initializer[0].CopyFrom(weights)
-    onnx.save(model, folder / "dense.onnx")
-    arrays = request(3)
-    arrays[NUMERICAL][1] = [1e30, -1e30]
-    with pytest.raises(BadRequest, match="score of row 1 .* is NaN"):
-        RequestScorer(folder, 1).score(arrays)
 
 
 def test_shared_scorer_of_threads(clicks, monkeypatch):

@@ -24,12 +24,7 @@ from deployment.triton.hps import files
 from deployment.triton.hps.backend import after_hps
 from runtime.checkpoint import DamagedCheckpoint
 from tests.deployment.artifacts.saved_tables import save_tables, sizes
-from tests.deployment.serving.test_triton_model import (  # noqa: F401
-    asked,
-    said,
-    started,
-    triton_model,
-)
+from tests.deployment.serving.test_triton_model import asked, said, started, triton_model  # noqa: F401
 from tests.deployment.triton.hps_stand_in import HpsStandIn
 
 RNG = np.random.default_rng(11)
