@@ -20,14 +20,9 @@ SMALL = [
 ORIGINAL = [
     *("--dot_interaction", "tensorflow", "--use_merlin_de_embeddings=false", "--concat_embedding"),
     *("--data_parallel_input", "--save_input_signature", "--beta1", "0.9", "--loss_scale", "1024"),
-    *(
-        "--num_cross_layers",
-        "3",
-        "--profiled_rank",
-        "1",
-        "--synthetic_dataset_num_numerical_features",
-    ),
-    *("13", "--auc_thresholds", "8000", "--evals_per_epoch", "2", "--print_freq", "1"),
+    *("--num_cross_layers", "3", "--profiled_rank", "1", "--auc_thresholds", "8000"),
+    *("--synthetic_dataset_num_numerical_features", "13", "--evals_per_epoch", "2"),
+    *("--print_freq", "1"),
 ]
 
 
@@ -153,6 +148,9 @@ def test_deploy_and_inference(trained, data, folder, capsys):
     other = (*flags, "--mode=deploy", "--saved_model_output_path", str(folder / "text"))
     assert entry.main(["main.py", *other]) == entry.USER_ERROR
     assert "is not an empty folder" in capsys.readouterr().err
+    wrong = ("--mode=eval", f"--dataset_path={data}", f"--saved_model_input_path={data}")
+    assert entry.main(["main.py", *wrong, f"--run_dir={folder / 'd'}"]) == entry.USER_ERROR
+    assert "expected the folder of a SavedModel" in capsys.readouterr().err
     measure = ("--mode=inference", "--max_steps=4", "--warmup_batches=1", "--valid_batch_size=64")
     result = run(
         folder / "c", "--dataset_path", data, *measure, "--saved_model_input_path", output
@@ -163,12 +161,6 @@ def test_deploy_and_inference(trained, data, folder, capsys):
         seconds = result[f"latency_{percentile}"] / 1000
         assert result[f"{percentile}_inference_latency"] == pytest.approx(seconds)
     assert 0 < result["auc"] < 1 and result["test_loss"] > 0
-
-
-def test_saved_model_errors(data, folder, capsys):
-    flags = ("main.py", "--mode=eval", f"--dataset_path={data}", f"--run_dir={folder / 'd'}")
-    assert entry.main([*flags, f"--saved_model_input_path={data}"]) == entry.USER_ERROR
-    assert "expected the folder of a SavedModel" in capsys.readouterr().err
 
 
 def test_saved_model_without_checkpoints(data, folder):

@@ -159,13 +159,13 @@ def test_tied_items(rows, model, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("users", "flags", "message"),
     [
-        ("user\nu7\nu8\n", (), r"--users .*: row 2: expected one of the 60 values of .*user.csv"),
-        ("user\n", (), r"--users .*: expected rows, got none"),
-        ("name\nu7\n", (), r"has the column 'user' 0 times"),
-        ("user\nu7\n", ("--top=0",), "--top must be at least 1, got 0"),
-        (None, (), r"--users .*: expected a .csv or .parquet file, got a path without a file"),
-        ("user\nu7\n", ("--predictions_path=a.npy",), "ends with '.npy'; expected one of .parquet"),
-        ("user\nu7\n", ("--predictions_path=",), "--mode recommend needs a file for the scores"),
+        ("user\nu7\nu8\n", (), "--users .*: row 2: .*user.csv"),
+        ("user\n", (), "--users .*: expected rows, got none"),
+        ("name\nu7\n", (), "has the column 'user' 0 times"),
+        ("user\nu7\n", ("--top=0",), "--top must be at least 1"),
+        (None, (), "--users .*: expected a .csv or .parquet file"),
+        ("user\nu7\n", ("--predictions_path=a.npy",), "ends with '.npy'"),
+        ("user\nu7\n", ("--predictions_path=",), "--mode recommend needs a file"),
     ],
 )
 def test_mistakes(rows, model, tmp_path, capsys, users, flags, message):
@@ -177,9 +177,6 @@ def test_mistakes(rows, model, tmp_path, capsys, users, flags, message):
     run(rows, tmp_path / "run", *load, *flags, code=entry.USER_ERROR)
     assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "a.csv").exists()
-
-
-def test_recipes_without_items(tmp_path, capsys):
     flags = ("--mode=recommend", f"--dataset_path={tmp_path}", "--restore_checkpoint_path=m")
     assert in_process(tmp_path, *flags, "--predictions_path=a.csv")[0] == entry.USER_ERROR
     assert "--mode recommend ranks the items of ncf.py and sim.py" in capsys.readouterr().err

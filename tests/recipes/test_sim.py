@@ -150,11 +150,6 @@ def test_original_log_lines(trained):
     assert units["latency_p90"] == {"unit": "ms"} and units["samples/s"]["unit"] == "samples/s"
 
 
-def test_no_evaluation_of_training_split(rows, tmp_path):
-    summary = run(rows, tmp_path, *MODELS["din"], "--noevaluate_training_rows", "--epochs=1")
-    assert "train_auc" not in summary and "test_auc" in summary
-
-
 def test_no_test_samples_in_training(tmp_path):
     folder = tmp_path / "rows"
     sequence_data.write(folder, 64, splits=("train", "validation", "test"))
@@ -217,10 +212,8 @@ def test_speed_without_a_checkpoint(rows, tmp_path, capsys):
     assert summary["num_measurements"] == 6 and summary["time"] > 0
     assert "test_auc" not in summary
     assert "the model is untrained" in capsys.readouterr().out
-    lines_of_steps = [
-        entry for entry in data_lines(tmp_path) if entry[0] in ([0, 2], [0, 4], [0, 6])
-    ]
-    assert len(lines_of_steps) == 3 and all(data["samples/s"] > 0 for _, data in lines_of_steps)
+    steps = [data for step, data in data_lines(tmp_path) if step in ([0, 2], [0, 4], [0, 6])]
+    assert len(steps) == 3 and all(data["samples/s"] > 0 for data in steps)
 
 
 @pytest.mark.long
@@ -261,10 +254,10 @@ def test_plan(rows, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--long_seq_length=12",), "--long_seq_length 12 leaves nothing for the short history"),
-        (("--embedding_dim=4,4",), "--embedding_dim of a sequential model is one integer"),
-        ((*SIM, "--prebatch_train_size=4"), "--prebatch_train_size is 4, and the records"),
-        ((*SIM, "--drop_remainder", "--batch_size=512"), "are aliases: pass only one of them"),
+        (("--long_seq_length=12",), "--long_seq_length 12 leaves nothing"),
+        (("--embedding_dim=4,4",), "--embedding_dim of a sequential model"),
+        ((*SIM, "--prebatch_train_size=4"), "--prebatch_train_size is 4"),
+        ((*SIM, "--drop_remainder", "--batch_size=512"), "are aliases"),
         ((*SIM, "--eval_mapping=validation"), "requested the split 'validation'|needs the split"),
     ],
 )
@@ -275,21 +268,10 @@ def test_user_errors(flags, message, rows, tmp_path, capsys):
     assert re.search(message, error), error
 
 
-def test_data_of_another_model(rows, tmp_path, capsys):
-    spec = yaml.safe_load((rows / "feature_spec.yaml").read_text())
-    spec["channel_spec"]["history"] = spec["channel_spec"].pop("positive_history")
-    (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
-    run(tmp_path, tmp_path / "run", code=entry.USER_ERROR)
-    assert "needs the channel 'positive_history'" in capsys.readouterr().err
-
-
 def test_checkpoint_of_another_model(rows, trained, tmp_path, capsys):
     load = f"--load_checkpoint_path={trained[0]}"
     run(rows, tmp_path / "b", load, "--mode=eval", "--model_type=din", code=entry.USER_ERROR)
     assert "--model_type din differs from the checkpoint's sim" in capsys.readouterr().err
-
-
-def test_checkpoint_of_another_recipe(rows, trained, tmp_path, capsys):
     flags = ("--dataset_type=synthetic", "--mode=eval", f"--restore_checkpoint_path={trained[0]}")
     assert in_process(tmp_path, *flags)[0] == entry.USER_ERROR
     assert "is of the recipe sim, whose model has --aux_mlp_dims" in capsys.readouterr().err
@@ -307,6 +289,10 @@ def test_negative_histories(rows, tmp_path, capsys):
     assert run(tmp_path, tmp_path / "run", *MODELS["din"], "--epochs=1")["steps"] == 5
     run(tmp_path, tmp_path / "sim", *SIM, code=entry.USER_ERROR)
     assert "needs the channel 'negative_history'" in capsys.readouterr().err
+    spec["channel_spec"]["history"] = spec["channel_spec"].pop("positive_history")
+    (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
+    run(tmp_path, tmp_path / "run", code=entry.USER_ERROR)
+    assert "needs the channel 'positive_history'" in capsys.readouterr().err
 
 
 def test_resume_of_interrupted_evaluation(rows, tmp_path, monkeypatch):
@@ -349,9 +335,11 @@ def test_notes_of_training_split():
 
 
 def test_log_filename(rows, tmp_path):
-    sim.main(
-        ["sim.py", f"--dataset_dir={rows}", *TINY, "--model_type=no_history", "--epochs=1"]
-        + [f"--results_dir={tmp_path}", "--log_filename=other.json"]
-    )
-    first = json.loads((tmp_path / "other.json").read_text().splitlines()[0].removeprefix("DLLL "))
-    assert first["data"]["recipe"] == "sim" and first["data"]["batch_size"] == 64
+    """It is of a training that does not evaluate the training split."""
+    flags = (*TINY, *MODELS["din"], "--noevaluate_training_rows", "--epochs=1")
+    flags += (f"--results_dir={tmp_path}", "--log_filename=other.json")
+    assert sim.main(["sim.py", f"--dataset_dir={rows}", *flags]) == 0
+    texts = (tmp_path / "other.json").read_text().splitlines()
+    first, last = (json.loads(texts[i].removeprefix("DLLL "))["data"] for i in (0, -1))
+    assert first["recipe"] == "sim" and first["batch_size"] == 64
+    assert "train_auc" not in last and "test_auc" in last

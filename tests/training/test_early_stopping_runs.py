@@ -29,12 +29,7 @@ SEQUENCE = (
 )
 COLLABORATIVE = (
     "--preset=terabyte",
-    "-b=240",
-    "--valid_batch_size=300",
-    "-f=8",
-    "--layers=16,8",
-    "-l=0",
-    "-k=3",
+    *("-b=240", "--valid_batch_size=300", "-f=8", "--layers=16,8", "-l=0", "-k=3"),
 )
 
 
@@ -89,7 +84,7 @@ def test_resumed_patience(stopped, tmp_path, capsys):
     assert more["steps"] > summary["steps"]
 
 
-@pytest.mark.quick("ncf", "dlrm")
+@pytest.mark.quick("ncf", "dlrm", "dcnv2")
 @pytest.mark.parametrize("recipe", [dlrm, dcnv2, sim, ncf], ids=lambda recipe: recipe.__name__)
 def test_stop_of_every_recipe(recipe, tiny, tmp_path, capsys):
     """A model that does not learn: the first evaluation is the best one."""
@@ -114,14 +109,10 @@ def test_stop_of_every_recipe(recipe, tiny, tmp_path, capsys):
     if saved:
         assert checkpoint.Folder(tmp_path / "model").best_of_step(step) is not None
         assert "the best weights are not kept" not in output
-    else:
-        note = "note: --early_stopping without --save_checkpoint_path: the best weights are not"
-        assert output.count(note) == 1
-        assert f"at step {step}: its checkpoint was not kept" in output
-
-
-def test_best_not_kept(tiny, tmp_path, capsys):
-    flags = (*RANKING, *CONSTANT, f"--save_checkpoint_path={tmp_path / 'model'}", "--nokeep_best")
-    assert in_process(tmp_path / "run", f"--dataset_path={tiny}", *flags)[0] == 0
+        return
+    assert output.count("note: --early_stopping without --save_checkpoint_path: ") == 1
+    assert f"at step {step}: its checkpoint was not kept" in output
+    flags = (*flags, *CONSTANT, f"--save_checkpoint_path={tmp_path / 'model'}", "--nokeep_best")
+    assert in_process(tmp_path / "run", f"--dataset_path={data}", *flags, recipe=recipe)[0] == 0
     assert not (tmp_path / "model/best").exists()
     assert "note: --early_stopping without --keep_best" in capsys.readouterr().out

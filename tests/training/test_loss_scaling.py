@@ -54,6 +54,7 @@ def test_overflow(accumulate):
 
 
 def test_growth():
+    """A step that is not finite begins the count of 2,000 good ones again."""
     scale = LossScale("dynamic")
 
     @tf.function
@@ -61,27 +62,15 @@ def test_growth():
         for _ in tf.range(count):
             scale.update(finite)
 
-    states = []
-    for count, finite in (
-        (999, True),
-        (1, False),
-        (1999, True),
-        (1, True),
-        (1999, True),
-        (1, True),
-        (1001, True),
+    for count, finite, factor, good_steps in (
+        (999, True, 2**15, 999),
+        (1, False, 2**14, 0),
+        (1999, True, 2**14, 1999),
+        (1, True, 2**15, 0),
+        (3001, True, 2**16, 1001),
     ):
         steps(tf.constant(count), tf.constant(finite))
-        states.append((float(scale.factor), scale.state()["good_steps"]))
-    assert states == [
-        (2**15, 999),
-        (2**14, 0),
-        (2**14, 1999),
-        (2**15, 0),
-        (2**15, 1999),
-        (2**16, 0),
-        (2**16, 1001),
-    ]
+        assert (float(scale.factor), scale.state()["good_steps"]) == (factor, good_steps)
 
 
 def test_limits_of_the_scale():

@@ -40,14 +40,8 @@ def mistakes(rows, folder):
         ([f"--dataset_path={folder}/logs"], f"{raw} preproc.criteo --input {folder}/logs"),
         ([f"--dataset_path={folder}/kaggle"], f"{raw} preproc.criteo"),
         ([f"--dataset_path={folder}/own"], f"{raw} dataloading.transcode"),
-        (
-            [data, f"{restore}={folder}/no", "--mode=eval"],
-            f"{folder}/no: the folder does not exist",
-        ),
-        (
-            [data, f"{restore}={folder}/empty", "--mode=eval"],
-            "neither is nor contains a check",
-        ),
+        ([data, "--mode=eval", f"{restore}={folder}/no"], f"{folder}/no: the folder does not"),
+        ([data, "--mode=eval", f"{restore}={folder}/empty"], "neither is nor contains a check"),
         ([data, f"--resume={folder}/no"], f"--resume {folder}/no: the folder does not exist"),
     ]
 

@@ -50,6 +50,12 @@ def undisturbed(tiny, tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def model(undisturbed, tmp_path):
+    """A copy of the checkpoints."""
+    return shutil.copytree(undisturbed / "model", tmp_path / "model")
+
+
 @pytest.mark.quick("1", "6", "12")
 @pytest.mark.parametrize("step", [1, 2, 4, 6, 12])
 def test_resumed_training(tiny, undisturbed, tmp_path, step):
@@ -69,26 +75,16 @@ def test_resumed_training(tiny, undisturbed, tmp_path, step):
     assert [line["step"] for line in lines(tmp_path / "run/log.json") if "step" in line][-1] == []
 
 
-def test_resume_without_flags(tiny, undisturbed, tmp_path, capsys):
-    shutil.copytree(undisturbed / "model", tmp_path / "model")
-    shutil.rmtree(checkpoint.resolve(tmp_path / "model"))
-    code, summary = in_process(tmp_path / "run", f"--resume={tmp_path / 'model'}")
+def test_resume_without_flags(undisturbed, model, tmp_path, capsys):
+    shutil.rmtree(checkpoint.resolve(model))
+    code, summary = in_process(tmp_path / "run", f"--resume={model}")
     assert code == 0 and summary["steps"] == 12
     assert "at step 10 of 12" in capsys.readouterr().out
-    same_arrays(undisturbed / "model", tmp_path / "model")
+    same_arrays(undisturbed / "model", model)
 
 
-def test_nothing_left_to_do(tiny, undisturbed, tmp_path):
-    shutil.copytree(undisturbed / "model", tmp_path / "model")
-    before = sorted(p.name for p in (tmp_path / "model").iterdir())
-    code, summary = in_process(tmp_path / "run", f"--resume={tmp_path / 'model'}")
-    assert code == 0 and summary["steps"] == 12 and summary["auc"] == summary["auc"]
-    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == before
-
-
-def test_changed_flags(tiny, undisturbed, tmp_path, capsys):
-    shutil.copytree(undisturbed / "model", tmp_path / "model")
-    flags = flags_of(tiny, f"--resume={tmp_path / 'model'}")
+def test_changed_flags(tiny, model, tmp_path, capsys):
+    flags = flags_of(tiny, f"--resume={model}")
     changes = ("--epochs=4", "--learning_rate=0.2")
     code, summary = in_process(tmp_path / "run", *flags[:-2], flags[-1], *changes)
     assert code == 0 and summary["steps"] == 16
@@ -97,6 +93,12 @@ def test_changed_flags(tiny, undisturbed, tmp_path, capsys):
         name = flag.split("=")[0].replace("--no", "--")
         assert in_process(tmp_path / "run", *flags, flag)[0] == entry.USER_ERROR
         assert f"{name} " in (error := capsys.readouterr().err) and "differs from" in error, flag
+    rows = shutil.copytree(tiny, tmp_path / "rows")
+    for file in (rows / "train").iterdir():
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 10 * 9])
+    flags = (f"--resume={model}", f"--dataset_path={rows}")
+    assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
+    assert "is of a training on other data: training_rows was 1000" in capsys.readouterr().err
 
 
 def test_flags_from_checkpoint(tiny, tmp_path, run_script):
@@ -115,24 +117,22 @@ def test_flags_from_checkpoint(tiny, tmp_path, run_script):
     assert used["exchange_dtype"] == "float16" and used["deterministic"] and used["beta1"] == 0.8
 
 
-def test_resume_from_link(undisturbed, tmp_path):
-    shutil.copytree(undisturbed / "model", tmp_path / "model")
+def test_ended_training(model, tmp_path, capsys):
+    """Nothing is left to do; with more epochs it continues, also from a link to a checkpoint."""
+    before = sorted(p.name for p in model.iterdir())
+    for flags, steps in (((), 12), (("--max_steps=4",), 4)):
+        code, summary = in_process(tmp_path / "run", f"--resume={model}", *flags)
+        assert code == 0 and summary["steps"] == 12 and summary["auc"] == summary["auc"]
+        output = capsys.readouterr().out
+        assert f"at step 12 of {steps}: nothing is left to do" in output
+        assert "throughput" not in summary and "nan" not in output.lower()
+        assert sorted(p.name for p in model.iterdir()) == before
     (tmp_path / "links").mkdir()
-    (tmp_path / "links/latest").symlink_to(checkpoint.resolve(tmp_path / "model"))
+    (tmp_path / "links/latest").symlink_to(checkpoint.resolve(model))
     flags = (f"--resume={tmp_path / 'links/latest'}", "--epochs=4")
     assert in_process(tmp_path / "run", *flags)[0] == 0
     assert [p.name for p in (tmp_path / "links").iterdir()] == ["latest"]
-    assert checkpoint.resolve(tmp_path / "model").name == "00005-step-16"
-
-
-def test_fewer_steps(undisturbed, tmp_path, capsys):
-    shutil.copytree(undisturbed / "model", tmp_path / "model")
-    flags = (f"--resume={tmp_path / 'model'}", "--max_steps=4")
-    code, summary = in_process(tmp_path / "run", *flags)
-    assert code == 0 and summary["steps"] == 12
-    output = capsys.readouterr().out
-    assert "at step 12 of 4: nothing is left to do" in output
-    assert "throughput" not in summary and "nan" not in output.lower()
+    assert checkpoint.resolve(model).name == "00005-step-16"
 
 
 def test_divergence_during_save(tiny, tmp_path, monkeypatch, capsys):
@@ -147,31 +147,23 @@ def test_divergence_during_save(tiny, tmp_path, monkeypatch, capsys):
     assert f"the last checkpoint is {kept.path}" in capsys.readouterr().err
 
 
-def test_other_data(tiny, undisturbed, tmp_path, capsys):
-    shutil.copytree(undisturbed / "model", tmp_path / "model")
-    rows = tmp_path / "rows"
-    shutil.copytree(tiny, rows)
-    for file in (rows / "train").iterdir():
-        file.write_bytes(file.read_bytes()[: file.stat().st_size // 10 * 9])
-    flags = (f"--resume={tmp_path / 'model'}", f"--dataset_path={rows}")
-    assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
-    assert "is of a training on other data: training_rows was 1000" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--resume=auto"], "--resume auto looks for checkpoints in --save_checkpoint_path"),
-        (["--resume=nowhere"], "--resume nowhere: the folder does not exist"),
-        (["--resume=a", "--restore_checkpoint_path=b"], "pass only one of them"),
-        (["--checkpoint_every=5"], "--checkpoint_every is only read with --save_checkpoint_path"),
-        (["--checkpoint_every_minutes=0", "--resume=a"], "must be above 0"),
-        (["--mode=predict", "--restore_checkpoint_path=a"], "needs a file for the scores"),
-        (["--predictions_path=a.npy"], "--predictions_path is only read with --mode predict"),
+        ("--resume=auto", "--save_checkpoint_path"),
+        ("--resume=nowhere", "--resume nowhere: the folder does not exist"),
+        ("--resume=a --restore_checkpoint_path=b", "pass only one of them"),
+        ("--resume=auto --save_checkpoint_path=m --dataset_path=", "--dataset_path is missing"),
+        ("--checkpoint_every=5", "only read with --save_checkpoint_path"),
+        ("--checkpoint_every_minutes=0 --resume=a", "--checkpoint_every_minutes must be above 0"),
+        ("--mode=predict --restore_checkpoint_path=a", "needs a file for the scores"),
+        ("--predictions_path=a.npy", "only read with --mode predict"),
     ],
 )
-def test_conflicting_flags(tiny, tmp_path, capsys, flags, message):
-    assert in_process(tmp_path, f"--dataset_path={tiny}", *TINY, *flags)[0] == entry.USER_ERROR
+def test_conflicting_flags(tiny, tmp_path, monkeypatch, capsys, flags, message):
+    monkeypatch.chdir(tmp_path)
+    flags = (f"--dataset_path={tiny}", *TINY, *flags.split())
+    assert in_process(tmp_path, *flags)[0] == entry.USER_ERROR
     assert message in capsys.readouterr().err
 
 
@@ -223,12 +215,6 @@ def test_stop_signal(tiny, undisturbed, tmp_path, monkeypatch, capsys, number, s
     assert state_of(tmp_path / "model") == state_of(undisturbed / "model")
 
 
-def test_resume_without_checkpoint(tmp_path, capsys):
-    flags = (f"--save_checkpoint_path={tmp_path / 'model'}", "--resume=auto")
-    assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
-    assert "--dataset_path is missing" in capsys.readouterr().err
-
-
 @pytest.mark.quick("5-continue", "12-stop")
 @pytest.mark.parametrize("policy", ["continue", "stop"])
 @pytest.mark.parametrize("step", [5, 12])
@@ -255,16 +241,6 @@ def test_failed_save(tiny, tmp_path, monkeypatch, capsys, policy, step):
     assert text in (captured.out if policy == "continue" else captured.err)
     steps = [s.step for s in checkpoint.Folder(tmp_path / "model").list()]
     assert steps == {(5, "stop"): [], (12, "stop"): [5, 10]}.get((step, policy), [10, 12])
-
-
-def test_failed_last_save(tiny, tmp_path, monkeypatch, capsys):
-    def stage(self, at):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(checkpoint.Folder, "stage", stage)
-    flags = flags_of(tiny, f"--save_checkpoint_path={tmp_path / 'model'}")
-    assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
-    assert "the checkpoint of step 12 failed" in capsys.readouterr().err
 
 
 def test_minutes(tiny, tmp_path):
