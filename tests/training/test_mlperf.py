@@ -68,12 +68,9 @@ def test_training(tmp_path, run_script):
     assert all(auc < 0.6 for auc in early) and reached >= 0.6
     epochs = [metadata["epoch_num"] for key, _, metadata in lines if key == "eval_accuracy"]
     assert epochs == pytest.approx([0.05 * (i + 1) for i in range(len(epochs))])
-    stop = lines[-1][2]
-    assert stop == {
-        "status": "success",
-        "epoch_num": epochs[-1],
-        "samples_count": round(51_200 * epochs[-1]),
-    }
+    samples = round(51_200 * epochs[-1])
+    stop = {"status": "success", "epoch_num": epochs[-1], "samples_count": samples}
+    assert lines[-1][2] == stop
 
 
 def test_missed_target(tmp_path, capsys):
@@ -137,17 +134,17 @@ def test_closed_division(tmp_path, new_process):
 
 
 @pytest.mark.parametrize(
-    "flag", ["--epsilon=1e-7", "--auc_threshold=0.8", "--embedding_learning_rate=0.1"]
+    ("flags", "division"),
+    [
+        ("--epsilon=1e-7", "open"),
+        ("--auc_threshold=0.8", "open"),
+        ("--embedding_learning_rate=0.1", "open"),
+        ("--learning_rate=0.005 --batch_size=32768", "closed"),
+    ],
 )
-def test_open_division(flag, tmp_path, new_process):
-    mlperf.open_hook(run_of(tmp_path / "mlperf.log", flag))
-    assert values_of(tmp_path / "mlperf.log")["submission_division"] == "open"
-
-
-def test_free_hyperparameters(tmp_path, new_process):
-    log = tmp_path / "mlperf.log"
-    mlperf.open_hook(run_of(log, "--learning_rate=0.005", "--batch_size=32768"))
-    assert values_of(log)["submission_division"] == "closed"
+def test_divisions(flags, division, tmp_path, new_process):
+    mlperf.open_hook(run_of(tmp_path / "mlperf.log", *flags.split()))
+    assert values_of(tmp_path / "mlperf.log")["submission_division"] == division
 
 
 def test_resumed_training(tmp_path, new_process):
@@ -179,27 +176,23 @@ def test_other_ranks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flag", "message"),
     [
-        (["--interaction=dot"], "--mlperf_log is only read with --interaction cross"),
-        (["--evals_per_epoch=0"], "--mlperf_log acts on evaluations, and --evals_per_epoch is 0"),
-        (["--mlperf_organization="], "--mlperf_organization must not be empty"),
+        ("--interaction=dot", "--mlperf_log is only read with --interaction cross"),
+        ("--evals_per_epoch=0", "--evals_per_epoch is 0"),
+        ("--mlperf_organization=", "--mlperf_organization must not be empty"),
     ],
 )
-def test_flags(flags, message):
+def test_flags(flag, message):
     with pytest.raises(ValueError, match=message):
-        parse(["x", "--dataset_path=d", "--mlperf_log=l", *flags], "dcnv2", dcnv2.DEFAULTS)
+        parse(["x", "--dataset_path=d", "--mlperf_log=l", flag], "dcnv2", dcnv2.DEFAULTS)
 
 
-def test_file_in_a_file(tmp_path):
+def test_errors(tmp_path, monkeypatch):
+    """A folder that cannot be made, and a package that is not installed."""
     (tmp_path / "file").touch()
-    with pytest.raises(
-        ValueError, match=r"--mlperf_log .* cannot be written \(.+\): pass the path"
-    ):
+    with pytest.raises(ValueError, match=r"--mlperf_log .* cannot be written"):
         mlperf.open_hook(run_of(tmp_path / "file/mlperf.log"))
-
-
-def test_missing_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlperf_logging.mllog.mllog", None)
     with pytest.raises(ValueError, match="mlperf-logging, which is not installed"):
         mlperf.open_hook(run_of(tmp_path / "mlperf.log"))
