@@ -213,7 +213,7 @@ elif ! [[ $cmd =~ (^|[[:space:]])--?resume([[:space:]]+|=)[\"\']?auto([^[:alnum:
   say "not put back into the queue: it would begin at the beginning; with --resume auto and --save_checkpoint_path in cmd it would resume"
 elif ((restarts >= max_restarts)); then
   say "not put back into the queue: it was $restarts times (max_restarts=$max_restarts)"
-elif scontrol requeue "$job"; then
+elif (trap '' TERM && exec scontrol requeue "$job"); then # SLURM ends this job before scontrol has its answer
   say "put back into the queue, to resume from the last checkpoint"
 else
   say "SLURM does not put it back into the queue, see above; submit it again to resume"

@@ -109,6 +109,7 @@ def endless(rows, folder, timeout_s):
     return program(rows, folder, *flags, "--rank_timeout_s", timeout_s)
 
 
+@pytest.mark.skipif(" " in sys.executable, reason="horovodrun over ssh: no path with a space")
 def test_lost_machine_with_horovodrun(nodes, rows, variables, tmp_path):
     command = [*gloo_command(), "-np", 2, "-H", "node0:1,node1:1", *endless(rows, tmp_path, 10)]
     variables |= {"PYTHONPATH": str(ROOT), "HOROVOD_GLOO_TIMEOUT_SECONDS": "10"}
