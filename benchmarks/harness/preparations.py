@@ -61,22 +61,24 @@ class Preparation(NamedTuple):
 def run(module: str, *arguments: object, root: Path = ROOT) -> PreparationRun:
     """Runs a module of the checkout `root`.
 
+    The peak memory is sampled: the kernel's own peak (`ru_maxrss`) counts the memory of the parent
+    process before the command starts, too.
+
     Raises:
         RuntimeError: it fails; the message ends with its output.
     """
     command = [sys.executable, "-m", module, *map(str, arguments)]
     with tempfile.TemporaryFile("w+") as log:
-        start, sampled_mib = time.perf_counter(), 0.0
+        start, peak_mib = time.perf_counter(), 0.0
         process = subprocess.Popen(command, cwd=root, stdout=log, stderr=log)
         while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
-            sampled_mib = max(sampled_mib, _tree_memory_mib(process.pid))
+            peak_mib = max(peak_mib, _tree_memory_mib(process.pid))
             time.sleep(_SAMPLE_S)
         elapsed_s, (_, status, usage) = time.perf_counter() - start, ended
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             log.seek(0)
             raise RuntimeError(f"{command} failed with {process.returncode}:\n{log.read()}")
-    peak_mib = max(sampled_mib, usage.ru_maxrss / 1024)
     return PreparationRun(elapsed_s, usage.ru_utime + usage.ru_stime, peak_mib)
 
 
