@@ -1,4 +1,4 @@
-"""Outputs: complete or unchanged after errors, kills and changes by others; no foreign file goes."""
+"""Outputs: complete or unchanged after errors, kills and changes by others; foreign files stay."""
 
 import errno
 import json
