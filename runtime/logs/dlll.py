@@ -43,6 +43,7 @@ class LogNames(NamedTuple):
         epoch_line: values of the line that ends an epoch, besides metrics; without any there is no
             such line, and each evaluation has one.
         further: values of the summary that other logs do not have.
+        unprinted: those of them that the file alone has.
         added: values that the file has in addition: NVIDIA's name -> (our name, divisor).
     """
 
@@ -51,6 +52,7 @@ class LogNames(NamedTuple):
     summary: Mapping[str, str] = {}
     epoch_line: tuple[str, ...] = ()
     further: tuple[str, ...] = ()
+    unprinted: tuple[str, ...] = ()
     added: Mapping[str, tuple[str, float]] = {}
 
     def of_epoch(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,12 +64,14 @@ class LogNames(NamedTuple):
         return {name: values[name] for name in self.further if name in values}
 
     def added_to(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values that the file has in addition to those of a summary."""
-        return {
+        """Returns the values that the file has in addition to those of the printed summary."""
+        values = {
             name: summary[ours] / divisor
             for name, (ours, divisor) in self.added.items()
             if ours in summary
         }
+        kept = (name for name in self.unprinted if name in summary)
+        return values | {self.summary.get(name, name): summary[name] for name in kept}
 
     def measurements(self) -> list[str]:
         """Returns the names of values that no evaluation computes."""
@@ -85,6 +89,7 @@ _RANKING = {
             "step_time_ms": "mean_step_time_ms",
         },
         further=("loss", "lowest_log_loss", "step_time_ms"),
+        unprinted=("loss", "lowest_log_loss", "step_time_ms"),
     ),
     "eval": LogNames(added=_TEST_LOSS),
     "importance": LogNames(added=_TEST_LOSS),

@@ -124,7 +124,8 @@ class RunLogger:
         """
         self._close_bar()
         added = self.names.added_to(data)
-        renamed = self._write((), "summary", data, self.names.summary, added)
+        printed = {name: value for name, value in data.items() if name not in self.names.unprinted}
+        renamed = self._write((), "summary", printed, self.names.summary, added)
         complete = {name: plain(value) for name, value in {**renamed, **added}.items()}
         if self._mlflow_run is not None:
             numbers = {k: v for k, v in complete.items() if isinstance(v, int | float)}
