@@ -293,6 +293,18 @@ def test_import_without_tensorflow(run_script):
     assert done.returncode == 0, done.stderr
 
 
+PUBLIC_NAMES = """
+BroadcastGlobalVariablesCallback ConcatOneHotEmbedding DistributedEmbedding DistributedGradientTape
+DistributedOptimizer Embedding IntegerLookup broadcast_variables
+"""
+
+
+@pytest.mark.parametrize("name", PUBLIC_NAMES.split())
+def test_public_names(name):
+    assert callable(getattr(dmp, name))
+    assert name in dir(dmp) and name in dmp.__all__
+
+
 def test_unknown_name():
     with pytest.raises(AttributeError, match="embeddings' has no attribute 'Embeding'"):
         dmp.Embeding  # noqa: B018
