@@ -34,7 +34,8 @@ from dataloading.spec.output_folder import METADATA, SPEC_FILE, VOCABULARY_FOLDE
 from dataloading.synthetic.dataset import SyntheticDataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
 from runtime.cli import exit_status
-from runtime.files.atomic import atomic_folder, write_errors_name
+from runtime.files.atomic import atomic_folder
+from runtime.files.disk import write_errors_name
 
 _DEFAULT_PREBATCH = 65_536
 _DEFAULT_PATH = "synthetic_dataset"  # of NVIDIA's tool

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dataloading.spec.output_folder import check_replaceable
-from runtime.files.atomic import FileLock
+from runtime.files.disk import FileLock
 
 
 def check_output(output: Path, source: Path, overwrite: bool) -> None:

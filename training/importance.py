@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.files.atomic import atomic_file
+from runtime.files.outputs import output_file
 from runtime.logs import plots
 from training.state import RunContext
 
@@ -42,7 +42,7 @@ def report(run: RunContext, importances: Sequence[FeatureImportance]) -> None:
     files: list[Path] = []
     for name, content in contents.items():
         files.append(run.run_dir / name)
-        with atomic_file(files[-1]) as stream:
+        with output_file(files[-1]) as stream:
             stream.write(content.encode())
     try:
         assert run.recipe.valid is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 _BUFFER_BYTES = 4 << 20
 _FRAME_BYTES = 16  # of a record in addition to its content: length and checksums

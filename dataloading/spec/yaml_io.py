@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from runtime.files.atomic import atomic_file
+from runtime.files.outputs import output_file
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -67,5 +67,5 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def write_mapping(path: Path, content: dict[str, Any]) -> None:
     """Writes `content` under `path` in one step: readers see the old file or the whole new one."""
     text = yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True)
-    with atomic_file(path) as stream:
+    with output_file(path) as stream:
         stream.write(text.encode())

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from dataloading.spec.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
 from dataloading.synthetic.rows import stored_spec
 from dataloading.transcode.raw_spec import RawSpec
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 _GROUP_ROWS = 1 << 16
 

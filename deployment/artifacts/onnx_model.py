@@ -15,7 +15,7 @@ from deployment.model.trained_model import TrainedModel
 from deployment.serving.dense import open_session
 from deployment.serving.interface import EMBEDDINGS, LOGITS
 from deployment.serving.scorer import sigmoid
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 OPSET = 17  # the newest that TensorRT 8.6 and OpenVINO 2023 read completely
 

@@ -24,7 +24,7 @@ from deployment.serving.interface import (
     feature_at,
     id_limits,
 )
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 # Devices of tables.
 _HOST, _DEVICE = "/device:CPU:0", "/device:GPU:0"

@@ -10,7 +10,7 @@ import numpy as np
 from deployment.model.trained_model import TrainedModel, table_name
 from deployment.serving.interface import ServedTable
 from runtime.checkpoint.reader import rows_of
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 NONE, FP16, INT8 = "none", "fp16", "int8"
 QUANTIZATIONS = (NONE, FP16, INT8)

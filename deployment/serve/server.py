@@ -26,7 +26,7 @@ from typing import NamedTuple
 from deployment.serve import launcher
 from deployment.serve.environment import server_program, variables
 from deployment.serve.stubs import is_running, stubs_of, termination_cause
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 ADDRESS = "127.0.0.1"
 

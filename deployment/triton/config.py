@@ -18,7 +18,7 @@ from tritonclient.grpc.model_config_pb2 import (
 )
 
 from deployment.serving.interface import ServedTensor
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 CONFIG_FILE = "config.pbtxt"
 

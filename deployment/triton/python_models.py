@@ -18,7 +18,7 @@ from deployment.serving import interface as interfaces
 from deployment.serving.interface import Interface, ServedTensor
 from deployment.triton.config import CONFIG_FILE, CPU, Instances, model_config, write_config
 from deployment.triton.repository import VERSION
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 _PACKAGE = Path(deployment.__file__).parent
 

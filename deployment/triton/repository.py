@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runtime.files.atomic import sync, sync_tree, write_errors_name
+from runtime.files.disk import sync, sync_tree, write_errors_name
 
 VERSION = 1  # version folder of each part, and of a model by default
 MARKER = "deployed.json"  # in each model's folder: its origin

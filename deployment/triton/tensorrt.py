@@ -20,7 +20,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from deployment.serving.interface import ServedTensor
 from deployment.triton.config import CONFIG_FILE, accelerate, write_config
 from deployment.triton.repository import VERSION
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 # Formats of the dense part (`--dense_format`).
 TRT, ONNX, SAVED_MODEL = "trt", "onnx", "tf-savedmodel"

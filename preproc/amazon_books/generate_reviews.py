@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from preproc.generators import generator_flags, group_bounds, power_law, settle_size
 from runtime.cli import exit_status
-from runtime.files.atomic import atomic_file
+from runtime.files.outputs import output_file
 from runtime.options import flag
 
 REVIEWS, METADATA = "reviews_Books.json", "meta_Books.json"
@@ -109,7 +109,7 @@ def generate(folder: Path, sizes: ReviewSizes, seed: int, literal: bool, compres
 def _writable(path: Path):
     # No name and no time in the gzip header: the same lines give the same bytes.
     with (
-        atomic_file(path) as plain,
+        output_file(path) as plain,
         gzip.GzipFile("", "wb", 1, plain, mtime=0)
         if path.suffix == ".gz"
         else contextlib.nullcontext(plain) as file,

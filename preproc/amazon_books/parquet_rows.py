@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from preproc.amazon_books.samples import SampleBlock, SampleSplit
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 METADATA_FILE = "metadata.json"
 LABEL = "label"

@@ -23,8 +23,8 @@ from preproc.criteo.output.row_buckets import in_random_order
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.raw_lines import explain, has_labels, read_line
 from preproc.output_folder import check_output
-from runtime.files.atomic import sync
-from runtime.files.staging import SPEC_FILE, Staging, stage_key
+from runtime.files.disk import sync
+from runtime.files.old_staging import SPEC_FILE, OldStaging, stage_key
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
     # Whether labels are there is read off the first line: of new rows they may be unknown.
     with_labels = known is None or has_labels([file.path for file in files])
     with (
-        Staging(options.output) as staging,
+        OldStaging(options.output) as staging,
         open_engine(
             options, scratch := staging.temp_folder(options.temp_dir), with_labels
         ) as engine,
@@ -100,7 +100,7 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
 @dataclass(frozen=True)
 class _Stages:
     options: CriteoOptions
-    staging: Staging
+    staging: OldStaging
     scratch: Path  # for what does not fit into memory
     engine: CriteoEngine
     known: KnownValues | None  # where ids are given already
@@ -114,7 +114,7 @@ class _Stages:
         return self._run_all([(name, key)], lambda _: [work()], note)[0]
 
     def _run_all(self, stages: list[tuple[str, str]], work, note) -> list[dict]:
-        """Returns the results of stages that run together, see `Staging.run_all`; reports each."""
+        """Returns the results of stages that run together (`run_all`); reports each."""
         started = time.perf_counter()
         results = self.staging.run_all(stages, work)
         num_new = sum(is_new for _, is_new in results)

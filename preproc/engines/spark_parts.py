@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataloading.engines.tasks import runs
-from runtime.files.atomic import sync
+from runtime.files.disk import sync
 
 
 @dataclass(frozen=True)

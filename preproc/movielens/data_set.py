@@ -20,7 +20,7 @@ from dataloading.spec.feature_spec import (
     FeatureSpec,
 )
 from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 ID_DTYPE, LABEL_DTYPE = np.dtype("<i4"), np.dtype("?")
 _USER, _ITEM, _LABEL = "user", "item", "label"

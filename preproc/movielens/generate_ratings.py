@@ -19,7 +19,8 @@ import pyarrow.csv as pa_csv
 
 from preproc.generators import generator_flags, group_bounds, settle_size
 from runtime.cli import exit_status
-from runtime.files.atomic import atomic_file, write_errors_name
+from runtime.files.disk import write_errors_name
+from runtime.files.outputs import output_file
 from runtime.options import flag
 
 RATINGS = "ratings.csv"
@@ -76,7 +77,7 @@ def generate(folder: Path, sizes: RatingSizes, seed: int, overwrite: bool = Fals
             "replace it with --overwrite"
         )
     options = pa_csv.WriteOptions(include_header=False, quoting_style="none")
-    with write_errors_name(path), atomic_file(path) as file:
+    with write_errors_name(path), output_file(path) as file:
         file.write(HEADER)
         for rows in _blocks(sizes, seed):
             pa_csv.write_csv(rows, file, options)

@@ -24,7 +24,8 @@ from recipes.search import worker
 from recipes.search.checks import check_flags, check_model, check_names
 from recipes.search.space import Parameter
 from recipes.search.study import Study, Trial
-from runtime.files.atomic import FileLock, atomic_file
+from runtime.files.disk import FileLock
+from runtime.files.outputs import output_file
 from runtime.logs.run_folder import FLAGS
 from training.setup import with_preset
 
@@ -237,5 +238,5 @@ def _write_best(search: Search, study: Study) -> None:
         return
     number, metric = best
     header = f"# Trial {number} of the search {search.study}: validation {search.metric} {metric}\n"
-    with atomic_file(search.best_flags) as stream:
+    with output_file(search.best_flags) as stream:
         stream.write((header + flags).encode())

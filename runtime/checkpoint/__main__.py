@@ -22,7 +22,7 @@ from runtime.checkpoint.folder import Folder, resolve, suggest_previous
 from runtime.checkpoint.nvidia import folders
 from runtime.checkpoint.nvidia.neumf import FILE
 from runtime.checkpoint.weight import matrix_of
-from runtime.files.atomic import atomic_file
+from runtime.files.outputs import output_file
 from runtime.options import tool_parser
 
 
@@ -158,7 +158,7 @@ def export(path: Path, output: Path, prefix: str) -> None:
     for name, entry in chosen.items():
         whole = matrix_of(entry.shape)
         file = output / files.file_of(name, entry.shape, whole)
-        with atomic_file(file) as stream:
+        with output_file(file) as stream:
             stream.write(files.npy_header(entry.shape, whole, entry.dtype))
             for rows in reader.rows_of(path, entry):
                 stream.write(rows.data)

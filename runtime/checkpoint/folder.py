@@ -15,7 +15,7 @@ from runtime.checkpoint.files import INDEX, DamagedCheckpoint, read_index
 from runtime.checkpoint.lock import WAIT_S, Lock
 from runtime.checkpoint.nvidia.folders import is_original
 from runtime.checkpoint.nvidia.neumf import FILE as NEUMF_FILE
-from runtime.files.atomic import make_durable_folder, sync
+from runtime.files.disk import make_durable_folder, sync
 from runtime.files.torch_file import is_torch_file
 
 _NAME = re.compile(r"(\d{5,})-step-(\d+)")

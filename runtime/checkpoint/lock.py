@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from runtime.files.atomic import FileLock
+from runtime.files.disk import FileLock
 
 # A training that was killed may need some seconds until its last process has ended.
 WAIT_S = 60.0

@@ -17,7 +17,7 @@ from runtime.checkpoint.folder import BEST, Folder
 from runtime.checkpoint.weight import Weight, matrix_of
 from runtime.checkpoint.writer import Writer
 from runtime.cluster.heartbeat import StragglerBarrier
-from runtime.files.atomic import sync
+from runtime.files.disk import sync
 
 
 class Outcome(NamedTuple):

@@ -16,7 +16,7 @@ from runtime.checkpoint import files
 from runtime.checkpoint.disk import ALIGNMENT, Disk, aligned_copy
 from runtime.checkpoint.files import Piece
 from runtime.checkpoint.weight import BLOCK_BYTES, Weight
-from runtime.files.atomic import sync
+from runtime.files.disk import sync
 
 
 class _Block(NamedTuple):

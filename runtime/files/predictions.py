@@ -56,7 +56,7 @@ def open_predictions(
 ) -> Iterator["PredictionWriter"]:
     """Yields a writer of `num_rows` scores; the file appears when the block ends without error.
 
-    Until then it grows under a hidden name (`runtime.files.atomic`). After an error it is removed,
+    Until then it grows under a hidden name (`runtime.files.outputs`). After an error it is removed,
     and an older file of the name stays as it was. Memory does not depend on `num_rows`.
 
     Args:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from runtime.files import atomic
-from runtime.files.atomic import atomic_file
+from runtime.files import outputs
+from runtime.files.outputs import output_file
 
 # Rows of a Parquet file that are compressed together.
 GROUP_ROWS = 1 << 20
@@ -138,7 +138,7 @@ def open_file(
 ) -> Iterator[Any]:
     """Yields `open_rows(stream)` and closes it; the file appears when the block ends without error.
 
-    Until then it grows under a hidden name (`runtime.files.atomic`). After an error it is removed,
+    Until then it grows under a hidden name (`runtime.files.outputs`). After an error it is removed,
     and an older file of the name stays as it was.
 
     Raises:
@@ -147,7 +147,7 @@ def open_file(
     path = Path(path)
     with contextlib.ExitStack() as cleanup:
         with system_errors(path, flag):
-            stream = cleanup.enter_context(atomic_file(path))
+            stream = cleanup.enter_context(output_file(path))
             rows: OpenRows = open_rows(stream)
         try:
             yield rows
@@ -165,7 +165,7 @@ def check_writable(path: str | os.PathLike[str], flag: str, suffixes: Collection
     """Raises ValueError early if no file can be written to `path`; creates its folder."""
     check_path(path, flag, suffixes)
     with system_errors(Path(path), flag):
-        atomic.check_writable(path)
+        outputs.check_writable(path)
 
 
 def check_path(path: str | os.PathLike[str], flag: str, suffixes: Collection[str]) -> str:
@@ -188,8 +188,9 @@ def system_errors(path: Path, flag: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        reason = error.strerror or getattr(error.__context__, "strerror", error)
         raise ValueError(
-            f"{flag} {path}: {error.strerror}; the predictions were not written. Give "
+            f"{flag} {path}: {reason}; the predictions were not written. Give "
             "a path where a file can be created, with space for at least 4 bytes per row "
             "(.parquet, .npy; up to 30 for .csv)"
         ) from None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.files.atomic import atomic_file
+from runtime.files.outputs import output_file
 
 # First bytes: of a ZIP archive; before PyTorch 1.6, of a pickle of this number.
 _BEGINNINGS = (b"PK\x03\x04", pickle.dumps(0x1950A86A20F9469CFC6C, 2))
@@ -91,5 +91,5 @@ def write_tensors(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any
     """
     torch = _import_torch(path)
     tensors = {name: torch.from_numpy(np.asarray(a, order="C")) for name, a in arrays.items()}
-    with atomic_file(path) as stream:
+    with output_file(path) as stream:
         torch.save(tensors, stream)

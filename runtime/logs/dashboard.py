@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from runtime.files.atomic import atomic_file
+from runtime.files.outputs import output_file
 from runtime.logs.compare import LOG_FILE, RunRecord, draw_curves, metric_texts, read_run
 
 # Metrics of the overview, if one of the runs has them.
@@ -74,7 +74,7 @@ def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
             "</body></html>\n",
         ]
     )
-    with atomic_file(output) as file:
+    with output_file(output) as file:
         file.write(page.encode())
     return len(records), len(unreadable)
 

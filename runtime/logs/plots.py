@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runtime.files.atomic import atomic_file
+from runtime.files.outputs import output_file
 
 _TRAIN, _VALIDATION, _QUIET = "#9db4cc", "#1f5fa8", "#999999"
 _BEST = "#c8501e"
@@ -304,7 +304,7 @@ def set_labels(axes: Any, title: str, x: str, y: str, loc: str = "best") -> None
 
 def write_picture(figure: Any, path: Path) -> None:
     """Writes the PNG, which appears when it is complete."""
-    with atomic_file(path) as stream:
+    with output_file(path) as stream:
         figure.savefig(stream, format="png")
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from distributed_embeddings.collectives.launch import launched
 
 from runtime.cluster import launcher
-from runtime.files.atomic import FileLock
+from runtime.files.disk import FileLock
 
 # Variables in the header of a log. Never the whole environment: it contains passwords and keys.
 _LOGGED_VARIABLES = (

@@ -9,7 +9,7 @@ from typing import Any
 from distributed_embeddings.collectives import World
 
 from config import Config, flag_file
-from runtime.files.atomic import atomic_file
+from runtime.files.outputs import output_file
 from runtime.hardware import device
 from runtime.logs import plots
 from runtime.logs.dlll import log_names, unit_of
@@ -84,7 +84,7 @@ def open_log(
     )
     if world.is_chief:
         try:
-            with atomic_file(run_dir / FLAGS) as stream:
+            with output_file(run_dir / FLAGS) as stream:
                 stream.write(flag_file.text(config, defaults).encode())
         except OSError as error:
             log.message(f"note: {run_dir / FLAGS} cannot be written: {error.strerror}")

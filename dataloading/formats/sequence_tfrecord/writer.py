@@ -25,7 +25,8 @@ from dataloading.formats.sequence_tfrecord.channels import (
 )
 from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
 from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
-from runtime.files.atomic import atomic_folder, write_errors_name
+from runtime.files.atomic import atomic_folder
+from runtime.files.disk import write_errors_name
 
 
 def sequence_spec(

@@ -18,7 +18,7 @@ from dataloading.formats.split_tfrecords.folder_format import (
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged, Samples
 from dataloading.spec.feature_spec import FeatureSpec
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 # Name of the bytes feature that the original's reader expects.
 _FEATURE_NAME = "data"

@@ -21,7 +21,7 @@ from dataloading.transcode.spark.run import SparkRun, report
 from dataloading.transcode.spark.run_folder import RunFolder
 from dataloading.transcode.split import SplitRequest
 from dataloading.transcode.transcoding import check_metadata, write_spec
-from runtime.files.staging import Staging, stage_key
+from runtime.files.old_staging import OldStaging, stage_key
 
 _DEFAULT_MEMORY = "4GB"
 
@@ -41,7 +41,7 @@ class SparkTranscoder:
     def __enter__(self):
         output = Path(self._flags.output)
         with contextlib.ExitStack() as stack:
-            self._staging = stack.enter_context(Staging(output))
+            self._staging = stack.enter_context(OldStaging(output))
             name, scratch = f"transcode: {output}", self._staging.scratch
             jobs = SparkJobs(self._options, scratch, name, scratch, command=COMMAND)
             self._jobs = stack.enter_context(jobs)

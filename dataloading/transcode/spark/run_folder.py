@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dataloading.engines.tasks import RunToken
-from runtime.files.atomic import atomic_file
+from runtime.files.outputs import output_file
 
 
 class Failure(NamedTuple):
@@ -46,7 +46,7 @@ class RunFolder:
         with contextlib.suppress(FileNotFoundError):
             return pickle.loads(path.read_bytes())
         result = work()
-        with atomic_file(path) as stream:
+        with output_file(path) as stream:
             pickle.dump(result, stream)
         return result
 

@@ -21,7 +21,7 @@ from dataloading.transcode.spark import plan
 from dataloading.transcode.spark.jobs import SparkJobs
 from dataloading.transcode.spark.plan import FileRows, SourceFile
 from dataloading.transcode.spark.run_folder import RunFolder
-from runtime.files.atomic import atomic_file
+from runtime.files.outputs import output_file
 
 _COMPRESSED = (".gz", ".bz2", ".lz4", ".zst")  # as `pa.input_stream` detects it
 _COPIES = 8  # remote files that are copied at a time
@@ -123,7 +123,7 @@ def _decompress(paths: tuple[Path, Path]) -> bool:
         first = stream.read(_COPIED_BYTES)
     except OSError:
         return False
-    with stream, atomic_file(target) as copy:
+    with stream, output_file(target) as copy:
         data = first
         while data:
             copy.write(data)

@@ -26,7 +26,7 @@ from dataloading.transcode.encode.statistics import BlockStatistics
 from dataloading.transcode.spark.plan import Part
 from dataloading.transcode.spark.run_folder import RunFolder
 from dataloading.transcode.split import Route
-from runtime.files.atomic import sync
+from runtime.files.disk import sync
 
 COUNTS = pa.schema(
     [

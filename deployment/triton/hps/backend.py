@@ -17,7 +17,7 @@ from deployment.triton.gpu_models import write_onnx
 from deployment.triton.hps import files
 from deployment.triton.python_models import write_python_model
 from deployment.triton.repository import VERSION
-from runtime.files.atomic import write_errors_name
+from runtime.files.disk import write_errors_name
 
 # Flat: its one dimension depends on the request.
 VECTORS = ServedTensor(keys.VECTORS, "float32", ())

@@ -30,7 +30,8 @@ from deployment.serving.hps_keys import keys_per_row
 from deployment.serving.interface import Interface
 from deployment.triton.config import Instances
 from deployment.triton.repository import VERSION
-from runtime.files.atomic import FileLock, atomic_file, write_errors_name
+from runtime.files.disk import FileLock, write_errors_name
+from runtime.files.outputs import output_file
 
 PS_FILE = "ps.json"  # of a repository
 ENTRY_FILE = "ps_entry.json"  # of a model: its entry in `ps.json`
@@ -175,5 +176,5 @@ def _is_ours(entry: dict[str, Any]) -> bool:
 
 def write_json(content: dict[str, Any], path: Path) -> None:
     """Writes a file whole; raises OSError that names it."""
-    with write_errors_name(path), atomic_file(path) as stream:
+    with write_errors_name(path), output_file(path) as stream:
         stream.write((json.dumps(content, indent=1) + "\n").encode())

@@ -29,7 +29,7 @@ from preproc.criteo.raw_lines import (
 )
 from preproc.engines.duckdb_session import PreparationSession
 from preproc.raw_files import is_gzip
-from runtime.files.atomic import sync
+from runtime.files.disk import sync
 
 _NUMERICAL_ROWS = 1 << 16  # rows fetched at a time: 7 MiB
 _ID_ROWS = 1 << 20  # rows fetched at a time: 12 MiB

@@ -16,7 +16,7 @@ from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
 from preproc.criteo.multi_hot.source import MappedColumn, SourceData, SplitColumns, open_source
 from preproc.criteo.multi_hot.tables import Tables
-from runtime.files.atomic import sync, write_errors_name
+from runtime.files.disk import sync, write_errors_name
 
 # Bytes of ids in memory at a time, and of a part.
 _BLOCK_BYTES, _PART_BYTES = 8 << 20, 1 << 30

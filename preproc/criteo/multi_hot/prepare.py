@@ -12,7 +12,7 @@ from preproc.criteo.multi_hot.output import OutputJob, OutputPart, PartWriter
 from preproc.criteo.multi_hot.source import SourceData, open_source
 from preproc.criteo.multi_hot.tables import draw_table, table_file
 from preproc.output_folder import check_output
-from runtime.files.staging import Staging, stage_key
+from runtime.files.old_staging import OldStaging, stage_key
 from runtime.parent_process import end_with_parent
 from runtime.tensorflow_start import prepare_tensorflow
 
@@ -34,7 +34,7 @@ def prepare(options: MultiHotOptions) -> str:
     cardinalities, hotness = _shape(options, source)
     check_output(options.output, options.input, options.overwrite)
     options.output.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with Staging(options.output) as staging:
+    with OldStaging(options.output) as staging:
         tables = staging.folder / "tables"
         tables.mkdir(exist_ok=True)
         job = OutputJob(
@@ -95,7 +95,7 @@ def _shape(options: MultiHotOptions, source: SourceData) -> tuple[list[int], lis
     return cardinalities, hotness or list(HOTNESS)
 
 
-def _draw_tables(staging: Staging, job: OutputJob, distribution: str) -> None:
+def _draw_tables(staging: OldStaging, job: OutputJob, distribution: str) -> None:
     """Draws the tables in the order of the features: one random stream, as in the reference."""
     state, key = None, stage_key(distribution)
     for feature, (rows, ids) in enumerate(zip(job.cardinalities, job.hotness, strict=True)):
@@ -106,7 +106,7 @@ def _draw_tables(staging: Staging, job: OutputJob, distribution: str) -> None:
 
 
 def _write_parts(
-    staging: Staging, job: OutputJob, parts: list[OutputPart], key: str, processes: int
+    staging: OldStaging, job: OutputJob, parts: list[OutputPart], key: str, processes: int
 ) -> None:
     keys = {part: stage_key(key, *part) for part in parts}
     left = [part for part in parts if not staging.is_finished(_name(part), keys[part])]

@@ -13,7 +13,7 @@ import numpy as np
 
 from preproc.criteo.output.output_order import INPUT_ORDER, OutputOrder
 from preproc.criteo.output.splits import Split
-from runtime.files.atomic import sync
+from runtime.files.disk import sync
 
 NUMERICAL_DTYPE = np.dtype("<f2")
 LABEL_DTYPE = np.dtype("?")

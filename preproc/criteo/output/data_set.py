@@ -21,7 +21,7 @@ from preproc.criteo.output.binary_files import (
 )
 from preproc.criteo.output.splits import Split
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
-from runtime.files.staging import SPEC_FILE
+from runtime.files.old_staging import SPEC_FILE
 
 LABEL = "label"
 CATEGORICALS = tuple(f"cat_{i}" for i in range(NUM_CATEGORICAL))

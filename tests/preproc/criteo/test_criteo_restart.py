@@ -15,7 +15,7 @@ from preproc.criteo import prepare as prepare_module
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.prepare import prepare
-from runtime.files.staging import Staging
+from runtime.files.old_staging import OldStaging
 from tests.preproc.criteo import criteo_reference as reference
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ import os, signal, sys
 from preproc.criteo import __main__
 from preproc.criteo.engines import duckdb_engine
 from preproc.criteo.output import binary_files, row_buckets
-from runtime.files import staging
+from runtime.files import old_staging
 row_buckets._BUCKET_BYTES = 256
 place, name, when, calls = eval(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 function = getattr(place, name)
@@ -75,14 +75,14 @@ def finished_before(stderr):
     ("place", "name", "when", "calls", "num_finished"),
     [
         ("duckdb_engine.CriteoDuckDBEngine", "parse_day", "before", 1, 0),
-        ("staging.Staging", "_write_state", "before", 1, 0),
+        ("old_staging.OldStaging", "_write_state", "before", 1, 0),
         ("binary_files.ColumnFiles", "write_at", "after", 2, 3),
         ("duckdb_engine.CriteoDuckDBEngine", "_count_values", "after", 1, 4),
         ("binary_files.ColumnFiles", "create", "after", 9, 4 + 6 * 2 + 1),
-        ("staging.Staging", "publish", "before", 1, NUM_STAGES),
+        ("old_staging.OldStaging", "publish", "before", 1, NUM_STAGES),
         ("staging.os", "rename", "before", 1, NUM_STAGES),
-        ("staging.Staging", "_write_state", "after", 1, 1),
-        ("staging.Staging", "_write_state", "after", 30, 30),
+        ("old_staging.OldStaging", "_write_state", "after", 1, 1),
+        ("old_staging.OldStaging", "_write_state", "after", 30, 30),
         ("duckdb_engine.CriteoDuckDBEngine", "_keep_rows", "before", 3, 2),
         ("row_buckets._Buckets", "write_all", "after", 2, 3),
     ],
@@ -200,5 +200,5 @@ def test_engine_start_failure(raw, tmp_path, monkeypatch):
 
 def test_concurrent_runs(raw, tmp_path):
     output = tmp_path / "out"
-    with Staging(output), pytest.raises(ValueError, match="another run .*out"):
+    with OldStaging(output), pytest.raises(ValueError, match="another run .*out"):
         prepare(options(raw, output))

@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from runtime.files import atomic, predictions
+from runtime.files import outputs, predictions
 from runtime.files.predictions import check_writable, open_predictions
 
 ENDINGS = [".parquet", ".csv", ".npy"]
@@ -291,7 +291,7 @@ def test_missing_permission(tmp_path, action, monkeypatch):
     def refuse(path, mode=None, exist_ok=None):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(atomic, "open", refuse, raising=False)
+    monkeypatch.setattr(outputs, "open", refuse, raising=False)
     monkeypatch.setattr(Path, "touch", refuse)
     with pytest.raises(ValueError, match=r"a.npy: Permission denied"):
         action(tmp_path / "a.npy")

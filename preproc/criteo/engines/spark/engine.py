@@ -26,7 +26,7 @@ from preproc.engines import spark_parts as parts
 from preproc.engines.spark_parts import RowGroup
 from preproc.engines.spark_preparation import SparkPreparation
 from preproc.raw_files import is_gzip
-from runtime.files.staging import Staging
+from runtime.files.old_staging import OldStaging
 
 # Rows of a file that one task writes. A multiple of 4,096 whatever a row's width: no two machines
 # write the same page.
@@ -61,7 +61,7 @@ class SparkEngine(SparkPreparation):
         log_bytes = sum(path.stat().st_size for path in files if path.is_file())
         settings = _SMALL_LOG_SETTINGS if log_bytes < _SMALL_LOG_BYTES else {}
         batch = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(records.BLOCKS_PER_BATCH)}
-        name, shared = f"criteo: {options.output}", Staging(options.output).scratch
+        name, shared = f"criteo: {options.output}", OldStaging(options.output).scratch
         super().__init__(options, scratch, name, shared, batch | settings)
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
