@@ -1,4 +1,4 @@
-"""Folders that NVIDIA's DLRM and DCNv2 saved, those of 2023 and those of 2022."""
+"""Folders that NVIDIA's DLRM and DCNv2 of 2023 saved."""
 
 import functools
 import json
@@ -12,7 +12,7 @@ from distributed_embeddings.collectives import World
 from numpy.typing import NDArray
 
 from runtime.checkpoint.files import INDEX, ArrayEntry
-from runtime.checkpoint.nvidia import ctr, dlrm_2022
+from runtime.checkpoint.nvidia import ctr
 from runtime.checkpoint.weight import Weight, matrix_of
 from runtime.cluster.heartbeat import StragglerBarrier
 
@@ -21,13 +21,8 @@ _STORED = (np.dtype("f4"), np.dtype("f2"))
 
 
 def is_original(path: Path) -> bool:
-    """Returns whether this is a folder that NVIDIA's DLRM or DCNv2 saved.
-
-    It has `sparse/config.json` (2023) or `feature_0_part0.npy` (2022).
-    """
-    if (path / INDEX).exists():
-        return False
-    return (path / "sparse" / "config.json").exists() or dlrm_2022.is_dlrm_2022(path)
+    """Returns whether this is a folder that NVIDIA's DLRM or DCNv2 saved."""
+    return (path / "sparse" / "config.json").exists() and not (path / INDEX).exists()
 
 
 def original_config(path: Path) -> dict[str, Any]:
@@ -35,8 +30,6 @@ def original_config(path: Path) -> dict[str, Any]:
 
     Under "dense" it has the shape of the model, where the folder has dense weights.
     """
-    if dlrm_2022.is_dlrm_2022(path):
-        return dlrm_2022.read_config(path)
     config = _read_json(path / "sparse" / "config.json")
     if (path / ctr.CONFIG).exists():
         config["dense"] = _read_json(path / ctr.CONFIG)
@@ -79,8 +72,6 @@ def table_entry(path: Path, number: int, shape: tuple[int, ...] | None = None) -
 
 def table_file(path: Path, number: int) -> Path:
     """Returns the file of table number `number`."""
-    if dlrm_2022.is_dlrm_2022(path):
-        return dlrm_2022.table_file(path, number)
     return path / "sparse" / f"feature_{number}.npy"
 
 
@@ -126,7 +117,5 @@ def check_cardinalities(path: Path, cardinalities: Sequence[int]) -> None:
 def _dense_weights(
     path: Path, shapes: dict[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    if dlrm_2022.is_dlrm_2022(path):
-        yield from ctr.checked(path, dlrm_2022.read_dense_weights(path), shapes)
-    elif (path / ctr.CONFIG).exists():
+    if (path / ctr.CONFIG).exists():
         yield from ctr.checked(path / "dense", ctr.read_dense_weights(path), shapes)
