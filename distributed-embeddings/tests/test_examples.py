@@ -1,25 +1,14 @@
 """Every example, on small data; quick_start.py is run in test_wheel.py."""
 
 import importlib.util
-import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 SYNTHETIC = EXAMPLES / "benchmarks/synthetic_models"
-SMALL_DLRM = [
-    "--embedding_dim",
-    "8",
-    "--bottom_mlp_dims",
-    "16,8",
-    "--top_mlp_dims",
-    "16,1",
-    "--warmup_steps",
-    "1",
-]
+SMALL_DLRM = ["--embedding_dim", "8", "--bottom_mlp_dims", "16,8", "--top_mlp_dims", "16,1"]
 
 
 def module(path: Path):
@@ -42,36 +31,7 @@ def test_dlrm_on_generated_rows(run_script):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("num_missing", [0, 1])
-def test_dlrm_on_binary_files(run_script, tmp_path, num_missing):
-    rng = np.random.default_rng(0)
-    (tmp_path / "model_size.json").write_text(json.dumps({"cat_0": 9, "cat_1": 299}))
-    for split in ("train", "test"):
-        folder = tmp_path / split
-        folder.mkdir()
-        rng.integers(0, 2, 64).astype(np.bool_).tofile(folder / "label.bin")
-        rng.random([64, 13]).astype(np.float16).tofile(folder / "numerical.bin")
-        rng.integers(0, 10, 64 - num_missing).astype(np.int8).tofile(folder / "cat_0.bin")
-        rng.integers(0, 300, 64).astype(np.int16).tofile(folder / "cat_1.bin")
-    options = ["--dataset_path", tmp_path, "--batch_size", 32]
-    done = run_script(EXAMPLES / "dlrm/main.py", *SMALL_DLRM, *options)
-    if num_missing:
-        assert "expected files with equally many samples, got [63, 64]" in done.stderr
-    else:
-        assert "Evaluation completed, AUC:" in done.stdout, done.stderr
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "flags",
-    [
-        "--optimizer sgd --use_model_fit --amp",
-        "--optimizer adagrad --dp_input --mean_dynamic_hotness_ratio 0.5 --alpha 0",
-        # Adam updates all 3.8 GiB of its state in every step.
-        "--optimizer adam",
-        "--dp_input --embedding_api native",
-    ],
-)
+@pytest.mark.parametrize("flags", ["--optimizer adagrad --dp_input --alpha 0", "--optimizer sgd"])
 def test_synthetic_model(run_script, flags):
     options = "--model criteo --batch_size 8 --num_steps 4 --num_data_batches 2"
     done = run_script(SYNTHETIC / "main.py", *options.split(), *flags.split())
@@ -80,23 +40,14 @@ def test_synthetic_model(run_script, flags):
     assert "Generated 26 categorical inputs for 26 embedding tables" in done.stderr
     assert numbers("Initial loss", done.stdout)
     assert re.search(r"^Iteration time: \d+\.\d{3} ms$", done.stdout, re.MULTILINE)
-    assert "use_model_fit" in flags or "Benchmark step [0/4]" in done.stdout
+    assert "Benchmark step [0/4]" in done.stdout
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--model colossal", "the model does not fit: the fullest of 1 ranks needs"),
-        ("--memory_gb 0.1", "the model does not fit"),
-        ("--dp_input=false --embedding_api native", "--embedding_api native needs --dp_input"),
-        ("--embedding_device /CPU:0", "--embedding_device is for --embedding_api native"),
-    ],
-)
-def test_errors_before_anything_is_allocated(run_script, flags, message):
-    done = run_script(SYNTHETIC / "main.py", *flags.split())
+def test_model_that_does_not_fit(run_script):
+    done = run_script(SYNTHETIC / "main.py", "--model", "colossal")
     assert done.returncode != 0
-    assert message in done.stderr
+    assert "fullest of 1 ranks" in done.stderr
     assert "tables created" not in done.stderr
 
 

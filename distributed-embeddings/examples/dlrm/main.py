@@ -1,88 +1,108 @@
-"""DLRM on preprocessed Criteo clicks, or on generated ones.
+"""DLRM (https://arxiv.org/abs/1906.00091) on generated clicks.
 
-    python main.py
-    horovodrun -np 4 python main.py --dataset_path /data/criteo_binary
-
-`--dataset_path` is a folder of the binary format of NVIDIA's recipe: model_size.json, and
-label.bin, numerical.bin and cat_0.bin to cat_25.bin in `train` and `test`.
+python main.py
+horovodrun -np 4 python main.py
 """
 
 import math
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import tensorflow as tf
 from absl import app, flags
-from click_data import ClickData, generate, read_split, read_table_sizes
 from distributed_embeddings.collectives import World, current
 from distributed_embeddings.keras import keras
 from distributed_embeddings.python.layers import dist_model_parallel as dmp
-from model import DotDLRM
+from distributed_embeddings.python.layers.embedding import Embedding
 
 FLAGS = flags.FLAGS
+NUM_NUMERICAL = 13
 
 
 def define_flags() -> None:
     """Defines the flags of the command line."""
-    flags.DEFINE_string("dataset_path", None, "Folder of the data; by default it is generated.")
-    flags.DEFINE_float("learning_rate", 24, "Learning rate of SGD after the warm-up.")
-    flags.DEFINE_integer("warmup_steps", 8000, "Steps of rising learning rate.")
-    flags.DEFINE_integer("decay_start_step", 48000, "First step of falling learning rate.")
-    flags.DEFINE_integer("decay_steps", 24000, "Steps of falling learning rate.", lower_bound=1)
-    flags.DEFINE_integer("batch_size", 65536, "Samples per step of all ranks.", lower_bound=1)
-    flags.DEFINE_integer("num_batches", 340, "Generated training batches.", lower_bound=1)
-    flags.DEFINE_integer("num_numerical_features", 13, "Numerical features.", lower_bound=1)
-    flags.DEFINE_integer("num_categorical_features", None, "Checked: the number of tables.")
-    flags.DEFINE_list("table_sizes", ["1000"] * 26, "Rows of each table of generated data.")
-    flags.DEFINE_integer("embedding_dim", 128, "Columns of the tables.", lower_bound=1)
+    size = {"lower_bound": 1}
+    flags.DEFINE_float("learning_rate", 1, "Learning rate of SGD.")
+    flags.DEFINE_integer("batch_size", 65536, "Samples per step of all ranks.", **size)
+    flags.DEFINE_integer("num_batches", 340, "Training batches.", **size)
+    flags.DEFINE_list("table_sizes", ["1000"] * 26, "Rows of each table.")
+    flags.DEFINE_integer("embedding_dim", 128, "Columns of the tables.", **size)
     flags.DEFINE_list("bottom_mlp_dims", ["512", "256", "128"], "Widths of the bottom MLP.")
     flags.DEFINE_list("top_mlp_dims", ["1024", "1024", "512", "256", "1"], "Widths of the top MLP.")
     flags.DEFINE_bool("dp_input", False, "Data-parallel instead of model-parallel input.")
-    flags.DEFINE_bool("test_combiner", False, "Tables with a combiner, and ids [batch, 1].")
     flags.DEFINE_string("dist_strategy", "memory_balanced", "Placement strategy.")
-    flags.DEFINE_integer("print_freq", 1000, "Steps between printed losses.", lower_bound=1)
+    flags.DEFINE_integer("print_freq", 1000, "Steps between printed losses.", **size)
 
 
-class WarmupAndDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then constant, then quadratic decay to zero."""
-
-    def __init__(self, base: float, warmup_steps: int, decay_start: int, decay_steps: int):
-        self.base, self.warmup_steps = base, warmup_steps
-        self.decay_start, self.decay_steps = decay_start, decay_steps
-
-    def __call__(self, step):
-        step = tf.cast(step, tf.float32)
-        warmup = tf.minimum(1.0, (step + 1) / max(1, self.warmup_steps))
-        left = 1 - (step - self.decay_start) / self.decay_steps
-        return self.base * warmup * tf.clip_by_value(left, 0.0, 1.0) ** 2
-
-    def get_config(self):
-        """Returns the arguments."""
-        names = ("base", "warmup_steps", "decay_start", "decay_steps")
-        return {name: getattr(self, name) for name in names}
+def mlp(widths: Sequence[str], last_activation: str | None) -> keras.Sequential:
+    """Dense layers with ReLU, but for the last one."""
+    activations = ["relu"] * (len(widths) - 1) + [last_activation]
+    pairs = zip(map(int, widths), activations, strict=True)
+    return keras.Sequential([keras.layers.Dense(n, activation) for n, activation in pairs])
 
 
-def local_batches(data: Iterable[ClickData], world: World, features) -> Iterator[tuple]:
-    """Yields ((numerical, ids), labels) of this rank's part of each batch.
+class DotDLRM(keras.Model):
+    """DLRM with sharded tables and replicated MLPs.
 
     Args:
-        data: Batches of the samples of all ranks.
-        world: The ranks.
+        table_sizes: Rows of each table.
+    """
+
+    def __init__(self, table_sizes: Sequence[int]):
+        super().__init__()
+        self.bottom = mlp(FLAGS.bottom_mlp_dims, "relu")
+        self.top = mlp(FLAGS.top_mlp_dims, None)
+        limits = [1 / math.sqrt(rows) for rows in table_sizes]
+        self.embeddings = dmp.DistributedEmbedding(
+            [
+                Embedding(rows, FLAGS.embedding_dim, keras.initializers.RandomUniform(-x, x))
+                for rows, x in zip(table_sizes, limits, strict=True)
+            ],
+            strategy=FLAGS.dist_strategy,
+            dp_input=FLAGS.dp_input,
+        )
+
+    def call(self, inputs):
+        """Returns logits [batch, 1] of (numerical [batch, 13], ids of each feature [batch])."""
+        numerical, ids = inputs
+        bottom = self.bottom(numerical)
+        vectors = tf.stack([bottom, *self.embeddings(ids)], axis=1)
+        products = tf.matmul(vectors, vectors, transpose_b=True)
+        count = vectors.shape[1]
+        below = [i * count + j for i in range(count) for j in range(i)]
+        pairs = tf.gather(tf.reshape(products, [-1, count * count]), below, axis=1)
+        return self.top(tf.concat([pairs, bottom], axis=1))
+
+
+def generate(
+    num_batches: int, table_sizes: Sequence[int], features: Sequence[int] | None, seed: int
+) -> Iterator[tuple]:
+    """Draws batches ((numerical, ids), labels) in which two ids and a numerical feature decide.
+
+    Args:
         features: Features whose ids are of the samples of all ranks (model-parallel input); None:
             all features, of this rank's samples.
     """
-    for batch in data:
-        local_size = len(batch.labels) // world.size
-        local = slice(world.rank * local_size, (world.rank + 1) * local_size)
-        if features is None:
-            ids = [feature[local] for feature in batch.categorical]
-        else:
-            ids = [batch.categorical[f] for f in features]
-        ids = [tf.constant(feature, tf.int64) for feature in ids]
-        if FLAGS.test_combiner:
-            ids = [feature[:, tf.newaxis] for feature in ids]
-        labels = tf.constant(batch.labels[local][:, None], tf.float32)
-        yield (tf.constant(batch.numerical[local], tf.float32), ids), labels
+    world, batch_size = current(), FLAGS.batch_size
+    local_size = batch_size // world.size
+    local = slice(world.rank * local_size, (world.rank + 1) * local_size)
+    for number in range(num_batches):
+        rng = np.random.default_rng([seed, number])
+        numerical = rng.random([batch_size, NUM_NUMERICAL], np.float32)
+        ids = [rng.integers(0, rows, batch_size) for rows in table_sizes]
+        logits = 2.0 * numerical[:, 0] - 1
+        for feature in ids[:2]:
+            logits = logits + np.where(feature % 2, 1.5, -1.5)
+        labels = (rng.random(batch_size) < 1 / (1 + np.exp(-logits))).astype(np.float32)
+        own = (
+            [ids[f] for f in features]
+            if features is not None
+            else [feature[local] for feature in ids]
+        )
+        yield (
+            (tf.constant(numerical[local]), [tf.constant(feature) for feature in ids]),
+            tf.constant(labels[local, None]),
+        )
 
 
 def evaluate(model: DotDLRM, test: Iterator[tuple], world: World) -> tuple[float, float]:
@@ -97,30 +117,6 @@ def evaluate(model: DotDLRM, test: Iterator[tuple], world: World) -> tuple[float
     return float(auc.result()), float(mean_loss.result())
 
 
-def read_data() -> tuple[list[int], Iterable[ClickData], Iterable[ClickData]]:
-    """Returns the rows of each table, and the batches of training and test."""
-    batch_size, num_numerical = FLAGS.batch_size, FLAGS.num_numerical_features
-    if not FLAGS.dataset_path:
-        table_sizes = [int(rows) for rows in FLAGS.table_sizes]
-        nums_batches = FLAGS.num_batches, math.ceil(FLAGS.num_batches / 10)
-        splits = [
-            generate(num_batches, batch_size, table_sizes, num_numerical, seed)
-            for seed, num_batches in enumerate(nums_batches)
-        ]
-        return table_sizes, *splits
-    folder = Path(FLAGS.dataset_path)
-    table_sizes, splits = read_table_sizes(folder), []
-    for name in ("train", "test"):
-        data = read_split(folder / name, table_sizes, num_numerical)
-        if len(data.labels) < batch_size:
-            raise app.UsageError(
-                f"--batch_size {batch_size} is larger than the {len(data.labels)} samples of "
-                f"{folder / name}: choose a smaller one"
-            )
-        splits.append(data.batches(batch_size))
-    return table_sizes, *splits
-
-
 def main(_) -> None:
     """Trains one epoch and evaluates."""
     world = current()
@@ -131,26 +127,10 @@ def main(_) -> None:
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         tf.config.set_visible_devices(gpus[world.local_rank % len(gpus)], "GPU")
-    table_sizes, train_data, test_data = read_data()
-    if FLAGS.num_categorical_features not in (None, len(table_sizes)):
-        raise app.UsageError(
-            f"--num_categorical_features {FLAGS.num_categorical_features}: expected the number of "
-            f"tables, {len(table_sizes)} (--table_sizes)"
-        )
-    model = DotDLRM(
-        table_sizes,
-        FLAGS.embedding_dim,
-        [int(width) for width in FLAGS.bottom_mlp_dims],
-        [int(width) for width in FLAGS.top_mlp_dims],
-        combiner="sum" if FLAGS.test_combiner else None,
-        strategy=FLAGS.dist_strategy,
-        dp_input=FLAGS.dp_input,
-    )
+    table_sizes = [int(rows) for rows in FLAGS.table_sizes]
+    model = DotDLRM(table_sizes)
     features = None if FLAGS.dp_input else model.embeddings.strategy.input_ids_list[world.rank]
-    schedule = WarmupAndDecay(
-        FLAGS.learning_rate, FLAGS.warmup_steps, FLAGS.decay_start_step, FLAGS.decay_steps
-    )
-    optimizer = keras.optimizers.legacy.SGD(schedule)
+    optimizer = keras.optimizers.legacy.SGD(FLAGS.learning_rate)
     bce = keras.losses.BinaryCrossentropy(from_logits=True)
 
     @tf.function
@@ -162,7 +142,7 @@ def main(_) -> None:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
-    for step, batch in enumerate(local_batches(train_data, world, features)):
+    for step, batch in enumerate(generate(FLAGS.num_batches, table_sizes, features, 0)):
         loss = train_step(*batch)
         if step == 0:
             dmp.broadcast_variables(model.variables, root_rank=0)
@@ -170,7 +150,8 @@ def main(_) -> None:
             (mean,) = world.all_reduce([loss], "mean", "mean_loss")
             if world.is_chief:
                 print(f"step: {step}, loss: {mean:.5f}", flush=True)
-    auc, test_loss = evaluate(model, local_batches(test_data, world, features), world)
+    test = generate(math.ceil(FLAGS.num_batches / 10), table_sizes, features, 1)
+    auc, test_loss = evaluate(model, test, world)
     if world.is_chief:
         print(f"Evaluation completed, AUC: {auc:.5f}, test_loss: {test_loss:.5f}")
 

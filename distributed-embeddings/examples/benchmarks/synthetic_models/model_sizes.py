@@ -1,6 +1,5 @@
 """Sizes of the synthetic models of NVIDIA Merlin's distributed-embeddings (version 3)."""
 
-import itertools
 from typing import NamedTuple
 
 
@@ -43,16 +42,6 @@ class ModelSizes(NamedTuple):
         """Table number and ids per sample of each categorical feature."""
         hotness = [g.hotness for g in self.groups for _ in range(g.count)]
         return [(table, ids) for table, all_ids in enumerate(hotness) for ids in all_ids]
-
-    @property
-    def num_dense_weights(self) -> int:
-        """Weights and biases of the dense layers."""
-        tables = self.tables
-        width = sum(tables[table][1] for table, _ in self.features)
-        if self.pooling:
-            width = -(-width // self.pooling)
-        widths = (width + self.num_numerical, *self.mlp, 1)
-        return sum((n + 1) * m for n, m in itertools.pairwise(widths))
 
 
 _M = 1_000_000
