@@ -99,7 +99,7 @@ def _check_engine(flags: argparse.Namespace) -> None:
         if master and not master.startswith("local"):
             unread["memory_limit"] = f"--master {master}"
     else:
-        names = ("predictions_keep", "master", "spark_conf", "memory_limit", "overwrite")
+        names = ("predictions_keep", "master", "spark_conf", "memory_limit")
         unread = dict.fromkeys(names, f"--engine {flags.engine}")
     for name, reader in unread.items():
         if getattr(flags, name):
@@ -199,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=(LOCAL, SPARK),
         default=LOCAL,
         help="local (default): this process; spark: a table of any size, .parquet or .csv, file or "
-        "folder; --output is a folder of part files then",
+        "folder; --output is a new folder of part files then",
     )
     add(
         "--predictions_keep",
@@ -219,7 +219,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="memory of a local master of Spark, like 8GB (default: 60 %% of what is available)",
     )
-    add("--overwrite", action="store_true", help="replace --output (--engine spark)")
     add("--batch_size", type=int, help="maximum rows per batch (default: the model's)")
     add("--threads", type=int, default=0, help="threads per batch (default: one per core)")
     return parser

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from deployment.predict.csv_lines import CsvLines
 from deployment.predict.input import batch_arrays
 from deployment.serving.checks import BadRequest
 from deployment.serving.interface import SCORES
@@ -24,9 +23,9 @@ class PartitionScorer:
 
     Attributes:
         folder, dense_folder: version folders of the model, which all workers see.
-        columns: names of the columns of the batches of Parquet files.
+        columns: names of the columns of the batches.
         kept: columns of the answer, before the scores.
-        csv: splits the lines of CSV files; None: the batches have `columns`.
+        is_csv: whether features are texts of a CSV file.
         batch_size: maximum number of rows that are scored together.
     """
 
@@ -34,7 +33,7 @@ class PartitionScorer:
     dense_folder: str | None
     columns: tuple[str, ...]
     kept: tuple[str, ...]
-    csv: CsvLines | None
+    is_csv: bool
     batch_size: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -44,22 +43,15 @@ class PartitionScorer:
             ValueError: a worker does not see the model, or a value breaks a rule of its feature.
         """
         scorer = _open_model(self.folder, self.dense_folder)
-        for columns in self._columns(batches):
-            batch = pa.RecordBatch.from_pydict(columns)
+        for columns in batches:
+            batch = pa.RecordBatch.from_arrays(columns.columns, names=self.columns)
             kept = [batch.column(name) for name in self.kept]
             scores = pa.array(self._scores(scorer, batch), pa.float32())
             yield pa.RecordBatch.from_arrays([*kept, scores], names=[*self.kept, SCORE])
 
-    def _columns(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, pa.Array]]:
-        if self.csv is not None:
-            yield from self.csv.columns(batches)
-        else:
-            for batch in batches:
-                yield dict(zip(self.columns, batch.columns, strict=True))
-
     def _scores(self, scorer: RequestScorer, batch: pa.RecordBatch) -> np.ndarray:
         columns = {f.name: batch.column(f.name) for f in scorer.interface.features}
-        if self.csv is not None:
+        if self.is_csv:
             # An empty field is null.
             columns = {
                 name: column.fill_null("").cast(pa.binary()) for name, column in columns.items()

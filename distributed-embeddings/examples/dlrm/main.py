@@ -94,11 +94,10 @@ def generate(
         for feature in ids[:2]:
             logits = logits + np.where(feature % 2, 1.5, -1.5)
         labels = (rng.random(batch_size) < 1 / (1 + np.exp(-logits))).astype(np.float32)
-        own = (
-            [ids[f] for f in features]
-            if features is not None
-            else [feature[local] for feature in ids]
-        )
+        if features is None:
+            ids = [feature[local] for feature in ids]
+        else:
+            ids = [ids[f] for f in features]
         yield (
             (tf.constant(numerical[local]), [tf.constant(feature) for feature in ids]),
             tf.constant(labels[local, None]),
