@@ -159,7 +159,7 @@ def write_marker(folder: Path, tool: str, kind: str, key: str = "") -> None:
 def remove_folder(folder: Path) -> None:
     """Removes the files that the marker of a folder lists, and folders that are then empty."""
     listed = set((read_marker(folder) or {"files": []})["files"])
-    for name in list_files(folder):
+    for name in sorted(list_files(folder), key=MARKER.__eq__):  # the marker last
         if name in listed:
             (folder / name).unlink()
     for parent, _, _ in os.walk(folder, topdown=False):

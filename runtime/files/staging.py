@@ -28,6 +28,8 @@ from runtime.files.outputs import (
     list_files,
     output_file,
     publish_folder,
+    read_marker,
+    remove_folder,
     write_marker,
 )
 
@@ -87,6 +89,7 @@ class Staging:
         self.folder = self._owned.path
         self.data = self.folder / "data"
         self.scratch = self.folder / "scratch"
+        self._complete = self.folder / "complete"
         self._state_path = self.folder / "state.json"
         self._temp: OwnedFolder | None = None
         self._stages: dict[str, dict[str, Any]] = {}
@@ -94,10 +97,7 @@ class Staging:
     def __enter__(self) -> "Staging":
         check_folder(self.output, self._kind, self._overwrite, self._read)
         self._owned.acquire(keep=self._resumes)
-        # Without its data folder, the rest was left by a run that was killed after publishing it.
-        if self.data.is_dir():
-            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-                self._stages = json.loads(self._state_path.read_text())
+        self._stages = self._read_state()
         shutil.rmtree(self.scratch, ignore_errors=True)
         for folder in (self.data, self.scratch):
             folder.mkdir(exist_ok=True)
@@ -197,10 +197,30 @@ class Staging:
             for parent, _, _ in os.walk(self.data, topdown=False):
                 with contextlib.suppress(OSError):
                     os.rmdir(parent)
-        write_marker(self.data, self._tool, self._kind)
+        write_marker(self.data, self._tool, self._kind, stage_key(self._stages))
         sync_tree(self.data)
-        publish_folder(self.data, self.output, self._kind, self._overwrite)
+        os.rename(self.data, self._complete)
+        publish_folder(self._complete, self.output, self._kind, self._overwrite)
         self._stages = {}
+
+    def _read_state(self) -> dict[str, dict[str, Any]]:
+        """Returns the finished stages whose files are in the data folder."""
+        stages = {}
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+            stages = json.loads(self._state_path.read_text())
+        if self._complete.is_dir():  # a run was killed while it published
+            marker = read_marker(self._complete)
+            if marker is not None and marker["key"] == stage_key(stages):
+                os.rename(self._complete, self.data)
+                (self.data / MARKER).unlink()
+            else:  # the output that it replaced
+                remove_folder(self._complete)
+                if self._complete.exists():
+                    raise ValueError(
+                        f"{self._complete} holds files that were in {self.output} and are not "
+                        "part of it; move them away"
+                    )
+        return stages if self.data.is_dir() else {}
 
     def _relative(self, files: Sequence[Path]) -> list[str]:
         return [os.path.relpath(file, self.folder) for file in files]
@@ -249,7 +269,7 @@ class OwnedFolder:
             raise ValueError(
                 f"another run is writing {self._output} (it holds {self.path}); let it end"
             )
-        if not is_own or (any(self.path.iterdir()) and not self._has_marker()):
+        if not is_own or not (self._has_marker() or self._is_empty()):
             self._lock.release()
             raise ValueError(
                 f"{self.path}: expected the staging folder that an earlier run of "
@@ -263,7 +283,10 @@ class OwnedFolder:
     def release(self, remove: bool) -> None:
         """Releases the folder for other runs, and removes it if `remove`."""
         if remove:
-            shutil.rmtree(self.path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self._empty()
+                (self.path / MARKER).unlink()  # last: what a kill leaves is still known as ours
+                self.path.rmdir()
         self._lock.release()
 
     def _has_marker(self) -> bool:
@@ -273,8 +296,14 @@ class OwnedFolder:
         except (OSError, ValueError):
             return False
 
+    def _is_empty(self) -> bool:
+        """Returns True for a folder with at most a marker that a killed run had not finished."""
+        return all(path.name.startswith((MARKER, f".{MARKER}")) for path in self.path.iterdir())
+
     def _empty(self) -> None:
         for path in self.path.iterdir():
+            if path.name == MARKER:
+                continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

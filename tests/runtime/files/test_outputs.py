@@ -316,6 +316,54 @@ def test_finished_stages(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
 
 
+REPLACED = """
+import os, signal, sys
+from pathlib import Path
+from runtime.files import outputs
+from runtime.files.staging import Staging
+path, content, kill_at, calls = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), 0
+def counted(function):
+    def call(*arguments, **options):
+        global calls
+        calls += 1
+        if calls == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return call
+with Staging(path, "preproc.tool", "data set", overwrite=True) as work:
+    def write():
+        for name in "abc":
+            (work.data / name).write_text(content)
+        return {}
+    work.run("write", content, write, [work.data / name for name in "abc"])
+    for name in ("rename", "unlink", "rmdir"):
+        setattr(os, name, counted(getattr(os, name)))
+    outputs.exchange = counted(outputs.exchange)
+    work.publish()
+print(calls)
+"""
+
+
+def test_kills_while_publishing(tmp_path, root):
+    """At each call: the old or the new content; a run that resumes never publishes the old one."""
+
+    def run(path, text, kill_at=0):
+        command = [sys.executable, "-c", REPLACED, str(path), text, str(kill_at)]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+    run(tmp_path / "0/data", "old")
+    num_calls = int(run(tmp_path / "0/data", "new").stdout)
+    assert num_calls > 5
+    for moment in range(1, num_calls + 1):
+        path = tmp_path / str(moment) / "data"
+        assert run(path, "old").returncode == 0
+        assert run(path, "new", moment).returncode == -signal.SIGKILL
+        assert set(content(path).values()) in ({b"old"}, {b"new"}) and len(content(path)) == 3
+        assert run(path, "new").returncode == 0
+        assert content(path.parent) == {f"data/{name}": b"new" for name in "abc"}
+        assert [p.name for p in path.parent.iterdir()] == ["data"]
+
+
 def test_stage_of_a_file_that_another_stage_wrote(tmp_path):
     """A finished stage does not count when another one has written its file since."""
     path, runs = tmp_path / "data", []
