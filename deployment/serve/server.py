@@ -3,11 +3,13 @@
     with running("repository", "server.log") as server:
         server.grpc, server.http, server.metrics  # ports on 127.0.0.1
 
+Triton's own way to stop accepts requests until the last connection is closed, also an idle one. So
+`Server.stop` unloads the models first: new requests are refused at once, and those in flight finish.
 Stopping takes some seconds: the instances of a model in the Python backend end one after the other,
-about a second each, the server checks for them once per second, and its metrics take another second
-to end. Flags that shorten this leave processes behind.
+about a second each, and the server checks for connections once per second.
 """
 
+import json
 import os
 import re
 import secrets
@@ -33,6 +35,8 @@ ADDRESS = "127.0.0.1"
 _TAIL_LINES = 30  # of the log, in an error message
 _SHARED_MEMORY = Path("/dev/shm")
 _STUBS_END_S = 5.0  # stubs look for their server several times per second
+_CONFIRM_S = 0.5  # between two counts of processes, so that none is of a moment in between
+_EXIT_S = 2  # Triton's own limit for ending, once its models are unloaded
 
 _SHELL_SAFE = re.compile(r"[\w./+,:@%=-]+")  # of a path
 # Log lines that do not explain a failure: notices, tables, and what is logged without a GPU.
@@ -70,7 +74,7 @@ class Server:
         ports: free ones are chosen for 0 at the first start.
         tritonserver: the program; None: that of `make serve-setup`.
         ready_s: limit for loading the models.
-        stop_s: limit for ending, before the server is killed.
+        stop_s: limit for ending, before the server is killed; requests in flight have 5 s less.
         stopped: returns whether to cancel the start; called while models load.
 
     Raises:
@@ -85,7 +89,7 @@ class Server:
         ports: Ports | None = None,
         tritonserver: str | Path | None = None,
         ready_s: float = 300.0,
-        stop_s: float = 60.0,
+        stop_s: float = 15.0,
         stopped: Callable[[], bool] = lambda: False,
     ):
         self._repository, self._log = Path(repository), Path(log)
@@ -101,7 +105,7 @@ class Server:
         self._links: tempfile.TemporaryDirectory | None = None
         # Prefix of the memory that the Python backend shares with its stubs.
         self._shared_memory = f"triton-{os.getpid()}-{secrets.token_hex(4)}-"
-        self._stubs: dict[int, str] = {}  # those of the loaded models
+        self._stubs: dict[int, str] = {}  # of the server, as of the latest check
 
     @property
     def url(self) -> str:
@@ -142,17 +146,21 @@ class Server:
             )
 
     def stop(self) -> None:
-        """Ends the server with all its processes: SIGTERM, after `stop_s` SIGKILL.
+        """Ends the server with all its processes within about `stop_s`.
 
-        Without SIGTERM if a model has lost a process, for which the server would wait.
+        Requests in flight finish, new ones are refused. Without this if a model has lost a process,
+        for which the server would wait.
         """
         if self._process is None:
             return
+        deadline = time.monotonic() + self._stop_s
         try:
-            if not self._lost_stubs():
+            if self.alive() and not self._lost_stubs():
+                with suppress(OSError, ValueError):
+                    self._unload(deadline - 5)
                 self._process.terminate()
                 with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(self._stop_s)
+                    self._process.wait(max(0, deadline - time.monotonic()))
         finally:
             self.kill()
 
@@ -184,20 +192,45 @@ class Server:
         return list(stubs_of(self._process.pid)) if self._process else []
 
     def _lost_stubs(self) -> list[str]:
-        """Returns a description of each stub that has ended, but for those of replaced models.
+        """Returns a description of each model that Triton reports with more instances than run.
 
-        A model that is loaded again starts its new stubs before its previous ones end.
+        Stubs of models that were loaded again, or unloaded, end as well.
         """
         running = stubs_of(self._process.pid)
-        loaded_again = {running[pid] for pid in running.keys() - self._stubs.keys()}
-        ended = {pid: model for pid, model in self._stubs.items() if not is_running(pid, model)}
-        lost = {pid: model for pid, model in ended.items() if model not in loaded_again}
-        if ended and not lost:
-            self._stubs = running
+        ended = {pid: self._stubs[pid] for pid in self._stubs.keys() - running.keys()}
+        causes = {model: (pid, termination_cause(pid)) for pid, model in ended.items()}
+        lost = {model for model in causes if self._lacks_instance(model)}
+        if lost:
+            time.sleep(_CONFIRM_S)
+        lost = {model for model in lost if self._lacks_instance(model)}
+        self._stubs = running | {pid: model for pid, model in ended.items() if model in lost}
         return [
-            f"a process of the model {model} (pid {pid}) ended unexpectedly{termination_cause(pid)}"
-            for pid, model in lost.items()
+            "a process of the model {} (pid {}) ended unexpectedly{}".format(model, *causes[model])
+            for model in sorted(lost)
         ]
+
+    def _lacks_instance(self, model: str) -> bool:
+        try:
+            config = json.loads(self._ask(f"models/{model}/config"))
+        except (OSError, ValueError):  # the model is not ready
+            return False
+        groups = config.get("instance_group", [])
+        num_instances = sum(group["count"] * max(1, len(group.get("gpus", ()))) for group in groups)
+        return list(stubs_of(self._process.pid).values()).count(model) < num_instances
+
+    def _unload(self, deadline: float) -> None:
+        """Unloads all models, and waits until the requests in flight have their answers."""
+        for model in json.loads(self._ask("repository/index", b"{}")):
+            self._ask(f"repository/models/{model['name']}/unload", b"{}")
+        while b"UNLOADING" in self._ask("repository/index", b"{}"):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
+
+    def _ask(self, page: str, body: bytes | None = None) -> bytes:
+        url = f"http://{ADDRESS}:{self.http}/v2/{page}"
+        with _opener().open(urllib.request.Request(url, body), timeout=5) as answer:
+            return answer.read()
 
     def _launch(self) -> None:
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +247,7 @@ class Server:
             "grpc-port": self.grpc,
             "metrics-address": ADDRESS,
             "metrics-port": self.metrics,
-            "exit-timeout-secs": int(self._stop_s),
+            "exit-timeout-secs": _EXIT_S,
             "backend-config": f"python,shm-region-prefix-name={self._shared_memory}",
         }
         command = [sys.executable, launcher.__file__, str(os.getpid()), str(self._program)]
@@ -248,13 +281,11 @@ class Server:
     def _wait_until_ready(self) -> None:
         # The metrics come last.
         pages = [f"{self.http}/v2/health/ready", f"{self.metrics}/metrics"]
-        # A proxy of the environment does not reach 127.0.0.1.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         deadline = time.monotonic() + self._ready_s
         while self.alive():
             with (
                 suppress(OSError),  # also an answer other than 200
-                opener.open(f"http://{ADDRESS}:{pages[0]}", timeout=5),
+                _opener().open(f"http://{ADDRESS}:{pages[0]}", timeout=5),
             ):
                 pages.pop(0)
             if not pages:
@@ -287,6 +318,11 @@ def running(repository: str | Path, log: str | Path, **options) -> Iterator[Serv
         yield server
     finally:
         server.stop()
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Opens pages of this machine, which a proxy of the environment does not reach."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def _free_ports(ports: Ports) -> Ports:

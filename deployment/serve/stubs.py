@@ -4,6 +4,7 @@ The server does not restart a stub that ended: it refuses all requests of that i
 reports that the model is ready.
 """
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -12,12 +13,11 @@ _PROGRAM = "triton_python_backend_stub"
 
 
 def stubs_of(server_pid: int) -> dict[int, str]:
-    """Returns the model name of each stub of a server, by process id."""
-    try:
-        tasks = list(Path(f"/proc/{server_pid}/task").iterdir())
-        pids = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
-    except OSError:  # the server, or a thread of it, ended
-        return {}
+    """Returns the model name of each running stub of a server, by process id."""
+    pids: set[int] = set()
+    for task in Path(f"/proc/{server_pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that ended
+            pids.update(map(int, task.read_text().split()))
     return {pid: model for pid in sorted(pids) if (model := _model_of(pid)) is not None}
 
 
@@ -29,7 +29,7 @@ def is_running(pid: int, model: str) -> bool:
 def termination_cause(pid: int) -> str:
     """Returns how a stub ended, in parentheses; empty if Linux does not report it.
 
-    It does until the parent waits for the process, which Triton does not.
+    It does until the parent waits for the process, as Triton does at the next request.
     """
     try:
         status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])

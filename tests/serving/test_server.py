@@ -1,9 +1,11 @@
 """Starting and ending the server, with a model of some lines."""
 
+import http.client
 import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -72,6 +74,45 @@ def test_start_and_end(small_repository, tmp_path):
     assert have_ended(pid, *stubs)
     assert shared_memory(os.getpid()) == before
     assert "without a GPU" in (tmp_path / "log").read_text().splitlines()[0]
+
+
+def test_reloads(small_repository, tmp_path):
+    """Reloads in a row, whose previous processes are still ending."""
+    with (
+        running(small_repository, tmp_path / "log") as server,
+        Client(server.url, "sums") as client,
+    ):
+        stubs = {*server.stubs()}
+        with ThreadPoolExecutor(1) as pool:
+            for number in range(4):
+                os.utime(small_repository / "sums/1/model.py", (number, number))
+                loaded = pool.submit(client.load)
+                while not loaded.done():
+                    server.check_alive()
+                assert ask(server.url).tolist() == [[3], [7]]
+        assert have_ended(*stubs) and not stubs & {*server.stubs()}
+        server.check_alive()
+
+
+def test_stop_with_idle_connection(small_repository, tmp_path):
+    """A request in flight is answered, later ones are refused, and an idle client does not delay."""
+    model = small_repository / "sums/1/model.py"
+    model.write_text("import time\n" + model.read_text().replace("sums =", "time.sleep(3); sums ="))
+    with running(small_repository, tmp_path / "log") as server:
+        idle = http.client.HTTPConnection("127.0.0.1", server.http)
+        idle.request("GET", "/v2/health/ready")
+        assert idle.getresponse().read() == b""
+        with ThreadPoolExecutor(2) as pool:
+            answer = pool.submit(ask, server.url)
+            time.sleep(1)
+            started = time.monotonic()
+            stopped = pool.submit(server.stop)
+            time.sleep(0.5)
+            with pytest.raises(ServerLost, match="no available versions"):
+                ask(server.url)
+            assert answer.result().tolist() == [[3], [7]]
+            stopped.result()
+        assert time.monotonic() - started < 15
 
 
 def test_lost_request_without_patience(small_repository, tmp_path):

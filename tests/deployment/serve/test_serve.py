@@ -34,9 +34,10 @@ if behaviour in ("stays", "stubs"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 class Ready(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        ready = behaviour != "never" and self.path in ("/v2/health/ready", "/metrics")
+        ready = behaviour != "never" and not self.path.startswith("/v2/repository")
         self.send_response(200 if ready else 400)
         self.end_headers()
+        self.wfile.write(b'{{"instance_group": [{{"count": 1, "gpus": []}}]}}')
     def log_message(self, *arguments):
         pass
 stubs = []
