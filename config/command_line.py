@@ -257,10 +257,6 @@ def _expand_ranking_flags(values: dict[str, Any], explicit: set[str]) -> set[str
     if values["fp16"] and values["mode"] != "deploy":
         values["amp"] = True
         expanded.add("amp")
-    output, is_new = values["saved_model_output_path"], not values["resume"]
-    if output and is_new and values["mode"] == "train" and not values["save_checkpoint_path"]:
-        # The SavedModel is made from a checkpoint, which `main` then removes.
-        values["save_checkpoint_path"] = f"{output.rstrip('/')}.checkpoint"
     return expanded
 
 

@@ -79,8 +79,8 @@ def execute(
 def _write_saved_model(config: Config, checkpoint: Path) -> bool:
     """Writes `--saved_model_output_path`, on the first rank; returns whether that removed the
     checkpoint."""
-    original = config.original
-    is_for_it = config.run.mode == "train" and "save_checkpoint_path" not in config.explicit
+    original, saved = config.original, config.checkpoint
+    is_for_it = config.run.mode == "train" and not (saved.save_checkpoint_path or saved.resume)
     if not original.saved_model_output_path:
         return False
     if launcher.rank() != 0:
@@ -89,7 +89,7 @@ def _write_saved_model(config: Config, checkpoint: Path) -> bool:
 
     output, dataset_path = original.saved_model_output_path, config.data.dataset_path
     write_saved_model(str(checkpoint), output, dataset_path, half_precision=original.fp16)
-    if is_for_it:  # see `config.command_line`
+    if is_for_it:  # this run has made the folder, see `runtime.checkpoint.resume`
         shutil.rmtree(checkpoint)
     print(f"deployed to: {output}", flush=True)
     return is_for_it

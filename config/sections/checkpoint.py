@@ -8,7 +8,9 @@ from config.flag import COLLABORATIVE, OWN, SEQUENTIAL, TRAIN, Need, Rules, Valu
 _MODEL = excludes("plan_only")
 _SAVES = Need(
     "with --save_checkpoint_path or --resume",
-    lambda flags: bool(flags.value("save_checkpoint_path") or flags.value("resume")),
+    lambda flags: any(
+        flags.value(name) for name in ("save_checkpoint_path", "resume", "saved_model_output_path")
+    ),
 )
 _saving = functools.partial(Rules, modes=TRAIN, needs=(_SAVES,))
 

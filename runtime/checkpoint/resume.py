@@ -1,6 +1,7 @@
 """Checkpoint that a run starts from, and folder that it saves to."""
 
 import socket
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ class Start(NamedTuple):
     path: Path | None  # checkpoint to start from; None for a start from scratch
     resumes: bool  # the training of that checkpoint
     is_newest: bool  # whether `path` is the newest checkpoint in `folder`
-    note: str = ""  # on checkpoints of an earlier training
+    note: str = ""  # on checkpoints of an earlier training, or on the folder
 
     @property
     def flag(self) -> str:
@@ -94,21 +95,17 @@ def find(config: Config, world: World) -> Start:
 
 
 def _find_on_chief(config: Config, world: World) -> Start:
-    resume, root = _resume_flag(config), config.checkpoint.save_checkpoint_path
-    path = _named_start(config)
+    resume, path = _resume_flag(config), _named_start(config)
     resumes_path = path if resume else None
-    saves = root or config.checkpoint.resume
-    if config.run.mode != "train" or not saves:
-        return Start(None, path, resumes_path is not None, False)
+    root, note = _folder_to_save(config, path)
     if root is None:
-        assert path is not None
-        root = str(path.resolve().parent)  # saves where it resumes from
+        return Start(None, path, resumes_path is not None, False)
     folder = Folder(root)
     wait_s = RESUME_WAIT_S if resume else WAIT_S
     if world.size > 1:  # the other ranks wait for this one, which waits for the lock
         wait_s = min(wait_s, 0.8 * config.distribution.rank_timeout_s)
     folder.acquire(wait_s)
-    newest, note = folder.newest(), ""
+    newest = folder.newest()
     # As in NVIDIA's NCF, with --checkpoint_dir a training may follow one that has not ended.
     is_replaced = config.collaborative.checkpoint_dir is not None
     if newest is not None and not resume and (is_replaced or _is_finished(newest.path)):
@@ -125,6 +122,24 @@ def _find_on_chief(config: Config, world: World) -> Start:
         folder.abandon_newer_than(resumes_path.resolve())
     is_newest = newest is not None and path is not None and newest.path == path.resolve()
     return Start(folder, path, resumes_path is not None, is_newest, note)
+
+
+def _folder_to_save(config: Config, path: Path | None) -> tuple[str | None, str]:
+    """Returns the folder of a training's checkpoints, None without one, and a note on it."""
+    flags, output = config.checkpoint, config.original.saved_model_output_path
+    if config.run.mode != "train":
+        return None, ""
+    if flags.save_checkpoint_path:
+        return flags.save_checkpoint_path, ""
+    if flags.resume:
+        assert path is not None
+        return str(path.resolve().parent), ""  # saves where it resumes from
+    if not output:
+        return None, ""
+    parent = Path(output).absolute().parent  # the SavedModel is made from a checkpoint
+    parent.mkdir(parents=True, exist_ok=True)
+    root = tempfile.mkdtemp(prefix=f".{Path(output).name}.checkpoint-", dir=parent)
+    return root, f"checkpoints are in {root} until {output} is written"
 
 
 def _named_start(config: Config) -> Path | None:

@@ -100,11 +100,8 @@ def test_flags_of_earlier_releases(recipe):
 
 
 def test_saved_model_flags():
-    saved = read("--saved_model_output_path=there/")
-    assert saved.checkpoint.save_checkpoint_path == "there.checkpoint"
-    assert "save_checkpoint_path" not in saved.explicit
-    own = read("--saved_model_output_path=there", "--save_checkpoint_path=own")
-    assert own.checkpoint.save_checkpoint_path == "own"
+    saved = read("--saved_model_output_path=there/", "--keep_best")
+    assert saved.checkpoint.save_checkpoint_path is None and saved.unused() == []
     deployed = ("--mode=deploy", "--restore_checkpoint_path=a", "--saved_model_output_path=b")
     config = read(*deployed, "--fp16", "--save_input_signature")
     assert config.checkpoint.save_checkpoint_path is None and not config.device.amp

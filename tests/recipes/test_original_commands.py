@@ -164,12 +164,16 @@ def test_deploy_and_inference(trained, data, folder, capsys):
 
 
 def test_saved_model_without_checkpoints(data, folder):
-    """The checkpoint from which it is made is removed."""
-    output = folder / "alone"
+    """The checkpoint from which it is made is removed, and no other one."""
+    output, other = folder / "alone", folder / "alone.checkpoint"
     flags = ("--dataset_path", data, *SMALL, "--max_steps", 1, "--evals_per_epoch", 0)
-    run(folder / "e", *flags, "--saved_model_output_path", output)
-    assert (output / "saved_model.pb").is_file()
-    assert [path.name for path in folder.glob("alone*")] == ["alone"]
+    run(folder / "e", *flags, "--save_checkpoint_path", other)
+    resumed = ("--resume", other, "--max_steps", 2, "--dataset_path", data)
+    for number, saving in enumerate((flags, resumed)):
+        run(folder / f"e{number}", *saving, "--saved_model_output_path", output)
+        assert (output / "saved_model.pb").is_file()
+        assert len(list(other.glob("*-step-*"))) == 1 + number
+    assert {path.name for path in folder.glob("*alone*")} == {"alone", "alone.checkpoint"}
 
 
 def test_inference_of_an_untrained_model(data, folder):
