@@ -43,7 +43,7 @@ def data(tmp_path_factory):
 
 
 def arguments(folder, *flags, rate="log:1e-3..1e-1"):
-    own = ("dlrm", "--study=clicks", f"--storage={folder / 'search/study.db'}")
+    own = ("dlrm", "--study=clicks", f"--storage={folder / 'search/clicks.db'}")
     return [*own, f"--param=learning_rate={rate}", *flags]
 
 
@@ -154,7 +154,7 @@ def test_kill_and_resume(data, tmp_path, root):
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^\d trials of earlier runs count", done.stdout, re.MULTILINE)
-    name = f"sqlite:///{tmp_path / 'search/study.db'}"
+    name = f"sqlite:///{tmp_path / 'search/clicks.db'}"
     study = optuna.load_study(study_name="clicks", storage=name)
     states = [trial.state.name for trial in study.trials]
     assert states.count("COMPLETE") + states.count("PRUNED") == 3
@@ -178,6 +178,15 @@ def test_kill_and_resume(data, tmp_path, root):
     assert command.main(line[3:]) == 0
     assert f"trial {study.best_trial.number} " in best.read_text().lower()
     assert command.main([*line[3:], "--seed=1"]) == 2
+
+
+def test_folders_of_storages(tmp_path):
+    """Searches of one name in two files of a folder share neither trials nor best flags."""
+    options = {"definition": DLRM, "arguments": (), "parameters": ()}
+    options |= {"study": "s", "num_trials": 1, "num_workers": 1}
+    searches = [Search(storage=tmp_path / name, **options) for name in ("s.db", "a.db", "b.db")]
+    for paths in ([s.folder for s in searches], [s.best_flags for s in searches]):
+        assert len(set(paths)) == 3 and paths[0].parent == tmp_path
 
 
 @pytest.mark.long
