@@ -97,8 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     help_text = "without --feature_spec: ids of each categorical feature (26 x 100,000)"
     sizes = {"type": comma_separated(int), "metavar": "N,N,..."}
     add("--synthetic_dataset_table_sizes", help=help_text, **sizes)
-    folder = "/tmp/dlrm_synthetic_data"
-    add("--synthetic_dataset_dir", default=folder, metavar="DIR", help="folder to make")
+    add("--synthetic_dataset_dir", default="data/synthetic", metavar="DIR", help="folder to make")
     prefix = "--synthetic_dataset"
     help_text = "rows of the split 'train', in place of batches"
     add(f"{prefix}_num_entries", help=help_text, **number)

@@ -160,9 +160,7 @@ def _parse(definition: Definition, mode: str, flags: dict[str, Any]) -> Config:
         )
     arguments = [_argument(name, value) for name, value in flags.items() if value is not None]
     argv = [definition.name, f"--mode={mode}", *arguments]
-    # The original's default folder of a run would be that of every call.
-    defaults = {name: v for name, v in definition.defaults.items() if name != "run_dir"}
-    parts = (defaults, definition.aliases, definition.flags_of)
+    parts = (definition.defaults, definition.aliases, definition.flags_of)
     config = configuration.parse(argv, definition.name, *parts)
     if config.distribution.plan_only:
         raise ValueError(

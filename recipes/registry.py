@@ -33,7 +33,6 @@ SIM = Definition(
         "print_freq": 10,
         "warmup_batches": 20,
         "affinity": "socket_unique_interleaved",
-        "run_dir": "/tmp/sim",
         "seed": -1,
         "loss_scale": "dynamic",
     },

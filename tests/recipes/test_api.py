@@ -88,7 +88,7 @@ def test_names_of_sim(tmp_path):
 
 
 def test_folders_of_two_trainings(tmp_path, monkeypatch):
-    """Without run_dir each has a new one, also of the recipe whose command line has a default."""
+    """Without run_dir each has a new one."""
     sequence_data.write(tmp_path / "rows", 64)
     monkeypatch.chdir(tmp_path)
     results = [recipes.train("sim", dataset_dir="rows", **OF_SIM) for _ in range(2)]
