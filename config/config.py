@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from config.flag import RECIPES, rules_of
+from config.masking import mask_passwords
 from config.sections import (
     checkpoint,
     collaborative,
@@ -84,8 +85,12 @@ class Config:
         return getattr(getattr(self, _sections_by_flag(self.flag_set)[name]), name)
 
     def flat(self) -> dict[str, Any]:
-        """Returns the values of the recipe's flags by name, for the log and the checkpoint."""
-        return {flag.name: self.value(flag.name) for _, flag in fields_of(self.flag_set)}
+        """Returns the values of the recipe's flags by name, for the log and the checkpoint.
+
+        Passwords in URIs are masked.
+        """
+        flags = (flag.name for _, flag in fields_of(self.flag_set))
+        return {name: mask_passwords(self.value(name)) for name in flags}
 
     def replace(self, **values: Any) -> "Config":
         """Returns a copy in which flags have other values, after a check of these."""

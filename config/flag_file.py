@@ -101,7 +101,7 @@ def _read_text(path: str | Path) -> str:
 def text(config: Config, defaults: Mapping[str, Any] | None = None) -> str:
     """Returns the complete flags of a run as a file that repeats it.
 
-    Flags without effect in the run, and paths of its logs, are comments.
+    Flags without effect in the run, paths of its logs and masked URIs are comments.
 
     Args:
         config: the flags, those of the preset and of a checkpoint and the seed included.
@@ -115,9 +115,9 @@ def text(config: Config, defaults: Mapping[str, Any] | None = None) -> str:
         f"{_HEADER}{config.recipe}; --flagfile repeats it. Comments name flags that",
         "# have no effect in this run, and the paths of its logs.",
     ]
-    titles: set[str] = set()
+    titles, values = set[str](), config.flat()
     for section, field in fields_of(config.flag_set):
-        name, value = field.name, config.value(field.name)
+        name, value = field.name, values[field.name]
         if section not in titles:
             titles.add(section)
             lines += ["", f"# {str(SECTIONS[section].__doc__).rstrip('.')}"]
@@ -126,6 +126,7 @@ def text(config: Config, defaults: Mapping[str, Any] | None = None) -> str:
         rules = rules_of(field)
         is_used = rules.is_read(repeated) and rules.unmet(repeated) is None
         is_used = is_used and all(need.holds(repeated) for need in rules.needs)
+        is_used = is_used and value == config.value(name)
         lines.append(f"{'' if is_used and name not in comments else '# '}{argument(name, value)}")
     return "\n".join(lines) + "\n"
 
@@ -151,8 +152,6 @@ def _implied(config: Config) -> set[str]:
             names.add("save_checkpoint_path" if mode == "train" else "restore_checkpoint_path")
     if kind in RANKING:
         names.add("dot_interaction")
-        if "save_checkpoint_path" not in config.explicit and not config.checkpoint.resume:
-            names.add("save_checkpoint_path")
     if kind in SEQUENTIAL and mode != "train":
         names.add("load_checkpoint_path")
     return names

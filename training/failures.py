@@ -5,6 +5,7 @@ import sys
 
 from distributed_embeddings.collectives import CollectiveError
 
+from config.masking import mask_passwords
 from runtime.cluster import distributed, signals
 from training.errors import DIVERGED, INTERRUPTED, STOPPED, USER_ERROR, Stopped, TrainingDiverged
 
@@ -40,5 +41,5 @@ def report_failure(recipe: str, error: BaseException) -> int:
                 raise error
             text, code = f"error: {reason}", distributed.RANK_LOST
     if is_printed:
-        print(f"{recipe}: {text}", file=sys.stderr)
+        print(mask_passwords(f"{recipe}: {text}"), file=sys.stderr)
     return code

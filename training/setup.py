@@ -90,14 +90,16 @@ def open_run(
             if saved.description["feature_spec"] != checkpoints.fingerprint(data):
                 position = position.on_grown_data()
         total_steps = _count_steps(config, recipe, position)
-        run_dir = _make_run_dir(config, world)
-        with run_on_all_ranks(
-            world,
-            lambda: run_folder.open_log(
-                *(config, defaults, run_dir, world, total_steps, position.step),
-                *(recipe.metric_splits(), recipe.goal.metric),
-            ),
-        ) as log:
+        with (
+            run_folder.open_run_dir(config, world) as run_dir,
+            run_on_all_ranks(
+                world,
+                lambda: run_folder.open_log(
+                    *(config, defaults, run_dir, world, total_steps, position.step),
+                    *(recipe.metric_splits(), recipe.goal.metric),
+                ),
+            ) as log,
+        ):
             run = RunContext(
                 *(config, recipe, device, world, log, run_dir),
                 *(start, position, total_steps, data),
@@ -281,14 +283,6 @@ def _count_steps(config: Config, recipe: Recipe, position: Position) -> int | No
             f"{total_steps} steps, the first is {position.step}"
         )
     return total_steps
-
-
-def _make_run_dir(config: Config, world: World) -> Path:
-    """Returns the folder of the run, which rank 0 makes."""
-    run_dir = run_on_all_ranks(
-        world, lambda: run_folder.make_run_dir(config) if world.is_chief else None
-    )
-    return Path(world.gather_objects(str(run_dir), "run_dir")[0])
 
 
 def _describe(

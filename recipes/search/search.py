@@ -17,6 +17,7 @@ import config as configuration
 from config import Config
 from config.flag import COLLABORATIVE
 from config.flag_file import argument
+from config.masking import mask_passwords
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.definition import Definition
 from recipes.from_flags import load_feature_spec
@@ -54,12 +55,14 @@ class Search:
     @property
     def folder(self) -> Path:
         """Folder with the run of each trial."""
-        return self.storage.parent / self.study
+        is_default = self.storage.name == f"{self.study}.db"
+        trials = "" if is_default else f"{self.storage.name}.trials"  # other files have this study
+        return self.storage.parent / trials / self.study
 
     @property
     def best_flags(self) -> Path:
         """File of the flags of the best trial."""
-        return self.storage.parent / f"{self.study}.flags"
+        return self.folder.with_name(f"{self.study}.flags")
 
     @property
     def metric(self) -> str:
@@ -139,7 +142,8 @@ def run(search: Search) -> None:
 
 def _open_study(search: Search, chosen: Config) -> Study:
     space = {p.flag: [p.kind, *p.values] for p in search.parameters}
-    description = {"recipe": search.definition.name, "flags": list(search.arguments)}
+    flags = [mask_passwords(argument) for argument in search.arguments]
+    description = {"recipe": search.definition.name, "flags": flags}
     study = Study(search.study, search.storage, search.parameters, {**description, "space": space})
     if num_interrupted := study.fail_interrupted():
         print(f"{num_interrupted} interrupted trials of an earlier run do not count")

@@ -11,6 +11,7 @@ from typing import Any
 import config as configuration
 from recipes.execution import execute
 from recipes.registry import BY_NAME
+from runtime.files.disk import no_follow
 from runtime.parent_process import end_with_parent
 from runtime.tensorflow_start import prepare_tensorflow
 from training.errors import TrainingDiverged
@@ -51,7 +52,7 @@ def _train(
     definition = BY_NAME[recipe]
     run_dir.mkdir(parents=True, exist_ok=True)
     with (
-        (run_dir / OUTPUT).open("w") as file,
+        open(run_dir / OUTPUT, "a", opener=no_follow) as file,
         contextlib.redirect_stdout(file),
         contextlib.redirect_stderr(file),
     ):

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from runtime.files.disk import FileLock
+from runtime.files.disk import FileLock, no_follow
 
 # A training that was killed may need some seconds until its last process has ended.
 WAIT_S = 60.0
@@ -82,7 +82,7 @@ class Lock(FileLock):
         self.token, token = None, secrets.token_hex(8)
         holder = {"host": socket.gethostname(), "pid": os.getpid(), "word": token}
         since = datetime.now(timezone.utc).isoformat(" ", "seconds")
-        with contextlib.suppress(OSError), open(self.path, "w") as file:
+        with contextlib.suppress(OSError), open(self.path, "w", opener=no_follow) as file:
             json.dump({**holder, "since": since}, file)
             file.flush()
             os.fsync(file.fileno())

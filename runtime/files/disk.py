@@ -57,11 +57,16 @@ def write_errors_name(path: Path) -> Iterator[None]:
     )
 
 
+def no_follow(path: str, flags: int) -> int:
+    """Opener of `open` that refuses a symbolic link, which another user may have made."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 class FileLock:
     """Exclusive advisory lock (flock) on a file or an existing folder.
 
     The system releases it when the process ends. As a context manager it waits for the lock. A file
-    that does not exist is created.
+    that does not exist is created; a symbolic link is an OSError.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -80,8 +85,10 @@ class FileLock:
             system that has no locks.
         """
         while True:
-            flags = os.O_RDONLY if self.path.is_dir() else os.O_RDWR | os.O_CREAT
-            descriptor = os.open(self.path, flags | os.O_CLOEXEC, 0o666)
+            if self.path.is_dir():
+                descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            else:
+                descriptor = no_follow(os.fspath(self.path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
                 if _is_file(self.path, descriptor):

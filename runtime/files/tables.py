@@ -188,7 +188,7 @@ def system_errors(path: Path, flag: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or getattr(error.__context__, "strerror", error)
+        reason = error.strerror or getattr(error.__context__, "strerror", str(error))
         raise ValueError(
             f"{flag} {path}: {reason}; the predictions were not written. Give "
             "a path where a file can be created, with space for at least 4 bytes per row "

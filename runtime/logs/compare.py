@@ -1,5 +1,6 @@
 """Comparison of runs by their logs: flags that differ, metrics, learning curves in one picture."""
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from runtime.logs.plots import Points
 from runtime.logs.run_logger import readable
 
 LOG_FILE = "log.json"
+_START = b"DLLL "
 # Parameters that name the run itself.
 _OWN = {"run_dir", "log_path"}
 # Values of a panel of the picture; recipes have different names for them.
@@ -74,7 +76,7 @@ class RunRecord:
 def read_run(path: str | Path) -> RunRecord:
     """Reads the log of a run; a resumed run replaces what it repeats.
 
-    The last line is left out if it is not finished, as during a training or after a kill.
+    A line that is cut is left out: the last one during a training, others after a full disk.
 
     Args:
         path: the folder of the run, or its log.
@@ -89,17 +91,11 @@ def read_run(path: str | Path) -> RunRecord:
             f"{path}: expected the folder of a run with {LOG_FILE}, or a log, got neither"
         )
     record, step = RunRecord(str(path)), 0
-    content = file.read_bytes()
-    lines = content.splitlines()
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
         try:
-            if not line.startswith(b"DLLL "):
-                raise ValueError
-            entry = json.loads(line.removeprefix(b"DLLL "))
-            step = _add(record, entry, step)
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            if number == len(lines) and not content.endswith(b"\n"):
-                break
+            if (entry := _parse(line)) is not None:
+                step = _add(record, entry, step)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
             raise ValueError(
                 f"{file}, line {number}: expected a line of a run's log (DLLL and a JSON object), "
                 f"got {line[:60].decode(errors='replace')!r}"
@@ -107,6 +103,17 @@ def read_run(path: str | Path) -> RunRecord:
     if not record.parameters:
         raise ValueError(f"{file}: expected the log of a run, got a file without parameters")
     return record
+
+
+def _parse(line: bytes) -> Any:
+    """Returns the JSON value of a line; None of a line that is cut, ValueError of others."""
+    if _START.startswith(line):
+        return None
+    if not line.startswith(_START):
+        raise ValueError
+    with contextlib.suppress(ValueError):
+        return json.loads(line.removeprefix(_START))
+    return None
 
 
 def _add(record: RunRecord, entry: Mapping[str, Any], last_step: int) -> int:

@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -81,9 +82,11 @@ def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
 
 def _read_runs(folder: Path) -> tuple[list[RunRecord], list[str]]:
     records, unreadable = list[RunRecord](), list[str]()
-    for log in sorted(folder.rglob(LOG_FILE)):
+    for log in sorted(folder.rglob("log*.json")):
+        if not re.fullmatch(r"log(-\d+)?\.json", log.name):
+            continue
         try:
-            records.append(read_run(log.parent))
+            records.append(read_run(log.parent if log.name == LOG_FILE else log))
         except (ValueError, OSError) as error:
             unreadable.append(str(error))
     return records, unreadable

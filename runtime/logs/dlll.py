@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from runtime.files.line_file import LineFile
+
 _LATENCIES = tuple(f"latency_{name}" for name in ("mean", "p50", "p90", "p95", "p99"))
 # Values of every log whose unit is shown.
 _MEASUREMENTS = ("throughput", *_LATENCIES, "elapsed_s", "epoch_s", "time_to_auc_threshold_s")
@@ -209,26 +211,11 @@ def stdout_line(
 
 
 class DlllWriter:
-    """Writer of DLLL lines; creates the folder of the file.
-
-    Args:
-        path: the file.
-        append: continue an existing file, which is overwritten otherwise.
-
-    Raises:
-        ValueError: the file cannot be written.
-    """
+    """Writer of DLLL lines; `path` and `append` are those of `LineFile`."""
 
     def __init__(self, path: Path, append: bool):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # One write per line: everything that was logged before a kill is in the file.
-            self._file = open(path, "a" if append else "w", buffering=1, encoding="utf-8")  # noqa: SIM115
-        except OSError as error:
-            raise ValueError(
-                f"--log_path {path} cannot be written ({error.strerror}): "
-                "give a file in a folder that you may write"
-            ) from error
+        self._file = LineFile(path, "--log_path", append)
+        self.earlier = self._file.earlier
         self._start = datetime.now()
 
     def log(self, step: Any, data: Any) -> None:

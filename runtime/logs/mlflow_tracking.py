@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from config.masking import mask_passwords
+
 # Names of metrics and parameters may have these characters, letters and digits.
 _PUNCTUATION = "_-. :/"
 _MAX_PARAMETERS, _MAX_LENGTH = 100, 6000  # of a request, of a value
@@ -37,7 +39,7 @@ class MLflowRun:
                 "--mlflow_uri needs the package mlflow, which is not installed: install it "
                 "(pip install mlflow), or leave the flag out"
             ) from None
-        self._uri, self._metric, self._failure = uri, Metric, ""
+        self._uri, self._metric, self._failure = mask_passwords(uri), Metric, ""
         try:
             self._client = MlflowClient(tracking_uri=uri)
             existing = self._client.get_experiment_by_name(experiment)
@@ -52,7 +54,9 @@ class MLflowRun:
                 part = values[start : start + _MAX_PARAMETERS]
                 self._client.log_batch(self._run, params=part)
         except Exception as error:  # MLflow's errors are of many libraries
-            raise ValueError(f"--mlflow_uri {uri}: cannot be used: {_first_line(error)}") from None
+            raise ValueError(
+                f"--mlflow_uri {self._uri}: cannot be used: {_first_line(error)}"
+            ) from None
 
     def write(self, step: int, values: Mapping[str, float]) -> str | None:
         """Writes values of a step; returns a note if that fails, after which nothing is written.
@@ -89,4 +93,5 @@ def _valid_name(name: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    text = str(error).strip().partition("\n")[0] or type(error).__name__
+    return str(mask_passwords(text))

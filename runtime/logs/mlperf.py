@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from runtime.files.line_file import LineFile
+
 _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -17,8 +19,7 @@ class MLPerfLog:
     Each reaches the operating system when it is written. The metadata name the calling line.
 
     Args:
-        path: the file; its folder is created.
-        append: whether an existing file keeps its lines.
+        path, append: as of `LineFile`.
 
     Raises:
         ValueError: the package is not installed, or the file cannot be written.
@@ -32,17 +33,10 @@ class MLPerfLog:
                 "--mlperf_log needs the package mlperf-logging, which is not installed: install "
                 "the packages of requirements/base.lock again (make setup)"
             ) from None
-        path = Path(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = logging.FileHandler(path, "a" if append else "w", encoding="utf-8")
-        except OSError as error:
-            raise ValueError(
-                f"--mlperf_log {path} cannot be written ({error.strerror}): pass the path of a "
-                "file in a folder that you may write"
-            ) from error
+        # The checker reads a line that follows a cut one without a separator, and not a cut line.
+        self._file = LineFile(Path(path), "--mlperf_log", append, separator=b"")
         logger = logging.Logger("mlperf_log")  # not that of the package, which prints
-        logger.addHandler(self._file)
+        logger.addHandler(logging.StreamHandler(self._file))
         root = re.escape(str(_ROOT))
         self._lines = MLLogger(logger, default_stack_offset=2, root_dir=root)
 

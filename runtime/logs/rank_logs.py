@@ -23,6 +23,7 @@ from pathlib import Path
 
 from distributed_embeddings.collectives.launch import launched
 
+from config.masking import mask_passwords
 from runtime.cluster import launcher
 from runtime.files.disk import FileLock
 
@@ -148,7 +149,7 @@ def _header(name: str) -> str:
         f"{_date()}: {name} of {started.size if started else 1} (local rank "
         f"{launcher.local_rank() or 0}) on {socket.gethostname()}, pid {os.getpid()}, "
         f"{len(os.sched_getaffinity(0))} cores",
-        shlex.join([sys.executable, *sys.argv]),
+        mask_passwords(shlex.join([sys.executable, *sys.argv])),
         f"in {os.getcwd()}",
         " ".join(variables),
     )

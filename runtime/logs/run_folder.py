@@ -1,23 +1,58 @@
 """Folder of a run, and its log."""
 
+import contextlib
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from distributed_embeddings.collectives import World
 
 from config import Config, flag_file
+from runtime.cluster.distributed import run_on_all_ranks
+from runtime.files.disk import FileLock
 from runtime.files.outputs import output_file
 from runtime.hardware import device
 from runtime.logs import plots
 from runtime.logs.dlll import log_names, unit_of
+from runtime.files.line_file import set_aside
 from runtime.logs.mlflow_tracking import MLflowRun
 from runtime.logs.run_logger import RunLogger
 
 # File in the folder of a run from which `--flagfile` repeats the run.
 FLAGS = "flags"
+
+
+@contextlib.contextmanager
+def open_run_dir(config: Config, world: World) -> Iterator[Path]:
+    """Yields the run's folder, which rank 0 makes and locks.
+
+    Raises:
+        ValueError: it cannot be created, or another run is using it; on all ranks.
+    """
+    lock = run_on_all_ranks(world, lambda: _lock(make_run_dir(config)) if world.is_chief else None)
+    try:
+        name = str(lock.path.parent) if lock else ""
+        yield Path(world.gather_objects(name, "run_dir")[0])
+    finally:
+        if lock is not None:
+            lock.path.unlink(missing_ok=True)
+            lock.release()
+
+
+def _lock(run_dir: Path) -> FileLock:
+    lock = FileLock(run_dir / ".lock")
+    try:
+        is_free = lock.acquire(blocking=False)
+    except OSError as error:
+        raise ValueError(f"--run_dir {run_dir} cannot be written: {error.strerror}") from None
+    if not is_free:
+        raise ValueError(
+            f"--run_dir {run_dir}: another run is writing its log there; let it end, or choose "
+            "another folder"
+        )
+    return lock
 
 
 def make_run_dir(config: Config) -> Path:
@@ -52,7 +87,8 @@ def open_log(
 ) -> RunLogger:
     """Opens the run's log, whose first line has all flags; a resumed run appends to the file.
 
-    The chief also writes the flags to `flags`, a file for `--flagfile`.
+    The chief also writes the flags to `flags`, a file for `--flagfile`. Log and flags of an earlier
+    run in the folder are renamed.
 
     Args:
         metrics: the evaluated split of each loss and metric; None without one.
@@ -84,6 +120,8 @@ def open_log(
     )
     if world.is_chief:
         try:
+            if not initial_step:
+                set_aside(run_dir / FLAGS)
             with output_file(run_dir / FLAGS) as stream:
                 stream.write(flag_file.text(config, defaults).encode())
         except OSError as error:

@@ -22,8 +22,8 @@ class RunLogger:
     so a killed run keeps them.
 
     Args:
-        log_path: the DLLL file, if any; its folder is created. An existing file is overwritten, as
-            by dllogger, unless `append`, which adds a parameter line.
+        log_path: the DLLL file, if any; its folder is created. The file of an earlier run is
+            renamed, unless `append`, which adds a parameter line.
         parameters: of the run; the first line of the file.
         defaults: of the parameters; if passed, stdout shows the parameters that differ from them.
         tensorboard_dir: folder for TensorBoard scalars, or None.
@@ -70,9 +70,9 @@ class RunLogger:
             return
         if log_path:
             path = Path(log_path)
-            overwritten = not append and path.is_file() and path.stat().st_size > 0
             self._file = DlllWriter(path, append)
-            note = ", overwriting the log of an earlier run" if overwritten else ""
+            earlier = self._file.earlier
+            note = f"; the log of an earlier run is {earlier} now" if earlier else ""
             self._print(f"log: {path}, DLLL lines{note}")
             self._file.log("PARAMETER", parameters)
         if tensorboard_dir:

@@ -148,13 +148,15 @@ def test_divisions(flags, division, tmp_path, new_process):
 
 
 def test_resumed_training(tmp_path, new_process):
-    """The file is that of one training; a run without anything left to do changes nothing."""
+    """The file is that of one training, also after a line that a lost machine has cut; a run
+    without anything left to do changes nothing, and another training leaves the file."""
     log = tmp_path / "mlperf.log"
     run = run_of(log)
     hook = mlperf.open_hook(run)
     hook.start()
     evaluate(run, hook, 0.8)
     hook.start_block()
+    log.write_text(log.read_text() + log.read_text().splitlines()[-1][:40])
     resumed = run_of(log, step=3500)
     hook = mlperf.open_hook(resumed)
     hook.start()
@@ -164,6 +166,8 @@ def test_resumed_training(tmp_path, new_process):
     complete = log.read_text()
     mlperf.open_hook(run_of(log, step=6701)).stop(True)
     assert log.read_text() == complete
+    mlperf.open_hook(run_of(log))
+    assert (tmp_path / "mlperf-1.log").read_text() == complete
 
 
 def test_other_ranks(tmp_path):

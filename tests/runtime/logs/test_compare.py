@@ -60,15 +60,16 @@ def test_resumed_run(tmp_path):
     assert record.points(("total_loss", "loss")) == [(1, 0.9), (2, 0.8), (3, 0.75), (4, 0.5)]
 
 
-def test_unfinished_last_line(runs):
-    """It is left out, for example during a training; other lines are complete."""
-    log, complete = runs[0] / "log.json", read_run(runs[0])
+def test_cut_lines(tmp_path):
+    """They are left out: the last one during a training, and one that a resumed run follows."""
+    folder = write(tmp_path, {"epochs": 1}, {1: 0.9, 2: 0.8}, {}, None)
+    log, complete = folder / "log.json", read_run(folder)
     content = log.read_bytes()
-    log.write_bytes(content + b'DLLL {"timestamp": "\xc3')
-    assert read_run(runs[0]) == complete
-    log.write_bytes(content + b'DLLL {"timestamp": "1\n' + content)
-    with pytest.raises(ValueError, match="log.json, line .*: expected a line of a run's log"):
-        read_run(log)
+    for cut in (b"DL", b'DLLL {"timestamp": "\xc3', b'DLLL {"step": 3, "data": {"loss": 0.7}'):
+        log.write_bytes(content + cut)
+        assert read_run(folder) == complete
+        write(folder, {"epochs": 1}, {3: 0.7}, {}, None, append=True)
+        assert read_run(folder).points(("loss",)) == [(1, 0.9), (2, 0.8), (3, 0.7)]
 
 
 def test_splits(tmp_path):
@@ -103,7 +104,8 @@ def test_lines_of_epochs(tmp_path):
         (b"", "without parameters"),
         (b"loss 0.5\n", "line 1: .*got 'loss 0.5'"),
         (b"DLLL {}\n", "line 1: "),
-        (b"DLLL {\n", "line 1: "),
+        (b'DLLL {"step": 1e999, "type": "LOG", "data": {}, "datetime": ""}\n', "line 1: "),
+        (b"DLLL {\n", "without parameters"),
         (b"\xff\xfe\x00\n", "log.json, line 1: "),
         (b"DLLL {", "log.json: .*without parameters"),
     ],

@@ -190,12 +190,14 @@ def test_other_ranks(tmp_path, capsys):
 def test_existing_log(tmp_path, capsys):
     path = tmp_path / "log"
     RunLogger(path, {"run": 1}).close()
-    assert "overwriting" not in capsys.readouterr().out
+    assert "earlier" not in capsys.readouterr().out
     RunLogger(path, {"run": 2}).close()
-    assert "overwriting the log of an earlier run" in capsys.readouterr().out
+    assert f"the log of an earlier run is {tmp_path / 'log-1'} now" in capsys.readouterr().out
     RunLogger(path, {"run": 3}, append=True).close()
-    assert "overwriting" not in capsys.readouterr().out
-    assert [line["data"]["run"] for line in _lines(path)] == [2, 3]
+    assert "earlier" not in capsys.readouterr().out
+    RunLogger(path, {"run": 4}).close()
+    runs = [[line["data"]["run"] for line in _lines(tmp_path / n)] for n in ("log-1", "log-2")]
+    assert runs == [[1], [2, 3]]
 
 
 def test_lines_after_the_summary(tmp_path):
