@@ -22,7 +22,7 @@ from runtime.checkpoint.folder import Folder, resolve, suggest_previous
 from runtime.checkpoint.nvidia import folders
 from runtime.checkpoint.nvidia.neumf import FILE
 from runtime.checkpoint.weight import matrix_of
-from runtime.files.outputs import output_file
+from runtime.files.staging import output_folder
 from runtime.options import tool_parser
 
 
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         command.add_argument("path", metavar="PATH", help="a checkpoint, or a folder of them")
     parsers["inspect"].add_argument("--json", action="store_true", help="everything, as JSON")
     add = parsers["export"].add_argument
-    add("--output", required=True, help="folder to write to; of --format torch the file")
+    add("--output", required=True, help="new folder to write; of --format torch the file")
     text = "npy: whole arrays; torch: the state_dict of NVIDIA's NCF recipe, only of a NeuMF; "
     text += "nvidia: a checkpoint of its DLRM or DCNv2 (needs TensorFlow)"
     add("--format", choices=("npy", "torch", "nvidia"), default="npy", help=text)
@@ -137,32 +137,29 @@ def verify(path: Path) -> int:
 
 
 def _export(path: Path, output: Path, options: argparse.Namespace) -> None:
-    if options.format == "npy":
-        export(path, output, options.weights)
-        return
     if options.format == "torch":
         names = reader.export_neumf(path, output / FILE if output.is_dir() else output)
     else:
-        names = reader.export_nvidia(path, output)
+        with output_folder(output, "runtime.checkpoint", "exported checkpoint") as folder:
+            if options.format == "npy":
+                names = export(path, folder, options.weights)
+            else:
+                names = reader.export_nvidia(path, folder)
     print(f"{output}  {', '.join(names)}")
 
 
-def export(path: Path, output: Path, prefix: str) -> None:
-    """Writes whole arrays, joined from all their pieces."""
+def export(path: Path, folder: Path, prefix: str) -> list[str]:
+    """Writes whole arrays, joined from all their pieces; returns the names of the files."""
     index = files.read_index(path)
     chosen = {name: e for name, e in index.weights.items() if name.startswith(prefix)}
     if not chosen:
         raise ValueError(
             f"no weight of {path} begins with {prefix!r}: there are {', '.join(index.weights)}"
         )
-    for name, entry in chosen.items():
-        whole = matrix_of(entry.shape)
-        file = output / files.file_of(name, entry.shape, whole)
-        with output_file(file) as stream:
-            stream.write(files.npy_header(entry.shape, whole, entry.dtype))
-            for rows in reader.rows_of(path, entry):
-                stream.write(rows.data)
-        print(f"{file}  {entry.dtype.name}  {list(entry.shape)}")
+    names = [files.file_of(name, e.shape, matrix_of(e.shape)) for name, e in chosen.items()]
+    for name, entry in zip(names, chosen.values(), strict=True):
+        files.write_npy(folder / name, entry, reader.rows_of(path, entry))
+    return names
 
 
 if __name__ == "__main__":

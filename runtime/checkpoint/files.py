@@ -4,7 +4,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from runtime.checkpoint.disk import ALIGNMENT, padded
 from runtime.checkpoint.weight import BLOCK_BYTES, matrix_of
+from runtime.files.disk import write_errors_name
 
 FORMAT = 2
 INDEX = "checkpoint.json"
@@ -93,6 +94,15 @@ def npy_header(shape: tuple[int, ...], box: Box, dtype: np.dtype[Any]) -> bytes:
     size_bytes = padded(12 + len(text) + 1)  # magic, version and length; text; line break
     length = (size_bytes - 12).to_bytes(4, "little")
     return b"\x93NUMPY\x02\x00" + length + text.ljust(size_bytes - 13) + b"\n"
+
+
+def write_npy(file: Path, entry: "WeightEntry", values: Iterable[NDArray[Any]]) -> None:
+    """Writes a whole weight, some rows at a time, to a new file."""
+    file.parent.mkdir(exist_ok=True)
+    with write_errors_name(file), open(file, "xb") as stream:
+        stream.write(npy_header(entry.shape, matrix_of(entry.shape), entry.dtype))
+        for rows in values:
+            stream.write(rows.data)
 
 
 def read_blocks(

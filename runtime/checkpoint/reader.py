@@ -228,11 +228,11 @@ def export_neumf(path: Path, output: Path) -> list[str]:
     return neumf.write_neumf(output, entries, values)
 
 
-def export_nvidia(path: Path, output: Path) -> list[str]:
+def export_nvidia(path: Path, folder: Path) -> list[str]:
     """Writes a checkpoint of DLRM or DCNv2 in NVIDIA's layout; see `ctr.write`."""
     index = read_index(path)
     values = {name: rows_of(path, entry) for name, entry in index.weights.items()}
-    return ctr.write(output, index, values)
+    return ctr.write(folder, index, values)
 
 
 def verify(path: str | os.PathLike[str]) -> Iterator[tuple[str, str | None]]:

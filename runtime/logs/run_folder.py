@@ -12,11 +12,11 @@ from distributed_embeddings.collectives import World
 from config import Config, flag_file
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files.disk import FileLock
+from runtime.files.line_file import set_aside
 from runtime.files.outputs import output_file
 from runtime.hardware import device
 from runtime.logs import plots
 from runtime.logs.dlll import log_names, unit_of
-from runtime.files.line_file import set_aside
 from runtime.logs.mlflow_tracking import MLflowRun
 from runtime.logs.run_logger import RunLogger
 

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.checkpoint import files
-from runtime.checkpoint.weight import matrix_of
-from runtime.files.atomic import atomic_folder
 
 CONFIG = Path("dense", "config.json")  # of a folder that has dense weights
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -95,12 +93,12 @@ def checked(
 
 
 def write(
-    output: Path, index: files.Index, values: Mapping[str, Iterator[NDArray[Any]]]
+    folder: Path, index: files.Index, values: Mapping[str, Iterator[NDArray[Any]]]
 ) -> list[str]:
     """Writes a checkpoint of ours in this layout; NVIDIA's recipe restores it.
 
     Args:
-        output: New or empty folder.
+        folder: Empty folder.
         values: Name -> its values as matrices, some rows at a time.
 
     Returns:
@@ -131,21 +129,16 @@ def write(
         "interaction": "cross" if is_cross else "dot_custom_cuda",
         "num_numerical_features": 0 if numerical is None else len(numerical),
     }
-    with atomic_folder(output) as folder:
-        for name, config in (
-            ("dense", {**model, **_DENSE_DEFAULTS, **shared}),
-            ("sparse", {**_SPARSE_DEFAULTS, **shared}),
-        ):
-            (folder / name).mkdir()
-            (folder / name / "config.json").write_text(json.dumps(config, indent=4))
-        for number, name in enumerate(tables):
-            entry = entries[name]
-            with open(folder / f"sparse/feature_{number}.npy", "wb") as stream:
-                header = files.npy_header(entry.shape, matrix_of(entry.shape), entry.dtype)
-                stream.write(header)
-                for rows in values[name]:
-                    stream.write(rows.data)
-        _write_dense_weights(folder / "dense/dense", dense)
+    for name, config in (
+        ("dense", {**model, **_DENSE_DEFAULTS, **shared}),
+        ("sparse", {**_SPARSE_DEFAULTS, **shared}),
+    ):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(config, indent=4))
+    for number, name in enumerate(tables):
+        file = folder / f"sparse/feature_{number}.npy"
+        files.write_npy(file, entries[name], values[name])
+    _write_dense_weights(folder / "dense/dense", dense)
     return [*dense, *tables]
 
 

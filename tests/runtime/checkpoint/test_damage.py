@@ -17,6 +17,7 @@ from runtime.checkpoint import Box, DamagedCheckpoint, Folder
 from runtime.checkpoint.__main__ import main
 from runtime.checkpoint.files import INDEX, checksum, read_index
 from runtime.checkpoint.reader import verify
+from runtime.files.outputs import MARKER
 from tests.runtime.checkpoint.array_weights import ArrayWeight, like, on_ranks, save_on_ranks
 
 RANKS = 3
@@ -356,16 +357,16 @@ def test_command_line(saved, tmp_path):
     (saved / "dense/kernel.npy").unlink()
     done = run("verify", saved)
     assert done.returncode == 1 and "dense/kernel.npy" in done.stdout, done
-    done = run("export", saved, "--output", tmp_path / "out")
+    done = run("export", saved, "--output", tmp_path / "damaged")
     assert done.returncode == 1 and "00001-step-1" in done.stderr, done
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in done.stderr and not (tmp_path / "damaged").exists()
 
 
 def test_export(saved, tmp_path):
     assert main(["export", str(saved.parent), "--output", str(tmp_path / "out")]) == 0
     exported = {str(f.relative_to(tmp_path / "out")) for f in (tmp_path / "out").rglob("*.npy")}
     assert len(exported) == len(model())
-    assert not list((tmp_path / "out").rglob(".*"))
+    assert list((tmp_path / "out").rglob(".*")) == [tmp_path / "out" / MARKER]
     for weight in model():
         file = weight.name.replace("both ü/%", "both%20%C3%BC%2F%25") + ".npy"
         got = np.load(tmp_path / "out" / file)
@@ -414,10 +415,14 @@ def test_unknown_prefix(saved, tmp_path, capsys):
     assert "begins with 'spares/'" in printed and "sparse/columns" in printed
 
 
-def test_unwritable_output(saved, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert main(["export", str(saved), "--output", str(tmp_path / "file")]) == 2
-    assert "error: " in capsys.readouterr().err
+def test_output_that_exists(saved, tmp_path, capsys):
+    """Neither a file nor a folder with other files is replaced."""
+    file = tmp_path / "folder/dense/kernel.npy"
+    file.parent.mkdir(parents=True)
+    file.write_text("own")
+    for output in (file, tmp_path / "folder"):
+        assert main(["export", str(saved), "--output", str(output)]) == 2
+        assert f"error: {output}" in capsys.readouterr().err and file.read_text() == "own"
 
 
 # `dlrm.py`.
