@@ -36,17 +36,6 @@ def test_context(folder, file):
         assert all((folder / source).is_file() for source in sources), copy
 
 
-def test_directory_of_the_server(file):
-    (workdir,) = file.instructions("WORKDIR")
-    assert workdir.text == "/opt/tritonserver"
-
-
-def test_backend(folder, file):
-    """A build fails where the image lacks the backend of the models."""
-    backend = {"tf": "tensorflow", "hps": "hps"}[folder.name]
-    assert any(f"test -d backends/{backend}" in run.text for run in file.instructions("RUN"))
-
-
 def test_packages(root):
     pins = re.findall(
         r"^\w+==.*$", (root / "deployment/tf/packages.lock").read_text(), re.MULTILINE
