@@ -41,21 +41,6 @@ fail() {
 
 # What it was given.
 
-# A variable that is not there may be one that was misspelt. With it the other names may mean anything.
-expect() {
-  local name=$1 wrong
-  shift
-  [ -z "${!name-}" ] || return 0
-  for wrong in "$@"; do
-    [ -z "${!wrong-}" ] ||
-      fail "there is $wrong, but no $name: the variables are cmd, cont, mounts, srun_flags and max_restarts; if $wrong is of something else, unset it"
-  done
-}
-expect cmd CMD cmds command
-expect cont CONT container_image
-[ -z "${cont-}" ] || expect mounts MOUNTS MOUNT mount
-expect srun_flags SRUN_FLAGS srun_flag srunflags
-expect max_restarts MAX_RESTARTS
 cmd=${cmd:-} cont=${cont:-} mounts=${mounts:-} srun_flags=${srun_flags:-} max_restarts=${max_restarts:-50}
 # `--xla\` before a line with `--embedding_dim`, as NVIDIA's example has it, are two words.
 cmd=${cmd//\\$'\n'--/ --}
@@ -71,11 +56,7 @@ container=()
 if [ -n "$cont" ]; then
   [[ $(srun --help) == *--container-image* ]] ||
     fail "cont=$cont, but srun has no --container-image: this cluster has no pyxis; leave cont out"
-  if [[ $cont == [./]* ]]; then
-    [ -e "$cont" ] || fail "cont=$cont: the file does not exist"
-  elif [[ $cont == *.sqsh ]]; then
-    fail "cont=$cont is a registry's name for pyxis; if it is a file, write ./$cont"
-  fi
+  [[ $cont != [./]* ]] || [ -e "$cont" ] || fail "cont=$cont: the file does not exist"
   container=(--container-image="$cont")
   # enroot reads them from lines of fstab, where a space ends a path.
   [ -z "$mounts" ] || container+=(--container-mounts="${mounts// /\\040}")
@@ -123,13 +104,6 @@ elif [ -n "$per_node" ]; then
   if ((sum != SLURM_NTASKS)); then
     fail "SLURM_NTASKS=$SLURM_NTASKS does not fit SLURM_TASKS_PER_NODE=$per_node: this was submitted from within another job: unset SLURM_NTASKS SLURM_NPROCS before sbatch, or give it --ntasks-per-node"
   fi
-  if [[ $per_node == *,* ]]; then
-    say "note: not all machines have as many tasks ($per_node); --ntasks-per-node gives each the same number"
-  fi
-  first=${per_node%%[(,]*}
-  if ((first < ${SLURM_GPUS_ON_NODE:-0})); then
-    say "note: a machine has $SLURM_GPUS_ON_NODE GPUs and $first tasks, each of which uses one; if sbatch did not set this number, it was called within another job: unset SLURM_NTASKS SLURM_NPROCS"
-  fi
 fi
 # All cores of the job for each task of a machine, which divide them themselves.
 binding=()
@@ -159,9 +133,6 @@ exit $code'
 trap : TERM
 restarts=${SLURM_RESTART_COUNT:-0}
 say "job $job, restarts: $restarts, machines: ${SLURM_JOB_NODELIST:-this one}"
-if ((${SLURM_JOB_END_TIME:-0} > 0 && SLURM_JOB_END_TIME - EPOCHSECONDS <= 360)); then
-  say "note: the time limit is $((SLURM_JOB_END_TIME - EPOCHSECONDS)) s away, and SIGTERM comes 300 s before it; sbatch --signal=TERM@60 for a short job"
-fi
 code=0
 exec 3>&1
 # If SLURM cannot launch a task, srun reports it on stderr and exits with 0. If a rank fails before
