@@ -26,7 +26,7 @@ OP_BUILD := $(dir $(lastword $(MAKEFILE_LIST)))
 CC := $(PACKAGE)/cc
 LIBRARY := $(LIBRARY_FOLDER)/_$(NAME)_ops.so
 BUILD := $(LIBRARY:.so=.json)
-HEADERS := $(wildcard $(CC)/*.h $(CC)/*/*.h $(CC)/*/*.inc $(CC)/*/*.cuh)
+HEADERS := $(wildcard $(OP_BUILD)*.h $(CC)/*.h $(CC)/*/*.h $(CC)/*/*.inc $(CC)/*/*.cuh)
 
 ifeq ($(filter auto 0 1,$(CUDA)),)
 $(error CUDA must be auto, 0 or 1, got $(CUDA))

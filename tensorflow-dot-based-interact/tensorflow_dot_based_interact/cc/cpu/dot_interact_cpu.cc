@@ -5,67 +5,26 @@
 #include <atomic>
 
 #include "../dot_interact.h"
+#include "../../../../op_build/instruction_sets.h"
 #include "kernel.h"
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 namespace dot_interact {
 namespace {
 
 // ---- instruction sets ---------------------------------------------------------------------------
 
-#if defined(__x86_64__)
-// g++ learned __builtin_cpu_supports("f16c") in version 11.
-bool HasF16c() {
-  unsigned int eax, ebx, ecx, edx;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) != 0;
-}
-
-// With the operating system's consent to save the registers, which __builtin_cpu_supports checks.
-bool HasAvx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
-}
-
-bool HasAvx512() {
-  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-#endif
-
-bool Always() { return true; }
-
-struct Choice {
-  const Kernel& kernel;
-  bool (*supported)();
-};
-
 // The best first.
-const Choice kChoices[] = {
+const instruction_sets::Choice<Kernel> kChoices[] = {
 #if defined(__x86_64__)
-    {kAvx512, HasAvx512},
-    {kAvx2, HasAvx2},
+    {kAvx512, instruction_sets::HasAvx512},
+    {kAvx2, instruction_sets::HasAvx2},
 #endif
-    {kGeneric, Always},
+    {kGeneric, instruction_sets::Always},
 };
 
 std::atomic<const Kernel*> kernel_in_use{nullptr};
 
-const Kernel* BestKernel() {
-  for (const Choice& choice : kChoices) {
-    if (choice.supported()) return &choice.kernel;
-  }
-  return &kGeneric;
-}
-
-const Kernel& KernelInUse() {
-  const Kernel* kernel = kernel_in_use.load(std::memory_order_relaxed);
-  if (kernel == nullptr) {
-    kernel = BestKernel();
-    kernel_in_use.store(kernel, std::memory_order_relaxed);
-  }
-  return *kernel;
-}
+const Kernel& KernelInUse() { return instruction_sets::InUse(&kernel_in_use, kChoices); }
 
 // ---- sizes --------------------------------------------------------------------------------------
 
@@ -211,17 +170,10 @@ int dot_interact_cpu_backward(const dot_interact_shape* shape, const void* first
 const char* dot_interact_cpu_isa(void) { return KernelInUse().name; }
 
 int dot_interact_cpu_use_isa(const char* isa) {
-  if (isa == nullptr) {
-    kernel_in_use.store(BestKernel(), std::memory_order_relaxed);
-    return 0;
-  }
-  for (const Choice& choice : kChoices) {
-    if (strcmp(choice.kernel.name, isa) == 0 && choice.supported()) {
-      kernel_in_use.store(&choice.kernel, std::memory_order_relaxed);
-      return 0;
-    }
-  }
-  return DOT_INTERACT_BAD_ARGUMENT;
+  const Kernel* kernel = instruction_sets::Find(kChoices, isa);
+  if (kernel == nullptr) return DOT_INTERACT_BAD_ARGUMENT;
+  kernel_in_use = kernel;
+  return 0;
 }
 
 }  // extern "C"

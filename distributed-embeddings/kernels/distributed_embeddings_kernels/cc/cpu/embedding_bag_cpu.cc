@@ -1,4 +1,6 @@
 // The C interface of the CPU: checks, the sorting of ids, and the division of work into tasks.
+#include <string.h>
+
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -7,68 +9,26 @@
 #include <vector>
 
 #include "../embedding_bag.h"
+#include "../../../../../op_build/instruction_sets.h"
 #include "kernel.h"
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-#include <string.h>
 
 namespace embedding_bag {
 namespace {
 
 // ---- instruction sets ---------------------------------------------------------------------------
 
-#if defined(__x86_64__)
-// g++ learned __builtin_cpu_supports("f16c") in version 11.
-bool HasF16c() {
-  unsigned int eax, ebx, ecx, edx;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) != 0;
-}
-
-// With the operating system's consent to save the registers, which __builtin_cpu_supports checks.
-bool HasAvx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
-}
-
-bool HasAvx512() {
-  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-#endif
-
-bool Always() { return true; }
-
-struct Choice {
-  const Kernel& kernel;
-  bool (*supported)();
-};
-
 // The best first.
-const Choice kChoices[] = {
+const instruction_sets::Choice<Kernel> kChoices[] = {
 #if defined(__x86_64__)
-    {kAvx512, HasAvx512},
-    {kAvx2, HasAvx2},
+    {kAvx512, instruction_sets::HasAvx512},
+    {kAvx2, instruction_sets::HasAvx2},
 #endif
-    {kGeneric, Always},
+    {kGeneric, instruction_sets::Always},
 };
 
 std::atomic<const Kernel*> kernel_in_use{nullptr};
 
-const Kernel* BestKernel() {
-  for (const Choice& choice : kChoices) {
-    if (choice.supported()) return &choice.kernel;
-  }
-  return &kGeneric;
-}
-
-const Kernel& KernelInUse() {
-  const Kernel* kernel = kernel_in_use.load(std::memory_order_relaxed);
-  if (kernel == nullptr) {
-    kernel = BestKernel();
-    kernel_in_use.store(kernel, std::memory_order_relaxed);
-  }
-  return *kernel;
-}
+const Kernel& KernelInUse() { return instruction_sets::InUse(&kernel_in_use, kChoices); }
 
 // ---- tasks --------------------------------------------------------------------------------------
 
@@ -702,12 +662,7 @@ int embedding_bag_cpu_gradient(const embedding_bag_table* table, const embedding
 const char* embedding_bag_cpu_isa(void) { return embedding_bag::KernelInUse().name; }
 
 int embedding_bag_cpu_use_isa(const char* isa) {
-  const embedding_bag::Kernel* kernel = isa ? nullptr : embedding_bag::BestKernel();
-  for (const embedding_bag::Choice& choice : embedding_bag::kChoices) {
-    if (isa != nullptr && strcmp(choice.kernel.name, isa) == 0 && choice.supported()) {
-      kernel = &choice.kernel;
-    }
-  }
+  const embedding_bag::Kernel* kernel = instruction_sets::Find(embedding_bag::kChoices, isa);
   if (kernel == nullptr) return EMBEDDING_BAG_BAD_ARGUMENT;
   embedding_bag::kernel_in_use = kernel;
   return 0;
