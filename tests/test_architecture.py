@@ -96,7 +96,6 @@ TORCH_PEERS = (
 HOMES = {
     "horovod": (
         "distributed-embeddings/distributed_embeddings/collectives/horovod_modules.py",
-        "distributed-embeddings/distributed_embeddings/testing/traced_ranks.py",
         "runtime/cluster/horovod_modules.py",
         "runtime/cluster/horovodrun.py",
     ),
@@ -104,7 +103,7 @@ HOMES = {
     "mlflow": ("runtime/logs/mlflow_tracking.py",),
     "mlperf_logging": ("runtime/logs/mlperf.py",),
     "optuna": ("recipes/search/study.py",),
-    "hypothesis": ("distributed-embeddings/distributed_embeddings/testing/random_plans.py",),
+    "hypothesis": (),
     "tensorflow_dot_based_interact": (
         "nn/layers/fused_op.py",
         "benchmarks/dot_interaction.py",

@@ -13,9 +13,9 @@ from distributed_embeddings.layers.distributed_embedding import DistributedEmbed
 from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.layers.weights import TableUniform, TableWeight
 from distributed_embeddings.planner import Table
-from distributed_embeddings.testing.fake_world import run_threads
-from distributed_embeddings.testing.plans import plan_of
-from distributed_embeddings.testing.tables import whole_table
+from embedding_testing.fake_world import run_threads
+from embedding_testing.plans import plan_of
+from embedding_testing.tables import whole_table
 
 pytestmark = pytest.mark.usefixtures("operations")
 

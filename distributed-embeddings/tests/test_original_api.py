@@ -19,7 +19,7 @@ from distributed_embeddings.python.ops.embedding_lookup_ops import (
     integer_lookup,
     read_var_no_copy,
 )
-from distributed_embeddings.testing.fake_world import run_threads
+from embedding_testing.fake_world import run_threads
 
 PAGE = Path(__file__).parent.parent / "docs" / "original_api.md"
 TABLE = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])

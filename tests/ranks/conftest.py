@@ -63,7 +63,7 @@ def run_ranks(request, tmp_path_factory):
             [*command, *map(str, args)],
             {
                 **os.environ,
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": f"{ROOT}:{ROOT}/distributed-embeddings/tests",
                 "TF_CPP_MIN_LOG_LEVEL": "2",
                 "TF_NUM_INTRAOP_THREADS": "1",
                 "TF_NUM_INTEROP_THREADS": "1",

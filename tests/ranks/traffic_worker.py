@@ -27,7 +27,7 @@ from distributed_embeddings.planner.traffic import (
     BatchSizes,
     traffic,
 )
-from distributed_embeddings.testing.plans import plan_of
+from embedding_testing.plans import plan_of
 
 import config as configuration
 from nn.optim.optimizers import create_optimizers

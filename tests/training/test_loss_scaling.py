@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import tensorflow as tf
-from distributed_embeddings.testing.fake_world import TensorWorld, run_threads
+from embedding_testing.fake_world import TensorWorld, run_threads
 
 from nn.optim import optimizers
 from nn.train.accumulation import AccumulatingTrainer

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
-
 from distributed_embeddings.collectives import World
 
 TIMEOUT_S = 120.0  # for a rank that traces its functions on a busy machine

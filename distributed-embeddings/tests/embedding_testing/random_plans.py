@@ -3,10 +3,9 @@
 import os
 from collections import Counter
 
+from distributed_embeddings.planner import STRATEGIES, Table
 from hypothesis import settings
 from hypothesis import strategies as st
-
-from distributed_embeddings.planner import STRATEGIES, Table
 
 MANY = settings(
     max_examples=int(os.environ.get("RANDOM_PLANS", 100)),

@@ -1,7 +1,6 @@
 """Tables of one process."""
 
 import numpy as np
-
 from distributed_embeddings.collectives import World
 from distributed_embeddings.layers.weights import LocalShard, TableWeight
 from distributed_embeddings.planner import Shard

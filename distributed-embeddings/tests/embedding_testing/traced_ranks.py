@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import tensorflow as tf
-
 from distributed_embeddings.collectives import World
 from distributed_embeddings.collectives import world as world_module
 

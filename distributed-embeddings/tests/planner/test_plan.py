@@ -12,7 +12,7 @@ from distributed_embeddings.planner.partitioners import (
     threshold_for_all_ranks,
 )
 from distributed_embeddings.planner.traffic import traffic
-from distributed_embeddings.testing.plans import plan_of
+from embedding_testing.plans import plan_of
 
 
 def tables(*shapes):

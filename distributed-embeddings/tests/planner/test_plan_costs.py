@@ -2,7 +2,7 @@
 
 import pytest
 from distributed_embeddings.planner import DEVICE, HOST, PlanError, Table
-from distributed_embeddings.testing.plans import plan_of
+from embedding_testing.plans import plan_of
 
 
 def tables(*shapes):

@@ -4,8 +4,8 @@ import pytest
 from distributed_embeddings.layers.strategy import plan_attributes
 from distributed_embeddings.planner import DEVICE, PlanError
 from distributed_embeddings.planner.traffic import GRADIENTS, KINDS, VECTORS, traffic
-from distributed_embeddings.testing.plans import plan_of
-from distributed_embeddings.testing.random_plans import (
+from embedding_testing.plans import plan_of
+from embedding_testing.random_plans import (
     MANY,
     cases,
     check_cover,

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from distributed_embeddings.planner import PlanError, Table, report
-from distributed_embeddings.testing.plans import plan_of
+from embedding_testing.plans import plan_of
 
 # Cardinalities of the Criteo 1TB logs without a frequency threshold ("extra large", 421 GiB at 128
 # float32 columns), one more than the number of values each: `criteo_t0_synthetic` in

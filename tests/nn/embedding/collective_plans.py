@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from distributed_embeddings.exchange.requests import read_ids
 from distributed_embeddings.keras import keras
-from distributed_embeddings.testing.traced_ranks import (
+from embedding_testing.traced_ranks import (
     TracedRank,
     collectives_of,
     differences,

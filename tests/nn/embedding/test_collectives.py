@@ -3,7 +3,7 @@
 import distributed_embeddings as dmp
 import pytest
 import tensorflow as tf
-from distributed_embeddings.testing.traced_ranks import (
+from embedding_testing.traced_ranks import (
     TracedRank,
     collectives_of,
     differences,

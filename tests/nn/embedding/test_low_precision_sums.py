@@ -8,8 +8,8 @@ from distributed_embeddings.exchange.gradients import expand, sum_duplicates, su
 from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.planner import Table
-from distributed_embeddings.testing.fake_world import TensorWorld, run_threads
-from distributed_embeddings.testing.plans import plan_of
+from embedding_testing.fake_world import TensorWorld, run_threads
+from embedding_testing.plans import plan_of
 
 from nn.sequence import gru
 from nn.sequence.attention import ActivationUnit, add_to_each

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from distributed_embeddings.planner import HOST, MemoryBudget, PlanError, Table, report
 from distributed_embeddings.planner.storage_reservation import step_bytes
-from distributed_embeddings.testing.plans import plan_of
-from distributed_embeddings.testing.random_plans import (
+from embedding_testing.plans import plan_of
+from embedding_testing.random_plans import (
     MANY,
     check_cover,
     check_lookups,

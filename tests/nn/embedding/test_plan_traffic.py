@@ -14,7 +14,7 @@ from distributed_embeddings.planner.traffic import (
     traffic,
 )
 from distributed_embeddings.planner.types import WHOLE_TABLE_ELEMENTS
-from distributed_embeddings.testing.plans import plan_of
+from embedding_testing.plans import plan_of
 
 import config as configuration
 from dataloading.synthetic.rows import synthetic_spec

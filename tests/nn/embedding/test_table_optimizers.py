@@ -6,8 +6,8 @@ import tensorflow as tf
 from distributed_embeddings.layers.distributed_embedding import DistributedEmbedding
 from distributed_embeddings.layers.embedding import Embedding
 from distributed_embeddings.planner import HOST, Shard, Table
-from distributed_embeddings.testing.fake_world import run_threads
-from distributed_embeddings.testing.plans import plan_of
+from embedding_testing.fake_world import run_threads
+from embedding_testing.plans import plan_of
 
 from nn.optim import optimizers
 from nn.optim.optimizers import create

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from distributed_embeddings.testing.fake_world import run_threads
+from embedding_testing.fake_world import run_threads
 
 from nn.metrics.calibration import Calibration
 from nn.metrics.classification import BinnedMetrics, ExactMetrics

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from distributed_embeddings.testing.fake_world import run_threads
+from embedding_testing.fake_world import run_threads
 from sklearn.metrics import roc_auc_score
 
 from nn.metrics.group_auc import GroupAuc

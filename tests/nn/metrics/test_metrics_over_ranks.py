@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from distributed_embeddings.testing.fake_world import run_threads
+from embedding_testing.fake_world import run_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

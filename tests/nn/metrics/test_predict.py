@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from distributed_embeddings.testing.fake_world import run_threads
+from embedding_testing.fake_world import run_threads
 
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset

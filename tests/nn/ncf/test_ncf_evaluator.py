@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from distributed_embeddings.testing.fake_world import run_threads
+from embedding_testing.fake_world import run_threads
 
 from dataloading.pipeline.batch import Batch, InteractionInputs
 from dataloading.pipeline.shuffle import share_of_rank

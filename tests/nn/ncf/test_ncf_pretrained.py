@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from distributed_embeddings.collectives import CollectiveError
-from distributed_embeddings.testing.fake_world import run_threads
+from embedding_testing.fake_world import run_threads
 
 from nn.ncf.config import GMF, MLP, NEUMF, NCFConfig
 from nn.ncf.model import NCFModel

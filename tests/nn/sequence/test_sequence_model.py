@@ -4,8 +4,8 @@ import tensorflow as tf
 from distributed_embeddings.collectives import World
 from distributed_embeddings.exchange.gradients import sum_over_ranks
 from distributed_embeddings.planner import Table
-from distributed_embeddings.testing.fake_world import TensorWorld, run_threads
-from distributed_embeddings.testing.plans import plan_of
+from embedding_testing.fake_world import TensorWorld, run_threads
+from embedding_testing.plans import plan_of
 
 from nn.embedding_model import dense_bytes
 from nn.optim.optimizers import create

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 from distributed_embeddings.collectives import CollectiveError, World
-from distributed_embeddings.testing.fake_world import FakeWorld, run_threads
+from embedding_testing.fake_world import FakeWorld, run_threads
 
 from runtime.checkpoint import Box, Folder, NonFiniteWeight, matrix_of
 from runtime.checkpoint.saver import Outcome, Saver

@@ -13,8 +13,8 @@ from distributed_embeddings.box import Box
 from distributed_embeddings.collectives import CollectiveError, World
 from distributed_embeddings.layers.weights import LocalShard, TableWeight
 from distributed_embeddings.planner import DATA_PARALLEL, Shard
-from distributed_embeddings.testing.fake_world import run_threads
-from distributed_embeddings.testing.tables import whole_table
+from embedding_testing.fake_world import run_threads
+from embedding_testing.tables import whole_table
 
 from config import parse
 from runtime import checkpoint

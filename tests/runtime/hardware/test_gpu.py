@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 from distributed_embeddings.collectives import CollectiveError
-from distributed_embeddings.testing.fake_world import run_threads
+from embedding_testing.fake_world import run_threads
 
 import main
 from recipes.registry import DLRM

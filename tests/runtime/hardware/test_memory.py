@@ -1,7 +1,7 @@
 """Memory of a rank, read from files of procfs and of control groups in a folder."""
 
 import pytest
-from distributed_embeddings.testing.fake_world import run_threads
+from embedding_testing.fake_world import run_threads
 
 from runtime.hardware.gpu import Gpu
 from runtime.hardware.memory import RankMemory, agree_on_memory, available_bytes, read_memory
