@@ -27,20 +27,16 @@ from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
-    TRAIN,
     FeatureSpec,
 )
-from dataloading.spec.output_folder import METADATA, SPEC_FILE, VOCABULARY_FOLDER
-from dataloading.synthetic.dataset import SyntheticDataset
-from dataloading.synthetic.rows import SPLITS, stored_spec
+from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
+from dataloading.synthetic.rows import stored_spec
 from runtime.cli import exit_status
 from runtime.files.atomic import atomic_folder
 from runtime.files.disk import write_errors_name
 
 _DEFAULT_PREBATCH = 65_536
 _DEFAULT_PATH = "synthetic_dataset"  # of NVIDIA's tool
-# Keys of the metadata of dataloading.transcode with facts per split.
-_BY_MAPPING = ("rows", "click_rate", "unknown_share")
 
 
 def transcribe(options: argparse.Namespace) -> str:
@@ -56,11 +52,18 @@ def transcribe(options: argparse.Namespace) -> str:
     spec = FeatureSpec.from_yaml(source / options.src_feature_spec)
     if options.src_dataset_type == "split_tfrecords":
         spec = spec_of_folders(spec)
-    loaders = _open(options, spec)
-    layout = _usual_layout(spec, _metadata(spec, loaders, options), loaders, options)
+    kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
+    loaders = {
+        split: kinds[options.src_dataset_type](
+            spec, split, options.src_batch_size, with_labels=stores_labels(spec, split)
+        )
+        for split in spec.source_spec
+    }
+    layout = _usual_layout(spec, loaders, options)
     sources = {}
     with atomic_folder(target) as folder:
-        for split, (loader, num_samples) in loaders.items():
+        for split, loader in loaders.items():
+            num_samples = loader.num_samples
             if options.dst_dataset_type == "tf_raw":
                 writer = _RawBinaryWriter(folder, split, layout, loader.columns)
             else:
@@ -77,9 +80,9 @@ def transcribe(options: argparse.Namespace) -> str:
         written.validate_files()
         with write_errors_name(folder / options.dst_feature_spec):
             written.to_yaml(folder / options.dst_feature_spec)
-        if options.src_dataset_type != "synthetic" and (source / VOCABULARY_FOLDER).is_dir():
+        if (source / VOCABULARY_FOLDER).is_dir():
             shutil.copytree(source / VOCABULARY_FOLDER, folder / VOCABULARY_FOLDER)
-    report = [f"{split}: {num_samples:,} rows" for split, (_, num_samples) in loaders.items()]
+    report = [f"{split}: {loader.num_samples:,} rows" for split, loader in loaders.items()]
     if left_out := [name for name in spec.feature_spec if name not in layout.feature_spec]:
         report.append(f"left out, because no channel has them: {', '.join(left_out)}")
     return "\n".join([*report, f"written: {target / options.dst_feature_spec}"])
@@ -92,20 +95,6 @@ def _check(options: argparse.Namespace) -> None:
             raise ValueError(f"--{name} is {value}; expected 1 or more")
         if value is not None and name.startswith("dst") and options.dst_dataset_type == "tf_raw":
             raise ValueError(f"--{name} is only read with --dst_dataset_type split_tfrecords")
-    is_synthetic = options.src_dataset_type == "synthetic"
-    for name in ("max_batches_train", "max_batches_test"):
-        value, is_test = getattr(options, name), name == "max_batches_test"
-        if value != -1 and value < 1:
-            raise ValueError(f"--{name} is {value}; expected 1 or more, or -1 for all")
-        if value == -1 and is_synthetic and not (is_test and options.train_only):
-            raise ValueError(
-                f"--{name} is -1, and generated rows do not end: give a number of batches"
-                + (", or --train_only" if is_test else "")
-            )
-    if options.src_seed is not None and not is_synthetic:
-        raise ValueError("--src_seed is only read with --src_dataset_type synthetic")
-    if options.train_only and options.max_batches_test != -1:
-        raise ValueError("--train_only and --max_batches_test contradict each other: give one")
     if Path(options.dst_feature_spec).name != options.dst_feature_spec:
         raise ValueError(
             f"--dst_feature_spec is {options.dst_feature_spec}; expected a file name without a "
@@ -113,48 +102,8 @@ def _check(options: argparse.Namespace) -> None:
         )
 
 
-def _open(options: argparse.Namespace, spec: FeatureSpec) -> dict[str, tuple[SampleDataset, int]]:
-    kinds = {"tf_raw": RawBinaryDataset, "split_tfrecords": SplitTFRecordsDataset}
-    is_synthetic, size = options.src_dataset_type == "synthetic", options.src_batch_size
-    loaders = {}
-    for split in SPLITS if is_synthetic else spec.source_spec:
-        if options.train_only and split != TRAIN:
-            continue
-        batches = options.max_batches_train if split == TRAIN else options.max_batches_test
-        if is_synthetic:
-            seed = options.src_seed or 0
-            loader = SyntheticDataset(spec, split, size, num_batches=batches, seed=seed)
-        else:
-            kind, with_labels = kinds[options.src_dataset_type], stores_labels(spec, split)
-            loader = kind(spec, split, size, with_labels=with_labels)
-        most = loader.num_samples if batches == -1 else batches * size
-        loaders[split] = loader, min(most, loader.num_samples)
-    if not loaders:
-        raise ValueError(
-            f"{spec.origin}: source_spec: there is no split to transcribe; there are "
-            f"{', '.join(spec.source_spec) or 'none'}"
-        )
-    return loaders
-
-
-def _metadata(spec: FeatureSpec, loaders: dict, options: argparse.Namespace) -> dict:
-    """Returns the metadata that still hold: without facts on splits that are absent or
-    incomplete; for generated rows, new metadata."""
-    if options.src_dataset_type == "synthetic":
-        return {"generator": "dataloading.synthetic", "seed": options.src_seed or 0}
-    whole = {name for name, (loader, rows) in loaders.items() if rows == loader.num_samples}
-    gone = {*spec.source_spec, *SPLITS} - whole
-    metadata = {name: value for name, value in spec.metadata.items() if name not in gone}
-    own = metadata.get(METADATA)
-    for key in _BY_MAPPING if isinstance(own, dict) else ():
-        if isinstance(own.get(key), dict):
-            facts = {name: fact for name, fact in own[key].items() if name not in gone}
-            own = metadata[METADATA] = own | {key: facts}
-    return metadata
-
-
 def _usual_layout(
-    spec: FeatureSpec, metadata: dict, loaders: dict, options: argparse.Namespace
+    spec: FeatureSpec, loaders: dict[str, SampleDataset], options: argparse.Namespace
 ) -> FeatureSpec:
     """Returns the features of the three channels, in no file yet. In split binaries their hotness
     is that of the first row, where rows could differ."""
@@ -165,11 +114,11 @@ def _usual_layout(
     used = {feature for names in channels.values() for feature in names}
     features = {name: dict(keys) for name, keys in spec.feature_spec.items() if name in used}
     if options.dst_dataset_type == "tf_raw":
-        loader, _ = next(iter(loaders.values()))
+        loader = next(iter(loaders.values()))
         for column, row in zip(loader.columns, loader.stored_samples(0, 1), strict=True):
             if isinstance(row, Ragged) and len(row.values):
                 features[column.feature]["hotness"] = len(row.values)
-    return FeatureSpec(features, {}, channels, metadata, origin=spec.origin)
+    return FeatureSpec(features, {}, channels, spec.metadata, origin=spec.origin)
 
 
 class _RawBinaryWriter:
@@ -232,26 +181,18 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     default = "(default: %(default)s)"
     add("--src_dataset_path", default=_DEFAULT_PATH, help=f"folder of the data set {default}")
-    kinds = ("tf_raw", "synthetic", "split_tfrecords")
-    help_text = f"its format {default}; synthetic generates rows of its feature spec"
+    kinds, help_text = ("tf_raw", "split_tfrecords"), f"its format {default}"
     add("--src_dataset_type", default="tf_raw", choices=kinds, help=help_text)
     add("--src_feature_spec", default=SPEC_FILE, help="file name in --src_dataset_path")
-    help_text = "rows in memory at a time, and of a batch that --max_batches_* count"
-    add("--src_batch_size", type=int, default=65_536, help=help_text)
-    help_text = "no effect: generated rows always follow the feature spec"
-    add("--src_synthetic_dataset_use_feature_spec", action="store_true", help=help_text)
-    add("--src_seed", type=int, help="of generated rows (default: 0)")
+    add("--src_batch_size", type=int, default=65_536, help="rows in memory at a time")
     help_text = f"folder to make; must not hold files {default}"
     add("--dst_dataset_path", default=_DEFAULT_PATH, help=help_text)
-    kinds, help_text = ("split_tfrecords", "tf_raw"), f"its format {default}"
+    help_text = f"its format {default}"
     add("--dst_dataset_type", default="split_tfrecords", choices=kinds, help=help_text)
     add("--dst_feature_spec", default=SPEC_FILE, help="file name in --dst_dataset_path")
     help_text = f"rows of a record of split TFRecords (default: {_DEFAULT_PREBATCH})"
     add("--dst_prebatch_size", type=int, help=help_text)
     add("--dst_batches_per_file", type=int, help="records of a file (default: all in one file)")
-    add("--max_batches_train", type=int, default=-1, help="of the split train; -1: all")
-    add("--max_batches_test", type=int, default=-1, help="of each other split; -1: all")
-    add("--train_only", action="store_true", help="the split train only")
     return parser
 
 

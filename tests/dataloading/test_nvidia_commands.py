@@ -74,7 +74,7 @@ def test_default_paths():
     flags = arguments.parser().parse_args([])
     assert (flags.input, flags.feature_spec_in, flags.output) == (".", spec, "/data")
     assert (flags.feature_spec_out, flags.chunk_size) == (spec, 65536)
-    flags = transcribe._parser().parse_args(["--src_synthetic_dataset_use_feature_spec"])
+    flags = transcribe._parser().parse_args([])
     assert (flags.src_dataset_path, flags.dst_dataset_path) == 2 * ("synthetic_dataset",)
 
 

@@ -4,7 +4,6 @@ import filecmp
 import json
 import re
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.writer import exactly
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.synthetic.dataset import SyntheticDataset, synthetic_spec, write_dataset
+from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
 from tests.dataloading.formats.test_split_tfrecords import Row, found, original, rows_of
 
@@ -128,76 +127,6 @@ def test_records_read_by_the_original(tmp_path):
     assert json.loads((train / "length.json").read_text()) == 4
 
 
-def test_parts_of_a_data_set(binaries, tmp_path, capsys):
-    """Facts of all rows are left out for a part of them."""
-    flags = ("--src_batch_size", 20, "--max_batches_train", 2, "--max_batches_test", 1)
-    assert transcribe(binaries, tmp_path / "part", *flags, "--dst_feature_spec", "f.yaml") == 0
-    properties = capsys.readouterr().out
-    assert "train: 40 rows\nvalidation: 20 rows\ntest: 1 rows\n" in properties
-    assert f"written: {tmp_path / 'part/f.yaml'}" in properties
-    spec = FeatureSpec.from_yaml(tmp_path / "part/f.yaml")
-    assert set(spec.metadata) == {"generator", "seed", "test"}
-    expected = RawBinaryDataset(FeatureSpec.from_yaml(binaries / "feature_spec.yaml"), "train", 40)
-    (batch,) = SplitTFRecordsDataset(spec, "train", 40).dataset()
-    (first,) = expected.dataset().take(1)
-    np.testing.assert_array_equal(batch.inputs.numerical, first.inputs.numerical)
-    assert transcribe(binaries, tmp_path / "train", "--train_only") == 0
-    spec = FeatureSpec.from_yaml(tmp_path / "train/feature_spec.yaml")
-    assert list(spec.source_spec) == ["train"]
-
-
-def test_metadata_of_transcode(tmp_path):
-    """Rows and click rates of splits that are absent or incomplete are dropped."""
-    folder, names = tmp_path / "mine", ("train", "test", "later")
-    spec = write_dataset(folder, synthetic_spec([5]), {"train": 40, "test": 10}).to_dict()
-    test = spec["source_spec"]["test"]
-    shutil.copytree(folder / "test", folder / "later")
-    spec["source_spec"]["later"] = [
-        {**chunk, "files": [file.replace("test", "later") for file in chunk["files"]]}
-        for chunk in test
-    ]
-    own = {
-        "rows": dict(zip(names, (40, 10, 10), strict=True)),
-        "click_rate": dict(zip(names, (0.5, 0.5, 0.5), strict=True)),
-        "vocabulary": {"cat_0": "vocabulary/cat_0.tsv"},
-        "hash_buckets": {},
-    }
-    spec["metadata"] = {"mine": "x", "later": 1, "transcode": own}
-    FeatureSpec.from_dict(spec, folder).to_yaml(folder / "feature_spec.yaml")
-
-    def metadata(*flags) -> dict:
-        shutil.rmtree(tmp_path / "new", ignore_errors=True)
-        assert transcribe(folder, tmp_path / "new", "--src_batch_size", 20, *flags) == 0
-        return FeatureSpec.from_yaml(tmp_path / "new/feature_spec.yaml").metadata
-
-    assert metadata() == spec["metadata"]
-    kept = metadata("--train_only")
-    assert kept == {
-        "mine": "x",
-        "transcode": {**own, "rows": {"train": 40}, "click_rate": {"train": 0.5}},
-    }
-    kept = metadata("--max_batches_train", 1)
-    assert kept["later"] == 1
-    assert kept["transcode"]["rows"] == {"test": 10, "later": 10}
-    assert kept["transcode"]["click_rate"] == {"test": 0.5, "later": 0.5}
-    flags = ("--src_dataset_type", "synthetic", "--max_batches_train", 1, "--train_only")
-    assert metadata(*flags) == {"generator": "dataloading.synthetic", "seed": 0}
-
-
-def test_generated_rows(binaries, tmp_path):
-    flags = ("--src_dataset_type", "synthetic", "--src_seed", 7, "--src_batch_size", 50)
-    flags += ("--max_batches_train", 2, "--train_only")
-    assert transcribe(binaries, tmp_path / "new", *flags) == 0
-    spec = FeatureSpec.from_yaml(tmp_path / "new/feature_spec.yaml")
-    (batch,) = SplitTFRecordsDataset(spec, "train", 100).dataset()
-    (expected,) = SyntheticDataset(spec, "train", 100, num_samples=100, seed=7).dataset()
-    for ids, theirs in zip(batch.inputs.categorical, expected.inputs.categorical, strict=True):
-        np.testing.assert_array_equal(ids, theirs)
-    np.testing.assert_array_equal(batch.labels, expected.labels)
-    assert spec.metadata == {"generator": "dataloading.synthetic", "seed": 7}
-    assert not (tmp_path / "new/vocabulary").exists()
-
-
 TO_BINARIES = ("--src_dataset_type", "split_tfrecords", "--dst_dataset_type", "tf_raw")
 
 
@@ -263,14 +192,8 @@ def test_values_beyond_a_dtype():
         (("--src_batch_size", 0), "--src_batch_size is 0; expected 1 or more"),
         (("--dst_prebatch_size", 0), "--dst_prebatch_size is 0; expected"),
         (("--dst_batches_per_file", -1), "--dst_batches_per_file is -1; expected"),
-        (("--max_batches_train", 0), "--max_batches_train is 0; expected 1 or more, or -1 for all"),
-        (("--max_batches_test", -2), "--max_batches_test is -2; expected"),
         (("--dst_dataset_type", "tf_raw", "--dst_prebatch_size", 4), "--dst_prebatch_size is only"),
-        (("--src_seed", 1), "--src_seed is only read with --src_dataset_type synthetic"),
-        (("--train_only", "--max_batches_test", 1), "--train_only and --max_batches_test"),
         (("--dst_feature_spec", "a/b.yaml"), "--dst_feature_spec is a/b.yaml; expected a file"),
-        (("--src_dataset_type", "synthetic"), "--max_batches_train is -1, and generated rows do"),
-        (("--src_dataset_type", "synthetic", "--max_batches_train", 1), "--max_batches_test is"),
         (("--src_feature_spec", "no.yaml"), "no.yaml: the file does not exist"),
         (("--src_dataset_type", "split_tfrecords"), "source_spec names no chunk of type tfrecord"),
     ],
@@ -279,12 +202,6 @@ def test_invalid_flags(binaries, tmp_path, capsys, flags, message):
     assert transcribe(binaries, tmp_path / "new", *flags) == 2
     assert re.search(f"^error: .*{message}", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_split_to_transcribe(tmp_path, capsys):
-    write_dataset(tmp_path / "rows", synthetic_spec([5]), {"test": 3})
-    assert transcribe(tmp_path / "rows", tmp_path / "new", "--train_only") == 2
-    assert "there is no split to transcribe; there are test" in capsys.readouterr().err
 
 
 def test_folders_with_other_files(binaries, capsys):
