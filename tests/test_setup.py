@@ -403,16 +403,6 @@ def test_build_of_horovod(set_up_horovod, tmp_path, clone, root):
     assert len(kept(tmp_path)) == 3
 
 
-def test_damaged_horovod(set_up_horovod, tmp_path):
-    set_up_horovod()
-    (wheel,) = kept(tmp_path)[0].glob("*.whl")
-    wheel.write_text("damaged")
-    done, calls = set_up_horovod()
-    assert (done.returncode, calls) == (0, ["install damaged", *BUILT]), done.stderr
-    assert "cannot be used, building Horovod again" in done.stdout
-    assert [file.read_text() for file in kept(tmp_path)[0].glob("*")] == ["a wheel"]
-
-
 SOURCES = {"STAND_IN_SOURCE": "another version of Horovod"}
 
 

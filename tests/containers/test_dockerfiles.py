@@ -3,7 +3,6 @@
 import itertools
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -31,10 +30,6 @@ def file(name, root):
     return dockerfile.read(root / name)
 
 
-def runs(file) -> list[str]:
-    return [run.text for run in file.instructions("RUN")]
-
-
 def versions(path: Path) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==([\w.+-]+)", path.read_text(), re.MULTILINE))
 
@@ -52,16 +47,6 @@ def test_copied_files(file, root):
         assert all(file.stage(m["from"]) for m in run.mounts() if m["type"] == "bind")
 
 
-def test_versions_of_packages(file):
-    """By a lock, by a commit, or built in another stage; none by its name alone."""
-    for run in runs(file):
-        for command in re.findall(r"pip (?:install|wheel)[^&;]*", run):
-            assert re.search(r"--requirement \S+\.lock|--no-index|@\$\{\w+_COMMIT\}", command)
-    for arg in file.instructions("ARG"):
-        if "_COMMIT=" in arg.text:
-            assert re.fullmatch(r"\w+=[0-9a-f]{8}([0-9a-f]{32})?", arg.text)
-
-
 def lineage_runs(file) -> list[str]:
     """The RUNs of the last stage and of those that it is made from."""
     stage, texts = file.stages[-1], []
@@ -69,19 +54,6 @@ def lineage_runs(file) -> list[str]:
         texts += [i.text for i in stage.instructions if i.keyword == "RUN"]
         stage = file.stage(stage.image)
     return texts
-
-
-def test_layer_of_the_code(file):
-    """An edited file installs nothing again: after `COPY . .` nothing is built or installed."""
-    last = file.stages[-1].instructions
-    whole = [
-        i for i, step in enumerate(last) if step.keyword == "COPY" and step.words() == [".", "."]
-    ]
-    assert len(whole) == 1
-    for step in last[whole[0] + 1 :]:
-        assert not re.search(r"install\b|apt-get|pip|make", step.text), step
-    for stage in file.stages[:-1]:
-        assert not any(i.keyword == "COPY" and "." in i.words()[:-1] for i in stage.instructions)
 
 
 def make_commands(folder: Path, *arguments: str) -> str:
@@ -138,45 +110,6 @@ def test_make_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
     ]
 
 
-@pytest.mark.parametrize(
-    ("lacks", "gloo", "message"),
-    [
-        ("", "yes", ""),
-        ("mpi", "yes", "without MPI: no mpirun, and no srun, thus no slurm_multinode.sh"),
-        ("nccl", "yes", "without NCCL: data between GPUs would go through the memory of"),
-        ("gloo", "yes", "without Gloo: no horovodrun --gloo; build with --build"),
-        ("gloo", "no", ""),
-    ],
-)
-def test_horovod_of_the_container(root, tmp_path, lacks, gloo, message):
-    """The build's own command, with stand-ins for what it imports."""
-    built = {f"{part}_built": f"lambda: {part != lacks}" for part in ("mpi", "nccl", "gloo")}
-    (tmp_path / "horovod").mkdir()
-    for module in ("tensorflow_dot_based_interact", "horovod/__init__"):
-        (tmp_path / f"{module}.py").touch()
-    text = "\n".join(f"{name} = {value}" for name, value in built.items())
-    (tmp_path / "horovod/tensorflow.py").write_text(text)
-    behind = dockerfile.read(root / "Dockerfile").stages[-1].instructions
-    (run,) = (i.text for i in behind if i.keyword == "RUN" and "built()" in i.text)
-    command = run[run.index("python -c") :].replace("python", shlex.quote(sys.executable), 1)
-    done = subprocess.run(
-        ["bash", "-c", command],
-        env={"PYTHONPATH": str(tmp_path), "GLOO": gloo},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode != 0) == bool(message) and message in done.stderr, done.stderr
-
-
-def test_user(name, file):
-    last = file.stages[-1].instructions
-    users = [step.text for step in last if step.keyword == "USER"]
-    # Ubuntu 24.04's images have a user 1000
-    user = "1001" if name == "Dockerfile.cuda" else "1000"
-    assert users and users[-1] == user
-    assert any(f"useradd --uid {user}" in step.text for step in last)
-
-
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.cuda", "Dockerfile_spark"])
 def test_working_folders_of_nvidia(name, file):
     """Each is a link to the folder with the recipe's scripts."""
@@ -231,19 +164,6 @@ def test_versions_of_the_spark_lock(root):
     assert {(name.lower(), f"=={version}") for name, version in spark.items()} <= engines
 
 
-def test_requirements_of_the_gpu_container(root):
-    """requirements.txt and what it reads, by name, but for what NVIDIA's container brings."""
-    texts = [(root / name).read_text() for name in ("requirements.txt", "requirements/run.txt")]
-    named = re.findall(r"^(\w[\w-]*)", "\n".join(texts), re.MULTILINE)
-    pinned = {name.lower() for name in versions(root / "requirements/ngc.lock")}
-    assert {name.lower() for name in named} - pinned == {
-        "tensorflow-cpu",
-        "tf-keras",
-        "numpy",
-        "tensorboard",
-    }
-
-
 def test_dockerignore_and_gitignore(root):
     def listed(*how):
         done = subprocess.run(["git", "ls-files", *how], cwd=root, capture_output=True, text=True)
@@ -255,19 +175,6 @@ def test_dockerignore_and_gitignore(root):
     assert tracked and not [name for name in tracked if ignored(name)]
     never = listed("--others", "--ignored", "--exclude-standard", "--directory")
     assert not [name for name in never if not ignored(name.rstrip("/"))]
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(".git/config", ".venv/bin/python", ".venv-serve/x", "runs/demo/log.json", "data/a.bin"),
-        *("nn/__pycache__/a.pyc", "tests/gpu/build/x", "tensorflow-dot-based-interact/dist/a.whl"),
-        *(".env", "deployment/.env.local", ".netrc", "id_rsa", "keys/host.pem", "a/b.key"),
-        *(".kaggle/kaggle.json", ".aws/credentials", ".ssh/config", ".docker/config.json"),
-    ],
-)
-def test_ignored_files(path, root):
-    assert Ignored((root / ".dockerignore").read_text())(path)
 
 
 def test_arguments_on_the_page(root):
