@@ -62,7 +62,7 @@ def in_process(run_dir, *flags, recipe=dlrm):
     return code, summary(run_dir) if code == 0 else None
 
 
-@pytest.mark.quick("dlrm.py-dlrm", "dcnv2.py-dcnv2")
+@pytest.mark.quick("dlrm.py-dlrm")
 @pytest.mark.parametrize(
     ("script", "recipe"), [("dlrm.py", dlrm), ("dcnv2.py", dcnv2), ("main.py", dlrm)]
 )

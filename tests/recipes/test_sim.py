@@ -79,7 +79,7 @@ def test_original_data_set(rows, tmp_path):
     assert run(theirs, tmp_path / "2", *flags)["test_loss"] == ours["test_loss"]
 
 
-@pytest.mark.quick("dien", "din", "no_history")
+@pytest.mark.quick("din", "no_history")
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "sim"])
 def test_train_and_evaluate(model, rows, tmp_path):
     save = tmp_path / "model"

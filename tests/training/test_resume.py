@@ -321,6 +321,7 @@ def test_start_from_original_tables(tiny, tmp_path, capsys):
     assert "has tables and no MLPs (dense/config.json)" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_deterministic_training(tiny, tmp_path, run_script):
     """In processes of its own: what it sets cannot be taken back."""
     arrays = []

@@ -47,7 +47,7 @@ def dlrm(tmp_path_factory):
     return trained, *converted(trained, folder)
 
 
-@pytest.mark.quick("dlrm", "dcnv2", "sim", "dien", "din", "neumf", "dlrm_without_*")
+@pytest.mark.quick("dlrm", "dcnv2", "sim", "neumf", "dlrm_without_*")
 @pytest.mark.parametrize(
     "name", [*untrained.RANKING, *untrained.SEQUENCE, *untrained.INTERACTION, "dien_in_a_loop"]
 )
