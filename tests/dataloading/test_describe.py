@@ -9,9 +9,6 @@ import yaml
 
 from dataloading import describe
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
-from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
-from dataloading.pipeline.columns import Column, Role
-from dataloading.pipeline.ragged import Ragged
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.transcribe import main as transcribe
@@ -76,13 +73,6 @@ def test_facts_by_hand(tmp_path, capsys):
     ]
 
 
-def test_blocks(tmp_path, capsys, monkeypatch):
-    """The report does not depend on the rows that are read at a time."""
-    expected = described(tmp_path, capsys)
-    monkeypatch.setattr(describe, "_BLOCK_BYTES", 3)
-    assert described(tmp_path, capsys) == expected
-
-
 @pytest.mark.parametrize(
     ("files", "fault"),
     [
@@ -114,26 +104,6 @@ def test_nothing_to_describe(tmp_path, capsys):
     assert "error: " in capsys.readouterr().err
     code, report = described(tmp_path, capsys, {**CONTENT, "source_spec": {}})
     assert code == 2 and "source_spec names no chunk" in report
-
-
-def test_other_types_and_many_files(tmp_path, capsys):
-    content = {
-        **CONTENT,
-        "source_spec": {"train": [dict(c) for c in CONTENT["source_spec"]["train"]]},
-    }
-    files = [f"user{i}.csv" for i in range(4)]
-    content["source_spec"]["train"][2] |= {"type": "csv", "files": files}
-    for file in files:
-        (tmp_path / file).write_text("1\n")
-    code, report = described(tmp_path, capsys, content)
-    assert code == 0
-    assert "  user: csv, rows and values are not checked" in report
-    assert report.endswith("every file is there; those of type csv were not checked\n")
-    for chunk in content["source_spec"]["train"]:
-        chunk["type"] = "csv"
-    code, report = described(tmp_path, capsys, content)
-    assert code == 0 and "rows unknown" in report
-    assert report.endswith("every file is there; those of type csv were not checked\n")
 
 
 @pytest.fixture(scope="module")
@@ -205,30 +175,3 @@ def test_missing_record(recorded, tmp_path, capsys, last_too):
         assert "broken: 2 faults" in report  # and the number of prebatches
     with pytest.raises(ValueError, match="is a file missing or cut off|Is a file missing or cut"):
         SplitTFRecordsDataset(FeatureSpec.from_yaml(folder / "feature_spec.yaml"), "train", 4)
-
-
-def test_ragged_records(tmp_path, capsys):
-    """Rows of 0, 1 and 3 ids; one of the ids is out of range."""
-    content = {
-        "feature_spec": {
-            "tags": {"dtype": "int32", "cardinality": 9, "hotness": 4},
-            "click": {"dtype": "int8"},
-        },
-        "source_spec": None,
-        "channel_spec": {"numerical": [], "categorical": ["tags"], "label": ["click"]},
-    }
-    (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(content))
-    spec = FeatureSpec.from_yaml(tmp_path / "feature_spec.yaml")
-    ids = Ragged.from_lengths(np.array([1, 2, 2, 9], np.int32), np.array([0, 1, 3]))
-    columns = [
-        Column(Role.CATEGORICAL, "tags", np.dtype("i4"), None, 9),
-        Column(Role.LABEL, "click", np.dtype("i1"), 1),
-    ]
-    writer = SplitTFRecordsWriter(tmp_path, "train", spec, columns, prebatch=2, batches_per_file=1)
-    writer.add([ids, np.array([[1], [0], [0]], np.int8)])
-    writer.close()
-    lines_found, report = values_of(tmp_path, capsys, code=1)
-    (tags,) = (line for line in lines_found if "tags (" in line)
-    assert tags.startswith("  tags (categorical, int32 x 0 to 4, 1.33 on the average)")
-    assert "about 2 ids in use, min 1, mean 3.5, max 9" in tags
-    assert "feature 'tags': 1 ids outside of [0, 9)" in report

@@ -1,6 +1,5 @@
 """`python -m dataloading.describe` on users and items: facts by hand, and every broken rule."""
 
-import copy
 import re
 
 import numpy as np
@@ -44,11 +43,6 @@ def described(folder, capsys, content=CONTENT, **files) -> tuple[int, str]:
     return code, report.out + report.err
 
 
-def changed(**sections) -> dict:
-    """CONTENT with other keys in its sections."""
-    return {**CONTENT, **{name: {**CONTENT[name], **keys} for name, keys in sections.items()}}
-
-
 def test_candidate_lists(tmp_path, capsys):
     code, report = described(tmp_path, capsys)
     assert code == 0
@@ -72,36 +66,3 @@ def test_broken_lists(files, tmp_path, capsys):
     code, report = described(tmp_path, capsys, **files)
     assert code == 1
     assert re.search("broken: 1 faults\n.*split 'test'.*test_samples_per_series", report), report
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({**CONTENT, "metadata": {}}, "'test': metadata: 'test_samples_per_series' is missing"),
-        (changed(metadata={"test_samples_per_series": -1}), "'test_samples_per_series' is -1"),
-        (changed(metadata={"train_samples_per_series": 5}), "'train_samples_per_series': rows of"),
-        (
-            changed(source_spec={"test": CONTENT["source_spec"]["test"][:2]}),
-            "_per_series' is 2, and",
-        ),
-        (
-            changed(channel_spec={"user": ["user", "item"], "item": []}),
-            "channel 'user': 2 features",
-        ),
-        (changed(feature_spec={"user": {"dtype": "int16"}}), "feature 'user': cardinality is"),
-    ],
-)
-def test_broken_specs(content, message, tmp_path, capsys):
-    code, report = described(tmp_path, capsys, copy.deepcopy(content))
-    assert code == 1
-    assert re.search("broken: .*" + message, report, re.DOTALL), report
-
-
-def test_single_report_of_other_faults(tmp_path, capsys):
-    """Candidate lists are not looked at where rows cannot be paired, or are of another type."""
-    code, report = described(tmp_path, capsys, test_label=FILES["test_label"][:4])
-    assert code == 1 and "broken: 1 faults" in report and "differ in their number of rows" in report
-    content = copy.deepcopy(CONTENT)
-    content["source_spec"]["test"][1]["type"] = "csv"
-    code, report = described(tmp_path, capsys, content, test_label=np.zeros(6, "u1"))
-    assert code == 0 and "those of type csv were not checked" in report

@@ -1,6 +1,5 @@
 """Files of rows through the command: scores by hand, every format, every kind of bad value."""
 
-import contextlib
 import gzip
 import os
 import re
@@ -257,21 +256,6 @@ def test_sigterm(tmp_path, clicks, capsys, monkeypatch):
     assert capsys.readouterr().err == "interrupted; the table on stdout is partial\n"
 
 
-def test_sigterm_suppressed_by_library(tmp_path, clicks, capsys, monkeypatch):
-    of_the_model = RequestScorer.score
-
-    def score(self, arrays):
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
-        return of_the_model(self, arrays)
-
-    monkeypatch.setattr(RequestScorer, "score", score)
-    flags = ["--model", str(clicks), "--input", str(csv_file(tmp_path, *LINES))]
-    assert main([*flags, "--output", str(tmp_path / "scores.csv")]) == 130
-    assert capsys.readouterr().err == "interrupted; nothing was written to --output\n"
-    assert os.listdir(tmp_path) == ["rows.csv"]
-
-
 @pytest.mark.parametrize("flags", [[], ["--output", "scores.npy"]])
 def test_closed_stdout(tmp_path, clicks, capsys, monkeypatch, flags):
     monkeypatch.chdir(tmp_path)
@@ -284,13 +268,6 @@ def test_closed_stdout(tmp_path, clicks, capsys, monkeypatch, flags):
     assert capsys.readouterr().err == ""
 
 
-def test_full_stdout(tmp_path, clicks, capsys, monkeypatch):
-    with open("/dev/full", "w") as stdout:
-        monkeypatch.setattr("sys.stdout", stdout)
-        assert main(["--model", str(clicks), "--input", str(csv_file(tmp_path, *LINES))]) == 2
-    assert capsys.readouterr().err == "error: [Errno 28] No space left on device\n"
-
-
 def test_batches_before_bad_row(tmp_path, clicks, capsys):
     path = csv_file(tmp_path, *LINES, "4,1,0,1;1,2,1")
     flags = ["--model", str(clicks), "--input", str(path)]
@@ -298,9 +275,6 @@ def test_batches_before_bad_row(tmp_path, clicks, capsys):
     assert capsys.readouterr().out == ""
     assert main([*flags, "--batch_size", "2"]) == 2
     assert [line.split(",")[0] for line in capsys.readouterr().out.split()] == ["row", "0", "1"]
-
-
-X = {"type": "split_binary", "features": ["price", "age"], "files": ["x.bin"]}
 
 
 def data_set(folder, **changes):
@@ -404,29 +378,6 @@ def test_unknown_and_negative_ids_of_data_set(tmp_path, capsys):
     tags.tofile(folder / "tags.bin")
     assert main(flags) == 2
     assert "row 3: feature 'tags': found -1; expected ids of 0 or more" in (capsys.readouterr().err)
-
-
-@pytest.mark.parametrize(
-    ("changes", "flags", "report"),
-    [
-        ({}, ["--mapping", "row"], "--mapping, rows, got row$"),
-        ({"rows": None}, [], "--mapping, rows, others, got None$"),
-        ({"type": "csv"}, [], "split_binary, got csv for x.bin"),
-        ({"tags": {"dtype": "int64", "cardinality": 5}}, [], "'tags': expected 2 values .*got 1"),
-        ({"city": {"dtype": "uint8", "cardinality": 5}}, [], "'city': expected 4 .*got 5"),
-        ({"price": {"dtype": "float16", "cardinality": 5}}, [], "dtype float16"),
-        (
-            {"rows": {"rows": [X]}} | dict.fromkeys(["label", "city", "tags", "words"]),
-            [],
-            "lacks the features city, tags, words; .* It has price, age$",
-        ),
-    ],
-)
-def test_unsupported_data_sets(tmp_path, clicks, capsys, changes, flags, report):
-    folder = data_set(tmp_path / "data", **changes)
-    assert main(["--model", str(clicks), "--input", str(folder), *flags]) == 2
-    error = capsys.readouterr().err.strip()
-    assert re.match(f"error: --input {folder}.*{report}", error), error
 
 
 def test_folders_without_data_set(tmp_path, clicks, capsys):
@@ -552,14 +503,6 @@ def test_model_of_path(tmp_path, capsys, roles, path, by):
     folders = " and ".join(str(repository / folder) for folder in by)
     assert f" s by {folders}; columns" in capsys.readouterr().out
     np.testing.assert_allclose(np.load(output), expected_scores(ARRAYS)[:, 0], rtol=0, atol=1e-7)
-
-
-def test_highest_version(tmp_path, capsys):
-    repository = models(tmp_path / "repository", a="scorer")
-    for version in (9, 10):
-        shutil.copytree(repository / "a/1", repository / f"a/{version}")
-    assert main(["--model", str(repository), "--input", str(csv_file(tmp_path, *LINES))]) == 0
-    assert f"by {repository / 'a/10'};" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
