@@ -97,6 +97,7 @@ def test_artifacts(root, tmp_path):
 
 
 @pytest.mark.skipif(NVCC is None, reason="no nvcc here")
+@pytest.mark.quick("tensorflow-*")  # the other one takes minutes
 @pytest.mark.parametrize("op", ["tensorflow-dot-based-interact", "distributed-embeddings/kernels"])
 def test_compilation_of_cuda_kernels(root, tmp_path, op):
     """By nvcc; the set-up compiles them where a GPU is, and tests/gpu in its emulator."""
