@@ -41,7 +41,7 @@ endif
 endif
 endif
 
-.PHONY: help setup engines serve-setup cluster-setup browser-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-loader bench-preparation bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-serving clean
+.PHONY: help setup engines serve-setup cluster-setup browser-setup op op-wheel embeddings-wheel demo test test-ranks test-serve test-cluster test-reference test-platforms test-newest test-floor test-all docs lint format lock bench bench-op bench-preparation bench-sequence bench-sequence-preparation bench-ncf bench-embedding bench-mlperf bench-serving clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-27s %s\n", $$1, $$2 }' Makefile
@@ -176,9 +176,6 @@ bench: .venv/installed .venv/op .venv-torch/installed ## DLRM's training step co
 
 bench-op: .venv/op ## the fused dot interaction compared with plain TensorFlow, interleaved
 	@$(PY) -m benchmarks.dot_interaction
-
-bench-loader: .venv/installed ## samples per second of the loader alone
-	@$(PY) -m benchmarks.loader
 
 bench-preparation: .venv/installed ## rows per second and peak memory of the Criteo preparation
 	@$(PY) -m benchmarks.preparation

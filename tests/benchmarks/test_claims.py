@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 TARGETS = {
-    *("bench", "bench-op", "bench-loader", "bench-preparation"),
+    *("bench", "bench-op", "bench-preparation"),
     *("bench-sequence", "bench-sequence-preparation", "bench-ncf", "bench-embedding"),
     *("bench-mlperf", "bench-serving"),
 }

@@ -328,16 +328,3 @@ def test_invalid_start_samples(tmp_path):
 def test_data_without_rows(tmp_path):
     with pytest.raises(ValueError, match=r"f.yaml: source_spec: split 'train' has no rows"):
         RawBinaryDataset(numbered(tmp_path, 0), "train", 2)
-
-
-def test_benchmark(run_script):
-    done = run_script(
-        "-m", "benchmarks.loader", "--rows", 3000, "--batch_size", 512, "--repeats", 1
-    )
-    lines = done.stdout.split("## Passes")[-1].splitlines()
-    cases = ("split binary, file order", "split binary, shuffled")
-    for line, case in zip(lines[4:7], (*cases, "shuffled / file order"), strict=True):
-        assert re.fullmatch(rf"\| {case} \| [\d.]+ \[[\d.]+, [\d.]+\] \|", line), done.stderr
-    verdict = next(line for line in lines if line.startswith("- split binary, file order: "))
-    assert re.search("; target 2 million samples/s: (met|MISSED)$", verdict)
-    assert done.returncode == (0 if verdict.endswith(": met") else 1)
