@@ -9,12 +9,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from dataloading.spec.output_folder import check_replaceable
 from deployment.artifacts.table_files import NONE, QUANTIZATIONS, STORED_AS
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
-from runtime.files.atomic import atomic_folder
+from runtime.files.outputs import SAVED_MODEL, check_folder
+from runtime.files.staging import output_folder
 from runtime.options import tool_parser
+
+_TOOL = "deployment.export"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
 def export(flags: argparse.Namespace) -> str:
     """Writes the model; returns the text that the command prints."""
     output = Path(flags.output)
-    check_replaceable(output)  # before gigabytes are read
+    check_folder(output, SAVED_MODEL)  # before gigabytes are read
     from deployment.artifacts import saved_models
     from deployment.model.served_model import DenseModel, serving_spec_of
     from deployment.model.trained_model import open_checkpoint
@@ -37,7 +39,7 @@ def export(flags: argparse.Namespace) -> str:
     trained = open_checkpoint(flags.checkpoint_dir, flags.dataset_path)
     serving_spec, dense = serving_spec_of(trained), DenseModel(trained)
     lines = [f"{trained.recipe} of {trained.path}"]
-    with atomic_folder(output) as folder:
+    with output_folder(output, _TOOL, SAVED_MODEL) as folder:
         saved_models.write_monolithic(
             dense, serving_spec, trained, folder, quantize=flags.quantize_tables
         )
@@ -64,18 +66,16 @@ def write_saved_model(
         half_precision: compute the dense part in float16.
 
     Raises:
-        ValueError: the checkpoint cannot be read, or `output` has other content.
+        ValueError: the checkpoint cannot be read, or `output` has content that this toolkit did not
+            write.
     """
     from deployment.artifacts import saved_models
     from deployment.model.served_model import POLICIES, DenseModel, serving_spec_of
     from deployment.model.trained_model import open_checkpoint
 
-    replaces = Path(output, "saved_model.pb").is_file()
-    if not replaces:
-        check_replaceable(Path(output))
     trained = open_checkpoint(checkpoint, dataset_path)
     dense = DenseModel(trained, POLICIES["fp16" if half_precision else "fp32"])
-    with atomic_folder(output, overwrite=replaces) as folder:
+    with output_folder(output, _TOOL, SAVED_MODEL, overwrite=True) as folder:
         saved_models.write_monolithic(dense, serving_spec_of(trained), trained, folder)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runtime.files import outputs
 from runtime.options import check_range
 
 
@@ -49,13 +50,9 @@ def refuse(contradictions: Mapping[str, object]) -> None:
 
 def check_writable(path: Path, flag: str) -> None:
     """Creates the folder of a file; raises ValueError if the file cannot be written."""
-    existed = path.exists()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("ab").close()
+        outputs.check_writable(path)
     except OSError as error:
         raise ValueError(
             f"{flag}: {path} cannot be written ({error.strerror}): choose another"
         ) from None
-    if not existed:
-        path.unlink()

@@ -10,6 +10,7 @@ from typing import Any
 from config import Config
 from recipes.definition import Definition
 from runtime.cluster import launcher
+from runtime.files.outputs import SAVED_MODEL, check_folder
 from training import setup
 from training.modes import MODES
 
@@ -55,6 +56,9 @@ def execute(
         Stopped: a signal ended the training.
         CollectiveError, RankLost: on several ranks, one of them failed.
     """
+    if config.original.saved_model_output_path:
+        output = Path(config.original.saved_model_output_path)
+        check_folder(output, SAVED_MODEL, overwrite=True)  # before the training
     if config.run.mode == "deploy":
         checkpoint = Path(config.checkpoint.restore_checkpoint_path or "")
         _write_saved_model(config, checkpoint)

@@ -217,10 +217,13 @@ class Client(contextlib.AbstractContextManager):
             ServerLost: no server answers at the URL, or not in time.
             RequestRefused: the server refuses, for example because it polls its repository.
         """
-        self._call(
-            self._server.RepositoryModelLoad,
-            service_pb2.RepositoryModelLoadRequest(model_name=self._model),
-        )
+        request = service_pb2.RepositoryModelLoadRequest(model_name=self._model)
+        self._call(self._server.RepositoryModelLoad, request)
+
+    def unload(self) -> None:
+        """Lets the server unload the model; raises as `load`."""
+        request = service_pb2.RepositoryModelUnloadRequest(model_name=self._model)
+        self._call(self._server.RepositoryModelUnload, request)
 
     def wait_until_ready(self, patience_s: float) -> None:
         """Waits for the server and the model; raises ServerLost after `patience_s`."""

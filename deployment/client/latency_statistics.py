@@ -1,11 +1,14 @@
 """Results of latency measurements: numbers, a CSV file and a table."""
 
 import csv
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from runtime.files.outputs import output_file
 
 PERCENTILES = (50, 90, 95, 99)
 
@@ -88,9 +91,10 @@ def write_original_csv(path: Path, measurements: Iterable[Measurement]) -> None:
 
 
 def _write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    with output_file(path) as stream:
+        stream.write(text.getvalue().encode())
 
 
 _COLUMNS = {

@@ -54,15 +54,19 @@ def models_of(options: DeployOptions) -> tuple[ModelBuilder, ...]:
 
 
 def names_of(
-    name: str, models: Sequence[ModelBuilder], part_names: Mapping[str, str] | None = None
+    name: str, models: Sequence[ModelBuilder], part_names: Mapping[str, str], key: str
 ) -> dict[str, ModelBuilder]:
     """Returns the builders by model name; a single model has the name of the deployment.
 
-    `part_names` has other names of parts by role.
+    Args:
+        name: of the deployment.
+        models: the builders.
+        part_names: names of parts by role, as far as they were given.
+        key: short hash of the content, which ends the names of other parts.
     """
     if len(models) == 1:
         return {name: models[0]}
-    return {(part_names or {}).get(m.name, f"{name}_{m.name}"): m for m in models}
+    return {part_names.get(m.name, f"{name}_{m.name}_{key}"): m for m in models}
 
 
 def write_ensemble(context: DeploymentContext, models: Sequence[ModelBuilder], folder: Path) -> str:
@@ -71,7 +75,7 @@ def write_ensemble(context: DeploymentContext, models: Sequence[ModelBuilder], f
     Tensors of later models come from the latest model that answers a tensor of that name, also if
     the request has a tensor of the same name, such as the answers of checks.
     """
-    named = names_of(context.name, models, context.options.part_names)
+    named = names_of(context.name, models, context.options.part_names, context.key)
     description = f"ensemble of {', '.join(named)}"
     if context.options.backend == HPS and context.options.tensors == NVIDIA:
         write_config(keys_of_clients.ensemble(context, *named), folder / CONFIG_FILE)

@@ -1,7 +1,10 @@
 """Builds the models of a checkpoint and moves them into a repository."""
 
+import contextlib
+import dataclasses
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,8 +29,16 @@ from deployment.serving.interface import UNKNOWN_IS_ZERO, Interface
 from deployment.serving.scorer import all_cores, to_stderr
 from deployment.triton.config import Batching
 from deployment.triton.hps.files import read_ps_json, update_ps_json
-from deployment.triton.repository import VERSION, staged_models, write_marker
+from deployment.triton.python_models import serving_files
+from deployment.triton.repository import VERSION, Deployment, write_origin
+from deployment.triton.tensorrt import PLAN_FILE
 from runtime.cluster.signals import raise_if_interrupted
+from runtime.files.staging import stage_key
+
+# Flags that do not change what is deployed.
+_NOT_CONTENT = ("model_repository", "overwrite", "load_model", "server_url", "load_model_timeout_s")
+# Requests that had reached the previous ensemble, but not its parts, when it was replaced.
+_IN_FLIGHT_S = 2.0
 
 
 def deploy(options: DeployOptions) -> str:
@@ -49,7 +60,8 @@ def deploy(options: DeployOptions) -> str:
         serving_spec = recommender_spec(serving_spec, trained.recipe, options.top_items)
     name = options.model_name or trained.recipe
     builders = models_of(options)
-    models = names_of(name, builders, options.part_names)
+    key = _content_key(options, trained)
+    models = names_of(name, builders, options.part_names, key)
     if name in options.part_names.values():
         raise ValueError(
             f"--sparse_model_name and --dense_model_name: expected other names than {name}, that "
@@ -58,11 +70,12 @@ def deploy(options: DeployOptions) -> str:
     names = list(dict.fromkeys([*models, name]))  # clients request the last one
     repository = Path(os.path.abspath(options.model_repository))
     read_ps_json(repository)  # before gigabytes are written
-    descriptions = {}
-    version = options.model_version
-    with staged_models(repository, names, options.overwrite, version) as staging:
+    linked = [part for part in models if part in options.part_names.values()]
+    version, descriptions = options.model_version, {}
+    deployment = Deployment(repository, names, linked, options.overwrite, version)
+    with deployment.staging() as staging:
         with tempfile.TemporaryDirectory(dir=staging) as scratch:
-            context, checks = _prepare(options, name, trained, serving_spec, Path(scratch))
+            context, checks = _prepare(options, name, key, trained, serving_spec, Path(scratch))
             for model in names:
                 folder = staging / model
                 (folder / str(VERSION)).mkdir(parents=True)  # of an ensemble, too
@@ -70,14 +83,18 @@ def deploy(options: DeployOptions) -> str:
                     descriptions[model] = models[model].write(context, model, folder)
                 else:
                     descriptions[model] = write_ensemble(context, builders, folder)
-                write_marker(folder, _origin(options, trained), names)
+                write_origin(folder, _origin(options, trained), names)
         (staging / name / str(VERSION)).rename(staging / name / str(version))
         sizes = {model: _size_bytes(staging / model) for model in names}
         raise_if_interrupted()
-    update_ps_json(repository)  # also if another backend's model replaced one of HPS
-    if options.load_model:
-        _load(options, names)
-        checks.append(f"{options.server_url} has loaded {', '.join(names)}")
+        deployment.publish(staging, later=[f"{VERSION}/{PLAN_FILE}"])
+        update_ps_json(repository)  # also if another backend's model replaced one of HPS
+        previous = deployment.previous_parts()
+        if options.load_model:
+            _load(options, names, previous)
+            checks.append(f"{options.server_url} has loaded {', '.join(names)}")
+        deployment.remove(previous)
+        update_ps_json(repository)
     width = max(map(len, names))
     lines = [
         f"  {model:<{width}}  {sizes[model] / 1e6:10,.2f} MB  {descriptions[model]}"
@@ -107,6 +124,7 @@ def check_options(serving_spec: ServingSpec, options: DeployOptions) -> None:
 def _prepare(
     options: DeployOptions,
     name: str,
+    key: str,
     trained: TrainedModel,
     serving_spec: ServingSpec,
     scratch: Path,
@@ -140,6 +158,7 @@ def _prepare(
         batching = Batching(0, False, 0)
     context = DeploymentContext(
         name=name,
+        key=key,
         options=options,
         trained=trained,
         serving_spec=serving_spec,
@@ -172,17 +191,40 @@ def _served_scores(context: DeploymentContext, folder: Path):
     return DenseRunner(folder, context.interface, all_cores(), to_stderr).run, "as served"
 
 
-def _load(options: DeployOptions, names: Sequence[str]) -> None:
+def _load(options: DeployOptions, names: Sequence[str], previous: Sequence[str]) -> None:
+    """Lets the server load the models, the ensemble last, and then unload previous parts."""
+
+    def client(model: str) -> Client:
+        return Client(options.server_url, model, timeout_s=options.load_model_timeout_s)
+
+    if options.part_names:  # new parts of these names would answer the previous ensemble
+        with client(names[-1]) as ensemble, contextlib.suppress(RequestRefused):
+            ensemble.unload()
     for name in names:
-        timeout_s = options.load_model_timeout_s
-        with Client(options.server_url, name, timeout_s=timeout_s) as client:
+        with client(name) as model:
             try:
-                client.load()
+                model.load()
             except (RequestRefused, ServerLost) as error:
                 raise type(error)(
                     f"--load_model: {error}. The models are in the repository; a server that loads "
                     "them on request needs --model-control-mode=explicit"
                 ) from None
+    if previous:
+        time.sleep(_IN_FLIGHT_S)
+    for name in previous:
+        with client(name) as part, contextlib.suppress(RequestRefused):  # it was not loaded
+            part.unload()
+
+
+def _content_key(options: DeployOptions, trained: TrainedModel) -> str:
+    """Returns a short hash of what the files of a deployment depend on."""
+    flags = dataclasses.asdict(options)
+    for name in _NOT_CONTENT:
+        del flags[name]
+    checkpoint = [(str(file), file.stat()) for file in sorted(trained.path.rglob("*"))]
+    files = [(name, status.st_size, status.st_mtime_ns) for name, status in checkpoint]
+    code = [file.read_text() for file in serving_files()]
+    return stage_key(flags, files, code)[:8]
 
 
 def _origin(options: DeployOptions, trained: TrainedModel) -> dict:

@@ -16,10 +16,11 @@ class DeploymentContext(NamedTuple):
     """Inputs of all models of one deployment.
 
     `dense` is the dense part in TensorFlow, as served; `onnx` in float32 as an ONNX file, None if
-    no model needs it. `interface` is that of the whole model.
+    no model needs it. `interface` is that of the whole model. `key` is a hash of the content.
     """
 
     name: str
+    key: str
     options: DeployOptions
     trained: TrainedModel
     serving_spec: ServingSpec

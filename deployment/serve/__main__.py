@@ -2,7 +2,7 @@
 
     python -m deployment.serve --model_repository repository
 
-The server listens on 127.0.0.1 only, and writes its log to `--log`.
+The server listens on 127.0.0.1 unless another address is given, and writes its log to `--log`.
 """
 
 import argparse
@@ -16,7 +16,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from deployment import nvidia_flags
 from deployment.option_checks import check_ranges, check_writable
 from deployment.serve.environment import server_program
-from deployment.serve.server import ADDRESS, Ports, ServerFailed, StartStopped, running
+from deployment.serve.server import LOOPBACK, Ports, ServerFailed, StartStopped, running
+from deployment.serving import checksums
 from deployment.triton.config import CONFIG_FILE
 from runtime.cli import exit_status
 from runtime.cluster.signals import StopSignal
@@ -26,6 +27,14 @@ from runtime.options import tool_parser
 ENDED_BY_ITSELF = 75
 
 _CHECK_INTERVAL_S = 0.2
+_PYTHON_MODEL = "model.py"
+
+# Risks of addresses that other machines reach.
+_RISKS = {
+    "http_address": "this Triton ends, with all models, after one malicious JSON body: open gRPC "
+    "alone, or use a proxy (docs/how_to/serve.md)",
+    "grpc_address": "whoever reaches the port may send requests, and load and unload models",
+}
 
 # Triton's backends by the platforms that configurations may name instead.
 _PLATFORMS = {
@@ -58,19 +67,24 @@ def serve(options: argparse.Namespace) -> int:
     if repository.is_dir():  # otherwise `running` reports it
         _check_models(repository, server_program(options.tritonserver).parent / "backends")
         check_writable(Path(options.log), "--log")
+    for flag, risk in _RISKS.items():
+        if getattr(options, flag) != LOOPBACK:
+            print(f"warning: --{flag} {getattr(options, flag)}: {risk}", file=sys.stderr)
     with StopSignal() as stop:
         try:
             with running(
                 repository,
                 options.log,
                 ports=ports,
+                http_address=options.http_address,
+                grpc_address=options.grpc_address,
                 tritonserver=options.tritonserver,
                 stopped=lambda: stop.name is not None,
             ) as server:
                 print(
-                    f"serving {repository}: gRPC on {server.url}, HTTP on "
-                    f"{ADDRESS}:{server.http}, metrics on {ADDRESS}:{server.metrics}; "
-                    f"log: {options.log}",
+                    f"serving {repository}: gRPC on {options.grpc_address}:{server.grpc}, HTTP on "
+                    f"{options.http_address}:{server.http}, metrics on {LOOPBACK}:{server.metrics}"
+                    f"; log: {options.log}",
                     flush=True,
                 )
                 while stop.name is None:
@@ -87,39 +101,70 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _check_models(repository: Path, backends: Path) -> None:
-    files = sorted(repository.glob(f"*/{CONFIG_FILE}"))
-    # Triton needs no configuration if a version folder describes itself.
-    if not files and not any(path.name.isdecimal() for path in repository.glob("*/*")):
+    """Raises ValueError for a model that the server could not load, or not serve."""
+    folders = sorted(path for path in repository.iterdir() if path.is_dir() or path.is_symlink())
+    for folder in folders:
+        if folder.name.startswith("."):
+            raise ValueError(
+                f"{folder} was left by a deployment that was killed: remove it, or move it to the "
+                "name of its model if there is none"
+            )
+        _check_model(folder, backends)
+    if not folders:
         raise ValueError(
             f"--model_repository {repository} has no models: deploy one into it with "
             "python -m deployment.deploy"
         )
-    for file in files:
-        try:
-            # A later Triton may have more fields.
-            config = text_format.Parse(file.read_text(), ModelConfig(), allow_unknown_field=True)
-        except (text_format.ParseError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file} is not a configuration of a model: {error}") from None
-        backend = config.backend or _PLATFORMS.get(config.platform)
-        if backend and not (backends / backend).is_dir():
+
+
+def _check_model(folder: Path, backends: Path) -> None:
+    file = folder / CONFIG_FILE
+    versions = [path for path in folder.glob("*") if path.name.isdecimal()]
+    if not file.is_file() or not file.stat().st_size:
+        # Triton needs no configuration for a model that describes itself.
+        files = [path.name for version in versions for path in version.glob("model.*")]
+        if not set(files) - {_PYTHON_MODEL}:
+            raise ValueError(f"{file}: the file is missing or empty; deploy the checkpoint again")
+        return
+    try:
+        # A later Triton may have more fields.
+        config = text_format.Parse(file.read_text(), ModelConfig(), allow_unknown_field=True)
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not a configuration of a model: {error}") from None
+    for step in config.ensemble_scheduling.step:
+        if not (folder.parent / step.model_name).is_dir():
             raise ValueError(
-                f"--model_repository {repository}: {file.parent.name} is for Triton's backend "
-                f"{backend}, which {backends} lacks: serve it in NVIDIA's container that has it, "
-                "or deploy the checkpoint with --backend local, which runs here"
+                f"{folder.parent / step.model_name}: the folder is missing, the ensemble "
+                f"{folder.name} needs it; deploy the checkpoint again"
             )
+    for version in versions:
+        checksums.check_sizes(version)
+        model = version / (config.default_model_filename or _PYTHON_MODEL)
+        if config.backend == "python" and not (model.is_file() and model.stat().st_size):
+            raise ValueError(f"{model}: the file is missing or empty; deploy the checkpoint again")
+    backend = config.backend or _PLATFORMS.get(config.platform)
+    if backend and not (backends / backend).is_dir():
+        raise ValueError(
+            f"--model_repository {folder.parent}: {folder.name} is for Triton's backend "
+            f"{backend}, which {backends} lacks: serve it in NVIDIA's container that has it, "
+            "or deploy the checkpoint with --backend local, which runs here"
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(
         "deployment.serve",
-        "Serves a model repository on 127.0.0.1 until Ctrl-C or SIGTERM.",
+        "Serves a model repository until Ctrl-C or SIGTERM.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
     add("--model_repository", required=True, help="folder that deployment.deploy wrote")
     add("--http_port", type=int, default=8000, help="HTTP; 0 is any free port, also below")
     add("--grpc_port", type=int, default=8001, help="gRPC, which our clients use")
-    add("--metrics_port", type=int, default=8002, help="Prometheus metrics")
+    add("--metrics_port", type=int, default=8002, help="Prometheus metrics, on 127.0.0.1")
+    addresses = (LOOPBACK, "0.0.0.0")
+    add("--http_address", default=LOOPBACK, choices=addresses, help="of HTTP; 0.0.0.0 is unsafe")
+    add("--grpc_address", default=LOOPBACK, choices=addresses, help="of gRPC")
     add("--log", default="runs/tritonserver.log", help="log file of the server")
     add("--tritonserver", help="server program (default: that of `make serve-setup`)")
     return parser

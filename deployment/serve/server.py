@@ -4,7 +4,7 @@
         server.grpc, server.http, server.metrics  # ports on 127.0.0.1
 
 Triton's own way to stop accepts requests until the last connection is closed, also an idle one. So
-`Server.stop` unloads the models first: new requests are refused at once, and those in flight finish.
+`Server.stop` unloads the models first: it refuses new requests and finishes those in flight.
 Stopping takes some seconds: the instances of a model in the Python backend end one after the other,
 about a second each, and the server checks for connections once per second.
 """
@@ -30,7 +30,7 @@ from deployment.serve.environment import server_program, variables
 from deployment.serve.stubs import is_running, stubs_of, termination_cause
 from runtime.files.disk import write_errors_name
 
-ADDRESS = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 
 _TAIL_LINES = 30  # of the log, in an error message
 _SHARED_MEMORY = Path("/dev/shm")
@@ -72,6 +72,7 @@ class Server:
         repository: folder of models.
         log: log file of the server, overwritten at each start.
         ports: free ones are chosen for 0 at the first start.
+        http_address, grpc_address: 127.0.0.1, or 0.0.0.0 for all addresses of the machine.
         tritonserver: the program; None: that of `make serve-setup`.
         ready_s: limit for loading the models.
         stop_s: limit for ending, before the server is killed; requests in flight have 5 s less.
@@ -87,6 +88,8 @@ class Server:
         log: str | Path,
         *,
         ports: Ports | None = None,
+        http_address: str = LOOPBACK,
+        grpc_address: str = LOOPBACK,
         tritonserver: str | Path | None = None,
         ready_s: float = 300.0,
         stop_s: float = 15.0,
@@ -99,6 +102,7 @@ class Server:
                 "python -m deployment.deploy"
             )
         self.http, self.grpc, self.metrics = ports or Ports()
+        self._http_address, self._grpc_address = http_address, grpc_address
         self._program = server_program(tritonserver)
         self._ready_s, self._stop_s, self._stopped = ready_s, stop_s, stopped
         self._process: subprocess.Popen | None = None
@@ -109,7 +113,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"{ADDRESS}:{self.grpc}"
+        return f"{LOOPBACK}:{self.grpc}"
 
     @property
     def pid(self) -> int | None:
@@ -228,7 +232,7 @@ class Server:
             time.sleep(0.05)
 
     def _ask(self, page: str, body: bytes | None = None) -> bytes:
-        url = f"http://{ADDRESS}:{self.http}/v2/{page}"
+        url = f"http://{LOOPBACK}:{self.http}/v2/{page}"
         with _opener().open(urllib.request.Request(url, body), timeout=5) as answer:
             return answer.read()
 
@@ -241,11 +245,11 @@ class Server:
             "model-control-mode": "explicit",
             "load-model": "*",
             "backend-directory": self._shell_safe(folder / "backends", "backends"),
-            "http-address": ADDRESS,
+            "http-address": self._http_address,
             "http-port": self.http,
-            "grpc-address": ADDRESS,
+            "grpc-address": self._grpc_address,
             "grpc-port": self.grpc,
-            "metrics-address": ADDRESS,
+            "metrics-address": LOOPBACK,
             "metrics-port": self.metrics,
             "exit-timeout-secs": _EXIT_S,
             "backend-config": f"python,shm-region-prefix-name={self._shared_memory}",
@@ -285,7 +289,7 @@ class Server:
         while self.alive():
             with (
                 suppress(OSError),  # also an answer other than 200
-                _opener().open(f"http://{ADDRESS}:{pages[0]}", timeout=5),
+                _opener().open(f"http://{LOOPBACK}:{pages[0]}", timeout=5),
             ):
                 pages.pop(0)
             if not pages:
@@ -334,7 +338,7 @@ def _free_ports(ports: Ports) -> Ports:
             # As servers do: closed connections of an earlier server do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, bool(port))
             try:
-                probe.bind((ADDRESS, port))
+                probe.bind((LOOPBACK, port))
             except OSError as error:
                 raise ValueError(
                     f"--{name}_port {port}: cannot listen there ({error.strerror}): choose "

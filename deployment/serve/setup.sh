@@ -46,9 +46,13 @@ PYTHON
   stop "no libpython$version.so.1.0 found, which Triton's Python backend is linked with; install it (Debian: apt-get install libpython$version) or name a Python that has it: make serve-setup PYTHON=/path/to/python3.11"
 
 # An incomplete or outdated environment is created again, so that it has exactly the packages of the lock.
+if [ -e "$folder" ] && ! { [ -f "$folder/pyvenv.cfg" ] && [ -d "$folder/triton" ]; }; then
+  stop "$folder: expected a serving environment or no folder, got something else, which stays; name another folder"
+fi
 rm -rf "$folder"
 echo "serve-setup: installing the packages of requirements/serve.lock into $folder (a minute or two, once)"
 "$python" -m venv "$folder"
+mkdir "$folder/triton"  # marks it as ours
 if ! "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --quiet --requirement "$here/../../requirements/serve.lock"; then
   stop "pip could not install requirements/serve.lock (its message is above); check the network or the package index and run make serve-setup again"
 fi
@@ -60,7 +64,7 @@ stub=$wheel/python_backend_stubs/$version/triton_python_backend_stub
 for part in "$wheel/bin/tritonserver" "$wheel/backends/python" "$stub" "$libraries"; do
   [ -e "$part" ] || stop "nvidia-pytriton has no ${part#"$packages"/}: it is of another version than deployment/serve/setup.sh is made for"
 done
-mkdir -p "$folder/triton/lib"
+mkdir "$folder/triton/lib"
 cp -r "$wheel/backends" "$folder/triton/backends"
 cp "$stub" "$folder/triton/backends/python/"
 ln -sr "$wheel/bin/tritonserver" "$folder/triton/tritonserver"

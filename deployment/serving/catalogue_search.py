@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deployment.serving import checksums
 from deployment.serving.checks import BadRequest, RequestChecker, check_scores
 from deployment.serving.interface import CANDIDATES_FILE, EXCLUDED, NO_ITEM, Interface
 
@@ -32,6 +33,7 @@ class CatalogueSearch:
         logits_of: Callable[[Mapping[str, np.ndarray]], np.ndarray],
     ):
         path = Path(folder) / CANDIDATES_FILE
+        checksums.verify(folder, CANDIDATES_FILE)
         try:
             self._candidates = np.load(path)
         except (OSError, EOFError, ValueError) as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deployment.serving import checksums
 from deployment.serving.interface import DENSE_FILE, EMBEDDINGS, Interface
 
 # OpenVINO's names of the precisions.
@@ -31,6 +32,7 @@ class DenseRunner:
         path = Path(folder) / DENSE_FILE
         if not path.is_file():
             raise ValueError(f"{path}: does not exist; deploy the checkpoint again")
+        checksums.verify(folder, DENSE_FILE)
         if interface.precision == "fp32":
             self._run, names = _by_onnxruntime(path, threads)
         else:

@@ -4,6 +4,7 @@
     DIR/tables/*.npy        tables (roles scorer, recommender and sparse)
     DIR/dense.onnx          dense part (roles scorer, recommender and dense)
     DIR/candidates.npy      items (role recommender)
+    DIR/checksums.json      sizes and checksums of all files
 
 The models of an ensemble have the same interface except for `role`.
 """
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from deployment.serving import checksums
 
 FILE = "interface.json"
 TABLES_FOLDER = "tables"
@@ -205,6 +208,7 @@ def read(folder: str | Path) -> Interface:
     """
     path = Path(folder) / FILE
     try:
+        checksums.verify(folder, FILE)
         content = dict(json.loads(path.read_text()))
         version = content.pop("format", None)
         if version != _FORMAT:

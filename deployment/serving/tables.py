@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from deployment.serving import checksums
 from deployment.serving.interface import TABLES_FOLDER, Interface, ServedLookup, ServedTable
 from deployment.serving.memory import available_bytes
 
@@ -39,14 +40,14 @@ class MappedTables:
     """Memory-mapped tables of a served model, whose rows threads share for a large batch.
 
     With `preload`, for processes that receive many requests, files that fit into memory are read
-    now, in the background.
+    and verified now.
 
     Attributes:
         size_bytes: size of the files.
         fits: whether the files fit into memory.
 
     Raises:
-        ValueError: a file is missing, or does not match the interface.
+        ValueError: a file is missing, damaged, or does not match the interface.
     """
 
     def __init__(
@@ -60,6 +61,8 @@ class MappedTables:
         if preload or not self.fits:
             for array in arrays:
                 _map_of(array).madvise(mmap.MADV_WILLNEED if self.fits else mmap.MADV_RANDOM)
+        if preload and self.fits:
+            checksums.verify(folder, f"{TABLES_FOLDER}/*")
         self._bytes_per_row = sum(file.bytes_per_row for file in self._files)
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads - 1, "lookup") if threads > 1 else None

@@ -17,6 +17,9 @@ if __name__ != "deployment.serving.triton_model":
     # As model.py: import the package next to this file, not one in the server's working directory,
     # which comes first in Triton's order.
     sys.path.insert(0, str(Path(__file__).absolute().parent))
+    from deployment.serving import checksums
+
+    checksums.verify(sys.path[0], "*.py")  # before other modules are imported
 
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest, check_scores

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deployment.serving import interface as interfaces
-from deployment.serving.interface import CHECKS, DENSE, KEYS, SCORER, SPARSE, Interface
+from deployment.serving.interface import DENSE, SCORER, SPARSE, Interface
+from deployment.triton.repository import models_of
 
 _ALLOWED = (
     "expected a version folder, a model's folder or a repository with one model, as `python -m "
@@ -40,10 +41,8 @@ def find_model(path: str | Path) -> ModelFolders:
 
 def entry_interface(repository: str | Path, model_name: str) -> Interface:
     """Returns the interface of a model's requests: of an ensemble, that of its first part."""
-    # The first part depends on the backend: local, tensorflow, hps.
-    for suffix in ("", f"_{SPARSE}", f"_{CHECKS}", f"_{KEYS}"):
-        version = _described_version(Path(repository, model_name + suffix))
-        if version is not None and (interface := interfaces.read(version)).role != DENSE:
+    for version in _versions(Path(repository, model_name)):
+        if (interface := interfaces.read(version)).role != DENSE:
             return interface
     raise ValueError(
         f"{repository} has no {interfaces.FILE} of {model_name}, which describes the allowed ids: "
@@ -57,12 +56,19 @@ def _monolithic(version: Path) -> ModelFolders | None:
 
 def _whole_model(folder: Path) -> ModelFolders | None:
     """Returns the monolithic model of a folder, or the complete ensemble."""
-    version, sparse, dense = (
-        _described_version(Path(f"{folder}{suffix}")) for suffix in ("", f"_{SPARSE}", f"_{DENSE}")
-    )
-    if version is not None:
-        return _monolithic(version)
-    return ModelFolders(sparse, dense) if sparse and dense else None
+    versions = {interfaces.read(version).role: version for version in _versions(folder)}
+    if versions.keys() == {SPARSE, DENSE}:
+        return ModelFolders(versions[SPARSE], versions[DENSE])
+    return ModelFolders(versions[SCORER]) if SCORER in versions else None
+
+
+def _versions(folder: Path) -> list[Path]:
+    """Returns the version folders with an interface of a deployment's models, in their order."""
+    *parts, name = models_of(folder) or [folder.name]
+    is_ensemble = parts and name == folder.name
+    folders = [folder.parent / part for part in parts] if is_ensemble else [folder]
+    versions = map(_described_version, folders)
+    return [version for version in versions if version is not None]
 
 
 def _described_version(folder: Path) -> Path | None:

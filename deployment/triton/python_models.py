@@ -14,6 +14,7 @@ import deployment
 from deployment.artifacts.table_files import write_tables
 from deployment.deploy.model_builder import DeploymentContext
 from deployment.model.served_model import candidates_of
+from deployment.serving import checksums
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import Interface, ServedTensor
 from deployment.triton.config import CONFIG_FILE, CPU, Instances, model_config, write_config
@@ -58,13 +59,15 @@ def write_python_model(
     answers: Sequence[ServedTensor],
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Writes a model's interface, with its role, code and configuration."""
+    """Writes a model's interface, with its role, code and configuration; other files are there."""
     version = folder / str(VERSION)
     with write_errors_name(version / interfaces.FILE):
         interfaces.write(interface, version)
-    for source in (_PACKAGE / "__init__.py", *(_PACKAGE / "serving").glob("*.py")):
+    for source in serving_files():
         _copy(source, version / source.relative_to(_PACKAGE.parent))
     _copy(_PACKAGE / "serving/triton_model.py", version / _MODEL_FILE)
+    with write_errors_name(version / checksums.FILE):
+        checksums.write(version)
     options = context.options
     parameters = {"threads": str(options.threads_per_instance or 0)}
     if options.execution_env:
@@ -82,6 +85,11 @@ def write_python_model(
         optional=(ServedTensor(interfaces.EXCLUDED, "int64", (-1,)),) if interface.top else (),
     )
     write_config(config, folder / CONFIG_FILE)
+
+
+def serving_files() -> list[Path]:
+    """Returns the files of the code that is copied into models."""
+    return [_PACKAGE / "__init__.py", *sorted((_PACKAGE / "serving").glob("*.py"))]
 
 
 def _copy(source: Path, target: Path) -> None:

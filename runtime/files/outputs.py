@@ -28,14 +28,14 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from runtime.files.disk import sync, write_errors_name
 
 MARKER = ".output.json"
-DATA_SET = "data set"
+DATA_SET, SAVED_MODEL = "data set", "SavedModel"
 
 _VERSION = 1
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -77,7 +77,10 @@ def output_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raises the OSError with which `output_file` would fail to open; creates parent folders."""
-    partial = _hidden_neighbour(_resolve(path))
+    path = _resolve(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    partial = _hidden_neighbour(path)
     partial.touch(exist_ok=False)
     partial.unlink()
 
@@ -148,9 +151,11 @@ def read_marker(folder: Path) -> dict[str, Any] | None:
     return marker if is_ours and isinstance(marker.get("files"), list) else None
 
 
-def write_marker(folder: Path, tool: str, kind: str, key: str = "") -> None:
-    """Marks a complete folder, with all its files, as an output of a tool."""
-    files = sorted(set(list_files(folder)) | {MARKER})
+def write_marker(
+    folder: Path, tool: str, kind: str, key: str = "", later: Sequence[str] = ()
+) -> None:
+    """Marks a complete folder as an output of a tool: its files, and those that users add later."""
+    files = sorted({*list_files(folder), *later, MARKER})
     marker = {"kind": kind, "tool": tool, "version": _VERSION, "key": key, "files": files}
     with write_errors_name(folder / MARKER):
         (folder / MARKER).write_text(json.dumps(marker, indent=1))
@@ -160,7 +165,7 @@ def remove_folder(folder: Path) -> None:
     """Removes the files that the marker of a folder lists, and folders that are then empty."""
     listed = set((read_marker(folder) or {"files": []})["files"])
     for name in sorted(list_files(folder), key=MARKER.__eq__):  # the marker last
-        if name in listed:
+        if _is_listed(name, listed):
             (folder / name).unlink()
     for parent, _, _ in os.walk(folder, topdown=False):
         with contextlib.suppress(OSError):
@@ -217,11 +222,19 @@ def _check_ours(folder: Path, kind: str) -> None:
         )
     listed = set(marker["files"])
     for name in list_files(folder):
-        if name not in listed:
+        if not _is_listed(name, listed):
             raise ValueError(
                 f"{folder} holds {name}, which is not part of the {kind}, so it is not replaced; "
                 "move that away or choose another output"
             )
+
+
+def _is_listed(name: str, listed: Collection[str]) -> bool:
+    """Returns whether a marker lists a file, or the Python file that it is compiled from."""
+    path = Path(name)
+    source = path.parent.parent / f"{path.name.partition('.')[0]}.py"
+    is_compiled = path.parent.name == "__pycache__" and path.suffix == ".pyc"
+    return name in listed or (is_compiled and str(source) in listed)
 
 
 def list_files(folder: Path) -> Iterator[str]:

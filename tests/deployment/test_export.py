@@ -1,6 +1,7 @@
 """`python -m deployment.export`: a model of any recipe without a server."""
 
 import re
+import shutil
 import signal
 
 import numpy as np
@@ -62,6 +63,22 @@ def test_invalid_requests(trained_dlrm, tmp_path, capsys):
         run(trained_dlrm, tmp_path / "new", "--format=onnx")
     error = capsys.readouterr().err
     assert "--format" in error and "savedmodel" in error
+
+
+def test_replaced_saved_model(trained_dlrm, tmp_path):
+    """A second training replaces the SavedModel of the first, but no folder with other files."""
+    output, papers = tmp_path / "model", tmp_path / "papers"
+    for _ in range(2):
+        write = (str(trained_dlrm.checkpoint), str(output), str(trained_dlrm.data), False)
+        export.write_saved_model(*write)
+    assert (output / "saved_model.pb").is_file()
+    shutil.copytree(output, papers)
+    (papers / "thesis.tex").write_text("mine")
+    before = sorted(papers.rglob("*"))
+    with pytest.raises(ValueError, match=r"papers holds thesis.tex"):
+        export.write_saved_model(write[0], str(papers), *write[2:])
+    assert sorted(papers.rglob("*")) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "papers"]
 
 
 @pytest.mark.parametrize("caught", [False, True])

@@ -25,6 +25,7 @@ from deployment.serving.interface import (
     ServedTensor,
 )
 from deployment.serving.scorer import RequestScorer
+from deployment.triton.repository import write_origin
 from tests.deployment import trained
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
@@ -469,11 +470,13 @@ def test_score_of_nan(tmp_path, clicks, capsys):
 
 
 def models(repository, **roles):
-    """Writes models of these roles to a repository; the role ensemble is an empty folder."""
+    """Writes models of these roles to a repository; the role ensemble is that of all others."""
     for name, role in roles.items():
         folder = repository / name / "1"
         if role == "ensemble":
             folder.mkdir(parents=True)
+            parts = [part for part in roles if part.startswith(f"{name}_")]
+            write_origin(folder.parent, {}, [*parts, name])
         else:
             write_clicks(folder, role=role)
     return repository

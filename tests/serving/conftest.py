@@ -14,6 +14,7 @@ from deployment.deploy import __main__ as deploy
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
 from deployment.serve.environment import ENVIRONMENT
 from deployment.serve.server import Server
+from deployment.serving import checksums
 from deployment.serving import interface as interfaces
 from tests.deployment.conftest import trained_dcnv2, trained_dlrm, trained_ncf, trained_sim  # noqa: F401
 from tests.deployment.trained import TrainedFixture
@@ -90,6 +91,7 @@ def enlarge(folder: Path) -> None:
         folder / interfaces.TABLES_FOLDER / "big.npy", "w+", np.float32, (BIG_ROWS, BIG_DIM)
     )
     rows.flush()
+    checksums.write(folder)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from deployment.client.client import Client, RequestRefused
+from deployment.triton.repository import models_of
 
 BAD_FEATURES = 5  # rows that each of the cases below has before it is made bad
 
@@ -106,11 +107,11 @@ def test_errors_of_bad_requests(server, served, good_requests, model):
 
 
 @pytest.mark.parametrize("model", ["dlrm_patient", "dlrm_patient_mono"])
-def test_bad_and_good_requests_in_batch(server, served, model):
+def test_bad_and_good_requests_in_batch(server, repository, served, model):
     """Requests that wait together run together; a bad one among them gets its own answer."""
     entry = served["dlrm"]
     # An ensemble has no executions of its own.
-    first = model if model.endswith("_mono") else f"{model}_sparse"
+    first = models_of(repository / model)[0]
     with Client(server.url, model, timeout_s=60) as client, Client(server.url, first) as runs:
         before = runs.statistics()
         messages = []

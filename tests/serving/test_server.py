@@ -95,7 +95,7 @@ def test_reloads(small_repository, tmp_path):
 
 
 def test_stop_with_idle_connection(small_repository, tmp_path):
-    """A request in flight is answered, later ones are refused, and an idle client does not delay."""
+    """A request in flight is answered, later ones are refused; an idle client delays nothing."""
     model = small_repository / "sums/1/model.py"
     model.write_text("import time\n" + model.read_text().replace("sums =", "time.sleep(3); sums ="))
     with running(small_repository, tmp_path / "log") as server:

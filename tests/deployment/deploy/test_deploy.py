@@ -71,6 +71,17 @@ def score_by_saved_model(folder: Path, arrays: dict) -> dict[str, np.ndarray]:
     return {name: value.numpy() for name, value in answer.items()}
 
 
+def part(repository: Path, name: str) -> Path:
+    """The folder of a part, whose name ends in a hash of its content."""
+    (folder,) = repository.glob(f"{name}_[0-9a-f]*")
+    return folder
+
+
+def stems(folder: Path) -> list[str]:
+    """Names of models without the hash of their content."""
+    return sorted(re.sub("_[0-9a-f]{8}$", "", path.name) for path in folder.iterdir())
+
+
 def names(tensors) -> list[str]:
     """Names of the tensors of a configuration."""
     return [tensor.name for tensor in tensors]
@@ -91,16 +102,16 @@ def accelerators(config) -> list[str]:
 def test_local_ensemble(trained_dlrm, expected, tmp_path, capsys):
     """An ensemble of lookups and dense part, with all files that a server needs."""
     message = deploy(capsys, trained_dlrm, tmp_path, "--threads_per_instance=1", "--instances=2")
-    assert sorted(os.listdir(tmp_path)) == ["dlrm", "dlrm_dense", "dlrm_sparse"]
+    assert stems(tmp_path) == ["dlrm", "dlrm_dense", "dlrm_sparse"]
     assert re.search(r"the dense part in ONNX: scores within \d\.\de-\d\d of TensorFlow's", message)
-    sparse, dense = tmp_path / "dlrm_sparse/1", tmp_path / "dlrm_dense/1"
+    sparse, dense = part(tmp_path, "dlrm_sparse") / "1", part(tmp_path, "dlrm_dense") / "1"
     scorer = RequestScorer(sparse, 1, dense)
     arrays, _ = requests(trained_dlrm)
     np.testing.assert_allclose(scorer.score(arrays)[:, 0], expected, rtol=0, atol=1e-6)
     for version in (sparse, dense):
         assert (version / "model.py").read_text().startswith('"""A model of Triton\'s Python back')
         assert (version / "deployment/serving/scorer.py").is_file()
-    config = read_config(tmp_path / "dlrm_sparse/config.pbtxt")
+    config = read_config(part(tmp_path, "dlrm_sparse") / "config.pbtxt")
     assert (config.backend, config.max_batch_size) == ("python", 2048)
     assert names(config.input) == ["categorical_features"]
     assert names(config.output) == ["embeddings"]
@@ -108,18 +119,15 @@ def test_local_ensemble(trained_dlrm, expected, tmp_path, capsys):
     assert config.parameters["threads"].string_value == "1"
     assert "EXECUTION_ENV_PATH" not in config.parameters
     assert config.HasField("dynamic_batching")
-    config = read_config(tmp_path / "dlrm_dense/config.pbtxt")
+    config = read_config(part(tmp_path, "dlrm_dense") / "config.pbtxt")
     assert names(config.input) == ["embeddings", "numerical_features"]
     config = read_config(tmp_path / "dlrm/config.pbtxt")
     assert names(config.input) == ["numerical_features", "categorical_features"]
     assert names(config.output) == ["scores"]
-    assert [step.model_name for step in config.ensemble_scheduling.step] == [
-        "dlrm_sparse",
-        "dlrm_dense",
-    ]
-    assert sorted(os.listdir(tmp_path / "dlrm/1")) == ["dlrm_dense", "dlrm_sparse"]
+    parts = [part(tmp_path, name).name for name in ("dlrm_sparse", "dlrm_dense")]
+    assert [step.model_name for step in config.ensemble_scheduling.step] == parts
     marker = json.loads((tmp_path / "dlrm/deployed.json").read_text())
-    assert marker["models"] == ["dlrm_sparse", "dlrm_dense", "dlrm"]
+    assert marker["models"] == [*parts, "dlrm"]
     assert (marker["recipe"], marker["step"], marker["backend"]) == ("dlrm", 4, "local")
 
 
@@ -164,12 +172,14 @@ def test_tensorflow_ensemble(trained_dlrm, expected, tmp_path, capsys):
     assert "2 tables on the device (0.000 GB), 2 on the host (0.001 GB)" in message
     arrays, _ = requests(trained_dlrm)
     ids = {"categorical_features": arrays["categorical_features"]}
-    (embeddings,) = score_by_saved_model(tmp_path / "dlrm_sparse/1/model.savedmodel", ids).values()
-    session = open_session(tmp_path / "dlrm_dense/1/model.onnx")
+    (embeddings,) = score_by_saved_model(
+        part(tmp_path, "dlrm_sparse") / "1/model.savedmodel", ids
+    ).values()
+    session = open_session(part(tmp_path, "dlrm_dense") / "1/model.onnx")
     inputs = {"embeddings": embeddings, "numerical_features": arrays["numerical_features"]}
     (result,) = session.run(["scores"], inputs)
     np.testing.assert_allclose(result[:, 0], expected, rtol=0, atol=1e-6)
-    config = read_config(tmp_path / "dlrm_sparse/config.pbtxt")
+    config = read_config(part(tmp_path, "dlrm_sparse") / "config.pbtxt")
     assert (config.platform, config.default_model_filename) == (
         "tensorflow_savedmodel",
         "model.savedmodel",
@@ -178,25 +188,25 @@ def test_tensorflow_ensemble(trained_dlrm, expected, tmp_path, capsys):
     assert on_gpus(config) == (1, [0])
     assert config.parameters["MAX_SESSION_SHARE_COUNT"].string_value == "1"
     assert accelerators(config) == ["gpu_io"], "the embeddings stay on the GPU"
-    config = read_config(tmp_path / "dlrm_dense/config.pbtxt")
+    config = read_config(part(tmp_path, "dlrm_dense") / "config.pbtxt")
     assert on_gpus(config) == (1, [0])
     assert sorted(names(config.input)) == sorted(node.name for node in session.get_inputs())
-    interface = interfaces.read(tmp_path / "dlrm_checks/1")
+    interface = interfaces.read(part(tmp_path, "dlrm_checks") / "1")
     assert (interface.role, interface.unknown_ids) == ("checks", "error")
     steps = read_config(tmp_path / "dlrm/config.pbtxt").ensemble_scheduling.step
     assert [(step.model_name, dict(step.input_map), dict(step.output_map)) for step in steps] == [
         (
-            "dlrm_checks",
+            part(tmp_path, "dlrm_checks").name,
             {name: name for name in ("numerical_features", "categorical_features")},
             {name: f"checks_{name}" for name in ("numerical_features", "categorical_features")},
         ),
         (
-            "dlrm_sparse",
+            part(tmp_path, "dlrm_sparse").name,
             {"categorical_features": "checks_categorical_features"},
             {"embeddings": "embeddings"},
         ),
         (
-            "dlrm_dense",
+            part(tmp_path, "dlrm_dense").name,
             {"embeddings": "embeddings", "numerical_features": "checks_numerical_features"},
             {"scores": "scores"},
         ),
@@ -210,15 +220,15 @@ def test_monolithic_tensorflow_model(model, request, tmp_path, capsys):
     flags = ("--backend=tensorflow", "--monolithic", "--model_name=m", "--max_queue_delay_us=9")
     message = deploy(capsys, model, tmp_path, *flags, "--instances=3", "--gpus=1,2")
     assert "AUC" not in message
-    assert "ensemble of m_checks, m_model" in message
-    assert sorted(os.listdir(tmp_path)) == ["m", "m_checks", "m_model"]
+    assert re.search("ensemble of m_checks_[0-9a-f]{8}, m_model_", message)
+    assert stems(tmp_path) == ["m", "m_checks", "m_model"]
     arrays, _ = requests(model)
     flat = {name: array.reshape(len(array), -1) for name, array in arrays.items()}
-    result = score_by_saved_model(tmp_path / "m_model/1/model.savedmodel", flat)["scores"]
+    result = score_by_saved_model(part(tmp_path, "m_model") / "1/model.savedmodel", flat)["scores"]
     wanted = model.scores(tmp_path / "predicted")
     np.testing.assert_allclose(result[:, 0], wanted, rtol=0, atol=1e-6)
     checks, whole = (
-        read_config(tmp_path / name / "config.pbtxt") for name in ("m_checks", "m_model")
+        read_config(part(tmp_path, name) / "config.pbtxt") for name in ("m_checks", "m_model")
     )
     for config in (checks, whole):
         assert config.dynamic_batching.max_queue_delay_microseconds == 9
@@ -242,11 +252,11 @@ def test_half_precision_of_monolithic_tensorflow(
     flags = ("--backend=tensorflow", "--monolithic", "--precision=bf16")
     flags += (f"--quantize_tables={quantize}", "--unknown_ids=zero")
     message = deploy(capsys, trained_dlrm, tmp_path, *flags)
-    assert interfaces.read(tmp_path / "dlrm_checks/1").unknown_ids == "zero"
+    assert interfaces.read(part(tmp_path, "dlrm_checks") / "1").unknown_ids == "zero"
     arrays, labels = requests(trained_dlrm)
-    result = score_by_saved_model(tmp_path / "dlrm_model/1/model.savedmodel", arrays)["scores"][
-        :, 0
-    ]
+    result = score_by_saved_model(part(tmp_path, "dlrm_model") / "1/model.savedmodel", arrays)[
+        "scores"
+    ][:, 0]
     off = np.abs(result - expected).max()
     assert 1e-6 < off < 0.02, "bfloat16, and not far off"
     reported = re.search(r"300 rows: (0\.\d+) as trained, (0\.\d+) as served, difference", message)
@@ -264,7 +274,7 @@ def test_auc_without_precision_of_plan(trained_dlrm, tmp_path, capsys):
         r"fp32, difference",
         message,
     )
-    config = read_config(tmp_path / "dlrm_sparse/config.pbtxt")
+    config = read_config(part(tmp_path, "dlrm_sparse") / "config.pbtxt")
     assert config.instance_group[0].kind == config.instance_group[0].KIND_CPU
     assert accelerators(config) == []
 
@@ -296,19 +306,19 @@ def test_hps_ensemble(model, unknown_ids, request, tmp_path, capsys):
     message = deploy(capsys, model, tmp_path / "repository", *flags)
     assert f"--backend-config=hps,ps={served}/ps.json, which has all HPS models here" in message
     (tmp_path / "repository").rename(served)
-    server = HpsStandIn(served / "ps.json", "m_sparse")
+    server = HpsStandIn(served / "ps.json", part(served, "m_sparse").name)
     assert server.config["gpucacheper"] == 0.3
     arrays, _ = requests(model)
-    interface = interfaces.read(served / "m_keys/1")
+    interface = interfaces.read(part(served, "m_keys") / "1")
     assert interface.unknown_ids == unknown_ids
     vectors = server.lookup(*keys_of(interface, arrays))
-    session = open_session(served / "m_dense/1/model.onnx")
+    session = open_session(part(served, "m_dense") / "1/model.onnx")
     inputs = {name: arrays[name] for name in interface.dense_inputs} | {"OUTPUT0": vectors}
     (result,) = session.run(["scores"], inputs)
     wanted = model.scores(tmp_path / "predicted")
     np.testing.assert_allclose(result[:, 0], wanted, rtol=0, atol=1e-6)
     # Triton does not batch here: the first dimension is free.
-    config = read_config(served / "m_sparse/config.pbtxt")
+    config = read_config(part(served, "m_sparse") / "config.pbtxt")
     assert (config.backend, config.max_batch_size) == ("hps", 0)
     parameters = {key: int(value.string_value) for key, value in config.parameters.items()}
     assert parameters["slots"] == len(interface.lookups)
@@ -318,18 +328,14 @@ def test_hps_ensemble(model, unknown_ids, request, tmp_path, capsys):
     assert [list(t.dims) for t in config.output] == [[-1]]
     assert config.instance_group[0].count <= server.config["num_of_worker_buffer_in_pool"]
     assert list(config.instance_group[0].gpus) == server.config["deployed_device_list"] == [0, 1]
-    assert {m.parent.name: read_config(m).max_batch_size for m in served.glob("*/*.pbtxt")} == {
-        "m": 0,
-        "m_keys": 0,
-        "m_sparse": 0,
-        "m_dense": 0,
-    }
+    sizes = {m.parent.name: read_config(m).max_batch_size for m in served.glob("*/*.pbtxt")}
+    assert len(sizes) == 4 and {*sizes.values()} == {0}
     steps = read_config(served / "m/config.pbtxt").ensemble_scheduling.step
     assert dict(steps[1].input_map) == {"KEYS": "KEYS", "NUMKEYS": "NUMKEYS"}
     assert steps[2].input_map["OUTPUT0"] == "OUTPUT0"
     beside = {name: f"keys_{name}" for name in interface.dense_inputs}
     assert {k: v for k, v in steps[2].input_map.items() if k != "OUTPUT0"} == beside
-    assert (served / "m_keys/1/deployment/serving/hps_keys.py").is_file()
+    assert (part(served, "m_keys") / "1/deployment/serving/hps_keys.py").is_file()
 
 
 @pytest.mark.parametrize("model", ["trained_sim", "trained_ncf"])
@@ -351,14 +357,16 @@ def test_overwriting_and_invalid_requests(trained_dlrm, tmp_path, capsys):
         float, re.search(r"300 rows: (0\.\d+) as trained, (0\.\d+) as served", message).groups()
     )
     (arrays, labels), messages = requests(trained_dlrm), []
-    folders = (tmp_path / "dlrm_sparse/1", tmp_path / "dlrm_dense/1")
+    folders = (part(tmp_path, "dlrm_sparse") / "1", part(tmp_path, "dlrm_dense") / "1")
     scorer = RequestScorer(folders[0], 1, log=messages.append, dense_folder=folders[1])
     scores = scorer.score(arrays)[:, 0]
     assert abs(served - roc_auc_score(labels, scores)) < 1e-4, "the AUC is of the served model"
     assert trained != served or "this CPU has no instructions for it" in messages[0]
-    assert interfaces.read(tmp_path / "dlrm_dense/1").precision == "bf16"
+    assert interfaces.read(part(tmp_path, "dlrm_dense") / "1").precision == "bf16"
     where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path}")
-    assert "has a model dlrm already: replace it with --overwrite" in refused(capsys, *where)
+    assert f"{tmp_path}/dlrm exists and is not an empty folder; replace it with --ov" in refused(
+        capsys, *where
+    )
     flags = ("--overwrite", "--monolithic", "--unknown_ids=zero", "--max_batch_size=4")
     deploy(capsys, trained_dlrm, tmp_path, *flags)
     assert os.listdir(tmp_path) == ["dlrm"]
@@ -515,7 +523,7 @@ def test_sigterm(terminated, trained_dlrm, tmp_path, capsys, monkeypatch):
         assert folder.is_dir(), "a model of it is written"
         terminated()
 
-    monkeypatch.setattr(deployer, "write_marker", stopped)
+    monkeypatch.setattr(deployer, "write_origin", stopped)
     where = (f"--checkpoint_dir={trained_dlrm.checkpoint}", f"--model_repository={tmp_path / 'r'}")
     assert tool.main([*where, "--monolithic"]) == 130
     assert capsys.readouterr().err.startswith("interrupted; the repository has all new models")

@@ -10,6 +10,7 @@ from deployment.deploy import __main__ as tool
 from deployment.serving import interface as interfaces
 from deployment.serving.dense import open_session
 from deployment.serving.scorer import RequestScorer, sigmoid
+from deployment.triton.repository import models_of
 from tests.deployment.client.stand_in_server import StandIn, serving
 from tests.deployment.deploy.test_deploy import requests, score_by_saved_model
 from tests.deployment.triton.hps_stand_in import HpsStandIn
@@ -54,9 +55,9 @@ def test_local_backend(trained_dlrm, rows, tmp_path):
         ("categorical_features", INT32, [6]),
     ]
     assert tensors(config.output) == [("DENSE_OUTPUT", FP32, [1])]
-    dense = tmp_path / "dlrm_dense/1"
+    sparse, dense, _ = (tmp_path / name / "1" for name in models_of(tmp_path / "dlrm"))
     assert interfaces.read(dense).output == "DENSE_OUTPUT"
-    scorer = RequestScorer(tmp_path / "dlrm_sparse/1", 1, dense)
+    scorer = RequestScorer(sparse, 1, dense)
     arrays, expected = rows
     np.testing.assert_allclose(scorer.score(arrays)[:, 0], expected, rtol=0, atol=1e-6)
 
@@ -102,7 +103,7 @@ def test_half_precision_saved_model(trained_dlrm, tmp_path, capsys):
     flags = ["--sparse-format", "tf-savedmodel", "--model-precision", "fp16"]
     deploy(trained_dlrm, tmp_path, *flags, "--cpu", "--model-version", "3")
     assert "300 rows: 0." in capsys.readouterr().out
-    assert sorted(os.listdir(tmp_path / "dlrm")) == ["3", "config.pbtxt", "deployed.json"]
+    assert (tmp_path / "dlrm/3").is_dir()
     assert os.readlink(tmp_path / "sparse") == "dlrm/3/sparse"
     for part in ("sparse", "dense"):
         (group,) = read_config(tmp_path / part / "config.pbtxt").instance_group
@@ -132,8 +133,9 @@ def test_loading_by_a_server(trained_dlrm, tmp_path, capsys):
     with serving(stand_in) as url:
         command = [f"--model_repository={tmp_path}", "--server-url", f"grpc://{url}", *flags]
         assert tool.main(command) == 0
-    assert stand_in.loaded == ["dlrm_sparse", "dlrm_dense", "dlrm"]
-    assert f"{url} has loaded dlrm_sparse, dlrm_dense, dlrm" in capsys.readouterr().out
+    models = models_of(tmp_path / "dlrm")
+    assert stand_in.loaded == models and len(models) == 3
+    assert f"{url} has loaded {', '.join(models)}" in capsys.readouterr().out
     with serving(StandIn(loads=False)) as url:
         command = [f"--model_repository={tmp_path}", "--server-url", f"grpc://{url}", *flags]
         assert tool.main(command) == 2

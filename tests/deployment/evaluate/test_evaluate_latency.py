@@ -14,6 +14,7 @@ from deployment.client.latency_statistics import Measurement, write_original_csv
 from deployment.evaluate_latency import __main__ as evaluate_latency
 from deployment.serving import interface as interfaces
 from deployment.triton import model_folders
+from deployment.triton.repository import write_origin
 from tests.deployment.client.stand_in_server import StandIn, answer_to, serving
 from tests.deployment.evaluate.latency_csv import read_csv
 from tests.deployment.serving.made_models import CLICKS
@@ -39,6 +40,8 @@ def test_interface_of_repository_model(tmp_path):
     for model, role in (("one", "scorer"), ("two_sparse", "sparse"), ("two_dense", "dense")):
         (tmp_path / model / "1").mkdir(parents=True)
         interfaces.write(CLICKS._replace(role=role), tmp_path / model / "1")
+    (tmp_path / "two").mkdir()
+    write_origin(tmp_path / "two", {}, ["two_sparse", "two_dense", "two"])
     assert model_folders.entry_interface(tmp_path, "one").role == "scorer"
     assert model_folders.entry_interface(tmp_path, "two").role == "sparse"
     # Other backends have the interface in other parts; the highest version is served.
@@ -47,7 +50,10 @@ def test_interface_of_repository_model(tmp_path):
             (tmp_path / model / version).mkdir(parents=True)
             written = CLICKS._replace(role=role, max_batch_size=largest)
             interfaces.write(written, tmp_path / model / version)
-        result = model_folders.entry_interface(tmp_path, model.partition("_")[0])
+        name = model.partition("_")[0]
+        (tmp_path / name).mkdir()
+        write_origin(tmp_path / name, {}, [model, name])
+        result = model_folders.entry_interface(tmp_path, name)
         assert (result.role, result.max_batch_size) == (role, 10)
     with pytest.raises(ValueError, match="has no interface.json of five, which describes"):
         model_folders.entry_interface(tmp_path, "five")

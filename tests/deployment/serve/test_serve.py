@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 from deployment.serve import __main__ as serve
 from deployment.serve.environment import variables
 from deployment.serve.server import Server, ServerFailed, running
+from deployment.serving import checksums
 
 # Reports that it is ready, as Triton does, unless the file `behaviour` specifies another behaviour.
 STAND_IN = """#!/bin/sh
@@ -26,6 +28,7 @@ behaviour = (folder / "behaviour").read_text()
 with open(folder / "starts", "a") as file:
     file.write(" ".join(flags[name] for name in ("http-port", "grpc-port", "metrics-port")) + "\\n")
 folders = [flags["model-repository"], flags["backend-directory"]]
+(folder / "flags").write_text(" ".join(sys.argv))
 (folder / "folders").write_text(json.dumps([*folders, *map(os.path.realpath, folders)]))
 print("I1122 a notice\\n| a table |\\nE1122 CudaDriverHelper has not been initialized", flush=True)
 if behaviour == "ends":
@@ -185,8 +188,10 @@ def test_invalid_flags(flags, tmp_path, capsys):
 
 def test_unavailable_ports_and_logs(stand_in, tmp_path, capsys):
     program = stand_in("ready")
-    flags = [f"--model_repository={program.parent.parent}", f"--tritonserver={program}"]
-    (program.parent / "1").mkdir()  # makes `triton` a model
+    (tmp_path / "r").mkdir()
+    write_model(tmp_path / "r/m")
+    (program.parent / "backends/python").mkdir()
+    flags = [f"--model_repository={tmp_path}/r", f"--tritonserver={program}"]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -201,7 +206,7 @@ def test_unavailable_ports_and_logs(stand_in, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (None, "has no models"),
+        (None, "m/config.pbtxt: the file is missing"),
         ('backend: "hps"', "m is for Triton's backend hps, .* --backend local"),
         ('platform: "tensorflow_savedmodel"', "m is for Triton's backend tensorflow"),
         ('platform: "tensorrt_plan"', "m is for Triton's backend tensorrt"),
@@ -217,6 +222,53 @@ def test_unsupported_repositories(stand_in, tmp_path, capsys, config, message):
     error = error_of(capsys, f"--model_repository={repository}", *flags)
     assert re.search(message, error), error
     assert not (tmp_path / "log").exists()
+
+
+def write_model(folder):
+    """A model of the Python backend, with checksums."""
+    (folder / "1/tables").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text('backend: "python"')
+    for name in ("model.py", "checks.py", "tables/a.npy"):
+        (folder / "1" / name).write_text("text")
+    checksums.write(folder / "1")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("")])
+@pytest.mark.parametrize("name", ["config.pbtxt", "1/model.py", "1/checks.py", "1/tables/a.npy"])
+def test_missing_and_empty_files(stand_in, tmp_path, capsys, name, damage):
+    program, folder = stand_in("ready"), tmp_path / "r/m"
+    (program.parent / "backends/python").mkdir()
+    write_model(folder)
+    damage(folder / name)
+    flags = [f"--model_repository={tmp_path}/r", f"--tritonserver={program}"]
+    assert f"{folder / name}: " in error_of(capsys, *flags, f"--log={tmp_path}/log")
+    assert not (program.parent.parent / "starts").exists()
+
+
+def test_incomplete_repositories(stand_in, tmp_path, capsys):
+    program, repository = stand_in("ready"), tmp_path / "r"
+    repository.mkdir()
+    flags = [f"--model_repository={repository}", f"--tritonserver={program}"]
+    assert "has no models: deploy" in error_of(capsys, *flags)
+    (repository / "e").mkdir()
+    config = 'platform: "ensemble"\nensemble_scheduling { step { model_name: "e_part" } }'
+    (repository / "e/config.pbtxt").write_text(config)
+    assert f"{repository}/e_part: the folder is missing" in error_of(capsys, *flags)
+    (repository / ".e.1a2b3c4d").mkdir()
+    assert f"{repository}/.e.1a2b3c4d was left by" in error_of(capsys, *flags)
+
+
+def test_warning_of_open_addresses(stand_in, tmp_path, capsys):
+    program = stand_in("ends")
+    write_model(tmp_path / "r/m")
+    (program.parent / "backends/python").mkdir()
+    flags = [f"--model_repository={tmp_path}/r", f"--tritonserver={program}"]
+    flags += [f"--log={tmp_path}/log", "--http_port=0", "--grpc_port=0", "--metrics_port=0"]
+    for name in ("http_address", "grpc_address"):
+        assert serve.main([*flags, f"--{name}=0.0.0.0"]) == 2
+        (warning,) = re.findall("^warning: .*", capsys.readouterr().err, re.MULTILINE)
+        assert f"--{name} 0.0.0.0" in warning
+        assert f"{name.replace('_', '-')}=0.0.0.0" in (program.parent.parent / "flags").read_text()
 
 
 def test_signal_during_model_load(stand_in, tmp_path, capsys):
@@ -247,3 +299,15 @@ def test_proxy_in_environment(stand_in, tmp_path, monkeypatch):
     monkeypatch.delenv("no_proxy", raising=False)
     with running(tmp_path, tmp_path / "log", tritonserver=stand_in("ready"), ready_s=20) as server:
         assert server.alive()
+
+
+def test_setup_keeps_other_folders(root, tmp_path):
+    """Ends before anything is installed."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/pyvenv.cfg").write_text("")
+    command = ["bash", root / "deployment/serve/setup.sh", sys.executable, tmp_path / "mine"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "Python 3.11" in done.stderr or "libpython" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 1 and f"{tmp_path}/mine: expected a serving" in done.stderr
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["pyvenv.cfg"]

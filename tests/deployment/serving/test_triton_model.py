@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from deployment.serving import scorer, tables
+from deployment.serving import checksums, scorer, tables
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
     NUMERICAL,
@@ -100,6 +100,18 @@ def test_preload_of_tables(tmp_path, triton_model, said, monkeypatch, available)
     assert [sentence.partition(" ")[0] for sentence in warned] == ["clicks:"] * (available == 100)
     scorer.RequestScorer(folder)
     assert preloaded == [True, False]
+
+
+@pytest.mark.parametrize("file", ["tables/two.npy", "dense.onnx", "interface.json"])
+def test_flipped_bit(tmp_path, triton_model, file):
+    folder = write_clicks(tmp_path / "1")
+    checksums.write(folder)
+    started(triton_model, folder).finalize()
+    content = bytearray((folder / file).read_bytes())
+    content[-9] ^= 4
+    (folder / file).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{file}: its checksum differs"):
+        started(triton_model, folder)
 
 
 def test_scores_of_batched_requests(tmp_path, triton_model, said):

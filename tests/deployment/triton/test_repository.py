@@ -1,41 +1,42 @@
 """Models that appear in a repository together, or not at all."""
 
-import json
+import itertools
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
-from deployment.triton.repository import (
-    MARKER,
-    check_name,
-    check_replaceable,
-    staged_models,
-    write_marker,
-)
+from deployment.triton import repository as repositories
+from deployment.triton.repository import Deployment, check_name, models_of, write_origin
+from runtime.files.outputs import MARKER
 
 MODELS = ("m_sparse", "m_dense", "m")
-ALL_NEW = {"m": "new", "m_dense": "new", "m_sparse": "new"}
 
 
-def write_models(folder: Path, models, text: str) -> None:
-    """Writes models with one file each."""
-    for model in models:
-        (folder / model / "1").mkdir(parents=True)
-        (folder / model / "text").write_text(text)
-        write_marker(folder / model, {"recipe": "test"}, models)
-
-
-def deploy(repository: Path, models=MODELS, text: str = "new", overwrite: bool = False) -> None:
-    with staged_models(repository, models, overwrite) as staging:
-        write_models(staging, models, text)
+def deploy(
+    repository: Path, models=MODELS, text: str = "new", overwrite: bool = False, linked=()
+) -> None:
+    """Deploys models with one file each, and removes previous parts."""
+    deployment = Deployment(repository, models, linked, overwrite)
+    with deployment.staging() as staging:
+        for model in models:
+            (staging / model / "1").mkdir(parents=True)
+            (staging / model / "text").write_text(text)
+            (staging / model / "model.py").write_text("")
+            write_origin(staging / model, {"recipe": "test"}, models)
+        deployment.publish(staging, later=["1/model.plan"])
+    deployment.remove(deployment.previous_parts())
 
 
 def content(repository: Path) -> dict[str, str]:
     """Text of each model; the repository has nothing else, also not next to it."""
     assert os.listdir(repository.parent) == [repository.name]
     return {path.name: (path / "text").read_text() for path in sorted(repository.iterdir())}
+
+
+def served(repository: Path, model: str = "m") -> set[str]:
+    """Texts of the models that a server would load for a model."""
+    return {(repository / name / "text").read_text() for name in models_of(repository / model)}
 
 
 @pytest.fixture
@@ -47,152 +48,137 @@ def repository(tmp_path):
 
 def test_new_repository(tmp_path):
     repository = tmp_path / "a" / "repository"
-    deploy(repository)
-    assert content(repository) == ALL_NEW
-    marker = json.loads((repository / "m_dense" / MARKER).read_text())
-    assert marker == {"recipe": "test", "models": list(MODELS)}
+    deploy(repository, linked=["m_dense"])
+    assert content(repository) == dict.fromkeys(sorted(MODELS), "new")
+    assert os.readlink(repository / "m_dense") == "m/1/m_dense"
+    assert models_of(repository / "m_dense") == list(MODELS)
     umask = os.umask(0)
     os.umask(umask)
     assert (repository / "m").stat().st_mode & 0o777 == 0o777 & ~umask, "others may read it"
     moved = repository.rename(tmp_path / "a" / "moved")
-    assert content(moved) == ALL_NEW, "links are relative"
+    assert content(moved) == dict.fromkeys(sorted(MODELS), "new"), "links are relative"
 
 
 def test_failed_deployment(tmp_path):
     """A repository that did not exist before does not exist after it."""
     repository = tmp_path / "repository"
-    with pytest.raises(KeyboardInterrupt), staged_models(repository, MODELS, False) as staging:
+    with pytest.raises(KeyboardInterrupt), Deployment(repository, MODELS).staging() as staging:
         (staging / "m").mkdir()
         assert not repository.exists(), "a server that polls sees no partial model"
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("error", [OSError(18, "Invalid cross-device link"), KeyboardInterrupt()])
-@pytest.mark.parametrize("number", range(8))
-def test_interrupted_rename(repository, monkeypatch, number, error):
-    """Fails before or after each rename: of the two parts, of the old and of the new deployment."""
-    rename, calls = Path.rename, []
-
-    def failing(source, target):
-        calls.append(target)
-        if len(calls) == number // 2 + 1:
-            if number % 2:
-                rename(source, target)
-            raise error
-        return rename(source, target)
-
-    monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(type(error)):
-        deploy(repository, text="newer", overwrite=True)
-    expected = "newer" if number == 7 else "new"
-    assert set(content(repository).values()) == {expected}
+class Killed(BaseException):
+    """The process ends without any cleanup."""
 
 
-@pytest.mark.parametrize("killed_before", [3, 4])
-def test_kill_during_renames(repository, killed_before, monkeypatch):
-    """The renames of a killed deployment: afterwards old models, or none, are served."""
-    rename, calls = Path.rename, []
-
-    class Killed(BaseException):
-        pass
-
-    def killed(source, target):
-        calls.append(target)
-        if len(calls) >= killed_before:
-            raise Killed
-        return rename(source, target)
-
-    with monkeypatch.context() as context, pytest.raises(Killed):
-        context.setattr(Path, "rename", killed)
-        context.setattr(shutil, "rmtree", lambda *_, **__: None)
-        deploy(repository, text="newer", overwrite=True)
-    served = {path.name for path in repository.iterdir() if path.exists()}
-    assert served == (set(MODELS) if killed_before == 3 else set())
-    (staging,) = repository.parent.glob(".repository.*")
-    shutil.rmtree(staging)
-    deploy(repository, text="newest", overwrite=True)
-    assert set(content(repository).values()) == {"newest"}
-
-
-def test_folders_of_earlier_versions(tmp_path):
-    """Parts were folders in the repository; they are replaced, too."""
+@pytest.mark.parametrize("linked", [(), ("x", "y")])
+def test_kill_at_each_rename(tmp_path, monkeypatch, linked):
+    """The previous or the new models are complete at any moment, and the next run cleans up."""
     repository = tmp_path / "repository"
-    write_models(repository, MODELS, "old")
-    deploy(repository, overwrite=True)
-    assert content(repository) == ALL_NEW
-    assert (repository / "m_sparse").is_symlink()
-    shutil.rmtree(repository)
-    write_models(repository, MODELS, "old")
-    deploy(repository, ["m"], overwrite=True)
-    assert content(repository) == {"m": "new"}
+    before = ("x", "y", "m") if linked else ("m_1", "n_1", "m")
+    after = before if linked else ("m_2", "n_2", "m")
+    release = repositories.OwnedFolder.release
+    for number in itertools.count():
+        deploy(repository, before, "old", overwrite=True, linked=linked)
+        calls = itertools.count()
+
+        def rename(*arguments, run, number=number, calls=calls):
+            if next(calls) == number:
+                raise Killed
+            return run(*arguments)
+
+        with monkeypatch.context() as context:
+            for module, name in ((os, "rename"), (repositories.outputs, "exchange")):
+                run = getattr(module, name)
+                context.setattr(module, name, lambda *a, run=run: rename(*a, run=run))
+            context.setattr(
+                repositories.OwnedFolder, "release", lambda self, remove: release(self, False)
+            )
+            context.setattr(repositories.outputs, "remove_folder", lambda folder: None)
+            try:
+                deploy(repository, after, "new", overwrite=True, linked=linked)
+                break
+            except Killed:
+                assert served(repository) in ({"old"}, {"new"})
+    assert number == 4 and served(repository) == {"new"}
+    deploy(repository, after, "newer", overwrite=True, linked=linked)
+    assert content(repository) == dict.fromkeys(sorted(after), "newer")
 
 
 def test_kept_models(repository):
     (repository / "theirs").mkdir()
     (repository / "theirs" / "text").write_text("theirs")
     deploy(repository, ["n"], overwrite=True)
-    assert content(repository) == ALL_NEW | {"n": "new", "theirs": "theirs"}
+    expected = dict.fromkeys(MODELS, "new") | {"n": "new", "theirs": "theirs"}
+    assert content(repository) == expected
 
 
 def test_monolithic_model_in_place_of_an_ensemble(repository):
-    """Its parts are removed, but not what has taken the name of one since then."""
-    (repository / "m_dense").unlink()
-    write_models(repository, ["m_dense"], "theirs")
     deploy(repository, ["m"], "newer", overwrite=True)
-    assert content(repository) == {"m": "newer", "m_dense": "theirs"}
-    shutil.rmtree(repository / "m_dense")
-    deploy(repository, text="ensemble", overwrite=True)
-    assert set(content(repository).values()) == {"ensemble"}
+    assert content(repository) == {"m": "newer"}
 
 
-def test_part_of_another_deployment(repository):
-    with pytest.raises(ValueError, match="m_sparse is of another deployment, m, and stays: choose"):
+def test_names_given_to_parts_and_not(repository):
+    deploy(repository, ["s", "m_dense_2", "m"], "newer", overwrite=True, linked=["s"])
+    assert content(repository) == dict.fromkeys(("m", "m_dense_2", "s"), "newer")
+    deploy(repository, ["m"], "newest", overwrite=True)
+    assert content(repository) == {"m": "newest"}
+
+
+def test_files_of_the_serving_machine(repository):
+    """Compiled Python and a TensorRT plan are part of a model; other files are not."""
+    compiled = repository / "m/__pycache__/model.cpython-311.pyc"
+    compiled.parent.mkdir()
+    compiled.write_text("")
+    (repository / "m/1/model.plan").write_text("")
+    deploy(repository, text="newer", overwrite=True)
+    assert content(repository) == dict.fromkeys(MODELS, "newer")
+    (repository / "m/1/notes.txt").write_text("theirs")
+    with pytest.raises(ValueError, match="repository/m holds 1/notes.txt, which"):
+        deploy(repository, text="newest", overwrite=True)
+    assert content(repository) == dict.fromkeys(MODELS, "newer")
+
+
+@pytest.mark.parametrize("linked", [(), ("m_sparse",)])
+def test_part_of_another_deployment(repository, linked):
+    with pytest.raises(ValueError, match="repository/m_sparse"):
+        deploy(repository, ["m_sparse", "n"], overwrite=True, linked=linked)
+    with pytest.raises(ValueError, match="repository/m_sparse"):
         deploy(repository, ["m_sparse"], overwrite=True)
-    assert content(repository) == ALL_NEW
+    assert content(repository) == dict.fromkeys(MODELS, "new")
 
 
 def test_missing_overwrite_flag(repository):
-    with pytest.raises(ValueError, match=r"has a model m already: replace it with --overwrite"):
+    with pytest.raises(ValueError, match="repository/m exists .*; replace it with --overwrite"):
         deploy(repository)
-    assert content(repository) == ALL_NEW
+    assert content(repository) == dict.fromkeys(MODELS, "new")
 
 
-@pytest.mark.parametrize(
-    "marker", [None, "no JSON", "[]", '{"models": 3}', '{"models": [3]}', '{"models": []}']
-)
+@pytest.mark.parametrize("marker", [None, "no JSON", "[]", '{"version": 1, "files": 3}'])
 def test_models_of_others(tmp_path, marker):
     repository = tmp_path / "repository"
     (repository / "m").mkdir(parents=True)
     (repository / "m" / "text").write_text("theirs")
     if marker is not None:
         (repository / "m" / MARKER).write_text(marker)
-    with pytest.raises(ValueError, match=r"repository/m was not written by this tool"):
+    with pytest.raises(ValueError, match="repository/m: --overwrite"):
         deploy(repository, overwrite=True)
     assert content(repository) == {"m": "theirs"}
-
-
-def test_foreign_link(tmp_path, repository):
-    (tmp_path / "linked").mkdir()
-    (tmp_path / "linked" / "m").symlink_to(repository / "m")
-    with pytest.raises(ValueError, match="was not written by this tool"):
-        check_replaceable(tmp_path / "linked", MODELS, overwrite=True)
-
-
-def test_marker_naming_a_folder_elsewhere(tmp_path, repository):
-    """A changed marker must not make the tool delete what lies outside."""
-    deploy(tmp_path / "other")
-    write_marker(repository / "m", {}, ["../other/m", "/", "m"])
-    assert check_replaceable(repository, ["m"], overwrite=True) == set()
 
 
 def test_invalid_repository(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=r"--model_repository .*file is not a folder"):
-        check_replaceable(tmp_path / "file", MODELS, overwrite=False)
+        Deployment(tmp_path / "file", MODELS)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "m").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="linked/m is a symbolic link"):
+        Deployment(tmp_path / "linked", MODELS, overwrite=True)
     monkeypatch.setattr(os.path, "ismount", lambda path: True)
     with pytest.raises(ValueError, match="is a mount point: .* Name a folder in it"):
-        check_replaceable(tmp_path, MODELS, overwrite=False)
+        Deployment(tmp_path, MODELS)
 
 
 def test_names():
