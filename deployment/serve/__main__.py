@@ -33,7 +33,7 @@ _PYTHON_MODEL = "model.py"
 _RISKS = {
     "http_address": "this Triton ends, with all models, after one malicious JSON body: open gRPC "
     "alone, or use a proxy (docs/how_to/serve.md)",
-    "grpc_address": "whoever reaches the port may send requests, and load and unload models",
+    "grpc_address": "any client that reaches the port can also load and unload models",
 }
 
 # Triton's backends by the platforms that configurations may name instead.
@@ -106,8 +106,8 @@ def _check_models(repository: Path, backends: Path) -> None:
     for folder in folders:
         if folder.name.startswith("."):
             raise ValueError(
-                f"{folder} was left by a deployment that was killed: remove it, or move it to the "
-                "name of its model if there is none"
+                f"{folder} was left by a deployment that was killed: remove it, or rename it to "
+                "its model, if that is missing"
             )
         _check_model(folder, backends)
     if not folders:

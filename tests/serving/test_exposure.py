@@ -15,9 +15,7 @@ from deployment.serve.server import running
 from tests.serving.test_server import ask
 
 # Each of them ends Triton 2.51 if it arrives at its HTTP.
-HUGE_SHAPE = (
-    '{"inputs":[{"name":"x","datatype":"INT32","shape":[4294967303,2],"data":[1,2]}]}'.encode()
-)
+HUGE_SHAPE = b'{"inputs":[{"name":"x","datatype":"INT32","shape":[4294967303,2],"data":[1,2]}]}'
 NESTED = b'{"inputs":[{"name":"x","datatype":"INT32","shape":[1,2],"data": ' + b"[" * 100_000
 
 
