@@ -22,6 +22,7 @@ from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_o
 from dataloading.interactions.stored import length_of_lists, read_candidate_lists
 from dataloading.pipeline.chunk_reader import OpenChunk, spans_of
 from dataloading.pipeline.ragged import Ragged
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import (
     ITEM_CHANNEL,
     LABEL_CHANNEL,
@@ -30,7 +31,6 @@ from dataloading.spec.feature_spec import (
     Chunk,
     FeatureSpec,
 )
-from dataloading.spec.output_folder import SPEC_FILE
 from runtime.cli import exit_status
 
 BROKEN = 1  # exit status where the data set is not whole

@@ -25,14 +25,14 @@ import pyarrow.parquet as pq
 
 from dataloading.pipeline.shuffle import check_flags
 from dataloading.spec import rules
+from dataloading.spec.data_set_files import SPEC_FILE, check_files_apart
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.synthetic.dataset import rows_of_files
 from dataloading.synthetic.rows import BLOCK_SAMPLES, SPLITS, SyntheticSamples, stored_spec
 from dataloading.table_input.values import SEPARATOR
 from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
 from runtime.cli import exit_status
-from runtime.files.atomic import atomic_folder
+from runtime.files.staging import output_folder
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,12 +45,14 @@ def generate(flags: argparse.Namespace) -> str:
     """Writes the requested files; returns a report for people."""
     check_flags(flags, 1, "size", "auto_cardinality")
     spec = RawSpec.from_yaml(flags.feature_spec_in)
+    check_files_apart(spec.sources, spec.origin)
     generated = _spec_of_rows(spec, flags.auto_cardinality)
     rows = {name: SyntheticSamples(generated, name, flags.seed) for name in spec.sources}
     output = Path(flags.output)
     chunks = itertools.chain.from_iterable(spec.sources.values())
     files = [SPEC_FILE, *(file for chunk in chunks for file in chunk.files)]
-    with _complete_files(output, files) if output.is_dir() else atomic_folder(output) as folder:
+    new = output_folder(output, "dataloading.gen_csv", "folder of raw data")
+    with _complete_files(output, files) if output.is_dir() else new as folder:
         for split, chunks in spec.sources.items():
             _write_split(folder, chunks, rows[split], flags.size)
         shutil.copyfile(flags.feature_spec_in, folder / SPEC_FILE)
@@ -71,7 +73,7 @@ def _complete_files(directory: Path, files: Iterable[str]) -> Iterator[Path]:
         yield Path(folder)
         for file in files:
             (directory / file).parent.mkdir(parents=True, exist_ok=True)
-            os.rename(Path(folder, file), directory / file)
+            os.link(Path(folder, file), directory / file)  # fails if the name was taken since
 
 
 def _spec_of_rows(spec: RawSpec, auto_cardinality: int) -> FeatureSpec:

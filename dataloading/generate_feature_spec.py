@@ -11,8 +11,8 @@ import contextlib
 import sys
 from pathlib import Path
 
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.synthetic.dataset import comma_separated
 from dataloading.synthetic.rows import DEFAULT_ALPHA, DEFAULT_NUM_NUMERICAL, synthetic_spec
 from runtime.cli import exit_status

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from dataloading.pipeline.shuffle import check_flags
 from dataloading.spec import yaml_io
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.synthetic.dataset import comma_separated, write_dataset
 from dataloading.synthetic.rows import DEFAULT_NUM_NUMERICAL, SPLITS, synthetic_spec
 from runtime.cli import exit_status

@@ -15,25 +15,27 @@ from pathlib import Path
 
 import numpy as np
 
+from dataloading.formats.casts import cast_exactly
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
-from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter, exactly
+from dataloading.formats.split_tfrecords.writer import SplitTFRecordsWriter
 from dataloading.interactions.stored import stores_labels
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged
 from dataloading.pipeline.sample_dataset import SampleDataset
+from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
     NUMERICAL_CHANNEL,
     FeatureSpec,
 )
-from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
 from dataloading.synthetic.rows import stored_spec
 from runtime.cli import exit_status
-from runtime.files.atomic import atomic_folder
 from runtime.files.disk import write_errors_name
+from runtime.files.outputs import DATA_SET
+from runtime.files.staging import output_folder
 
 _DEFAULT_PREBATCH = 65_536
 _DEFAULT_PATH = "synthetic_dataset"  # of NVIDIA's tool
@@ -61,7 +63,7 @@ def transcribe(options: argparse.Namespace) -> str:
     }
     layout = _usual_layout(spec, loaders, options)
     sources = {}
-    with atomic_folder(target) as folder:
+    with output_folder(target, "dataloading.transcribe", DATA_SET) as folder:
         for split, loader in loaders.items():
             num_samples = loader.num_samples
             if options.dst_dataset_type == "tf_raw":
@@ -150,10 +152,16 @@ class _RawBinaryWriter:
             rows |= zip(names, parts, strict=True)
         for path, chunk in zip(self._paths, self._chunks, strict=True):
             names = chunk["features"]
-            values = [exactly(rows[name], self._spec.dtype(name), [name]) for name in names]
+            values = [self._stored(name, rows[name]) for name in names]
             with write_errors_name(path), path.open("ab") as stream:
                 stream.write(np.concatenate(values, axis=1).tobytes())
         self._num_samples += len(values[0])
+
+    def _stored(self, name: str, array: np.ndarray) -> np.ndarray:
+        def place(row: int, _: int) -> str:
+            return f"feature '{name}': row {self._num_samples + row}"
+
+        return cast_exactly(array, self._spec.dtype(name), place)
 
     def _dense(self, name: str, array: np.ndarray | Ragged) -> np.ndarray:
         if not isinstance(array, Ragged):

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataloading.keys.vocabulary import text_file
+from dataloading.spec.data_set_files import METADATA
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.spec.output_folder import METADATA
 
 
 def previous_ids_file(text: Path) -> Path:

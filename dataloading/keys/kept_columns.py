@@ -12,8 +12,8 @@ from dataloading.keys.vocabulary import Vocabulary, read_vocabulary
 from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.pipeline.columns import Column
 from dataloading.pipeline.ragged import Ragged, Samples
+from dataloading.spec.data_set_files import METADATA
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.spec.output_folder import METADATA
 from dataloading.spec.rules import listing, suggestion
 from dataloading.synthetic.rows import BLOCK_SAMPLES, SyntheticSamples
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from dataloading.spec.output_folder import VOCABULARY_FOLDER
+from dataloading.spec.data_set_files import VOCABULARY_FOLDER
 from dataloading.spec.rules import listing
 
 # Texts that are integers and nothing else: 007 and 7.0 stay texts.

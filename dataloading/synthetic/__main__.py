@@ -6,8 +6,8 @@ python -m dataloading.synthetic --output data/synthetic --rows 100000
 import argparse
 from pathlib import Path
 
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.synthetic.dataset import comma_separated, write_dataset
 from dataloading.synthetic.rows import (
     DEFAULT_ALPHA,

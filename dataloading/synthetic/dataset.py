@@ -14,8 +14,8 @@ import numpy as np
 
 from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
 from dataloading.spec import feature_spec as fs
+from dataloading.spec.data_set_files import SPEC_FILE, check_files_apart
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE, check_replaceable
 from dataloading.synthetic.rows import (
     BLOCK_SAMPLES,
     SPLITS,
@@ -24,10 +24,12 @@ from dataloading.synthetic.rows import (
     synthetic_spec,
 )
 from dataloading.synthetic.teacher import LogitCounts
-from runtime.files.atomic import atomic_folder
+from runtime.files.outputs import DATA_SET, check_folder
+from runtime.files.staging import output_folder
 
 __all__ = ["SyntheticDataset", "synthetic_spec", "write_dataset"]
 
+_TOOL = "dataloading.synthetic"
 _OWN_METADATA = ("generator", "seed")  # keys in addition to those of the splits
 
 
@@ -112,7 +114,7 @@ def write_dataset(
         and the best and the expected AUC (None where all labels are equal).
     """
     directory = Path(directory)
-    check_replaceable(directory)
+    check_folder(directory, DATA_SET)
     for split, rows in num_samples.items():
         if rows < 1:
             raise ValueError(f"{rows} rows for the split '{split}'; expected 1 or more")
@@ -123,8 +125,9 @@ def write_dataset(
             )
     generators = {split: SyntheticSamples(spec, split, seed) for split in num_samples}
     stored = _usual_layout(spec, num_samples) if layout is None else layout
-    with atomic_folder(directory) as folder:
-        metadata = dict(zip(_OWN_METADATA, ("dataloading.synthetic", seed), strict=True))
+    check_files_apart(stored.source_spec, stored.origin)
+    with output_folder(directory, _TOOL, DATA_SET) as folder:
+        metadata = dict(zip(_OWN_METADATA, (_TOOL, seed), strict=True))
         for split, rows in num_samples.items():
             counts = _write_split(folder, stored, split, generators[split], rows)
             best_auc, expected_auc = counts.best_auc, counts.expected_auc

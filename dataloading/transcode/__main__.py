@@ -9,20 +9,16 @@
 
 import argparse
 import contextlib
+import itertools
 import sys
 from pathlib import Path
 
 from dataloading.engines import environment
 from dataloading.pipeline.shuffle import check_flags
 from dataloading.spec import rules, yaml_io
+from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN
-from dataloading.spec.output_folder import (
-    SPEC_FILE,
-    VOCABULARY_FOLDER,
-    check_apart,
-    check_replaceable,
-)
-from dataloading.transcode.arguments import ROLES, SPARK, parser
+from dataloading.transcode.arguments import ROLES, SPARK, TOOL, parser
 from dataloading.transcode.encoding import KnownData, new_encoding
 from dataloading.transcode.infer import Scan, known_content, new_content
 from dataloading.transcode.raw_spec import RawSpec
@@ -30,6 +26,7 @@ from dataloading.transcode.rows import DuckDBEngine
 from dataloading.transcode.split import SplitRequest, parse_split
 from dataloading.transcode.summary import summary
 from runtime.cli import exit_status
+from runtime.files.outputs import DATA_SET, check_folder
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -41,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def work() -> None:
         if argv is None:
-            environment.enter(flags.engine, "dataloading.transcode")
+            environment.enter(flags.engine, TOOL)
         print(run(flags))
 
     return exit_status(work, interrupted)
@@ -60,9 +57,9 @@ def run(flags: argparse.Namespace) -> str:
     split = parse_split(flags)
     _check_growth(flags)
     known = None if flags.vocabulary is None else KnownData.read(flags)
-    if flags.overwrite:
-        _check_apart(flags, known)
-    check_replaceable(Path(flags.output), flags.overwrite, spec_file)  # before hours of reading
+    output, source = Path(flags.output), Path(flags.input)
+    read = [source, source / flags.feature_spec_in, *([] if known is None else [known.path])]
+    check_folder(output, DATA_SET, flags.overwrite, read)  # before hours of reading
     with _open_engine(flags) as engine:
         path = engine.input_path(flags.input)
         spec, inferred = _raw_data(flags, path, split, known, engine.scan)
@@ -84,8 +81,12 @@ def run(flags: argparse.Namespace) -> str:
                 "--memory_limit is for counting and looking up the values of --categorify, and for "
                 "--split_by_time"
             )
+        chunks = itertools.chain.from_iterable(spec.sources.values())
+        files = [spec.base_directory / file for chunk in chunks for file in chunk.files]
+        read = [*files, *encoding.vocabularies.values()]
+        check_folder(output, DATA_SET, flags.overwrite, read)
         written = engine.transcode(spec, encoding, split)
-    report = summary(spec, written, Path(flags.output))
+    report = summary(spec, written, output)
     return f"{inferred}\n\n{report}" if inferred else report
 
 
@@ -161,17 +162,6 @@ def _check_growth(flags: argparse.Namespace) -> None:
         raise ValueError("--evict_after is for vocabularies that grow: expected --grow")
     if flags.date is not None and flags.vocabulary is not None and not flags.grow:
         raise ValueError("--date and --vocabulary: expected --grow, other vocabularies stay")
-
-
-def _check_apart(flags: argparse.Namespace, known: KnownData | None) -> None:
-    path, output = Path(flags.input), Path(flags.output)
-    if not path.is_file():
-        for folder in (path, (path / flags.feature_spec_in).parent):
-            check_apart(output, folder, "--input")
-    elif output.resolve() in path.resolve().parents:
-        raise ValueError(f"--output {output} holds --input {path}: choose another folder")
-    if known is not None:
-        check_apart(output, known.path.parent, "--vocabulary")
 
 
 def _check_splits(spec_file: str, spec: RawSpec, split: SplitRequest | None) -> None:

@@ -3,9 +3,10 @@
 import argparse
 
 from dataloading.engines.memory import MOST_BYTES, size_bytes
-from dataloading.spec.output_folder import SPEC_FILE
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.transcode.split import DEFAULT_SHARES
 
+TOOL = "dataloading.transcode"
 MIN_MEMORY_BYTES = 128 << 20
 _MAX_COUNT = (1 << 63) - 1
 ALL = "all"
@@ -85,7 +86,7 @@ ROLES = tuple(flag.removeprefix("--") for flag in _ROLE_FLAGS)
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
     result = argparse.ArgumentParser(
-        prog="python -m dataloading.transcode",
+        prog=f"python -m {TOOL}",
         description="Transcodes CSV or Parquet files with a simplified feature spec into split "
         "binaries with a feature spec. --output appears when it is whole.",
         allow_abbrev=False,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dataloading.keys.growth import Growth, last_seen_file
 from dataloading.spec import rules
+from dataloading.spec.data_set_files import METADATA, SPEC_FILE
 from dataloading.spec.feature_spec import TRAIN, USER_CHANNEL, FeatureSpec
-from dataloading.spec.output_folder import METADATA, SPEC_FILE
 from dataloading.transcode.arguments import ALL, parse_buckets, parse_threshold
 from dataloading.transcode.encode.numericals import (
     NONE,

@@ -7,7 +7,6 @@ them: cardinalities, vocabularies, fill values and scales.
 
 import argparse
 import dataclasses
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,10 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
-from dataloading.spec.output_folder import data_set_folder
 from dataloading.table_input.files import RawChunk, file_blocks, split_blocks
 from dataloading.transcode import stored_files
-from dataloading.transcode.arguments import parse_bytes
+from dataloading.transcode.arguments import TOOL, parse_bytes
 from dataloading.transcode.candidate_lists import CandidateListCheck
 from dataloading.transcode.encode.row_values import stage_rows, staged_numbers
 from dataloading.transcode.encode.texts import TextIds, float_integers
@@ -37,6 +35,8 @@ from dataloading.transcode.split import (
     write_block_times,
 )
 from dataloading.transcode.transcoding import Transcoding, check_metadata, write_spec
+from runtime.files.outputs import DATA_SET
+from runtime.files.staging import Staging
 
 _BLOCK_ROWS = 1 << 16  # encoded at a time
 _DEFAULT_MEMORY = "1GB"
@@ -76,20 +76,21 @@ class DuckDBEngine:
         flags, spec_file = self._flags, self._flags.feature_spec_out
         output = Path(flags.output)
         memory_limit_bytes = parse_bytes(flags.memory_limit or _DEFAULT_MEMORY)
-        with data_set_folder(output, flags.overwrite, spec_file) as folder:
-            with tempfile.TemporaryDirectory(prefix=".scratch.", dir=folder) as scratch:
-                session = Vocabularies(Path(scratch) / "duckdb", memory_limit_bytes)
+        with Staging(output, TOOL, DATA_SET, flags.overwrite, resumes=False) as staging:
+            folder, scratch = staging.data, staging.scratch
+            session = Vocabularies(scratch / "duckdb", memory_limit_bytes)
 
-                def write_times(column: str, time_type: pa.DataType) -> WrittenTimes:
-                    blocks = split_blocks(spec, TRAIN, flags.chunk_size)
-                    return write_block_times(blocks, column, time_type, Path(scratch) / "times")
+            def write_times(column: str, time_type: pa.DataType) -> WrittenTimes:
+                blocks = split_blocks(spec, TRAIN, flags.chunk_size)
+                return write_block_times(blocks, column, time_type, scratch / "times")
 
-                routes = routes_of(spec, split, session, write_times)
-                work = _Run(spec, routes, encoding, folder, Path(scratch))
-                for route in routes:
-                    work.stage(route, flags.chunk_size)
-                final = work.finish(session)
+            routes = routes_of(spec, split, session, write_times)
+            work = _Run(spec, routes, encoding, folder, scratch)
+            for route in routes:
+                work.stage(route, flags.chunk_size)
+            final = work.finish(session)
             write_spec(final, spec.is_interactions, folder / spec_file)
+            staging.publish()
         return FeatureSpec.from_yaml(output / spec_file)
 
 
@@ -139,6 +140,7 @@ class _Run(Transcoding):
                 dtype = layout.dtype(chunk.features[0]).newbyteorder("<")
                 with path.open("wb") as stream:
                     for values in self._encoded(split, chunk.features, texts):
+                        # Ids below the cardinality, or numerical values of this dtype.
                         stored_files.put(stream, values.astype(dtype))
                 bar.update()
             texts.look_for_unknown()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from dataloading.interactions.stored import length_of_lists
 from dataloading.spec import rules
+from dataloading.spec.data_set_files import METADATA
 from dataloading.spec.feature_spec import TRAIN, FeatureSpec
-from dataloading.spec.output_folder import METADATA
 from dataloading.transcode.encode.numericals import LARGE
 from dataloading.transcode.raw_spec import RawSpec
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from dataloading.interactions.stored import check_channels
 from dataloading.keys.growth import id_space_of
 from dataloading.keys.vocabulary import text_file
+from dataloading.spec.data_set_files import METADATA
 from dataloading.spec.feature_spec import LABEL_CHANNEL, NUMERICAL_CHANNEL, TRAIN, FeatureSpec
-from dataloading.spec.output_folder import METADATA
 from dataloading.transcode.encode.numericals import (
     NumericalFeature,
     numerical_metadata,

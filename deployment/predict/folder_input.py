@@ -7,8 +7,8 @@ import numpy as np
 
 from dataloading.formats.raw_binary import CHUNK_TYPE, BinaryChunk
 from dataloading.pipeline.chunk_reader import spans_of
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE
 from dataloading.spec.rules import listing
 from deployment.predict.input import ENCODING_ADVICE, RequestBatch, request_arrays
 from deployment.serving.interface import Interface, ServedFeature

@@ -255,7 +255,7 @@ def main(argv: list[str] | None = None) -> int:
             f"{sizes.categories:,} categories in {folder}"
         )
 
-    return exit_status(work, "interrupted; a file that is not whole is called .partial")
+    return exit_status(work, "interrupted; each file that is there is complete")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class AmazonOptions(SparkMachineOptions):
     output_path: Path = flag(
         MISSING,
         "new folder; appears when complete. What a killed run leaves, the next one for the same "
-        "folder removes",
+        "folder, with the same --temp_dir, removes",
     )
     amazon_dataset_path: Path | None = flag(
         None, "folder with reviews_*.json and meta_*.json, plain or gzip", AMAZON_FLAGS

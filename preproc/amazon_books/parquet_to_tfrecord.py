@@ -15,8 +15,8 @@ from dataloading.formats.sequence_tfrecord.writer import (
     sequence_spec,
     writes_data_set,
 )
+from dataloading.spec.data_set_files import VOCABULARY_FOLDER
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
-from dataloading.spec.output_folder import VOCABULARY_FOLDER
 from preproc.amazon_books.prepared_rows import (
     HistoryColumns,
     parquet_files,

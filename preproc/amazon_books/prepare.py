@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from dataloading.keys.vocabulary import text_file, write_counted
-from dataloading.spec.output_folder import VOCABULARY_FOLDER
+from dataloading.spec.data_set_files import VOCABULARY_FOLDER
 from preproc.amazon_books.engines import open_engine
 from preproc.amazon_books.engines.interface import NumberedLog, StagedLog
 from preproc.amazon_books.lines.line_files import find_files, pieces
@@ -24,9 +24,10 @@ from preproc.amazon_books.parquet_rows import (
 from preproc.amazon_books.samples import BYTES_PER_USER, splits
 from preproc.amazon_books.tables import stage_tables
 from preproc.engines.duckdb_session import PreparationSession
-from preproc.output_folder import scratch_folder
-from runtime.files.atomic import atomic_folder
+from runtime.files.outputs import DATA_SET
+from runtime.files.staging import Staging
 
+TOOL = "preproc.amazon_books"
 # Memory in addition to the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
 _BASE_BYTES = 192 << 20
 _LEAST_BLOCK_BYTES = 4 << 20  # for each thread
@@ -44,10 +45,10 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
     """
     columns = _columns(options)
     say = _Reporter()
-    with (
-        atomic_folder(options.output_path) as folder,
-        scratch_folder(options.output_path, folder, options.temp_dir) as scratch,
-    ):
+    with Staging(
+        options.output_path, TOOL, DATA_SET, read=_read(options), resumes=False
+    ) as staging:
+        folder, scratch = staging.data, staging.temp_folder(options.temp_dir)
         log, bad = _stage(options, scratch)
         num_events = sum(pq.read_metadata(file).num_rows for file in log.events)
         say(f"staged {num_events:,} events; left out {bad:,} bad lines or rows")
@@ -76,6 +77,7 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
             numbered.cardinalities,
             _metadata(options, bad, rows),
         )
+        staging.publish()
     return rows
 
 
@@ -100,6 +102,12 @@ def _columns(options: AmazonOptions) -> ColumnNames:
 
 
 # Raw files -> staged events
+
+
+def _read(options: AmazonOptions) -> list[Path]:
+    named = (options.amazon_dataset_path, options.users, options.items)
+    files = (*options.reviews, *options.meta, *options.interactions)
+    return [*filter(None, named), *files]
 
 
 def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:

@@ -6,6 +6,7 @@ on three numerical and four categorical features through a fixed logistic rule.
 python -m preproc.criteo.generate_logs --output raw --days 3 --rows_per_day 1000
 """
 
+import contextlib
 import gzip
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import pyarrow.csv as pa_csv
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
 from preproc.generators import generator_flags, power_law
 from runtime.cli import exit_status
+from runtime.files.outputs import output_file
 from runtime.options import check_limits, flag
 
 # Numbers of different values, of the order of the Criteo Kaggle log's.
@@ -50,7 +52,10 @@ def generate_day(path: Path, num_rows: int, seed: int) -> None:
     options = pa_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
     # No time stamp in the gzip header: the same lines give the same bytes.
     is_gzip = path.suffix == ".gz"
-    with gzip.GzipFile(path, "wb", 6, mtime=0) if is_gzip else open(path, "wb") as file:
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(output_file(path))
+        if is_gzip:
+            file = stack.enter_context(gzip.GzipFile(path.name, "wb", 6, file, mtime=0))
         for start in range(0, num_rows, _BLOCK_ROWS):
             size = min(_BLOCK_ROWS, num_rows - start)
             logit = np.full(size, CLICK_BIAS)
@@ -111,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
             raise OSError(f"--output {folder}: {error}") from None
         print(f"{sizes.days} x {sizes.rows_per_day:,} rows in {folder}")
 
-    return exit_status(work, "interrupted; the last day file is cut off")
+    return exit_status(work, "interrupted; each file that is there is complete")
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataloading.keys.vocabulary import text_file
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, FeatureSpec
 from preproc.criteo.engines.interface import CategoricalColumn, CriteoEngine
 from preproc.criteo.output import data_set
-from runtime.files.old_staging import SPEC_FILE
 
 # Metadata of the vocabulary, which the new data set repeats.
 _METADATA = ("frequency_threshold", "column_thresholds", "vocabulary_days")

@@ -10,6 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from dataloading.keys.vocabulary import text_file
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, FeatureSpec
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CategoricalColumn, CriteoEngine, DayFile
@@ -22,9 +23,13 @@ from preproc.criteo.output.output_order import OutputOrder, output_order
 from preproc.criteo.output.row_buckets import in_random_order
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.raw_lines import explain, has_labels, read_line
-from preproc.output_folder import check_output
 from runtime.files.disk import sync
-from runtime.files.old_staging import SPEC_FILE, OldStaging, stage_key
+from runtime.files.outputs import DATA_SET, check_folder
+from runtime.files.staging import Staging, stage_key
+
+TOOL = "preproc.criteo"
+# Name, key and files of a stage, see `Staging`.
+_Stage = tuple[str, str, list[Path]]
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,8 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
         OSError: no space left, among others. What finished stages made is kept for the next run.
     """
     started = time.perf_counter()
-    for source in filter(None, (options.input, options.vocabulary)):
-        check_output(options.output, source, options.overwrite)
+    read = list(filter(None, (options.input, options.vocabulary)))
+    check_folder(options.output, DATA_SET, options.overwrite, read)
     files = find_log_files(options.input, options.days)
     _check_vocabulary_days(options, files)
     known = KnownValues.from_data_set(options.vocabulary) if options.encode_only else None
@@ -58,9 +63,9 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
     # Whether labels are there is read off the first line: of new rows they may be unknown.
     with_labels = known is None or has_labels([file.path for file in files])
     with (
-        OldStaging(options.output) as staging,
+        Staging(options.output, TOOL, DATA_SET, options.overwrite, read) as staging,
         open_engine(
-            options, scratch := staging.temp_folder(options.temp_dir), with_labels
+            options, scratch := staging.temp_folder(options.temp_dir), staging.scratch, with_labels
         ) as engine,
         engine.explained_errors(),
     ):
@@ -100,7 +105,7 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
 @dataclass(frozen=True)
 class _Stages:
     options: CriteoOptions
-    staging: OldStaging
+    staging: Staging
     scratch: Path  # for what does not fit into memory
     engine: CriteoEngine
     known: KnownValues | None  # where ids are given already
@@ -109,11 +114,11 @@ class _Stages:
     num_stages: int
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # of stages
 
-    def _run(self, name: str, key: str, work, note) -> dict:
+    def _run(self, stage: _Stage, work, note) -> dict:
         """Returns the result of a stage; reports it on stderr."""
-        return self._run_all([(name, key)], lambda _: [work()], note)[0]
+        return self._run_all([stage], lambda _: [work()], note)[0]
 
-    def _run_all(self, stages: list[tuple[str, str]], work, note) -> list[dict]:
+    def _run_all(self, stages: list[_Stage], work, note) -> list[dict]:
         """Returns the results of stages that run together (`run_all`); reports each."""
         started = time.perf_counter()
         results = self.staging.run_all(stages, work)
@@ -121,7 +126,7 @@ class _Stages:
         elapsed = f"{time.perf_counter() - started:.1f} s"
         if num_new > 1:
             elapsed = f"{num_new} stages in {elapsed}"
-        for (name, _), (result, is_new) in zip(stages, results, strict=True):
+        for (name, *_), (result, is_new) in zip(stages, results, strict=True):
             progress = f"{next(self.numbers)}/{self.num_stages}"
             text = note(result) if is_new else "finished before"
             print(f"[{progress}] {name}: {text}, {elapsed}", file=sys.stderr, flush=True)
@@ -162,8 +167,7 @@ class _Stages:
 
     def _parse_day(self, file: LogFile, key: str, target: Path) -> dict:
         return self._run(
-            f"parse {file.name}",
-            key,
+            (f"parse {file.name}", key, [target]),
             lambda: self.engine.parse_day(file.path, target, self.staging.scratch),
             lambda result: f"{result['rows']:,} rows, {result['bad_lines']:,} malformed lines",
         )
@@ -202,8 +206,11 @@ class _Stages:
             return {split.name: clicks.get(split.name, 0) for split in log.splits}
 
         return self._run(
-            "write labels and numerical features",
-            stage_key(log.rows_key, "bins") if self.with_bins else log.rows_key,
+            (
+                "write labels and numerical features",
+                stage_key(log.rows_key, "bins") if self.with_bins else log.rows_key,
+                [path for file in writer.files for path in file.paths],
+            ),
             work,
             lambda clicks: f"{sum(clicks.values()):,} clicks",
         )
@@ -238,6 +245,8 @@ class _Stages:
             if not self.options.vocabulary_only:
                 self._write_ids(log, group, values, keys)
             else:
+                texts = [self._text(column) for column in group]
+                self.staging.forget([("", "", texts)])
                 for column in group:
                     self._write_text(column)
             cardinalities |= {c.name: 1 + n for c, n in zip(group, values, strict=True)}
@@ -264,15 +273,22 @@ class _Stages:
 
         self._run_all(
             [
-                (f"write {column.name}", stage_key(log.rows_key, key))
+                (
+                    f"write {column.name}",
+                    stage_key(log.rows_key, key),
+                    [*column.files.paths, self._text(column)],
+                )
                 for column, key in zip(columns, keys, strict=True)
             ],
             encode,
             lambda result: f"{result['known']:,} values known",
         )
 
+    def _text(self, column: CategoricalColumn) -> Path:
+        return self.staging.data / text_file(column.name)
+
     def _write_text(self, column: CategoricalColumn) -> None:
-        text = self.staging.data / text_file(column.name)
+        text = self._text(column)
         text.parent.mkdir(exist_ok=True)
         self.engine.write_vocabulary(column.vocabulary, text)
         sync(text)
@@ -283,7 +299,11 @@ class _Stages:
         """Counts values, or takes over known ones; returns their numbers and keys, by column."""
         if self.known is None:
             stages = [
-                (f"count {column.name}", stage_key(log.vocabulary_key, column.threshold))
+                (
+                    f"count {column.name}",
+                    stage_key(log.vocabulary_key, column.threshold),
+                    [column.vocabulary],
+                )
                 for column in columns
             ]
             unit = "values kept"
@@ -296,6 +316,7 @@ class _Stages:
                 (
                     f"read the vocabulary of {column.name}",
                     stage_key(self.engine.name, fingerprint(self.known.file(column.name))),
+                    [column.vocabulary],
                 )
                 for column in columns
             ]
@@ -309,7 +330,7 @@ class _Stages:
             lambda places: [{"values": num_values} for num_values in count(places)],
             lambda result: f"{result['values']:,} {unit}",
         )
-        return [result["values"] for result in counted], [key for _, key in stages]
+        return [result["values"] for result in counted], [key for _, key, _ in stages]
 
 
 def _check_vocabulary_days(options: CriteoOptions, files: list[LogFile]) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from dataloading.interactions.unseen_items import keys_of
+from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER
 from dataloading.spec.feature_spec import (
     ITEM_CHANNEL,
     LABEL_CHANNEL,
@@ -19,7 +20,6 @@ from dataloading.spec.feature_spec import (
     Chunk,
     FeatureSpec,
 )
-from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
 from runtime.files.disk import write_errors_name
 
 ID_DTYPE, LABEL_DTYPE = np.dtype("<i4"), np.dtype("?")

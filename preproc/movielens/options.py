@@ -4,7 +4,6 @@ import argparse
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from dataloading.spec.output_folder import check_apart
 from preproc.arguments import (
     SPARK,
     SparkMachineOptions,
@@ -91,9 +90,6 @@ def parse(argv: list[str] | None = None) -> MovieLensOptions:
     refuse_unread_flags(flags, unread_spark_flags(MovieLensOptions, flags))
     source = find_source(flags.pop("input"))
     _check_read(flags, source)
-    if "overwrite" in flags:
-        for path in source.files:
-            check_apart(flags["output"], path, "--input")
     if source.form != NCF:
         flags.setdefault("valid_negative", 100)
     return MovieLensOptions(source=source, **complete_machine_flags(flags))

@@ -13,7 +13,6 @@ import numpy as np
 from dataloading.engines import environment
 from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
 from dataloading.spec.feature_spec import TEST, VALIDATION
-from dataloading.spec.output_folder import data_set_folder
 from dataloading.table_input.duckdb_files import quoted
 from preproc.movielens.data_set import (
     CandidateLists,
@@ -29,8 +28,10 @@ from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import hold_out, read_paper
 from preproc.movielens.rating_files import rating_files
 from preproc.movielens.source_files import NCF
-from preproc.output_folder import scratch_folder
+from runtime.files.outputs import DATA_SET
+from runtime.files.staging import Staging
 
+TOOL = "preproc.movielens"
 # Fixed memory of the process while it draws negatives: Python, NumPy, Arrow, DuckDB's code
 # and one block of draws; measured.
 _BASE_BYTES = 320 << 20
@@ -67,10 +68,9 @@ def prepare(options: MovieLensOptions) -> str:
         OSError: no space left, among others.
     """
     started = time.perf_counter()
-    with (
-        data_set_folder(options.output, options.overwrite) as folder,
-        scratch_folder(options.output, folder, options.temp_dir) as scratch,
-    ):
+    output = (options.output, TOOL, DATA_SET, options.overwrite, options.source.files)
+    with Staging(*output, resumes=False) as staging:
+        folder, scratch = staging.data, staging.temp_folder(options.temp_dir)
         read = _read_paper if options.source.form == NCF else _read_log
         log = read(options, folder, scratch)
         _say(
@@ -82,6 +82,7 @@ def prepare(options: MovieLensOptions) -> str:
             write_candidate_lists(folder, split, lists)
         metadata = _metadata(options, log, candidates)
         write_spec(folder, (log.num_users, log.num_items), candidates, metadata)
+        staging.publish()
     elapsed_s = time.perf_counter() - started
     lines = [f"{options.output} is ready, {elapsed_s:.1f} s"]
     lines += [
@@ -222,7 +223,7 @@ def _metadata(
     options: MovieLensOptions, log: _Interactions, candidates: dict[str, CandidateLists]
 ) -> dict:
     return {
-        "made_by": "preproc.movielens",
+        "made_by": TOOL,
         "source_form": options.source.form,
         "seed": options.seed,
         "valid_negative": log.valid_negative,

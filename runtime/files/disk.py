@@ -62,6 +62,17 @@ def no_follow(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
+def allocate(path: Path, size_bytes: int) -> None:
+    """Gives a file its final size, with space on the disk for all of it; content is kept.
+
+    A file that is mapped into memory needs that: a full disk would end the process by SIGBUS.
+    """
+    with write_errors_name(path), open(path, "ab") as file:
+        file.truncate(size_bytes)
+        if size_bytes:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+
+
 class FileLock:
     """Exclusive advisory lock (flock) on a file or an existing folder.
 

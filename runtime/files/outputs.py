@@ -215,10 +215,12 @@ def _check_ours(folder: Path, kind: str) -> None:
     """Raises ValueError unless the toolkit wrote all that a folder holds, and it is of a kind."""
     marker = read_marker(folder)
     if marker is None or marker.get("kind") != kind:
-        owner = "another program's or an earlier version's" if marker is None else marker["kind"]
+        got = f"one without {MARKER} (another program's, or an earlier version's)"
+        if marker is not None:
+            got = f"a {marker['kind']}"
         raise ValueError(
             f"{folder}: --overwrite replaces a {kind} that this toolkit wrote for this user, got "
-            f"{owner} (its {MARKER}); it stays: move it away or choose another output"
+            f"{got}; it stays: move it away, remove it or choose another output"
         )
     listed = set(marker["files"])
     for name in list_files(folder):

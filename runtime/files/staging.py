@@ -106,6 +106,7 @@ class Staging:
     def __exit__(self, *exception: object) -> None:
         if self._temp is not None:
             self._temp.release(remove=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
         # Without a finished stage there is nothing to resume from.
         self._owned.release(remove=not self._stages)
 
@@ -119,7 +120,8 @@ class Staging:
         """Returns an empty folder of this run, in `parent` or else in the staging folder."""
         if parent is None:
             return self.scratch
-        self._temp = OwnedFolder(parent, self.output, self._tool)
+        # Another name than that of the staging folder, which may lie in `parent`, too.
+        self._temp = OwnedFolder(parent, self.output, f"{self._tool} (temporary files)")
         self._temp.acquire(keep=False)
         return self._temp.path
 

@@ -1,6 +1,8 @@
 """`python -m dataloading.gen_csv`: the files of a simplified spec, with rows to learn from."""
 
 import gzip
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -101,6 +103,28 @@ def test_refusals(tmp_path, capsys):
     assert generate(tmp_path, SPEC, "--size=3") == 0
     assert generate(tmp_path, SPEC, "--size=3") == 2
     assert "raw/feature_spec.yaml exists; remove it or choose" in capsys.readouterr().err
+
+
+def test_file_of_two_splits(tmp_path, capsys):
+    sources = {
+        "train": SPEC["source_spec"]["validation"],
+        "test": SPEC["source_spec"]["validation"],
+    }
+    assert generate(tmp_path, {**SPEC, "source_spec": sources}) == 2
+    assert "file 'e.csv' is in the splits 'train' and 'test'" in capsys.readouterr().err
+
+
+def test_file_that_appears_meanwhile(tmp_path, monkeypatch, capsys):
+    (tmp_path / "raw").mkdir()
+
+    def copy(source, target):
+        (tmp_path / "raw/b.csv").write_text("mine")
+        shutil.copyfile(source, target)
+
+    monkeypatch.setattr(gen_csv, "shutil", SimpleNamespace(copyfile=copy))
+    assert generate(tmp_path, SPEC) == 2
+    assert "raw/b.csv" in capsys.readouterr().err
+    assert (tmp_path / "raw/b.csv").read_text() == "mine"
 
 
 def test_compressed_files_of_any_split(tmp_path):

@@ -75,6 +75,19 @@ def test_rows(sources, tmp_path, capsys):
         assert not ids[:, :2].any() and ids[:, 2].max() > 9
 
 
+def test_file_of_two_splits(tmp_path, capsys):
+    others = [{**c, "files": [f"test/{f}" for f in c["files"]]} for c in CHUNKS]
+    sources = {
+        "train": [chunk("clicked", "y"), *CHUNKS],
+        "test": [chunk("clicked", "./y"), *others],
+    }
+    spec = {"feature_spec": FEATURES, "channel_spec": CHANNELS, "source_spec": sources}
+    assert prepare(tmp_path, spec) == 2
+    message = capsys.readouterr().err
+    assert "file 'y'" in message and "'train' and 'test'" in message
+    assert not (tmp_path / "made").exists()
+
+
 def test_any_split(tmp_path):
     """Two splits of other names have other rows."""
     own = [chunk("clicked", "y"), *CHUNKS]

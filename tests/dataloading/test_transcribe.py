@@ -13,27 +13,20 @@ import pytest
 import tensorflow as tf
 
 from dataloading import transcribe as tool
+from dataloading.formats.casts import cast_exactly
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
-from dataloading.formats.split_tfrecords.writer import exactly
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.synthetic.rows import SPLITS, stored_spec
 from tests.dataloading.formats.test_split_tfrecords import Row, found, original, rows_of
+from tests.preproc.contents import contents
 
 
 def transcribe(source, target, *more) -> int:
     return tool.main(
         ["--src_dataset_path", str(source), "--dst_dataset_path", str(target), *map(str, more)]
     )
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def wide_spec() -> FeatureSpec:
@@ -67,7 +60,7 @@ def test_round_trip(binaries, tmp_path, batch, prebatch, per_file, num_files):
     assert length == -(-100 // prebatch)
     back = ("--src_dataset_type", "split_tfrecords", "--dst_dataset_type", "tf_raw")
     assert transcribe(tmp_path / "records", tmp_path / "back", *back, "--src_batch_size", 11) == 0
-    assert files(tmp_path / "back") == files(binaries)
+    assert contents(tmp_path / "back") == contents(binaries)
     assert not list(tmp_path.glob(".*")), "nothing is left over"
 
 
@@ -179,11 +172,25 @@ def test_rows_without_labels_and_features_without_channels(tmp_path, capsys):
         assert filecmp.cmp(one, other, shallow=False)
 
 
-def test_values_beyond_a_dtype():
-    values = np.array([[0.5], [1e5]])
-    with pytest.raises(ValueError, match="features a, b: values of dtype float64 do not fit into"):
-        exactly(values, np.dtype(np.float16), ["a", "b"])
-    assert exactly(values[:1], np.dtype(np.float16), ["a"]).dtype == np.float16
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([[0.5], [1e5]], np.float16),  # would become infinite
+        ([[1.0], [3.9]], np.int32),
+        ([[0], [4_294_967_301]], np.int32),
+        (np.array([[0], [2**63]], np.uint64), np.int64),
+        ([[0], [2**53 + 1]], np.float64),
+        ([[0], [2]], bool),
+        (np.array([[0], [np.nan]], np.float16), np.float16),
+        (np.array([[0], [np.inf]], np.float32), np.float16),
+    ],
+)
+def test_values_beyond_a_dtype(values, dtype):
+    values = np.array(values)
+    with pytest.raises(ValueError, match="row 1, value 0: "):
+        cast_exactly(values, dtype, lambda row, position: f"row {row}, value {position}")
+    cast = cast_exactly(values[:1], dtype, None)
+    assert cast.dtype == dtype and cast == values[0]
 
 
 @pytest.mark.parametrize(
@@ -205,15 +212,15 @@ def test_invalid_flags(binaries, tmp_path, capsys, flags, message):
 
 
 def test_folders_with_other_files(binaries, capsys):
-    before = files(binaries)
+    before = contents(binaries)
     assert transcribe(binaries, binaries) == 2
     assert "exists and is not an empty folder" in capsys.readouterr().err
-    assert files(binaries) == before
+    assert contents(binaries) == before
 
 
 def no_long_files():
-    """No file can be longer than 100 bytes, as where a disk is full."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    """No file can be longer than 500 bytes, as where a disk is full."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 
 
 @pytest.mark.quick("on the way", "split binaries")

@@ -23,10 +23,13 @@ from dataloading.formats.sequence_tfrecord.channels import (
     prebatch_key,
     sequence_channels,
 )
+from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER, check_files_apart
 from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE, VOCABULARY_FOLDER
-from runtime.files.atomic import atomic_folder
 from runtime.files.disk import write_errors_name
+from runtime.files.outputs import DATA_SET
+from runtime.files.staging import output_folder
+
+_TOOL = "dataloading.formats.sequence_tfrecord"
 
 
 def sequence_spec(
@@ -77,6 +80,7 @@ def sequence_spec(
     }
     spec = FeatureSpec(features, sources, channels, metadata)
     sequence_channels(spec, tuple(prebatch_sizes))
+    check_files_apart(spec.source_spec, spec.origin)
     return spec
 
 
@@ -94,7 +98,7 @@ def writes_data_set(
     Raises:
         ValueError: `directory` has content, or TensorFlow is not installed.
     """
-    with atomic_folder(directory) as partial, contextlib.ExitStack() as stack:
+    with output_folder(directory, _TOOL, DATA_SET) as partial, contextlib.ExitStack() as stack:
         writers = {
             split: stack.enter_context(contextlib.closing(SplitWriter(partial, spec, split)))
             for split in spec.source_spec

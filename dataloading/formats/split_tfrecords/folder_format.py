@@ -14,9 +14,9 @@ from pathlib import Path
 
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
-from dataloading.spec.output_folder import FORMAT_FILE, LENGTH_FILE
 
 CHUNK_TYPE = "tfrecord"
+FORMAT_FILE, LENGTH_FILE = "format.json", "length.json"  # which no feature spec names
 _DTYPES = ("bool", "float16", "float32", "float64", "int16", "int32", "int64", "int8", "uint8")
 # Keys that the original writes; a file without one of these was not made by it or by us.
 _NEEDED = ("format", "dtype", "multihot", "feature_name", "num_features")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dataloading.formats.casts import cast_exactly
 from dataloading.formats.prebatches import Prebatches
 from dataloading.formats.split_tfrecords.folder_format import (
     CHUNK_TYPE,
@@ -50,7 +51,7 @@ class SplitTFRecordsWriter:
         batches_per_file: int,
     ):
         self._split, self._directory = split, directory / split
-        self._features = folders_of(spec)
+        self._features, self._columns, self._num_samples = folders_of(spec), columns, 0
         self._columns_of = {
             name: [i for i, column in enumerate(columns) if column.feature in features]
             for name, features in self._features.items()
@@ -77,15 +78,26 @@ class SplitTFRecordsWriter:
             )
 
     def add(self, arrays: Sequence[Samples]) -> None:
-        """Appends samples, one array per column; ValueError for what `exactly` refuses."""
+        """Appends samples, one array per column; ValueError for what `cast_exactly` refuses."""
         samples = []
         for name, folder in self._folders.items():
-            parts = [arrays[number] for number in self._columns_of[name]]
-            if name == "numerical":
-                dtype = np.dtype(folder.format.dtype)
-                parts = [exactly(part, dtype, self._features[name]) for part in parts]
+            numbers, dtype = self._columns_of[name], np.dtype(folder.format.dtype)
+            parts = [self._cast(self._columns[i], arrays[i], dtype) for i in numbers]
             samples.append(np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0])
+        first = arrays[0]
+        self._num_samples += len(first.row_splits) - 1 if isinstance(first, Ragged) else len(first)
         self._write(self._prebatches.add(samples))
+
+    def _cast(self, column: Column, samples: Samples, dtype: np.dtype) -> Samples:
+        def place(row: int, position: int) -> str:
+            if isinstance(samples, Ragged):
+                row = int(np.searchsorted(samples.row_splits, row, side="right")) - 1
+            name = column.features[position] if column.features else column.feature
+            return f"split '{self._split}': feature '{name}': row {self._num_samples + row}"
+
+        if isinstance(samples, Ragged):
+            return samples._replace(values=cast_exactly(samples.values, dtype, place))
+        return cast_exactly(samples, dtype, place)
 
     def _write(self, prebatches: Iterable[list[Samples]]) -> None:
         for prebatch in prebatches:
@@ -133,7 +145,7 @@ class RecordFile(contextlib.AbstractContextManager):
             self._stream = tf.io.TFRecordWriter(str(path))
 
     def write(self, samples: Samples) -> None:
-        """Appends a prebatch."""
+        """Appends a prebatch of the format's dtype."""
         import tensorflow as tf
 
         content = _serialized(samples, self._format)
@@ -191,25 +203,8 @@ def _serialized(samples: Samples, format: Format) -> bytes:
         return tf.io.serialize_tensor(tensor).numpy()
 
     if not format.multihot:
-        return serialize(samples.astype(format.dtype, copy=False))
+        return serialize(samples)
     if not isinstance(samples, Ragged):
         row_splits = np.arange(len(samples) + 1, dtype=np.int32) * np.int32(format.hotness)
         samples = Ragged(samples.ravel(), row_splits)
-    values = samples.values.astype(format.dtype, copy=False)
-    return serialize([serialize(values), serialize(samples.row_splits)])
-
-
-def exactly(array: np.ndarray, dtype: np.dtype, features: Sequence[str]) -> np.ndarray:
-    """Returns the array in another dtype that holds each of its values.
-
-    Raises:
-        ValueError: a value would be rounded or cut off.
-    """
-    with np.errstate(over="ignore"):  # what overflows differs, too
-        converted = array.astype(dtype, copy=False)
-    if array.dtype != dtype and not np.array_equal(converted, array):
-        raise ValueError(
-            f"features {', '.join(features)}: values of dtype {array.dtype} do not fit into "
-            f"{np.dtype(dtype)}; give the features a dtype that holds them in the feature spec"
-        )
-    return converted
+    return serialize([serialize(samples.values), serialize(samples.row_splits)])

@@ -48,7 +48,7 @@ class EncodePart:
             yield self._encoded(part, list(rows))
 
     def _encoded(self, part: int, rows: list[pa.RecordBatch]) -> pa.RecordBatch:
-        def work() -> dict:
+        def work() -> list:
             return self.folder.once(f"encoded {part}", lambda: self._write(part, rows))
 
         result = self.folder.unless_failed("encode", part, work)
@@ -57,8 +57,8 @@ class EncodePart:
             {"part": pa.array([part], pa.int32()), "message": pa.array([message], pa.string())}
         )
 
-    def _write(self, part: int, rows: list[pa.RecordBatch]) -> dict[tuple[str, str], int]:
-        """Returns (split, feature) -> number of values with id 0."""
+    def _write(self, part: int, rows: list[pa.RecordBatch]) -> list[tuple[str, str, int]]:
+        """Returns split, feature and number of values with id 0."""
         known = pa.Table.from_batches(rows)
         keys = [known.column(name).to_numpy() for name in ("split", "feature")]
         splits, unknown = list(self.layout.source_spec), Counter()
@@ -71,7 +71,7 @@ class EncodePart:
             with pq.ParquetFile(self.folder.staged(split, part)) as file:
                 for chunk in self.layout.source_spec[split]:
                     unknown.update(self._write_file(file, split, chunk, first_row, ids_of))
-        return dict(unknown)
+        return [(*key, count) for key, count in unknown.items()]
 
     def _write_file(
         self,

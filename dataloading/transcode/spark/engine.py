@@ -10,7 +10,7 @@ from pathlib import Path
 from dataloading.engines.spark_session import SessionOptions
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.table_input.files import RawChunk, file_blocks
-from dataloading.transcode.arguments import parse_bytes
+from dataloading.transcode.arguments import TOOL, parse_bytes
 from dataloading.transcode.encode.vocabulary import Vocabularies
 from dataloading.transcode.encoding import Encoding
 from dataloading.transcode.infer import ColumnFacts, facts_of
@@ -21,13 +21,14 @@ from dataloading.transcode.spark.run import SparkRun, report
 from dataloading.transcode.spark.run_folder import RunFolder
 from dataloading.transcode.split import SplitRequest
 from dataloading.transcode.transcoding import check_metadata, write_spec
-from runtime.files.old_staging import OldStaging, stage_key
+from runtime.files.outputs import DATA_SET
+from runtime.files.staging import Staging, stage_key
 
 _DEFAULT_MEMORY = "4GB"
 
 
 class SparkTranscoder:
-    """See `rows.DuckDBEngine`. `OUTPUT.partial` keeps what a killed run has done."""
+    """See `rows.DuckDBEngine`. The staging folder keeps what a killed run has done."""
 
     def __init__(self, flags: argparse.Namespace):
         self._flags = flags
@@ -41,7 +42,8 @@ class SparkTranscoder:
     def __enter__(self):
         output = Path(self._flags.output)
         with contextlib.ExitStack() as stack:
-            self._staging = stack.enter_context(OldStaging(output))
+            staging = Staging(output, TOOL, DATA_SET, self._flags.overwrite)
+            self._staging = stack.enter_context(staging)
             name, scratch = f"transcode: {output}", self._staging.scratch
             jobs = SparkJobs(self._options, scratch, name, scratch, command=COMMAND)
             self._jobs = stack.enter_context(jobs)
@@ -89,7 +91,8 @@ class SparkTranscoder:
             for file in chunk.files
         ]
         known = [_status(path) for path in encoding.vocabularies.values()]
-        folder = self._folder("run", spec, encoding, split, flags.chunk_size, files, known)
+        options = (flags.chunk_size, flags.feature_spec_out)
+        folder = self._folder("run", spec, encoding, split, *options, files, known)
         limit = self._options.memory_limit_bytes
         duckdb = Vocabularies(
             self._staging.scratch / "duckdb",
@@ -99,24 +102,26 @@ class SparkTranscoder:
         data = self._staging.data
         run = SparkRun(self._jobs, folder, data, duckdb, spec, encoding, split, flags.chunk_size)
         write_spec(run.finish(), spec.is_interactions, data / flags.feature_spec_out)
-        written = [path.relative_to(data) for path in data.rglob("*") if path.is_file()]
-        self._staging.publish(written)
+        self._staging.publish()
         return FeatureSpec.from_yaml(Path(flags.output) / flags.feature_spec_out)
 
     def _folder(self, kind: str, *depends_on) -> RunFolder:
+        path = self._staging.folder / kind
+        # What lies there is of another run; the data set is of the run of the whole data.
+        stale = [path, self._staging.data] if kind == "run" else [path]
+
+        def create() -> dict:
+            for folder in stale:
+                shutil.rmtree(folder, ignore_errors=True)
+            self._staging.data.mkdir(exist_ok=True)
+            return {}
+
         key = stage_key(kind, *map(repr, depends_on))
-        path = self._staging.folder / f"{kind}-{key}"
-        if not path.exists():
-            for other in self._staging.folder.glob(f"{kind}-*"):
-                shutil.rmtree(other)
-            if kind == "run":  # what lies there is of another run
-                shutil.rmtree(self._staging.data)
-                self._staging.data.mkdir()
-        elif kind == "run":
+        _, is_new = self._staging.run(kind, key, create, stale)
+        if kind == "run" and not is_new:
             report(f"resuming in {self._staging.folder}")
         shutil.rmtree(path / "failed", ignore_errors=True)
         (path / "results").mkdir(parents=True, exist_ok=True)
-        self._staging.run(kind, key, dict)  # or an interruption would remove the folder
         return RunFolder(path, self._jobs.token, self._jobs.is_cluster)
 
 

@@ -30,28 +30,22 @@ class SparkJobs(Session):
     ) -> list[Any]:
         """Returns the results of work on items, which are tasks of one job, in order.
 
-        A run that resumes has those of finished jobs.
-
         Raises:
             ValueError: that of the first item whose work raises one.
         """
-
-        def run() -> list[Any]:
-            if not items:
-                return []
-            with self.explained_errors():
-                numbered = self._spark.sparkContext.parallelize(
-                    list(enumerate(items)), min(len(items), _MOST_TASKS)
-                )
-                results = numbered.map(
-                    lambda item: folder.unless_failed(job, item[0], lambda: work(item[1]))
-                ).collect()
-            failure = next((result for result in results if isinstance(result, Failure)), None)
-            if failure is not None:
-                raise ValueError(failure.message)
-            return results
-
-        return folder.once(job, run)
+        if not items:
+            return []
+        with self.explained_errors():
+            numbered = self._spark.sparkContext.parallelize(
+                list(enumerate(items)), min(len(items), _MOST_TASKS)
+            )
+            results = numbered.map(
+                lambda item: folder.unless_failed(job, item[0], lambda: work(item[1]))
+            ).collect()
+        failure = next((result for result in results if isinstance(result, Failure)), None)
+        if failure is not None:
+            raise ValueError(failure.message)
+        return results
 
     def count_texts(self, counts: Path, target: Path) -> None:
         """Writes the sums of the counts of all parts: split, feature, value, count."""

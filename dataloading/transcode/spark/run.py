@@ -28,6 +28,7 @@ from dataloading.transcode.spark.run_folder import RunFolder
 from dataloading.transcode.spark.tasks import PartFacts, StagePart, part_statistics
 from dataloading.transcode.split import SplitRequest, WrittenTimes, routes_of, write_block_times
 from dataloading.transcode.transcoding import Transcoding
+from runtime.files.disk import allocate
 
 _SCANNED_ROWS = 1 << 16
 
@@ -166,8 +167,7 @@ class SparkRun:
             for chunk in chunks:
                 path = self._data / chunk.files[0]
                 path.parent.mkdir(exist_ok=True)
-                with open(path, "ab") as file:
-                    file.truncate(work.facts.rows[split] * layout.sample_bytes(chunk))
+                allocate(path, work.facts.rows[split] * layout.sample_bytes(chunk))
         before, parts = Counter(), {}
         for number, part in enumerate(facts):
             parts[number] = tuple(
@@ -175,8 +175,7 @@ class SparkRun:
             )
             before.update(part.facts.rows)
         task = EncodePart(self._folder, self._data, layout, work.values, parts)
-        results = self._folder.path / "results"
-        left = [n for n in parts if not (results / f"encoded {n}.pickle").exists()]
+        left = [n for n in parts if not self._folder.result(f"encoded {n}").exists()]
         if left:
             tables = [texts.tables[name] for name in categorify]
             num_values = sum(layout.cardinality(name) - 1 for name in categorify)
@@ -184,7 +183,8 @@ class SparkRun:
             self._jobs.encode(task, counts, tables, num_values, left, len(parts))
         unknown = Counter()
         for number in parts:
-            unknown.update(self._folder.once(f"encoded {number}", _missing_part))
+            for name, feature, count in self._folder.once(f"encoded {number}", _missing_part):
+                unknown[name, feature] += count
         for split, chunks in layout.source_spec.items():
             for chunk in chunks:
                 if (name := chunk.features[0]) in categorify:

@@ -1,8 +1,8 @@
 """Folder of a run, which all workers share, and the results and failures that it keeps."""
 
 import contextlib
+import json
 import os
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,14 +40,18 @@ class RunFolder:
         """Returns the counted texts of a part."""
         return self.path / "counts" / f"{part:06}.parquet"
 
+    def result(self, name: str) -> Path:
+        """Returns the file of a result, which is there when its work is done."""
+        return self.path / "results" / f"{name}.json"
+
     def once(self, name: str, work: Callable[[], Any]) -> Any:
-        """Returns the result of work, which is stored under a name: a run that resumes reads it."""
-        path = self.path / "results" / f"{name}.pickle"
+        """Returns the result of work, JSON values: a run that resumes reads it from its file."""
+        path = self.result(name)
         with contextlib.suppress(FileNotFoundError):
-            return pickle.loads(path.read_bytes())
+            return json.loads(path.read_bytes())
         result = work()
         with output_file(path) as stream:
-            pickle.dump(result, stream)
+            stream.write(json.dumps(result).encode())
         return result
 
     def unless_failed(self, job: str, place: int, work: Callable[[], Any]) -> Any:

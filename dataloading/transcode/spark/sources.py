@@ -118,6 +118,8 @@ def _plain(
 def _decompress(paths: tuple[Path, Path]) -> bool:
     """Writes a copy; returns whether the file can be decompressed."""
     source, target = paths
+    if target.exists():  # whole, by an earlier run
+        return True
     try:
         stream = pa.input_stream(str(source))
         first = stream.read(_COPIED_BYTES)

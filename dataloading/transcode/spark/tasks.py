@@ -5,6 +5,7 @@ bytes again; a part that an earlier run finished is not read again.
 """
 
 import functools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -53,6 +54,18 @@ class PartFacts:
     train_blocks: np.ndarray
     first: Mapping[str, float]
 
+    def to_json(self) -> dict:
+        facts = vars(self.facts)
+        missing = [(*key, count) for key, count in self.facts.missing.items()]
+        blocks = self.train_blocks.tolist()
+        return {"facts": facts | {"missing": missing}, "blocks": blocks, "first": dict(self.first)}
+
+    @classmethod
+    def from_json(cls, stored: dict) -> "PartFacts":
+        facts = RowFacts(**stored["facts"])
+        facts.missing = Counter({(split, name): n for split, name, n in facts.missing})
+        return cls(facts, np.array(stored["blocks"], np.int64), stored["first"])
+
 
 @dataclass(frozen=True)
 class StagePart:
@@ -65,7 +78,8 @@ class StagePart:
     splits: tuple[str, ...]  # of the data set
 
     def __call__(self, part: Part) -> PartFacts:
-        return self.folder.once(f"part {part.number}", lambda: self._staged(part))
+        stored = self.folder.once(f"part {part.number}", lambda: self._staged(part).to_json())
+        return PartFacts.from_json(stored)
 
     def _staged(self, part: Part) -> PartFacts:
         raw, route = self.values.raw, next(r for r in self.routes if r.source == part.split)

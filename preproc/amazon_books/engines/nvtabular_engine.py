@@ -24,6 +24,7 @@ from preproc.amazon_books.engines.duckdb_engine import AmazonDuckDBEngine
 from preproc.amazon_books.engines.interface import LEAST, NumberedLog, StagedLog
 from preproc.amazon_books.options import AmazonOptions
 from preproc.arguments import no_user_left
+from runtime.files.disk import allocate
 
 # NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know, and
 # from then on those of the values that it does.
@@ -170,7 +171,8 @@ class AmazonNVTabularEngine:
         from merlin.core.dispatch import to_arrow
 
         starts = log.user_starts
-        target = np.memmap(log.events, np.int32, "w+", shape=int(log.num_events.sum()))
+        allocate(log.events, 4 * int(log.num_events.sum()))
+        target = np.memmap(log.events, np.int32, "r+")
 
         def write(users) -> None:
             """users: a partition (user, item_list) of whole users."""

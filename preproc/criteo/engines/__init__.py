@@ -7,16 +7,22 @@ from preproc.criteo.engines.interface import CriteoEngine
 from preproc.criteo.options import CriteoOptions
 
 
-def open_engine(options: CriteoOptions, scratch: Path, with_labels: bool = True) -> CriteoEngine:
+def open_engine(
+    options: CriteoOptions, scratch: Path, shared: Path, with_labels: bool = True
+) -> CriteoEngine:
     """Returns the engine that `--engine` names.
 
-    with_labels: False for a log without labels, which only DuckDB reads (`--encode_only`).
+    Args:
+        options: of the run.
+        scratch: folder of this machine for temporary files.
+        shared: such a folder that all machines see.
+        with_labels: False for a log without labels, which only DuckDB reads (`--encode_only`).
     """
     if options.engine == "spark":
         environment.require_spark()
         from preproc.criteo.engines.spark.engine import SparkEngine
 
-        return SparkEngine(options, scratch)
+        return SparkEngine(options, scratch, shared)
     from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 
     return CriteoDuckDBEngine(options, scratch, with_labels)

@@ -1,7 +1,6 @@
 """Writes parts of a multi-hot data set; each part can be written by any process, and again."""
 
 import itertools
-import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from dataloading.spec import feature_spec as fs
 from dataloading.spec.feature_spec import Chunk, FeatureSpec, smallest_id_dtype
 from preproc.criteo.multi_hot.source import MappedColumn, SourceData, SplitColumns, open_source
 from preproc.criteo.multi_hot.tables import Tables
-from runtime.files.disk import sync, write_errors_name
+from runtime.files.disk import allocate, sync, write_errors_name
 
 # Bytes of ids in memory at a time, and of a part.
 _BLOCK_BYTES, _PART_BYTES = 8 << 20, 1 << 30
@@ -65,15 +64,15 @@ class PartWriter:
     """Writes the parts of a job."""
 
     def __init__(self, job: OutputJob):
-        self._job = job
+        self.job = job
         self.source = open_source(job.input)
         extends = self.source.hotness != list(job.hotness)
         self._tables = Tables(job.tables, job.cardinalities, job.hotness) if extends else None
 
     def parts(self) -> list[OutputPart]:
-        """Returns all parts, large ones first; creates the folders and files that they need."""
-        if self._job.format == "npz":
-            return _day_parts(self.source, self._job.days)
+        """Returns all parts, large ones first."""
+        if self.job.format == "npz":
+            return _day_parts(self.source, self.job.days)
         parts = []
         for split, columns in self.source.splits.items():
             for column in (_LABEL, _NUMERICAL, *range(len(self.source.categorical))):
@@ -83,40 +82,41 @@ class PartWriter:
         return sorted(parts, key=lambda part: -(part.stop - part.start) * self._width(part.column))
 
     def _column_parts(self, split: str, column: str | int, rows: int) -> Iterator[OutputPart]:
-        is_binary = self._job.format == "tf_raw"
+        is_binary = self.job.format == "tf_raw"
         name = f"cat_{column}" if isinstance(column, int) else column
-        row_bytes = self._width(column) * self._dtype(column).itemsize
+        row_bytes = self._row_bytes(column)
         per_part = max(1, _PART_BYTES // row_bytes)
-        if is_binary:
-            path = self._job.data / split / f"{name}.bin"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with write_errors_name(path), path.open("ab") as file:
-                file.truncate(rows * row_bytes)
-                if rows:
-                    os.posix_fallocate(file.fileno(), 0, rows * row_bytes)
-        else:
+        if not is_binary:
             name = f"categorical_{column}" if isinstance(column, int) else column
-            (self._job.data / split / name).mkdir(parents=True, exist_ok=True)
-            size = self._job.prebatch_size
+            size = self.job.prebatch_size
             per_part = max(size, per_part // size * size)
         for number, start in enumerate(range(0, rows, per_part)):
             file = f"{name}.bin" if is_binary else f"{name}/data_{number}.tfrecords"
             stop = min(rows, start + per_part)
             yield OutputPart(split, column, start, stop, f"{split}/{file}", start * row_bytes)
 
+    def create(self, parts: list[OutputPart]) -> None:
+        """Creates the folders of parts, and files that several parts may share."""
+        for part in parts:
+            path = self.job.data / part.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if self.job.format == "tf_raw":
+                rows = len(self.source.splits[part.split])
+                allocate(path, rows * self._row_bytes(part.column))
+
     def write(self, part: OutputPart) -> None:
-        path = self._job.data / part.file
+        path = self.job.data / part.file
         with write_errors_name(path):
             if part.column is None:
                 self._write_day(path, part)
-            elif self._job.format == "tf_raw":
+            elif self.job.format == "tf_raw":
                 with path.open("r+b") as file:
                     file.seek(part.offset)
                     for span in _ranges(part.start, part.stop, 8 * self._width(part.column)):
                         file.write(self._read(part.split, part.column, *span).tobytes())
                 sync(path)
             else:
-                size = self._job.prebatch_size
+                size = self.job.prebatch_size
                 with RecordFile(path, self.format_of(part.column)) as file:
                     for start in range(part.start, part.stop, size):
                         stop = min(part.stop, start + size)
@@ -133,16 +133,16 @@ class PartWriter:
                     _write_header(member, np.dtype(np.int32), (rows, width))
                     for start, stop in _ranges(part.start, part.stop, 4 * width):
                         block = self._ids(split.categorical[feature], feature, start, stop)
-                        member.write(block.astype(np.int32).tobytes())
-        columns = {"dense": (split.numerical, np.float32), "labels": ([split.label], np.int32)}
-        for name, (values, dtype) in columns.items():
-            width = sum(column.width for column in values)
+                        member.write(block.astype(np.int32, copy=False).tobytes())
+        for name, read, width, dtype in (
+            ("dense", self._numericals, self._width(_NUMERICAL), np.float32),
+            ("labels", self._labels, 1, np.int32),
+        ):
             values_file = path.parent / f"{prefix}_{name}.npy"
             with values_file.open("wb") as file:
                 _write_header(file, np.dtype(dtype), (rows, width))
                 for start, stop in _ranges(part.start, part.stop, 4 * width):
-                    block = [column.read(start, stop).astype(dtype) for column in values]
-                    file.write(np.concatenate(block, axis=1).tobytes())
+                    file.write(read(split, start, stop, np.dtype(dtype)).tobytes())
             sync(values_file)
         sync(path)
 
@@ -162,36 +162,49 @@ class PartWriter:
         """Returns samples of a column in the stored dtype."""
         columns, dtype = self.source.splits[split], self._dtype(column)
         if isinstance(column, int):
+            # Of the cardinality's dtype, or int32, which holds all cardinalities.
             return self._ids(columns.categorical[column], column, start, stop).astype(dtype)
-        if column == _NUMERICAL:
-            values = [part.read(start, stop) for part in columns.numerical]
-            return np.concatenate(values, axis=1, dtype=dtype)
-        labels = columns.label.read(start, stop)
-        if not ((labels == 0) | (labels == 1)).all():
-            raise ValueError(f"--input {self._job.input}: split {split}: labels must be 0 or 1")
-        return labels.astype(dtype)
+        read = self._numericals if column == _NUMERICAL else self._labels
+        return read(columns, start, stop, dtype)
+
+    def _numericals(
+        self, columns: SplitColumns, start: int, stop: int, dtype: np.dtype
+    ) -> np.ndarray:
+        values = [column.read_as(dtype, start, stop) for column in columns.numerical]
+        return np.concatenate(values, axis=1)
+
+    def _labels(self, columns: SplitColumns, start: int, stop: int, dtype: np.dtype) -> np.ndarray:
+        labels = columns.label.read_as(dtype, start, stop)
+        if (bad := (labels != 0) & (labels != 1)).any():
+            place = columns.label.place(start + int(np.argmax(bad)))
+            raise ValueError(f"{place}: expected 0 or 1, got {labels[bad][0]}")
+        return labels
 
     def _ids(self, column: MappedColumn, feature: int, start: int, stop: int) -> np.ndarray:
-        ids = column.read(start, stop).astype(np.int64)
-        cardinality = self._job.cardinalities[feature]
-        if self._job.takes_modulo:
+        ids = column.read_as(np.int64, start, stop)
+        cardinality = self.job.cardinalities[feature]
+        if self.job.takes_modulo:
             ids = ids % cardinality
-        if ids.size and not 0 <= ids.min() <= ids.max() < cardinality:
+        if (bad := (ids < 0) | (ids >= cardinality)).any():
+            row, position = np.argwhere(bad)[0]
             raise ValueError(
-                f"--input {self._job.input}: feature {self.source.categorical[feature]}: expected "
-                f"ids from 0 to {cardinality - 1}, got {ids.min()} to {ids.max()}"
+                f"{column.place(start + int(row))}: expected an id from 0 to {cardinality - 1}, "
+                f"got {ids[row, position]}"
             )
         return ids if self._tables is None else self._tables.extend(feature, ids[:, 0])
 
+    def _row_bytes(self, column: str | int) -> int:
+        return self._width(column) * self._dtype(column).itemsize
+
     def _width(self, column: str | int) -> int:
         if isinstance(column, int):
-            return self._job.hotness[column]
+            return self.job.hotness[column]
         return len(self.source.numerical) if column == _NUMERICAL else 1
 
     def _dtype(self, column: str | int) -> np.dtype:
-        is_binary = self._job.format == "tf_raw"
+        is_binary = self.job.format == "tf_raw"
         if isinstance(column, int):
-            cardinality = self._job.cardinalities[column]
+            cardinality = self.job.cardinalities[column]
             return smallest_id_dtype(cardinality) if is_binary else np.dtype(np.int32)
         if column == _LABEL:
             return np.dtype(bool if is_binary else np.int8)
@@ -208,30 +221,30 @@ class PartWriter:
             multihot=is_multi_hot,
             feature_name="data",
             num_features=1 if is_multi_hot else width,
-            prebatch=self._job.prebatch_size,
+            prebatch=self.job.prebatch_size,
             hotness=width if is_multi_hot else None,
         )
 
     def finish(self, parts: list[OutputPart], metadata: dict) -> list[Path]:
         """Writes what describes the parts; returns all files, relative to the data set."""
-        if self._job.format == "npz":
+        if self.job.format == "npz":
             stems = [part.file.removesuffix("_sparse_multi_hot.npz") for part in parts]
             names = ("sparse_multi_hot.npz", "dense.npy", "labels.npy")
             return [Path(f"{stem}_{name}") for stem in stems for name in names]
         files = {part.file for part in parts}
-        for part in parts if self._job.format == "split_tfrecords" else ():
-            folder = (self._job.data / part.file).parent
+        for part in parts if self.job.format == "split_tfrecords" else ():
+            folder = (self.job.data / part.file).parent
             self.format_of(part.column).write(folder)
-            records = -(-len(self.source.splits[part.split]) // self._job.prebatch_size)
+            records = -(-len(self.source.splits[part.split]) // self.job.prebatch_size)
             (folder.parent / LENGTH_FILE).write_text(str(records))
             files |= {f"{Path(part.file).parent}/format.json", f"{part.split}/{LENGTH_FILE}"}
         spec = self._feature_spec(parts, metadata)
         spec.validate_files()
-        spec.to_yaml(self._job.data / "feature_spec.yaml")
+        spec.to_yaml(self.job.data / "feature_spec.yaml")
         return [Path(file) for file in sorted(files | {"feature_spec.yaml"})]
 
     def _feature_spec(self, parts: list[OutputPart], metadata: dict) -> FeatureSpec:
-        source, job = self.source, self._job
+        source, job = self.source, self.job
         features = {"label": {"dtype": self._dtype(_LABEL).name}}
         features |= {name: {"dtype": self._dtype(_NUMERICAL).name} for name in source.numerical}
         names = {_LABEL: ["label"], _NUMERICAL: source.numerical}

@@ -1,5 +1,6 @@
 """The multi-hot preparation: tables, then the parts of the data set, on several processes."""
 
+import functools
 import multiprocessing
 import time
 from collections.abc import Iterator
@@ -11,11 +12,12 @@ from preproc.criteo.multi_hot.options import MultiHotOptions
 from preproc.criteo.multi_hot.output import OutputJob, OutputPart, PartWriter
 from preproc.criteo.multi_hot.source import SourceData, open_source
 from preproc.criteo.multi_hot.tables import draw_table, table_file
-from preproc.output_folder import check_output
-from runtime.files.old_staging import OldStaging, stage_key
+from runtime.files.outputs import DATA_SET
+from runtime.files.staging import Staging, stage_key
 from runtime.parent_process import end_with_parent
 from runtime.tensorflow_start import prepare_tensorflow
 
+TOOL = "preproc.criteo.multi_hot"
 _writer: PartWriter | None = None  # of this process
 
 
@@ -23,7 +25,7 @@ def prepare(options: MultiHotOptions) -> str:
     """Extends the ids of a data set; returns a summary.
 
     A run that was interrupted is continued by another one with the same flags: finished tables and
-    parts are kept in `OUTPUT.partial`.
+    parts are kept.
 
     Raises:
         ValueError: The data set or a flag does not fit.
@@ -32,9 +34,7 @@ def prepare(options: MultiHotOptions) -> str:
     began = time.perf_counter()
     source = open_source(options.input)
     cardinalities, hotness = _shape(options, source)
-    check_output(options.output, options.input, options.overwrite)
-    options.output.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with OldStaging(options.output) as staging:
+    with Staging(options.output, TOOL, DATA_SET, options.overwrite, [options.input]) as staging:
         tables = staging.folder / "tables"
         tables.mkdir(exist_ok=True)
         job = OutputJob(
@@ -54,7 +54,7 @@ def prepare(options: MultiHotOptions) -> str:
         key = stage_key(options.distribution, *(str(value) for value in vars(job).values()), facts)
         writer = PartWriter(job)
         parts = writer.parts()
-        _write_parts(staging, job, parts, key, options.processes)
+        _write_parts(staging, writer, parts, key, options.processes)
         settings = {"distribution": options.distribution, "hotness": list(hotness)}
         staging.publish(writer.finish(parts, {"preproc.criteo.multi_hot": settings}))
     seconds = time.perf_counter() - began
@@ -95,40 +95,49 @@ def _shape(options: MultiHotOptions, source: SourceData) -> tuple[list[int], lis
     return cardinalities, hotness or list(HOTNESS)
 
 
-def _draw_tables(staging: OldStaging, job: OutputJob, distribution: str) -> None:
+def _draw_tables(staging: Staging, job: OutputJob, distribution: str) -> None:
     """Draws the tables in the order of the features: one random stream, as in the reference."""
     state, key = None, stage_key(distribution)
     for feature, (rows, ids) in enumerate(zip(job.cardinalities, job.hotness, strict=True)):
         key = stage_key(key, rows, ids)
         path = table_file(job.tables, feature)
         arguments = (path, rows, ids - 1, distribution, state)
-        state, _ = staging.run(f"table {feature}", key, lambda a=arguments: draw_table(*a))
+        work = functools.partial(draw_table, *arguments)
+        state, _ = staging.run(f"table {feature}", key, work, [path])
 
 
 def _write_parts(
-    staging: OldStaging, job: OutputJob, parts: list[OutputPart], key: str, processes: int
+    staging: Staging, writer: PartWriter, parts: list[OutputPart], key: str, processes: int
 ) -> None:
-    keys = {part: stage_key(key, *part) for part in parts}
-    left = [part for part in parts if not staging.is_finished(_name(part), keys[part])]
+    """Writes the parts that are left, each of them a stage.
+
+    Several parts may share a file. A stage of its own, which creates all files before the first
+    part, therefore stands for them: after a run with another key, no part is finished.
+    """
+    stages = {part: (f"{part.file} {part.start}", stage_key(key, *part), ()) for part in parts}
+
+    def create() -> dict:
+        staging.forget([*stages.values()])
+        writer.create(parts)
+        return {}
+
+    staging.run("files", key, create)
+    left = [part for part in parts if not staging.is_finished(*stages[part][:2])]
     if len(left) < len(parts):
         print(f"{len(parts) - len(left)} of {len(parts)} parts are finished", flush=True)
-    for part in _written(job, left, processes):
-        staging.run(_name(part), keys[part], dict)
+    for part in _written(writer, left, processes):
+        name, part_key, _ = stages[part]
+        staging.run(name, part_key, dict)
 
 
-def _name(part: OutputPart) -> str:
-    return f"{part.file} {part.start}"
-
-
-def _written(job: OutputJob, parts: list[OutputPart], processes: int) -> Iterator[OutputPart]:
+def _written(writer: PartWriter, parts: list[OutputPart], processes: int) -> Iterator[OutputPart]:
     if processes == 1 or len(parts) < 2:
-        writer = PartWriter(job)
         for part in parts:
             writer.write(part)
             yield part
         return
     context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
-    pool = ProcessPoolExecutor(min(processes, len(parts)), context, _open, (job,))
+    pool = ProcessPoolExecutor(min(processes, len(parts)), context, _open, (writer.job,))
     try:
         futures = {pool.submit(_write, part): part for part in parts}
         for future in as_completed(futures):

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dataloading.formats.casts import cast_exactly
 from dataloading.spec import feature_spec as fs
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.spec.output_folder import SPEC_FILE
 
 _DAY = re.compile(r"day_(\d+)_sparse(_multi_hot\.npz|\.npy)$")
 
@@ -50,10 +51,10 @@ class StoredArray:
 
 
 class MappedColumn:
-    """Values [samples, width] of one split, in pieces."""
+    """Values [samples, width] of one split, in pieces; `name` is that of the feature."""
 
-    def __init__(self, pieces: list[StoredArray]):
-        self._pieces = pieces
+    def __init__(self, pieces: list[StoredArray], name: str):
+        self._pieces, self._name = pieces, name
         self._ends = np.cumsum([len(piece) for piece in pieces])
         self.dtype, self.width = pieces[0].dtype, pieces[0].width
 
@@ -62,7 +63,18 @@ class MappedColumn:
 
     def __add__(self, other: "MappedColumn") -> "MappedColumn":
         """Returns the samples of this column followed by those of another of the same files."""
-        return MappedColumn([*self._pieces, *other._pieces])
+        return MappedColumn([*self._pieces, *other._pieces], self._name)
+
+    def place(self, row: int) -> str:
+        """Returns file, feature and row of a sample, for messages."""
+        piece = int(np.searchsorted(self._ends, row, side="right"))
+        own = self._pieces[piece]
+        number = own.rows[row - int(self._ends[piece]) + len(own)]
+        return f"{own.path}: {self._name}: row {number} (counted from 0)"
+
+    def read_as(self, dtype: np.dtype, start: int, stop: int) -> np.ndarray:
+        """Returns samples in another dtype; ValueError for one that it does not hold."""
+        return cast_exactly(self.read(start, stop), dtype, lambda row, _: self.place(start + row))
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Returns the samples `start` to `stop`, [stop - start, width]."""
@@ -163,7 +175,8 @@ def _open_prepared(folder: Path) -> SourceData:
                     [
                         StoredArray(path, dtype, 0, (rows, row), range(rows), own)
                         for path, rows in zip(paths, sizes, strict=True)
-                    ]
+                    ],
+                    f"feature '{name}'",
                 )
                 first = own.stop
             files += paths
@@ -203,9 +216,12 @@ def _open_days(folder: Path, days: dict[int, list[Path]]) -> SourceData:
     hotness = [array.width for array in sparse[0]]
     splits = {
         split: SplitColumns(
-            [_of_split(days, split) for days in zip(*sparse, strict=True)],
-            [_of_split(dense, split)],
-            _of_split(labels, split),
+            [
+                _of_split(days, split, f"feature 'cat_{number}'")
+                for number, days in enumerate(zip(*sparse, strict=True))
+            ],
+            [_of_split(dense, split, "dense features")],
+            _of_split(labels, split, "label"),
         )
         for split in (fs.TRAIN, fs.VALIDATION, fs.TEST)
     }
@@ -214,14 +230,14 @@ def _open_days(folder: Path, days: dict[int, list[Path]]) -> SourceData:
     return SourceData(splits, categorical, numerical, None, hotness, files)
 
 
-def _of_split(days: Sequence[StoredArray], split: str) -> MappedColumn:
+def _of_split(days: Sequence[StoredArray], split: str, name: str) -> MappedColumn:
     """Returns the samples of a split from the arrays of all days."""
     *others, last = days
     if split == fs.TRAIN:
-        return MappedColumn(others)
+        return MappedColumn(others, name)
     half = -(-len(last) // 2)
     rows = last.rows[:half] if split == fs.VALIDATION else last.rows[half:]
-    return MappedColumn([replace(last, rows=rows)])
+    return MappedColumn([replace(last, rows=rows)], name)
 
 
 def _array(path: Path) -> StoredArray:

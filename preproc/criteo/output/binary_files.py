@@ -4,7 +4,6 @@ Files are little-endian and row-major without any header. A column file is made 
 all zeros: a full disk shows at once, and a categorical value without an id needs no writing.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 
 from preproc.criteo.output.output_order import INPUT_ORDER, OutputOrder
 from preproc.criteo.output.splits import Split
-from runtime.files.disk import sync
+from runtime.files.disk import allocate, sync
 
 NUMERICAL_DTYPE = np.dtype("<f2")
 LABEL_DTYPE = np.dtype("?")
@@ -70,13 +69,16 @@ class ColumnFiles:
     def path(self, split: Split) -> Path:
         return self.layout.folder / split.name / self.file_name
 
+    @property
+    def paths(self) -> list[Path]:
+        return [self.path(split) for split in self.layout.splits]
+
     def create(self) -> None:
         """Creates every file at its full size, all zeros; raises OSError without space."""
-        for split in self.layout.splits:
-            self.path(split).parent.mkdir(parents=True, exist_ok=True)
-            size_bytes = split.num_rows * self.row_bytes
-            with open(self.path(split), "wb") as file:
-                os.posix_fallocate(file.fileno(), 0, size_bytes)
+        for split, path in zip(self.layout.splits, self.paths, strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            allocate(path, split.num_rows * self.row_bytes)
 
     def write(self, rows: np.ndarray, values: np.ndarray) -> None:
         """Writes values[i], [n] or [n, width], as row rows[i] of the log; in any order, and again
@@ -98,8 +100,8 @@ class ColumnFiles:
                 file[positions[inside] - split.start] = values[inside].reshape(-1, self.width)
 
     def sync(self) -> None:
-        for split in self.layout.splits:
-            sync(self.path(split))
+        for path in self.paths:
+            sync(path)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from dataloading.keys.vocabulary import text_file
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
@@ -21,7 +22,6 @@ from preproc.criteo.output.binary_files import (
 )
 from preproc.criteo.output.splits import Split
 from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
-from runtime.files.old_staging import SPEC_FILE
 
 LABEL = "label"
 CATEGORICALS = tuple(f"cat_{i}" for i in range(NUM_CATEGORICAL))

@@ -15,6 +15,7 @@ import numpy as np
 
 from preproc.criteo.output.binary_files import ColumnFiles
 from preproc.criteo.output.splits import Split
+from runtime.files.disk import allocate
 
 _BUCKET_BYTES = 32 << 20  # of the prepared file; a bucket's rows are in memory, and spilled, too
 
@@ -55,12 +56,8 @@ class _Buckets:
         self._num_rows = np.zeros(((split.num_rows - 1) >> self._shift) + 1, np.int64)
 
     def __enter__(self) -> "_Buckets":
-        self._file = os.open(self._spill, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        try:
-            os.posix_fallocate(self._file, 0, self.split.num_rows * self._record.itemsize)
-        except OSError:
-            self.__exit__()
-            raise
+        allocate(self._spill, self.split.num_rows * self._record.itemsize)
+        self._file = os.open(self._spill, os.O_RDWR)
         return self
 
     def __exit__(self, *exception) -> None:

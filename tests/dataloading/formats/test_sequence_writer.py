@@ -9,6 +9,7 @@ import tensorflow as tf
 from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
 from dataloading.formats.sequence_tfrecord.writer import sequence_spec, writes_data_set
 from dataloading.spec.feature_spec import FeatureSpec
+from runtime.files.outputs import MARKER
 from tests.dataloading.formats.test_sequence_tfrecord import FEATURES, LENGTH, found, rows_of
 
 
@@ -55,6 +56,7 @@ def test_round_trip(tmp_path, prebatch, records):
     assert os.listdir(tmp_path) == ["data"]
     remainder = {"remainder_train.tfrecord"} if prebatch > 1 else set()
     assert {*os.listdir(tmp_path / "data")} == remainder | {
+        MARKER,
         "feature_spec.yaml",
         "remainder_test.tfrecord",
         "test.tfrecord",
@@ -73,23 +75,6 @@ def test_round_trip(tmp_path, prebatch, records):
         assert found(loader.dataset()) == right
 
 
-def test_folder_after_a_failed_run(tmp_path):
-    with (
-        pytest.raises(RuntimeError, match="stop"),
-        writes_data_set(tmp_path / "data", spec_of(train=4)) as writers,
-    ):
-        writers["train"].add(columns(rows_of(3)))
-        raise RuntimeError("stop")
-    assert os.listdir(tmp_path) == []
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/mine").write_text("x")
-    with (
-        pytest.raises(ValueError, match="data exists and is not an empty folder"),
-        writes_data_set(tmp_path / "data", spec_of(train=4)),
-    ):
-        pass
-
-
 def test_full_disk(tmp_path):
     """Also where the disk is full only when the file is closed."""
     with (
@@ -105,3 +90,8 @@ def test_full_disk(tmp_path):
 def test_prebatch_out_of_range():
     with pytest.raises(ValueError, match="prebatch size of split 'train' is -1; expected 0"):
         spec_of(train=-1)
+
+
+def test_file_of_two_splits():
+    with pytest.raises(ValueError, match=r"file 'remainder_train\.tfrecord' .*'train'"):
+        spec_of(train=5, remainder_train=0)

@@ -21,6 +21,7 @@ from dataloading.engines import spark_session
 from dataloading.engines.spark_session import SessionOptions
 from dataloading.transcode import __main__ as transcode
 from dataloading.transcode.spark import plan
+from tests.preproc.contents import contents
 from tests.spark_cluster import spark_cluster
 
 pytestmark = pytest.mark.engines("pyspark")
@@ -69,11 +70,6 @@ def engines(session, monkeypatch, capsys):
         return results[0]
 
     return run
-
-
-def contents(folder):
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def shop(num_rows, seed=0, cities=40, prefix="u"):
@@ -155,7 +151,7 @@ def test_file(engines, tmp_path):
     write_csv(tmp_path / "shop.csv", shop(3000))
     flags = ("--label", "bought", "--split", "0.7,0.1,0.2", "--fill_missing", "mean")
     engines(tmp_path, "--input", tmp_path / "shop.csv", *flags, "--missing_indicator")
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 import gzip
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from dataloading.transcode import rows, stored_files
 from dataloading.transcode.encode import vocabulary
 from dataloading.transcode.encode.vocabulary import Vocabularies
 from dataloading.transcode.raw_spec import RawSpec
+from runtime.files.outputs import MARKER
 
 # One label, two numerical, two categorical features; one CSV file.
 SPEC = {
@@ -472,7 +472,7 @@ def test_output_after_a_failure(tmp_path, capsys):
     assert run(folder, output=out) == 0
     first = (out / "train/cat_0.bin").read_bytes()
     assert run(folder, output=out) == 2
-    assert "exists and is not an empty folder; remove it or choose" in capsys.readouterr().err
+    assert "made exists and is not an empty folder" in capsys.readouterr().err
     raw(folder, a="1,2,3,7,0\n")
     assert run(folder, "--overwrite", output=out) == 0
     assert (out / "train/cat_0.bin").read_bytes() != first
@@ -482,15 +482,16 @@ def test_output_after_a_failure(tmp_path, capsys):
     assert [path.name for path in out.parent.iterdir()] == ["made"]
     (tmp_path / "a").touch()
     assert run(folder, "--overwrite", output=tmp_path / "a") == 2
-    assert "is not a data set" in capsys.readouterr().err
+    assert "got a file" in capsys.readouterr().err
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").touch()
     assert run(folder, "--overwrite", output=tmp_path / "mine") == 2
-    assert "has no feature_spec.yaml), so it is not replaced" in capsys.readouterr().err
+    assert "mine: --overwrite replaces a data set" in capsys.readouterr().err
 
 
 def test_overwrite_of_data_sets(tmp_path, capsys):
-    """Raw data, unknown files, and the folder that is being read are not replaced."""
+    """Raw data, unknown files, and the folder that is being read are not replaced, and a data set
+    of an earlier version, without a marker, is not either."""
     folder = raw(tmp_path / "raw", a=ROWS)
     out = tmp_path / "made"
     assert run(folder, output=out) == 0
@@ -505,16 +506,13 @@ def test_overwrite_of_data_sets(tmp_path, capsys):
     (out / "notes.txt").unlink()
     kept("made holds train/x, ", output=with_file(out, "train/x"))
     (out / "train/x").unlink()
-    for read in (folder, folder / "sub", tmp_path, tmp_path / "made/../raw"):
-        kept("--output .* is, holds or lies in --input .*raw, which is read", output=read)
-    kept("--output .* is, holds or lies in --vocabulary", f"--vocabulary={out}")
-    # Elsewhere, but raw: every feature has its dtype, so that the spec is one of a data set.
-    other = raw(tmp_path / "other", changed(feature_spec=dict.fromkeys(SPEC["feature_spec"])), a="")
-    kept("other is not a data set, .*dtype", output=other)
-    full = FeatureSpec.from_yaml(out / "feature_spec.yaml").feature_spec
-    raw(other, changed(feature_spec=full))
-    kept("other is not a data set .*names no prepared files, or raw ones", output=other)
-    shutil.rmtree(other)
+    for read in (folder, tmp_path, tmp_path / "made/../raw"):
+        kept("apart from the input, .*raw, which is read", output=read)
+    kept("apart from the input, .*made/feature_spec.yaml", f"--vocabulary={out}")
+    marker = (out / MARKER).read_bytes()
+    (out / MARKER).unlink()
+    kept(r"made: --overwrite .*\.output\.json .*earlier version.*remove it")
+    (out / MARKER).write_bytes(marker)
     assert sorted(tmp_path.rglob("*")) == before
     assert run(folder, "--overwrite", "--categorify=all", output=out) == 0
     assert run(folder, "--overwrite", "--categorify=all", output=out) == 0  # with vocabularies
@@ -526,7 +524,7 @@ def with_file(folder: Path, name: str) -> Path:
 
 
 def test_another_name_of_the_spec(tmp_path, capsys):
-    """A spec of another name is found to replace the data set, and as a vocabulary."""
+    """A data set whose spec has another name is replaced, and read as a vocabulary."""
     folder = raw(tmp_path / "raw", a=ROWS)
     out = tmp_path / "made"
     flags = ["--feature_spec_out=mine.yaml", "--categorify=city", EVERY]
@@ -537,24 +535,6 @@ def test_another_name_of_the_spec(tmp_path, capsys):
     capsys.readouterr()
     assert run(folder, f"--vocabulary={out}", output=tmp_path / "again") == 2
     assert "feature_spec.yaml: the file does not exist" in capsys.readouterr().err
-    assert run(folder, "--overwrite", output=out) == 2
-    assert "it has no feature_spec.yaml" in capsys.readouterr().err
-
-
-def test_invalid_folder_names(tmp_path, capsys, monkeypatch):
-    folder = raw(tmp_path / "raw", a=ROWS)
-    (tmp_path / "here").mkdir()
-    (tmp_path / "link").symlink_to("here")
-    monkeypatch.chdir(tmp_path / "here")
-    for output, message in (
-        (".", "is or contains the current folder, which cannot be replaced"),
-        ("../../" + tmp_path.name, "is or contains the current folder"),
-        ("..", "is or contains the current folder"),
-        ("../link", "is a symbolic link, which cannot be replaced"),
-        ("/", "is a mount point, which cannot be replaced"),
-    ):
-        assert run(folder, output=output) == 2
-        assert message in capsys.readouterr().err
 
 
 def test_full_disk(tmp_path):
@@ -570,7 +550,7 @@ KILLED = """
 import os, signal, sys
 from dataloading.transcode import __main__ as transcode
 from dataloading.transcode import stored_files
-from runtime.files import atomic
+from runtime.files import staging
 
 put = stored_files.put
 
@@ -583,7 +563,7 @@ def put_and_be_killed(*arguments):
 
 if sys.argv.pop(1) == "amid its files":
     stored_files.put = put_and_be_killed
-atomic.replace_folder = killed
+staging.publish_folder = killed
 transcode.main()
 """
 
@@ -595,7 +575,7 @@ def test_output_of_a_killed_run(tmp_path, root, moment, num_files):
     assert subprocess.run(command, cwd=root, check=False).returncode == -9
     assert not (tmp_path / "out").exists()
     (left,) = tmp_path.glob(".out.*")
-    written = [path for path in left.glob("train/*.bin") if path.stat().st_size]
+    written = [path for path in left.glob("*/train/*.bin") if path.stat().st_size]
     assert len(written) == num_files
 
 

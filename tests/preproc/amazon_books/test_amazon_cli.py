@@ -1,12 +1,9 @@
 """Command line of the preparation: flags, exit statuses, files after a kill."""
 
 import dataclasses
-import fcntl
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,8 @@ from preproc.amazon_books import __main__, arguments, engines, prepare
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.options import AmazonOptions
 from runtime.cli import USER_ERROR
+from runtime.files.outputs import DATA_SET, MARKER
+from runtime.files.staging import Staging
 
 ROOT = Path(__file__).parents[3]
 AMAZON = ["--output_path", "out", "--amazon_dataset_path", "raw"]
@@ -112,7 +111,7 @@ def test_complete_run(log, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{output}: train 2,280 rows, test 60 rows\n"
     assert done.stderr.startswith("staged 1,200 events; left out 0 ")
-    names = ["metadata.json", "test", "train", "vocabulary"]
+    names = [MARKER, "metadata.json", "test", "train", "vocabulary"]
     assert sorted(path.name for path in output.iterdir()) == names
     assert [path.name for path in output.parent.iterdir()] == ["out"]
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -139,44 +138,10 @@ def test_interrupt_and_full_disk(tmp_path, monkeypatch, capsys):
 def test_two_runs_for_one_output(log, tmp_path):
     flags = ["--output_path", str(tmp_path / "out"), "--input_format", "csv"]
     options = parse([*flags, "--interactions", str(log), "--engine", "duckdb"])
-    with open(tmp_path / ".out.preparing", "w") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match="another run .*out "):
-            prepare.prepare(options)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.preparing", "log.csv"]
-
-
-def test_killed_run(log, tmp_path, capsys):
-    """The output appears when it is complete; the next run removes files of a killed run."""
-    small = log.read_text()
-    (tmp_path / "temp").mkdir()
-    rows = ["user_id,item_id,time\n"]
-    rows += [f"{u},{(u + i) % 999},{i}\n" for u in range(4000) for i in range(30)]
-    log.write_text("".join(rows))
-    output = tmp_path / "out"
-    command = [sys.executable, "-m", "preproc.amazon_books", "--input_format", "csv"]
-    flags = ["--interactions", str(log), "--output_path", str(output), "--engine", "duckdb"]
-    command += [*flags, "--temp_dir", str(tmp_path / "temp")]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
-        for line in run.stderr:
-            if line.startswith("kept"):
-                break
-        while not list(tmp_path.glob(".out.*/train/part.0.parquet")):
-            assert run.poll() is None
-            time.sleep(0.001)
-        run.send_signal(signal.SIGKILL)
-    assert run.returncode == -signal.SIGKILL
-    assert not output.exists()
-    outputs = [path for path in tmp_path.glob(".out.*") if path.is_dir()]
-    left = [*outputs, *(tmp_path / "temp").iterdir()]
-    assert len(left) == 2
-    log.write_text(small)
-    prepare.prepare(parse(["--input_format", "csv", *flags]))
-    messages = capsys.readouterr().err
-    assert all(f"removed {path}, which a killed run left\n" in messages for path in left)
-    names = ["log.csv", "temp", "out", "metadata.json", "train", "test", *["part.0.parquet"] * 2]
-    names += ["vocabulary", "user_id.tsv", "item_id_trgt.tsv"]
-    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(names)
+    other = Staging(tmp_path / "out", prepare.TOOL, DATA_SET)
+    with other, pytest.raises(ValueError, match="another run .*out "):
+        prepare.prepare(options)
+    assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
 
 
 def test_too_little_memory_for_the_users(log, tmp_path, monkeypatch):

@@ -330,13 +330,6 @@ def test_invalid_metadata(source, tmp_path, capsys, text):
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_existing_output(source, tmp_path, capsys):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/mine").write_text("x")
-    assert convert(source, tmp_path / "out") == 2
-    assert "not an empty folder" in capsys.readouterr().err
-
-
 def test_interrupt(source, tmp_path, capsys, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt

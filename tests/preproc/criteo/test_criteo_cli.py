@@ -56,7 +56,7 @@ def test_interrupt(tmp_path, monkeypatch, capsys):
     assert __main__.main(["--input", str(tmp_path), "--output", str(tmp_path / "out")]) == 130
     assert capsys.readouterr().err == "interrupted; run it again to resume\n"
     assert generate_logs.main(["--output", str(tmp_path)]) == 130
-    assert capsys.readouterr().err == "interrupted; the last day file is cut off\n"
+    assert capsys.readouterr().err == "interrupted; each file that is there is complete\n"
 
 
 @pytest.mark.parametrize("flag", ["--days", "--rows_per_day", "--seed"])

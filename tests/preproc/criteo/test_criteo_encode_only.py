@@ -238,7 +238,7 @@ def test_unread_flags(log, known, tmp_path, capsys, flags):
 
 def test_vocabulary_within_output(log, known, capsys):
     assert encode(log / "day_2", known, known, "--overwrite") == 2
-    assert "which is read and would be replaced" in capsys.readouterr().err
+    assert "which is read; choose another output" in capsys.readouterr().err
     common = ["--input", str(log / "day_2"), "--output", "out"]
     for flags in (["--encode_only"], ["--vocabulary", str(known)]):
         assert main([*common, *flags]) == 2

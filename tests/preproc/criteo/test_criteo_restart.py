@@ -14,8 +14,9 @@ import pytest
 from preproc.criteo import prepare as prepare_module
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.prepare import prepare
-from runtime.files.old_staging import OldStaging
+from preproc.criteo.prepare import TOOL, prepare
+from runtime.files.outputs import DATA_SET
+from runtime.files.staging import Staging
 from tests.preproc.criteo import criteo_reference as reference
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +27,7 @@ import os, signal, sys
 from preproc.criteo import __main__
 from preproc.criteo.engines import duckdb_engine
 from preproc.criteo.output import binary_files, row_buckets
-from runtime.files import old_staging
+from runtime.files import outputs, staging
 row_buckets._BUCKET_BYTES = 256
 place, name, when, calls = eval(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 function = getattr(place, name)
@@ -67,7 +68,7 @@ def finished_before(stderr):
 
 
 @pytest.mark.quick(
-    "staging.os-rename-*",
+    "outputs.os-rename-*",
     "binary_files.ColumnFiles-create-*",
     "duckdb_engine.CriteoDuckDBEngine-parse_day-*",
 )
@@ -75,14 +76,14 @@ def finished_before(stderr):
     ("place", "name", "when", "calls", "num_finished"),
     [
         ("duckdb_engine.CriteoDuckDBEngine", "parse_day", "before", 1, 0),
-        ("old_staging.OldStaging", "_write_state", "before", 1, 0),
+        ("staging.Staging", "_write_state", "before", 1, 0),
         ("binary_files.ColumnFiles", "write_at", "after", 2, 3),
         ("duckdb_engine.CriteoDuckDBEngine", "_count_values", "after", 1, 4),
         ("binary_files.ColumnFiles", "create", "after", 9, 4 + 6 * 2 + 1),
-        ("old_staging.OldStaging", "publish", "before", 1, NUM_STAGES),
-        ("staging.os", "rename", "before", 1, NUM_STAGES),
-        ("old_staging.OldStaging", "_write_state", "after", 1, 1),
-        ("old_staging.OldStaging", "_write_state", "after", 30, 30),
+        ("staging.Staging", "publish", "before", 1, NUM_STAGES),
+        ("outputs.os", "rename", "before", 1, NUM_STAGES),
+        ("staging.Staging", "_write_state", "after", 1, 1),
+        ("staging.Staging", "_write_state", "after", 30, 30),
         ("duckdb_engine.CriteoDuckDBEngine", "_keep_rows", "before", 3, 2),
         ("row_buckets._Buckets", "write_all", "after", 2, 3),
     ],
@@ -103,18 +104,19 @@ def test_restart_after_kill(raw, expected, tmp_path, capfd, place, name, when, c
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.quick("2-True")
-@pytest.mark.parametrize(("calls", "exists"), [(1, False), (2, True)])
-def test_kill_during_replacement(raw, expected, tmp_path, calls, exists):
-    """After the old data set was moved away, or after the new one got its name."""
+@pytest.mark.quick("after")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_kill_during_replacement(raw, expected, tmp_path, when):
+    """The name has the old data set before the exchange, and the new one after it."""
     output = tmp_path / "out"
     prepare(options(raw, output, frequency_threshold=5))
+    old = reference.files_of(output)
     flags = ["--input", raw, "--output", output, "--frequency_threshold", "2", "--overwrite"]
-    arguments = ["staging.os", "rename", "after", calls, *flags]
+    arguments = ["outputs", "exchange", when, 1, *flags]
     command = [sys.executable, "-c", KILLED_RUN, *map(str, arguments)]
     killed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert output.exists() == exists
+    assert reference.files_of(output) == (old if when == "before" else expected)
     prepare(options(raw, output, overwrite=True))
     assert reference.files_of(output) == expected
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -151,6 +153,33 @@ def test_changed_options(raw, expected, tmp_path, monkeypatch, capfd):
     assert reference.files_of(output) == expected
 
 
+@pytest.mark.parametrize("other", ["encode_only", "vocabulary_only"])
+def test_vocabulary_of_another_run(raw, expected, tmp_path, monkeypatch, other):
+    """Stages of other names, and texts outside of stages, that wrote files of finished stages."""
+    output = tmp_path / "out"
+    interrupted(raw, output, monkeypatch, calls=8)
+    changes = {"vocabulary_only": True, "frequency_threshold": 3}
+    if other == "encode_only":
+        generate_day(tmp_path / "other_raw", 600, [4, 0])
+        known = {"holdout_fraction": 0.2, "frequency_threshold": 1}
+        prepare(options(tmp_path / "other_raw", tmp_path / "known", **known))
+        changes = {"encode_only": True, "vocabulary": tmp_path / "known"}
+    write, texts = prepare_module._Stages._write_text, []
+
+    def failing(self, column):
+        texts.append(column)
+        if len(texts) == 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, column)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare_module._Stages, "_write_text", failing)
+        with pytest.raises(OSError, match="No space left on device"):
+            prepare(options(raw, output, **changes))
+    prepare(options(raw, output))
+    assert reference.files_of(output) == expected
+
+
 @pytest.mark.parametrize("first", [False, True])
 def test_changed_bins(raw, tmp_path, monkeypatch, capfd, first):
     """Bins requested after a run without them, and not requested after a run with them."""
@@ -179,7 +208,7 @@ def test_changed_input(raw, tmp_path, monkeypatch, capfd):
 def test_unreadable_state(raw, expected, tmp_path, monkeypatch, capfd):
     output = tmp_path / "out"
     interrupted(raw, output, monkeypatch, calls=1)
-    state = tmp_path / "out.partial" / "state.json"
+    (state,) = tmp_path.glob(".out.*/state.json")
     assert len(json.loads(state.read_text())) == 3
     state.write_text("{")
     capfd.readouterr()
@@ -200,5 +229,5 @@ def test_engine_start_failure(raw, tmp_path, monkeypatch):
 
 def test_concurrent_runs(raw, tmp_path):
     output = tmp_path / "out"
-    with OldStaging(output), pytest.raises(ValueError, match="another run .*out"):
+    with Staging(output, TOOL, DATA_SET), pytest.raises(ValueError, match="another run .*out"):
         prepare(options(raw, output))

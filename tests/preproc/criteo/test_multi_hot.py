@@ -1,8 +1,10 @@
 """`python -m preproc.criteo.multi_hot` against NumPy, in all formats, interrupted and by two
 processes."""
 
+import contextlib
 import filecmp
 import json
+import re
 import subprocess
 import sys
 
@@ -16,6 +18,7 @@ from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.criteo.multi_hot import __main__ as multi_hot
 from preproc.criteo.multi_hot import prepare, tables
+from tests.preproc.contents import contents
 from tests.recipes.test_entry_scripts import in_process
 
 CARDINALITIES, HOTNESS = [10, 2000, 50], [2, 5, 1]
@@ -88,7 +91,7 @@ def test_extended_ids(one_hot, tmp_path, monkeypatch, distribution, is_large):
     for split in SPLITS:
         for name in ("label.bin", "numerical.bin"):
             assert filecmp.cmp(one_hot / split / name, tmp_path / "m" / split / name, False)
-    assert not (tmp_path / "m.partial").exists()
+    assert not list(tmp_path.glob(".m.*"))
 
 
 def test_formats(one_hot, tmp_path):
@@ -147,29 +150,46 @@ def test_files_of_the_reference(tmp_path):
     assert code == 0 and metrics["steps"] == 4
 
 
-def test_interrupted_run(one_hot, tmp_path, monkeypatch, capsys):
-    assert run(one_hot, tmp_path / "whole", "--processes=2") == 0
+@contextlib.contextmanager
+def failing_at(number, monkeypatch):
+    """Writing part `number` fails."""
     write, written = prepare.PartWriter.write, []
 
-    def fail_at_fourth(self, part):
-        if len(written) == 3:
-            raise OSError("the disk is full")
+    def failing(self, part):
         written.append(part)
+        if len(written) == number:
+            raise OSError("the disk is full")
         write(self, part)
 
-    monkeypatch.setattr(prepare.PartWriter, "write", fail_at_fourth)
-    assert run(one_hot, tmp_path / "m") == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare.PartWriter, "write", failing)
+        yield
+
+
+@pytest.mark.parametrize("format", ["tf_raw", "split_tfrecords"])
+def test_other_flags_between_interrupted_runs(one_hot, tmp_path, monkeypatch, format):
+    flags = (f"--format={format}", "--hotness=2,5,1")
+    assert run(one_hot, tmp_path / "whole", *flags) == 0
+    with failing_at(12, monkeypatch):
+        assert run(one_hot, tmp_path / "m", *flags) == 2
+    with failing_at(3, monkeypatch):
+        assert run(one_hot, tmp_path / "m", flags[0], "--hotness=1") == 2
+    assert run(one_hot, tmp_path / "m", *flags) == 0
+    assert contents(tmp_path / "m") == contents(tmp_path / "whole")
+
+
+def test_interrupted_run(one_hot, tmp_path, monkeypatch, capsys):
+    assert run(one_hot, tmp_path / "whole", "--processes=2") == 0
+    with failing_at(4, monkeypatch):
+        assert run(one_hot, tmp_path / "m") == 2
     assert not (tmp_path / "m").exists()
     drawn = []
     monkeypatch.setattr(prepare, "draw_table", lambda *arguments: drawn.append(arguments))
-    monkeypatch.setattr(prepare.PartWriter, "write", write)
     capsys.readouterr()
     assert run(one_hot, tmp_path / "m") == 0
     assert "3 of 15 parts are finished" in capsys.readouterr().out
     assert not drawn
-    for path in (tmp_path / "whole").rglob("*"):
-        other = tmp_path / "m" / path.relative_to(tmp_path / "whole")
-        assert path.is_dir() or filecmp.cmp(path, other, False)
+    assert contents(tmp_path / "m") == contents(tmp_path / "whole")
 
 
 def test_killed_run(one_hot, tmp_path, root):
@@ -192,17 +212,6 @@ def test_killed_run(one_hot, tmp_path, root):
     assert not alive
 
 
-def test_overwrite(one_hot, tmp_path):
-    """A data set is replaced; one with other files next to it is not."""
-    for layout in ("tf_raw", "split_tfrecords"):
-        output = tmp_path / layout
-        assert run(one_hot, output, f"--format={layout}") == 0
-        assert run(one_hot, output, f"--format={layout}", "--overwrite") == 0
-        (output / "day_0").write_text("raw")
-        assert run(one_hot, output, f"--format={layout}", "--overwrite") == 2
-        assert (output / "day_0").read_text() == "raw"
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -219,7 +228,7 @@ def test_invalid_flags(one_hot, tmp_path, capsys, flags, message):
         flags = [*flags, "--hotness=2,5,1"]
     assert multi_hot.main([f"--input={one_hot}", f"--output={tmp_path / 'm'}", *flags]) == 2
     assert message in capsys.readouterr().err
-    assert not (tmp_path / "m.partial").exists()
+    assert not list(tmp_path.glob(".m.*"))
 
 
 def test_invalid_sources(one_hot, tmp_path, capsys):
@@ -237,3 +246,30 @@ def test_invalid_sources(one_hot, tmp_path, capsys):
         np.save(tmp_path / f"day_{day}_labels.npy", np.zeros([3 + day, 1], np.int32))
     assert run(tmp_path, tmp_path / "m") == 2
     assert "day_1_sparse.npy: samples, features or hotness differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "value", "message"),
+    [
+        ("sparse", 3.9, "day_1_sparse.npy: feature 'cat_1': row 2 .*3.9.* int64"),
+        ("labels", 0.7, "day_1_labels.npy: label: row 2 .*0.7"),
+        ("labels", 2, "day_1_labels.npy: label: row 2 .*2"),
+        ("dense", 1e300, "day_1_dense.npy: dense features: row 2 .*1e\\+300"),
+        ("dense", np.nan, "day_1_dense.npy: dense features: row 2 .*nan"),
+    ],
+)
+@pytest.mark.parametrize("format", ["tf_raw", "npz"])
+def test_values_that_would_change(tmp_path, capsys, file, value, message, format):
+    """They are refused, not rounded or cut off."""
+    if (value, format) == (1e300, "tf_raw"):
+        pytest.skip("a data set of split binaries keeps float64")
+    for day in range(2):
+        for name, width in (("sparse", 2), ("dense", 3), ("labels", 1)):
+            array = np.zeros([4, width], np.float64)
+            if name == file and day == 1:
+                array[2, -1] = value
+            np.save(tmp_path / f"day_{day}_{name}.npy", array)
+    flags = ["--hotness=2", "--cardinalities=9", f"--format={format}"]
+    assert run(tmp_path, tmp_path / "m", *flags, *(["--days=2"] if format == "npz" else [])) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "m").exists()

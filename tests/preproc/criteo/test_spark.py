@@ -53,10 +53,9 @@ def session(tmp_path_factory):
 @contextlib.contextmanager
 def opened(session, folder):
     """Engine in the session that all tests share."""
-    with shared_spark.used(session):
-        (folder / "out.partial" / "scratch").mkdir(parents=True)
-        with SparkEngine(options(folder / "out"), folder) as engine:
-            yield engine
+    engine = SparkEngine(options(folder / "out"), folder, folder)
+    with shared_spark.used(session), engine:
+        yield engine
 
 
 @pytest.fixture
@@ -407,4 +406,4 @@ def test_missing_pyspark(tmp_path, monkeypatch):
     for name in [n for n in sys.modules if n.split(".")[0] == "pyspark"] + ["pyspark"]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match="PySpark.*`make engines`"):
-        open_engine(options(tmp_path), tmp_path)
+        open_engine(options(tmp_path), tmp_path, tmp_path)

@@ -228,5 +228,5 @@ def test_existing_output(tmp_path, by_hand, capsys):
     assert "not an empty folder" in capsys.readouterr().err
     assert main([*flags, str(tmp_path / "out"), "--overwrite"]) == 0
     assert main([*flags, str(tmp_path), "--overwrite"]) == 2
-    assert "--overwrite: --output" in capsys.readouterr().err
+    assert "ratings.csv, which is read" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "ratings.csv"]

@@ -2,9 +2,6 @@
 
 import gzip
 import re
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -12,15 +9,6 @@ from preproc.movielens.__main__ import main
 from tests.preproc.movielens.movielens_reference import CSV_HEADER
 
 GOOD = "1,10,3.0,5\n1,11,3.0,6\n"
-
-
-KILLED_RUN = """
-import os, signal, sys
-from preproc.movielens import prepare
-from preproc.movielens.__main__ import main
-prepare.write_spec = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-main(sys.argv[1:])
-"""
 
 
 @pytest.fixture
@@ -208,17 +196,3 @@ def test_unread_flags(tmp_path, refused, name, flag, value):
         (tmp_path / each).touch()
     messages = refused("--input", tmp_path / name, f"--{flag}", value)
     assert f"--{flag} is not read with" in messages and str(tmp_path / name) in messages
-
-
-def test_killed_run(tmp_path, root, capsys):
-    """The next run removes its files."""
-    log, output = tmp_path / "ratings.csv", tmp_path / "out"
-    log.write_text(f"{CSV_HEADER}\n{GOOD}2,10,3.0,5\n2,12,3.0,6\n")
-    flags = ["--input", str(log), "--output", str(output)]
-    flags += ["--valid_negative", "1", "--min_ratings", "2"]
-    killed = subprocess.run([sys.executable, "-c", KILLED_RUN, *flags], cwd=root, check=False)
-    assert killed.returncode == -signal.SIGKILL
-    (left,) = (path for path in tmp_path.glob(".out.*") if path.is_dir())
-    assert main(flags) == 0
-    assert f"removed {left}, which a killed run left" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "ratings.csv"]

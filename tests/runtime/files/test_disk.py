@@ -1,11 +1,12 @@
 """Writes that are on the disk, errors that name the file, locks between processes."""
 
 import errno
+import os
 
 import pytest
 
 from runtime.files import disk
-from runtime.files.disk import FileLock, make_durable_folder, write_errors_name
+from runtime.files.disk import FileLock, allocate, make_durable_folder, write_errors_name
 
 
 def test_durable_folder(tmp_path, monkeypatch):
@@ -29,6 +30,21 @@ def test_write_errors(tmp_path):
         raise PermissionError(errno.EACCES, "Permission denied", "b")
     with pytest.raises(KeyError), write_errors_name(tmp_path / "a.bin"):
         raise KeyError
+
+
+def test_allocate(tmp_path, monkeypatch):
+    """A file keeps its content; a full disk is an error that names it."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"12")
+    allocate(path, 4)
+    assert path.read_bytes() == b"12\0\0"
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"a\.bin could not be written: No space left"):
+        allocate(path, 8)
 
 
 @pytest.mark.parametrize("name", ["lock", "."], ids=["file", "folder"])

@@ -432,3 +432,10 @@ def test_temporary_folder_elsewhere(tmp_path):
         assert folder.parent == tmp_path / "temp"
         work.publish()
     assert list((tmp_path / "temp").iterdir()) == []
+
+
+def test_temporary_folder_next_to_the_output(tmp_path):
+    with Staging(tmp_path / "data", TOOL, DATA_SET) as work:
+        (work.temp_folder(tmp_path) / "rows").write_bytes(b"1")
+        work.publish()
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]

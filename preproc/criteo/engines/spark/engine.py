@@ -26,7 +26,6 @@ from preproc.engines import spark_parts as parts
 from preproc.engines.spark_parts import RowGroup
 from preproc.engines.spark_preparation import SparkPreparation
 from preproc.raw_files import is_gzip
-from runtime.files.old_staging import OldStaging
 
 # Rows of a file that one task writes. A multiple of 4,096 whatever a row's width: no two machines
 # write the same page.
@@ -55,14 +54,13 @@ class SparkEngine(SparkPreparation):
     writes_in_order = True
     columns_at_once = True
 
-    def __init__(self, options: CriteoOptions, scratch: Path):
+    def __init__(self, options: CriteoOptions, scratch: Path, shared: Path):
         source = options.input
         files = source.glob("*day_*") if source.is_dir() else [source]
         log_bytes = sum(path.stat().st_size for path in files if path.is_file())
         settings = _SMALL_LOG_SETTINGS if log_bytes < _SMALL_LOG_BYTES else {}
         batch = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(records.BLOCKS_PER_BATCH)}
-        name, shared = f"criteo: {options.output}", OldStaging(options.output).scratch
-        super().__init__(options, scratch, name, shared, batch | settings)
+        super().__init__(options, scratch, f"criteo: {options.output}", shared, batch | settings)
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """See `CriteoEngine`; `target` is a staged folder of `spark_parts` in DuckDB's columns."""
