@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.formats.casts import cast_exactly
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.formats.split_tfrecords.folder_format import spec_of_folders
@@ -24,6 +23,7 @@ from dataloading.interactions.stored import stores_labels
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged
 from dataloading.pipeline.sample_dataset import SampleDataset
+from dataloading.spec.casts import cast_exactly
 from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,

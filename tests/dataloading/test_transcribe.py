@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 
 from dataloading import transcribe as tool
-from dataloading.formats.casts import cast_exactly
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
+from dataloading.spec.casts import cast_exactly
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
 from dataloading.synthetic.rows import SPLITS, stored_spec

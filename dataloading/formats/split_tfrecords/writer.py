@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.formats.casts import cast_exactly
 from dataloading.formats.prebatches import Prebatches
 from dataloading.formats.split_tfrecords.folder_format import (
     CHUNK_TYPE,
@@ -18,6 +17,7 @@ from dataloading.formats.split_tfrecords.folder_format import (
 )
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged, Samples
+from dataloading.spec.casts import cast_exactly
 from dataloading.spec.feature_spec import FeatureSpec
 from runtime.files.disk import write_errors_name
 

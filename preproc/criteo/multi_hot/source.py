@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.formats.casts import cast_exactly
 from dataloading.spec import feature_spec as fs
+from dataloading.spec.casts import cast_exactly
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 
