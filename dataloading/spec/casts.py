@@ -1,13 +1,15 @@
 """Casts that keep every value, of what tools write into data sets."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 
 def cast_exactly(
-    array: np.ndarray, dtype: np.dtype, place: Callable[[int, int], str]
-) -> np.ndarray:
+    array: NDArray[Any], dtype: DTypeLike, place: Callable[[int, int], str]
+) -> NDArray[Any]:
     """Returns an array in another dtype that holds each of its values.
 
     Args:

@@ -20,15 +20,15 @@ class _StrictLoader(yaml.SafeLoader):
     num_aliased = 0
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
-        alias = self.peek_event() if self.check_event(yaml.AliasEvent) else None
+        is_alias = self.check_event(yaml.AliasEvent)
         node = super().compose_node(parent, index)
-        if alias is not None:
+        if is_alias and node is not None:
             self.num_aliased += _num_values(node)
             if self.num_aliased > _MOST_ALIASED:
                 raise yaml.composer.ComposerError(
-                    problem=f"its aliases up to '*{alias.anchor}' stand for more than "
-                    f"{_MOST_ALIASED:,} values; write the values out",
-                    problem_mark=alias.start_mark,
+                    problem=f"its aliases stand for more than {_MOST_ALIASED:,} values; write the "
+                    "values out",
+                    problem_mark=node.start_mark,
                 )
         return node
 
