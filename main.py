@@ -35,9 +35,6 @@ def run(definition: Definition, doc: str, argv: Sequence[str] | None = None) -> 
     argv = sys.argv if argv is None else argv
     prepare_tensorflow()  # and, by the log level, TensorFlow's traces of errors reported here
     try:
-        if "--helpxml" in argv[1:]:
-            print(configuration.usage_xml(flags_of or recipe, defaults, aliases), flush=True)
-            return 0
         if wanted := {"--help", "-h", "-help", "--helpshort", "--helpfull"} & set(argv[1:]):
             full = "--helpfull" in wanted
             text = configuration.usage(flags_of or recipe, defaults, aliases, full)

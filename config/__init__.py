@@ -8,7 +8,7 @@ Below `main.py` no module sees absl: modules take the values that they need from
 from config.command_line import flag_names, parse
 from config.config import Config, flag_types, flags_with
 from config.flag import FIXED, OWN
-from config.help import usage, usage_xml
+from config.help import usage
 from config.sections.checkpoint import CheckpointConfig
 from config.sections.data import is_drawn_from_flags
 from config.sections.device import DeviceConfig, read_loss_scale
@@ -36,5 +36,4 @@ __all__ = [
     "parse_embedding_dims",
     "read_loss_scale",
     "usage",
-    "usage_xml",
 ]

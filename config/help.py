@@ -1,12 +1,10 @@
 """The texts of `--help`, one line per flag, and of `--helpfull`, with all details."""
 
-import io
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from config import presets
-from config.command_line import define_flags
 from config.config import SECTIONS, fields_of
 from config.flag import rules_of
 
@@ -50,17 +48,6 @@ def usage(
             line = start + _in_parentheses("|".join(choices), default)
             lines.append(line if len(line) <= WIDTH else start + _in_parentheses(default))
     return "\n".join(lines if full else [*lines, _FOOTNOTE])
-
-
-def usage_xml(
-    flag_set: str,
-    defaults: Mapping[str, Any] | None = None,
-    aliases: Mapping[str, str] | None = None,
-) -> str:
-    """Returns the text of `--helpxml`; arguments as of `usage`."""
-    absl_flags, text = define_flags(flag_set, defaults or {}, aliases or {}), io.StringIO()
-    absl_flags.write_help_in_xml_format(text)
-    return text.getvalue()
 
 
 def _describe_default(value: Any) -> str:
