@@ -57,13 +57,6 @@ def test_measured_case(stand_ins, tmp_path):
     assert turns == [*(side.name for side in CASE.sides[::-1]), *(s.name for s in CASE.sides)]
 
 
-def test_different_models(stand_ins, tmp_path, monkeypatch):
-    monkeypatch.setitem(LOSSES, "peer", 3.1)
-    with pytest.raises(RuntimeError, match=r"(?s)of sim: .*peer \[3\.1\]"):
-        training.measure(CASE, tmp_path, ARGS)
-    assert stand_ins[-1][1] == "close"
-
-
 def test_verdicts():
     page = Page("Title", ["`command`"], [])
     page.judge("fast", 2, is_met=True)

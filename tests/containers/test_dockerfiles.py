@@ -1,9 +1,6 @@
 """The Dockerfiles: files that they copy, versions that they pin, and their page."""
 
-import itertools
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,60 +51,6 @@ def lineage_runs(file) -> list[str]:
         texts += [i.text for i in stage.instructions if i.keyword == "RUN"]
         stage = file.stage(stage.image)
     return texts
-
-
-def make_commands(folder: Path, *arguments: str) -> str:
-    """Returns the commands that `make` would run, without settings of an outer make."""
-    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    argv = ["make", "--dry-run", *arguments]
-    return subprocess.check_output(argv, cwd=folder, env=environment, text=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "engines", "serving"),
-    [
-        *(("Dockerfile", "no", "no"), ("Dockerfile.cuda", "no", "no")),
-        *(("Dockerfile.cpu", "no", "no"), ("Dockerfile.cpu", "yes", "yes")),
-    ],
-)
-def test_make_after_layers_of_a_cache(root, tmp_path, name, engines, serving):
-    """The stamps come from old layers, the code from a clone of today."""
-    stamps = [".venv/run", ".venv/installed", ".venv/horovod", ".venv/op"]
-    stamps += [".venv-engines/installed"] if engines == "yes" else []
-    stamps += [".venv-serve/installed"] if serving == "yes" else []
-    for number, stamp in enumerate(reversed(stamps)):  # .venv/run is the newest of them
-        (tmp_path / stamp).parent.mkdir(exist_ok=True)
-        (tmp_path / stamp).touch()
-        os.utime(tmp_path / stamp, (1e9 + number, 1e9 + number))
-    needed = ["Makefile", "setup_environment.py", "runtime/cluster/horovodrun.py"]
-    needed += [
-        f"{op}/setup.py"
-        for op in (
-            *("tensorflow-dot-based-interact", "distributed-embeddings/kernels"),
-            "dataloading/kernels",
-        )
-    ]
-    patterns = ("requirements*", "requirements/*", "runtime/setup/*.sh", "deployment/serve/*.sh")
-    for file in (*needed, *itertools.chain.from_iterable(map(root.glob, patterns))):
-        path = (root / file).relative_to(root)
-        if (root / path).is_file():
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(root / path, tmp_path / path)
-    goals = ["demo", "setup", f"ENGINES={engines}"] + ["serve-setup"] * (serving == "yes")
-    assert "setup_environment.py" in make_commands(tmp_path, *goals)
-
-    last = dockerfile.read(root / name).stages[-1].instructions
-    (whole,) = (i for i, step in enumerate(last) if step.keyword == "COPY" and "." in step.words())
-    behind = [step.text for step in last[whole + 1 :] if step.keyword == "RUN"]
-    touches = [part for text in behind for part in text.split("&&") if "touch" in part]
-    subprocess.run(["bash", "-euc", "\n".join(touches)], cwd=tmp_path, check=True)
-    output = make_commands(tmp_path, *goals)
-    assert "dataloading.synthetic" in output and not re.search(r"\.sh\b|\bpip\b", output), output
-    optional = [".venv-engines/installed", ".venv-serve/installed"]
-    assert [(tmp_path / stamp).exists() for stamp in optional] == [
-        engines == "yes",
-        serving == "yes",
-    ]
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.cuda", "Dockerfile_spark"])
