@@ -38,7 +38,7 @@ name() {
   (
     cd "$1"
     {
-      cat build/flags ./*.py "$OLDPWD"/op_build/*.py
+      cat build/flags ./*.py "$OLDPWD"/op_build/*.py "$OLDPWD"/op_build/*.h
       find . -name build -prune -o -name __pycache__ -prune -o -type f -path '*/*/*' ! -name '_*_ops.*' -print0 | sort -z | xargs -0 sha256sum
     } | sha256sum | cut -c1-16
   ) | { read -r key && echo "$cache/${1//\//-}-$key"; }
