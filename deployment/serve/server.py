@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from deployment.serve import launcher
 from deployment.serve.environment import server_program, variables
-from deployment.serve.stubs import is_running, stubs_of, termination_cause
+from deployment.serve.stubs import is_running, stubs_of
 from runtime.files.disk import write_errors_name
 
 LOOPBACK = "127.0.0.1"
@@ -143,10 +143,11 @@ class Server:
         """Raises ServerFailed if the server, or a process of a model, has ended."""
         if not self.alive():
             raise ServerFailed(f"tritonserver ended unexpectedly{self._status()}{self._tail()}")
-        if lost := self._lost_stubs():
+        if lost := self._damaged_models():
             raise ServerFailed(
-                f"{'; '.join(lost)}. tritonserver does not restart it, and refuses its requests: "
-                f"start the server again{self._tail()}"
+                f"a process of the model {', '.join(lost)} ended unexpectedly, perhaps for lack of "
+                "memory. tritonserver does not restart it, and refuses its requests: start the "
+                f"server again{self._tail()}"
             )
 
     def stop(self) -> None:
@@ -159,7 +160,7 @@ class Server:
             return
         deadline = time.monotonic() + self._stop_s
         try:
-            if self.alive() and not self._lost_stubs():
+            if self.alive() and not self._damaged_models():
                 with suppress(OSError, ValueError):
                     self._unload(deadline - 5)
                 self._process.terminate()
@@ -195,23 +196,20 @@ class Server:
         """Returns the process ids of the Python backend's stubs, one per instance of a model."""
         return list(stubs_of(self._process.pid)) if self._process else []
 
-    def _lost_stubs(self) -> list[str]:
-        """Returns a description of each model that Triton reports with more instances than run.
+    def _damaged_models(self) -> list[str]:
+        """Returns the models of which fewer processes run than Triton has instances.
 
         Stubs of models that were loaded again, or unloaded, end as well.
         """
         running = stubs_of(self._process.pid)
-        ended = {pid: self._stubs[pid] for pid in self._stubs.keys() - running.keys()}
-        causes = {model: (pid, termination_cause(pid)) for pid, model in ended.items()}
-        lost = {model for model in causes if self._lacks_instance(model)}
-        if lost:
+        ended = {self._stubs[pid] for pid in self._stubs.keys() - running.keys()}
+        damaged = list(filter(self._lacks_instance, sorted(ended)))
+        if damaged:
             time.sleep(_CONFIRM_S)
-        lost = {model for model in lost if self._lacks_instance(model)}
-        self._stubs = running | {pid: model for pid, model in ended.items() if model in lost}
-        return [
-            "a process of the model {} (pid {}) ended unexpectedly{}".format(model, *causes[model])
-            for model in sorted(lost)
-        ]
+            damaged = list(filter(self._lacks_instance, damaged))
+        if not damaged:
+            self._stubs = running
+        return damaged
 
     def _lacks_instance(self, model: str) -> bool:
         try:

@@ -5,8 +5,6 @@ reports that the model is ready.
 """
 
 import contextlib
-import os
-import signal
 from pathlib import Path
 
 _PROGRAM = "triton_python_backend_stub"
@@ -24,22 +22,6 @@ def stubs_of(server_pid: int) -> dict[int, str]:
 def is_running(pid: int, model: str) -> bool:
     """Returns whether a stub of `stubs_of` still runs."""
     return _model_of(pid) == model
-
-
-def termination_cause(pid: int) -> str:
-    """Returns how a stub ended, in parentheses; empty if Linux does not report it.
-
-    It does until the parent waits for the process, as Triton does at the next request.
-    """
-    try:
-        status = int(Path(f"/proc/{pid}/stat").read_text().split()[-1])
-    except OSError:
-        return ""
-    if not os.WIFSIGNALED(status):
-        return f" (exit status {os.waitstatus_to_exitcode(status)})"
-    name = signal.Signals(os.WTERMSIG(status)).name
-    reason = ", possibly by Linux because memory is short" if name == "SIGKILL" else ""
-    return f" (killed by {name}{reason})"
 
 
 def _model_of(pid: int) -> str | None:

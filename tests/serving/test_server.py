@@ -200,10 +200,7 @@ def test_unexpected_end_of_processes(small_repository, tmp_path, root):
         answers = pool.submit(list, client.scores(requests))
         _, err = process.communicate(timeout=60)
         assert process.returncode == ENDED_BY_ITSELF
-        message = (
-            f"error: a process of the model sums (pid {stubs[0]}) ended unexpectedly (killed by"
-        )
-        assert err.startswith(message)
+        assert err.startswith("error: a process of the model sums ended unexpectedly")
         assert len(stubs) == 2 and have_ended(server, *stubs)
         process, _ = serve(url.partition(":")[2])
         assert [scores.tolist() for scores in answers.result()] == [[[n + 1]] for n in range(40)]

@@ -21,7 +21,7 @@ from deployment.serving import checksums
 # Reports that it is ready, as Triton does, unless the file `behaviour` specifies another behaviour.
 STAND_IN = """#!/bin/sh
 ''''exec "{python}" "$0" "$@" #'''
-import http.server, json, os, pathlib, signal, subprocess, sys, threading, time
+import http.server, json, os, pathlib, signal, sys, threading, time
 flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[1:])
 folder = pathlib.Path({folder!r})
 behaviour = (folder / "behaviour").read_text()
@@ -33,22 +33,15 @@ folders = [flags["model-repository"], flags["backend-directory"]]
 print("I1122 a notice\\n| a table |\\nE1122 CudaDriverHelper has not been initialized", flush=True)
 if behaviour == "ends":
     sys.exit("E1122 failed to load 'sums'")
-if behaviour in ("stays", "stubs"):
+if behaviour == "stays":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 class Ready(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        ready = behaviour != "never" and not self.path.startswith("/v2/repository")
+        ready = behaviour != "never" and self.path in ("/v2/health/ready", "/metrics")
         self.send_response(200 if ready else 400)
         self.end_headers()
-        self.wfile.write(b'{{"instance_group": [{{"count": 1, "gpus": []}}]}}')
     def log_message(self, *arguments):
         pass
-stubs = []
-for name in ("one", "two") if behaviour == "stubs" else ():
-    model = pathlib.Path(folders[0], name, "1/model.py")
-    mark = flags["backend-config"].partition("shm-region-prefix-name=")[2] + "memory"
-    program = ["/backends/python/triton_python_backend_stub", model, mark, str(os.getpid())]
-    stubs.append(subprocess.Popen(program, executable=sys.executable))
 for name in ("http-port", "metrics-port"):
     server = http.server.HTTPServer((flags["http-address"], int(flags[name])), Ready)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -71,35 +64,6 @@ def stand_in(tmp_path):
         return program
 
     return make
-
-
-# Ends with its server, as Triton's stubs do.
-STUB = """import os, sys, time
-while os.getppid() == int(sys.argv[-1]):
-    time.sleep(0.01)
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGUSR1])
-def test_unexpected_end_of_model_process(stand_in, tmp_path, number):
-    for name in ("one", "two"):
-        (tmp_path / "r" / name / "1").mkdir(parents=True)
-        (tmp_path / "r" / name / "1/model.py").write_text(STUB)
-    with running(tmp_path / "r", tmp_path / "log", tritonserver=stand_in("stubs")) as server:
-        server.check_alive()
-        model_of = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in server.stubs()}
-        (two,) = (pid for pid, arguments in model_of.items() if "/two/1/model.py" in arguments)
-        os.kill(two, number)
-        while two in server.stubs():
-            time.sleep(0.01)
-        how = f"^a process of the model two .pid {two}. ended unexpectedly .killed by {number.name}"
-        with pytest.raises(ServerFailed, match=how) as caught:
-            server.check_alive()
-        assert ("memory is short" in str(caught.value)) == (number == signal.SIGKILL)
-        assert f"; its log {tmp_path}/log ends with:" in str(caught.value)
-        started = time.monotonic()
-    assert time.monotonic() - started < 40  # it ignores SIGTERM, for 60 s
-    assert len(model_of) == 2 and server.stubs() == []
 
 
 def test_log_on_full_disk(stand_in, tmp_path):
