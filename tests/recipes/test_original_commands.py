@@ -147,7 +147,7 @@ def test_deploy_and_inference(trained, data, folder, capsys):
     (folder / "text/file").touch()
     other = (*flags, "--mode=deploy", "--saved_model_output_path", str(folder / "text"))
     assert entry.main(["main.py", *other]) == entry.USER_ERROR
-    assert "is not an empty folder" in capsys.readouterr().err
+    assert f"{folder / 'text'}: --overwrite replaces a SavedModel" in capsys.readouterr().err
     wrong = ("--mode=eval", f"--dataset_path={data}", f"--saved_model_input_path={data}")
     assert entry.main(["main.py", *wrong, f"--run_dir={folder / 'd'}"]) == entry.USER_ERROR
     assert "expected the folder of a SavedModel" in capsys.readouterr().err
