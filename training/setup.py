@@ -22,6 +22,7 @@ from runtime.checkpoint.resume import Start, find, set_up_flags
 from runtime.cluster import distributed, launcher
 from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files import predictions, tables
+from runtime.files.outputs import check_writable
 from runtime.hardware import affinity, gpu
 from runtime.hardware import device as devices
 from runtime.hardware.device import Device
@@ -229,12 +230,13 @@ def _check_run(config: Config, world: World) -> None:
 
 
 def _check_predictions_path(config: Config) -> None:
-    """Raises ValueError if the file of `--predictions_path` cannot be written."""
+    """Raises ValueError or OSError if the file of `--predictions_path` cannot be written."""
     run = config.run
     if run.mode == "predict" and run.predictions_path:
         predictions.check_writable(run.predictions_path)
     if run.mode == "recommend" and run.predictions_path:
-        tables.check_writable(run.predictions_path, predictions.FLAG, tables.FORMATS)
+        tables.check_suffix(run.predictions_path, predictions.FLAG, tables.FORMATS)
+        check_writable(run.predictions_path)
 
 
 def _shared_flags(config: Config) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from runtime.files.torch_file import is_torch_file
 _NAME = re.compile(r"(\d{5,})-step-(\d+)")
 _EARLIER = "earlier-"
 _UNFINISHED, _DELETED = ".writing-", ".deleting-"
+_LEFT_OVER = re.compile(r"\.(writing|deleting)-(\d{5,}-step-\d+|best)(\.[0-9a-f]+)?")
 
 # The link to the checkpoint that evaluated best.
 BEST = "best"
@@ -88,9 +89,9 @@ class Folder:
         except OSError as error:
             raise ValueError(f"{flag} cannot be written: {error.strerror}") from None
         for path in list(self.root.iterdir()):
-            left_over = path.name.startswith((_UNFINISHED, _DELETED))
             # A day old: no process can still be writing there.
-            if left_over and (self.lock.is_held or time.time() - path.lstat().st_mtime > 24 * 3600):
+            is_old = self.lock.is_held or time.time() - path.lstat().st_mtime > 24 * 3600
+            if _LEFT_OVER.fullmatch(path.name) and is_old:
                 if path.is_symlink():
                     path.unlink(missing_ok=True)
                 shutil.rmtree(path, ignore_errors=True)

@@ -52,14 +52,17 @@ def output_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     An existing file stays as it is after an error. A symbolic link stays; the file that it points
     to is replaced. A device or a pipe is written to. Parent folders are created.
+
+    Raises:
+        OSError: the file cannot be written; it names the file. The path is a folder, or a link that
+            belongs to another user.
     """
     path = _resolve(path)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        with write_errors_name(path), open(path, "wb") as stream:
-            yield stream
+    if _is_device(path):
+        with write_errors_name(path), open(path, "wb") as device:
+            yield device
         return
-    partial = _hidden_neighbour(path)
-    stream = open(partial, "xb")  # noqa: SIM115 closed before the rename, or below
+    partial, stream = _open_partial(path)
     try:
         with write_errors_name(path):
             yield stream
@@ -78,11 +81,10 @@ def output_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raises the OSError with which `output_file` would fail to open; creates parent folders."""
     path = _resolve(path)
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    partial = _hidden_neighbour(path)
-    partial.touch(exist_ok=False)
-    partial.unlink()
+    if not _is_device(path):
+        partial, stream = _open_partial(path)
+        stream.close()
+        partial.unlink()
 
 
 # ---- Folders -------------------------------------------------------------------------------------
@@ -249,10 +251,28 @@ def list_files(folder: Path) -> Iterator[str]:
 
 def _resolve(path: str | os.PathLike[str]) -> Path:
     """Follows symbolic links, which a rename would replace, and creates parent folders."""
+    if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
+        raise PermissionError(errno.EPERM, "A symbolic link of another user", str(path))
     path = Path(os.path.realpath(path))
     if not path.parent.exists():  # mkdir reports a parent that is a file as "File exists"
         path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     return path
+
+
+def _is_device(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+def _open_partial(path: Path) -> tuple[Path, BinaryIO]:
+    """Creates a hidden neighbour of a file; an error names the file."""
+    partial = _hidden_neighbour(path)
+    try:
+        return partial, open(partial, "xb")
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def _hidden_neighbour(path: Path) -> Path:

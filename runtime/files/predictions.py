@@ -21,7 +21,8 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.files import tables
+from runtime.files import outputs, tables
+from runtime.files.outputs import output_file
 from runtime.files.tables import ArrowTable
 
 # Rows that are buffered and written together: 4 MiB of scores.
@@ -56,8 +57,7 @@ def open_predictions(
 ) -> Iterator["PredictionWriter"]:
     """Yields a writer of `num_rows` scores; the file appears when the block ends without error.
 
-    Until then it grows under a hidden name (`runtime.files.outputs`). After an error it is removed,
-    and an older file of the name stays as it was. Memory does not depend on `num_rows`.
+    See `output_file`. Memory does not depend on `num_rows`.
 
     Args:
         path: ends with .parquet, .csv or .npy; its folder is created.
@@ -65,24 +65,21 @@ def open_predictions(
         kept: columns that are written before the scores; None: none.
 
     Raises:
-        ValueError: another suffix, something other than a file at `path`, more or fewer scores than
-            `num_rows`, columns in a .npy file, or an error of the system (permission, full disk).
+        ValueError: another suffix, more or fewer scores than `num_rows`, or columns in a .npy file.
+        OSError: as of `output_file`.
     """
-    suffix = tables.check_path(path, flag, _SUFFIXES)
-
-    def open_rows(stream: BinaryIO) -> "_ScoreTable | _Npy":
-        if suffix == _NPY:
-            return _Npy(stream, num_rows)
-        return _ScoreTable(stream, suffix, kept)
-
+    suffix = tables.check_suffix(path, flag, _SUFFIXES)
     check_kept(path, kept.fields if kept else (), flag)
     block_rows = BLOCK_ROWS
     if kept is not None:
         block_rows = max(1, min(block_rows, _KEPT_VALUES // kept.values_per_row))
-    with tables.open_file(path, flag, open_rows) as rows:
-        writer = PredictionWriter(Path(path), num_rows, rows, flag, block_rows)
-        yield writer
-        writer.finish()
+    with output_file(path) as stream:
+        is_npy = suffix == _NPY
+        rows = _Npy(stream, num_rows) if is_npy else _ScoreTable(stream, suffix, kept)
+        with contextlib.closing(rows):
+            writer = PredictionWriter(Path(path), num_rows, rows, block_rows)
+            yield writer
+            writer.finish()
 
 
 def check_kept(path: str | os.PathLike[str], fields: Sequence[Any], flag: str = FLAG) -> None:
@@ -101,8 +98,9 @@ def check_kept(path: str | os.PathLike[str], fields: Sequence[Any], flag: str = 
 
 
 def check_writable(path: str | os.PathLike[str], flag: str = FLAG) -> None:
-    """Raises ValueError early if `open_predictions` cannot write to `path`; creates its folder."""
-    tables.check_writable(path, flag, _SUFFIXES)
+    """Raises ValueError or OSError early as `open_predictions` does; creates the file's folder."""
+    tables.check_suffix(path, flag, _SUFFIXES)
+    outputs.check_writable(path)
 
 
 def read_predictions(path: str | os.PathLike[str]) -> NDArray[np.float32]:
@@ -124,11 +122,8 @@ def read_predictions(path: str | os.PathLike[str]) -> NDArray[np.float32]:
 class PredictionWriter:
     """Collects scores in blocks and passes them to the format."""
 
-    def __init__(
-        self, path: Path, num_rows: int, rows: "_ScoreTable | _Npy", flag: str, block_rows: int
-    ):
-        self._path, self._flag = path, flag
-        self._num_rows, self._rows = num_rows, rows
+    def __init__(self, path: Path, num_rows: int, rows: "_ScoreTable | _Npy", block_rows: int):
+        self._path, self._num_rows, self._rows = path, num_rows, rows
         self._block = np.empty(min(block_rows, num_rows), np.float32)
         self._num_written = self._num_buffered = 0
 
@@ -136,7 +131,7 @@ class PredictionWriter:
         """Adds the scores of the next rows, float32 [n], n at least 0.
 
         Raises:
-            ValueError: another dtype or shape, more scores than rows, or an error of the system.
+            ValueError: another dtype or shape, or more scores than rows.
         """
         scores = np.asarray(scores)
         if scores.dtype != np.float32 or scores.ndim != 1:
@@ -172,8 +167,7 @@ class PredictionWriter:
         )
 
     def _write(self) -> None:
-        with tables.system_errors(self._path, self._flag):
-            self._rows.write(self._num_written, self._block[: self._num_buffered])
+        self._rows.write(self._num_written, self._block[: self._num_buffered])
         self._num_written += self._num_buffered
         self._num_buffered = 0
 

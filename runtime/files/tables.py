@@ -10,9 +10,8 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
-from runtime.files import outputs
 from runtime.files.outputs import output_file
 
 # Rows of a Parquet file that are compressed together.
@@ -20,13 +19,6 @@ GROUP_ROWS = 1 << 20
 # Rows of a CSV file that are turned into text together: 150 bytes each.
 _CSV_ROWS = 1 << 14
 LIST_SEPARATOR = ";"
-
-
-class OpenRows(Protocol):
-    """Rows that are written to a stream."""
-
-    def close(self) -> None:
-        """Completes the file; the stream stays open."""
 
 
 class ArrowTable:
@@ -125,72 +117,18 @@ FORMATS = {".parquet": open_parquet, ".csv": open_csv}
 
 @contextlib.contextmanager
 def open_table(path: str | os.PathLike[str], schema: Any, flag: str) -> Iterator["ArrowTable"]:
-    """Yields a table whose file appears when the block ends without error; see `open_file`."""
-    open_format = FORMATS[check_path(path, flag, FORMATS)]
-    with open_file(path, flag, lambda stream: open_format(stream, schema)) as table:
+    """Yields a table whose file appears when the block ends without error; see `output_file`."""
+    open_format = FORMATS[check_suffix(path, flag, FORMATS)]
+    with output_file(path) as stream, contextlib.closing(open_format(stream, schema)) as table:
         table.group_rows = GROUP_ROWS
         yield table
 
 
-@contextlib.contextmanager
-def open_file(
-    path: str | os.PathLike[str], flag: str, open_rows: Callable[[BinaryIO], Any]
-) -> Iterator[Any]:
-    """Yields `open_rows(stream)` and closes it; the file appears when the block ends without error.
-
-    Until then it grows under a hidden name (`runtime.files.outputs`). After an error it is removed,
-    and an older file of the name stays as it was.
-
-    Raises:
-        ValueError: an error of the system (permission, full disk).
-    """
-    path = Path(path)
-    with contextlib.ExitStack() as cleanup:
-        with system_errors(path, flag):
-            stream = cleanup.enter_context(output_file(path))
-            rows: OpenRows = open_rows(stream)
-        try:
-            yield rows
-            with system_errors(path, flag):
-                rows.close()
-        except BaseException:
-            with contextlib.suppress(OSError, ValueError):  # a full disk, which was reported before
-                rows.close()
-            raise
-        with system_errors(path, flag):
-            cleanup.pop_all().close()
-
-
-def check_writable(path: str | os.PathLike[str], flag: str, suffixes: Collection[str]) -> None:
-    """Raises ValueError early if no file can be written to `path`; creates its folder."""
-    check_path(path, flag, suffixes)
-    with system_errors(Path(path), flag):
-        outputs.check_writable(path)
-
-
-def check_path(path: str | os.PathLike[str], flag: str, suffixes: Collection[str]) -> str:
-    """Returns the suffix of a path; ValueError for others and for something that is not a file."""
+def check_suffix(path: str | os.PathLike[str], flag: str, suffixes: Collection[str]) -> str:
+    """Returns the suffix of a path; ValueError for another one than these."""
     suffix = Path(path).suffix.lower()
     if suffix not in suffixes:
         raise ValueError(
             f"{flag} {path} ends with {suffix!r}; expected one of {', '.join(suffixes)}"
         )
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError(
-            f"{flag} {path} exists and is not a file: it is left as it is; give another path"
-        )
     return suffix
-
-
-@contextlib.contextmanager
-def system_errors(path: Path, flag: str) -> Iterator[None]:
-    """Turns errors of the system into ValueErrors that name the flag of the path."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or getattr(error.__context__, "strerror", str(error))
-        raise ValueError(
-            f"{flag} {path}: {reason}; the predictions were not written. Give "
-            "a path where a file can be created, with space for at least 4 bytes per row "
-            "(.parquet, .npy; up to 30 for .csv)"
-        ) from None

@@ -42,14 +42,10 @@ def write_dashboard(folder: str | Path, output: str | Path) -> tuple[int, int]:
         The number of runs, and that of runs that cannot be read.
 
     Raises:
-        ValueError: there is no run that can be read, or `output` is a folder.
+        ValueError: there is no run that can be read.
+        OSError: as of `output_file`.
     """
     folder = Path(folder)
-    if Path(output).is_dir():
-        raise ValueError(
-            f"{output}: expected the path of a file, got a folder; pass a name in it, such as "
-            f"{Path(output) / 'dashboard.html'}"
-        )
     records, unreadable = _read_runs(folder)
     if not records and unreadable:
         raise ValueError(f"{folder}: expected a run that can be read, got: {unreadable[0]}")

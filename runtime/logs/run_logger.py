@@ -229,10 +229,14 @@ class RunLogger:
             return
         import tensorflow as tf
 
-        with self._tensorboard.as_default(step=step):
-            for name, value in values.items():
-                tf.summary.scalar(name, value)
-        self._tensorboard.flush()
+        try:
+            with self._tensorboard.as_default(step=step):
+                for name, value in values.items():
+                    tf.summary.scalar(name, value)
+            self._tensorboard.flush()
+        except tf.errors.OpError as error:  # a full disk
+            self._tensorboard = None
+            self.message(f"note: TensorBoard summaries end: {error.message.splitlines()[0]}")
 
     def _readable(self, data: Mapping[str, Any]) -> str:
         words, shown = [], None

@@ -296,7 +296,7 @@ def test_unwritable_predictions(tiny, undisturbed, tmp_path, capsys, ending):
     flags = ("--mode=predict", f"--restore_checkpoint_path={undisturbed / 'model'}")
     flags += (f"--dataset_path={tiny}", f"--predictions_path={tmp_path / 'scores'}.{ending}")
     assert in_process(tmp_path / "run", *flags)[0] == entry.USER_ERROR
-    assert "--predictions_path" in capsys.readouterr().err
+    assert f"{tmp_path / 'scores'}.{ending}" in capsys.readouterr().err
 
 
 def test_start_from_original_tables(tiny, tmp_path, capsys):

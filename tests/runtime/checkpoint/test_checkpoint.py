@@ -282,7 +282,8 @@ def test_folder_that_is_not_shared(tmp_path, monkeypatch):
 
 
 def test_lock_of_a_killed_process(tmp_path):
-    (tmp_path / ".deleting-00001-step-1").mkdir()
+    for name in (".deleting-00001-step-1", ".deleting-notes"):
+        (tmp_path / name).mkdir()
     context = multiprocessing.get_context("spawn")
     taken = context.Event()
     process = context.Process(target=_hold, args=(tmp_path, taken))
@@ -293,7 +294,7 @@ def test_lock_of_a_killed_process(tmp_path):
     mine = Folder(tmp_path)
     mine.acquire()
     process.join()
-    assert [p.name for p in tmp_path.iterdir()] == [".lock"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".deleting-notes", ".lock"]
     mine.release()
 
 

@@ -104,12 +104,22 @@ def test_full_disk(tmp_path, monkeypatch):
         stream.write(b"new")
 
 
-def test_check_writable(tmp_path):
+def test_check_writable(tmp_path, monkeypatch):
     check_writable(tmp_path / "new/a")
     assert content(tmp_path) == {} and (tmp_path / "new").is_dir()
+    check_writable("/dev/null")
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotADirectoryError):
-        check_writable(tmp_path / "file/a/b")
+    names = (("file/a/b", NotADirectoryError), ("x" * 250, OSError), ("new", IsADirectoryError))
+    for name, kind in names:
+        with pytest.raises(kind, match=f"'{tmp_path}/{name[:4]}"):
+            check_writable(tmp_path / name)
+    (tmp_path / "link").symlink_to("file")
+    check_writable(tmp_path / "link")
+    if os.getuid() == 0:  # whose links are trusted
+        os.lchown(tmp_path / "link", 1, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 2)
+    with pytest.raises(PermissionError, match=f"another user: '{tmp_path}/link'"):
+        check_writable(tmp_path / "link")
 
 
 # ---- Folders -------------------------------------------------------------------------------------

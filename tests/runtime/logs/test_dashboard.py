@@ -72,7 +72,7 @@ def test_unreadable_logs(tmp_path, capsys):
     assert "empty/log.json: expected the log of a run, got a file without parameters" in page
     assert "bytes/log.json, line 1: expected a line" in page
     assert main(["dashboard", str(tmp_path), "--output", str(tmp_path / "good")]) == 2
-    assert "good: expected the path of a file, got a folder" in capsys.readouterr().err
+    assert f"Is a directory: '{tmp_path / 'good'}'" in capsys.readouterr().err
     (tmp_path / "good/log.json").unlink()
     assert main(["dashboard", str(tmp_path)]) == 2
     assert "expected a run that can be read, got: " in capsys.readouterr().err

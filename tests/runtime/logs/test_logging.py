@@ -2,6 +2,7 @@ import json
 import math
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -233,6 +234,20 @@ def test_tensorboard_scalars(tmp_path):
         for value in event.summary.value
     ]
     assert result == [(5, "loss", 0.5), (6, "loss", 0.25)]
+
+
+def test_full_disk_of_tensorboard(tmp_path, capsys):
+    """Played by a limit on the size of files."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with RunLogger(None, {}, tensorboard_dir=tmp_path) as log:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
+        try:
+            for step in range(20):
+                log.log(step, {"loss": 0.5})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    out = capsys.readouterr().out
+    assert out.count("note: TensorBoard summaries end") == 1 and str(tmp_path) in out
 
 
 def test_progress_bar(capsys, monkeypatch):
