@@ -17,6 +17,7 @@ from dataloading.interactions.candidate_rules import (
     list_length_key,
 )
 from dataloading.interactions.unseen_items import MOST_IDS, keys_of
+from dataloading.keys.distinct import distinct
 from dataloading.pipeline.chunk_reader import ChunkReader, spans_of
 from dataloading.pipeline.columns import Role
 from dataloading.spec import feature_spec as fs
@@ -188,7 +189,7 @@ def touched_keys(spec: FeatureSpec, evaluated: str) -> np.ndarray:
             users, items, labels = read_candidate_lists(spec, split)
             items = items[labels]
         keys.append(keys_of(users, items, num_items))
-    return np.unique(np.concatenate(keys))
+    return distinct(np.concatenate(keys))
 
 
 class _Rows:

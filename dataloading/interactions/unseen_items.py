@@ -7,6 +7,8 @@ are exactly uniform.
 
 import numpy as np
 
+from dataloading.keys.distinct import distinct
+
 MOST_IDS = 1 << 31  # of users and of items: ids are int32
 _BLOCK_NUMBERS = 1 << 20  # drawn at a time: 8 MiB, and a few times that on the way
 _BLOCK_ROWS = 1 << 13  # at a time, whose touched items are in memory
@@ -97,7 +99,7 @@ def draw_unseen_in_use(
 ) -> np.ndarray:
     """Draws as `draw_unseen`, of those items that any user touched."""
     users_of_keys, items = np.divmod(touched_keys, num_items)
-    in_use = np.unique(items)
+    in_use = distinct(items)
     # Items are renumbered without the others, in the same order.
     keys = keys_of(users_of_keys, np.searchsorted(in_use, items), len(in_use))
     return in_use[draw_unseen(users, len(in_use), keys, count, seed)].astype(np.int32)
@@ -121,7 +123,7 @@ def _different_numbers(random: np.random.Generator, bounds: np.ndarray, count: i
         ascending = np.take_along_axis(numbers[rows], order, axis=1)
         again, column = np.nonzero(ascending[:, 1:] == ascending[:, :-1])
         numbers[rows[again], order[again, column + 1]] = random.integers(0, bounds[rows[again]])
-        rows = rows[np.unique(again)]
+        rows = rows[distinct(again)]
     return numbers
 
 

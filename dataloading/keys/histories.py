@@ -6,6 +6,7 @@ import numpy as np
 
 from dataloading.formats.sequence_tfrecord.channels import num_ids, sequence_channels
 from dataloading.formats.sequence_tfrecord.dataset import RowReader
+from dataloading.keys.distinct import distinct
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
 
 _NONE = -1
@@ -60,9 +61,9 @@ def read_catalogue(spec: FeatureSpec) -> Catalogue:
             positive = columns[-1] if label else np.zeros_like(users)
             took = np.concatenate([histories[0], targets[:, :1] * (positive != 0)], axis=1)
             pairs = users.astype(np.int64) * num_items + took
-            keys.append(np.unique(pairs[took != 0]))
+            keys.append(distinct(pairs[took != 0]))
     ids = np.flatnonzero(table[:, 0] > 0)
-    return Catalogue(ids, tuple(table[ids].T), np.unique(np.concatenate(keys)))
+    return Catalogue(ids, tuple(table[ids].T), distinct(np.concatenate(keys)))
 
 
 def _add_items(

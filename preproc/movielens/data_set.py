@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from dataloading.interactions.unseen_items import keys_of
+from dataloading.keys.distinct import distinct
 from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER
 from dataloading.spec.feature_spec import (
     ITEM_CHANNEL,
@@ -61,10 +62,8 @@ def touched_keys(
     keys = [keys_of(users, items, num_items) for users, items in pairs]
     del pairs
     keys = np.concatenate(keys)
-    keys.sort()
-    if np.any(keys[1:] == keys[:-1]):
-        keys = np.unique(keys)
-    return keys
+    keys.sort()  # in place: there may be many
+    return distinct(keys) if np.any(keys[1:] == keys[:-1]) else keys
 
 
 def write_candidate_lists(folder: Path, split: str, candidates: CandidateLists) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from dataloading.keys.distinct import distinct
 from preproc.generators import generator_flags, group_bounds, settle_size
 from runtime.cli import exit_status
 from runtime.files.disk import write_errors_name
@@ -184,7 +185,7 @@ def _different_movies(
     while missing.any():
         user = np.repeat(np.arange(len(lengths)), missing)
         drawn = user * movies.num_movies + movies.random_movies(random, tastes[user])
-        keys = np.union1d(keys, drawn)
+        keys = distinct(np.concatenate([keys, drawn]))
         missing = lengths - np.bincount(keys // movies.num_movies, minlength=len(lengths))
     return keys % movies.num_movies
 

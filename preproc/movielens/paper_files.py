@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from dataloading.interactions.unseen_items import MOST_IDS, keys_of
+from dataloading.keys.distinct import distinct
 from preproc.raw_files import gzip_errors, open_unpacked
 
 _LISTS = 1 << 13  # candidate lists whose negatives are looked up at a time
@@ -48,7 +49,7 @@ def read_paper(train: Path, test: Path, negative: Path) -> PaperData:
     )
     num_items = max(num_items, 1 + int(negatives.max()))
     trained, first = np.unique(keys_of(*pairs.T, num_items), return_index=True)
-    tested = np.unique(keys_of(*positives.T, num_items))
+    tested = distinct(keys_of(*positives.T, num_items))
     kept = pairs[np.sort(first)]
     positive_keys = keys_of(*positives.T, num_items)
     num_stored = 0
