@@ -145,8 +145,8 @@ class Server:
             raise ServerFailed(f"tritonserver ended unexpectedly{self._status()}{self._tail()}")
         if lost := self._damaged_models():
             raise ServerFailed(
-                f"a process of the model {', '.join(lost)} ended unexpectedly, possibly for lack of "
-                "memory. tritonserver does not restart it, and refuses its requests: start the "
+                f"a process of the model {', '.join(lost)} ended unexpectedly, possibly for lack "
+                "of memory. tritonserver does not restart it, and refuses its requests: start the "
                 f"server again{self._tail()}"
             )
 
