@@ -38,7 +38,9 @@ def test_proxy(small_repository, tmp_path, root):
     program = shutil.which("nginx", path="/usr/sbin:/usr/bin")
     if program is None:
         pytest.skip("nginx is not installed")
-    (text,) = re.findall("```nginx\n(.*?)```", (root / "docs/how_to/serve.md").read_text(), re.S)
+    (text,) = re.findall(
+        "```text\n(events .*?)```", (root / "docs/how_to/serve.md").read_text(), re.S
+    )
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
