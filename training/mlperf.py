@@ -100,7 +100,7 @@ def open_hook(run: RunContext) -> MLPerfHook:
     """Opens `--mlperf_log` on rank 0, which the other ranks wait for.
 
     Raises:
-        ValueError: the file cannot be written; on all ranks.
+        ValueError, OSError: as of `MLPerfLog`, on all ranks.
     """
     path = run.config.logs.mlperf_log
     if path is None:

@@ -16,7 +16,6 @@ class LineFile:
 
     Args:
         path: the file; its folder is created.
-        flag: flag of the path, for the error.
         append: continue the file of an earlier run, which is renamed otherwise (`set_aside`).
         separator: written after a line that a full disk or a lost machine has cut.
 
@@ -24,21 +23,15 @@ class LineFile:
         earlier: name that the file of an earlier run has now; None without one.
 
     Raises:
-        ValueError: the file cannot be written.
+        OSError: the file cannot be written.
     """
 
-    def __init__(self, path: Path, flag: str, append: bool, separator: bytes = b"\n"):
+    def __init__(self, path: Path, append: bool, separator: bytes = b"\n"):
         self.path, self._separator, self._has_warned = path, separator, False
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.earlier = None if append else set_aside(path)
-            self._file = open(path, "ab", buffering=0, opener=no_follow)  # noqa: SIM115
-            self._is_cut = path.is_file() and not _ends_with_newline(path)
-        except OSError as error:
-            raise ValueError(
-                f"{flag} {path} cannot be written ({error.strerror}): pass the path of a file in a "
-                "folder that you may write"
-            ) from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.earlier = None if append else set_aside(path)
+        self._file = open(path, "ab", buffering=0, opener=no_follow)  # noqa: SIM115
+        self._is_cut = path.is_file() and not _ends_with_newline(path)
 
     def write(self, line: str) -> None:
         """Appends a line, which ends with a newline character."""

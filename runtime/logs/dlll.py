@@ -214,7 +214,7 @@ class DlllWriter:
     """Writer of DLLL lines; `path` and `append` are those of `LineFile`."""
 
     def __init__(self, path: Path, append: bool):
-        self._file = LineFile(path, "--log_path", append)
+        self._file = LineFile(path, append)
         self.earlier = self._file.earlier
         self._start = datetime.now()
 

@@ -22,7 +22,8 @@ class MLPerfLog:
         path, append: as of `LineFile`.
 
     Raises:
-        ValueError: the package is not installed, or the file cannot be written.
+        ValueError: the package is not installed.
+        OSError: the file cannot be written.
     """
 
     def __init__(self, path: str | Path, append: bool = False):
@@ -34,7 +35,7 @@ class MLPerfLog:
                 "the packages of requirements/base.lock again (make setup)"
             ) from None
         # The checker reads a line that follows a cut one without a separator, and not a cut line.
-        self._file = LineFile(Path(path), "--mlperf_log", append, separator=b"")
+        self._file = LineFile(Path(path), append, separator=b"")
         logger = logging.Logger("mlperf_log")  # not that of the package, which prints
         logger.addHandler(logging.StreamHandler(self._file))
         root = re.escape(str(_ROOT))

@@ -29,7 +29,8 @@ def open_run_dir(config: Config, world: World) -> Iterator[Path]:
     """Yields the run's folder, which rank 0 makes and locks.
 
     Raises:
-        ValueError: it cannot be created, or another run is using it; on all ranks.
+        ValueError: another run is using it; on all ranks.
+        OSError: it cannot be written; on all ranks.
     """
     lock = run_on_all_ranks(world, lambda: _lock(make_run_dir(config)) if world.is_chief else None)
     try:
@@ -43,11 +44,7 @@ def open_run_dir(config: Config, world: World) -> Iterator[Path]:
 
 def _lock(run_dir: Path) -> FileLock:
     lock = FileLock(run_dir / ".lock")
-    try:
-        is_free = lock.acquire(blocking=False)
-    except OSError as error:
-        raise ValueError(f"--run_dir {run_dir} cannot be written: {error.strerror}") from None
-    if not is_free:
+    if not lock.acquire(blocking=False):
         raise ValueError(
             f"--run_dir {run_dir}: another run is writing its log there; let it end, or choose "
             "another folder"
@@ -58,10 +55,7 @@ def _lock(run_dir: Path) -> FileLock:
 def make_run_dir(config: Config) -> Path:
     """Returns the run's folder: `--run_dir`, else a new one."""
     parent = Path(config.logs.run_dir or "runs")
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--run_dir {parent} cannot be created: {error.strerror}") from None
+    parent.mkdir(parents=True, exist_ok=True)
     if config.logs.run_dir:
         return parent
     stem = str(parent / f"{config.recipe}-{time.strftime('%Y%m%d-%H%M%S')}")

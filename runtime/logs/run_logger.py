@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ class RunLogger:
         bar_values: names of values that the progress bar shows.
 
     Raises:
-        ValueError: log_path or tensorboard_dir cannot be written.
+        OSError: log_path or tensorboard_dir cannot be written.
     """
 
     def __init__(
@@ -76,7 +75,10 @@ class RunLogger:
             self._print(f"log: {path}, DLLL lines{note}")
             self._file.log("PARAMETER", parameters)
         if tensorboard_dir:
-            self._tensorboard = _open_tensorboard(Path(tensorboard_dir))
+            import tensorflow as tf
+
+            Path(tensorboard_dir).mkdir(parents=True, exist_ok=True)
+            self._tensorboard = tf.summary.create_file_writer(str(tensorboard_dir))
         if defaults is not None:
             changed = {k: v for k, v in parameters.items() if k not in defaults or defaults[k] != v}
             shown = "  ".join(f"{name}={value}" for name, value in changed.items())
@@ -296,18 +298,3 @@ def _si(value: float) -> str:
             if abs(float(text)) < 1e3:
                 return text + prefix
     return f"{value:.4g}"
-
-
-def _open_tensorboard(folder: Path) -> Any:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        raise ValueError(
-            f"--tensorboard_dir {folder} cannot be written ({error.strerror}): "
-            "give a folder that you may write"
-        ) from error
-    import tensorflow as tf
-
-    return tf.summary.create_file_writer(str(folder))

@@ -427,7 +427,7 @@ def test_run_dirs(tmp_path, monkeypatch):
     assert len(folders) == 3 and all(folder.is_dir() for folder in folders)
     shutil.rmtree(tmp_path / "runs")
     (tmp_path / "runs").symlink_to("/nonexistent/disk")
-    with pytest.raises(ValueError, match="runs cannot be created"):
+    with pytest.raises(OSError, match="'runs'"):
         make_run_dir(Config("dlrm"))
 
 
@@ -581,7 +581,7 @@ def test_seeds(tiny, trained, tmp_path):
         (["--shuffle_window_rows=100"], "8192"),
         (["--feature_spec=other.yaml"], "other.yaml"),
         (["--profiler_start_step=4"], "--profiler_start_step 4 is never reached"),
-        (["--run_dir=/proc/zz"], "--run_dir /proc/zz cannot be created"),
+        (["--run_dir=/proc/zz"], "'/proc/zz'"),
         (["--save_checkpoint_path=/proc/zz"], "--save_checkpoint_path /proc/zz cannot be written"),
     ],
 )

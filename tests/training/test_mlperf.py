@@ -195,7 +195,7 @@ def test_flags(flag, message):
 def test_errors(tmp_path, monkeypatch):
     """A folder that cannot be made, and a package that is not installed."""
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"--mlperf_log .* cannot be written"):
+    with pytest.raises(ValueError, match=f"'{tmp_path / 'file'}"):
         mlperf.open_hook(run_of(tmp_path / "file/mlperf.log"))
     monkeypatch.setitem(sys.modules, "mlperf_logging.mllog.mllog", None)
     with pytest.raises(ValueError, match="mlperf-logging, which is not installed"):
