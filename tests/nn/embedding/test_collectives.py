@@ -39,6 +39,7 @@ def test_idle_rank(name, monkeypatch, tmp_path):
     assert faults(CASES[name], monkeypatch, tmp_path) == []
 
 
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("first", range(0, NUM_QUICK, 4))
 def test_random_plans(first, monkeypatch, tmp_path):
     check_plans(range(first, first + 4), monkeypatch, tmp_path)

@@ -4,13 +4,11 @@ import ast
 import gzip
 import itertools
 import json
-import re
 from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
 
-from preproc.amazon_books import generate_reviews
 from preproc.amazon_books.generate_reviews import METADATA, REVIEWS, main
 
 DAY_S = 86_400
@@ -109,33 +107,3 @@ def test_seeds_and_gzip(tmp_path):
         assert packed[4:8] == bytes(4)  # no time
         assert (tmp_path / "c" / f"{name}.gz").read_bytes() == packed
         assert (tmp_path / "d" / name).read_bytes() != plain
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--reviews", "0"], "--reviews .* 0"),
-        (["--reviews", "5", "--users", "6"], "--users .* 6"),
-        (["--items", "60466177"], "--items .* 60,466,177"),
-        (["--items", "3", "--categories", "4"], "--categories .* 4"),
-        (["--seed", "-1"], "--seed: .* -1"),
-    ],
-)
-def test_bad_flags(tmp_path, capsys, flags, message):
-    assert main(["--output", str(tmp_path), *flags]) == 2
-    assert re.search(f"^error: {message}", capsys.readouterr().err)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_interrupt(tmp_path, capsys, monkeypatch):
-    def interrupted(*args):
-        raise KeyboardInterrupt
-        yield
-
-    monkeypatch.setattr(generate_reviews, "review_lines", interrupted)
-    assert main(["--output", str(tmp_path)]) == 130
-    assert "interrupted" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "file").touch()
-    assert main(["--output", str(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err.startswith("error: ")

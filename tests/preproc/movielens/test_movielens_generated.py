@@ -94,20 +94,3 @@ def test_full_disk(tmp_path):
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith(f"error: {tmp_path}/ratings.csv ")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--ratings", "100"], "--ratings must be 20 to 30"),
-        (["--ratings", "-5"], "--movies must be 40"),
-        (["--users", "0"], "--users must be 1"),
-        (["--movies", "39"], "--movies must be 40"),
-        (["--ratings", "1000", "--users", "51"], "--ratings must be 1,020"),
-        (["--seed", "-1"], "--seed: "),
-    ],
-)
-def test_invalid_flags(tmp_path, capsys, flags, message):
-    assert main(["--output", str(tmp_path / "out"), *flags]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
