@@ -51,8 +51,6 @@ def main(argv: list[str] | None = None) -> int:
     try:
         path = resolve(options.path, "PATH")
         if folders.is_original(path):
-            if options.command == "inspect":
-                return inspect_original(path, options.json)
             raise ValueError(
                 f"{path} has the layout of NVIDIA's recipe: its tables are .npy files, without "
                 "checksums"
@@ -103,23 +101,6 @@ def inspect(path: Path, as_json: bool) -> None:
     others = [s.path.name for s in Folder(path.parent).list() if s.path.name != path.name]
     if others:
         print(f"other checkpoints: {', '.join(others)}")
-
-
-def inspect_original(path: Path, as_json: bool) -> int:
-    """Prints the sizes of a checkpoint in NVIDIA's layout, and the shape of its model."""
-    config = folders.original_config(path)
-    if as_json:
-        print(json.dumps({"path": str(path), **config}, indent=1))
-        return 0
-    print(f"{path}: NVIDIA's layout")
-    for name, value in config.get("dense", {}).items():
-        if name not in config:
-            print(f"{name} {value}")
-    for number in range(len(config["categorical_cardinalities"])):
-        shape = folders.table_entry(path, number).shape
-        file = folders.table_file(path, number).relative_to(path)
-        print(f"{file}  {' x '.join(map(str, shape))}")
-    return 0
 
 
 def verify(path: Path) -> int:

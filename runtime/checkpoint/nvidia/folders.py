@@ -48,7 +48,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     return config
 
 
-def table_entry(path: Path, number: int, shape: tuple[int, ...] | None = None) -> ArrayEntry:
+def table_entry(path: Path, number: int, shape: tuple[int, ...]) -> ArrayEntry:
     """Returns the entry of table number `number`.
 
     Raises ValueError if the file is missing, damaged, or not of this shape in float32 or float16.
@@ -56,11 +56,10 @@ def table_entry(path: Path, number: int, shape: tuple[int, ...] | None = None) -
     file = table_file(path, number)
     try:
         stored = np.load(file, mmap_mode="r")
-        expected = tuple(shape) if shape else stored.shape
-        if stored.shape != expected or stored.dtype not in _STORED or stored.ndim != 2:
+        if stored.shape != tuple(shape) or stored.dtype not in _STORED:
             raise ValueError(
                 f"it is {stored.dtype.name} {list(stored.shape)}, the model needs float32 "
-                f"{list(expected)}"
+                f"{list(shape)}"
             )
     except (OSError, ValueError, EOFError) as error:
         text = getattr(error, "strerror", None) or error
