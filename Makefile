@@ -133,9 +133,10 @@ test-serve: .venv/op .venv-serve/installed ## run the tests on a real Triton ser
 cluster-setup: ## install Debian's SLURM, OpenMPI and OpenSSH, which make test-cluster needs (as root)
 	@bash tests/cluster/setup.sh
 
-browser-setup: ## install Chromium, which a test of the page of runs needs (Debian, as root)
-	@command -v chromium >/dev/null || { apt-get update && apt-get install --yes --no-install-recommends chromium; } >/dev/null 2>&1 || \
-	  echo "browser-setup: Chromium could not be installed; its test is skipped"
+browser-setup: ## install Chromium and nginx, which tests of the page of runs and of a proxy need (Debian, as root)
+	@{ command -v chromium && command -v nginx; } >/dev/null || \
+	  { apt-get update && RUNLEVEL=1 apt-get install --yes --no-install-recommends chromium nginx-light; } >/dev/null 2>&1 || \
+	  echo "browser-setup: Chromium or nginx could not be installed; their tests are skipped"
 
 test-cluster: .venv/op .venv/horovod ## run the tests on a SLURM cluster in namespaces of this machine (as root, after make cluster-setup)
 	@PYTEST_ADDOPTS="-n $(TEST_WORKERS) --dist loadfile $${PYTEST_ADDOPTS:-}" $(PY) -m pytest tests/cluster
