@@ -20,6 +20,7 @@ import psutil
 
 from benchmarks.harness import report
 from benchmarks.harness.report import Page, spread
+from runtime.files.outputs import MARKER
 
 ROOT = Path(__file__).resolve().parents[2]
 _ARROW_VERSION = re.compile(rb"parquet-cpp-arrow version [0-9.]+")
@@ -94,12 +95,13 @@ def _tree_memory_mib(pid: int) -> float:
 
 
 def checksum(folder: Path) -> str:
-    """SHA-256 over names and contents of all files.
+    """SHA-256 over names and contents of all files but the marker, which has keys of paths.
 
     Parquet files count without the version of Arrow that wrote them: engines have another one.
     """
     total = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != MARKER)
+    for path in sorted(paths):
         content = path.read_bytes()
         if path.suffix == ".parquet":
             content = _ARROW_VERSION.sub(b"", content)
