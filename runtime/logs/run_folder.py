@@ -43,7 +43,7 @@ def open_run_dir(config: Config, world: World) -> Iterator[Path]:
 
 
 def _lock(run_dir: Path) -> FileLock:
-    lock = FileLock(run_dir / ".lock")
+    lock = FileLock(run_dir / ".run.lock")
     if not lock.acquire(blocking=False):
         raise ValueError(
             f"--run_dir {run_dir}: another run is writing its log there; let it end, or choose "

@@ -38,17 +38,17 @@ def test_evaluation_in_the_folder_of_its_training(run, tmp_path):
 
 def test_folder_in_use(run, tmp_path, capsys):
     (tmp_path / "run").mkdir()
-    with FileLock(tmp_path / "run/.lock"):
+    with FileLock(tmp_path / "run/.run.lock"):
         assert run() == 2
     assert f"--run_dir {tmp_path / 'run'}: another run" in capsys.readouterr().err
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".run.lock"]
 
 
 def test_planted_links(run, tmp_path, capsys):
     """A link is not followed: the file of another folder stays as it is."""
     notes, folder = tmp_path / "notes.txt", tmp_path / "run"
     notes.write_text("private")
-    for name in (".lock", "log.json"):
+    for name in (".run.lock", "log.json"):
         folder.mkdir()
         (folder / name).symlink_to(notes)
         assert run() == 2
