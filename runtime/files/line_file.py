@@ -61,7 +61,7 @@ def set_aside(path: Path) -> Path | None:
     """Renames the file of an earlier run, `log.json` to `log-1.json`, the next one to `log-2.json`.
 
     Returns:
-        The new name; None if there is no file, an empty one, or a device.
+        The new name; None without a file, or for an empty one or a device.
     """
     if path.is_symlink() or not path.is_file() or not path.stat().st_size:
         return None
