@@ -1,0 +1,276 @@
+"""Arrow columns to canonical texts, numbers, ids and labels.
+
+Rules, which the preparations' SQL states too:
+
+- Texts lose ASCII whitespace at both ends; then they are missing if the encoder lists their
+  spelling. Null and NaN are missing.
+- A number as text matches `NUMBER`. Infinite numbers are errors.
+- Whole floating-point numbers up to 2^53 and whole decimals are integers; booleans are the texts
+  `true` and `false`, or the numbers 1 and 0. Bytes are UTF-8 text.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+MISSING_VALUES = ("", "NA", "N/A", "NULL", "null", "\\N", "-", "nan", "NaN", "None", "#N/A")
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+WHOLE_WITH_POINT = r"^([+-]?\d+)\.0*$"  # replaced by its first group where values are integers
+
+_INTEGER = r"^[+-]?\d+$"
+_LARGEST_EXACT = 1 << 53  # whole numbers up to here are different in float64
+_WHOLE_DECIMAL = pa.decimal256(76, 0)  # holds every whole decimal; casting a fraction to it fails
+_BELOW_2_63 = float(1 << 63)
+_ARE_BYTES = (
+    *(pa.types.is_binary, pa.types.is_large_binary),
+    *(pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+)
+
+
+class InvalidValue(Exception):
+    """A value that breaks a rule.
+
+    Attributes:
+        index: position of the value among those that were passed, from 0.
+        found: the value, for the message.
+        rule: continues "expected ...".
+    """
+
+    def __init__(self, index: int, value: str, rule: str):
+        super().__init__(index, value, rule)
+        self.index, self.found, self.rule = int(index), value, rule
+
+
+def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Returns values without chunks, dictionaries, views, large types, bytes and float16.
+
+    Raises:
+        InvalidValue: bytes are not UTF-8.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return values.cast(pa.string())
+    if pa.types.is_float16(kind):
+        return values.cast(pa.float32())
+    if any(check(kind) for check in _ARE_BYTES):
+        try:
+            return values.cast(pa.binary()).cast(pa.string())
+        except pa.ArrowInvalid:
+            texts = values.to_pylist()
+            index = next(i for i, text in enumerate(texts) if not _is_utf8(text))
+            raise InvalidValue(index, f"{texts[index]!r:.100}", "UTF-8 text") from None
+    return values
+
+
+def _is_utf8(text: bytes | None) -> bool:
+    try:
+        (text or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def trimmed_texts(values: pa.Array) -> pa.Array:
+    """Returns `plain` values as texts, trimmed; null and NaN are null.
+
+    Raises:
+        InvalidValue: a number is not whole, or the type has no text.
+    """
+    kind = values.type
+    if pa.types.is_string(kind):
+        return pc.ascii_trim_whitespace(values)
+    if pa.types.is_floating(kind):
+        whole, is_missing = _whole(values)
+        return pa.array(whole, mask=is_missing).cast(pa.string())
+    if pa.types.is_decimal(kind):
+        return _whole_decimals(values).cast(pa.string())
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return values.cast(pa.string())
+    raise InvalidValue(0, f"a {kind}", "text or whole numbers: convert the column")
+
+
+def texts(values: pa.Array, missing: pa.Array) -> pa.Array:
+    """Returns canonical texts of `plain` values; null for missing values.
+
+    Args:
+        missing: spellings of missing values.
+
+    Raises:
+        InvalidValue: see `trimmed_texts`.
+    """
+    result = trimmed_texts(values)
+    if pa.types.is_string(values.type):
+        is_missing = pc.is_in(result, missing)
+        if is_missing.true_count:
+            result = pc.if_else(is_missing, None, result)
+    return result
+
+
+def integer_texts(values: pa.Array) -> pa.Array:
+    """Returns texts in which whole numbers such as `7.0` are `7`."""
+    if not pc.any(pc.match_substring(values, ".")).as_py():
+        return values
+    return pc.replace_substring_regex(values, WHOLE_WITH_POINT, r"\1")
+
+
+def numbers(values: pa.Array, missing: pa.Array) -> NDArray[np.float64]:
+    """Returns `plain` values as float64 [n]; NaN for missing values.
+
+    Args:
+        missing: spellings of missing values.
+
+    Raises:
+        InvalidValue: a text is not a number, a number is infinite, or the type is not numeric.
+    """
+    kind = values.type
+    if pa.types.is_string(kind):
+        values = texts(values, missing)
+        result = _parsed(values)
+    elif pa.types.is_null(kind):
+        return np.full(len(values), np.nan)
+    elif is_number(kind):
+        result = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    else:
+        raise InvalidValue(0, f"a {kind}", "numbers: convert the column")
+    refuse(np.isinf(result), values, "a finite number")
+    return result
+
+
+def _parsed(values: pa.Array) -> NDArray[np.float64]:
+    try:
+        result = values.cast(pa.float64())
+    except pa.ArrowInvalid:
+        result = None
+    if result is not None:
+        result = result.to_numpy(zero_copy_only=False)
+        # Arrow also reads texts such as `NAN`.
+        if np.count_nonzero(np.isnan(result)) == values.null_count:
+            return result
+    is_bad = pc.fill_null(pc.invert(pc.match_substring_regex(values, NUMBER)), False)
+    refuse(is_bad.to_numpy(zero_copy_only=False), values, "a number")
+    raise AssertionError(f"Arrow refused a number that matches {NUMBER}")
+
+
+def integers(values: pa.Array, missing: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Returns `plain` values as int64 [n], and whether each is missing; missing values are 0.
+
+    Args:
+        missing: spellings of missing values.
+
+    Raises:
+        InvalidValue: a value is not an integer below 2^63, or the type is not numeric.
+    """
+    kind = values.type
+    if pa.types.is_floating(kind):
+        return _whole(values)
+    if pa.types.is_string(kind):
+        values = integer_texts(texts(values, missing))
+        is_bad = pc.fill_null(pc.invert(pc.match_substring_regex(values, _INTEGER)), False)
+        refuse(is_bad.to_numpy(zero_copy_only=False), values, "an integer")
+        values = pc.replace_substring_regex(values, r"^\+", "")
+    elif pa.types.is_decimal(kind):
+        values = _whole_decimals(values)
+    elif not is_number(kind) and not pa.types.is_null(kind):
+        raise InvalidValue(0, f"a {kind}", "integers: convert the column")
+    try:
+        result = values.cast(pa.int64())
+    except pa.ArrowInvalid:
+        is_large = pc.greater_equal(pc.abs(values.cast(pa.float64(), safe=False)), _BELOW_2_63)
+        refuse(pc.fill_null(is_large, False).to_numpy(zero_copy_only=False), values, "below 2^63")
+        raise
+    is_missing = result.is_null().to_numpy(zero_copy_only=False)
+    return pc.fill_null(result, 0).to_numpy(zero_copy_only=False), is_missing
+
+
+def labels(
+    values: pa.Array, missing: pa.Array, spellings: tuple[str, str] | None = None
+) -> NDArray[np.bool_]:
+    """Returns `plain` values as booleans [n].
+
+    Args:
+        missing: spellings of missing values, which are errors.
+        spellings: texts of 0 and 1; None: 0 and 1, or true and false in any case.
+
+    Raises:
+        InvalidValue: a value is missing or is another one.
+    """
+    rule = "0 or 1" if spellings is None else " or ".join(map(repr, spellings))
+    if spellings is not None:
+        values = texts(values, missing)
+        result = pc.index_in(values, pa.array(spellings)).to_numpy(zero_copy_only=False)
+    elif pa.types.is_string(values.type):
+        values = texts(values, missing)
+        lower = pc.ascii_lower(values)
+        for word, digit in (("true", "1"), ("false", "0")):
+            lower = pc.if_else(pc.equal(lower, word), digit, lower)
+        try:
+            result = _parsed(lower)
+        except InvalidValue as bad:
+            raise InvalidValue(bad.index, bad.found, rule) from None
+    else:
+        result = numbers(values, missing)
+    refuse((result != 0) & (result != 1), values, rule)
+    return result == 1
+
+
+def utf8(values: pa.StringArray) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Returns offsets [n + 1] from 0 on, and the bytes of all texts."""
+    if not len(values):
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    _, offsets, content = values.buffers()
+    offsets = np.frombuffer(offsets, np.int32)[values.offset :][: len(values) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    content = (
+        np.frombuffer(content, np.uint8)[first:last] if last > first else np.zeros(0, np.uint8)
+    )
+    return offsets.astype(np.int64) - first, content
+
+
+def refuse(is_bad: NDArray[np.bool_], values: pa.Array, rule: str) -> None:
+    """Raises InvalidValue with the first bad value, if any is bad."""
+    if is_bad.any():
+        index = int(np.argmax(is_bad))
+        value = values[index].as_py()
+        is_missing = value is None or value != value
+        raise InvalidValue(index, "no value" if is_missing else f"{value!r:.100}", rule)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Returns whether values of a type are integers, floats, booleans or decimals."""
+    checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(check(kind) for check in checks)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Returns whether values of a type are lists."""
+    checks = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(check(kind) for check in checks)
+
+
+def _whole(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Returns floating-point numbers that are whole, which is how pandas stores integers of a
+    column in which some are missing, as int64, and whether each is missing."""
+    floats = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    is_missing = np.isnan(floats)
+    floats = np.where(is_missing, 0, floats)
+    is_bad = ~(np.abs(floats) <= _LARGEST_EXACT) | (floats != np.floor(floats))
+    refuse(is_bad, values, "text or a whole number up to 2^53, beyond which floats are not exact")
+    return floats.astype(np.int64), is_missing
+
+
+def _whole_decimals(values: pa.Array) -> pa.Array:
+    """Returns decimals that are whole without a fraction."""
+    try:
+        return values.cast(_WHOLE_DECIMAL)
+    except pa.ArrowInvalid:
+        floor = pc.floor(values)
+        is_bad = pc.fill_null(pc.not_equal(values, floor), False)
+        refuse(is_bad.to_numpy(zero_copy_only=False), values, "a whole number")
+        raise

@@ -1,0 +1,203 @@
+"""Encoder: raw rows to what a model reads, and ids back to values."""
+
+import functools
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from preproc.encoding import folder
+from preproc.encoding.columns import MISSING_VALUES, InvalidValue
+from preproc.encoding.encodings import FeatureEncoding
+from preproc.encoding.profile import ColumnProfile
+
+
+class EncodingError(ValueError):
+    """A value or a column that cannot be encoded.
+
+    Attributes:
+        feature, column: the feature and its source column.
+        row: row of the value in the batch, from 0; None if the whole column is wrong.
+        found, rule: "expected {rule}, got {found}".
+    """
+
+    def __init__(self, feature: str, column: str, row: int | None, value: str, rule: str):
+        self.feature, self.column, self.row, self.found, self.rule = (
+            feature,
+            column,
+            row,
+            value,
+            rule,
+        )
+        place = f"feature '{feature}'"
+        place += f", column '{column}'" if column != feature else ""
+        place += f", row {row + 1} (counted from 1)" if row is not None else ""
+        super().__init__(f"{place}: expected {rule}, got {value}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.feature, self.column, self.row, self.found, self.rule)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Encodings of all features of a data set.
+
+    Attributes:
+        features: encodings in the order of the features.
+        missing_values: spellings of missing values in texts.
+        profile: source column -> its statistics in the training split.
+
+    Example:
+        ```python
+        encoder = Encoder.load("data/encoder")
+        arrays = encoder.encode({"user": ["17", "4"], "price": [2.5, None]})
+        encoder.decode("user", arrays["user"])
+        ```
+    """
+
+    features: tuple[FeatureEncoding, ...]
+    missing_values: tuple[str, ...] = MISSING_VALUES
+    profile: Mapping[str, ColumnProfile] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [name for encoding in self.features for name in encoding.features]
+        repeated = [name for name, count in Counter(names).items() if count > 1]
+        if repeated:
+            raise ValueError(f"features: expected each name once, got '{repeated[0]}' twice")
+
+    def __getitem__(self, feature: str) -> FeatureEncoding:
+        """Returns the encoding of a feature."""
+        try:
+            return self._encodings[feature]
+        except KeyError:
+            names = ", ".join(self._encodings)
+            raise KeyError(f"unknown feature '{feature}'; expected one of {names}") from None
+
+    @functools.cached_property
+    def _encodings(self) -> dict[str, FeatureEncoding]:
+        return {encoding.name: encoding for encoding in self.features}
+
+    @functools.cached_property
+    def _missing(self) -> pa.Array:
+        return pa.array(self.missing_values, pa.string())
+
+    def encode(
+        self,
+        batch: Any,
+        names: Sequence[str] | None = None,
+        long_lists: Counter[str] | None = None,
+    ) -> dict[str, NDArray]:
+        """Returns feature -> encoded values [num_rows, hotness], in the order of the features.
+
+        Args:
+            batch: rows as a record batch, a table, a pandas frame, or a mapping of column names to
+                lists or arrays. Other columns are ignored.
+            names: features to encode; None: all. The indicator of a number comes with it.
+            long_lists: receives, by feature, the number of lists that were longer than the
+                feature's hotness and were truncated.
+
+        Raises:
+            EncodingError: a column is absent, or a value breaks a rule.
+        """
+        encodings = self.features if names is None else [self[name] for name in names]
+        columns: dict[str, pa.Array] = {}
+        arrays: dict[str, NDArray] = {}
+        for encoding in encodings:
+            try:
+                if encoding.column not in columns:
+                    columns[encoding.column] = _column(batch, encoding.column)
+                arrays |= encoding.encode(columns[encoding.column], self._missing, long_lists)
+            except InvalidValue as bad:
+                row = bad.index if bad.index >= 0 else None
+                error = EncodingError(encoding.name, encoding.column, row, bad.found, bad.rule)
+                raise error from None
+        return arrays
+
+    def decode(self, feature: str, values: ArrayLike) -> pa.Array:
+        """Returns the original values of encoded ones [n]; null for ids without a value.
+
+        Raises:
+            ValueError: the encoding does not keep them, or an id is out of range.
+        """
+        return self[feature].decode(values)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the encoder to a new folder; see `preproc.encoding.folder`."""
+        folder.write(Path(path), self.features, self.missing_values, self.profile, self.digest)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Encoder":
+        """Reads the encoder from a folder.
+
+        Raises:
+            ValueError: a file is absent, damaged, or of another version.
+        """
+        content = folder.read(Path(path))
+        try:
+            encoder = cls(content.features, content.missing_values, content.profile)
+        except ValueError as error:
+            raise folder.damaged(Path(path), error) from None
+        if encoder.digest != content.digest:
+            raise folder.damaged(Path(path), "the content does not match its digest")
+        return encoder
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of what determines encoded values and ids; the profile has no part in it."""
+        return folder.digest(self.features, self.missing_values)
+
+
+def _column(batch: Any, name: str) -> pa.Array | pa.ChunkedArray:
+    """Returns a column of rows.
+
+    Raises:
+        InvalidValue: the column is absent, or has values of several types; `index` is -1 if the
+            whole column is wrong.
+    """
+    if isinstance(batch, pa.RecordBatch | pa.Table):
+        names, frame = batch.schema.names, batch
+    elif isinstance(batch, Mapping):
+        names, frame = batch, batch
+    elif hasattr(batch, "columns") and hasattr(batch, "iloc"):  # pandas, which is not imported
+        names, frame = batch.columns, batch
+    else:
+        raise TypeError(
+            "expected a record batch, a table, a pandas frame, or a mapping of column names to "
+            f"lists, got {type(batch).__name__}"
+        )
+    if name not in names:
+        columns = ", ".join(map(str, names))
+        raise InvalidValue(-1, f"the columns {columns:.300}", f"a column '{name}'")
+    values = frame[name]
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        values = list(values)
+    try:
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return _mixed(values)
+
+
+def _mixed(values: Any) -> pa.Array:
+    """Raises InvalidValue for values that have no common type."""
+    kinds: set[type] = set()
+    for row, value in enumerate(values):
+        if value is None or value != value:
+            continue
+        kinds.add(type(value))
+        try:
+            pa.array([value])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            rule = "texts, numbers below 2^63, or lists of them"
+            raise InvalidValue(row, f"{value!r:.100}", rule) from None
+        if len(kinds) > 1 and not kinds <= {int, float, bool}:
+            names = " and ".join(sorted(kind.__name__ for kind in kinds))
+            raise InvalidValue(row, f"{value!r:.100} ({names})", "values of one type")
+    raise InvalidValue(-1, "values of several types", "values of one type")

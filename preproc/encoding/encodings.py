@@ -1,0 +1,210 @@
+"""Encoding of a feature, and the kinds that need no fitting."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from numpy.typing import ArrayLike, NDArray
+
+from preproc.encoding.columns import MISSING_VALUES, InvalidValue, integers, labels, refuse, texts
+from preproc.encoding.lists import FlatValues, flatten
+
+MISSING = pa.array(MISSING_VALUES)
+_IDS = "; turn other values into ids with a vocabulary or hash buckets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureEncoding:
+    """Encoding of a feature.
+
+    Attributes:
+        name: feature.
+        column: source column.
+        hotness: values per row; shorter lists are padded at the end, longer ones are truncated.
+        dtype: NumPy name of the stored dtype.
+    """
+
+    kind: ClassVar[str]  # in the encoder's file
+    name: str
+    column: str
+    hotness: int = 1
+    dtype: str = ""
+
+    def __post_init__(self) -> None:
+        if self.hotness < 1:
+            raise self.invalid("hotness", "1 or more", self.hotness)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Features that the encoding makes: its own, and that of an indicator."""
+        return (self.name,)
+
+    def encode(
+        self,
+        column: pa.Array | pa.ChunkedArray,
+        missing: pa.Array = MISSING,
+        long_lists: Counter[str] | None = None,
+    ) -> dict[str, NDArray]:
+        """Returns feature -> values [num_rows, hotness] in `dtype`, for each of `features`.
+
+        Args:
+            column: values of the source column.
+            missing: spellings of missing values in texts.
+            long_lists: receives, by feature, the number of lists that were truncated.
+
+        Raises:
+            InvalidValue: `index` is a row.
+        """
+        try:
+            values = flatten(column, self.hotness, missing)
+            arrays = self._encode(values, missing)
+        except InvalidValue as bad:
+            bad.index //= self.hotness
+            raise
+        if long_lists is not None and values.num_long:
+            long_lists[self.name] += values.num_long
+        return {name: array.reshape(-1, self.hotness) for name, array in arrays.items()}
+
+    def decode(self, values: ArrayLike) -> pa.Array:
+        """Returns the original values of encoded ones [n]; null for ids without a value.
+
+        Raises:
+            ValueError: the encoding does not keep the original values, or an id is out of range.
+        """
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what the encoder's file has of the encoding."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
+        return {"kind": self.kind} | {n: v for n, v in plain.items() if not isinstance(v, pa.Array)}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "FeatureEncoding":
+        """Returns the encoding that `to_json` describes."""
+        values = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
+        values.pop("kind", None)
+        return cls(**values)
+
+    def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
+        """Returns feature -> values of all slots; `InvalidValue.index` is a slot."""
+        raise NotImplementedError
+
+    def invalid(self, setting: str, expected: str, value: Any) -> ValueError:
+        """Returns the error of a setting or an argument that breaks a rule."""
+        return ValueError(f"feature '{self.name}': {setting}: expected {expected}, got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdEncoding(FeatureEncoding):
+    """Encoding as ids in [0, `num_ids`); an empty dtype becomes the smallest that holds them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.dtype:
+            object.__setattr__(self, "dtype", smallest_dtype(self.num_ids))
+        if self.num_ids < 1 or self.num_ids - 1 > np.iinfo(self.dtype).max:
+            raise self.invalid("number of ids", f"1 to what {self.dtype} holds", self.num_ids)
+
+    @property
+    def num_ids(self) -> int:
+        """Cardinality of the feature."""
+        raise NotImplementedError
+
+    def _checked_ids(self, values: ArrayLike) -> NDArray[np.int64]:
+        ids = np.asarray(values, np.int64).ravel()
+        bad = (ids < 0) | (ids >= self.num_ids)
+        if bad.any():
+            raise self.invalid("ids", f"ids in [0, {self.num_ids})", int(ids[np.argmax(bad)]))
+        return ids
+
+
+def smallest_dtype(num_ids: int) -> str:
+    """Returns the smallest signed integer dtype that holds the ids 0 to num_ids - 1."""
+    names = ("int8", "int16", "int32", "int64")
+    return next(name for name in names if num_ids - 1 <= np.iinfo(name).max)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HashBuckets(IdEncoding):
+    """XXH64 of the UTF-8 bytes of a text modulo `buckets`; a missing value is the empty text."""
+
+    kind = "hash_buckets"
+    buckets: int
+
+    @property
+    def num_ids(self) -> int:
+        """Cardinality of the feature."""
+        return self.buckets
+
+    def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
+        return {self.name: values.convert(lambda flat: self._ids(texts(flat, missing)))}
+
+    def _ids(self, values: pa.Array) -> NDArray:
+        encoded = pc.fill_null(values, "").dictionary_encode()  # texts that repeat are hashed once
+        distinct = encoded.dictionary.cast(pa.binary()).to_pylist()
+        ids = [xxhash.xxh64_intdigest(text) % self.buckets for text in distinct]
+        return np.array(ids, self.dtype)[encoded.indices.to_numpy(zero_copy_only=False)]
+
+    def decode(self, values: ArrayLike) -> pa.Array:
+        raise ValueError(
+            f"feature '{self.name}': expected an encoding that keeps the original values, got hash "
+            "buckets: use a vocabulary"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity(IdEncoding):
+    """Ids as they are; a missing value is an error."""
+
+    kind = "identity"
+    cardinality: int
+
+    @property
+    def num_ids(self) -> int:
+        """Cardinality of the feature."""
+        return self.cardinality
+
+    def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
+        return {self.name: values.convert(lambda flat: self._ids(flat, missing))}
+
+    def _ids(self, values: pa.Array, missing: pa.Array) -> NDArray:
+        ids, is_missing = integers(values, missing)
+        refuse(is_missing, values, "an id: assign an id to missing values" + _IDS)
+        rule = f"an id in [0, {self.cardinality}){_IDS}"
+        refuse((ids < 0) | (ids >= self.cardinality), values, rule)
+        return ids.astype(self.dtype)
+
+    def decode(self, values: ArrayLike) -> pa.Array:
+        return pa.array(self._checked_ids(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label(FeatureEncoding):
+    """Labels, 0 or 1; a missing one is an error.
+
+    Attributes:
+        spellings: texts of 0 and 1; None: 0 and 1, or true and false in any case.
+    """
+
+    kind = "label"
+    dtype: str = "bool"
+    spellings: tuple[str, str] | None = None
+
+    def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
+        dtype = np.dtype(self.dtype)
+
+        def convert(flat: pa.Array) -> NDArray:
+            return labels(flat, missing, self.spellings).astype(dtype, copy=False)
+
+        return {self.name: values.convert(convert)}
+
+    def decode(self, values: ArrayLike) -> pa.Array:
+        ids = np.asarray(values).ravel().astype(np.int64)
+        return pa.array(self.spellings).take(pa.array(ids)) if self.spellings else pa.array(ids)

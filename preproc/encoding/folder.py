@@ -1,0 +1,172 @@
+"""Folder of an encoder.
+
+encoder.json               version, spellings of missing values, features, digest
+vocabulary/FEATURE.parquet value, count, and if they are kept last_seen and previous_id; odd
+                           characters in the name are as in a URL
+profile.json               source column -> statistics
+"""
+
+import hashlib
+import json
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from preproc.encoding.columns import utf8
+from preproc.encoding.encodings import FeatureEncoding, HashBuckets, Identity, Label
+from preproc.encoding.numbers import Bins, Number
+from preproc.encoding.profile import ColumnProfile
+from preproc.encoding.vocabulary import Vocabulary
+
+VERSION = 1
+FOLDER = "encoder"  # its name in a data set
+_FILE, _PROFILE, _VOCABULARIES = "encoder.json", "profile.json", "vocabulary"
+_KINDS = {cls.kind: cls for cls in (Number, Bins, Vocabulary, HashBuckets, Identity, Label)}
+_COLUMNS = {"values": "value", "counts": "count", "last_seen": "last_seen"}
+_COLUMNS["previous_ids"] = "previous_id"
+
+
+@dataclass(frozen=True)
+class Content:
+    """Content of a folder."""
+
+    features: tuple[FeatureEncoding, ...]
+    missing_values: tuple[str, ...]
+    profile: dict[str, ColumnProfile]
+    digest: str
+
+
+def digest(features: Sequence[FeatureEncoding], missing_values: Sequence[str]) -> str:
+    """Returns the SHA-256 of encodings and spellings of missing values."""
+    settings = [encoding.to_json() for encoding in features]
+    text = json.dumps([VERSION, list(missing_values), settings], sort_keys=True)
+    result = hashlib.sha256(text.encode())
+    for encoding in features:
+        for array in _arrays(encoding).values():
+            _update(result, array)
+    return result.hexdigest()
+
+
+def _arrays(encoding: FeatureEncoding) -> dict[str, pa.Array]:
+    """Returns the arrays of an encoding, in a fixed order, under the names of their columns."""
+    if not isinstance(encoding, Vocabulary):
+        return {}
+    arrays = {column: getattr(encoding, name) for name, column in _COLUMNS.items()}
+    return {column: array for column, array in arrays.items() if array is not None}
+
+
+def _update(result: Any, array: pa.Array) -> None:
+    """Adds the values of an array to a hash; Arrow's bytes of equal values may differ."""
+    result.update(f"{len(array)} {array.type};".encode())
+    if pa.types.is_string(array.type):
+        offsets, content = utf8(array)
+        result.update(offsets.astype("<i8").tobytes())
+        result.update(content.tobytes())
+        return
+    if pa.types.is_date(array.type):
+        array = array.cast(pa.int32())
+    numbers = pc.fill_null(array.cast(pa.int64()), -1)
+    result.update(numbers.to_numpy().astype("<i8").tobytes())
+
+
+def write(
+    path: Path,
+    features: Sequence[FeatureEncoding],
+    missing_values: Sequence[str],
+    profile: Mapping[str, ColumnProfile],
+    content_digest: str,
+) -> None:
+    """Writes a new folder; the caller's staging makes it appear when it is complete."""
+    path.mkdir(parents=True, exist_ok=True)
+    for encoding in features:
+        if arrays := _arrays(encoding):
+            file = vocabulary_file(path, encoding.name)
+            file.parent.mkdir(exist_ok=True)
+            pq.write_table(pa.table(arrays), file)
+    content = {
+        "version": VERSION,
+        "digest": content_digest,
+        "missing_values": list(missing_values),
+        "features": [_settings(encoding) for encoding in features],
+    }
+    _write_json(path / _FILE, content)
+    _write_json(path / _PROFILE, {column: p.to_json() for column, p in profile.items()})
+
+
+def vocabulary_file(path: Path, feature: str) -> Path:
+    """Returns the file of a feature's vocabulary in an encoder's folder."""
+    return path / _VOCABULARIES / f"{urllib.parse.quote(feature, safe='')}.parquet"
+
+
+def _settings(encoding: FeatureEncoding) -> dict[str, Any]:
+    arrays = _arrays(encoding)
+    return encoding.to_json() | ({"num_values": len(arrays["value"])} if arrays else {})
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read(path: Path) -> Content:
+    """Returns the content of a folder.
+
+    Raises:
+        ValueError: a file is absent, damaged, or of another version.
+    """
+    content = _read_json(path, _FILE)
+    version = content.get("version")
+    if version != VERSION:
+        raise ValueError(
+            f"{path / _FILE}: expected version {VERSION}, got {version!r}: prepare the data again, "
+            "or use the toolkit that has written it"
+        )
+    try:
+        features = tuple(_encoding(path, dict(fields)) for fields in content["features"])
+        profile = {
+            column: ColumnProfile.from_json(values)
+            for column, values in _read_json(path, _PROFILE).items()
+        }
+        return Content(features, tuple(content["missing_values"]), profile, content["digest"])
+    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException, OSError) as error:
+        raise damaged(path, error) from None
+
+
+def _encoding(path: Path, fields: dict[str, Any]) -> FeatureEncoding:
+    cls = _KINDS[fields["kind"]]
+    if cls is Vocabulary:
+        num_values = fields.pop("num_values")
+        file = vocabulary_file(path, fields["name"])
+        table = pq.read_table(file, use_threads=False).combine_chunks()
+        if table.num_rows != num_values:
+            raise ValueError(f"{file}: expected {num_values:,} rows, got {table.num_rows:,}")
+        for name, column in _COLUMNS.items():
+            if column in table.schema.names:
+                chunked = table[column]
+                empty = pa.array([], chunked.type)
+                fields[name] = pa.concat_arrays([empty, *chunked.chunks])
+    return cls.from_json(fields)
+
+
+def _read_json(path: Path, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads((path / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from None
+    if not isinstance(content, dict):
+        raise damaged(path, f"{name} is not a JSON object")
+    return content
+
+
+def damaged(path: Path, reason: object) -> ValueError:
+    """Returns the error of a folder that is not as it was written."""
+    words = " ".join(str(reason).split())
+    return ValueError(
+        f"{path}: expected the complete folder of an encoder, got {words:.300}: copy the folder "
+        "again, or prepare the data again"
+    )

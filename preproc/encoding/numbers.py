@@ -1,0 +1,173 @@
+"""Encodings of numbers: transformations, fill values, indicators, and bins."""
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from preproc.encoding.columns import InvalidValue, numbers
+from preproc.encoding.encodings import FeatureEncoding, IdEncoding
+from preproc.encoding.lists import FlatValues
+
+TRANSFORMATIONS = ("none", "standardize", "log", "quantile")
+MAX_QUANTILES = 1000
+_LARGEST = float(np.finfo(np.float32).max)  # a model gets float32
+_FILL = "a value: fill missing values with --fill_missing mean, 0 or another value"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(FeatureEncoding):
+    """Number: filled where missing, then transformed, then rounded to `dtype`.
+
+    Transformations of x:
+
+    - `none`: x
+    - `standardize`: (x - mean) / deviation, where a deviation of 0 counts as 1
+    - `log`: sign(x) log(1 + |x|), standardized
+    - `quantile`: the normal score of the rank of x, linear between the quantiles
+
+    Attributes:
+        transformation: one of `TRANSFORMATIONS`.
+        mean, deviation: statistics of x, or of the logarithm for `log`.
+        quantiles: ascending; quantile i of m is that of probability i / (m - 1). Where quantiles
+            are equal, the rank is the mean of their probabilities. The first and the last have
+            the probabilities 1 / 2m and 1 - 1 / 2m, so that scores are finite.
+        fill: value of missing values; None: they are errors.
+        indicator: name of another feature, which is 1 where a value is missing and else 0.
+    """
+
+    kind = "number"
+    dtype: str = "float32"
+    transformation: str = "none"
+    mean: float = 0.0
+    deviation: float = 1.0
+    quantiles: tuple[float, ...] = ()
+    fill: float | None = None
+    indicator: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dtype not in ("float16", "float32", "float64"):
+            raise self.invalid("dtype", "float16, float32 or float64", self.dtype)
+        if self.transformation not in TRANSFORMATIONS:
+            expected = f"one of {', '.join(TRANSFORMATIONS)}"
+            raise self.invalid("transformation", expected, self.transformation)
+        if not math.isfinite(self.mean) or not 0 <= self.deviation < math.inf:
+            values = (self.mean, self.deviation)
+            raise self.invalid("mean and deviation", "finite numbers, deviation >= 0", values)
+        if self.fill is not None and not math.isfinite(self.fill):
+            raise self.invalid("fill value", "a finite number", self.fill)
+        if self.transformation == "quantile":
+            if not 1 <= len(self.quantiles) <= MAX_QUANTILES:
+                number = len(self.quantiles)
+                raise self.invalid("number of quantiles", f"1 to {MAX_QUANTILES}", number)
+            _check_ascending(self, "quantiles", self.quantiles)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The feature, and its indicator."""
+        return (self.name,) if self.indicator is None else (self.name, self.indicator)
+
+    def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
+        raw = values.convert(lambda flat: numbers(flat, missing), np.nan)
+        is_missing = np.isnan(raw)
+        if is_missing.any():
+            if self.fill is None:
+                raise InvalidValue(int(np.argmax(is_missing)), "no value", _FILL)
+            raw = np.where(is_missing, self.fill, raw)
+        with np.errstate(over="ignore"):
+            transformed = self._transform(raw)
+            stored = transformed.astype(self.dtype)
+        largest = min(_LARGEST, float(np.finfo(self.dtype).max))
+        is_bad = ~(np.abs(stored) <= largest)
+        if is_bad.any():
+            slot = int(np.argmax(is_bad))
+            rule = f"a number that {self.dtype} holds, at most {largest:g}: correct the value, "
+            rule += "or use the transformation log or quantile"
+            if self.transformation == "standardize":
+                rule += f" (it is {transformed[slot]:g} when standardized)"
+            raise InvalidValue(slot, f"{raw[slot]:g}", rule)
+        arrays = {self.name: stored}
+        if self.indicator is not None:
+            arrays[self.indicator] = is_missing.astype(self.dtype)
+        return arrays
+
+    def _transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.transformation == "none":
+            return values
+        if self.transformation == "quantile":
+            return np.interp(values, *self._scores)
+        if self.transformation == "log":
+            values = np.copysign(np.log1p(np.abs(values)), values)
+        return (values - self.mean) / (self.deviation or 1.0)
+
+    @functools.cached_property
+    def _scores(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Distinct quantiles, and the normal score of each."""
+        number = len(self.quantiles)
+        ranks = np.linspace(0, 1, number) if number > 1 else np.array([0.5])
+        distinct, index, counts = np.unique(
+            np.array(self.quantiles), return_inverse=True, return_counts=True
+        )
+        means = np.bincount(index, ranks) / counts
+        means = np.clip(means, 0.5 / number, 1 - 0.5 / number)
+        normal = NormalDist()
+        return distinct, np.array([normal.inv_cdf(rank) for rank in means])
+
+    def decode(self, values: ArrayLike) -> pa.Array:
+        """Returns the numbers that have these encoded values, as far as the dtype resolves them;
+        a filled value is the fill value."""
+        result = np.asarray(values, np.float64).ravel()
+        if self.transformation == "quantile":
+            distinct, scores = self._scores
+            return pa.array(np.interp(result, scores, distinct))
+        if self.transformation != "none":
+            result = result * (self.deviation or 1.0) + self.mean
+        if self.transformation == "log":
+            result = np.copysign(np.expm1(np.abs(result)), result)
+        return pa.array(result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bins(IdEncoding):
+    """Number as the id of its bin: 0 is missing, 1 is below the first edge, and bin i + 1 has the
+    values from edge i - 1 (included) to edge i."""
+
+    kind = "bins"
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_ascending(self, "edges", self.edges, strictly=True)
+
+    @property
+    def num_ids(self) -> int:
+        """Cardinality of the feature."""
+        return len(self.edges) + 2
+
+    def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
+        raw = values.convert(lambda flat: numbers(flat, missing), np.nan)
+        ids = 1 + np.searchsorted(np.array(self.edges, np.float64), raw, side="right")
+        return {self.name: np.where(np.isnan(raw), 0, ids).astype(self.dtype)}
+
+    def decode(self, values: ArrayLike) -> pa.Array:
+        """Returns bins as texts such as `[0.5, 2)`; null for a missing value."""
+        ids = self._checked_ids(values)
+        bounds = ["-inf", *(f"{edge:g}" for edge in self.edges), "inf"]
+        names = [f"[{low}, {high})" for low, high in itertools.pairwise(bounds)]
+        names[0] = "(" + names[0][1:]
+        return pa.array(names).take(pa.array(ids - 1, mask=ids == 0))
+
+
+def _check_ascending(
+    encoding: FeatureEncoding, setting: str, values: tuple[float, ...], strictly: bool = False
+) -> None:
+    steps = np.diff(values)
+    ordered = (steps > 0).all() if strictly else (steps >= 0).all()
+    if not np.isfinite(values).all() or not ordered:
+        raise encoding.invalid(setting, "ascending finite numbers", values)
