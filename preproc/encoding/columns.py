@@ -32,7 +32,7 @@ class InvalidValue(Exception):
     """A value that breaks a rule.
 
     Attributes:
-        index: position of the value among those that were passed, from 0.
+        index: position of the value among those that were passed, from 0; -1: all are wrong.
         found: the value, for the message.
         rule: continues "expected ...".
     """
@@ -48,6 +48,8 @@ def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     Raises:
         InvalidValue: bytes are not UTF-8.
     """
+    if isinstance(values, pa.StringArray):  # early, for batches of one row
+        return values
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.ExtensionArray):
@@ -93,7 +95,7 @@ def trimmed_texts(values: pa.Array) -> pa.Array:
         return _whole_decimals(values).cast(pa.string())
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return values.cast(pa.string())
-    raise InvalidValue(0, f"a {kind}", "text or whole numbers: convert the column")
+    raise InvalidValue(-1, f"a column of {kind}", "text or whole numbers: convert the column")
 
 
 def texts(values: pa.Array, missing: pa.Array) -> pa.Array:
@@ -138,7 +140,7 @@ def numbers(values: pa.Array, missing: pa.Array) -> NDArray[np.float64]:
     elif is_number(kind):
         result = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     else:
-        raise InvalidValue(0, f"a {kind}", "numbers: convert the column")
+        raise InvalidValue(-1, f"a column of {kind}", "numbers: convert the column")
     refuse(np.isinf(result), values, "a finite number")
     return result
 
@@ -178,7 +180,7 @@ def integers(values: pa.Array, missing: pa.Array) -> tuple[NDArray[np.int64], ND
     elif pa.types.is_decimal(kind):
         values = _whole_decimals(values)
     elif not is_number(kind) and not pa.types.is_null(kind):
-        raise InvalidValue(0, f"a {kind}", "integers: convert the column")
+        raise InvalidValue(-1, f"a column of {kind}", "integers: convert the column")
     try:
         result = values.cast(pa.int64())
     except pa.ArrowInvalid:
@@ -245,12 +247,6 @@ def refuse(is_bad: NDArray[np.bool_], values: pa.Array, rule: str) -> None:
 def is_number(kind: pa.DataType) -> bool:
     """Returns whether values of a type are integers, floats, booleans or decimals."""
     checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    return any(check(kind) for check in checks)
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Returns whether values of a type are lists."""
-    checks = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return any(check(kind) for check in checks)
 
 

@@ -112,6 +112,10 @@ class Encoder:
             try:
                 if encoding.column not in columns:
                     columns[encoding.column] = _column(batch, encoding.column)
+                    num_rows = len(next(iter(columns.values())))
+                    if len(columns[encoding.column]) != num_rows:
+                        length = len(columns[encoding.column])
+                        raise InvalidValue(-1, f"{length}", f"{num_rows} values, one per row")
                 arrays |= encoding.encode(columns[encoding.column], self._missing, long_lists)
             except InvalidValue as bad:
                 row = bad.index if bad.index >= 0 else None
@@ -179,6 +183,8 @@ def _column(batch: Any, name: str) -> pa.Array | pa.ChunkedArray:
         return values
     if isinstance(values, np.ndarray) and values.ndim > 1:
         values = list(values)
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise InvalidValue(-1, f"{values!r:.100}", "a list of values, one per row")
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):

@@ -59,7 +59,7 @@ class FeatureEncoding:
             long_lists: receives, by feature, the number of lists that were truncated.
 
         Raises:
-            InvalidValue: `index` is a row.
+            InvalidValue: `index` is a row, or -1 if the whole column is wrong.
         """
         try:
             values = flatten(column, self.hotness, missing)
@@ -80,10 +80,13 @@ class FeatureEncoding:
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what the encoder's file has of the encoding."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
-        return {"kind": self.kind} | {n: v for n, v in plain.items() if not isinstance(v, pa.Array)}
+        """Returns the settings of the encoding, without arrays, as JSON has them."""
+        fields: dict[str, Any] = {"kind": self.kind}
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            if value is not None and not isinstance(value, pa.Array):
+                fields[setting.name] = list(value) if isinstance(value, tuple) else value
+        return fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "FeatureEncoding":

@@ -142,7 +142,8 @@ def _encoding(path: Path, fields: dict[str, Any]) -> FeatureEncoding:
     if cls is Vocabulary:
         num_values = fields.pop("num_values")
         file = vocabulary_file(path, fields["name"])
-        table = pq.read_table(file, use_threads=False).combine_chunks()
+        with pq.ParquetFile(file) as content:
+            table = content.read(use_threads=False)
         if table.num_rows != num_values:
             raise ValueError(f"{file}: expected {num_values:,} rows, got {table.num_rows:,}")
         for name, column in _COLUMNS.items():

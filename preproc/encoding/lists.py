@@ -9,10 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from preproc.encoding.columns import InvalidValue, is_list, plain, texts
+from preproc.encoding.columns import InvalidValue, plain, texts
 
 SEPARATOR = ";"  # between the values of a list that is a text
 _JSON_START = "["
+# Arrays that Arrow can split: no strings with escapes, quotation marks or commas.
+_ITEM = r'(?:"[^"\\,\x00-\x1f]*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false)'
+_SIMPLE_JSON = rf"^\[\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*)?\s*\]$"
+_LISTS = (pa.ListArray, pa.LargeListArray, pa.FixedSizeListArray)
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class FlatValues:
         try:
             converted = function(self.values)
         except InvalidValue as bad:
-            if self.slots is not None and len(self.slots):
+            if self.slots is not None and bad.index >= 0:
                 bad.index = int(self.slots[bad.index])
             raise
         if self.slots is None:
@@ -67,7 +71,7 @@ def flatten(column: pa.Array | pa.ChunkedArray, hotness: int, missing: pa.Array)
     except InvalidValue as bad:
         bad.index *= hotness
         raise
-    if not is_list(column.type):
+    if not isinstance(column, _LISTS):
         slots = None if hotness == 1 else np.arange(len(column), dtype=np.int64) * hotness
         return FlatValues(column, slots, len(column), hotness)
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
@@ -91,6 +95,11 @@ def _split(column: pa.Array) -> pa.Array:
     """Returns texts as lists of texts."""
     if not pc.any(pc.starts_with(column, _JSON_START)).as_py():
         return pc.split_pattern(column, SEPARATOR)
+    if pc.all(pc.match_substring_regex(column, _SIMPLE_JSON)).as_py():
+        content = pc.utf8_trim(column, "[] \t\r\n")
+        lists = pc.split_pattern(pc.if_else(pc.equal(content, ""), None, content), ",")
+        values = pc.utf8_trim(pc.ascii_trim_whitespace(lists.values), '"')
+        return pa.ListArray.from_arrays(lists.offsets, values, mask=lists.is_null())
     # Texts that repeat are parsed once.
     encoded = column.dictionary_encode()
     lists = []

@@ -56,8 +56,8 @@ class Vocabulary(IdEncoding):
                 raise self.invalid(name, f"an array of {kind}", getattr(array, "type", array))
             if len(array) != len(self.values):
                 raise self.invalid(name, f"{len(self.values):,} values", f"{len(array):,}")
-        if self.values.null_count or self.counts.null_count:
-            raise self.invalid("values and counts", "no null", "null")
+            if array.null_count and name != "previous_ids":
+                raise self.invalid(name, "no null", "null")
 
     @property
     def num_ids(self) -> int:
@@ -72,9 +72,9 @@ class Vocabulary(IdEncoding):
             raise ValueError(f"feature '{self.name}': vocabulary: {error}") from None
 
     def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
-        return {self.name: values.convert(lambda flat: self._ids(flat, missing))}
+        return {self.name: values.convert(lambda flat: self._ids(flat))}
 
-    def _ids(self, values: pa.Array, missing: pa.Array) -> NDArray:
+    def _ids(self, values: pa.Array) -> NDArray:
         # Missing values need no check: no vocabulary has their spellings.
         keys = trimmed_texts(values)
         if self.is_integer and pa.types.is_string(values.type):
@@ -156,6 +156,6 @@ class Vocabulary(IdEncoding):
         today = np.datetime64(date)
         if self.last_seen is None:
             return np.full(len(self.values), today)
-        days = self.last_seen.to_numpy().astype("datetime64[D]").copy()
+        days = self.last_seen.to_numpy(zero_copy_only=False).astype("datetime64[D]").copy()
         days[positions] = np.maximum(days[positions], today)
         return days

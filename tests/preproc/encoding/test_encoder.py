@@ -1,5 +1,6 @@
 """Encoder: whole batches, errors, and rows of all kinds of frames."""
 
+import datetime
 from collections import Counter
 
 import pyarrow as pa
@@ -90,6 +91,21 @@ def test_errors(column, values, row, message):
 def test_absent_column():
     with pytest.raises(EncodingError, match="a column 'cost', got the columns city") as error:
         ENCODER.encode({"city": ["Rome"]})
+    assert error.value.row is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"city": "Rome"}, "a list of values, one per row, got 'Rome'"),
+        ({"cost": 7}, "a list of values, one per row, got 7"),
+        ({"cost": [1, 2, 3]}, "column 'cost': expected 2 values, one per row, got 3"),
+        ({"cost": [datetime.date(2026, 1, 1)] * 2}, r"numbers: .* got a column of date32\[day\]"),
+    ],
+)
+def test_invalid_columns(rows, message):
+    with pytest.raises(EncodingError, match=message) as error:
+        ENCODER.encode(ROWS | rows)
     assert error.value.row is None
 
 

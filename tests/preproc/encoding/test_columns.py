@@ -1,0 +1,183 @@
+"""Canonical values of Arrow columns."""
+
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from preproc.encoding import columns
+from preproc.encoding.columns import InvalidValue, plain
+
+MISSING = pa.array(columns.MISSING_VALUES)
+NAN = float("nan")
+TEXTS = pa.array(["a", None, "b"])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.large_string(),
+        pa.string_view(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.dictionary(pa.int8(), pa.string()),
+    ],
+    ids=str,
+)
+def test_plain_texts(kind):
+    assert plain(TEXTS.cast(kind)) == TEXTS
+
+
+def test_plain_values():
+    assert plain(pa.chunked_array([["a", None], ["b"]])) == TEXTS
+    assert plain(pa.array([b"ab"], pa.binary(2))) == pa.array(["ab"])
+    assert plain(pa.array([np.float16(0.5)])) == pa.array([0.5], pa.float32())
+    with pytest.raises(InvalidValue) as error:
+        plain(pa.array([b"a", None, b"\xe9"]))
+    assert (error.value.index, error.value.found) == (2, r"b'\xe9'")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            pa.array([" a\t\n", "NULL", "- ", "\\N", "", "null!", None]),
+            ["a", *[None] * 4, "null!", None],
+        ),
+        (pa.array(["\u00a0x", "7.0", "True"]), ["\u00a0x", "7.0", "True"]),
+        (pa.array([7.0, NAN, None, -0.0, 2.0**53]), ["7", None, None, "0", "9007199254740992"]),
+        (pa.array([7, None], pa.uint64()), ["7", None]),
+        (pa.array([True, None]), ["true", None]),
+        (pa.array([Decimal("7.00"), None]), ["7", None]),
+        (pa.nulls(2), [None, None]),
+        (pa.array([], pa.string()), []),
+    ],
+)
+def test_texts(values, expected):
+    assert columns.texts(values, MISSING).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "index", "message"),
+    [
+        (pa.array([1.0, None, 0.5]), 2, "0.5"),
+        (pa.array([2.0**53 + 2]), 0, "9007199254740994.0"),
+        (pa.array([float("inf")]), 0, "inf"),
+        (pa.array([Decimal("1.0"), Decimal("2.5")]), 1, "Decimal('2.5')"),
+        (pa.array([0], pa.timestamp("s")), -1, "a column of timestamp[s]"),
+    ],
+)
+def test_invalid_texts(values, index, message):
+    with pytest.raises(InvalidValue) as error:
+        columns.texts(values, MISSING)
+    assert (error.value.index, error.value.found) == (index, message)
+
+
+def test_integer_texts():
+    texts = pa.array(["7.0", "+7.", "-3.000", "007", "1.5", "v1.0", "7.0.0", None])
+    expected = ["7", "+7", "-3", "007", "1.5", "v1.0", "7.0.0", None]
+    assert columns.integer_texts(texts).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            pa.array([" 1.5 ", "+2", "-.5", "3.", "1e3", "1E-2", "NA"]),
+            [1.5, 2, -0.5, 3, 1000, 0.01, NAN],
+        ),
+        (pa.array([None, "nan"]), [NAN, NAN]),
+        (pa.array([1, None], pa.int64()), [1, NAN]),
+        (pa.array([1.5, NAN, None], pa.float32()), [1.5, NAN, NAN]),
+        (pa.array([True, False]), [1, 0]),
+        (pa.array([Decimal("2.50"), None]), [2.5, NAN]),
+        (pa.nulls(1), [NAN]),
+    ],
+)
+def test_numbers(values, expected):
+    np.testing.assert_array_equal(columns.numbers(values, MISSING), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        *((text, "a number") for text in ("x", "0x10", "1_0", "1,5", "1e", ".", "NAN", "1 2", "١")),
+        ("inf", "a finite number"),
+        ("1e999", "a finite number"),
+    ],
+)
+def test_invalid_numbers(text, rule):
+    with pytest.raises(InvalidValue) as error:
+        columns.numbers(pa.array(["1", None, text]), MISSING)
+    assert (error.value.index, error.value.found, error.value.rule) == (2, repr(text), rule)
+
+
+def test_numbers_of_another_type():
+    with pytest.raises(InvalidValue, match=r"a column of date32\[day\]"):
+        columns.numbers(pa.array([0], pa.date32()), MISSING)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["7", " -3.0", "+4", "NA"]),
+        pa.array([7, -3, 4, None]),
+        pa.array([7.0, -3, 4, NAN]),
+        pa.array([Decimal("7.0"), Decimal("-3.0"), Decimal("4.0"), None]),
+    ],
+    ids=str,
+)
+def test_integers(values):
+    ids, is_missing = columns.integers(values, MISSING)
+    assert (ids.tolist(), is_missing.tolist()) == ([7, -3, 4, 0], [False, False, False, True])
+
+
+@pytest.mark.parametrize(
+    ("values", "index"),
+    [
+        (pa.array(["7", None, "1.5"]), 2),
+        (pa.array(["7", "0x10"]), 1),
+        (pa.array(["7", "9223372036854775808"]), 1),
+        (pa.array([7, 1 << 63], pa.uint64()), 1),
+        (pa.array([7.0, 0.5]), 1),
+        (pa.array([0], pa.date32()), -1),
+    ],
+)
+def test_invalid_integers(values, index):
+    with pytest.raises(InvalidValue) as error:
+        columns.integers(values, MISSING)
+    assert error.value.index == index
+
+
+@pytest.mark.parametrize(
+    ("values", "spellings"),
+    [
+        (pa.array(["0", "1", "1.0 "]), None),
+        (pa.array([" False", "true", "TRUE"]), None),
+        (pa.array([0, 1, 1]), None),
+        (pa.array([0.0, 1, 1]), None),
+        (pa.array([False, True, True]), None),
+        (pa.array(["no", "yes", " yes"]), ("no", "yes")),
+        (pa.array([1, 2, 2]), ("1", "2")),
+    ],
+)
+def test_labels(values, spellings):
+    assert columns.labels(values, MISSING, spellings).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("values", "spellings", "rule"),
+    [
+        (pa.array(["1", "2"]), None, "0 or 1"),
+        (pa.array(["1", "yes"]), None, "0 or 1"),
+        (pa.array(["1", "NA"]), None, "0 or 1"),
+        (pa.array([1, NAN]), None, "0 or 1"),
+        (pa.array(["no", "No"]), ("no", "yes"), "'no' or 'yes'"),
+        (pa.array(["no", None]), ("no", "yes"), "'no' or 'yes'"),
+    ],
+)
+def test_invalid_labels(values, spellings, rule):
+    with pytest.raises(InvalidValue) as error:
+        columns.labels(values, MISSING, spellings)
+    assert (error.value.index, error.value.rule) == (1, rule)
