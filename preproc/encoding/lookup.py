@@ -1,7 +1,8 @@
 """Positions of texts in a vocabulary, for batches and for single values.
 
-`pyarrow.compute.index_in` builds its hash table at each call: 30 ms for 100,000 values and 240 ms
-for a million, as long as it takes to look up 65,536 texts 10 to 80 times. This index is built once.
+`pyarrow.compute.index_in` builds its hash table at each call. For 65,536 texts and vocabularies of
+100,000 and a million values it takes 26 and 274 ms of one core; this index, which is built once in
+20 and 295 ms, takes 6 and 10 ms, and a Python dictionary of the distinct texts 56 and 120 ms.
 """
 
 import numpy as np
@@ -22,7 +23,7 @@ class TextIndex:
 
     Hashes are sorted, and `_starts` has the first position of each prefix of their bits, of which
     there are twice as many as texts: a search starts at most a few positions too low. It takes
-    32 bytes per text.
+    20 to 28 bytes per text.
 
     Raises:
         ValueError: a text occurs twice.
@@ -44,10 +45,10 @@ class TextIndex:
         self._shift = 64 - num_bits
         prefixes = (hashes >> np.uint64(self._shift)).astype(np.int64)
         counts = np.bincount(prefixes, minlength=1 << num_bits)
-        self._starts = np.cumsum(counts) - counts
+        self._starts = (np.cumsum(counts) - counts).astype(np.int32)  # Arrow has fewer texts
         # A last hash that no search passes.
         self._hashes = np.append(hashes, np.uint64(_BITS))
-        self._order = np.append(order, 0)
+        self._order = np.append(order, 0).astype(np.int32)
 
     def _sorted_hashes(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         hashes = _hashes(self._values, self._longest, self._seed)
@@ -68,7 +69,7 @@ class TextIndex:
             lower = lower[self._hashes[positions[lower]] < hashes[lower]]
         ids = self._order[positions]
         is_equal = pc.fill_null(pc.equal(texts, self._values.take(pa.array(ids))), False)
-        return np.where(is_equal.to_numpy(zero_copy_only=False), ids, -1)
+        return np.where(is_equal.to_numpy(zero_copy_only=False), ids.astype(np.int64), -1)
 
     def _find_one(self, text: str | None) -> int:
         if text is None:
