@@ -1,0 +1,208 @@
+"""DuckDB as an engine: one process, a database file, ordered streams of Arrow batches."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import ibis
+import pyarrow as pa
+from ibis.backends.sql.datatypes import DuckDBType
+
+from dataloading.engines.duckdb_session import DuckDBSession
+from dataloading.spec.rules import listing
+from dataloading.table_input.duckdb_files import quoted, read_parquet
+from preproc.engines.bad_lines import BadLine, check_bad_lines
+from preproc.engines.engine import BATCH_ROWS, PART, ROW, Work, has_row_order
+from preproc.engines.text_tables import (
+    create_table,
+    folder_value,
+    identifier,
+    json_keys,
+    text_format,
+)
+from preproc.sources.chunk import CSV, PARQUET, SourceChunk
+from preproc.sources.file_store import LocalStore
+from preproc.sources.files import csv_columns, partition_values
+from preproc.sources.header import check_names
+
+# What the process needs apart from DuckDB's own limit: Python, Arrow, code and a block of rows.
+_RESERVED_BYTES = 192 << 20
+_MIN_BYTES = 128 << 20
+# Of DuckDB's reader of Parquet files.
+_OWN_COLUMNS = ("file_index", "file_row_number")
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Rows of a chunk: the name of their table and what `place` needs."""
+
+    name: str
+    files: tuple[str, ...]
+    columns: tuple[str, ...]
+    bad: tuple[BadLine, ...] = ()
+    header: bool = False
+
+
+class DuckDBBackend(DuckDBSession):
+    """See `engine.Engine`. Tables are in a database file in `scratch`, compressed."""
+
+    dialect = "duckdb"
+    store = LocalStore()
+
+    def __init__(self, scratch: Path, memory_limit_bytes: int, threads: int | None = None):
+        reserved = min(_RESERVED_BYTES, max(memory_limit_bytes - _MIN_BYTES, 0))
+        super().__init__(
+            scratch,
+            memory_limit_bytes,
+            reserved_bytes=reserved,
+            threads=threads,
+            database=scratch / "tables.duckdb",
+        )
+        self._numbers = itertools.count()
+        self._chunks: dict[str, list[_Stored]] = {}
+
+    def read(self, chunks: Sequence[SourceChunk], on_bad_line: str = "fail") -> ibis.Table:
+        """See `Engine`."""
+        for chunk in chunks:
+            for file in chunk.files:
+                self.store.is_folder(file)  # whether it exists
+        with self.explained_errors():
+            stored = [self._read_chunk(chunk, on_bad_line) for chunk in chunks]
+            name = stored[0].name if len(stored) == 1 else self._joined(stored)
+        self._chunks[name] = stored
+        return self._table(name)
+
+    def place(self, table: ibis.Table, row: int, column: str | None = None) -> str:
+        """See `Engine`."""
+        chunks = self._chunks[table.get_name()]
+        chunk = next((c for c in chunks if column in c.columns), chunks[0])
+        ((part, first),) = self._rows(
+            f"""
+            SELECT {PART}, min({ROW}) FROM {chunk.name}
+            GROUP BY 1 HAVING min({ROW}) <= {row} ORDER BY 2 DESC LIMIT 1
+            """
+        )
+        number = row - first + 1
+        for line in (line for line in chunk.bad if line.file == part):
+            number += line.record - chunk.header <= number
+        return f"{chunk.files[part]}, row {number} (rows are counted from 1, a header is not)"
+
+    def fetch(self, expression: ibis.Table) -> pa.Table:
+        """See `Engine`."""
+        with self.explained_errors():
+            return self.connection.sql(self._sql(expression)).to_arrow_table()
+
+    def batches(self, expression: ibis.Table) -> Iterator[pa.RecordBatch]:
+        """See `Engine`."""
+        # An unfinished result blocks its connection.
+        with self.explained_errors(), contextlib.closing(self.connection.cursor()) as cursor:
+            yield from cursor.sql(self._sql(expression)).to_arrow_reader(BATCH_ROWS)
+
+    def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
+        """See `Engine`."""
+        with self.explained_errors():
+            self.connection.execute(
+                f"CREATE OR REPLACE TABLE {identifier(name)} AS {self._sql(expression)}"
+            )
+        return self._table(name)
+
+    def map_batches(self, expression: ibis.Table, work: Work) -> list[str]:
+        """See `Engine`."""
+        if not has_row_order(expression):
+            expression = expression.order_by([PART, ROW])
+        return list(work(self.batches(expression)))
+
+    def _rows(self, query: str) -> list[tuple]:
+        return self.connection.execute(query).fetchall()
+
+    def _sql(self, expression: ibis.Table) -> str:
+        return str(ibis.to_sql(expression, dialect=self.dialect))
+
+    def _table(self, name: str) -> ibis.Table:
+        described = self._rows(f"DESCRIBE {identifier(name)}")
+        schema = {column: DuckDBType.from_string(kind) for column, kind, *_ in described}
+        return ibis.table(schema, name=name)
+
+    def _new_name(self) -> str:
+        return f"table_{next(self._numbers)}"
+
+    def _read_chunk(self, chunk: SourceChunk, on_bad_line: str) -> _Stored:
+        name = self._new_name()
+        if chunk.type == PARQUET:
+            return self._read_parquet(chunk, name)
+        return self._read_text(chunk, name, on_bad_line)
+
+    def _read_text(self, chunk: SourceChunk, name: str, on_bad_line: str) -> _Stored:
+        form = text_format(chunk, self._text_columns(chunk))
+        rows = f"{name}_rows"
+        bad = create_table(self.connection, rows, chunk.files, form, self.scratch)
+        ((num_rows,),) = self._rows(f"SELECT count(*) FROM {rows}")
+        check_bad_lines(len(bad), next(iter(bad), None), num_rows, chunk.files, on_bad_line)
+        columns = [PART, f"rowid AS {ROW}", *map(identifier, form.columns)]
+        self._create_view(name, columns, rows)
+        has_header = chunk.header and chunk.type == CSV
+        return _Stored(name, chunk.files, form.columns, tuple(bad), has_header)
+
+    def _text_columns(self, chunk: SourceChunk) -> list[str]:
+        if chunk.type == CSV:
+            return csv_columns(chunk, self.store)
+        return [name for name in chunk.columns or () if name not in chunk.partitions] or json_keys(
+            self.connection, chunk.files
+        )
+
+    def _read_parquet(self, chunk: SourceChunk, name: str) -> _Stored:
+        """Makes a view of the files: they are columnar and compressed as a table would be."""
+        paths = [Path(file) for file in chunk.files]
+        try:
+            source = read_parquet(paths, "file_row_number=true")
+            types = self._rows(f"DESCRIBE SELECT * FROM {source}")
+            counts = self._rows(
+                f"SELECT num_rows FROM parquet_file_metadata([{', '.join(map(quoted, paths))}])"
+            )
+        except (duckdb.InvalidInputException, duckdb.IOException) as error:
+            raise ValueError(f"{chunk.files[0]}: expected Parquet files: {error}") from None
+        types = {column: kind for column, kind, *_ in types if column not in _OWN_COLUMNS}
+        wanted = chunk.columns or (*types, *chunk.partitions)
+        check_names(list(wanted), chunk.files[0])
+        if missing := [name for name in wanted if name not in (*types, *chunk.partitions)]:
+            raise ValueError(
+                f"{chunk.files[0]}: expected the columns {listing(missing)}, got {listing(types)} "
+                f"(the names {listing(_OWN_COLUMNS)} are reserved)"
+            )
+        first_rows = itertools.accumulate((count for (count,) in counts), initial=0)
+        expressions = {
+            PART: "file_index::BIGINT",
+            ROW: f"{[*first_rows]}[file_index::BIGINT + 1] + file_row_number",
+        }
+        expressions |= {name: identifier(name) for name in types}
+        for field in self.store.schema(chunk.files[0]):
+            if pa.types.is_null(field.type):
+                expressions[field.name] = "NULL::VARCHAR"
+        for name in set(chunk.partitions) - set(types):
+            expressions[name] = folder_value(partition_values(chunk, name))
+        columns = [f"{expressions[n]} AS {identifier(n)}" for n in (PART, ROW, *wanted)]
+        self._create_view(name, columns, source)
+        return _Stored(name, chunk.files, tuple(wanted))
+
+    def _create_view(self, name: str, columns: Sequence[str], source: str) -> None:
+        self.connection.execute(f"CREATE VIEW {name} AS SELECT {', '.join(columns)} FROM {source}")
+
+    def _joined(self, chunks: Sequence[_Stored]) -> str:
+        """Stores one table with the columns of all chunks."""
+        name = self._new_name()
+        names = [column for chunk in chunks for column in chunk.columns]
+        check_names(names, listing(chunk.files[0] for chunk in chunks))
+        counts = [self._rows(f"SELECT count(*) FROM {chunk.name}")[0][0] for chunk in chunks]
+        if min(counts) != max(counts):
+            files = listing(f"{c.files[0]}: {n:,}" for c, n in zip(chunks, counts, strict=True))
+            raise ValueError(f"expected equally many rows in all chunks of a split, got {files}")
+        columns = [f"t0.{PART}", f"t0.{ROW}", *map(identifier, names)]
+        sources = [f"{chunk.name} AS t{i}" for i, chunk in enumerate(chunks)]
+        self.connection.execute(
+            f"CREATE TABLE {name} AS SELECT {', '.join(columns)} "
+            f"FROM {' POSITIONAL JOIN '.join(sources)}"
+        )
+        return name

@@ -1,0 +1,89 @@
+"""Interface of the engines, which run the same Ibis expressions on DuckDB or Spark."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import ibis
+import pyarrow as pa
+from ibis.expr import operations as ops
+
+from preproc.sources.chunk import SourceChunk
+from preproc.sources.file_store import FileStore
+
+# Columns of tables that `Engine.read` returns: number of the part, number of the row among all.
+PART, ROW = "__part", "__row"
+BATCH_ROWS = 1 << 16
+
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[str]]
+
+
+class _PySparkOptions(ibis.config.Config):
+    """Options of Ibis for Spark; its own ones would be made by its backend, which needs PySpark."""
+
+    treat_nan_as_null: bool = False
+
+
+ibis.options.pyspark = _PySparkOptions()
+
+
+class Engine(Protocol):
+    """Context manager around tables and the queries on them.
+
+    Attributes:
+        dialect: what `ibis.to_sql` compiles for, "duckdb" or "pyspark".
+        store: the file system for `sources.files.find_table`.
+    """
+
+    dialect: str
+    store: FileStore
+
+    def read(self, chunks: Sequence[SourceChunk], on_bad_line: str = "fail") -> ibis.Table:
+        """Returns the rows of files: `__part`, `__row` and the columns of all chunks.
+
+        `__row` numbers the rows from 0 in the order of the files. The rows of a part are
+        contiguous. Columns of text files are strings, those of Parquet files have their types.
+        Rows are stored once, or read where a query needs them.
+
+        Args:
+            chunks: different columns of the same rows.
+            on_bad_line: `fail`, or `skip` to leave out lines of text files that are not rows, at
+                most 1 % of them.
+
+        Raises:
+            ValueError: a file cannot be read, or chunks differ in their number of rows.
+        """
+
+    def place(self, table: ibis.Table, row: int, column: str | None = None) -> str:
+        """Returns how messages call a row of a table of `read`, by its `__row`: file and row.
+
+        Args:
+            column: one of its columns, which decides on the file where a table has several chunks.
+        """
+
+    def fetch(self, expression: ibis.Table) -> pa.Table:
+        """Returns a small result."""
+
+    def batches(self, expression: ibis.Table) -> Iterator[pa.RecordBatch]:
+        """Yields a result in the order of its `order_by`, or of the stored rows.
+
+        Spark: for small or ordered results, such as vocabularies.
+        """
+
+    def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
+        """Stores a result, which several queries use."""
+
+    def map_batches(self, expression: ibis.Table, work: Work) -> list[str]:
+        """Returns what `work` yields for batches of a result that has `__part` and `__row`.
+
+        Each call of `work` gets whole parts, and the rows of each in their order. It runs in this
+        process or in tasks of Spark, which may repeat it; a repeated call must give the same
+        result.
+        """
+
+
+def has_row_order(expression: ibis.Table) -> bool:
+    """Returns whether a query keeps the order of its table's rows: it selects columns and rows."""
+    relations = expression.op().find(ops.Relation)
+    others = expression.op().find((ops.WindowFunction, ops.Subquery, ops.Unnest))
+    kept = (ops.Project, ops.Filter, ops.DropColumns, ops.UnboundTable)
+    return all(isinstance(node, kept) for node in relations) and not others

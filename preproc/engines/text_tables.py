@@ -1,0 +1,261 @@
+"""Tables of CSV and JSON-lines files in DuckDB, on one machine and in the tasks of Spark.
+
+All values are text as it is in the files; JSON lists and objects are their JSON text. Empty lines
+are left out.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from dataloading.spec.rules import listing
+from dataloading.table_input.duckdb_files import quoted, read_csv
+from preproc.engines.bad_lines import (
+    BadLine,
+    copy_with_line_feeds,
+    has_mixed_line_ends,
+    line_at,
+    line_of_record,
+    text_blocks,
+)
+from preproc.sources.chunk import CSV, SourceChunk
+from preproc.sources.files import partition_values
+
+_LINE_BREAKS = "Invalid Input Error: The CSV Parser state machine reached an invalid state"
+_COLUMNS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
+_LONGEST_LINE = 8 << 20
+# Larger buffers, DuckDB's default for such lines, would take much of the memory limit.
+_READER = f"store_rejects=true, max_line_size={_LONGEST_LINE}, buffer_size={_LONGEST_LINE * 4}"
+# No JSON text has this character, so that a line is one field.
+_NO_DELIMITER = "\x01"
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """Format of text files.
+
+    Attributes:
+        type: `csv` or `json`.
+        names: all columns of CSV files in order, empty for those without a name; the keys of JSON.
+        columns: those that are read.
+        header, delimiter, quoting: of `SourceChunk`.
+        folder_values: columns whose values are those of the files' folders.
+    """
+
+    type: str
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    header: bool = True
+    delimiter: str = ","
+    quoting: bool = True
+    folder_values: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
+
+
+def text_format(chunk: SourceChunk, names: Sequence[str]) -> TextFormat:
+    """Returns the format of a chunk; names: see `TextFormat`."""
+    known = [name for name in names if name]
+    return TextFormat(
+        chunk.type,
+        tuple(names),
+        chunk.columns or (*known, *chunk.partitions),
+        chunk.header,
+        chunk.delimiter,
+        chunk.quoting,
+        tuple((name, tuple(partition_values(chunk, name))) for name in chunk.partitions),
+    )
+
+
+def folder_value(values: Sequence[str | None]) -> str:
+    """Returns SQL of a column with one value per file."""
+    listed = ", ".join("NULL" if value is None else quoted(value) for value in values)
+    return f"([{listed}]::VARCHAR[])[file_index::BIGINT + 1]"
+
+
+def identifier(name: str) -> str:
+    """Returns a name as SQL of DuckDB."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def create_table(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    files: Sequence[str],
+    form: TextFormat,
+    scratch: Path,
+) -> list[BadLine]:
+    """Stores the rows of files in order: `__part`, the number of the file, and columns of text.
+
+    Args:
+        table: name of the table.
+        scratch: folder for copies of files whose lines end in different ways.
+
+    Returns:
+        the lines that are not rows, in the order of the files. Only the first one has the number
+        of its line.
+
+    Raises:
+        ValueError: a file is cut or damaged.
+    """
+    for file in files:
+        if file.endswith((".gz", ".zst")):  # DuckDB takes a cut file for a whole one
+            for _ in text_blocks(file):
+                pass
+    create = _create_csv if form.type == CSV else _create_json
+    error = None
+    try:
+        bad = create(connection, table, files, form)
+        suspects = {line.file for line in bad}
+    except duckdb.InvalidInputException as raised:
+        if _LINE_BREAKS not in str(raised):
+            raise
+        error, suspects = raised, set(range(len(files)))
+    copies = {i: scratch / f"{table}-{i}.txt" for i in suspects if has_mixed_line_ends(files[i])}
+    if copies:
+        for i, copy in copies.items():
+            copy_with_line_feeds(files[i], str(copy))
+        connection.execute(f"DROP TABLE IF EXISTS {identifier(table)}")
+        plain = [str(copies.get(i, file)) for i, file in enumerate(files)]
+        bad = create(connection, table, plain, form)
+        for copy in copies.values():
+            copy.unlink()
+    elif error is not None:
+        raise error
+    return bad
+
+
+def json_keys(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list[str]:
+    """Returns the keys of the objects in JSON lines, in the order in which they appear."""
+    lines = connection.execute(
+        f"""
+        SELECT keys FROM (
+            SELECT TRY(json_keys(line)) AS keys, row_number() OVER () AS number
+            FROM {_json_lines(files)} WHERE line IS NOT NULL
+        ) GROUP BY keys ORDER BY min(number)
+        """
+    )
+    keys: dict[str, None] = {}
+    while rows := lines.fetchmany(1 << 12):
+        for (names,) in rows:
+            keys |= dict.fromkeys(names or ())
+    return list(keys)
+
+
+def _create_csv(connection, table: str, files: Sequence[str], form: TextFormat) -> list[BadLine]:
+    # Columns of the files could be called like DuckDB's own `file_index`.
+    fields = {name: f"c{i}" for i, name in enumerate(form.names)}
+    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(form.names)))
+    quote = '"' if form.quoting else ""
+    source = read_csv(
+        [Path(file) for file in files],
+        f"header={form.header}, delim={quoted(form.delimiter)}, quote='{quote}', "
+        f"escape='{quote}', columns={{{types}}}, auto_detect=false, strict_mode=true, "
+        f"allow_quoted_nulls=false, {_READER}",
+    )
+    # An empty line of a file with one column would be a missing value.
+    where = "WHERE c0 IS NOT NULL" if len(form.names) == 1 else ""
+    columns = _selected(fields, form)
+    connection.execute(
+        f"CREATE TABLE {identifier(table)} AS SELECT {columns} FROM {source} {where}"
+    )
+    return _rejects(connection, files, form)
+
+
+def _selected(expressions: dict[str, str], form: TextFormat) -> str:
+    """Returns what a table selects of files; expressions: SQL of each of their columns."""
+    expressions |= {name: folder_value(values) for name, values in form.folder_values}
+    columns = [f"{expressions[name]} AS {identifier(name)}" for name in form.columns]
+    return ", ".join(["file_index::BIGINT AS __part", *columns])
+
+
+def _rejects(connection, files: Sequence[str], form: TextFormat) -> list[BadLine]:
+    rows = connection.execute(
+        """
+        SELECT file_path, line, min(line_byte_position) - 1, arg_min(error_type, column_idx),
+            arg_min(error_message, column_idx), arg_min(csv_line, column_idx)
+        FROM reject_errors JOIN reject_scans USING (scan_id, file_id) GROUP BY 1, 2
+        """
+    ).fetchall()
+    connection.execute("DROP TABLE reject_errors; DROP TABLE reject_scans")
+    numbers = {file: number for number, file in enumerate(files)}
+    rows = sorted((numbers[file], *row) for file, *row in rows)
+    return [
+        BadLine(
+            file,
+            line_at(files[file], position) if i == 0 else 0,
+            line,
+            _rule(form, kind, message, text or ""),
+        )
+        for i, (file, line, position, kind, message, text) in enumerate(rows)
+    ]
+
+
+def _rule(form: TextFormat, kind: str, message: str, text: str) -> str:
+    shown = f"{text.lstrip():.100}".rstrip("\r\n")
+    if counts := _COLUMNS.search(message):
+        return (
+            f"expected {counts[1]} fields ({listing(name or '?' for name in form.names)}) between "
+            f"{form.delimiter!r}, got {counts[2]}: {shown!r}"
+        )
+    if kind == "INVALID ENCODING":
+        return (
+            f"expected UTF-8 text, got {shown!r}; convert the file, e.g. with: iconv -f latin1 -t "
+            "utf-8"
+        )
+    if kind == "UNQUOTED VALUE":
+        return (
+            f"expected quotation marks around a whole field, got {shown!r}; write one inside of a "
+            "quoted field twice"
+        )
+    if kind == "LINE SIZE OVER MAXIMUM":
+        return f"expected lines of at most {_LONGEST_LINE >> 20} MiB, got {shown!r}"
+    return f"expected a line of CSV, got {shown!r}: {message}"
+
+
+def _json_lines(files: Sequence[str]) -> str:
+    return read_csv(
+        [Path(file) for file in files],
+        f"header=false, delim='{_NO_DELIMITER}', quote='', escape='', columns={{'line': "
+        f"'VARCHAR'}}, auto_detect=false, strict_mode=false, {_READER}",
+    )
+
+
+def _create_json(connection, table: str, files: Sequence[str], form: TextFormat) -> list[BadLine]:
+    paths = [quoted("/" + key.replace("~", "~0").replace("/", "~1")) for key in form.names]
+    columns = {name: f"fields[{i + 1}]" for i, name in enumerate(form.names)}
+    target = identifier(table)
+    connection.execute(
+        f"""
+        CREATE TABLE {target} AS SELECT {_selected(columns, form)},
+            CASE WHEN fields IS NULL THEN line END AS __bad
+        FROM (
+            SELECT file_index, line, CASE WHEN starts_with(ltrim(line, ' \t'), '{{')
+                THEN TRY(json_extract_string(line, [{", ".join(paths)}]::VARCHAR[])) END AS fields
+            FROM {_json_lines(files)} WHERE line IS NOT NULL
+        )
+        """
+    )
+    bad = _rejects(connection, files, form)
+    rows = connection.execute(
+        f"""
+        SELECT __part, rowid - (SELECT min(rowid) FROM {target} AS t WHERE t.__part = b.__part),
+            left(__bad, 101)
+        FROM {target} AS b WHERE __bad IS NOT NULL ORDER BY rowid
+        """
+    ).fetchall()
+    if not rows:
+        return bad
+    new = identifier(f"{table}.new")
+    connection.execute(
+        f"CREATE TABLE {new} AS SELECT * FROM {target} WHERE __bad IS NULL; "
+        f"DROP TABLE {target}; ALTER TABLE {new} RENAME TO {target}"
+    )
+    bad += [
+        BadLine(file, 0, row + 1, f"expected a JSON object, got {text!r:.100}")
+        for file, row, text in rows
+    ]
+    first, *rest = sorted(bad, key=lambda line: (line.file, line.record))
+    line = line_of_record(files[first.file], first.record)
+    return [first._replace(line=line), *rest]

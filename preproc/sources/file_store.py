@@ -1,0 +1,84 @@
+"""Access to raw files while their columns are recognized; the rows are read by an engine."""
+
+import os
+import zlib
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+# Read of each file to recognize its columns, before decompression.
+_START_BYTES = 1 << 20
+
+
+class FileStore(Protocol):
+    """File system with raw files."""
+
+    def is_folder(self, path: str) -> bool:
+        """Returns whether the path is a folder; raises ValueError where nothing has the path."""
+
+    def files(self, folder: str) -> list[str]:
+        """Returns the paths of all files in a folder and its subfolders."""
+
+    def start(self, path: str, num_bytes: int) -> bytes:
+        """Returns the first bytes of a file as it is stored."""
+
+    def schema(self, path: str) -> pa.Schema:
+        """Returns the schema of a Parquet file."""
+
+
+class LocalStore:
+    """See `FileStore`: the file system of this machine."""
+
+    def is_folder(self, path: str) -> bool:
+        if not os.path.exists(path):
+            raise ValueError(f"expected a file or a folder, got {path}, which does not exist")
+        return os.path.isdir(path)
+
+    def files(self, folder: str) -> list[str]:
+        return [
+            str(Path(parent) / name)
+            for parent, _, names in os.walk(folder, followlinks=True)
+            for name in names
+        ]
+
+    def start(self, path: str, num_bytes: int) -> bytes:
+        with open(path, "rb") as file:
+            return file.read(num_bytes)
+
+    def schema(self, path: str) -> pa.Schema:
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.read_schema(path)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{path}: expected a Parquet file: {error}") from None
+
+
+def text_start(store: FileStore, path: str) -> bytes:
+    """Returns the decompressed start of a text file; the last line may not be whole.
+
+    Raises:
+        ValueError: the file is not of the type that the end of its name states.
+    """
+    start = store.start(path, _START_BYTES)
+    try:
+        if path.endswith(".gz"):
+            return zlib.decompressobj(wbits=31).decompress(start) if start else b""
+        if path.endswith(".zst"):
+            return _decompressed_zstd(start) if start else b""
+    except (zlib.error, OSError) as error:
+        raise ValueError(f"{path}: cannot be decompressed: {error}") from None
+    return start
+
+
+def _decompressed_zstd(start: bytes) -> bytes:
+    result = b""
+    with pa.CompressedInputStream(pa.BufferReader(start), "zstd") as stream:
+        try:
+            while piece := stream.read(1 << 16):
+                result += piece
+        except OSError:  # the file continues
+            if not result:
+                raise
+    return result

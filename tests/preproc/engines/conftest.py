@@ -1,0 +1,13 @@
+"""An engine of each kind; tests of Spark run in `.venv-engines` in one session."""
+
+import pytest
+
+from preproc.engines.open_engine import open_engine
+
+
+@pytest.fixture
+def duckdb(tmp_path):
+    scratch = tmp_path / "scratch of 'DuckDB'"
+    scratch.mkdir()
+    with open_engine("duckdb", scratch, memory_limit_bytes=512 << 20, threads=2) as engine:
+        yield engine

@@ -1,0 +1,211 @@
+import gzip
+
+import ibis
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from ibis import _
+
+from preproc.engines.engine import has_row_order
+from preproc.sources.chunk import SourceChunk
+from preproc.sources.files import find_table
+from tests.preproc.engines import text_cases
+
+
+def rows(engine, table):
+    """Returns the rows without `__part` and `__row`, whose order is checked."""
+    result = engine.fetch(table)
+    assert result["__row"].to_pylist() == list(range(result.num_rows))
+    assert result["__part"].to_pylist() == sorted(result["__part"].to_pylist())
+    columns = [result[name].to_pylist() for name in table.columns[2:]]
+    return list(zip(*columns, strict=True))
+
+
+def write(tmp_path, name, content):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def numbered(num_rows, start=0):
+    return b"".join(b"%d,%d\n" % (i, i % 7) for i in range(start, start + num_rows))
+
+
+@pytest.mark.parametrize("name", text_cases.CSV)
+def test_csv(name, tmp_path, duckdb):
+    content, expected = text_cases.CSV[name]
+    table = duckdb.read([find_table(write(tmp_path, "t [1].csv", content))])
+    assert rows(duckdb, table) == expected
+
+
+@pytest.mark.parametrize("name", text_cases.JSON)
+def test_json(name, tmp_path, duckdb):
+    content, names, expected = text_cases.JSON[name]
+    table = duckdb.read([find_table(write(tmp_path, "t.jsonl", content))])
+    assert table.columns[2:] == names
+    assert rows(duckdb, table) == expected if names else duckdb.fetch(table).num_rows == 0
+
+
+@pytest.mark.parametrize("name", [*text_cases.BAD_CSV, *text_cases.BAD_JSON])
+def test_bad_line(name, tmp_path, duckdb):
+    content, line, rule = (text_cases.BAD_CSV | text_cases.BAD_JSON)[name]
+    path = write(tmp_path, "t.csv" if name in text_cases.BAD_CSV else "t.json", content)
+    with pytest.raises(ValueError, match="--on_bad_line skip") as error:
+        duckdb.read([find_table(path)])
+    assert f"{path}, line {line}: " in str(error.value)
+    assert rule in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_skipped_lines(kind, tmp_path, duckdb, capsys):
+    if kind == "csv":
+        lines = [b"%d,x" % i for i in range(300)]
+        lines[150], lines[200], header = b"3", b"3,4,5", b"a,b\n"
+    else:
+        lines = [b'{"a": %d, "b": "x"}' % i for i in range(300)]
+        lines[150], lines[200], header = b"{", b"5", b""
+    path = write(tmp_path, f"t.{kind}", header + b"\n".join(lines))
+    table = duckdb.read([find_table(path)], "skip")
+    expected = [(str(i), "x") for i in range(300) if i not in (150, 200)]
+    assert rows(duckdb, table) == expected
+    assert "skipped 2 of 300 lines (0.67%)" in (message := capsys.readouterr().err)
+    assert f"line {152 if kind == 'csv' else 151}: " in message
+    assert "row 150 (" in duckdb.place(table, 149)
+    assert "row 152 (" in duckdb.place(table, 150)
+    assert "row 300 (" in duckdb.place(table, 297)
+
+
+def test_too_many_bad_lines(tmp_path, duckdb):
+    path = write(tmp_path, "t.csv", b"a,b\n" + b"1,2\n" * 98 + b"3\n" * 2)
+    with pytest.raises(ValueError, match=r"at most 1% bad lines, got 2 of 100 lines \(2.00%\)"):
+        duckdb.read([find_table(path)], "skip")
+
+
+def test_bad_line_of_many(tmp_path, duckdb):
+    """The first bad line of several files, far behind their starts."""
+    for i in range(2):
+        write(tmp_path, f"t/part-{i}.csv", b"a,b\n" + numbered(500_000) + b"x\n" + numbered(9))
+    with pytest.raises(ValueError, match=r"part-0.csv, line 500002: .* got 1: 'x'"):
+        duckdb.read([find_table(tmp_path / "t")])
+
+
+@pytest.mark.parametrize("extension", ["gz", "zst"])
+def test_compressed(extension, tmp_path, duckdb):
+    content = b"a,b\n" + numbered(10_000)
+    if extension == "gz":
+        content = gzip.compress(content[:999]) + gzip.compress(content[999:])
+    else:
+        content = pa.compress(content, codec="zstd", asbytes=True)
+    path = write(tmp_path, f"t.csv.{extension}", content)
+    table = duckdb.read([find_table(path)])
+    assert rows(duckdb, table) == [(str(i), str(i % 7)) for i in range(10_000)]
+    cut = write(tmp_path, f"cut.csv.{extension}", content[: len(content) // 2])
+    with pytest.raises(ValueError, match=f"cut.csv.{extension}: cannot be decompressed"):
+        duckdb.read([find_table(cut)])
+
+
+def test_part_files(tmp_path, duckdb):
+    for i in (10, 2, 1):
+        write(tmp_path, f"t/day={i}/part-0.csv", b"a,b\n" + numbered(2, i))
+    write(tmp_path, "t/day=__HIVE_DEFAULT_PARTITION__/part-0.csv", b"")
+    write(tmp_path, "t/_SUCCESS", b"")
+    table = duckdb.read([find_table(tmp_path / "t")])
+    numbers = [(str(i + j), str((i + j) % 7), str(i)) for i in (1, 2, 10) for j in range(2)]
+    assert rows(duckdb, table) == numbers
+    assert "day=10/part-0.csv, row 2 (" in duckdb.place(table, 5)
+
+
+def test_without_header(tmp_path, duckdb):
+    path = write(tmp_path, "t.txt", b'1|"x"\n2|y\n')
+    chunk = SourceChunk("csv", (str(path),), ("n", "v"), header=False, delimiter="|", quoting=False)
+    assert rows(duckdb, duckdb.read([chunk])) == [("1", '"x"'), ("2", "y")]
+
+
+def test_wanted_columns(tmp_path, duckdb):
+    path = write(tmp_path, "t.csv", b"a,b,c\n1,2,3\n")
+    assert rows(duckdb, duckdb.read([SourceChunk("csv", (str(path),), ("c", "a"))])) == [("3", "1")]
+    with pytest.raises(ValueError, match="expected a column 'd', got a, b, c"):
+        duckdb.read([SourceChunk("csv", (str(path),), ("d",))])
+
+
+def test_several_chunks(tmp_path, duckdb):
+    left, right = tmp_path / "l.csv", tmp_path / "r.parquet"
+    left.write_bytes(b"a\n" + b"".join(b"%d\n" % i for i in range(300_000)))
+    pq.write_table(pa.table({"b": range(300_000), "c": [None] * 300_000}), right)
+    chunks = [find_table(left), find_table(right)]
+    table = duckdb.read(chunks)
+    result = duckdb.fetch(table)
+    assert result["__row"].to_pylist() == result["b"].to_pylist() == list(range(300_000))
+    assert result["a"].to_pylist() == list(map(str, range(300_000)))
+    assert "r.parquet, row 8 (" in duckdb.place(table, 7, "b")
+    right.unlink()
+    pq.write_table(pa.table({"b": [1]}), right)
+    with pytest.raises(ValueError, match="equally many rows .*l.csv: 300,000, .*r.parquet: 1"):
+        duckdb.read([find_table(left), find_table(right)])
+
+
+def test_parquet(tmp_path, duckdb):
+    types = {
+        "text": (["x", None, "y"], pa.dictionary(pa.int32(), pa.string())),
+        "large": (["x", None, "y"], pa.large_string()),
+        "list": ([[1, 2], None, []], pa.list_(pa.int64())),
+        "decimal": ([1, None, 2], pa.decimal128(9, 2)),
+        "time": ([1, None, 2], pa.timestamp("us")),
+        "nothing": ([None] * 3, pa.null()),
+        "small": ([1, None, 2], pa.uint8()),
+        "bool": ([True, None, False], pa.bool_()),
+    }
+    content = pa.table({name: pa.array(*column) for name, column in types.items()})
+    for i in range(2):
+        pq.write_table(content, tmp_path / f"{i}.parquet", row_group_size=2)
+    table = duckdb.read([find_table(tmp_path)])
+    result = duckdb.fetch(table)
+    assert result["__row"].to_pylist() == list(range(6))
+    assert result["__part"].to_pylist() == [0] * 3 + [1] * 3
+    for name, column in types.items():
+        assert result[name].to_pylist() == pa.array(*column).to_pylist() * 2, name
+    plain = {"text": pa.string(), "large": pa.string(), "nothing": pa.string()}
+    assert {name: result.schema.field(name).type for name in plain} == plain
+    assert result.schema.field("decimal").type == pa.decimal128(9, 2)
+    assert "1.parquet, row 2 (" in duckdb.place(table, 4)
+
+
+def test_order_of_stored_rows(tmp_path, duckdb):
+    path = write(tmp_path, "t.csv", b"a,b\n" + numbered(300_000))
+    table = duckdb.read([find_table(path)])
+
+    def check(batches):
+        first = 0
+        for batch in batches:
+            assert batch["__row"].to_pylist() == list(range(first, first + batch.num_rows))
+            first += batch.num_rows
+            yield str(first)
+
+    assert duckdb.map_batches(table.mutate(c=_.a + "x"), check)[-1] == "300000"
+    counts = table.group_by("b").agg(n=_.count())
+    joined = table.join(counts, "b").select("__part", "__row", "n")
+    assert not has_row_order(joined)
+    assert duckdb.map_batches(joined, check)[-1] == "300000"
+    kept = table.filter(_.b == "3").select("__row")
+    assert has_row_order(kept)
+    batches = list(duckdb.batches(kept))
+    assert pa.Table.from_batches(batches)["__row"].to_pylist() == list(range(3, 300_000, 7))
+
+
+def test_stored_table(tmp_path, duckdb):
+    table = duckdb.read([find_table(write(tmp_path, "t.csv", b"a,b\n" + numbered(9)))])
+    counts = duckdb.store_table(table.group_by("b").agg(n=_.count()), 'counts of "b"')
+    ordered = counts.order_by(ibis.desc("b")).limit(2)
+    assert duckdb.fetch(ordered).to_pydict() == {"b": ["6", "5"], "n": [1, 1]}
+    open_stream = duckdb.batches(counts.order_by("b"))
+    assert next(open_stream)["n"].to_pylist() == [2, 2, 1, 1, 1, 1, 1]
+    assert duckdb.fetch(counts.agg(n=_.n.sum()))["n"].to_pylist() == [9]
+
+
+def test_missing_file(tmp_path, duckdb):
+    with pytest.raises(ValueError, match="t.csv, which does not exist"):
+        duckdb.read([SourceChunk("csv", (f"{tmp_path}/t.csv",))])
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 no Parquet")
+    with pytest.raises(ValueError, match="t.parquet: expected Parquet files"):
+        duckdb.read([SourceChunk("parquet", (f"{tmp_path}/t.parquet",))])
