@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,10 @@ class DuckDBBackend(DuckDBSession):
             memory_limit_bytes,
             reserved_bytes=reserved,
             threads=threads,
-            database=scratch / "tables.duckdb",
+            # DuckDB waits forever where a database of this name is still open in the process.
+            database=scratch / f"tables-{secrets.token_hex(4)}.duckdb",
+            # It believes the statistics of Parquet files, which leave NaN out: isnan() is false.
+            disabled_optimizers="statistics_propagation",
         )
         self._numbers = itertools.count()
         self._chunks: dict[str, list[_Stored]] = {}
@@ -93,19 +97,30 @@ class DuckDBBackend(DuckDBSession):
     def fetch(self, expression: ibis.Table) -> pa.Table:
         """See `Engine`."""
         with self.explained_errors():
-            return self.connection.sql(self._sql(expression)).to_arrow_table()
+            table = self.connection.sql(self._sql(expression)).to_arrow_table()
+        return table.cast(_arrow_schema(expression, table.schema))
 
     def batches(self, expression: ibis.Table) -> Iterator[pa.RecordBatch]:
         """See `Engine`."""
         # An unfinished result blocks its connection.
         with self.explained_errors(), contextlib.closing(self.connection.cursor()) as cursor:
-            yield from cursor.sql(self._sql(expression)).to_arrow_reader(BATCH_ROWS)
+            reader = cursor.sql(self._sql(expression)).to_arrow_reader(BATCH_ROWS)
+            schema = _arrow_schema(expression, reader.schema)
+            for batch in reader:
+                yield batch.cast(schema)
 
     def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
         """See `Engine`."""
+        columns = ", ".join(
+            f"{identifier(column)}::BIGINT AS {identifier(column)}"
+            if kind.is_int64()
+            else identifier(column)
+            for column, kind in expression.schema().items()
+        )
         with self.explained_errors():
             self.connection.execute(
-                f"CREATE OR REPLACE TABLE {identifier(name)} AS {self._sql(expression)}"
+                f"CREATE OR REPLACE TABLE {identifier(name)} AS SELECT {columns} "
+                f"FROM ({self._sql(expression)})"
             )
         return self._table(name)
 
@@ -113,7 +128,8 @@ class DuckDBBackend(DuckDBSession):
         """See `Engine`."""
         if not has_row_order(expression):
             expression = expression.order_by([PART, ROW])
-        return list(work(self.batches(expression)))
+        with contextlib.closing(self.batches(expression)) as batches:
+            return list(work(batches))
 
     def _rows(self, query: str) -> list[tuple]:
         return self.connection.execute(query).fetchall()
@@ -163,7 +179,8 @@ class DuckDBBackend(DuckDBSession):
                 f"SELECT num_rows FROM parquet_file_metadata([{', '.join(map(quoted, paths))}])"
             )
         except (duckdb.InvalidInputException, duckdb.IOException) as error:
-            raise ValueError(f"{chunk.files[0]}: expected Parquet files: {error}") from None
+            words = str(error).partition("\n")[0]
+            raise ValueError(f"{chunk.files[0]}: expected Parquet files: {words:.300}") from None
         types = {column: kind for column, kind, *_ in types if column not in _OWN_COLUMNS}
         wanted = chunk.columns or (*types, *chunk.partitions)
         check_names(list(wanted), chunk.files[0])
@@ -206,3 +223,11 @@ class DuckDBBackend(DuckDBSession):
             f"FROM {' POSITIONAL JOIN '.join(sources)}"
         )
         return name
+
+
+def _arrow_schema(expression: ibis.Table, schema: pa.Schema) -> pa.Schema:
+    """Returns the schema of a result with the int64 of Ibis, as sums of DuckDB are HUGEINT."""
+    kinds = expression.schema()
+    return pa.schema(
+        [field.with_type(pa.int64()) if kinds[field.name].is_int64() else field for field in schema]
+    )

@@ -209,3 +209,14 @@ def test_missing_file(tmp_path, duckdb):
     (tmp_path / "t.parquet").write_bytes(b"PAR1 no Parquet")
     with pytest.raises(ValueError, match="t.parquet: expected Parquet files"):
         duckdb.read([SourceChunk("parquet", (f"{tmp_path}/t.parquet",))])
+
+
+def test_sums_and_missing_floats(tmp_path, duckdb):
+    """Sums are int64; NaN of a Parquet file is found, which its statistics leave out."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"n": [1, 2], "x": [0.5, float("nan")]}), path)
+    table = duckdb.read([find_table(path)])
+    total = table.agg(n=table.n.sum(), x=ibis.ifelse(table.x.isnan(), 0, table.x).sum())
+    for result in (duckdb.fetch(total), duckdb.fetch(duckdb.store_table(total, "total"))):
+        assert result.to_pylist() == [{"n": 3, "x": 0.5}]
+        assert result.schema.field("n").type == pa.int64()
