@@ -152,6 +152,11 @@ class SparkMachineOptions(MachineOptions):
         (), "a setting; may be repeated", SPARK, action="append", nargs=None, metavar="KEY=VALUE"
     )
 
+    def engine_settings(self) -> dict:
+        """Returns keyword arguments of `preproc.engines.engine.open_engine`."""
+        names = ("memory_limit_bytes", "threads", "master", "spark_conf")
+        return {name: getattr(self, name) for name in names}
+
 
 def unread_spark_flags(options: type, flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yields flags of a command line that Spark, or another engine, does not read, with a reader.

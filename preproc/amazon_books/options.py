@@ -3,7 +3,7 @@
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from preproc.amazon_books.lines.metadata_lines import CATEGORY_LISTS, LAST_LIST
+from preproc.amazon_books.logs.metadata_lines import CATEGORY_LISTS, LAST_LIST
 from preproc.amazon_books.negatives import NEGATIVES, UNIFORM
 from preproc.arguments import SparkMachineOptions, check_columns, parse_delimiter
 from runtime.options import flag
@@ -91,18 +91,21 @@ class AmazonOptions(SparkMachineOptions):
     rows_per_file: int = flag(200_000, "even; files are written side by side", _SAMPLES)
     on_bad_line: str = flag(
         "error",
-        "malformed lines and rows without a user, item or time: stop at the first, or leave them "
-        "out and count them. Tables that are not UTF-8, and values that are not times, are errors "
-        "either way",
+        "malformed lines (at most 1 %%) and rows without a user, item or time: stop at the first, "
+        "or leave them out and count them. Values that are not times are errors either way",
         choices=("error", "skip"),
     )
     engine: str = flag(
         "duckdb",
-        "what counts, numbers and sorts; all give the same rows (default: nvtabular where there is "
-        "a GPU with cuDF, else duckdb). spark works on a cluster; this machine reads the lines and "
-        "writes the rows",
+        "what reads, numbers and sorts; all give the same rows (default: nvtabular where there is "
+        "a GPU with cuDF, else duckdb). spark works on a cluster; this machine writes the rows",
         choices=("duckdb", "spark", "nvtabular"),
     )
+
+    @property
+    def bad_lines(self) -> str:
+        """`on_bad_line` of `Engine.read`."""
+        return "skip" if self.on_bad_line == "skip" else "fail"
 
     def __post_init__(self):
         super().__post_init__()

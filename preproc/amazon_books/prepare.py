@@ -1,18 +1,16 @@
-"""The preparation in titled stages: raw files, staged events, ids, rows."""
+"""The preparation in titled stages: raw files, events, ids, rows."""
 
 import sys
 import time
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from dataloading.keys.vocabulary import text_file, write_counted
 from dataloading.spec.data_set_files import VOCABULARY_FOLDER
-from preproc.amazon_books.engines import open_engine
-from preproc.amazon_books.engines.interface import NumberedLog, StagedLog
-from preproc.amazon_books.lines.line_files import find_files, pieces
-from preproc.amazon_books.lines.metadata_lines import SCHEMA, stage_metadata
-from preproc.amazon_books.lines.review_lines import stage_reviews
+from preproc.amazon_books.engines.interface import NumberedLog
+from preproc.amazon_books.engines.numbering import number_log
+from preproc.amazon_books.logs.event_log import EventLog
+from preproc.amazon_books.logs.reviews import read_reviews
+from preproc.amazon_books.logs.tables import read_tables
 from preproc.amazon_books.options import AMAZON, AmazonOptions
 from preproc.amazon_books.parquet_rows import (
     METADATA_FILE,
@@ -22,8 +20,8 @@ from preproc.amazon_books.parquet_rows import (
     write_split,
 )
 from preproc.amazon_books.samples import BYTES_PER_USER, splits
-from preproc.amazon_books.tables import stage_tables
-from preproc.engines.duckdb_session import PreparationSession
+from preproc.engines.engine import Engine
+from preproc.engines.open_engine import open_engine
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import Staging
 
@@ -49,20 +47,18 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
         options.output_path, TOOL, DATA_SET, read=_read(options), resumes=False
     ) as staging:
         folder, scratch = staging.data, staging.temp_folder(options.temp_dir)
-        log, bad = _stage(options, scratch)
-        num_events = sum(pq.read_metadata(file).num_rows for file in log.events)
-        say(f"staged {num_events:,} events; left out {bad:,} bad lines or rows")
-        with open_engine(options, scratch) as engine, engine.explained_errors():
-            numbered = engine.number(log, options.min_events, scratch)
-        for path in {*log.events, *log.users, *log.items}:
-            path.unlink()
+        name = "spark" if options.engine == "spark" else "duckdb"
+        with open_engine(name, scratch, **options.engine_settings()) as engine:
+            log = _read_log(options, engine, scratch)
+            say(f"staged {log.num_events:,} events; left out {log.num_bad:,} bad lines or rows")
+            numbered = number_log(options, engine, log, scratch)
         users = numbered.num_users_before - numbered.num_users
-        events = num_events - int(numbered.num_events.sum())
+        events = log.num_events - int(numbered.num_events.sum())
         say(
             f"kept {numbered.num_events.sum():,} events of {numbered.num_users:,} users and "
             f"{numbered.num_items:,} items; --min_events {options.min_events} removed {users:,} "
             f"users ({users / numbered.num_users_before:.1%}) with {events:,} events "
-            f"({events / num_events:.1%})"
+            f"({events / log.num_events:.1%})"
         )
         for name, number in numbered.num_missing.items():
             if number and not options.no_metadata:
@@ -75,7 +71,7 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
             folder / METADATA_FILE,
             columns.titles,
             numbered.cardinalities,
-            _metadata(options, bad, rows),
+            _metadata(options, log.num_bad, rows),
         )
         staging.publish()
     return rows
@@ -101,46 +97,16 @@ def _columns(options: AmazonOptions) -> ColumnNames:
     )
 
 
-# Raw files -> staged events
-
-
 def _read(options: AmazonOptions) -> list[Path]:
     named = (options.amazon_dataset_path, options.users, options.items)
     files = (*options.reviews, *options.meta, *options.interactions)
     return [*filter(None, named), *files]
 
 
-def _stage(options: AmazonOptions, scratch: Path) -> tuple[StagedLog, int]:
-    """The log as Parquet files, and how many bad lines or rows it is without."""
-    if options.input_format != AMAZON:
-        return stage_tables(options, scratch)
-    folder = options.amazon_dataset_path
-    reviews = options.reviews or find_files(folder, "reviews_", "name the files with --reviews")
-    meta = options.meta
-    if not meta and not options.no_metadata:
-        remedy = "name the files with --meta, or put all items in one category with --no_metadata"
-        meta = find_files(folder, "meta_", remedy)
-    events, num_bad = [], 0
-    with PreparationSession(options, scratch / "duckdb") as session, session.explained_errors():
-        for file in reviews:
-            for piece in pieces(file, scratch):
-                events.append(scratch / f"reviews_{len(events)}.parquet")
-                num_bad += stage_reviews(session, file, piece, events[-1], options.on_bad_line)
-    items = [scratch / f"meta_{i}.parquet" for i in range(len(meta))]
-    for file, target in zip(meta, items, strict=True):
-        num_bad += stage_metadata(file, target, options.on_bad_line, options.category_list)
-    if not items:
-        items = [scratch / "none.parquet"]
-        pq.write_table(SCHEMA.empty_table(), items[0])
-    feature = f"category in {', '.join(map(str, meta))}"
-    return StagedLog(
-        tuple(events),
-        (),
-        tuple(items),
-        user_features=(),
-        item_features=(feature,),
-        gaps_count=False,
-    ), num_bad
+def _read_log(options: AmazonOptions, engine: Engine, scratch: Path) -> EventLog:
+    if options.input_format == AMAZON:
+        return read_reviews(options, engine, scratch)
+    return read_tables(options, engine)
 
 
 # Ids -> rows

@@ -60,6 +60,9 @@ class Engine(Protocol):
             column: one of its columns, which decides on the file where a table has several chunks.
         """
 
+    def num_skipped(self, table: ibis.Table) -> int:
+        """Returns the number of lines that `read` left out of a table."""
+
     def fetch(self, expression: ibis.Table) -> pa.Table:
         """Returns a small result."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
 from dataloading.interactions.unseen_items import keys_of
 from dataloading.keys.distinct import distinct
@@ -85,15 +86,21 @@ def write_candidate_lists(folder: Path, split: str, candidates: CandidateLists) 
             _put(label_file, labels, LABEL_DTYPE)
 
 
-def write_vocabulary(folder: Path, kind: str, batches: Iterable[pa.RecordBatch]) -> None:
-    """Writes vocabulary/<kind>.csv (kind: "user" or "item"): a header, then `id,value`."""
+def write_vocabulary(folder: Path, kind: str, values: Path) -> None:
+    """Writes vocabulary/<kind>.csv (kind: "user" or "item"): a header, then `id,value`.
+
+    values: Parquet file with the column `value` in the order of the ids.
+    """
     path = folder / VOCABULARY_FOLDER / f"{kind}.csv"
     path.parent.mkdir(exist_ok=True)
     options = pa_csv.WriteOptions(include_header=False)
-    with write_errors_name(path), open(path, "wb") as file:
+    first = 0
+    with write_errors_name(path), open(path, "wb") as file, pq.ParquetFile(values) as source:
         file.write(b"id,value\n")
-        for batch in batches:
-            pa_csv.write_csv(batch, file, options)
+        for batch in source.iter_batches(columns=["value"]):
+            ids = pa.array(np.arange(first, first + len(batch)))
+            pa_csv.write_csv(pa.record_batch([ids, batch["value"]], ["id", "value"]), file, options)
+            first += len(batch)
 
 
 def raw_value(folder: Path, kind: str, number: int) -> str:

@@ -66,8 +66,8 @@ class MovieLensOptions(SparkMachineOptions):
     overwrite: bool = flag(False, "replace an existing --output at the end")
     engine: str = flag(
         "duckdb",
-        "what numbers and sorts: duckdb (this machine, the default) or spark (a cluster; this "
-        "machine reads the lines and draws the negatives); both give the same files",
+        "what reads, numbers and sorts: duckdb (this machine, the default) or spark (a cluster; "
+        "this machine draws the negatives); both give the same files",
         choices=("duckdb", "spark"),
     )
 
@@ -122,8 +122,8 @@ def _parser() -> argparse.ArgumentParser:
         "(test/), all others are trained on (train/). What a rating was does not matter. Where "
         "(user, item) occurs more than once, its first time counts and the others are dropped.",
         epilog="The NCF paper's files keep their ids, rows and stored negatives; in train.rating "
-        "only a (user, item) that was there before is dropped. MovieLens files are UTF-8 or "
-        "(ratings.dat) Latin-1, all may be gzip. A bad line is an error; empty lines mean nothing. "
+        "only a (user, item) that was there before is dropped. Files are UTF-8, *.gz is gzip. A "
+        "bad line is an error; empty lines mean nothing. "
         "What does not fit into --memory_limit goes to --temp_dir, except for 16 bytes per "
         "interaction, 4 per negative and 320 MiB.",
         allow_abbrev=False,

@@ -1,19 +1,15 @@
 """The preparation in titled stages: raw files, interactions, held-out ones, negatives."""
 
-import contextlib
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dataloading.engines import environment
 from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
 from dataloading.spec.feature_spec import TEST, VALIDATION
-from dataloading.table_input.duckdb_files import quoted
+from preproc.engines.open_engine import open_engine
 from preproc.movielens.data_set import (
     CandidateLists,
     raw_value,
@@ -23,10 +19,9 @@ from preproc.movielens.data_set import (
     write_train,
     write_vocabulary,
 )
-from preproc.movielens.duckdb_engine import RatingsEngine, typed_rows, without_last
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import hold_out, read_paper
-from preproc.movielens.rating_files import rating_files
+from preproc.movielens.ratings import number_ratings, without_last
 from preproc.movielens.source_files import NCF
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import Staging
@@ -105,17 +100,19 @@ def _say(what: str) -> None:
 
 
 def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Interactions:
-    with _numbered(options, scratch) as (engine, counts):
+    with open_engine(options.engine, scratch, **options.engine_settings()) as engine:
+        numbered, counts = number_ratings(engine, options, scratch)
         splits = (TEST, VALIDATION) if options.validation else (TEST,)
         _check_memory(options, counts["interactions"], counts["users"] * len(splits))
         last = np.zeros((counts["users"], len(splits)), np.int32)
-        interactions = without_last(engine.interactions(), engine.num_of_users(), last)
-        num_train = write_train(folder, interactions)
-        ids = {}
-        for kind in ("user", "item"):
-            write_vocabulary(folder, kind, engine.vocabulary(kind))
-            sort = "integers" if engine.are_numbers(kind) else "texts by UTF-8 bytes"
-            ids[f"{kind}s"] = f" (ids in the order of the {sort})"
+        num_train = write_train(
+            folder, without_last(numbered.pairs(), numbered.num_of_users(), last)
+        )
+    ids = {}
+    for kind, values in numbered.vocabularies.items():
+        write_vocabulary(folder, kind, values)
+        sort = "integers" if numbered.are_numbers(kind) else "texts by UTF-8 bytes"
+        ids[f"{kind}s"] = f" (ids in the order of the {sort})"
     users = np.arange(counts["users"], dtype=np.int32)
     return _Interactions(
         num_users=counts["users"],
@@ -128,25 +125,6 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
         ids=ids,
         counts=counts,
     )
-
-
-@contextlib.contextmanager
-def _numbered(options: MovieLensOptions, scratch: Path) -> Iterator[tuple[Any, dict[str, int]]]:
-    """Yields the engine of `--engine` with the log in it, numbered, and what it counted."""
-    with RatingsEngine(options, scratch / "duckdb") as duckdb, duckdb.explained_errors():
-        files = rating_files(duckdb, options, scratch)
-        if options.engine == "duckdb":
-            yield duckdb, duckdb.number(files, options.min_ratings)
-            return
-        rows = scratch / "rows.parquet"
-        duckdb.connection.execute(
-            f"COPY ({typed_rows(duckdb, files)}) TO {quoted(rows)} (FORMAT parquet)"
-        )
-    environment.require_spark()
-    from preproc.movielens.spark_engine import RatingsSparkEngine
-
-    with RatingsSparkEngine(options, scratch) as spark, spark.explained_errors():
-        yield spark, spark.number(rows, options.min_ratings)
 
 
 def _check_memory(options: MovieLensOptions, num_interactions: int, num_lists: int) -> None:

@@ -1,31 +1,10 @@
-"""Interface of an engine, which counts, numbers, joins and sorts: staged to numbered events."""
+"""Numbered events: what the preparation's first half hands to the second, which draws samples."""
 
 import functools
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-
-
-@dataclass(frozen=True)
-class StagedLog:
-    """A log as Parquet files; raw values are int64 or UTF-8 text."""
-
-    # files with the columns user, item (no nulls, each of one type in all files) and time (int64 or
-    # float64, no nulls), in any order
-    events: tuple[Path, ...]
-    # files with the columns user, user_0, user_1, ... (as many as the log has user features; null
-    # where unknown). Any users, repeated or not, in any order
-    users: tuple[Path, ...]
-    items: tuple[Path, ...]  # files with the columns item, item_0, item_1, ..., by the same rules
-    # user_features, item_features: names of user_0, user_1, ... and item_0, item_1, ... in messages
-    user_features: tuple[str, ...]
-    item_features: tuple[str, ...]
-    # whether a null means that there is no value, and so contradicts a row that has one. If not, a
-    # row with a null is ignored; there is one feature at most then
-    gaps_count: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,22 +54,3 @@ def running_total(counts: np.ndarray) -> np.ndarray:
     totals = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=totals[1:])
     return totals
-
-
-LEAST = "--min_events {} events"  # of a user, for the error where no user is left
-
-
-class AmazonEngine(Protocol):
-    """A context manager, made from the run's options and a scratch folder of its own."""
-
-    def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
-        """Leaves out users with fewer than `min_events` events, and gives ids to the others.
-
-        folder: for the file of events.
-
-        Raises:
-            ValueError: no user is left, or a user or item has two values of a feature.
-        """
-
-    def explained_errors(self) -> AbstractContextManager:
-        """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""

@@ -1,10 +1,9 @@
 """The engine for NVTabular: on a GPU where cuDF is, else on the CPU with pandas.
 
 `Categorify` counts and looks up users and items; events are shuffled by user; `Groupby` sorts each
-user's. It all happens in this process: a Dask cluster on one machine is slower. DuckDB numbers the
-features. Events are processed a partition at a time, and shuffled on the disk where they take more
-than 1 GB. But `Categorify` holds all different users and items as Python objects on the CPU, which
-no flag limits.
+user's. It all happens in this process: a Dask cluster on one machine is slower. Events are
+processed a partition at a time, and shuffled on the disk where they take more than 1 GB. But
+`Categorify` holds all different users and items as Python objects on the CPU, which no flag limits.
 """
 
 import contextlib
@@ -20,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from preproc.amazon_books.engines.duckdb_engine import AmazonDuckDBEngine
-from preproc.amazon_books.engines.interface import LEAST, NumberedLog, StagedLog
+from preproc.amazon_books.engines.interface import running_total
 from preproc.amazon_books.options import AmazonOptions
 from preproc.arguments import no_user_left
 from runtime.files.disk import allocate
@@ -29,6 +27,7 @@ from runtime.files.disk import allocate
 # NVTabular's ids are 0 for padding, 1 for missing values, 2 for those that it does not know, and
 # from then on those of the values that it does.
 FIRST_ID = 3
+_KINDS = ("user", "item")
 _MIN_MEMORY_BYTES = 768 << 20
 # Memory in addition to partitions and values: Python, Arrow, Dask and NVTabular (about 220 MiB),
 # the lines that are being parsed, allocator slack.
@@ -85,7 +84,16 @@ class AmazonNVTabularEngine:
                 "--engine duckdb, which needs less"
             ) from error
 
-    def number(self, log: StagedLog, min_events: int, folder: Path) -> NumberedLog:
+    def number(
+        self, files: Sequence[Path], min_events: int, target: Path
+    ) -> tuple[dict[str, Path], int]:
+        """Writes `NumberedLog.events`, and the vocabularies next to it.
+
+        files: of user, item and time.
+
+        Returns:
+            `NumberedLog.vocabularies` and `NumberedLog.num_users_before`.
+        """
         ops = self._nvtabular.ops
         with (
             tempfile.TemporaryDirectory(dir=self._scratch) as name,
@@ -94,38 +102,27 @@ class AmazonNVTabularEngine:
             # Its remark, at each data set, that there is no GPU.
             warnings.filterwarnings("ignore", message="Initializing an NVTabular Dataset in CPU")
             work = Path(name)
-            events = self._dataset(log.events)
+            events = self._dataset(files)
             if events is None:
-                raise no_user_left(LEAST.format(min_events), 0)
+                raise no_user_left(f"--min_events {min_events} events", 0)
             # Arrow compares text bytewise.
             every_user = self._counted(events, "user", work).sort_by("value")
             users = every_user.filter(pc.field("count") >= min_events)
             if not len(users):
                 most = pc.max(every_user["count"]).as_py()
-                raise no_user_left(LEAST.format(min_events), most)
+                raise no_user_left(f"--min_events {min_events} events", most)
             user_ids = ["user"] >> ops.Categorify(vocabs=_vocabulary("user", users, work))
             kept = user_ids + ["item", "time"] >> ops.Filter(lambda log: log["user"] >= FIRST_ID)
             events = self._stored(events, kept, work / "kept")
             items = self._counted(events, "item", work).sort_by("value")
             item_ids = ["item"] >> ops.Categorify(vocabs=_vocabulary("item", items, work))
-            vocabularies = {kind: folder / f"{kind}_values.parquet" for kind in ("user", "item")}
-            features, missing = {}, {}
-            for counted, (kind, path) in zip((users, items), vocabularies.items(), strict=True):
+            vocabularies = {kind: target.parent / f"{kind}_values.parquet" for kind in _KINDS}
+            for counted, path in zip((users, items), vocabularies.values(), strict=True):
                 pq.write_table(counted, path)
-                with AmazonDuckDBEngine(self._options, self._scratch) as duckdb:
-                    features[kind], missing[kind] = duckdb.features(kind, log, path)
-            numbered = NumberedLog(
-                events=folder / "events.int32",
-                num_events=users["count"].to_numpy(),
-                user_features=features["user"],
-                item_features=features["item"],
-                num_items=len(items),
-                num_users_before=len(every_user),
-                num_missing=missing["user"] | missing["item"],
-                vocabularies=vocabularies,
+            self._write_events(
+                events, ["user", "time"] + item_ids, users["count"].to_numpy(), target, work
             )
-            self._write_events(events, ["user", "time"] + item_ids, numbered, work)
-        return numbered
+        return vocabularies, len(every_user)
 
     def _dataset(self, paths: Sequence[Path]):
         """A data set of files, which may be empty; None if they all are."""
@@ -165,14 +162,14 @@ class AmazonNVTabularEngine:
         workflow.transform(dataset).to_parquet(str(folder))
         return self._dataset(sorted(folder.glob("*.parquet")))
 
-    def _write_events(self, dataset, ids, log: NumberedLog, work: Path) -> None:
+    def _write_events(self, dataset, ids, num_events: np.ndarray, target: Path, work: Path) -> None:
         """Writes the item ids of all events where their users' are; ids: (user, time, item)."""
         import dask
         from merlin.core.dispatch import to_arrow
 
-        starts = log.user_starts
-        allocate(log.events, 4 * int(log.num_events.sum()))
-        target = np.memmap(log.events, np.int32, "r+")
+        starts = running_total(num_events)
+        allocate(target, 4 * int(starts[-1]))
+        events = np.memmap(target, np.int32, "r+")
 
         def write(users) -> None:
             """users: a partition (user, item_list) of whole users."""
@@ -183,7 +180,7 @@ class AmazonNVTabularEngine:
             offsets, items = lists.offsets.to_numpy(), lists.flatten().to_numpy()
             number = table["user"].to_numpy() - FIRST_ID
             places = np.repeat(starts[number] - (offsets[:-1] - offsets[0]), np.diff(offsets))
-            target[places + np.arange(len(items))] = items - FIRST_ID + 1
+            events[places + np.arange(len(items))] = items - FIRST_ID + 1
 
         by_user = self._nvtabular.ops.Groupby(
             groupby_cols=["user"], sort_cols=["time", "item"], aggs={"item": "list"}
@@ -197,7 +194,7 @@ class AmazonNVTabularEngine:
             parts = workflow.transform(shuffled).to_ddf().to_delayed()
             # In one go, so that the shuffle is done once.
             dask.compute([dask.delayed(write)(part) for part in parts], scheduler="synchronous")
-        target.flush()
+        events.flush()
 
 
 def _vocabulary(column: str, counted: pa.Table, folder: Path) -> dict[str, str]:

@@ -129,7 +129,7 @@ def test_interrupt_and_full_disk(tmp_path, monkeypatch, capsys):
         def fail(*args, error=error):
             raise error
 
-        monkeypatch.setattr(prepare, "stage_tables", fail)
+        monkeypatch.setattr(prepare, "read_tables", fail)
         assert __main__.main([*flags, "--engine", "duckdb"]) == status
         assert capsys.readouterr().err == message
         assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,6 @@
 """NVTabular and Spark: numbers against a slow reference, whole data sets against DuckDB."""
 
 import contextlib
-import dataclasses
 import json
 import random
 import sys
@@ -12,12 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from preproc.amazon_books.engines import open_engine
-from preproc.amazon_books.engines.interface import StagedLog
+from preproc.amazon_books.engines import nvtabular_engine
+from preproc.amazon_books.engines.numbering import number_log
 from preproc.amazon_books.engines.nvtabular_engine import AmazonNVTabularEngine
 from preproc.amazon_books.generate_reviews import ReviewSizes, generate
+from preproc.amazon_books.logs.event_log import EventLog, FeatureTable
 from preproc.amazon_books.options import AmazonOptions
 from preproc.amazon_books.prepare import prepare
+from preproc.engines.open_engine import open_engine
+from preproc.sources.chunk import SourceChunk
 from tests.preproc.amazon_books.amazon_reference import ordered
 from tests.preproc.contents import contents
 from tests.preproc.criteo.test_spark_runs import FEW_TASKS, QUICK_JAVA
@@ -26,11 +28,11 @@ from tests.spark_cluster import spark_cluster
 needs_nvtabular = pytest.mark.engines("nvtabular")
 needs_spark = pytest.mark.engines("pyspark")
 ENGINES = [
+    "duckdb",
     pytest.param("nvtabular", marks=needs_nvtabular),
     pytest.param("spark", marks=needs_spark),
 ]
 MIB = 1 << 20
-SCHEMA = pa.schema([("user", pa.string()), ("item", pa.string()), ("time", pa.int64())])
 
 
 def options(folder, engine="nvtabular", **changed):
@@ -65,34 +67,32 @@ def name(request):
 def engine(name, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with open_engine(options(tmp_path, name), scratch) as engine:
+    settings = options(tmp_path, name).engine_settings()
+    with open_engine("spark" if name == "spark" else "duckdb", scratch, **settings) as engine:
         yield engine
-    assert name == "spark" or list(scratch.iterdir()) == []
 
 
-def log(folder, events, users=(), items=(), files=2):
-    """Stages tuples, distributed over `files` files.
+def log(engine, folder, events, users=(), items=(), files=2):
+    """Reads tuples, distributed over `files` files.
 
     events: (user, item, time); users, items: (raw value, its features).
     """
 
-    def stage(kind, rows, names):
+    def read(kind, rows, names):
         paths = []
-        for i in range(files if rows else 0):
+        for i in range(files):
             columns = [typed(column) for column in zip(*rows, strict=True)]
             table = pa.table(columns, names=names)
-            paths.append(folder / f"{kind}_{i}.parquet")
+            paths.append(str(folder / f"{kind}_{i}.parquet"))
             pq.write_table(table.take(list(range(i, len(rows), files))), paths[-1])
-        return tuple(paths)
+        return engine.read([SourceChunk("parquet", tuple(paths))]).select(*names)
 
-    num_user, num_item = (len(rows[0]) - 1 if rows else 0 for rows in (users, items))
-    return StagedLog(
-        events=stage("events", events, ("user", "item", "time")),
-        users=stage("users", users, ("user", *(f"user_{i}" for i in range(num_user)))),
-        items=stage("items", items, ("item", *(f"item_{i}" for i in range(num_item)))),
-        user_features=tuple("abc"[:num_user]),
-        item_features=tuple("xyz"[:num_item]),
-    )
+    features = {}
+    for kind, rows, titles in (("user", users, "abc"), ("item", items, "xyz")):
+        if rows:
+            columns = {f"{kind}_{i}": titles[i] for i in range(len(rows[0]) - 1)}
+            features[kind] = FeatureTable(read(kind, rows, [kind, *columns]), columns)
+    return EventLog(read("events", events, ["user", "item", "time"]), len(events), 0, features)
 
 
 def typed(values):
@@ -122,10 +122,10 @@ def expected(events, users, items, min_events):
     return ids, counts, features(kept_users, users), features(kept_items, items), len(kept_items)
 
 
-def numbered(engine, folder, staged, min_events):
+def numbered(name, engine, folder, log, min_events):
     target = folder / "numbered"
     target.mkdir()
-    result = engine.number(staged, min_events, target)
+    result = number_log(options(folder, name, min_events=min_events), engine, log, target)
     names = {result.events.name, "user_values.parquet", "item_values.parquet"}
     assert {path.name for path in target.iterdir()} == names
     assert result.num_events.dtype == np.int64
@@ -165,20 +165,20 @@ def random_rows(values, feature_values, seed):
     ids=["text", "integers"],
 )
 def test_numbers_against_reference(
-    engine, tmp_path, monkeypatch, values, feature_values, small_parts
+    name, engine, tmp_path, monkeypatch, values, feature_values, small_parts
 ):
     events, users, items = random_rows(values, feature_values, 5)
     if small_parts:
-        monkeypatch.setattr(engine, "_partition_bytes", 500, raising=False)
-        monkeypatch.setattr("preproc.engines.spark_preparation._BROADCAST_VALUES", 0)
+        monkeypatch.setattr(nvtabular_engine, "_MAX_PARTITION_BYTES", 500)
     min_events = 1 + 80 // (len(values) // 2)  # about half of the users have this many
-    staged = log(tmp_path, events, users, items, files=5)
-    result = numbered(engine, tmp_path, staged, min_events)
+    result = numbered(
+        name, engine, tmp_path, log(engine, tmp_path, events, users, items), min_events
+    )
     assert result == expected(events, users, items, min_events)
     assert 1 < len(result[1]) < len(values) // 2
 
 
-def test_numbers_by_hand(engine, tmp_path):
+def test_numbers_by_hand(name, engine, tmp_path):
     """Equal times, 0.0 and -0.0, too; an item of removed users only; a feature without values."""
     events = [
         *(("v", "b", 0.0), ("v", "c", -1), ("v", "a", -0.0)),
@@ -186,34 +186,16 @@ def test_numbers_by_hand(engine, tmp_path):
     ]
     items = [("a", "old", None), ("bb", "new", None), ("c", "", None)]
     items = [(name, category or None, nothing) for name, category, nothing in items]
-    staged = log(tmp_path, [(u, i, t / 2) for u, i, t in events], items=items, files=1)
-    result = numbered(engine, tmp_path, staged, 3)
+    staged = log(engine, tmp_path, [(u, i, t / 2) for u, i, t in events], items=items)
+    result = numbered(name, engine, tmp_path, staged, 3)
     # u: c, a, c; v: c, a, b, with a = 1, b = 2, c = 3. Only a has a category.
     assert result == ([3, 1, 3, 3, 1, 2], [3, 3], [], [[0, 2, 1, 1], [0, 1, 1, 1]], 3)
 
 
-@pytest.mark.parametrize(
-    ("rows", "most"), [([("u", "a", 1), ("u", "b", 2), ("v", "a", 3)], 2), ([], 0)]
-)
-def test_too_few_events(engine, tmp_path, rows, most):
-    path = tmp_path / "events.parquet"
-    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
-    pq.write_table(pa.table(columns, schema=SCHEMA), path)
-    staged = StagedLog((path,), (), (), (), ())
-    with pytest.raises(ValueError, match=f"--min_events 3 .* {most}$"):
-        engine.number(staged, 3, tmp_path)
-
-
-def test_empty_files(engine, tmp_path):
-    """A file without rows, as after a raw file of bad lines only, and row groups without rows."""
-    staged = log(tmp_path, [("u", "a", 2), ("u", "b", 1)], files=2)
-    empty = SCHEMA.empty_table()
-    pq.write_table(empty, tmp_path / "empty.parquet")
-    with pq.ParquetWriter(staged.events[1], SCHEMA) as writer:
-        for table in (empty, pa.table([["u"], ["b"], [1]], schema=SCHEMA), empty):
-            writer.write_table(table)
-    staged = dataclasses.replace(staged, events=(tmp_path / "empty.parquet", *staged.events))
-    assert numbered(engine, tmp_path, staged, 2) == ([2, 1], [2], [], [], 2)
+def test_too_few_events(name, engine, tmp_path):
+    staged = log(engine, tmp_path, [("u", "a", 1), ("u", "b", 2), ("v", "a", 3)])
+    with pytest.raises(ValueError, match="--min_events 3 .* 2$"):
+        numbered(name, engine, tmp_path, staged, 3)
 
 
 @pytest.mark.parametrize(
@@ -223,13 +205,13 @@ def test_empty_files(engine, tmp_path):
         ([], [("a", "x", "1"), ("a", "x", None)], "item 'a' has two values of y: none and '1'"),
     ],
 )
-def test_two_values_of_a_feature(engine, tmp_path, users, items, message):
+def test_two_values_of_a_feature(name, engine, tmp_path, users, items, message):
     """Users and items with events have one value per feature; those without are not checked."""
     events = [("u", "a", 1), ("u", "b", 2), ("w", "z", 1)]
     items = items + [("z", "1", "1"), ("z", "2", "2")][: len(items)]
-    staged = log(tmp_path, events, users, items, files=1)
+    staged = log(engine, tmp_path, events, users, items)
     with pytest.raises(ValueError, match=message):
-        engine.number(staged, 2, tmp_path)
+        numbered(name, engine, tmp_path, staged, 2)
 
 
 def test_whole_data_set(name, tmp_path):
@@ -244,10 +226,10 @@ def test_whole_data_set(name, tmp_path):
         lines.append(json.dumps(review, ensure_ascii=i % 2 == 0))
     with open(raw / "reviews_Books.json", "a", encoding="utf-8") as file:
         file.write("\n".join([*lines, '{"reviewerID": "u", "asin": "", "unixReviewTime": 7}\n']))
-    with pytest.raises(ValueError, match=r"reviews_Books.json, line 6001: asin"):
+    with pytest.raises(ValueError, match=r"reviews_Books.json, row 6001 .*: no asin"):
         prepare(options(raw, name, output_path=tmp_path / "out"))
     settings = {"validation_event": True, "seed": 11, "max_history": 30, "rows_per_file": 1000}
-    for engine in ("duckdb", name):
+    for engine in {"duckdb", name}:
         output = {"output_path": tmp_path / f"by_{engine}", "on_bad_line": "skip"}
         prepare(options(raw, engine, **settings, **output))
     files = contents(tmp_path / f"by_{name}")
@@ -283,23 +265,24 @@ def test_restored_threads(tmp_path):
 
 
 @needs_nvtabular
-@pytest.mark.parametrize("name", ["nvtabular"])
-def test_out_of_memory(engine, tmp_path, monkeypatch):
+def test_out_of_memory(tmp_path, monkeypatch):
     pandas = pytest.importorskip("pandas")
-    staged = log(tmp_path, [("u", "a", 1), ("u", "b", 2)], files=1)
+    path = tmp_path / "events.parquet"
+    pq.write_table(pa.table({"user": ["u", "u"], "item": ["a", "b"], "time": [1, 2]}), path)
 
     def fails(*args, **kwargs):
         raise pa.ArrowMemoryError("too much")
 
-    for name in ("merge", "groupby"):  # NVTabular wraps the first
-        monkeypatch.setattr(pandas.DataFrame, name, fails)
-        with (
-            pytest.raises(ValueError, match="out of memory, with a --memory_limit of 1024 MiB, .*"),
-            engine.explained_errors(),
-        ):
-            engine.number(staged, 2, tmp_path)
-    with pytest.raises(RuntimeError, match="something else"), engine.explained_errors():
-        raise RuntimeError("something else")
+    with AmazonNVTabularEngine(options(tmp_path), tmp_path) as engine:
+        for name in ("merge", "groupby"):  # NVTabular wraps the first
+            monkeypatch.setattr(pandas.DataFrame, name, fails)
+            with (
+                pytest.raises(ValueError, match="out of memory, with a --memory_limit of 1024 MiB"),
+                engine.explained_errors(),
+            ):
+                engine.number([path], 2, tmp_path / "events.bin")
+        with pytest.raises(RuntimeError, match="something else"), engine.explained_errors():
+            raise RuntimeError("something else")
 
 
 def test_too_small_limit(tmp_path):

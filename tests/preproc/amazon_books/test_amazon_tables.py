@@ -3,15 +3,18 @@
 import datetime
 import gzip
 import random
+import tempfile
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from preproc.amazon_books.arguments import parse
+from preproc.amazon_books.logs.tables import read_tables
 from preproc.amazon_books.prepare import prepare
-from preproc.amazon_books.tables import stage_tables
+from preproc.engines.open_engine import open_engine
 from tests.preproc.amazon_books import amazon_reference as reference
 from tests.preproc.amazon_books.test_amazon_prepare import ENGINES
 
@@ -29,10 +32,13 @@ def csv_file(path, rows, delimiter=","):
 
 
 def staged(tmp_path, *flags, **more):
-    folder = tmp_path / "staged"
-    folder.mkdir(exist_ok=True)
-    log, bad = stage_tables(options(tmp_path, *flags, **more), folder)
-    return log, bad, [pq.read_table(path) for path in (*log.events, *log.users, *log.items)]
+    """Returns the log, and its events and features as Arrow tables."""
+    read = options(tmp_path, *flags, **more)
+    scratch = Path(tempfile.mkdtemp(dir=tmp_path))
+    with open_engine("duckdb", scratch, **read.engine_settings()) as engine:
+        log = read_tables(read, engine)
+        tables = [log.events, *(features.table for features in log.features.values())]
+        return log, log.num_bad, [engine.fetch(table) for table in tables]
 
 
 def column(table, name):
@@ -150,8 +156,8 @@ def test_integers_with_a_point(tmp_path):
     assert column(items, "item_1") == (pa.string(), ["1.0", "1.1"])
     (tmp_path / "gaps.csv").write_text(HEADER + "1,2,3,\n" * 20 + "1,3,3,10\n" + "1,4,3,9\n")
     gaps = ["--interactions", tmp_path / "gaps.csv", "--item_features", "cat"]
-    _, _, (events, *_) = staged(tmp_path, *gaps)
-    assert column(events, "item_0") == (pa.int64(), [None] * 20 + [10, 9])
+    _, _, (_, gaps_of_items) = staged(tmp_path, *gaps)
+    assert column(gaps_of_items, "item_0") == (pa.int64(), [None] * 20 + [10, 9])
     mixed = csv_file(tmp_path / "more.csv", [("user_id", "item_id", "time"), ("a", 1, 1)])
     floats = csv_file(tmp_path / "log2.csv", [("user_id", "item_id", "time"), ("5.0", 1, 1)])
     _, _, (events,) = staged(tmp_path, "--interactions", floats, mixed)
@@ -220,18 +226,18 @@ def test_times_of_parquet(tmp_path, times, expected):
         ("1,2,3,x\n,2,3,x\n", 1, "log.csv, row 2 .*: no user_id.* skip"),
         ("1,,3,x\n", 0, "row 1 .*: no item_id"),
         ('1,"2",3,x\n1,2,"",x\n', 1, "row 2 .*: no time"),
-        ("1,2,3,x\n1,2,3\n", 1, "Line: 3 .*--on_bad_line skip"),
-        ("1,2,3,x\n1,2,3,x,y\n", 1, "log.csv .*Line: 3 "),
+        ("1,2,3,x\n1,2,3\n", 1, "line 3: expected 4 fields.*--on_bad_line skip"),
+        ("1,2,3,x\n1,2,3,x,y\n", 1, "log.csv, line 3: expected 4 fields"),
     ],
 )
 def test_bad_rows(tmp_path, text, num_good, message):
     log = tmp_path / "log.csv"
-    log.write_text(HEADER + text + "1,2,3,\n")
+    log.write_text(HEADER + text + "1,2,3,\n" * 100)
     with pytest.raises(ValueError, match=message):
         staged(tmp_path, "--interactions", log)
     _, bad, (events,) = staged(tmp_path, "--interactions", log, "--on_bad_line", "skip")
     assert bad == 1
-    assert len(events) == num_good + 1
+    assert len(events) == num_good + 100
 
 
 @pytest.mark.parametrize(
@@ -246,12 +252,11 @@ def test_bad_rows(tmp_path, text, num_good, message):
         (HEADER + f"1,2,1.{'1' * 18},x\n1,2,99,x\n", "row 1 .* is 1.1+"),
         (HEADER + "1,2,3,x\n1,2,2014-07-23,x\n", "row 2 .* numbers"),
         ("user_id,item_id,date\n1,2,3\n", "no column 'time'"),
-        ("user_id,item_id,time,time\n1,2,3,4\n", "2 columns 'time'"),
-        ("", "no column 'user_id'.*--user_column"),
+        ("user_id,item_id,time,time\n1,2,3,4\n", "'time' and 'time'"),
+        ("", "expected a header"),
         (HEADER + '1,2,3,x\n"1,2,3,x\n1,2,3,x\n', "log.csv, line 3"),
         (HEADER + '"1,2,3,x\n1,2,3,x\n"1,2,3,x\n', "line 2"),
         (HEADER.encode() + b"\xff,2,3,x\n", "ine:? 2.*utf-8"),
-        (gzip.compress(HEADER.encode())[:-9], "log.csv: the gzip data"),
     ],
 )
 def test_bad_files(tmp_path, text, message):
@@ -284,27 +289,26 @@ def test_times_of_two_kinds_in_two_files(tmp_path):
 def test_row_numbers_after_skipped_rows(tmp_path):
     """Rows 2 and 8 have too few fields."""
     log = tmp_path / "log.csv"
-    rows = ["1,2,3,x\n"] * 10
+    rows = ["1,2,3,x\n"] * 200
     rows[1] = rows[7] = "1,2,3\n"
-    for row, count in ((3, 3), (7, 7), (9, 9)):
+    for row in (3, 7, 9):
         log.write_text(HEADER + "".join([*rows[: row - 1], "1,2,soon,x\n", *rows[row:]]))
-        with pytest.raises(ValueError, match=f"row {count} .*: time is 'soon'"):
+        with pytest.raises(ValueError, match=f"row {row} .*: time is 'soon'"):
             staged(tmp_path, "--interactions", log, "--on_bad_line", "skip")
     log.write_text(HEADER + "".join(rows))
     _, bad, (events,) = staged(tmp_path, "--interactions", log, "--on_bad_line", "skip")
-    assert (bad, len(events)) == (2, 8)
+    assert (bad, len(events)) == (2, 198)
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"user_id": [1.5]}, "user_id holds double"),
-        ({"user_id": pa.array([2**63], pa.uint64())}, "cannot be read as parquet"),
-        ({"cat": [True]}, "cat holds bool"),
+        ({"user_id": [1.5]}, "user_id holds float64"),
+        ({"user_id": pa.array([2**63], pa.uint64())}, "row 1 .*: user_id is 9223372036854775808"),
+        ({"cat": [True]}, "cat holds boolean"),
         ({"time": [float("nan")]}, "row 1 .*: time is 'nan'"),
-        ({"time": [True]}, "row 1 .*: time is 'true'"),
+        ({"time": [True]}, "row 1 .*: time is 'True'"),
         ({"USER_ID": [2]}, "'user_id' and 'USER_ID'"),
-        ({"File_row_number": [2]}, "'File_row_number'"),
     ],
 )
 def test_types_of_parquet(tmp_path, columns, message):
@@ -315,7 +319,7 @@ def test_types_of_parquet(tmp_path, columns, message):
         flags = ["--interactions", log, "--item_features", "cat"]
         staged(tmp_path, *flags, input_format="parquet")
     log.write_text("no Parquet")
-    with pytest.raises(ValueError, match="log.parquet cannot be read"):
+    with pytest.raises(ValueError, match="log.parquet: expected a Parquet file"):
         staged(tmp_path, "--interactions", log, input_format="parquet")
 
 

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from preproc import event_tables, raw_files
+from preproc.engines import open_engine as engines
 from preproc.movielens.__main__ import main
 from preproc.movielens.generate_ratings import RatingSizes, generate
 from tests.preproc.movielens.movielens_reference import (
@@ -167,18 +167,20 @@ def test_text_and_timestamps(tmp_path, capsys):
     assert data_set.lists("test")[1][:, 0].tolist() == [2, 0]
 
 
-def test_byte_order_marks(tmp_path):
-    """A byte order mark makes a .dat file UTF-8 and is not part of the first id; else Latin-1."""
+def test_byte_order_mark(tmp_path):
+    """It is not part of the first id."""
     log = tmp_path / "x.dat"
-    rows = "\ufeff10::4::3::1\n10::5::3::2\n9::20::3::1\n9::3::3::2\n"
-    log.write_text(rows, encoding="utf-8")
-    flags = ["--min_ratings", 2, "--valid_negative", 2]
-    data_set = prepared(tmp_path, "--input", log, *flags)
+    log.write_text("\ufeff10::4::3::1\n10::5::3::2\n9::20::3::1\n9::3::3::2\n", encoding="utf-8")
+    data_set = prepared(tmp_path, "--input", log, "--min_ratings", 2, "--valid_negative", 2)
     assert data_set.values == {"user": ["9", "10"], "item": ["3", "4", "5", "20"]}
-    log.write_text(rows.replace("20::", "é::"), encoding="utf-8")
-    assert prepared(tmp_path, "--input", log, *flags).values["item"] == ["3", "4", "5", "é"]
-    log.write_text(rows[1:].replace("20::", "é::"), encoding="latin-1")
-    assert prepared(tmp_path, "--input", log, *flags).values["item"] == ["3", "4", "5", "é"]
+
+
+def test_mixed_line_ends(tmp_path, by_hand):
+    log = tmp_path / "mixed.csv"
+    lines = BY_HAND.splitlines()
+    log.write_text("\r\n".join(lines[:4]) + "\n" + "\n".join(lines[4:]) + "\n", newline="")
+    flags = ("--min_ratings", 4, "--valid_negative", 1)
+    assert_same(*(prepared(tmp_path, "--input", path, *flags) for path in (by_hand, log)))
 
 
 def test_seeds_memory_and_temp_dir(tmp_path, generated, monkeypatch):
@@ -187,20 +189,20 @@ def test_seeds_memory_and_temp_dir(tmp_path, generated, monkeypatch):
     flags = ["--input", generated, "--validation"]
     first = prepared(tmp_path, *flags)
     (tmp_path / "spill").mkdir()
-    unpacked = []
+    folders = []
 
-    def unpack(path, scratch):
-        unpacked.append(scratch)
-        return raw_files.unpack(path, scratch)
+    def open_engine(name, scratch, **settings):
+        folders.append(scratch)
+        return engines.open_engine(name, scratch, **settings)
 
-    monkeypatch.setattr(event_tables, "unpack", unpack)
+    monkeypatch.setattr("preproc.movielens.prepare.open_engine", open_engine)
     more = ["--threads", 1, "--memory_limit", "384MiB", "--temp_dir", tmp_path / "spill"]
     assert_same(first, prepared(tmp_path, *flags, *more))
     assert not any((tmp_path / "spill").iterdir())
     assert first.spec.metadata["test_samples_per_series"] == 101
     other = prepared(tmp_path, *flags, "--seed", 1)
-    assert unpacked[0].parent == tmp_path / "spill"
-    assert unpacked[1].parent.name.startswith(".prepared.")  # the later output
+    assert folders[0].parent == tmp_path / "spill"
+    assert folders[1].parent.name.startswith(".prepared.")  # the later output
     assert other.spec.metadata["seed"] == 1
     lists = [
         data_set.lists(name)[1] for data_set in (first, other) for name in ("test", "validation")

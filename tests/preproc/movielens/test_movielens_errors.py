@@ -29,7 +29,7 @@ def refused(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (GOOD + "1,12,3.0\n", "Line: 4 "),
+        (GOOD + "1,12,3.0\n", "line 4: expected 4 fields"),
         ("\n\n" + GOOD + ",12,3.0,7\n", "row 3 .*: userId is missing"),
         (GOOD + "1, ,3.0,7\n", "row 3 .*: movieId is missing"),
         (GOOD + "1, 12,3.0,7\n", "row 3 .*: movieId is ' 12'"),
@@ -37,11 +37,10 @@ def refused(tmp_path, capsys):
         (GOOD + "1,12,3.0,\n" + GOOD, "row 3 .*: timestamp is missing"),
         (GOOD + "1,12,3.0,soon\n", "row 3 .*: timestamp is 'soon'"),
         ("1,12,3.0,2014-02-30\n", "row 1 .*: timestamp is '2014-02-30'"),
-        (GOOD + '1,"a\nb",3.0,7\n', "line 4: "),
         (GOOD + "1,12,3.0,2014-02-03\n", "row 3 .*: timestamp is '2014-02-03'.* numbers"),
         # Two of them would otherwise hide the rows between them.
         (GOOD + '"1,2,3.0,7\n1,13,3.0,8\n"2,2,3.0,9\n', "line 4: "),
-        (GOOD + "1,\udce9,3.0,7\n", "Line: 4 .*not utf-8"),
+        (GOOD + "1,\udce9,3.0,7\n", "line 4: expected UTF-8"),
     ],
 )
 def test_bad_lines(tmp_path, refused, rows, message):
@@ -53,33 +52,19 @@ def test_bad_lines(tmp_path, refused, rows, message):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("1::2::3::4\n1::2::3\n", "Line: 2 "),
+        ("1::2::3::4\n1::2::3\n", "line 2: expected 4 fields"),
         ("1::2::3::4\n\n::2::3::4\n", "row 2 .*: the user"),
         ("1::2::3::4\n1::2::3::four\n", "row 2 .*: the time is 'four'"),
         ("1::2::3::4\r1::2::3::four\r", "row 2 .*: the time is 'four'"),
-        ("\ufeff1::\udce9::3::4\n", "Line: 1 .*not utf-8"),
+        ("1::\udce9::3::4\n", "line 1: expected UTF-8"),
     ],
 )
 def test_bad_lines_of_the_second_dat(tmp_path, refused, rows, message):
     """The message names the gzip file with the error, not the first file or a copy."""
     (tmp_path / "a.dat").write_text("1::1::3::4\n")
-    (tmp_path / "b.dat").write_bytes(gzip.compress(rows.encode(errors="surrogateescape")))
-    output = refused("--input", tmp_path / "a.dat", tmp_path / "b.dat")
-    assert re.search(f"error: {tmp_path}/b.dat.* {message}", output)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.csv", f"{CSV_HEADER}\r\n{GOOD}"),
-        ("a.csv", f"{CSV_HEADER}\n1,10,3.0,5\r{GOOD}"),
-        ("a.dat", '1::"2::3::4\n1::2::3::4\r\n'),
-    ],
-)
-def test_mixed_line_ends(tmp_path, refused, name, text):
-    log = tmp_path / name
-    log.write_bytes(text.encode())
-    assert re.search(f"error: {log} .* lines must end in one way", refused("--input", log))
+    (tmp_path / "b.dat.gz").write_bytes(gzip.compress(rows.encode(errors="surrogateescape")))
+    output = refused("--input", tmp_path / "a.dat", tmp_path / "b.dat.gz")
+    assert re.search(f"error: {tmp_path}/b.dat.gz.* {message}", output)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +73,7 @@ def test_mixed_line_ends(tmp_path, refused, name, text):
         ("userId,movieId,rating", (), "no column 'timestamp'"),
         (CSV_HEADER, ("--user_column", "who"), "no column 'who'.*--user_column"),
         (CSV_HEADER, ("--delimiter", "tab"), f"'{CSV_HEADER}'.*--delimiter"),
-        ("x" * 200_000, (), "ratings.csv, line 1: "),
-        ('userId,"movieId', (), "ratings.csv, line 1: "),
+        ("x" * 200_000, (), "ratings.csv: expected a header"),
         (CSV_HEADER, (), "ratings.csv: no ratings"),
     ],
 )
@@ -118,7 +102,7 @@ def test_too_few_ratings(tmp_path, refused):
 def test_damaged_gzip(tmp_path, refused):
     log = tmp_path / "ratings.csv.gz"
     log.write_bytes(gzip.compress(f"{CSV_HEADER}\n{GOOD}".encode())[:-12])
-    assert f"{log}: the gzip data" in refused("--input", log)
+    assert f"{log}: cannot be decompressed" in refused("--input", log)
 
 
 @pytest.mark.parametrize(

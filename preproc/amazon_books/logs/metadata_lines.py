@@ -1,0 +1,140 @@
+"""Metadata lines: objects with asin and, as a rule, categories.
+
+asin is non-empty text; categories is a list of lists of names, each list a path. The last name of
+the last list (or of the first one) is the item's category; an item without such a name has no
+category. Lines are JSON,
+or Python literals as in the files of 2014: {'asin': '1', 'price': None, ...}.
+"""
+
+import ast
+import codecs
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from preproc.raw_files import gzip_errors, open_unpacked
+
+ITEM, CATEGORIES = "asin", "categories"
+SCHEMA = pa.schema([("item", pa.string()), ("item_0", pa.string())])
+LAST_LIST, FIRST_LIST = "last", "first"
+CATEGORY_LISTS = (LAST_LIST, FIRST_LIST)
+_BATCH_ROWS = 1 << 16
+
+
+def stage_metadata(
+    file: Path, target: Path, on_bad_line: str, category_list: str = LAST_LIST
+) -> int:
+    """Writes the good lines of a plain or gzip file to a Parquet file (item, item_0: the category).
+
+    Args:
+        on_bad_line: "error" or "skip".
+        category_list: the list of names that has the category, "last" or "first".
+
+    Returns:
+        the number of bad lines; empty lines mean nothing.
+
+    Raises:
+        ValueError: a bad line, with `on_bad_line` "error"; or damaged gzip data.
+    """
+    num_bad, rows = 0, []
+    with (
+        pq.ParquetWriter(target, SCHEMA) as writer,
+        gzip_errors(file),
+        open_unpacked(file) as source,
+    ):
+        for number, line in enumerate(source, 1):
+            try:
+                if text := _line_text(line, number):
+                    rows.append(parse(text, category_list))
+            except ValueError as error:
+                if on_bad_line == "error":
+                    raise _bad_line(file, number, error) from error
+                num_bad += 1
+            if len(rows) == _BATCH_ROWS:
+                writer.write_table(_table(rows))
+                rows.clear()
+        writer.write_table(_table(rows))
+    return num_bad
+
+
+def _table(rows: list[tuple[str, str | None]]) -> pa.Table:
+    items, categories = zip(*rows, strict=True) if rows else ((), ())
+    return pa.table([items, categories], schema=SCHEMA)
+
+
+def parse(line: str, category_list: str = LAST_LIST) -> tuple[str, str | None]:
+    """Returns item and category of a line (None without one); raises ValueError with its fault."""
+    try:
+        fields = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as not_json:
+        try:
+            fields = ast.literal_eval(line)
+        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
+            raise ValueError(
+                f"it is neither JSON nor a Python literal ({not_json}; {error})"
+            ) from error
+    if not isinstance(fields, dict):
+        raise ValueError("it is JSON or a Python literal, but no object with braces around it")
+    return _text_field(fields, ITEM), _last_name(fields, category_list) or None
+
+
+def _last_name(fields: dict, category_list: str) -> str | None:
+    lists = fields.get(CATEGORIES)
+    if lists is None:
+        return None
+    is_right = isinstance(lists, list) and all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists
+    )
+    if not is_right:
+        raise ValueError(
+            f"{CATEGORIES} is {_shown(fields, CATEGORIES)}; it must be a list of lists of names"
+        )
+    names = lists[-1 if category_list == LAST_LIST else 0] if lists else ()
+    if not names:
+        return None
+    _check_text(CATEGORIES, names[-1])
+    return names[-1]
+
+
+def _line_text(line: bytes, number: int) -> str:
+    """Returns a line, the number-th, without blanks around it; raises ValueError if not UTF-8."""
+    if number == 1:
+        line = line.removeprefix(codecs.BOM_UTF8)
+    try:
+        return line.decode().strip(" \t\r\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"it is not UTF-8 text (byte {error.start + 1} is 0x{line[error.start]:02x})"
+        ) from error
+
+
+def _bad_line(file: Path, number: int, reason: object) -> ValueError:
+    """Returns the error of a line."""
+    return ValueError(
+        f"{file}, line {number}: {reason}. Fix the file, or leave such lines out with "
+        "--on_bad_line skip"
+    )
+
+
+def _text_field(fields: dict, name: str) -> str:
+    """Returns a field; raises ValueError unless it is text, not empty, with a UTF-8 form."""
+    value = fields.get(name)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} is {_shown(fields, name)}; it must be text")
+    _check_text(name, value)
+    return value
+
+
+def _check_text(name: str, value: str) -> None:
+    """Raises ValueError for text that has no UTF-8 form: half of a pair of surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} has half a character ({error.reason})") from error
+
+
+def _shown(fields: dict, name: str) -> str:
+    """Returns a field for a message."""
+    return f"{fields[name]!r:.60}" if name in fields else "missing"

@@ -1,0 +1,187 @@
+"""Columns of raw files in an engine: their rows, types, and first rows with a fault."""
+
+import bisect
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import ibis
+from ibis.expr import types as ir
+
+from preproc.engines.engine import ROW, Engine
+from preproc.sources.chunk import CSV, JSON, SourceChunk
+from preproc.sources.files import LOCAL, csv_columns
+from preproc.sources.header import check_names
+
+TIME = "time"  # name in expressions
+_MOST = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """The columns of files that a preparation reads, as tables of an engine.
+
+    Attributes:
+        chunks, tables: each file, and what `Engine.read` made of it.
+        names: name in expressions -> name of the column in the files.
+        titles: name in expressions -> name in messages.
+    """
+
+    engine: Engine
+    chunks: Sequence[SourceChunk]
+    tables: Sequence[ir.Table]
+    names: Mapping[str, str]
+    titles: Mapping[str, str]
+
+    @functools.cached_property
+    def rows(self) -> ir.Table:
+        """The columns under their names in expressions, and the number of the row.
+
+        Empty text is a missing value; a column of several types is text.
+        """
+        types = {n: {table[own].type() for table in self.tables} for n, own in self.names.items()}
+        parts = []
+        for table, first in zip(self.tables, self._first_rows, strict=False):
+            columns = {ROW: table[ROW] + first}
+            for name, own in self.names.items():
+                column = table[own] if len(types[name]) == 1 else table[own].cast("string")
+                columns[name] = column.nullif("") if column.type().is_string() else column
+            parts.append(table.select(**columns))
+        return ibis.union(*parts) if len(parts) > 1 else parts[0]
+
+    @functools.cached_property
+    def _first_rows(self) -> list[int]:
+        """The number of the first row of each file, and of all rows."""
+        counts = [count_rows(self.engine, table) for table in self.tables]
+        return [sum(counts[:i]) for i in range(len(counts) + 1)]
+
+    @property
+    def num_rows(self) -> int:
+        return self._first_rows[-1]
+
+    @property
+    def num_skipped(self) -> int:
+        """The number of malformed rows, which `rows` lacks."""
+        return sum(map(self.engine.num_skipped, self.tables))
+
+    def place(self, row: int) -> str:
+        file = bisect.bisect_right(self._first_rows, row) - 1
+        return self.engine.place(self.tables[file], row - self._first_rows[file])
+
+    def fetch(self, expression: ir.Table) -> list[dict]:
+        """Returns the rows of a small result."""
+        return self.engine.fetch(expression).to_pylist()
+
+    def first(self, condition: ir.BooleanValue, column: str) -> tuple[int, str, object] | None:
+        """Returns number and place of the first row with a condition, and its value of a column."""
+        rows = self.rows.filter(condition).select(ROW, value=column)
+        for row in self.fetch(rows.order_by(ROW).limit(1)):
+            return row[ROW], self.place(row[ROW]), row["value"]
+        return None
+
+    def inspect(self, faults: Mapping[str, ir.BooleanValue]) -> tuple[int, set[str]]:
+        """Returns the number of rows with a fault, and the columns that hold integers of 64 bits.
+
+        Text counts as integers where it has their shortest form. Text of Parquet files stays text,
+        unless it is a time.
+
+        Args:
+            faults: column -> condition of a fault, never null.
+
+        Raises:
+            ValueError: a user, an item or a feature is neither integers nor text, or an integer
+                above 2^63 - 1.
+        """
+        columns = {name: self.rows[name] for name in self.names}
+        integers, tests = set(), {}
+        for name, column in columns.items():
+            if column.type().is_integer():
+                integers.add(name)
+            elif column.type().is_string():
+                if name == TIME or self.chunks[0].type == CSV:
+                    tests[name] = (is_whole(column) | column.isnull()).all()
+            elif name != TIME:
+                raise ValueError(
+                    f"{self.chunks[0].files[0]}: {self.titles[name]} holds {column.type()}; "
+                    "users, items and their features are integers or text"
+                )
+            if column.type().is_uint64() and (large := self.first(column > _MOST, name)):
+                _, place, value = large
+                raise ValueError(f"{place}: {self.titles[name]} is {value}; it must be below 2^63")
+        (counts,) = self.fetch(self.rows.aggregate(num_bad=_any(faults).sum(), **tests))
+        integers |= {name for name in tests if counts[name] is not False}
+        return int(counts["num_bad"] or 0), integers
+
+    def first_fault(self, faults: Mapping[str, ir.BooleanValue]) -> tuple[int, str, object, str]:
+        """Returns number and place of the first row with a fault, the value, and the column."""
+        first_rows = ((self.first(condition, name), name) for name, condition in faults.items())
+        rows = [(*row, name) for row, name in first_rows if row is not None]
+        return min(rows, key=lambda row: row[0])
+
+    def without(self, faults: Mapping[str, ir.BooleanValue]) -> ir.Table:
+        """Returns the rows without a fault."""
+        return self.rows.filter(~_any(faults))
+
+
+def _any(conditions: Mapping[str, ir.BooleanValue]) -> ir.BooleanValue:
+    return functools.reduce(operator.or_, conditions.values())
+
+
+def count_rows(engine: Engine, table: ir.Table) -> int:
+    """Returns the number of rows of a table."""
+    return engine.fetch(table.aggregate(num_rows=table.count()))["num_rows"][0].as_py()
+
+
+def read_raw(
+    engine: Engine,
+    chunks: Sequence[SourceChunk],
+    names: Mapping[str, str],
+    flags: str = "",
+    on_bad_line: str = "fail",
+    titles: Mapping[str, str] | None = None,
+) -> RawTable:
+    """Reads columns of files; see `RawTable`.
+
+    Args:
+        flags: what names the columns, for messages.
+        on_bad_line: "skip" leaves out malformed rows.
+
+    Raises:
+        ValueError: a column is missing, or a row is malformed, among others.
+    """
+    wanted = [replace(chunk, columns=_columns(chunk, names, flags)) for chunk in chunks]
+    tables = [engine.read([chunk], on_bad_line) for chunk in wanted]
+    return RawTable(engine, wanted, tables, names, titles or names)
+
+
+def _columns(chunk: SourceChunk, names: Mapping[str, str], flags: str) -> tuple[str, ...]:
+    """Returns the columns to read; raises ValueError where the file lacks one."""
+    if chunk.type == JSON or not chunk.header:
+        return chunk.columns
+    (path,) = chunk.files
+    columns = csv_columns(chunk) if chunk.type == CSV else LOCAL.schema(path).names
+    check_names(columns, path)
+    for name in names.values():
+        if name not in columns:
+            raise ValueError(
+                f"{path} has no column {name!r}; its columns: {', '.join(map(repr, columns))}. "
+                f"Specify them with {flags} (and their delimiter with --delimiter)"
+            )
+    return tuple(dict.fromkeys(names.values()))
+
+
+def is_whole(text: ir.StringValue) -> ir.BooleanValue:
+    """True for an integer of 64 bits in its shortest form, false for null.
+
+    7.0 counts as 7, as pandas writes a column that has gaps; 007 does not.
+    """
+    shortest = text.try_cast("int64").cast("string")
+    return ((shortest == text) | (shortest + ".0" == text)).fill_null(False)
+
+
+def key_value(column: ir.Value, is_integer: bool) -> ir.Value:
+    """Returns a column as an integer of 64 bits, or as text."""
+    if not is_integer:
+        return column.cast("string")
+    return column.cast("int64")

@@ -1,0 +1,109 @@
+"""Ratings of any engine: rows of files to numbered interactions in order."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from ibis.expr import types as ir
+
+from preproc.engines.engine import Engine
+from preproc.events.numbering import NumberedEvents, number
+from preproc.events.raw_table import key_value, read_raw
+from preproc.events.times import time_number
+from preproc.movielens.options import MovieLensOptions
+from preproc.movielens.source_files import DAT
+from preproc.sources.chunk import CSV, SourceChunk
+
+_KEYS = ("user", "item", "time")
+_DAT_COLUMNS = ("user", "item", "rating", "time")
+_FLAGS = "--user_column, --item_column and --timestamp_column"
+
+
+def read_ratings(engine: Engine, options: MovieLensOptions) -> tuple[ir.Table, int]:
+    """Reads the files of a log: user and item, any text without blanks around it, and time.
+
+    Returns:
+        the first rating of each item by a user, and the number of rows.
+
+    Raises:
+        ValueError: a column is missing, a row is malformed or lacks a user, an item or a time, a
+            time is invalid, or all files are empty.
+    """
+    if options.source.form == DAT:
+        names = {name: name for name in _KEYS}
+        titles = {name: f"the {name}" for name in names}
+        layout = {"columns": _DAT_COLUMNS, "header": False, "delimiter": "::", "quoting": False}
+    else:
+        columns = (options.user_column, options.item_column, options.timestamp_column)
+        names = titles = dict(zip(_KEYS, columns, strict=True))
+        layout = {"delimiter": options.delimiter}
+    files = [str(path.absolute()) for path in options.source.files]
+    chunks = [SourceChunk(CSV, (file,), **layout) for file in files]
+    ratings = read_raw(engine, chunks, names, _FLAGS, titles=titles)
+    if not ratings.num_rows:
+        raise ValueError(f"{', '.join(files)}: no ratings")
+    rows = ratings.rows
+    faults = {key: rows[key].isnull() | _is_blank(rows[key]) for key in _KEYS[:2]}
+    faults["time"] = rows.time.isnull()
+    num_bad, integers = ratings.inspect(faults)
+    if num_bad:
+        _, place, value, column = ratings.first_fault(faults)
+        fault = "missing"
+        if value and value.strip():
+            fault = f"{value!r}, with blanks around it; write all without"
+        raise ValueError(f"{place}: {titles[column]} is {fault}")
+    keys = {key: key_value(rows[key], key in integers) for key in _KEYS[:2]}
+    typed = rows.select(**keys, time=time_number(ratings, "time" in integers))
+    firsts = typed.group_by("user", "item").aggregate(time=typed.time.min())
+    return engine.store_table(firsts, "events"), ratings.num_rows
+
+
+def _is_blank(text: ir.StringValue) -> ir.BooleanValue:
+    """True for text that begins or ends with a space or a control character."""
+    return (text < "!") | (text.right(1) < "!")
+
+
+def number_ratings(
+    engine: Engine, options: MovieLensOptions, folder: Path
+) -> tuple[NumberedEvents, dict[str, int]]:
+    """Reads a log, leaves out what does not count, and numbers users and items from 0.
+
+    Returns:
+        the events, and numbers of kept and dropped rows; a duplicate has the user and item of an
+        earlier row.
+
+    Raises:
+        ValueError: as `read_ratings`, or no user has `--min_ratings` items.
+    """
+    events, num_rows = read_ratings(engine, options)
+    least = f"--min_ratings {options.min_ratings} items"
+    numbered = number(engine, events, options.min_ratings, 0, least, folder)
+    num_users, kept = numbered.num_values("user"), int(numbered.num_of_users().sum())
+    return numbered, {
+        "users": num_users,
+        "items": numbered.num_values("item"),
+        "interactions": kept,
+        "dropped_duplicates": num_rows - numbered.num_events_before,
+        "users_left_out": numbered.num_users_before - num_users,
+        "interactions_left_out": numbered.num_events_before - kept,
+    }
+
+
+def without_last(
+    interactions: Iterable[tuple[np.ndarray, np.ndarray]],
+    num_of_users: np.ndarray,
+    last: np.ndarray,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields users and items, [n] each, by user and time, without each user's last interactions.
+
+    Args:
+        num_of_users: each user's number of interactions, [users].
+        last: receives the items that are left out, int32 [users, count], the last first.
+    """
+    ends, begin = np.cumsum(num_of_users), 0
+    for users, items in interactions:
+        from_end = ends[users] - 1 - np.arange(begin, begin + len(users))
+        is_held_out = from_end < last.shape[1]
+        last[users[is_held_out], from_end[is_held_out]] = items[is_held_out]
+        yield users[~is_held_out], items[~is_held_out]
+        begin += len(users)
