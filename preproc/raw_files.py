@@ -2,14 +2,10 @@
 
 import contextlib
 import gzip
-import shutil
-import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
-
-_COPIED_BYTES = 4 << 20  # at a time
 
 
 def is_gzip(path: Path) -> bool:
@@ -27,23 +23,6 @@ def gzip_errors(source: Path) -> Iterator[None]:
         raise ValueError(
             f"{source}: the gzip data is cut off or damaged ({error}); get the file again"
         ) from error
-
-
-@contextlib.contextmanager
-def unpack(path: Path, scratch: Path) -> Iterator[Path]:
-    """Yields the file itself, or a temporary file in `scratch` with the content of its gzip data.
-
-    Raises:
-        ValueError: the gzip data is cut off or damaged.
-    """
-    if not is_gzip(path):
-        yield path
-        return
-    with tempfile.NamedTemporaryFile(dir=scratch, prefix="unpacked.") as target:
-        with gzip_errors(path), gzip.open(path) as source:
-            shutil.copyfileobj(source, target, _COPIED_BYTES)
-        target.flush()
-        yield Path(target.name)
 
 
 def open_unpacked(path: Path) -> BinaryIO:

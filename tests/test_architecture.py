@@ -82,7 +82,6 @@ SPARK = (
     "deployment/predict/spark_scores.py",
     "preproc/engines/spark_preparation.py",
     "preproc/criteo/engines/spark/engine.py",
-    "preproc/movielens/spark_engine.py",
 )
 NVTABULAR = ("preproc/amazon_books/engines/nvtabular_engine.py",)
 TORCH_PEERS = (

@@ -1,6 +1,6 @@
 """Files in DuckDB's SQL: quoted names, and the calls of the functions that read them.
 
-No other module calls DuckDB's `read_parquet`, `read_csv` or `read_ndjson_objects`.
+No other module calls DuckDB's `read_parquet` or `read_csv`.
 By default DuckDB takes a folder named `name=value` anywhere in a path for a partition of a Hive
 table, and every row gets that `value` in place of the file's own column `name`.
 """
@@ -33,4 +33,3 @@ def _quoted_pattern(path: Path) -> str:
 # SQL calls of (one path or several, further arguments in SQL such as `file_row_number=true`).
 read_parquet = functools.partial(_read, "read_parquet")
 read_csv = functools.partial(_read, "read_csv")
-read_ndjson_objects = functools.partial(_read, "read_ndjson_objects")

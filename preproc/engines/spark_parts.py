@@ -158,15 +158,3 @@ def read_vocabularies(
         columns = pa.array(np.full(len(values), column, np.int32))
         ids = pa.array(piece.first_row + np.arange(len(values)))
         yield pa.RecordBatch.from_arrays([columns, values, ids], ["column", "value", "id"])
-
-
-def write_events(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """(user, item, part), sorted ids of one part -> a file of int32 pairs; yields how many."""
-    for number, run in runs(batches, "part"):
-        num_events = 0
-        with new_part(folder, number) as target, open(target, "wb") as file:
-            for batch in run:
-                columns = [batch.column(name).to_numpy() for name in ("user", "item")]
-                np.stack(columns, axis=1).astype(np.int32).tofile(file)
-                num_events += batch.num_rows
-        yield record_batch("num_events long", [num_events])
