@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet
 
 from benchmarks.harness.report import table
 from benchmarks.harness.studies import (
@@ -25,6 +24,8 @@ from benchmarks.harness.studies import (
     study_page,
     study_parser,
 )
+from dataloading.histories.dataset import blocks
+from dataloading.spec.feature_spec import FeatureSpec
 from nn.metrics.classification import make_metrics
 
 MODELS = {"no history": "no_history", "DIN": "din", "SIM": "sim", "DIEN": "dien"}
@@ -34,25 +35,23 @@ BATCH_SIZE = 1024
 COMMON = f"--preset=terabyte --global_batch_size={BATCH_SIZE} --embedding_dim=16"
 COMMON += " --noevaluate_training_rows"
 CHOOSING_SEED = 100
+COLUMNS = ("label", "item_id_trgt")
 
 
-def prepare(data: Path, parquet: Path, records: Path) -> None:
+def prepare(data: Path, histories: Path) -> None:
     """Prepares purchases; a user's last but one event validates."""
     files = ("--interactions", data / "train.csv", "--items", data / "item_meta.csv")
     form = ("--input_format", "csv", "--delimiter", "tab", "--item_features", "i_category")
     events = ("--min_events", 3, "--validation_event")
-    run("-m", "preproc.amazon_books", *form, *files, *events, "--output_path", parquet)
-    sizes = ("--prebatch_train_size", BATCH_SIZE, "--prebatch_test_size", BATCH_SIZE)
-    paths = ("--amazon_dataset_path", parquet, "--tfrecord_output_dir", records)
-    run("-m", "preproc.amazon_books.parquet_to_tfrecord", *paths, *sizes)
+    run("-m", "preproc.amazon_books", *form, *files, *events, "--output_path", histories)
 
 
-def popularity(parquet: Path, split: str) -> float:
+def popularity(histories: Path, split: str) -> float:
     """AUC of the number of training events of the target item."""
-    columns = ["label", "item_id_trgt"]
-    tables = (pyarrow.parquet.read_table(parquet / m, columns=columns) for m in ("train", split))
+    spec = FeatureSpec.from_yaml(histories / "feature_spec.yaml")
     (clicked, shown), (labels, items) = (
-        [table[name].to_numpy() for name in columns] for table in tables
+        [np.concatenate(column).ravel() for column in zip(*blocks(spec, m, COLUMNS), strict=True)]
+        for m in ("train", split)
     )
     counts = np.bincount(shown[clicked == 1], minlength=1 + max(shown.max(), items.max()))
     metrics = make_metrics(None)
@@ -61,11 +60,11 @@ def popularity(parquet: Path, split: str) -> float:
 
 
 def train(
-    records: Path, folder: Path, flags: Sequence[str], seed: int, epochs: int, split: str
+    histories: Path, folder: Path, flags: Sequence[str], seed: int, epochs: int, split: str
 ) -> list[float]:
     """Trains; returns the AUC of a split after each epoch."""
     run(
-        *("sim.py", f"--dataset_dir={records}", *COMMON.split(), *flags, f"--seed={seed}"),
+        *("sim.py", f"--dataset_path={histories}", *COMMON.split(), *flags, f"--seed={seed}"),
         *(f"--epochs={epochs}", f"--eval_mapping={split}", f"--results_dir={folder}"),
     )
     return [
@@ -75,14 +74,14 @@ def train(
     ]
 
 
-def choose(records: Path, folder: Path, model_type: str, epochs: int) -> dict:
+def choose(histories: Path, folder: Path, model_type: str, epochs: int) -> dict:
     """The settings and the number of epochs of a model with the best validation AUC."""
     tried = []
     for values in itertools.product(*CHOICES.values()):
         settings = dict(zip(CHOICES, values, strict=True))
         flags = [f"--model_type={model_type}"]
         flags += [f"--{name}={value}" for name, value in settings.items()]
-        curve = train(records, folder, flags, CHOOSING_SEED, epochs, "validation")
+        curve = train(histories, folder, flags, CHOOSING_SEED, epochs, "validation")
         best = int(np.argmax(curve))
         choice = {"flags": flags, "settings": settings, "epochs": best + 1}
         tried.append({**choice, "validation_auc": curve[best]})
@@ -98,18 +97,18 @@ def main() -> int:
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        parquet, records = folder / "parquet", folder / "tfrecord"
-        prepare(args.data, parquet, records)
+        histories = folder / "histories"
+        prepare(args.data, histories)
         for model, model_type in MODELS.items():
-            choice = choose(records, folder, model_type, args.epochs)
+            choice = choose(histories, folder, model_type, args.epochs)
             epochs, aucs = choice["epochs"], []
             for seed in range(1, args.seeds + 1):
-                aucs.append(train(records, folder, choice["flags"], seed, epochs, "test")[-1])
+                aucs.append(train(histories, folder, choice["flags"], seed, epochs, "test")[-1])
             print(model, [round(auc, 4) for auc in aucs], flush=True)
             settings = " ".join(f"--{name}={value}" for name, value in choice["settings"].items())
             validation_auc = f"{choice['validation_auc']:.4f}"
             rows.append((model, settings, epochs, validation_auc, mean_and_range(aucs)))
-        popular = [f"{popularity(parquet, m):.4f}" for m in ("validation", "test")]
+        popular = [f"{popularity(histories, m):.4f}" for m in ("validation", "test")]
     columns = ("model", "settings", "epochs", "validation AUC (one seed)", "mean test AUC (range)")
     facts = [
         "the last event of a user is the test event, the one before the validation event; each "

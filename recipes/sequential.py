@@ -12,14 +12,14 @@ from distributed_embeddings.collectives import World
 from numpy.typing import NDArray
 
 from config import Config, OptimizerConfig
-from dataloading.formats.sequence_tfrecord.channels import (
+from dataloading.spec import feature_spec as fs
+from dataloading.spec.history_channels import (
     NEGATIVE_CHANNEL,
     POSITIVE_CHANNEL,
     TARGET_CHANNEL,
     num_ids,
     sequence_channels,
 )
-from dataloading.spec import feature_spec as fs
 from recipes import from_flags
 from recipes.recipe import METRICS, Evaluator, Goal, Recipe
 from runtime.hardware.device import Device
@@ -28,7 +28,7 @@ from runtime.hardware.memory import RankMemory
 if TYPE_CHECKING:
     from distributed_embeddings.planner import Plan
 
-    from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
+    from dataloading.histories.dataset import SequenceDataset
     from nn.sequence.config import SequenceModelConfig
     from nn.sequence.model import SequenceModel
     from recipes.recommendation import Recommendation
@@ -110,25 +110,25 @@ def _recommendation(
     """Returns the users of `--users` with their last histories and the search of their items."""
     import tensorflow as tf
 
-    from dataloading.formats.sequence_tfrecord.dataset import RowReader
-    from dataloading.keys import histories
+    from dataloading.histories.catalogue import last_samples, read_catalogue
+    from dataloading.histories.dataset import row_reader
     from nn.sequence.candidates import CandidateScorer
     from nn.top_items import TopItemSearch
     from recipes.recommendation import Recommendation, SeenItems, user_ids, vocabulary_of
 
     channels = sequence_channels(spec, with_labels=False, with_negatives=False)
     split = from_flags.evaluation_split(config.data.eval_mapping, config.run.mode, spec)
-    last = histories.last_samples(spec, split)
+    last = last_samples(spec, split)
     user, item = channels.user[0], channels.target[0]
     (users, user_note), (items, item_note) = (
         vocabulary_of(spec, name, num_ids(spec, name)) for name in (user, item)
     )
     ids = user_ids(config, user, users, last >= 0, f"a sample in the split '{split}'")
-    catalogue = histories.read_catalogue(spec)
+    catalogue = read_catalogue(spec)
     seen = None
     if config.recommendation.exclude_seen:
         seen = SeenItems(catalogue.keys, num_ids(spec, item), ids, catalogue.ids)
-    rows = RowReader(spec, split, [*channels.user, *channels.positive])
+    rows = row_reader(spec, split, [*channels.user, *channels.positive])
     scorer, features = CandidateScorer(model), [tf.constant(f) for f in catalogue.features]
 
     def inputs(numbers: NDArray[np.int64]) -> Any:
@@ -185,7 +185,7 @@ def _needs_negatives(config: Config) -> bool:
 def _memory_notes(
     config: Config,
     shape: SequenceModelConfig,
-    train: SequenceTFRecordDataset | None,
+    train: SequenceDataset | None,
     world: World,
 ) -> Iterator[str]:
     """Yields notes on the memory that steps take."""
@@ -295,18 +295,16 @@ def make_plan(
 
 def open_data(
     config: Config, spec: fs.FeatureSpec, world: World
-) -> tuple[
-    SequenceTFRecordDataset | None, SequenceTFRecordDataset | None, SequenceTFRecordDataset | None
-]:
+) -> tuple[SequenceDataset | None, SequenceDataset | None, SequenceDataset | None]:
     """Opens the samples to train on, those to evaluate, and training samples to evaluate."""
-    from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
+    from dataloading.histories.dataset import SequenceDataset
 
     data, run, train, evaluated_train = config.data, config.run, None, None
 
-    def load(split: str, batch_size: int | None, **options: Any) -> SequenceTFRecordDataset:
+    def load(split: str, batch_size: int | None, **options: Any) -> SequenceDataset:
         assert batch_size is not None
         prebatch_size = data.prebatch_train_size if split == fs.TRAIN else data.prebatch_test_size
-        return SequenceTFRecordDataset(
+        return SequenceDataset(
             spec,
             split,
             batch_size,

@@ -49,6 +49,7 @@ ALLOWED = {
         "config.criteo_multi_hot",
         "dataloading.formats.sequence_tfrecord.writer",
         "dataloading.formats.split_tfrecords",
+        "dataloading.histories",
         "dataloading.interactions.unseen_items",
         "dataloading.keys",
         "dataloading.spec",

@@ -114,7 +114,7 @@ TOOLS = {
     "tfrecords": Tool(
         lambda inputs, output: [
             *("preproc.amazon_books.parquet_to_tfrecord", "--tfrecord_output_dir", output),
-            *("--amazon_dataset_path", inputs / "parquet"),
+            *("--amazon_dataset_path", inputs / "histories"),
         ]
     ),
     "movielens": Tool(
@@ -226,7 +226,7 @@ def inputs(tmp_path_factory, run_script):
                 ("amazon_books.generate_reviews", "--output", folder / "reviews")
                 + ("--reviews", 2000, "--users", 100, "--items", 50),
                 ("amazon_books", "--amazon_dataset_path", folder / "reviews")
-                + ("--output_path", folder / "parquet", "--min_events", 5),
+                + ("--output_path", folder / "histories", "--min_events", 5),
                 ("movielens.generate_ratings", "--output", folder / "ratings.csv")
                 + ("--users", 100, "--movies", 60, "--ratings", 2000),
             )

@@ -13,7 +13,7 @@ from distributed_embeddings.collectives.launch import launched
 from config import Config, flags_with, presets
 from config.sections import original
 from config.sections.optimizer import check_weight_decay
-from dataloading.formats.row_count import count_training_samples
+from dataloading.row_count import count_training_samples
 from dataloading.spec.feature_spec import FeatureSpec
 from recipes.from_flags import load_feature_spec
 from recipes.recipe import Recipe

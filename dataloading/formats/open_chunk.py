@@ -1,11 +1,11 @@
 """Files of a chunk opened by its type."""
 
 from dataloading.formats import raw_binary, torch_tensor
-from dataloading.formats.sequence_tfrecord.channels import has_histories
 from dataloading.formats.split_tfrecords import folder_format
 from dataloading.formats.split_tfrecords.chunk import RecordChunk
 from dataloading.pipeline.chunk_reader import OpenChunk
 from dataloading.spec.feature_spec import Chunk, FeatureSpec
+from dataloading.spec.history_channels import has_histories
 
 _TYPES = (raw_binary.CHUNK_TYPE, torch_tensor.TENSOR_CHUNK_TYPE, folder_format.CHUNK_TYPE)
 

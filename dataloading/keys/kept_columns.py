@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataloading.formats.open_chunk import open_chunk
-from dataloading.formats.sequence_tfrecord.dataset import RowReader
+from dataloading.histories.dataset import row_reader
 from dataloading.keys.vocabulary import Vocabulary, read_vocabulary
 from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.pipeline.columns import Column
@@ -114,10 +114,9 @@ def history_columns(
     Raises:
         ValueError: the split does not store a feature, or a vocabulary does not fit.
     """
-    (chunk,) = spec.source_spec[split]
-    check_names(names, chunk.features, f"{spec.origin}: split '{split}'")
-
-    rows = RowReader(spec, split, names)
+    stored = [name for chunk in spec.source_spec[split] for name in chunk.features]
+    check_names(names, stored, f"{spec.origin}: split '{split}'")
+    rows = row_reader(spec, split, names)
 
     def reader(column: Column) -> ReadRows:
         return lambda start, stop: rows.read(range(start, stop), [column])[0]

@@ -5,6 +5,7 @@ The package `dataloading-kernels` does it in compiled code, where it is installe
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -42,16 +43,30 @@ def aligned(num_bytes: int) -> np.ndarray:
 
 
 @functools.cache
-def compiled_gather():
-    """Returns the compiled function of `gather`; None where its package is not installed."""
+def compiled(name: str) -> Callable[..., None] | None:
+    """Returns a compiled function of arrays and int64 numbers, whose content nothing checks.
+
+    None where its package is not installed, or is older than the function.
+    """
     try:
         from dataloading_kernels import LIBRARY
     except ImportError:
         return None
-    function = ctypes.CDLL(str(LIBRARY)).gather
-    address, size = ctypes.c_void_p, ctypes.c_int64
-    function.restype, function.argtypes = None, [*[address] * 3, size, size, address]
-    return function
+    function = getattr(ctypes.CDLL(str(LIBRARY)), name, None)
+    if function is None:
+        return None
+    function.restype = None
+
+    def call(*arguments: np.ndarray | int) -> None:
+        values = []
+        for argument in arguments:
+            if isinstance(argument, np.ndarray):
+                assert argument.flags.c_contiguous, name
+                argument = argument.ctypes.data
+            values.append(ctypes.c_int64(argument))
+        function(*values)
+
+    return call
 
 
 def gather(
@@ -65,13 +80,11 @@ def gather(
         places: int64 `[n]`.
         out: uint8, contiguous.
     """
-    compiled = compiled_gather()
-    if compiled is not None:
-        arrays = ((content, np.uint8), (offsets, np.int64), (places, np.int64))
-        for array, dtype in arrays:
-            assert array.dtype == dtype and array.flags.c_contiguous, (array.dtype, dtype)
-        addresses = (array.ctypes.data for array, _ in arrays)
-        compiled(*addresses, len(offsets), size, out.ctypes.data)
+    function = compiled("gather")
+    if function is not None:
+        for array, dtype in ((content, np.uint8), (offsets, np.int64), (places, np.int64)):
+            assert array.dtype == dtype, (array.dtype, dtype)
+        function(content, offsets, places, len(offsets), size, out)
     elif len(offsets):
         out.view(f"V{size}")[places] = _windows(content, size)[offsets]
 

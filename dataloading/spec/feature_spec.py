@@ -27,9 +27,12 @@ CATEGORICAL_CHANNEL = "categorical"
 LABEL_CHANNEL = "label"
 USER_CHANNEL = "user"
 ITEM_CHANNEL = "item"
+NEGATIVE_CHANNEL = "negative_history"
 TRAIN = "train"
 VALIDATION = "validation"
 TEST = "test"
+
+RANGE_BYTES = 16  # of a sample of a ragged_binary chunk: its first value and the end, int64
 
 # Solution where a channel, or the files of its features, are missing.
 _WAYS_OUT = {LABEL_CHANNEL: "; rows without labels can only be predicted (--mode predict)"}
@@ -57,8 +60,8 @@ class FeatureSpec:
         origin = self.origin
         features = rules.features_section(self.feature_spec, origin)
         channels = rules.channels_section(self.channel_spec, features, origin)
-        labels = channels.get(LABEL_CHANNEL, ())
-        sources = rules.sources_section(self.source_spec, features, labels, origin)
+        optional = channels.get(LABEL_CHANNEL, ()) + channels.get(NEGATIVE_CHANNEL, ())
+        sources = rules.sources_section(self.source_spec, features, optional, origin)
         metadata = {} if self.metadata is None else self.metadata
         if not isinstance(metadata, dict):
             raise ValueError(f"{origin}: metadata: found {metadata!r:.100}; expected a mapping")
@@ -233,8 +236,8 @@ class FeatureSpec:
             )
 
     def validate_files(self, split: str | None = None, chunks: Sequence[int] | None = None) -> None:
-        """Raises ValueError unless every file of a split is there, and its split_binary and
-        torch_tensor files hold whole samples, the same number in each chunk.
+        """Raises ValueError unless every file of a split is there, and its split_binary,
+        ragged_binary and torch_tensor files hold whole samples, the same number in each chunk.
 
         Args:
             split: name of the split; None: all.
@@ -244,8 +247,8 @@ class FeatureSpec:
             self._count_samples(name, chunks)
 
     def num_samples(self, split: str, chunks: Sequence[int] | None = None) -> int:
-        """Returns the samples of a split, from its split_binary and torch_tensor files, which are
-        checked as in `validate_files`."""
+        """Returns the samples of a split, from its files of these types, which are checked as in
+        `validate_files`."""
         counts = self._count_samples(split, chunks)
         if not counts:
             kind = self.source_spec[split][0].type
@@ -261,9 +264,11 @@ class FeatureSpec:
         stored = self.source_spec[split]
         counts = {}
         for index in range(len(stored)) if chunks is None else chunks:
-            size_bytes = self._size_bytes(split, index)
+            sizes = self._file_sizes(split, index)
             if stored[index].type == "split_binary":
-                counts[index] = size_bytes // self.sample_bytes(stored[index])
+                counts[index] = sum(sizes) // self.sample_bytes(stored[index])
+            elif stored[index].type == "ragged_binary":
+                counts[index] = sizes[0] // RANGE_BYTES
             elif stored[index].type == "torch_tensor":
                 counts[index] = sum(len(values) for values in self.read_tensors(stored[index]))
         for index, count in counts.items():
@@ -297,12 +302,17 @@ class FeatureSpec:
                 + rules.alternatives(split, self.source_spec)
             )
 
-    def _size_bytes(self, split: str, index: int) -> int:
-        """Returns the size of a chunk, whose files must be there and hold whole samples."""
+    def _file_sizes(self, split: str, index: int) -> list[int]:
+        """Returns the sizes of the files of a chunk, which must be there and hold whole samples."""
         chunk = self.source_spec[split][index]
         where = f"{self.origin}: source_spec: split '{split}': chunk {index}"
-        size_bytes = 0
-        for file in chunk.files:
+        units = [1] * len(chunk.files)
+        if chunk.type == "split_binary":
+            units = [self.sample_bytes(chunk)] * len(chunk.files)
+        elif chunk.type == "ragged_binary":
+            units = [RANGE_BYTES, *(self.dtype(name).itemsize for name in chunk.features)]
+        sizes = []
+        for file, unit in zip(chunk.files, units, strict=True):
             path = self.base_directory / file
             try:
                 status = os.stat(path)
@@ -312,14 +322,20 @@ class FeatureSpec:
                 ) from None
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError(f"{where}: '{file}' is not a file ({path})")
-            size_bytes += status.st_size
-            if chunk.type == "split_binary" and status.st_size % self.sample_bytes(chunk):
+            if status.st_size % unit:
                 raise ValueError(
                     f"{where}: file '{file}' has {status.st_size} bytes, not a whole number of "
-                    f"rows of {self.sample_bytes(chunk)} bytes (features "
-                    f"{rules.listing(chunk.features)})"
+                    f"rows of {unit} bytes (features {rules.listing(chunk.features)})"
                 )
-        return size_bytes
+            sizes.append(status.st_size)
+        if chunk.type == "ragged_binary":
+            counts = [size // unit for size, unit in zip(sizes[1:], units[1:], strict=True)]
+            if len(set(counts)) > 1:
+                raise ValueError(
+                    f"{where}: the files of values ({rules.listing(chunk.files[1:])}) have "
+                    f"{rules.listing(counts)} values; expected equally many"
+                )
+        return sizes
 
 
 def _sorted_pairs(value: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-CHUNK_TYPES = ("split_binary", "torch_tensor", "csv", "tfrecord")
+CHUNK_TYPES = ("split_binary", "ragged_binary", "torch_tensor", "csv", "tfrecord")
 SECTIONS = ("feature_spec", "source_spec", "channel_spec", "metadata")
 FEATURE_KEYS = ("dtype", "cardinality", "hotness", "alpha", "dimensions")
 # Names of channels in NVIDIA's NCF recipe, and ours.
@@ -43,7 +43,9 @@ class Chunk:
 
     type: str  # one of `CHUNK_TYPES`
     features: tuple[str, ...]  # in the order in which a sample stores them
-    files: tuple[str, ...]  # relative to the folder of the YAML file, in the order of their samples
+    # relative to the folder of the YAML file, in the order of their samples; of `ragged_binary` the
+    # ranges, then the values of each feature
+    files: tuple[str, ...]
 
 
 def suggestion(name: object, known: Iterable[object]) -> str:
@@ -159,11 +161,12 @@ def _check_dtype_holds(dtype: str, cardinality: int, where: str) -> None:
 
 
 def sources_section(
-    raw: Any, features: Features, labels: tuple[str, ...], origin: str
+    raw: Any, features: Features, optional: tuple[str, ...], origin: str
 ) -> dict[str, tuple[Chunk, ...]]:
     """Returns `source_spec`: split name -> chunks; each feature in one chunk of each split.
 
-    A split may leave out `labels`: its samples can be predicted, but not trained or evaluated on.
+    A split may leave out the features `optional`: labels, without which samples can be predicted,
+    but not trained or evaluated on, and those that the loader draws.
     There may be no split at all: folders of split TFRecords define what they store.
     """
     where = f"{origin}: source_spec"
@@ -178,7 +181,7 @@ def sources_section(
         sources[split] = tuple(
             _chunk(chunk, features, f"{here}: chunk {index}") for index, chunk in enumerate(chunks)
         )
-        _check_each_once(sources[split], [name for name in features if name not in labels], here)
+        _check_each_once(sources[split], [name for name in features if name not in optional], here)
     return sources
 
 
@@ -203,6 +206,11 @@ def _chunk(raw: Any, features: Features, where: str) -> Chunk:
                 f"{where}: feature '{name}' is {dtype} and feature '{names[0]}' is {first}; a "
                 "split_binary chunk has one dtype, use one chunk per dtype"
             )
+    if kind == "ragged_binary" and len(files) != 1 + len(names):
+        raise ValueError(
+            f"{where}: {len(files)} files of {len(names)} features; expected that of the ranges, "
+            "then one of the values of each feature"
+        )
     for file in files:
         _check_file(file, where)
     return Chunk(kind, tuple(names), tuple(files))

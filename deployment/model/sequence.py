@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import tensorflow as tf
 
-from dataloading.formats.sequence_tfrecord.channels import sequence_channels
-from dataloading.keys.histories import read_catalogue
+from dataloading.histories.catalogue import read_catalogue
 from dataloading.pipeline.batch import SequenceInputs
+from dataloading.spec.history_channels import sequence_channels
 from deployment.model.serving_spec import ID_DTYPE, ServingSpec
 from deployment.model.trained_model import TrainedModel, tables_of
 from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor

@@ -1,6 +1,6 @@
 """Prepares reviews, or any log of who did what when, for SIM, DIEN and DIN.
 
-python -m preproc.amazon_books --amazon_dataset_path raw --output_path parquet
+python -m preproc.amazon_books --amazon_dataset_path raw --output histories
 """
 
 import sys

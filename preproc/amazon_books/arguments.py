@@ -49,8 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m preproc.amazon_books",
         description="Prepares reviews, or any log of who did what when, for SIM, DIEN and DIN: "
-        "histories with negatives, as Parquet files train/ and test/ with a metadata.json. "
-        "`python -m preproc.amazon_books.parquet_to_tfrecord` continues from there.",
+        "a data set of histories that sim.py reads. "
+        "`python -m preproc.amazon_books.parquet_to_tfrecord` converts it to TFRecords.",
         allow_abbrev=False,
     )
     add_flags(parser, AmazonOptions)

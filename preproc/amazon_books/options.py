@@ -3,8 +3,8 @@
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from dataloading.histories.negatives import NEGATIVES, UNIFORM
 from preproc.amazon_books.logs.metadata_lines import CATEGORY_LISTS, LAST_LIST
-from preproc.amazon_books.negatives import NEGATIVES, UNIFORM
 from preproc.arguments import SparkMachineOptions, check_columns, parse_delimiter
 from runtime.options import flag
 
@@ -26,6 +26,7 @@ class AmazonOptions(SparkMachineOptions):
         MISSING,
         "new folder; appears when complete. What a killed run leaves, the next one for the same "
         "folder, with the same --temp_dir, removes",
+        alias="--output",
     )
     amazon_dataset_path: Path | None = flag(
         None, "folder with reviews_*.json and meta_*.json, plain or gzip", AMAZON_FLAGS
@@ -88,7 +89,6 @@ class AmazonOptions(SparkMachineOptions):
         choices=NEGATIVES,
     )
     seed: int = flag(0, "of the negatives", _SAMPLES, at_least=0)
-    rows_per_file: int = flag(200_000, "even; files are written side by side", _SAMPLES)
     on_bad_line: str = flag(
         "error",
         "malformed lines (at most 1 %%) and rows without a user, item or time: stop at the first, "
@@ -111,11 +111,6 @@ class AmazonOptions(SparkMachineOptions):
         super().__post_init__()
         if self.seed >= 1 << 64:
             raise ValueError(f"--seed must be below 2^64, got {self.seed}")
-        if self.rows_per_file < 2 or self.rows_per_file % 2:
-            raise ValueError(
-                "--rows_per_file must be even, because rows come in pairs, and 2 or more; got "
-                f"{self.rows_per_file}"
-            )
         names = ("user_column", "item_column", "time_column")
         check_columns(self.delimiter, {name: getattr(self, name) for name in names})
         self._check_sources()

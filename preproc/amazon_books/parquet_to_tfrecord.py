@@ -1,12 +1,14 @@
-"""Prepared Parquet rows of histories -> TFRecords and their feature spec.
+"""Histories as ranges of events, or as Parquet rows of other tools -> TFRecords.
 
-python -m preproc.amazon_books.parquet_to_tfrecord --amazon_dataset_path parquet \\
-    --tfrecord_output_dir data --prebatch_train_size 4096 --prebatch_test_size 4096
+python -m preproc.amazon_books.parquet_to_tfrecord --amazon_dataset_path data \\
+    --tfrecord_output_dir records --prebatch_train_size 4096 --prebatch_test_size 4096
 """
 
 import argparse
+import itertools
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
@@ -15,17 +17,21 @@ from dataloading.formats.sequence_tfrecord.writer import (
     sequence_spec,
     writes_data_set,
 )
-from dataloading.spec.data_set_files import VOCABULARY_FOLDER
-from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
+from dataloading.histories.dataset import blocks
+from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER
+from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
+from dataloading.spec.history_channels import sequence_channels
 from preproc.amazon_books.prepared_rows import (
     HistoryColumns,
     parquet_files,
     read_layout,
     read_rows,
 )
-from preproc.arguments import passed_flags
+from preproc.arguments import passed_flags, refuse_unread_flags
 from runtime.cli import exit_status
-from runtime.options import add_flags, check_limits, flag
+from runtime.options import add_flags, check_limits, flag, flags_of
+
+_PARQUET = "Parquet files"
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,8 @@ class ConvertOptions:
 
     amazon_dataset_path: Path = flag(
         MISSING,
-        "the Parquet data set: metadata.json, train/part.0.parquet, ..., test/..., and "
-        "validation/... if it is there",
+        "data set of preproc.amazon_books, or Parquet files of NVIDIA's preparation: "
+        "metadata.json, train/part.0.parquet, ..., test/..., and validation/... if it is there",
         alias="--dataset_path",
     )
     tfrecord_output_dir: Path = flag(
@@ -59,41 +65,59 @@ class ConvertOptions:
     prebatch_test_size: int = flag(
         0, "the same of the test and validation data, remainder_test.tfrecord", at_least=0
     )
-    number_of_user_features: int = flag(1, "columns of users", at_least=0)
+    number_of_user_features: int = flag(1, "columns of users", _PARQUET, at_least=0)
     number_of_item_features: int | None = flag(
         None,
         "columns of the target item, and of each history (default: as many as there are "
         "cardinalities after those of the users)",
+        _PARQUET,
         at_least=1,
     )
     max_seq_len: int | None = flag(
         None,
         "items of a history: shorter ones get zeros in front, of longer ones the last ones are "
         "kept (default: max_history of the metadata, else 100)",
+        _PARQUET,
         at_least=1,
     )
-    metadata_file: str = flag("metadata.json", "file with cardinalities")
-    train_split_dir: str = flag(TRAIN, "folder of the training rows", alias="--train_dir")
-    test_split_dir: str = flag(TEST, "folder of the test rows", alias="--test_dir")
+    metadata_file: str = flag("metadata.json", "file with cardinalities", _PARQUET)
+    train_split_dir: str = flag(TRAIN, "folder of the training rows", _PARQUET, alias="--train_dir")
+    test_split_dir: str = flag(TEST, "folder of the test rows", _PARQUET, alias="--test_dir")
     validation_split_dir: str | None = flag(
         None,
         "folder of the validation rows (default validation, if it is there)",
+        _PARQUET,
         alias="--validation_dir",
     )
 
     def __post_init__(self):
         check_limits(self)
 
+    def prebatch_sizes(self, splits: Iterable[str]) -> dict[str, int]:
+        """Returns the rows of a record of each split."""
+        return {
+            s: self.prebatch_train_size if s == TRAIN else self.prebatch_test_size for s in splits
+        }
+
 
 def parse(argv: list[str] | None = None) -> ConvertOptions:
-    """Reads the command line; raises ValueError for a number out of range."""
+    """Reads the command line.
+
+    Raises:
+        ValueError: a number is out of range, or a flag of Parquet files is passed without these.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m preproc.amazon_books.parquet_to_tfrecord",
         description=__doc__.splitlines()[0],
         allow_abbrev=False,
     )
     add_flags(parser, ConvertOptions)
-    return ConvertOptions(**passed_flags(parser, argv))
+    flags = passed_flags(parser, argv)
+    options = ConvertOptions(**flags)
+    if (options.amazon_dataset_path / SPEC_FILE).exists():
+        readers = ((name, "Parquet files") for name in flags_of(ConvertOptions, _PARQUET))
+        refuse_unread_flags(flags, readers)
+    return options
 
 
 def convert(options: ConvertOptions) -> None:
@@ -103,6 +127,36 @@ def convert(options: ConvertOptions) -> None:
         ValueError: a file or a row is not allowed.
         OSError: a file could not be read or written.
     """
+    source = options.amazon_dataset_path
+    if (source / SPEC_FILE).exists():
+        _convert_ranges(options, FeatureSpec.from_yaml(source / SPEC_FILE))
+    else:
+        _convert_parquet(options)
+
+
+def _convert_ranges(options: ConvertOptions, spec: FeatureSpec) -> None:
+    channels = sequence_channels(spec, tuple(spec.source_spec))
+    histories = channels.positive, channels.negative
+    records = sequence_spec(
+        label=channels.label[0],
+        user={name: spec.cardinality(name) for name in channels.user},
+        target={name: spec.cardinality(name) for name in channels.target},
+        positive=channels.positive,
+        negative=channels.negative,
+        history_length=channels.history_length,
+        prebatch_sizes=options.prebatch_sizes(spec.source_spec),
+    )
+    names = [*channels.label, *channels.user, *channels.target, *itertools.chain(*histories)]
+    vocabularies = spec.base_directory / VOCABULARY_FOLDER
+    with writes_data_set(options.tfrecord_output_dir, records, vocabularies) as writers:
+        for split, writer in writers.items():
+            started = time.monotonic()
+            for arrays in blocks(spec, split, names):
+                writer.add(arrays)
+            _report(split, writer, started)
+
+
+def _convert_parquet(options: ConvertOptions) -> None:
     source = options.amazon_dataset_path
     folders = {TRAIN: source / options.train_split_dir, TEST: source / options.test_split_dir}
     # A folder that was named must be there: sim.py would evaluate on the test rows without it.
@@ -118,12 +172,6 @@ def convert(options: ConvertOptions) -> None:
         options.number_of_item_features,
         options.max_seq_len,
     )
-    if layout.is_foreign:
-        print(
-            f"{source / options.metadata_file} was not written by preproc.amazon_books: a "
-            "cardinality N in it stands for the ids 1 to N, as NVIDIA's preparation writes it",
-            flush=True,
-        )
     spec = sequence_spec(
         label=layout.label,
         user=layout.user,
@@ -131,15 +179,9 @@ def convert(options: ConvertOptions) -> None:
         positive=layout.positive,
         negative=layout.negative,
         history_length=layout.history_length,
-        prebatch_sizes={
-            split: options.prebatch_train_size if split == TRAIN else options.prebatch_test_size
-            for split in files
-        },
+        prebatch_sizes=options.prebatch_sizes(files),
     )
-    vocabularies = source / VOCABULARY_FOLDER
-    if not vocabularies.is_dir():
-        vocabularies = None
-    with writes_data_set(options.tfrecord_output_dir, spec, vocabularies) as writers:
+    with writes_data_set(options.tfrecord_output_dir, spec, source / VOCABULARY_FOLDER) as writers:
         for split, writer in writers.items():
             _convert_split(split, files[split], layout, writer)
 
@@ -160,8 +202,12 @@ def _convert_split(
             f"; of {num_cut:,} histories, which were longer than --max_seq_len "
             f"{layout.history_length}, the last part was kept"
         )
+    _report(split, writer, started, longer)
+
+
+def _report(split: str, writer: SplitWriter, started: float, more: str = "") -> None:
     elapsed_s = time.monotonic() - started
-    print(f"{split}: {writer.num_samples:,} rows in {elapsed_s:.1f} s{longer}", flush=True)
+    print(f"{split}: {writer.num_samples:,} rows in {elapsed_s:.1f} s{more}", flush=True)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,31 +4,23 @@ import sys
 import time
 from pathlib import Path
 
+from dataloading.histories import negatives
 from dataloading.keys.vocabulary import text_file, write_counted
-from dataloading.spec.data_set_files import VOCABULARY_FOLDER
+from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER
+from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from preproc.amazon_books.engines.interface import NumberedLog
 from preproc.amazon_books.engines.numbering import number_log
 from preproc.amazon_books.logs.event_log import EventLog
 from preproc.amazon_books.logs.reviews import read_reviews
 from preproc.amazon_books.logs.tables import read_tables
 from preproc.amazon_books.options import AMAZON, AmazonOptions
-from preproc.amazon_books.parquet_rows import (
-    METADATA_FILE,
-    ColumnNames,
-    block_rows,
-    write_metadata,
-    write_split,
-)
-from preproc.amazon_books.samples import BYTES_PER_USER, splits
+from preproc.amazon_books.samples import ColumnNames, spec_of, write_events, write_split
 from preproc.engines.engine import Engine
 from preproc.engines.open_engine import open_engine
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import Staging
 
 TOOL = "preproc.amazon_books"
-# Memory in addition to the blocks of rows: Python, NumPy, Arrow and DuckDB; measured.
-_BASE_BYTES = 192 << 20
-_LEAST_BLOCK_BYTES = 4 << 20  # for each thread
 
 
 def prepare(options: AmazonOptions) -> dict[str, int]:
@@ -66,13 +58,7 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
         (folder / VOCABULARY_FOLDER).mkdir()
         for kind, column in (("user", columns.user[0]), ("item", columns.target[0])):
             write_counted(numbered.vocabularies[kind], folder / text_file(column))
-        rows = _write_rows(options, numbered, folder, columns, say)
-        write_metadata(
-            folder / METADATA_FILE,
-            columns.titles,
-            numbered.cardinalities,
-            _metadata(options, log.num_bad, rows),
-        )
+        rows = _write_data_set(options, numbered, folder, columns, log.num_bad, say)
         staging.publish()
     return rows
 
@@ -89,11 +75,9 @@ class _Reporter:
 
 def _columns(options: AmazonOptions) -> ColumnNames:
     if options.input_format == AMAZON:
-        return ColumnNames(("user_id",), ("item_id", "cat_id"), ("uid", "item", "cat"))
+        return ColumnNames(("user_id",), ("item_id", "cat_id"))
     return ColumnNames(
-        user=("user_id", *options.user_features),
-        item=("item_id", *options.item_features),
-        titles=("uid", *options.user_features, "item", *options.item_features),
+        user=("user_id", *options.user_features), item=("item_id", *options.item_features)
     )
 
 
@@ -109,35 +93,29 @@ def _read_log(options: AmazonOptions, engine: Engine, scratch: Path) -> EventLog
     return read_tables(options, engine)
 
 
-# Ids -> rows
+# Ids -> samples
 
 
-def _write_rows(
-    options: AmazonOptions, log: NumberedLog, folder: Path, columns: ColumnNames, say: _Reporter
+def _write_data_set(
+    options: AmazonOptions,
+    log: NumberedLog,
+    folder: Path,
+    columns: ColumnNames,
+    num_bad: int,
+    say: _Reporter,
 ) -> dict[str, int]:
-    ids_bytes = log.num_users * BYTES_PER_USER + sum(
-        ids.nbytes for ids in (*log.user_features, *log.item_features)
-    )
-    memory = options.memory_limit_bytes - _BASE_BYTES - ids_bytes
-    if memory < options.threads * _LEAST_BLOCK_BYTES:
-        least = _BASE_BYTES + ids_bytes + options.threads * _LEAST_BLOCK_BYTES
-        raise ValueError(
-            f"{log.num_users:,} users and {log.num_items:,} items need a --memory_limit of "
-            f"{least / (1 << 20):.0f} MiB or more with --threads {options.threads}, got "
-            f"{options.memory_limit_bytes / (1 << 20):.0f} MiB"
-        )
-    block = block_rows(len(columns.item), options.max_history, memory, options.threads)
-    rows, numbers = {}, (options.max_history, options.seed, options.negatives)
-    for split in splits(log, options.validation_event, *numbers, options.min_training_history):
-        sizes = (options.rows_per_file, block, options.threads)
-        write_split(split, folder / split.name, columns, *sizes)
-        rows[split.name] = split.num_rows
-        say(f"{split.name}: {split.num_rows:,} rows")
-        del split  # before the next one is made
+    """Writes the files and the feature spec; returns the number of rows of each split."""
+    splits = [TRAIN, VALIDATION, TEST] if options.validation_event else [TRAIN, TEST]
+    names = ("min_events", "max_history", "min_training_history", "category_list")
+    metadata = {name: getattr(options, name) for name in names}
+    metadata[negatives.METADATA] = {"distribution": options.negatives, "seed": options.seed}
+    metadata["bad_lines"] = num_bad
+    spec = spec_of(log, columns, splits, options.max_history, metadata)
+    write_events(log, folder / "events", columns)
+    rows = {}
+    for split in splits:
+        settings = (options.validation_event, options.min_training_history)
+        rows[split] = write_split(log, folder / split, *settings)
+        say(f"{split}: {rows[split]:,} rows")
+    spec.to_yaml(folder / SPEC_FILE)
     return rows
-
-
-def _metadata(options: AmazonOptions, bad: int, rows: dict[str, int]) -> dict:
-    names = ("min_events", "max_history", "min_training_history", "category_list", "negatives")
-    settings = {name: getattr(options, name) for name in (*names, "seed")}
-    return {"rows": rows, **settings, "bad_lines": bad}

@@ -1,4 +1,4 @@
-"""Rows of Parquet files as arrays, checked: prepared by us, or by others in the same columns.
+"""Rows of Parquet files as arrays, checked: prepared by NVIDIA's tools, or in the same columns.
 
 The columns: label, the users' features, those of the target item, then as many of the positive and
 of the negative history, lists of ids, the most recent one last, with or without zeros before them.
@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 _ROWS_AT_A_TIME = 16_384  # 25 MB of ids of two features in two histories of 100
 _HISTORY_LENGTH = 100  # by default
-OUR_KEY = "rows"  # key of metadata that our preparation writes
 _ZERO_AFTER_ID = (
     "a 0 after an id; zeros are padding, which comes before a history. Number items from 1, "
     "and let the most recent one be the last"
@@ -33,8 +32,6 @@ class HistoryColumns:
     user, target: column -> number of ids, 0 included, in their order.
     positive, negative: the columns of the histories, in the order of `target`.
     history_length: maximum number of items of a history; of longer ones the last ones are kept.
-    is_foreign: whether the metadata is not from our preparation; then a cardinality N in it stands
-        for the ids 1 to N, as NVIDIA's `sim_preprocessing.py` writes it.
     """
 
     label: str
@@ -43,7 +40,6 @@ class HistoryColumns:
     positive: tuple[str, ...]
     negative: tuple[str, ...]
     history_length: int
-    is_foreign: bool
 
     def columns(self) -> list[tuple[str, int, bool]]:
         """(column, number of ids, whether it holds lists), as a file has them."""
@@ -81,7 +77,7 @@ def read_layout(
     Args:
         file: Parquet file.
         metadata: a JSON file, `{"cardinalities": [{"name": ..., "value": ...}, ...]}`: the users'
-            features, then the items'; with `rows` and `max_history`, if the preparation was ours.
+            features, then the items'; possibly with `max_history`.
         num_user: number of features of users.
         num_item: None: as many as there are cardinalities after those of the users.
         history_length: None: `max_history`, or 100 where that is not there.
@@ -90,7 +86,7 @@ def read_layout(
         ValueError: they do not fit the numbers of features.
     """
     names = _open(file).schema_arrow.names
-    titles, sizes, max_history, is_foreign = _read_metadata(metadata)
+    titles, sizes, max_history = _read_metadata(metadata)
     flags = f"--number_of_user_features {num_user} and --number_of_item_features {num_item}"
     if num_item is None:
         num_item = len(sizes) - num_user
@@ -126,12 +122,14 @@ def read_layout(
         tuple(names[positive:negative]),
         tuple(names[negative:]),
         history_length or max_history,
-        is_foreign,
     )
 
 
-def _read_metadata(path: Path) -> tuple[list[str], list[int], int, bool]:
-    """Returns names, numbers of ids (0 included), the length of histories and `is_foreign`."""
+def _read_metadata(path: Path) -> tuple[list[str], list[int], int]:
+    """Returns names, numbers of ids (0 included) and the length of histories.
+
+    A cardinality N stands for the ids 1 to N, as NVIDIA's `sim_preprocessing.py` writes it.
+    """
     try:
         content = json.loads(path.read_text())
         pairs = [(entry["name"], entry["value"]) for entry in content["cardinalities"]]
@@ -146,8 +144,7 @@ def _read_metadata(path: Path) -> tuple[list[str], list[int], int, bool]:
             '{"cardinalities": [{"name": "uid", "value": 105925}, ...]}, each name once, with '
             'values from 1 on; optionally "max_history", a length from 1 on'
         )
-    is_foreign = OUR_KEY not in content
-    return [n for n, _ in pairs], [size + is_foreign for _, size in pairs], max_history, is_foreign
+    return [name for name, _ in pairs], [size + 1 for _, size in pairs], max_history
 
 
 def read_rows(file: Path, layout: HistoryColumns) -> Iterator[tuple[list[np.ndarray], int]]:

@@ -1,155 +1,159 @@
-"""Samples: histories from a window that moves over a user's events.
+"""Samples of a log: events after others of their user, as a data set of ranges of events.
 
-Event i of a user, counted from 0, with at least one earlier event is a pair of rows: label 1 with
-the event's item as target, then label 0 with a negative item. The history is what came before, as
-much of it as fits, right-aligned, zeros in front. A user's last event is for the test, the one
-before it for validation (if requested), all others are for training. Rows are in the order of
-users, events, label 1 before label 0.
+Event i of a user, counted from 0, with at least one earlier event is the target of a row, and the
+events before it are its history. A user's last event is for the test, the one before it for
+validation (if requested), all others are for training. Rows are in the order of users and events.
+
+    events/FEATURE.bin  int32, a feature of the item of each event, by user, then time
+    SPLIT/rows.bin      int32, the features of the user and of the target item of each row
+    SPLIT/ranges.bin    int64, the user's first event and the end of the history of each row
 """
 
-import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
-from preproc.amazon_books.engines.interface import NumberedLog, running_total
-from preproc.amazon_books.negatives import (
-    POPULARITY,
-    UNIFORM,
-    draw,
-    draw_by_popularity,
-    row_keys,
+from dataloading.spec import history_channels
+from dataloading.spec.feature_spec import (
+    LABEL_CHANNEL,
+    NEGATIVE_CHANNEL,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    FeatureSpec,
 )
+from preproc.amazon_books.engines.interface import NumberedLog
+from runtime.files.disk import write_errors_name
 
-# What a split takes of memory for each user, with the log's numbers of events: these, where users'
-# events and rows begin, and what is needed to find out the last.
-BYTES_PER_USER = 6 * 8
-
-
-@dataclass(frozen=True)
-class SampleBlock:
-    """A run of a split's rows; everything is int64."""
-
-    label: np.ndarray
-    user: list[np.ndarray]  # the features of users, the id first: a list of [n]
-    # the features of the items that are asked about, the id first: a list of [n]
-    target: list[np.ndarray]
-    # positive, negative: those of the histories, a list of [n, max_history]
-    positive: list[np.ndarray]
-    negative: list[np.ndarray]
+_LABEL = "label"
+_BLOCK = 1 << 18  # events at a time
 
 
 @dataclass(frozen=True)
-class SampleSplit:
-    """The rows of one split, by number.
+class ColumnNames:
+    """Names of the features.
+
+    user, item: the id first. Features of items are <name>_trgt, <name>_pos and <name>_neg.
+
+    Raises:
+        ValueError: two features would have one name.
+    """
+
+    user: tuple[str, ...]
+    item: tuple[str, ...]
+
+    def __post_init__(self):
+        histories = (f"{name}_{kind}" for kind in ("pos", "neg") for name in self.item)
+        names = [_LABEL, *self.user, *self.target, *histories]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(
+                    f"two columns of the data set would be called {name}; rename a feature of "
+                    "--user_features or --item_features in its file"
+                )
+
+    @property
+    def target(self) -> tuple[str, ...]:
+        return tuple(f"{name}_trgt" for name in self.item)
+
+
+def spec_of(
+    log: NumberedLog, columns: ColumnNames, splits: list[str], max_history: int, metadata: dict
+) -> FeatureSpec:
+    """Returns the feature spec of the files that `write_events` and `write_split` write.
 
     Raises:
         ValueError: a single item occurs.
     """
-
-    name: str  # TRAIN, VALIDATION or TEST
-    log: NumberedLog
-    with_validation: bool  # whether the event before the last is for validation
-    max_history: int  # length of a history
-    seed: int  # of the negatives
-    negatives: str = UNIFORM  # one of all other items; POPULARITY: the item of one of all events
-    min_training_history: int = 1  # events before each training sample, at least
-
-    def __post_init__(self):
-        if self.log.num_items < 2:
-            raise ValueError(
-                "one item occurs in all events: there is no other one to draw negatives from"
-            )
-
-    @functools.cached_property
-    def items(self) -> np.memmap:
-        """Items of all events of the log, int32, in a mapped file."""
-        return np.memmap(self.log.events, np.int32, "r")
-
-    @functools.cached_property
-    def _pair_starts(self) -> np.ndarray:
-        first, stop = self._events(self.log.num_events)
-        num_pairs = stop - first
-        return running_total(np.maximum(num_pairs, 0, out=num_pairs))
-
-    @property
-    def num_rows(self) -> int:
-        return 2 * int(self._pair_starts[-1])
-
-    def rows(self, start: int, stop: int) -> SampleBlock:
-        """Returns rows [start, stop), both even and not beyond num_rows; no loop over rows."""
-        pairs = np.arange(start // 2, stop // 2)
-        users = np.searchsorted(self._pair_starts, pairs, side="right") - 1  # from 0
-        first, _ = self._events(self.log.num_events[users])
-        events = first + pairs - self._pair_starts[users]
-        places = self.log.user_starts[users] + events
-        lengths = np.minimum(events, self.max_history)
-        targets = self.items[places].astype(np.int64)
-        users, events = (np.repeat(each, 2) for each in (users + 1, events))
-        label = np.tile(np.array([1, 0]), len(pairs))
-        keys = row_keys(self.seed, users, events, label)
-        missed = self._drawn(keys[1::2], np.zeros(len(pairs), np.int64), targets)
-        history = self._histories(places, lengths)
-        # Both rows of a pair have the same history, and negatives of their own.
-        negative = self._negative_histories(
-            keys, np.repeat(lengths, 2), np.repeat(history, 2, axis=0)
+    if log.num_items < 2:
+        raise ValueError(
+            "one item occurs in all events: there is no other one to draw negatives from"
         )
-        return SampleBlock(
-            label=label,
-            user=[users, *(ids[users].astype(np.int64) for ids in self.log.user_features)],
-            target=self._with_features(np.stack([targets, missed], axis=1).reshape(-1)),
-            positive=[np.repeat(each, 2, axis=0) for each in self._with_features(history)],
-            negative=self._with_features(negative),
-        )
-
-    def _with_features(self, items: np.ndarray) -> list[np.ndarray]:
-        """Item ids and their features, int64 in their shape; all of item 0 is 0."""
-        return [items, *(ids[items].astype(np.int64) for ids in self.log.item_features)]
-
-    def _histories(self, places: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Returns the items before each place of the log, zeros before `lengths` of them."""
-        steps = np.arange(self.max_history, 0, -1)
-        # Where a history does not reach, any place will do.
-        items = self.items[np.maximum(places[:, None] - steps, 0)].astype(np.int64)
-        items[steps > lengths[:, None]] = 0
-        return items
-
-    def _negative_histories(
-        self, keys: np.ndarray, lengths: np.ndarray, positive: np.ndarray
-    ) -> np.ndarray:
-        """Returns negative items in the places that have a positive one, [rows, max_history]."""
-        # Only these places are worked on, row by row: most histories are short.
-        ends = np.cumsum(lengths)
-        steps = np.repeat(ends, lengths) - np.arange(lengths.sum())  # back from the target
-        row_ends = np.arange(1, len(keys) + 1) * self.max_history
-        places = np.repeat(row_ends, lengths) - steps
-        negative = np.zeros(positive.shape, np.int64)
-        negative.reshape(-1)[places] = self._drawn(
-            np.repeat(keys, lengths), steps, positive.reshape(-1)[places]
-        )
-        return negative
-
-    def _events(self, num_events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the first of each user's events in the split and their end, not before it."""
-        last = num_events - 1
-        if self.name == TEST:
-            return last, num_events
-        if self.name == VALIDATION:
-            return np.maximum(last - 1, 1), last
-        assert self.name == TRAIN, self.name
-        return np.broadcast_to(self.min_training_history, last.shape), last - self.with_validation
-
-    def _drawn(self, keys: np.ndarray, steps: np.ndarray, positives: np.ndarray) -> np.ndarray:
-        if self.negatives == POPULARITY:
-            return draw_by_popularity(keys, steps, self.items)
-        return draw(keys, steps, positives, self.log.num_items)
+    sizes = dict(zip((*columns.user, *columns.item), log.cardinalities, strict=True))
+    features = {_LABEL: {"dtype": "bool"}}
+    for name in columns.user:
+        features[name] = {"dtype": "int32", "cardinality": sizes[name]}
+    for kind, shape in (
+        ("trgt", {}),
+        *((h, {"dimensions": [max_history]}) for h in ("pos", "neg")),
+    ):
+        for name in columns.item:
+            features[f"{name}_{kind}"] = {"dtype": "int32", "cardinality": sizes[name], **shape}
+    positive, negative = ([f"{n}_{kind}" for n in columns.item] for kind in ("pos", "neg"))
+    fixed, events = [*columns.user, *columns.target], [f"events/{n}.bin" for n in columns.item]
+    chunk_types = history_channels.FIXED_TYPE, history_channels.RANGES_TYPE
+    sources = {}
+    for split in splits:
+        contents = (fixed, [f"{split}/rows.bin"]), (positive, [f"{split}/ranges.bin", *events])
+        sources[split] = [
+            {"type": kind, "features": names, "files": files}
+            for kind, (names, files) in zip(chunk_types, contents, strict=True)
+        ]
+    channels = {
+        LABEL_CHANNEL: [_LABEL],
+        history_channels.USER_CHANNEL: list(columns.user),
+        history_channels.TARGET_CHANNEL: list(columns.target),
+        history_channels.POSITIVE_CHANNEL: positive,
+        NEGATIVE_CHANNEL: negative,
+    }
+    return FeatureSpec(features, sources, channels, metadata)
 
 
-def splits(
-    log: NumberedLog, with_validation: bool, *arguments, **keywords
-) -> Iterator[SampleSplit]:
-    """Yields all splits, training first, each made when it is needed; see `SampleSplit`."""
-    for name in (TRAIN, VALIDATION, TEST) if with_validation else (TRAIN, TEST):
-        yield SampleSplit(name, log, with_validation, *arguments, **keywords)
+def write_events(log: NumberedLog, folder: Path, columns: ColumnNames) -> None:
+    """Writes the features of the items of all events, as files of this new folder."""
+    folder.mkdir()
+    items = np.memmap(log.events, np.int32, "r")
+    tables = [np.arange(log.num_items + 1, dtype=np.int32), *log.item_features]
+    for name, table in zip(columns.item, tables, strict=True):
+        path = folder / f"{name}.bin"
+        with write_errors_name(path), open(path, "wb") as file:
+            for start in range(0, len(items), _BLOCK):
+                file.write(table[items[start : start + _BLOCK]])
+
+
+def write_split(
+    log: NumberedLog, folder: Path, with_validation: bool, min_training_history: int
+) -> int:
+    """Writes the rows of a split, after which the new folder is called; returns their number.
+
+    Args:
+        with_validation: whether the event before the last is for validation.
+        min_training_history: events before each training sample, at least 1.
+    """
+    folder.mkdir()
+    items = np.memmap(log.events, np.int32, "r")
+    paths, num_rows = (folder / "rows.bin", folder / "ranges.bin"), 0
+    with write_errors_name(folder), open(paths[0], "wb") as rows, open(paths[1], "wb") as ranges:
+        for users, events in _targets(log, folder.name, with_validation, min_training_history):
+            first = log.user_starts[users - 1]
+            targets = items[first + events]
+            features = [users, *(ids[users] for ids in log.user_features)]
+            features += [targets, *(ids[targets] for ids in log.item_features)]
+            rows.write(np.stack(features, axis=1).astype(np.int32))
+            ranges.write(np.stack([first, first + events], axis=1))
+            num_rows += len(users)
+    return num_rows
+
+
+def _targets(
+    log: NumberedLog, split: str, with_validation: bool, min_training_history: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields users, by id, and the events of each that are targets, by number; int64 [n]."""
+    starts = np.arange(0, log.user_starts[-1], _BLOCK)
+    bounds = np.unique(np.searchsorted(log.user_starts, starts, side="right") - 1)
+    for start, stop in itertools.pairwise([*bounds.tolist(), log.num_users]):
+        last = log.num_events[start:stop] - 1
+        if split == TEST:
+            begin, end = last, last + 1
+        elif split == VALIDATION:
+            begin, end = np.maximum(last - 1, 1), last
+        else:
+            assert split == TRAIN, split
+            begin, end = np.full_like(last, min_training_history), last - with_validation
+        counts = np.maximum(end - begin, 0)
+        ends = np.cumsum(counts)
+        users = np.repeat(np.arange(start + 1, stop + 1), counts)
+        yield users, np.arange(len(users)) + np.repeat(begin - (ends - counts), counts)

@@ -10,7 +10,7 @@ import sim
 from config import parse, presets
 from config.sections.optimizer import check_weight_decay
 from dataloading import transcribe
-from dataloading.formats.row_count import count_training_samples
+from dataloading.row_count import count_training_samples
 from dataloading.spec.feature_spec import FeatureSpec
 from runtime import checkpoint
 from tests import sequence_data, tastes

@@ -39,7 +39,7 @@ def musical(request, root, run_script, tmp_path_factory):
         *(run_script, folder, "--reviews", reviews, "--meta", folder / "meta.json"),
         *("--min_events", 5),
     )
-    return folder / "records"
+    return folder / "histories"
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +55,12 @@ def grocery(request, root, run_script, tmp_path_factory):
         *("--interactions", data / "train.csv", "--items", data / "item_meta.csv"),
         *("--item_features", "i_category", "--min_events", 8),
     )
-    return folder / "records"
+    return folder / "histories"
 
 
 def prepare(run_script, folder, *flags):
-    parquet = folder / "parquet"
-    for command in (
-        ("-m", "preproc.amazon_books", *flags, "--output_path", parquet),
-        (
-            *("-m", "preproc.amazon_books.parquet_to_tfrecord", "--amazon_dataset_path", parquet),
-            *("--tfrecord_output_dir", folder / "records", "--prebatch_train_size", 512),
-        ),
-    ):
-        done = run_script(*command)
-        assert done.returncode == 0, done.stderr
+    done = run_script("-m", "preproc.amazon_books", *flags, "--output", folder / "histories")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")

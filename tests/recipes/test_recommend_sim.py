@@ -135,7 +135,7 @@ def test_users_of_a_file(trained, tmp_path, capsys):
 
 
 def test_item_with_two_categories(trained, tmp_path):
-    from dataloading.keys.histories import read_catalogue
+    from dataloading.histories.catalogue import read_catalogue
 
     spec = sequence_data.write(tmp_path / "rows", 3, splits=("train",))
     arrays = [np.repeat(array[:1], 2, axis=0) for array in samples()[1]]

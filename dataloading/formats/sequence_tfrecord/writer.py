@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.formats.prebatches import Prebatches
-from dataloading.formats.sequence_tfrecord.channels import (
+from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER, check_files_apart
+from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
+from dataloading.spec.history_channels import (
     CHUNK_TYPE,
     NEGATIVE_CHANNEL,
     POSITIVE_CHANNEL,
@@ -23,8 +25,6 @@ from dataloading.formats.sequence_tfrecord.channels import (
     prebatch_key,
     sequence_channels,
 )
-from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER, check_files_apart
-from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
 from runtime.files.disk import write_errors_name
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import output_folder
@@ -93,7 +93,7 @@ def writes_data_set(
     Args:
         directory: new or empty.
         spec: of `sequence_spec`.
-        vocabularies: folder of vocabularies to copy; None: none.
+        vocabularies: folder of vocabularies to copy, if it exists.
 
     Raises:
         ValueError: `directory` has content, or TensorFlow is not installed.
@@ -106,7 +106,7 @@ def writes_data_set(
         yield writers
         for writer in writers.values():
             writer.finish()
-        if vocabularies is not None:
+        if vocabularies is not None and vocabularies.is_dir():
             shutil.copytree(vocabularies, partial / VOCABULARY_FOLDER)
         spec.to_yaml(partial / SPEC_FILE)
 

@@ -6,9 +6,9 @@ import re
 import pytest
 import tensorflow as tf
 
-from dataloading.formats.sequence_tfrecord.channels import sequence_channels
-from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
+from dataloading.histories.dataset import SequenceDataset
 from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.history_channels import sequence_channels
 from tests.dataloading.formats.test_sequence_tfrecord import (
     CHANNELS,
     FEATURES,
@@ -85,23 +85,23 @@ def test_chunks_of_other_formats(tmp_path, kind, message):
         for type, part in zip(types, parts, strict=True)
     ]
     with pytest.raises(ValueError, match=message):
-        SequenceTFRecordDataset(spec_of(tmp_path, source_spec={"train": chunks}), "train", 4)
+        SequenceDataset(spec_of(tmp_path, source_spec={"train": chunks}), "train", 4)
 
 
 def test_no_rows_and_no_file(tmp_path):
     write(tmp_path / "train.tfrecord", [])
     with pytest.raises(ValueError, match="f.yaml: source_spec: split 'train' has no rows"):
-        SequenceTFRecordDataset(spec_of(tmp_path), "train", 4)
+        SequenceDataset(spec_of(tmp_path), "train", 4)
     with pytest.raises(ValueError, match="file 'gone.tfrecord' is not there"):
-        SequenceTFRecordDataset(spec_of(tmp_path, ["gone.tfrecord"]), "train", 4)
+        SequenceDataset(spec_of(tmp_path, ["gone.tfrecord"]), "train", 4)
     with pytest.raises(ValueError, match="needs the split 'test'; there are train"):
-        SequenceTFRecordDataset(spec_of(tmp_path), "test", 4)
+        SequenceDataset(spec_of(tmp_path), "test", 4)
 
 
 def refused(spec: FeatureSpec, *messages: str) -> None:
     """Checks for an error when the data is opened."""
     with pytest.raises(ValueError) as caught:
-        SequenceTFRecordDataset(spec, "train", 4)
+        SequenceDataset(spec, "train", 4)
     text = str(caught.value)
     assert all(message in text for message in messages), text
     assert text.startswith("f.yaml: split 'train'")

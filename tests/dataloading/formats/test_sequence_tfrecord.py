@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.formats.sequence_tfrecord import dataset as sequence_tfrecord
 from dataloading.formats.sequence_tfrecord import decoded_reader
-from dataloading.formats.sequence_tfrecord.channels import num_ids
-from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
+from dataloading.histories import dataset as sequence_dataset
+from dataloading.histories.dataset import SequenceDataset
 from dataloading.pipeline.batch import SequenceInputs
 from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.history_channels import num_ids
 
 LENGTH = 4  # of a history
 CHANNELS = {
@@ -134,14 +134,14 @@ def by_prebatch(tmp_path_factory) -> dict[int, FeatureSpec]:
 @pytest.fixture
 def small_windows(monkeypatch):
     """Shuffles mix 12 rows, and blocks of single rows have 3: 45 rows are several windows."""
-    monkeypatch.setattr(sequence_tfrecord, "_WINDOW_SAMPLES", 12)
-    monkeypatch.setattr(sequence_tfrecord, "_BLOCK_SAMPLES", 3)
+    monkeypatch.setattr(sequence_dataset, "_WINDOW_SAMPLES", 12)
+    monkeypatch.setattr(sequence_dataset, "_BLOCK_SAMPLES", 3)
     monkeypatch.setattr(decoded_reader, "_SAMPLES_AT_A_TIME", 5)
 
 
 def test_batch(by_prebatch):
     """The third and fourth row by hand: dtypes, shapes, order of channels, padding, weights."""
-    (batch,) = SequenceTFRecordDataset(by_prebatch[4], "train", 2).dataset(0, 2).take(1)
+    (batch,) = SequenceDataset(by_prebatch[4], "train", 2).dataset(0, 2).take(1)
     assert isinstance(batch.inputs, SequenceInputs)
     assert [len(channel) for channel in batch.inputs] == [1, 2, 2, 2]
     expected = SequenceInputs(
@@ -169,9 +169,9 @@ def test_ids_of_two_preparations(tmp_path, by_prebatch):
     assert (num_ids(ours, "user"), num_ids(ours, "item")) == (400, 70_000)
     last = rows_of(1)[0]._replace(user=400, item=70_000)
     write(tmp_path / "train.tfrecord", [example([last])])
-    assert found(SequenceTFRecordDataset(spec_of(tmp_path), "train", 1).dataset()) == [last]
+    assert found(SequenceDataset(spec_of(tmp_path), "train", 1).dataset()) == [last]
     with pytest.raises(ValueError, match=r"'item': found 70000; ids lie in \[0, 70000\)"):
-        SequenceTFRecordDataset(ours, "train", 1)
+        SequenceDataset(ours, "train", 1)
 
 
 @pytest.mark.quick("10-7", "4-64")
@@ -180,7 +180,7 @@ def test_ids_of_two_preparations(tmp_path, by_prebatch):
 def test_rows_of_an_epoch(by_prebatch, small_windows, prebatch, batch_size):
     """Batches that a prebatch divides, that divide it, and neither."""
     for settings in ({}, {"shuffle": True}):
-        loader = SequenceTFRecordDataset(by_prebatch[prebatch], "train", batch_size, **settings)
+        loader = SequenceDataset(by_prebatch[prebatch], "train", batch_size, **settings)
         assert (loader.num_samples, loader.num_batches) == (45, -(-45 // batch_size))
         rows = found(loader.dataset(epoch=1))
         assert sorted(rows, key=lambda row: row.user) == rows_of(45)
@@ -188,13 +188,13 @@ def test_rows_of_an_epoch(by_prebatch, small_windows, prebatch, batch_size):
 
 
 def test_order_by_seed_and_epoch(by_prebatch, small_windows):
-    whole = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True, seed=5)
+    whole = SequenceDataset(by_prebatch[4], "train", 45, shuffle=True, seed=5)
     rows = found(whole.dataset(2))
-    loader = SequenceTFRecordDataset(by_prebatch[4], "train", 7, shuffle=True, seed=5)
+    loader = SequenceDataset(by_prebatch[4], "train", 7, shuffle=True, seed=5)
     assert found(loader.dataset(2)) == rows
     assert found(loader.dataset(2, start_sample=19)) == rows[19:]
     assert found(whole.dataset(3)) != rows
-    other = SequenceTFRecordDataset(by_prebatch[4], "train", 45, shuffle=True, seed=6)
+    other = SequenceDataset(by_prebatch[4], "train", 45, shuffle=True, seed=6)
     assert found(other.dataset(2)) != rows
 
 
@@ -204,10 +204,10 @@ def test_shares_of_ranks(by_prebatch, small_windows, prebatch, world_size):
     """45 rows in batches of 12: the last one has 9, which 2 and 4 ranks cannot halve."""
     settings = {"shuffle": world_size == 3}
     spec = by_prebatch[prebatch]
-    whole = [found([b]) for b in SequenceTFRecordDataset(spec, "train", 12, **settings).dataset(1)]
+    whole = [found([b]) for b in SequenceDataset(spec, "train", 12, **settings).dataset(1)]
     shares = [
         list(
-            SequenceTFRecordDataset(
+            SequenceDataset(
                 spec, "train", 12, rank=rank, world_size=world_size, **settings
             ).dataset(1)
         )
@@ -228,31 +228,31 @@ def test_shares_of_ranks(by_prebatch, small_windows, prebatch, world_size):
 def test_drop_remainder(by_prebatch, small_windows, world_size):
     settings = {"shuffle": True, "drop_remainder": True, "world_size": world_size}
     loaders = [
-        SequenceTFRecordDataset(by_prebatch[4], "train", 12, rank=rank, **settings)
+        SequenceDataset(by_prebatch[4], "train", 12, rank=rank, **settings)
         for rank in range(world_size)
     ]
     assert {(loader.num_samples, loader.num_batches) for loader in loaders} == {(36, 3)}
     users = [{row.user for loader in loaders for row in found(loader.dataset(e))} for e in range(2)]
     assert [len(users) for users in users] == [36, 36] and users[0] != users[1]
     with pytest.raises(ValueError, match="45 rows, fewer than the global batch of 46, and drop_r"):
-        SequenceTFRecordDataset(by_prebatch[4], "train", 46, drop_remainder=True)
+        SequenceDataset(by_prebatch[4], "train", 46, drop_remainder=True)
 
 
 def test_repeat_count(by_prebatch, small_windows):
     """An epoch of three passes: a batch may hold rows of two; each pass has its own order."""
-    loader = SequenceTFRecordDataset(by_prebatch[7], "train", 20, shuffle=True, repeat_count=3)
+    loader = SequenceDataset(by_prebatch[7], "train", 20, shuffle=True, repeat_count=3)
     assert (loader.num_samples, loader.num_batches) == (135, 7)
     rows = found(loader.dataset(1))
     passes = [rows[:45], rows[45:90], rows[90:]]
     assert all(sorted(p, key=lambda row: row.user) == rows_of(45) for p in passes)
     assert passes[0] != passes[1] != passes[2]
     assert found(loader.dataset(1, start_sample=60)) == rows[60:]
-    again = SequenceTFRecordDataset(by_prebatch[7], "train", 45, shuffle=True)
+    again = SequenceDataset(by_prebatch[7], "train", 45, shuffle=True)
     assert found(again.dataset(3)) == passes[0], "epochs of one pass continue in the same order"
-    once = SequenceTFRecordDataset(by_prebatch[7], "train", 20, repeat_count=1)
+    once = SequenceDataset(by_prebatch[7], "train", 20, repeat_count=1)
     assert once.num_samples == 45
     with pytest.raises(ValueError, match="repeat_count is -1; expected 0 or more"):
-        SequenceTFRecordDataset(by_prebatch[7], "train", 20, repeat_count=-1)
+        SequenceDataset(by_prebatch[7], "train", 20, repeat_count=-1)
 
 
 def test_without_negatives_and_labels(tmp_path):
@@ -268,19 +268,19 @@ def test_without_negatives_and_labels(tmp_path):
         },
         channel_spec={k: v for k, v in CHANNELS.items() if k[:3] not in ("lab", "neg")},
     )
-    loader = SequenceTFRecordDataset(spec, "train", 3, with_labels=False, with_negatives=False)
+    loader = SequenceDataset(spec, "train", 3, with_labels=False, with_negatives=False)
     (batch,) = loader.dataset()
     assert batch.labels is None and batch.inputs.negative == ()
     assert batch.inputs.positive[0].numpy().tolist() == [list(r.item_pos) for r in rows_of(3)]
     for wanted in ("label", "negative_history"):
         with pytest.raises(ValueError, match=f"a sequence model needs the channel '{wanted}'"):
-            SequenceTFRecordDataset(
+            SequenceDataset(
                 spec, "train", 3, with_labels=wanted == "label", with_negatives=wanted != "label"
             )
 
 
 def test_stored_negatives_that_are_not_read(by_prebatch):
-    loader = SequenceTFRecordDataset(by_prebatch[4], "train", 45, with_negatives=False)
+    loader = SequenceDataset(by_prebatch[4], "train", 45, with_negatives=False)
     (batch,) = loader.dataset()
     assert batch.inputs.negative == ()
     sizes = {column.feature: column.dtype.itemsize for column in loader.columns}
@@ -292,7 +292,7 @@ def test_ids_beyond_int32(tmp_path):
     features["user"]["cardinality"] = 2**31 + 2
     spec = spec_of(tmp_path, feature_spec=features)
     write(tmp_path / "train.tfrecord", [example([rows_of(1)[0]._replace(user=2**31 + 1)])])
-    (batch,) = SequenceTFRecordDataset(spec, "train", 1).dataset()
+    (batch,) = SequenceDataset(spec, "train", 1).dataset()
     assert batch.inputs.user[0].dtype == tf.int64
     assert batch.inputs.user[0].numpy().tolist() == [[2**31 + 1]]
     assert batch.inputs.target[0].dtype == tf.int32
@@ -307,7 +307,7 @@ def test_short_histories_of_single_rows(tmp_path):
     ]
     assert short[0].item_pos == () and len(short[3].item_pos) == 3
     write(tmp_path / "train.tfrecord", [example([row]) for row in short])
-    loader = SequenceTFRecordDataset(spec_of(tmp_path), "train", 5)
+    loader = SequenceDataset(spec_of(tmp_path), "train", 5)
     assert found(loader.dataset()) == rows
 
 
@@ -326,7 +326,7 @@ def test_irregular_files(tmp_path, monkeypatch):
     for name, parts in files.items():
         write(tmp_path / name, [example(rows[start:stop]) for start, stop in parts])
     for settings in ({}, {"shuffle": True}):
-        loader = SequenceTFRecordDataset(spec_of(tmp_path, list(files)), "train", 4, **settings)
+        loader = SequenceDataset(spec_of(tmp_path, list(files)), "train", 4, **settings)
         assert sorted(found(loader.dataset()), key=lambda row: row.user) == rows
         assert (loader._reader.num_records, loader._reader.prebatch) == (8, 4)
 
@@ -353,10 +353,10 @@ def test_messages_about_prebatches(by_prebatch, prebatch, metadata, size, messag
     spec = by_prebatch[prebatch]
     spec = FeatureSpec.from_dict(spec.to_dict() | {"metadata": metadata}, spec.base_directory)
     if message is None:
-        assert SequenceTFRecordDataset(spec, "train", 4, prebatch_size=size).num_samples == 45
+        assert SequenceDataset(spec, "train", 4, prebatch_size=size).num_samples == 45
         return
     with pytest.raises(ValueError, match=message):
-        SequenceTFRecordDataset(spec, "train", 4, prebatch_size=size)
+        SequenceDataset(spec, "train", 4, prebatch_size=size)
 
 
 def test_flag_of_the_test_rows(by_prebatch):
@@ -364,4 +364,4 @@ def test_flag_of_the_test_rows(by_prebatch):
     content["source_spec"] = {"test": content["source_spec"]["train"]}
     spec = FeatureSpec.from_dict(content, by_prebatch[4].base_directory)
     with pytest.raises(ValueError, match="--prebatch_test_size is 8, and the records of split 't"):
-        SequenceTFRecordDataset(spec, "test", 4, prebatch_size=8)
+        SequenceDataset(spec, "test", 4, prebatch_size=8)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
 from dataloading.formats.sequence_tfrecord.writer import sequence_spec, writes_data_set
+from dataloading.histories.dataset import SequenceDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from runtime.files.outputs import MARKER
 from tests.dataloading.formats.test_sequence_tfrecord import FEATURES, LENGTH, found, rows_of
@@ -71,7 +71,7 @@ def test_round_trip(tmp_path, prebatch, records):
         part = rows[number * size : (number + 1) * size]
         assert record == {n: np.ravel([getattr(r, n) for r in part]).tolist() for n in FEATURES}
     for split, right in (("train", rows), ("test", rows[:2])):
-        loader = SequenceTFRecordDataset(spec, split, 4, prebatch_size=None)
+        loader = SequenceDataset(spec, split, 4, prebatch_size=None)
         assert found(loader.dataset()) == right
 
 

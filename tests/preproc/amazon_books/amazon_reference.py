@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
+from dataloading.histories.dataset import blocks
+from dataloading.spec.feature_spec import FeatureSpec
 
 _BITS = (1 << 64) - 1
 
@@ -107,12 +108,15 @@ def prepare(
 
 
 def rows_of(data_set: Path) -> dict[str, list[tuple]]:
-    """Returns the rows of a prepared data set by split, in the order of its files."""
+    """Returns the samples of a prepared data set by split, as the loader reads them."""
+    spec = FeatureSpec.from_yaml(data_set / "feature_spec.yaml")
     rows = {}
-    for folder in data_set.iterdir():
-        if folder.is_dir() and folder.name != "vocabulary":
-            files = sorted(folder.iterdir(), key=lambda path: int(path.name.split(".")[1]))
-            assert [path.name for path in files] == [f"part.{i}.parquet" for i in range(len(files))]
-            columns = [pq.read_table(path).to_pydict().values() for path in files]
-            rows[folder.name] = [row for part in columns for row in zip(*part, strict=True)]
+    for split in spec.source_spec:
+        rows[split] = []
+        for arrays in blocks(spec, split, spec.feature_spec) if spec.num_samples(split) else ():
+            columns = [
+                a[:, 0] if a.shape[1] == 1 and not n.endswith(("_pos", "_neg")) else a
+                for n, a in zip(spec.feature_spec, arrays, strict=True)
+            ]
+            rows[split] += zip(*(column.tolist() for column in columns), strict=True)
     return rows

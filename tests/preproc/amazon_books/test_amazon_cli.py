@@ -36,7 +36,6 @@ def log(tmp_path):
         ([*AMAZON, "--threads", "0"], "--threads"),
         ([*AMAZON, "--seed", "-1"], "--seed"),
         ([*AMAZON, "--seed", str(1 << 64)], "--seed"),
-        ([*AMAZON, "--rows_per_file", "3"], "--rows_per_file"),
         ([*AMAZON, "--memory_limit", "100MiB"], "--memory_limit .* 100"),
         ([*AMAZON, "--memory_limit", "much"], "'much'"),
         ([*AMAZON, "--temp_dir", "nowhere"], "--temp_dir nowhere"),
@@ -109,9 +108,9 @@ def test_complete_run(log, tmp_path):
     command += ["--interactions", str(log), "--output_path", str(output), "--engine", "duckdb"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{output}: train 2,280 rows, test 60 rows\n"
+    assert done.stdout == f"{output}: train 1,140 rows, test 30 rows\n"
     assert done.stderr.startswith("staged 1,200 events; left out 0 ")
-    names = [MARKER, "metadata.json", "test", "train", "vocabulary"]
+    names = [MARKER, "events", "feature_spec.yaml", "test", "train", "vocabulary"]
     assert sorted(path.name for path in output.iterdir()) == names
     assert [path.name for path in output.parent.iterdir()] == ["out"]
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -142,12 +141,3 @@ def test_two_runs_for_one_output(log, tmp_path):
     with other, pytest.raises(ValueError, match="another run .*out "):
         prepare.prepare(options)
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
-
-
-def test_too_little_memory_for_the_users(log, tmp_path, monkeypatch):
-    monkeypatch.setattr(prepare, "_BASE_BYTES", 380 << 20)
-    flags = ["--output_path", str(tmp_path / "out"), "--input_format", "csv", "--threads", "2"]
-    options = parse([*flags, "--interactions", str(log), "--memory_limit", "384MiB"])
-    with pytest.raises(ValueError, match="30 users and 69 items .* --memory_limit of 388 MiB"):
-        prepare.prepare(options)
-    assert not (tmp_path / "out").exists()

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from preproc.amazon_books.engines import nvtabular_engine
 from preproc.amazon_books.engines.numbering import number_log
@@ -228,16 +229,14 @@ def test_whole_data_set(name, tmp_path):
         file.write("\n".join([*lines, '{"reviewerID": "u", "asin": "", "unixReviewTime": 7}\n']))
     with pytest.raises(ValueError, match=r"reviews_Books.json, row 6001 .*: no asin"):
         prepare(options(raw, name, output_path=tmp_path / "out"))
-    settings = {"validation_event": True, "seed": 11, "max_history": 30, "rows_per_file": 1000}
+    settings = {"validation_event": True, "seed": 11, "max_history": 30}
     for engine in {"duckdb", name}:
         output = {"output_path": tmp_path / f"by_{engine}", "on_bad_line": "skip"}
         prepare(options(raw, engine, **settings, **output))
     files = contents(tmp_path / f"by_{name}")
     assert files == contents(tmp_path / "by_duckdb")
-    assert {"train/part.1.parquet", "test/part.0.parquet", "validation/part.0.parquet"} < set(files)
-    metadata = json.loads(files["metadata.json"])
-    assert metadata["bad_lines"] == 1
-    assert [size["name"] for size in metadata["cardinalities"]] == ["uid", "item", "cat"]
+    assert {f"{split}/rows.bin" for split in ("train", "test", "validation")} < set(files)
+    assert yaml.safe_load(files["feature_spec.yaml"])["metadata"]["bad_lines"] == 1
 
 
 @needs_spark

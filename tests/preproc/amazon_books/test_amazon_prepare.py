@@ -6,18 +6,18 @@ import json
 import random
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
+from dataloading.histories.dataset import SequenceDataset
 from dataloading.keys.vocabulary import read_vocabulary
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.amazon_books import parquet_to_tfrecord
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.prepare import prepare
-from preproc.amazon_books.prepared_rows import read_layout
 from tests.preproc.amazon_books import amazon_reference as reference
 
 ROOT = Path(__file__).parents[3]
+NAMES = ["user_id", "item_id_trgt", "cat_id_trgt"]
 ENGINES = ["duckdb", pytest.param("nvtabular", marks=pytest.mark.engines("nvtabular"))]
 
 
@@ -46,13 +46,16 @@ def write_raw(folder, events, categories, *, literal=False, compress=False):
 def run(output, *flags):
     rows = prepare(parse(["--output_path", str(output), "--engine", "duckdb", *map(str, flags)]))
     result = reference.rows_of(output)
-    assert rows == {name: len(split) for name, split in result.items()}
+    assert {name: 2 * number for name, number in rows.items()} == {
+        name: len(split) for name, split in result.items()
+    }
     return result
 
 
 def cardinalities(output):
-    pairs = json.loads((output / "metadata.json").read_text())["cardinalities"]
-    return [pair["name"] for pair in pairs], [pair["value"] for pair in pairs]
+    spec = FeatureSpec.from_yaml(output / "feature_spec.yaml")
+    names = [*spec.channel("user_features"), *spec.channel("target_item_features")]
+    return names, [spec.cardinality(name) for name in names]
 
 
 def random_log(seed, num_users=9, num_items=12):
@@ -74,7 +77,7 @@ def random_log(seed, num_users=9, num_items=12):
         (0, ["--min_events", 5, "--max_history", 4]),
         (1, ["--min_events", 2, "--max_history", 1, "--seed", 7, "--threads", 1]),
         (2, ["--min_events", 4, "--max_history", 20, "--validation_event"]),
-        (3, ["--min_events", 2, "--max_history", 3, "--validation_event", "--rows_per_file", 2]),
+        (3, ["--min_events", 2, "--max_history", 3, "--validation_event"]),
         (4, ["--min_events", 3, "--max_history", 4, "--negatives", "popularity"]),
     ],
 )
@@ -92,9 +95,9 @@ def test_rows_against_reference(tmp_path, seed, flags):
         popularity="popularity" in flags,
     )
     assert result == expected
-    assert cardinalities(tmp_path / "out") == (["uid", "item", "cat"], sizes)
-    negatives = json.loads((tmp_path / "out/metadata.json").read_text())["negatives"]
-    assert negatives == ("popularity" if "popularity" in flags else "uniform")
+    assert cardinalities(tmp_path / "out") == (NAMES, sizes)
+    negatives = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml").metadata["negatives"]
+    assert negatives["distribution"] == ("popularity" if "popularity" in flags else "uniform")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -126,7 +129,7 @@ def test_numbers_of_threads(tmp_path):
     events, categories = random_log(5, num_users=40)
     raw = write_raw(tmp_path / "raw", events, categories)
     flags = ["--amazon_dataset_path", raw, "--min_events", 3, "--max_history", 6]
-    changes = [["--threads", 1], ["--threads", 3, "--rows_per_file", 10], ["--seed", 1]]
+    changes = [["--threads", 1], ["--threads", 3], ["--seed", 1]]
     result = [run(tmp_path / f"{i}", *flags, *more) for i, more in enumerate(changes)]
     assert result[0] == result[1] != result[2]
     positives = [[row[:5] for row in rows["train"] if row[0]] for rows in result]
@@ -144,9 +147,8 @@ def test_bad_lines(tmp_path):
         run(tmp_path / "out", *flags)
     flags += ["--on_bad_line", "skip"]
     run(tmp_path / "out", *flags)
-    metadata = json.loads((tmp_path / "out/metadata.json").read_text())
+    metadata = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml").metadata
     assert metadata["bad_lines"] == 2
-    assert metadata["rows"] == {"train": 2, "test": 2}
     assert cardinalities(tmp_path / "out")[1] == [2, 4, 3]
     with open(raw / "reviews_B.json", "a") as file:
         file.write("broken\n")
@@ -170,7 +172,7 @@ def test_optional_metadata(tmp_path):
     with pytest.raises(ValueError, match="--no_metadata"):
         run(tmp_path / "out", "--amazon_dataset_path", raw, *flags)
     run(tmp_path / "3", "--amazon_dataset_path", raw, "--no_metadata", *flags)
-    assert cardinalities(tmp_path / "3") == (["uid", "item", "cat"], [2, 4, 2])
+    assert cardinalities(tmp_path / "3") == (NAMES, [2, 4, 2])
     (raw / "reviews_B.json").unlink()
     with pytest.raises(ValueError, match="--reviews"):
         run(tmp_path / "out", "--amazon_dataset_path", raw, *flags)
@@ -204,7 +206,7 @@ def test_messages(tmp_path, capsys):
 
 
 def test_features_of_one_name(tmp_path):
-    """Users and items share the name of a feature, and one has a name that NVIDIA uses."""
+    """Users and items share the name of a feature."""
     log = tmp_path / "log.csv"
     log.write_text("user_id,item_id,time,country,uid\n1,1,1,x,5\n1,2,2,x,6\n1,3,3,x,5\n")
     flags = ["--input_format", "csv", "--interactions", log, "--min_events", 2]
@@ -212,19 +214,16 @@ def test_features_of_one_name(tmp_path):
     names, sizes = cardinalities(tmp_path / "out")
     assert names == ["user_id", "country", "item_id_trgt", "country_trgt", "uid_trgt"]
     assert sizes == [2, 2, 4, 2, 3]
-    layout = read_layout(
-        tmp_path / "out/train/part.0.parquet", tmp_path / "out/metadata.json", 2, 3, 100
-    )
-    assert layout.user == {"user_id": 2, "country": 2}
 
 
 def test_splits_without_rows(tmp_path):
-    """Two events per user leave no training row; the folder has a file without rows."""
+    """Two events per user leave no training row; the files are empty."""
     raw = write_raw(tmp_path / "raw", [("a", "x", 1), ("a", "y", 2)], {"x": "c"})
     flags = ["--amazon_dataset_path", raw, "--min_events", 2, "--validation_event"]
     result = run(tmp_path / "out", *flags)
     assert {name: len(rows) for name, rows in result.items()} == dict(train=0, validation=0, test=2)
-    assert pq.read_metadata(tmp_path / "out/train/part.0.parquet").num_rows == 0
+    with pytest.raises(ValueError, match="split 'train' has no rows"):
+        SequenceDataset(FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml"), "train", 1)
 
 
 # Real data

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dataloading.spec.feature_spec import FeatureSpec
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.logs.tables import read_tables
 from preproc.amazon_books.prepare import prepare
@@ -84,7 +85,7 @@ def test_whole_preparation(tmp_path, kind, input_format):
     result = reference.rows_of(tmp_path / "out")
     assert result == expected
     assert len(result["test"]) > 2
-    names = pq.read_schema(tmp_path / "out/train/part.0.parquet").names
+    names = list(FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml").feature_spec)
     assert names[:5] == ["label", "user_id", "age", "item_id_trgt", "brand_trgt"]
     assert names[-3:] == ["item_id_neg", "brand_neg", "cat_neg"]
 

@@ -1,4 +1,4 @@
-"""Conversion of Parquet rows of histories, ours and foreign ones, to TFRecords."""
+"""Conversion of Parquet rows of histories to TFRecords."""
 
 import json
 import os
@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from dataloading.formats.sequence_tfrecord.dataset import SequenceTFRecordDataset
+from dataloading.histories.dataset import SequenceDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.amazon_books import parquet_to_tfrecord, prepared_rows
 
 NAMES = ["label", "user_id", "item_id_trgt", "cat_id_trgt"]
 NAMES += ["item_id_pos", "cat_id_pos", "item_id_neg", "cat_id_neg"]
-SIZES = {"uid": 50, "item": 300, "cat": 5}
+SIZES = {"uid": 49, "item": 299, "cat": 4}  # the largest ids
 # Two rows in the order of the columns; histories as they are, without padding.
 FIRST = [1, 7, 299, 4, [1, 2, 3], [1, 2, 3], [298, 200, 129], [4, 3, 2]]
 SECOND = [0, 49, 5, 1, [], [], [], []]
@@ -24,13 +24,7 @@ SECOND = [0, 49, 5, 1, [], [], [], []]
 def write_parquet(
     folder, splits: dict, *, sizes=SIZES, types=None, names=NAMES, per_file=2, **metadata
 ):
-    """Writes rows of each split, `per_file` per file, and `metadata` with the cardinalities.
-
-    Metadata with `rows` is that of our preparation; `rows=None` writes that of another one.
-    """
-    metadata = {"rows": {}} | metadata
-    if metadata["rows"] is None:
-        del metadata["rows"]
+    """Writes rows of each split, `per_file` per file, and `metadata` with the cardinalities."""
     types = types or {}
     for split, rows in splits.items():
         (folder / split).mkdir(parents=True)
@@ -142,16 +136,15 @@ def test_original_data_set(tmp_path, capsys):
     last = [1, 3, 9, 2, [1, 9], [1, 2], [9, 4], [2, 1]]
     splits = {"train": [last], "test": [last]}
     sizes = {"uid": 3, "item": 9, "cat": 2}
-    source = write_parquet(tmp_path / "in", splits, sizes=sizes, rows=None)
+    source = write_parquet(tmp_path / "in", splits, sizes=sizes)
     assert convert(source, tmp_path / "out") == 0
-    assert "metadata.json was not written by" in capsys.readouterr().out
     spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")
     assert spec.cardinalities("user_features") == [4]
     assert spec.cardinalities("target_item_features") == [10, 3]
-    batch = next(iter(SequenceTFRecordDataset(spec, "train", 1).dataset()))
+    batch = next(iter(SequenceDataset(spec, "train", 1).dataset()))
     assert [ids.numpy().tolist() for ids in batch.inputs.target] == [[[9]], [[2]]]
-    ours = write_parquet(tmp_path / "ours", splits, sizes={"uid": 3, "item": 10, "cat": 3})
-    assert convert(ours, tmp_path / "refused") == 2
+    fewer = write_parquet(tmp_path / "fewer", splits, sizes=sizes | {"uid": 2})
+    assert convert(fewer, tmp_path / "refused") == 2
     assert "'user_id': row 0" in capsys.readouterr().err
 
 
@@ -160,7 +153,7 @@ def test_other_numbers_of_features(tmp_path):
     names = ["y", "item", "item_pos", "item_neg"]
     rows = [[1, 3, [2, 4], [9, 1]], [0, 2, [1], [5]]]
     source = write_parquet(
-        tmp_path / "in", {"train": rows, "test": rows}, sizes={"item": 10}, names=names
+        tmp_path / "in", {"train": rows, "test": rows}, sizes={"item": 9}, names=names
     )
     assert convert(source, tmp_path / "out", "--number_of_user_features", "0") == 0
     spec = FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml")

@@ -1,7 +1,8 @@
-"""TFRecords of users, items and histories through `tf.data`: the format of NVIDIA's SIM.
+"""Samples of users, items and histories through `tf.data`.
 
-A record is a tf.train.Example with one int64 list per feature. It holds one sample, or a prebatch:
-those of several samples one after the other.
+They are stored as ranges of sorted events, or in TFRecords, the format of NVIDIA's SIM: a record is
+a tf.train.Example with one int64 list per feature. It holds one sample, or a prebatch: those of
+several samples one after the other.
 """
 
 import itertools
@@ -10,18 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataloading.formats.sequence_tfrecord.channels import (
-    TARGET_CHANNEL,
-    num_ids,
-    prebatch_key,
-    sequence_channels,
-)
 from dataloading.formats.sequence_tfrecord.decoded_reader import DecodedReader
+from dataloading.histories.range_reader import RangeReader
 from dataloading.pipeline.batch import Batch, SequenceInputs
 from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.sample_dataset import LoaderOptions, SampleDataset
 from dataloading.pipeline.shuffle import BlockShuffle, FileOrder, RepeatedOrder
-from dataloading.spec.feature_spec import TRAIN, FeatureSpec, smallest_id_dtype
+from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec, smallest_id_dtype
+from dataloading.spec.history_channels import (
+    RANGES_TYPE,
+    TARGET_CHANNEL,
+    draws_labels,
+    num_ids,
+    prebatch_key,
+    sequence_channels,
+    stores_ranges,
+)
 
 # Samples that are shuffled fully; of more, each batch mixes samples of this many from anywhere.
 _WINDOW_SAMPLES = 262_144
@@ -44,7 +49,7 @@ class SequenceOptions(LoaderOptions):
         seed: seed of the order.
         drop_remainder: leaves out the epoch's last batch if that would be short.
         repeat_count: passes over the data per epoch; 0 is 1. `num_samples` counts all of them.
-        prebatch_size: expected samples per record, 0 or 1 for single samples. None: any.
+        prebatch_size: expected samples per TFRecord, 0 or 1 for single samples. None: any.
     """
 
     with_labels: bool = True
@@ -56,17 +61,18 @@ class SequenceOptions(LoaderOptions):
     prebatch_size: int | None = None
 
 
-class SequenceTFRecordDataset(SampleDataset):
+class SequenceDataset(SampleDataset):
     """The samples of one split of a data set of histories, `Batch`es of `SequenceInputs`.
 
-    Opening it decodes all samples into temporary files, in the smallest dtypes that hold their ids;
-    of each rank, because a shuffle assigns other samples to a rank in each pass. Every sample is
-    checked: ids must be in [0, `num_ids`), histories not longer than in the spec, with padding
-    (zeros) only before the first id and at the same steps in all of them. Batches are independent
-    of the number of samples per record.
+    Ranges of events are read where they are, see `RangeReader`. TFRecords are decoded when they are
+    opened, into temporary files, in the smallest dtypes that hold their ids; of each rank, because
+    a shuffle assigns other samples to a rank in each pass. Every sample is checked: ids must be in
+    [0, `num_ids`), histories not longer than in the spec, with padding (zeros) only before the
+    first id and at the same steps in all of them. Batches are independent of the number of samples
+    per record.
 
     Args:
-        spec: with the channels of `sequence_channels` and one chunk of type `tfrecord`.
+        spec: see `sequence_channels`.
         options: see `SequenceOptions`.
 
     Raises:
@@ -82,9 +88,8 @@ class SequenceTFRecordDataset(SampleDataset):
         )
         negative = channels.negative if options.with_negatives else ()
         inputs = SequenceInputs(channels.user, channels.target, channels.positive, negative)
-        columns = [_id_column(spec, feature) for features in inputs for feature in features]
-        columns += [Column(Role.LABEL, label, np.dtype(np.int8), 1) for label in channels.label]
-        files = DecodedReader(spec, split, columns, _id_column(spec, channels.target[0]))
+        features = [*itertools.chain(*inputs), *channels.label]
+        files = row_reader(spec, split, features)
         _check_prebatch(spec, split, files, options.prebatch_size)
         if files.num_samples == 0:
             raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
@@ -121,32 +126,45 @@ def _arrange(batch: Batch, features: SequenceInputs) -> Batch:
     )
 
 
-class RowReader(DecodedReader):
-    """Reads features of a split by the numbers of the samples; they need not be in a channel.
+def row_reader(
+    spec: FeatureSpec, split: str, features: Sequence[str]
+) -> DecodedReader | RangeReader:
+    """Opens features of a split to be read by the numbers of the samples.
+
+    The features need not be in a channel. A label that is not stored doubles the samples, see
+    `RangeReader`.
 
     Raises:
-        ValueError: see `SequenceTFRecordDataset`.
+        ValueError: see `SequenceDataset`.
     """
-
-    def __init__(self, spec: FeatureSpec, split: str, features: Sequence[str]):
-        columns = [
-            _id_column(spec, feature)
-            if "cardinality" in spec.feature_spec[feature]
-            else Column(Role.NUMERICAL, feature, np.dtype(np.int64), spec.hotness(feature))
-            for feature in features
-        ]
-        super().__init__(spec, split, columns, _id_column(spec, spec.channel(TARGET_CHANNEL)[0]))
-
-    def blocks(self) -> Iterator[list[np.ndarray]]:
-        """Yields integers `[samples, hotness]` of each feature, all samples in file order."""
-        for start in range(0, self.num_samples, ROWS_AT_A_TIME):
-            stop = min(start + ROWS_AT_A_TIME, self.num_samples)
-            yield self.read(range(start, stop), self.columns)
+    if stores_ranges(spec, split):
+        return RangeReader(spec, split, features)
+    columns = []
+    for feature in features:
+        if feature in spec.channel_spec.get(LABEL_CHANNEL, ()):
+            columns.append(Column(Role.LABEL, feature, np.dtype(np.int8), 1))
+        elif "cardinality" in spec.feature_spec[feature]:
+            columns.append(_id_column(spec, feature))
+        else:
+            width = spec.hotness(feature)
+            columns.append(Column(Role.NUMERICAL, feature, np.dtype(np.int64), width))
+    return DecodedReader(spec, split, columns, _id_column(spec, spec.channel(TARGET_CHANNEL)[0]))
 
 
-def count_samples(spec: FeatureSpec, split: str, feature: str) -> int:
-    """Returns the samples of a split, counted by a feature of one value per sample."""
-    return DecodedReader(spec, split, [], _id_column(spec, feature)).num_samples
+def blocks(spec: FeatureSpec, split: str, features: Sequence[str]) -> Iterator[list[np.ndarray]]:
+    """Yields integers `[samples, hotness]` of each feature, all samples in file order."""
+    reader = row_reader(spec, split, features)
+    for start in range(0, reader.num_samples, ROWS_AT_A_TIME):
+        stop = min(start + ROWS_AT_A_TIME, reader.num_samples)
+        yield reader.read(range(start, stop), reader.columns)
+
+
+def count_samples(spec: FeatureSpec, split: str) -> int:
+    """Returns the samples of a split; opens the files of one feature."""
+    if not stores_ranges(spec, split):
+        return row_reader(spec, split, spec.channel(TARGET_CHANNEL)[:1]).num_samples
+    (ranges,) = (i for i, c in enumerate(spec.source_spec[split]) if c.type == RANGES_TYPE)
+    return spec.num_samples(split, [ranges]) * (2 if draws_labels(spec, split) else 1)
 
 
 def _id_column(spec: FeatureSpec, feature: str) -> Column:
@@ -155,11 +173,15 @@ def _id_column(spec: FeatureSpec, feature: str) -> Column:
 
 
 def _check_prebatch(
-    spec: FeatureSpec, split: str, files: DecodedReader, expected: int | None
+    spec: FeatureSpec, split: str, files: DecodedReader | RangeReader, expected: int | None
 ) -> None:
     """Raises ValueError if the metadata or a flag state other prebatches than the files hold."""
     key = prebatch_key(split)
     flag = "--prebatch_train_size" if split == TRAIN else "--prebatch_test_size"
+    if isinstance(files, RangeReader):
+        if expected is not None:
+            raise ValueError(f"{flag} is {expected}, and {spec.origin} has no TFRecords; remove it")
+        return
     for source, size in ((f"metadata: {key}", spec.metadata.get(key)), (flag, expected)):
         if size is None:
             continue

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataloading.formats.sequence_tfrecord.channels import num_ids, sequence_channels
-from dataloading.formats.sequence_tfrecord.dataset import RowReader
+from dataloading.histories.dataset import blocks
 from dataloading.keys.distinct import distinct
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
+from dataloading.spec.history_channels import draws_labels, num_ids, sequence_channels
 
 _NONE = -1
 
@@ -28,7 +28,7 @@ def last_samples(spec: FeatureSpec, split: str) -> np.ndarray:
     user = _user_feature(spec)
     last = np.full(num_ids(spec, user), _NONE, np.int64)
     start = 0
-    for (users,) in RowReader(spec, split, [user]).blocks():
+    for (users,) in blocks(spec, split, [user]):
         last[users[:, 0]] = np.arange(start, start + len(users))
         start += len(users)
     return last
@@ -49,17 +49,20 @@ def read_catalogue(spec: FeatureSpec) -> Catalogue:
     for split in (TRAIN, VALIDATION, TEST):
         if split not in spec.source_spec:
             continue
-        stored = spec.source_spec[split][0].features
+        stored = {name for chunk in spec.source_spec[split] for name in chunk.features}
         label = [name for name in labels if name in stored]
+        is_positive = int(draws_labels(spec, split))
         names = [_user_feature(spec), *channels.target, *channels.positive, *label]
-        for users, *columns in RowReader(spec, split, names).blocks():
+        for users, *columns in blocks(spec, split, names):
             size = len(channels.target)
             targets, histories = np.concatenate(columns[:size], 1), np.stack(columns[size:][:size])
             steps = histories.transpose(1, 2, 0).reshape(-1, size).astype(np.int64)
             for rows in (targets.astype(np.int64), steps):
                 _add_items(table, rows, spec, channels.target)
-            positive = columns[-1] if label else np.zeros_like(users)
-            took = np.concatenate([histories[0], targets[:, :1] * (positive != 0)], axis=1)
+            positive = columns[-1] if label else is_positive
+            took = np.concatenate(
+                [histories[0], targets[:, :1] * np.not_equal(positive, 0)], axis=1
+            )
             pairs = users.astype(np.int64) * num_items + took
             keys.append(distinct(pairs[took != 0]))
     ids = np.flatnonzero(table[:, 0] > 0)

@@ -1,10 +1,10 @@
 """Number of training samples, whatever the files are."""
 
-from dataloading.formats.sequence_tfrecord.channels import POSITIVE_CHANNEL, TARGET_CHANNEL
-from dataloading.formats.sequence_tfrecord.dataset import count_samples
 from dataloading.formats.split_tfrecords.chunk import RecordChunk
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
+from dataloading.histories.dataset import count_samples
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TRAIN, FeatureSpec
+from dataloading.spec.history_channels import POSITIVE_CHANNEL
 
 
 def count_training_samples(spec: FeatureSpec, split_tfrecords: bool = False) -> int | None:
@@ -25,7 +25,7 @@ def count_training_samples(spec: FeatureSpec, split_tfrecords: bool = False) -> 
     if not chunks:
         return None
     if POSITIVE_CHANNEL in spec.channel_spec:
-        return count_samples(spec, TRAIN, spec.channel(TARGET_CHANNEL)[0])
+        return count_samples(spec, TRAIN)
     labels = spec.channel_spec.get(LABEL_CHANNEL, ())
     index = next((i for i, c in enumerate(chunks) if set(labels) & set(c.features)), 0)
     if chunks[index].type == CHUNK_TYPE:

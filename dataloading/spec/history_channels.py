@@ -1,17 +1,18 @@
 """The five channels of a data set of histories, and the rules between them.
 
-The format is that of NVIDIA's SIM: a user, a target item, a history of items and one of negatives.
+They are those of NVIDIA's SIM: a user, a target item, a history of items and one of negatives.
 """
 
 from dataclasses import dataclass
 
-from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
+from dataloading.spec.feature_spec import LABEL_CHANNEL, NEGATIVE_CHANNEL, FeatureSpec
 
-CHUNK_TYPE = "tfrecord"
+CHUNK_TYPE = "tfrecord"  # a record holds all features
+FIXED_TYPE, RANGES_TYPE = "split_binary", "ragged_binary"
 USER_CHANNEL = "user_features"
 TARGET_CHANNEL = "target_item_features"
 POSITIVE_CHANNEL = "positive_history"
-NEGATIVE_CHANNEL = "negative_history"
+_READER = "a sequence model"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,18 @@ def has_histories(spec: FeatureSpec) -> bool:
     return TARGET_CHANNEL in spec.channel_spec
 
 
+def stores_ranges(spec: FeatureSpec, split: str) -> bool:
+    """Returns whether the histories of a split are ranges of sorted events, not TFRecords."""
+    return any(chunk.type == RANGES_TYPE for chunk in spec.source_spec.get(split, ()))
+
+
+def draws_labels(spec: FeatureSpec, split: str) -> bool:
+    """Returns whether each row of a split is a positive sample, and a negative one is drawn."""
+    stored = {name for chunk in spec.source_spec[split] for name in chunk.features}
+    labels = spec.channel_spec.get(LABEL_CHANNEL, ())
+    return stores_ranges(spec, split) and bool(labels) and not stored.intersection(labels)
+
+
 def sequence_channels(
     spec: FeatureSpec,
     splits: tuple[str, ...] = (),
@@ -45,7 +58,9 @@ def sequence_channels(
     """Returns the channels of a spec, checked.
 
     Args:
-        splits: must be there, each as one chunk of type `tfrecord` with all these features.
+        splits: must be there and store these features: as one chunk of type `tfrecord`, or with the
+            positive history as one of type `ragged_binary`; then labels may be absent, and negative
+            histories are not stored.
         with_labels: False: the channel `label` is not looked at.
         with_negatives: False: the channel `negative_history` may be absent.
 
@@ -57,20 +72,9 @@ def sequence_channels(
         histories += (NEGATIVE_CHANNEL,)
     ids = (USER_CHANNEL, TARGET_CHANNEL, *histories)
     channels = (*ids, LABEL_CHANNEL) if with_labels else ids
-    spec.require(
-        "a sequence model",
-        channels=channels,
-        splits=splits,
-        chunk_types=(CHUNK_TYPE,) if splits else (),
-        id_channels=ids,
-    )
+    spec.require(_READER, channels=channels, id_channels=ids)
     for split in splits:
-        if len(spec.source_spec[split]) != 1:
-            raise ValueError(
-                f"{spec.origin}: source_spec: split '{split}' has "
-                f"{len(spec.source_spec[split])} chunks; a sequence model reads one, whose "
-                "records hold all features of a row"
-            )
+        _check_split(spec, split, channels, ids)
     for channel in (USER_CHANNEL, TARGET_CHANNEL):
         for feature in spec.channel(channel):
             if spec.hotness(feature) != 1:
@@ -90,6 +94,32 @@ def sequence_channels(
         negative=features.get(NEGATIVE_CHANNEL, ()),
         history_length=spec.hotness(features[POSITIVE_CHANNEL][0]),
     )
+
+
+def _check_split(
+    spec: FeatureSpec, split: str, channels: tuple[str, ...], ids: tuple[str, ...]
+) -> None:
+    """Raises ValueError unless the chunks of a split store the features of channels."""
+    types: tuple[str, ...] = (CHUNK_TYPE,)
+    if stores_ranges(spec, split):
+        types = (FIXED_TYPE, RANGES_TYPE)
+        channels = (USER_CHANNEL, TARGET_CHANNEL, POSITIVE_CHANNEL)
+    spec.require(_READER, channels=channels, splits=(split,), chunk_types=types, id_channels=ids)
+    chunks = spec.source_spec[split]
+    if types == (CHUNK_TYPE,):
+        if len(chunks) != 1:
+            raise ValueError(
+                f"{spec.origin}: source_spec: split '{split}' has {len(chunks)} chunks; {_READER} "
+                "reads one, whose records hold all features of a row"
+            )
+        return
+    ranges = [sorted(chunk.features) for chunk in chunks if chunk.type == RANGES_TYPE]
+    if ranges != [sorted(spec.channel(POSITIVE_CHANNEL))]:
+        raise ValueError(
+            f"{spec.origin}: source_spec: split '{split}': chunks of type {RANGES_TYPE} store "
+            f"{' and '.join(', '.join(names) for names in ranges)}; {_READER} reads one, of the "
+            f"features of channel '{POSITIVE_CHANNEL}', all of them"
+        )
 
 
 def _check_history(spec: FeatureSpec, channel: str) -> None:
@@ -122,10 +152,13 @@ def num_ids(spec: FeatureSpec, feature: str) -> int:
     """Returns the number of ids of a user or item feature, which lie in [0, num_ids); 0 is padding.
 
     This is the cardinality, or one more in the feature specs of NVIDIA's `parquet_to_tfrecord.py`:
-    there a cardinality N stands for the ids 1 to N. These specs are recognized by their metadata,
-    which lacks the sizes of prebatches that `sequence_spec` always writes.
+    there a cardinality N stands for the ids 1 to N. These specs are recognized by their TFRecords
+    and their metadata, which lacks the sizes of prebatches that `sequence_spec` always writes.
     """
-    is_ours = any(prebatch_key(split) in spec.metadata for split in spec.source_spec)
+    is_ours = any(
+        prebatch_key(split) in spec.metadata or stores_ranges(spec, split)
+        for split in spec.source_spec
+    )
     return spec.cardinality(feature) + (not is_ours)
 
 
