@@ -81,7 +81,10 @@ SPARK = (
     "dataloading/engines/spark_session.py",
     "dataloading/transcode/spark/jobs.py",
     "deployment/predict/spark_scores.py",
+    "preproc/engines/hadoop_store.py",
+    "preproc/engines/spark_engine.py",
     "preproc/engines/spark_preparation.py",
+    "preproc/engines/spark_staging.py",
     "preproc/criteo/engines/spark/engine.py",
 )
 NVTABULAR = ("preproc/amazon_books/engines/nvtabular_engine.py",)

@@ -11,6 +11,7 @@ import pyarrow as pa
 FAIL, SKIP = "fail", "skip"
 _MOST_SKIPPED = 0.01  # share of the lines
 _BLOCK_BYTES = 1 << 22
+MOST_LISTED = 1000
 
 
 class BadLine(NamedTuple):
@@ -18,7 +19,8 @@ class BadLine(NamedTuple):
 
     Attributes:
         file: number of its file.
-        line: number of the line in the file, from 1; of a field with line breaks, the first one.
+        line: number of the line in the file, from 1; of a row with several lines, the first one. 0
+            where it is not known, which is so for all bad lines but the first.
         record: number of the record, from 1: a header, an empty line or a row.
         rule: what was expected, what was received.
     """
@@ -29,20 +31,22 @@ class BadLine(NamedTuple):
     rule: str
 
 
-def check_bad_lines(
-    count: int, first: BadLine | None, num_rows: int, files: Sequence[str], on_bad_line: str
-) -> None:
-    """Reports skipped lines.
+class BadLines(NamedTuple):
+    """Number of the bad lines of files, and the first `MOST_LISTED` of them in order."""
 
-    Args:
-        count: of the bad lines.
-        num_rows: of the other lines.
+    count: int
+    first: tuple[BadLine, ...]
+
+
+def check_bad_lines(bad: BadLines, num_rows: int, files: Sequence[str], on_bad_line: str) -> None:
+    """Reports skipped lines; num_rows: of the other lines.
 
     Raises:
         ValueError: a bad line where none may be skipped, or more than 1 %.
     """
-    if first is None:
+    if not bad.count:
         return
+    count, first = bad.count, bad.first[0]
     message = f"{files[first.file]}, line {first.line}: {first.rule}"
     if on_bad_line == FAIL:
         raise ValueError(
@@ -57,6 +61,19 @@ def check_bad_lines(
             f"the first one: {message}"
         )
     print(f"skipped {counted}; the first one: {message}", file=sys.stderr, flush=True)
+
+
+NO_BAD_LINES = BadLines(0, ())
+
+
+def place(
+    files: Sequence[str], file: int, row: int, bad: Sequence[BadLine], header_rows: int
+) -> str:
+    """Returns how messages call a row of a file, which is numbered from 0 without skipped lines."""
+    number = row + 1
+    for line in (line for line in bad if line.file == file):
+        number += line.record - header_rows <= number
+    return f"{files[file]}, row {number} (rows are counted from 1, a header is not)"
 
 
 def line_at(path: str, position: int) -> int:

@@ -15,8 +15,8 @@ from ibis.backends.sql.datatypes import DuckDBType
 from dataloading.engines.duckdb_session import DuckDBSession
 from dataloading.spec.rules import listing
 from dataloading.table_input.duckdb_files import quoted, read_parquet
-from preproc.engines.bad_lines import BadLine, check_bad_lines
-from preproc.engines.engine import BATCH_ROWS, PART, ROW, Work, has_row_order
+from preproc.engines.bad_lines import NO_BAD_LINES, BadLines, check_bad_lines, place
+from preproc.engines.engine import BATCH_ROWS, PART, ROW, Work, check_equal_rows, has_row_order
 from preproc.engines.text_tables import (
     create_table,
     folder_value,
@@ -43,8 +43,8 @@ class _Stored:
     name: str
     files: tuple[str, ...]
     columns: tuple[str, ...]
-    bad: tuple[BadLine, ...] = ()
-    header: bool = False
+    bad: BadLines = NO_BAD_LINES
+    header_rows: int = 0
 
 
 class DuckDBBackend(DuckDBSession):
@@ -90,14 +90,11 @@ class DuckDBBackend(DuckDBSession):
             GROUP BY 1 HAVING min({ROW}) <= {row} ORDER BY 2 DESC LIMIT 1
             """
         )
-        number = row - first + 1
-        for line in (line for line in chunk.bad if line.file == part):
-            number += line.record - chunk.header <= number
-        return f"{chunk.files[part]}, row {number} (rows are counted from 1, a header is not)"
+        return place(chunk.files, part, row - first, chunk.bad.first, chunk.header_rows)
 
     def num_skipped(self, table: ibis.Table) -> int:
         """See `Engine`."""
-        return sum(len(chunk.bad) for chunk in self._chunks[table.get_name()])
+        return sum(chunk.bad.count for chunk in self._chunks[table.get_name()])
 
     def fetch(self, expression: ibis.Table) -> pa.Table:
         """See `Engine`."""
@@ -161,11 +158,11 @@ class DuckDBBackend(DuckDBSession):
         rows = f"{name}_rows"
         bad = create_table(self.connection, rows, chunk.files, form, self.scratch)
         ((num_rows,),) = self._rows(f"SELECT count(*) FROM {rows}")
-        check_bad_lines(len(bad), next(iter(bad), None), num_rows, chunk.files, on_bad_line)
+        check_bad_lines(bad, num_rows, chunk.files, on_bad_line)
         columns = [PART, f"rowid AS {ROW}", *map(identifier, form.columns)]
         self._create_view(name, columns, rows)
-        has_header = chunk.header and chunk.type == CSV
-        return _Stored(name, chunk.files, form.columns, tuple(bad), has_header)
+        header_rows = int(chunk.header and chunk.type == CSV)
+        return _Stored(name, chunk.files, form.columns, bad, header_rows)
 
     def _text_columns(self, chunk: SourceChunk) -> list[str]:
         if chunk.type == CSV:
@@ -218,9 +215,7 @@ class DuckDBBackend(DuckDBSession):
         names = [column for chunk in chunks for column in chunk.columns]
         check_names(names, listing(chunk.files[0] for chunk in chunks))
         counts = [self._rows(f"SELECT count(*) FROM {chunk.name}")[0][0] for chunk in chunks]
-        if min(counts) != max(counts):
-            files = listing(f"{c.files[0]}: {n:,}" for c, n in zip(chunks, counts, strict=True))
-            raise ValueError(f"expected equally many rows in all chunks of a split, got {files}")
+        check_equal_rows([(chunk.files[0], n) for chunk, n in zip(chunks, counts, strict=True)])
         columns = [f"t0.{PART}", f"t0.{ROW}", *map(identifier, names)]
         sources = [f"{chunk.name} AS t{i}" for i, chunk in enumerate(chunks)]
         self.connection.execute(

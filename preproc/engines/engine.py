@@ -7,6 +7,7 @@ import ibis
 import pyarrow as pa
 from ibis.expr import operations as ops
 
+from dataloading.spec.rules import listing
 from preproc.sources.chunk import SourceChunk
 from preproc.sources.file_store import FileStore
 
@@ -90,3 +91,12 @@ def has_row_order(expression: ibis.Table) -> bool:
     others = expression.op().find((ops.WindowFunction, ops.Subquery, ops.Unnest))
     kept = (ops.Project, ops.Filter, ops.DropColumns, ops.UnboundTable)
     return all(isinstance(node, kept) for node in relations) and not others
+
+
+def check_equal_rows(counts: Sequence[tuple[str, int]]) -> None:
+    """Raises ValueError unless chunks, passed with their first file, have equally many rows."""
+    if len({num_rows for _, num_rows in counts}) > 1:
+        raise ValueError(
+            "expected equally many rows in all chunks of a split, got "
+            + listing(f"{file}: {num_rows:,}" for file, num_rows in counts)
+        )

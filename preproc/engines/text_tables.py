@@ -6,7 +6,7 @@ are left out.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -14,7 +14,9 @@ import duckdb
 from dataloading.spec.rules import listing
 from dataloading.table_input.duckdb_files import quoted, read_csv
 from preproc.engines.bad_lines import (
+    MOST_LISTED,
     BadLine,
+    BadLines,
     copy_with_line_feeds,
     has_mixed_line_ends,
     line_at,
@@ -53,6 +55,11 @@ class TextFormat:
     quoting: bool = True
     folder_values: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
 
+    def of_split(self, file: int, is_start: bool) -> "TextFormat":
+        """Returns the format of a split of one file, which has a header at its start."""
+        values = tuple((name, values[file : file + 1]) for name, values in self.folder_values)
+        return replace(self, header=self.header and is_start, folder_values=values)
+
 
 def text_format(chunk: SourceChunk, names: Sequence[str]) -> TextFormat:
     """Returns the format of a chunk; names: see `TextFormat`."""
@@ -85,7 +92,7 @@ def create_table(
     files: Sequence[str],
     form: TextFormat,
     scratch: Path,
-) -> list[BadLine]:
+) -> BadLines:
     """Stores the rows of files in order: `__part`, the number of the file, and columns of text.
 
     Args:
@@ -93,8 +100,7 @@ def create_table(
         scratch: folder for copies of files whose lines end in different ways.
 
     Returns:
-        the lines that are not rows, in the order of the files. Only the first one has the number
-        of its line.
+        the lines that are not rows.
 
     Raises:
         ValueError: a file is cut or damaged.
@@ -107,7 +113,7 @@ def create_table(
     error = None
     try:
         bad = create(connection, table, files, form)
-        suspects = {line.file for line in bad}
+        suspects = {line.file for line in bad.first}
     except duckdb.InvalidInputException as raised:
         if _LINE_BREAKS not in str(raised):
             raise
@@ -143,7 +149,7 @@ def json_keys(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> li
     return list(keys)
 
 
-def _create_csv(connection, table: str, files: Sequence[str], form: TextFormat) -> list[BadLine]:
+def _create_csv(connection, table: str, files: Sequence[str], form: TextFormat) -> BadLines:
     # Columns of the files could be called like DuckDB's own `file_index`.
     fields = {name: f"c{i}" for i, name in enumerate(form.names)}
     types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(form.names)))
@@ -170,26 +176,29 @@ def _selected(expressions: dict[str, str], form: TextFormat) -> str:
     return ", ".join(["file_index::BIGINT AS __part", *columns])
 
 
-def _rejects(connection, files: Sequence[str], form: TextFormat) -> list[BadLine]:
+def _rejects(connection, files: Sequence[str], form: TextFormat) -> BadLines:
+    listed = ", ".join(map(quoted, files))
     rows = connection.execute(
-        """
-        SELECT file_path, line, min(line_byte_position) - 1, arg_min(error_type, column_idx),
-            arg_min(error_message, column_idx), arg_min(csv_line, column_idx)
-        FROM reject_errors JOIN reject_scans USING (scan_id, file_id) GROUP BY 1, 2
+        f"""
+        SELECT list_position([{listed}], file_path) - 1 AS file, line,
+            min(line_byte_position) - 1, arg_min(error_type, column_idx),
+            arg_min(error_message, column_idx), left(arg_min(csv_line, column_idx), 200),
+            count(*) OVER ()
+        FROM reject_errors JOIN reject_scans USING (scan_id, file_id)
+        GROUP BY file, line ORDER BY file, line LIMIT {MOST_LISTED}
         """
     ).fetchall()
     connection.execute("DROP TABLE reject_errors; DROP TABLE reject_scans")
-    numbers = {file: number for number, file in enumerate(files)}
-    rows = sorted((numbers[file], *row) for file, *row in rows)
-    return [
+    bad = [
         BadLine(
             file,
             line_at(files[file], position) if i == 0 else 0,
-            line,
+            record,
             _rule(form, kind, message, text or ""),
         )
-        for i, (file, line, position, kind, message, text) in enumerate(rows)
+        for i, (file, record, position, kind, message, text, _) in enumerate(rows)
     ]
+    return BadLines(rows[0][-1] if rows else 0, tuple(bad))
 
 
 def _rule(form: TextFormat, kind: str, message: str, text: str) -> str:
@@ -222,7 +231,7 @@ def _json_lines(files: Sequence[str]) -> str:
     )
 
 
-def _create_json(connection, table: str, files: Sequence[str], form: TextFormat) -> list[BadLine]:
+def _create_json(connection, table: str, files: Sequence[str], form: TextFormat) -> BadLines:
     paths = [quoted("/" + key.replace("~", "~0").replace("/", "~1")) for key in form.names]
     columns = {name: f"fields[{i + 1}]" for i, name in enumerate(form.names)}
     target = identifier(table)
@@ -237,25 +246,25 @@ def _create_json(connection, table: str, files: Sequence[str], form: TextFormat)
         )
         """
     )
-    bad = _rejects(connection, files, form)
+    rejects = _rejects(connection, files, form)
     rows = connection.execute(
         f"""
         SELECT __part, rowid - (SELECT min(rowid) FROM {target} AS t WHERE t.__part = b.__part),
-            left(__bad, 101)
-        FROM {target} AS b WHERE __bad IS NOT NULL ORDER BY rowid
+            left(__bad, 200), count(*) OVER ()
+        FROM {target} AS b WHERE __bad IS NOT NULL ORDER BY rowid LIMIT {MOST_LISTED}
         """
     ).fetchall()
     if not rows:
-        return bad
+        return rejects
     new = identifier(f"{table}.new")
     connection.execute(
         f"CREATE TABLE {new} AS SELECT * FROM {target} WHERE __bad IS NULL; "
         f"DROP TABLE {target}; ALTER TABLE {new} RENAME TO {target}"
     )
-    bad += [
+    bad = [
         BadLine(file, 0, row + 1, f"expected a JSON object, got {text!r:.100}")
-        for file, row, text in rows
+        for file, row, text, _ in rows
     ]
-    first, *rest = sorted(bad, key=lambda line: (line.file, line.record))
-    line = line_of_record(files[first.file], first.record)
-    return [first._replace(line=line), *rest]
+    first, *rest = sorted([*rejects.first, *bad], key=lambda line: (line.file, line.record))
+    first = first._replace(line=line_of_record(files[first.file], first.record))
+    return BadLines(rejects.count + rows[0][-1], (first, *rest))

@@ -1,0 +1,213 @@
+"""Spark as an engine: rows in part files of a folder that all workers see.
+
+Tasks parse text with the reader of the other engine (`staged_rows`); Spark divides files among
+them, reads remote ones, and runs the queries.
+"""
+
+import bisect
+import functools
+import itertools
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import ibis
+import pyarrow as pa
+import pyarrow.parquet as pq
+from ibis.backends.sql.datatypes import PySparkType
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from dataloading.engines.spark_session import Session, SessionOptions, literal
+from dataloading.spec.rules import listing
+from preproc.engines.bad_lines import place
+from preproc.engines.engine import BATCH_ROWS, PART, ROW, Work, check_equal_rows, has_row_order
+from preproc.engines.hadoop_store import HadoopStore
+from preproc.engines.spark_staging import (
+    StagedChunk,
+    collect_splits,
+    column,
+    number_parts,
+    stage_chunk,
+)
+from preproc.engines.staged_rows import REPORT, FileSplit, MapRows, StageResult
+from preproc.sources.chunk import SourceChunk
+from preproc.sources.header import check_names
+
+_SPLIT_BYTES = 32 << 20
+
+
+class SparkBackend(Session):
+    """See `engine.Engine`.
+
+    Args:
+        scratch: for temporary files of this machine.
+        staging: folder for tables, which all workers see.
+    """
+
+    dialect = "pyspark"
+
+    def __init__(
+        self,
+        scratch: Path,
+        staging: Path,
+        memory_limit_bytes: int,
+        threads: int | None = None,
+        master: str | None = None,
+        spark_conf: tuple[str, ...] = (),
+    ):
+        threads = threads or len(os.sched_getaffinity(0))
+        options = SessionOptions(master, spark_conf, threads, memory_limit_bytes)
+        more = {"spark.sql.files.maxPartitionBytes": str(_SPLIT_BYTES)}
+        super().__init__(options, scratch, f"preparation in {staging}", staging, more)
+        self._staging = staging.absolute()
+        self._names = (f"table_{number}" for number in itertools.count())
+        self._chunks: dict[str, list[StagedChunk]] = {}
+
+    @functools.cached_property
+    def store(self) -> HadoopStore:
+        """The file systems that Spark knows."""
+        return HadoopStore(self._spark)
+
+    def read(self, chunks: Sequence[SourceChunk], on_bad_line: str = "fail") -> ibis.Table:
+        """See `Engine`."""
+        with self.explained_errors():
+            staged = [
+                stage_chunk(
+                    self._spark, self.store, self.token, self._new_folder(), chunk, on_bad_line
+                )
+                for chunk in chunks
+            ]
+            tables = [self._read_table(chunk) for chunk in staged]
+            table = tables[0] if len(chunks) == 1 else self._joined(tables, staged)
+        self._chunks[table.get_name()] = staged
+        return table
+
+    def place(self, table: ibis.Table, row: int, column: str | None = None) -> str:
+        """See `Engine`."""
+        chunks = self._chunks[table.get_name()]
+        chunk = next((c for c in chunks if column in c.columns), chunks[0])
+        file = chunk.part_files[bisect.bisect(chunk.first_rows, row) - 1]
+        first = chunk.first_rows[chunk.part_files.index(file)]
+        return place(chunk.files, file, row - first, chunk.bad.first, chunk.header_rows)
+
+    def num_skipped(self, table: ibis.Table) -> int:
+        """See `Engine`."""
+        return sum(chunk.bad.count for chunk in self._chunks[table.get_name()])
+
+    def fetch(self, expression: ibis.Table) -> pa.Table:
+        """See `Engine`."""
+        batches = list(self.batches(expression))
+        with self.explained_errors():
+            schema = to_arrow_schema(self._query(expression).schema)
+        return pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
+
+    def batches(self, expression: ibis.Table) -> Iterator[pa.RecordBatch]:
+        """See `Engine`; the result passes through files, because Spark has no ordered stream."""
+        if has_row_order(expression) and ROW in expression.columns:
+            expression = expression.order_by(ROW)
+        with self.explained_errors():
+            frame = self._query(expression)
+            folder, splits = self._stage_result(frame)
+        try:
+            for split in splits:
+                for part in split.parts:
+                    with pq.ParquetFile(folder / part.name) as file:
+                        for batch in file.iter_batches(BATCH_ROWS):
+                            yield batch.rename_columns(frame.columns)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
+        """See `Engine`."""
+        with self.explained_errors():
+            frame = self._query(expression)
+            if PART in frame.columns and not has_row_order(expression):
+                frame = _by_part(frame)
+            return self._stored_table(frame)
+
+    def map_batches(self, expression: ibis.Table, work: Work) -> list[str]:
+        """See `Engine`."""
+        with self.explained_errors():
+            frame = self._query(expression)
+            if not has_row_order(expression):
+                frame = _by_part(frame)
+            results = frame.mapInArrow(MapRows(work, self.token), REPORT).collect()
+        return [result for (result,) in results]
+
+    def _query(self, expression: ibis.Table) -> DataFrame:
+        """Returns a result with the int64 of Ibis, where Spark has other integers for some."""
+        frame = self._spark.sql(str(ibis.to_sql(expression, dialect=self.dialect)))
+        kinds = expression.schema()
+        return frame.select(
+            *(
+                F.col(column(name)).cast("bigint") if kinds[name].is_int64() else column(name)
+                for name in frame.columns
+            )
+        ).toDF(*frame.columns)
+
+    def _new_folder(self) -> Path:
+        folder = self._staging / next(self._names)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+    def _stage_result(self, frame: DataFrame) -> tuple[Path, list[FileSplit]]:
+        """Writes the rows of a query in parts, partition after partition."""
+        folder = self._new_folder()
+        part = frame.columns.index(PART) if PART in frame.columns else None
+        plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
+        plain = plain.withColumn("partition", F.spark_partition_id())
+        return folder, collect_splits(plain, StageResult(folder, self.token, part))
+
+    def _stored_table(self, frame: DataFrame) -> ibis.Table:
+        folder, splits = self._stage_result(frame)
+        number_parts(folder, splits)
+        return self._table(folder.name, self._parts(folder, frame.schema))
+
+    def _read_table(self, chunk: StagedChunk) -> ibis.Table:
+        """Returns the table of a chunk: a part has its number in its name, a row in its file."""
+        first_rows = F.split(F.lit(",".join(map(str, chunk.first_rows))), ",")
+        part = F.expr("CAST(substr(_metadata.file_name, 6, 8) AS BIGINT)")
+        first_row = F.element_at(first_rows.cast("array<bigint>"), (part + 1).cast("int"))
+        frame = self._parts(
+            chunk.folder,
+            chunk.schema,
+            part.alias(PART),
+            (first_row + F.col("_metadata.row_index")).alias(ROW),
+        )
+        columns = (PART, ROW, *chunk.columns)
+        return self._table(chunk.folder.name, frame.select(*map(column, columns)))
+
+    def _parts(self, folder: Path, schema: StructType, *more: Column) -> DataFrame:
+        """Returns the rows in the parts of a folder, after more columns."""
+        # The columns of parts have numbers, because Parquet refuses some names.
+        types = [StructField(f"c{i}", field.dataType) for i, field in enumerate(schema.fields)]
+        reader = self._spark.read.schema(StructType(types))
+        rows = reader.option("pathGlobFilter", "part-*.parquet").parquet(literal(folder))
+        names = [F.col(f"c{i}").alias(name) for i, name in enumerate(schema.names)]
+        return rows.select(*more, *names)
+
+    def _table(self, name: str, frame: DataFrame) -> ibis.Table:
+        frame.createOrReplaceTempView(name)
+        types = {f.name: PySparkType.from_string(f.dataType.simpleString()) for f in frame.schema}
+        return ibis.table(types, name=name)
+
+    def _joined(self, tables: Sequence[ibis.Table], chunks: Sequence[StagedChunk]) -> ibis.Table:
+        """Stores one table with the columns of all chunks."""
+        names = [name for chunk in chunks for name in chunk.columns]
+        check_names(names, listing(chunk.files[0] for chunk in chunks))
+        check_equal_rows([(chunk.files[0], chunk.num_rows) for chunk in chunks])
+        first, *others = (self._spark.table(table.get_name()) for table in tables)
+        for other in others:
+            first = first.join(other.drop(PART), ROW)
+        ordered = first.select(*map(column, (PART, ROW, *names)))
+        return self._stored_table(_by_part(ordered))
+
+
+def _by_part(frame: DataFrame) -> DataFrame:
+    """Returns the rows with whole parts in each partition, in order."""
+    return frame.repartition(PART).sortWithinPartitions(PART, ROW)

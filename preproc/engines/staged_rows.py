@@ -1,0 +1,273 @@
+"""Rows that tasks of Spark write as part files; no PySpark and no Ibis here.
+
+A part is a file with one row group, so that Spark never divides it. Files get random names until
+the driver numbers them, so that repeated tasks do not disturb each other.
+"""
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dataloading.engines.tasks import RunToken, runs
+from preproc.engines.bad_lines import NO_BAD_LINES, BadLine, BadLines, text_blocks
+from preproc.engines.spark_parts import local_folder, numbers, record_batch
+from preproc.engines.text_tables import TextFormat, create_table, identifier
+from preproc.sources.chunk import CSV
+
+_PART_ROWS = 1 << 18
+_BATCH_ROWS = 1 << 16
+_DUCKDB_BYTES = 256 << 20
+REPORT = "report string"
+
+
+class PartFile(NamedTuple):
+    """A file of rows: its name in the folder of its table."""
+
+    name: str
+    num_rows: int
+
+
+class FileSplit(NamedTuple):
+    """Neighbouring rows of a source file that a task wrote.
+
+    Attributes:
+        file: number of the file.
+        start: the byte where the split begins.
+        num_lines: of text, also those that are not rows.
+        bad: lines that are not rows; their numbers count from the start of the split.
+        is_open: whether a field with a line break may cross the end of the split.
+    """
+
+    file: int
+    start: int
+    parts: tuple[PartFile, ...]
+    num_lines: int = 0
+    bad: BadLines = NO_BAD_LINES
+    is_open: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        return sum(part.num_rows for part in self.parts)
+
+
+def split_from_json(text: str) -> FileSplit:
+    """Returns a split that a task reported."""
+    split = FileSplit(*json.loads(text))
+    parts = tuple(PartFile(*part) for part in split.parts)
+    count, bad = split.bad
+    return split._replace(parts=parts, bad=BadLines(count, tuple(BadLine(*line) for line in bad)))
+
+
+class FileNumbers:
+    """Numbers of files by their paths as Spark writes them: escaped, with their file system."""
+
+    def __init__(self, files: Sequence[str]):
+        self._numbers = {_without_file_system(file): i for i, file in enumerate(files)}
+
+    def __getitem__(self, path: str) -> int:
+        return self._numbers[urllib.parse.unquote(_without_file_system(path))]
+
+
+def _without_file_system(path: str) -> str:
+    match = re.fullmatch(r"[A-Za-z][\w+.-]*:(?://[^/]*)?(/.*)", path)
+    return match[1] if match else path
+
+
+@dataclass(frozen=True)
+class StageText:
+    """Task: lines of text files -> parts; yields a `FileSplit` in JSON for each split.
+
+    The lines are parsed as on one machine, by `text_tables`.
+
+    Attributes:
+        files: all files of the table.
+        folder: of the parts, which all workers see.
+    """
+
+    files: tuple[str, ...]
+    folder: Path
+    form: TextFormat
+    token: RunToken
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self.token.check()
+        numbered = _numbered(self.files, batches)
+        for file, file_batches in runs(numbered, "file"):
+            for start, lines in runs(file_batches, "start"):
+                yield _report(self._split(file, start, (batch["value"] for batch in lines)))
+
+    def whole_files(
+        self, files: Sequence[int], batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Reads files that Spark cannot decompress; places in `files` -> `FileSplit`."""
+        self.token.check()
+        for place in numbers(batches):
+            file = files[place]
+            yield _report(self._split(file, 0, text_blocks(self.files[file])))
+
+    def _split(self, file: int, start: int, text: Iterator[pa.Array | bytes]) -> FileSplit:
+        with local_folder() as name, contextlib.closing(_connect(name)) as connection:
+            path = Path(name, "split.csv")
+            num_lines, is_open = _write_text(path, text, self.form)
+            form = self.form.of_split(file, start == 0)
+            bad = create_table(connection, "rows", [str(path)], form, Path(name))
+            columns = [f"{identifier(c)} AS c{i}" for i, c in enumerate(form.columns)]
+            rows = connection.sql(f"SELECT {', '.join(columns)} FROM rows")
+            parts = write_parts(self.folder, rows.to_arrow_reader(_BATCH_ROWS))
+        bad = bad._replace(first=tuple(line._replace(file=file) for line in bad.first))
+        return FileSplit(file, start, tuple(parts), num_lines, bad, is_open)
+
+
+@dataclass(frozen=True)
+class StageRows:
+    """Task: rows of Parquet files after the columns `path` and `start` -> parts, as `StageText`.
+
+    Attributes:
+        folder_values: for each column that is added at the end, its value in each file.
+    """
+
+    files: tuple[str, ...]
+    folder: Path
+    folder_values: tuple[tuple[str | None, ...], ...]
+    token: RunToken
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self.token.check()
+        for file, file_batches in runs(_numbered(self.files, batches), "file"):
+            values = [of_files[file] for of_files in self.folder_values]
+            for start, rows in runs(file_batches, "start"):
+                plain = (_with_values(batch, values) for batch in rows)
+                yield _report(FileSplit(file, start, tuple(write_parts(self.folder, plain))))
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """Task: rows of a query with the column `partition` at the end -> parts.
+
+    Yields a `FileSplit` whose file is the number of the partition.
+
+    Attributes:
+        part: the place of the column whose runs become a part each; None for parts of any rows.
+    """
+
+    folder: Path
+    token: RunToken
+    part: int | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self.token.check()
+        for partition, rows in runs(batches, "partition"):
+            plain = (batch.select(range(batch.num_columns - 1)) for batch in rows)
+            yield _report(
+                FileSplit(partition, 0, tuple(write_parts(self.folder, plain, self.part)))
+            )
+
+
+@dataclass(frozen=True)
+class MapRows:
+    """Task: rows of whole parts -> the texts that `work` yields."""
+
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[str]]
+    token: RunToken
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self.token.check()
+        for text in self.work(batches):
+            yield record_batch(REPORT, [text])
+
+
+def write_parts(
+    folder: Path, batches: Iterator[pa.RecordBatch], part: int | None = None
+) -> Iterator[PartFile]:
+    """Writes rows as files with one row group each, whose columns are c0, c1 and so on."""
+    if part is not None:
+        for _, run in runs(batches, f"c{part}"):
+            yield _write(folder, list(run))
+        return
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if waiting and sum(b.num_rows for b in waiting) + batch.num_rows > _PART_ROWS:
+            yield _write(folder, waiting)
+            waiting = []
+        waiting.append(batch)
+    if waiting:
+        yield _write(folder, waiting)
+
+
+def _write(folder: Path, batches: list[pa.RecordBatch]) -> PartFile:
+    table = pa.Table.from_batches(batches)
+    new = folder / f"new-{secrets.token_hex(16)}.parquet"
+    pq.write_table(table, new, row_group_size=max(table.num_rows, 1))
+    return PartFile(new.name, table.num_rows)
+
+
+def _with_values(batch: pa.RecordBatch, values: Sequence[str | None]) -> pa.RecordBatch:
+    """Returns the rows without the columns `file` and `start`, with constant columns at the end."""
+    columns = batch.columns[2:]
+    columns += [pa.array([value] * batch.num_rows, pa.string()) for value in values]
+    return pa.RecordBatch.from_arrays(columns, [f"c{i}" for i in range(len(columns))])
+
+
+def _numbered(files: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields batches with the number of the file, `file`, in place of the column `path`."""
+    numbers = FileNumbers(files)
+    for batch in batches:
+        paths = batch["path"].dictionary_encode()
+        known = [numbers[path] for path in paths.dictionary.to_pylist()]
+        columns = [
+            pa.array(known, pa.int64()).take(paths.indices),
+            *(batch[name] for name in batch.schema.names[1:]),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, ["file", *batch.schema.names[1:]])
+
+
+def _write_text(path: Path, text: Iterator[Any], form: TextFormat) -> tuple[int, bool]:
+    """Writes lines or blocks of bytes; returns the number of lines, and if a quote may be open."""
+    num_lines, is_open = 0, False
+    with open(path, "wb") as file:
+        for block in text:
+            if isinstance(block, bytes):
+                file.write(block)
+                continue
+            num_lines += len(block)
+            if form.type == CSV and form.quoting:
+                odd = pc.bit_wise_and(pc.count_substring(block.cast(pa.binary()), b'"'), 1)
+                is_open = is_open or bool(pc.any(pc.equal(odd, 1)).as_py())
+            file.write(_joined(block))
+    return num_lines, is_open
+
+
+def _joined(lines: pa.Array) -> bytes:
+    """Returns the bytes of lines, each with a line feed."""
+    ended = pc.binary_join_element_wise(lines.cast(pa.binary()), b"", b"\n")
+    start, stop = ended.offset, ended.offset + len(ended)
+    offsets = memoryview(ended.buffers()[1]).cast("i")
+    return memoryview(ended.buffers()[2])[offsets[start] : offsets[stop]] if len(ended) else b""
+
+
+def _connect(scratch: str) -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(
+        config={
+            "threads": 1,
+            "memory_limit": f"{_DUCKDB_BYTES}B",
+            "temp_directory": os.path.join(scratch, "duckdb"),
+        }
+    )
+
+
+def _report(split: FileSplit) -> pa.RecordBatch:
+    return record_batch(REPORT, [json.dumps(split)])
