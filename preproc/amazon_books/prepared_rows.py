@@ -1,4 +1,4 @@
-"""Rows of Parquet files as arrays, checked: prepared by NVIDIA's tools, or in the same columns.
+"""Rows of Parquet files as arrays: prepared by NVIDIA's tools, or in the same columns.
 
 The columns: label, the users' features, those of the target item, then as many of the positive and
 of the negative history, lists of ids, the most recent one last, with or without zeros before them.
@@ -17,10 +17,6 @@ import pyarrow.parquet as pq
 
 _ROWS_AT_A_TIME = 16_384  # 25 MB of ids of two features in two histories of 100
 _HISTORY_LENGTH = 100  # by default
-_ZERO_AFTER_ID = (
-    "a 0 after an id; zeros are padding, which comes before a history. Number items from 1, "
-    "and let the most recent one be the last"
-)
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
@@ -41,15 +37,10 @@ class HistoryColumns:
     negative: tuple[str, ...]
     history_length: int
 
-    def columns(self) -> list[tuple[str, int, bool]]:
-        """(column, number of ids, whether it holds lists), as a file has them."""
-        histories = [
-            (name, size, True)
-            for names in (self.positive, self.negative)
-            for name, size in zip(names, self.target.values(), strict=True)
-        ]
-        scalars = [(name, size, False) for name, size in (self.user | self.target).items()]
-        return [(self.label, 2, False), *scalars, *histories]
+    def columns(self) -> dict[str, bool]:
+        """Returns whether each column holds lists, in the order of a file."""
+        scalars = dict.fromkeys((self.label, *self.user, *self.target), False)
+        return scalars | dict.fromkeys((*self.positive, *self.negative), True)
 
 
 def parquet_files(folder: Path) -> list[Path]:
@@ -148,35 +139,37 @@ def _read_metadata(path: Path) -> tuple[list[str], list[int], int]:
 
 
 def read_rows(file: Path, layout: HistoryColumns) -> Iterator[tuple[list[np.ndarray], int]]:
-    """Yields arrays `[rows, values]` per column, and the number of histories that were cut.
+    """Yields arrays int64 `[rows, values]` per column, and the number of histories that were cut.
 
-    Ids are int32 (int64 where the cardinality needs it), labels int8. Histories are
-    `[rows, history_length]`, right-aligned with zeros in front. One row group is in memory.
+    Histories are `[rows, history_length]`, right-aligned with zeros in front. The reader of the
+    TFRecords checks the values.
 
     Raises:
-        ValueError: other columns than those of the layout, a value that is not allowed, as is a
-            0 after an id of a history, or a damaged file.
+        ValueError: other columns than those of the layout, a value that is missing or no integer,
+            or a damaged file.
     """
     opened = _open(file)
     _check_columns(file, opened.schema_arrow, layout)
-    first, width = 0, layout.history_length
+    first = 0
     for batch in _batches(opened, file):
-        arrays, histories, num_cut = [], {}, 0
-        for name, size, is_list in layout.columns():
-            place = _Place(f"{file}: column '{name}'", first)
-            rule = "labels are 0 or 1" if name == layout.label else f"ids lie in [0, {size})"
-            ids, rows = _ids(batch.column(name), size, rule, place)
-            if not is_list:
+        arrays, num_cut = [], 0
+        for name, is_list in layout.columns().items():
+            column = values = batch.column(name)
+            if is_list:
+                values = column.flatten()
+            place = f"{file}: column '{name}': rows {first} to {first + len(batch) - 1}"
+            if column.null_count or values.null_count:
+                raise ValueError(f"{place}: nothing there in one; expected a value in each row")
+            try:
+                ids = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+            except pa.ArrowInvalid as error:
+                raise ValueError(f"{place}: {error}; expected whole numbers") from None
+            if is_list:
+                lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+                num_cut += int((lengths > layout.history_length).sum())
+                arrays.append(_right_aligned(ids, lengths, layout.history_length))
+            else:
                 arrays.append(ids[:, None])
-                continue
-            lengths = np.bincount(rows, minlength=len(batch))
-            is_padding = ids == 0
-            follows_id = is_padding[1:] & ~is_padding[:-1] & (rows[1:] == rows[:-1])
-            place.check(follows_id, rows[1:], _ZERO_AFTER_ID)
-            num_cut += int((lengths > width).sum())
-            histories[name] = lengths, is_padding
-            arrays.append(_right_aligned(ids, lengths, width))
-        _check_equal_steps(_Place(str(file), first), histories)
         yield arrays, num_cut
         first += len(batch)
 
@@ -196,13 +189,13 @@ def _batches(opened: pq.ParquetFile, file: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _check_columns(file: Path, schema: pa.Schema, layout: HistoryColumns) -> None:
-    names = [name for name, _, _ in layout.columns()]
+    names = list(layout.columns())
     if schema.names != names:
         raise ValueError(
             f"{file} has the columns {', '.join(schema.names)}; the first file has "
             f"{', '.join(names)}: all files must have the same, in the same order"
         )
-    for name, _, is_list in layout.columns():
+    for name, is_list in layout.columns().items():
         kind, allowed = schema.field(name).type, "integers"
         good = pa.types.is_integer(kind)
         if is_list:
@@ -218,41 +211,6 @@ def _check_columns(file: Path, schema: pa.Schema, layout: HistoryColumns) -> Non
             )
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Rows of a file, or of one of its columns, from row `first` of the file."""
-
-    name: str
-    first: int
-
-    def check(self, bad: np.ndarray, rows: np.ndarray, problem: str) -> None:
-        """Raises ValueError unless no value is bad; `rows`, upwards, are those of the values."""
-        if bad.any():
-            row = self.first + int(rows[np.argmax(bad)])
-            raise ValueError(f"{self.name}: row {row} (counted from 0): {problem}")
-
-
-def _ids(column: pa.Array, size: int, rule: str, place: _Place) -> tuple[np.ndarray, np.ndarray]:
-    """Returns all values of a column, [n], and the row of each, [n]."""
-    rows = np.arange(len(column))
-    place.check(column.is_null().to_numpy(zero_copy_only=False), rows, "nothing there")
-    if any(is_one(column.type) for is_one in _LISTS):
-        rows = np.repeat(rows, pc.list_value_length(column).to_numpy(zero_copy_only=False))
-        column = column.flatten()
-        nulls = column.is_null().to_numpy(zero_copy_only=False)
-        place.check(nulls, rows, "nothing there in the list")
-    try:
-        numbers = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid as error:
-        raise ValueError(
-            f"{place.name}: rows {place.first} to ...: {error}; expected whole numbers"
-        ) from None
-    bad = (numbers < 0) | (numbers >= size)
-    if bad.any():
-        place.check(bad, rows, f"{numbers[np.argmax(bad)]}; {rule}")
-    return numbers.astype(np.int32 if size <= 1 << 31 else np.int64), rows
-
-
 def _right_aligned(values: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray:
     """`[len(lengths), width]`: the last values of each list, zeros before shorter ones."""
     if (lengths == width).all():
@@ -261,26 +219,3 @@ def _right_aligned(values: np.ndarray, lengths: np.ndarray, width: int) -> np.nd
     from_end = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(values))
     rows[np.arange(width) >= width - lengths[:, None]] = values[from_end <= width]
     return rows
-
-
-def _check_equal_steps(place: _Place, histories: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
-    """Checks the lengths of the lists and the padding among their values against each other."""
-    (name, (lengths, is_padding)), *others = histories.items()
-    rows = np.arange(len(lengths))
-    for other, (their_lengths, _) in others:
-        bad = their_lengths != lengths
-        row = np.argmax(bad)
-        place.check(
-            bad,
-            rows,
-            f"the history '{name}' has {lengths[row]} items and '{other}' has "
-            f"{their_lengths[row]}; expected equally many in all histories of a row, step by "
-            "step",
-        )
-    for other, (_, theirs) in others:
-        place.check(
-            theirs != is_padding,
-            np.repeat(rows, lengths),
-            f"only one of the histories '{name}' and '{other}' has a 0 at a step; expected zeros, "
-            "which are padding, at the same steps of all histories of a row",
-        )
