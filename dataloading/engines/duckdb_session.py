@@ -77,7 +77,9 @@ class DuckDBSession:
         """Raises an exception of Python in place of DuckDB's."""
         import duckdb
 
-        if isinstance(error, duckdb.OutOfMemoryException):
+        # A stream of batches raises an OSError in place of each of DuckDB's exceptions.
+        is_stream = isinstance(error, OSError) and "Out of Memory Error" in str(error)
+        if is_stream or isinstance(error, duckdb.OutOfMemoryException):
             raise ValueError(
                 f"--memory_limit {self._memory_limit_bytes >> 20} MiB is too small, or the disk of "
                 f"temporary files too full; possible solutions: a larger --memory_limit, "

@@ -16,7 +16,15 @@ from dataloading.engines.duckdb_session import DuckDBSession
 from dataloading.spec.rules import listing
 from dataloading.table_input.duckdb_files import quoted, read_parquet
 from preproc.engines.bad_lines import NO_BAD_LINES, BadLines, check_bad_lines, place
-from preproc.engines.engine import BATCH_ROWS, PART, ROW, Work, check_equal_rows, has_row_order
+from preproc.engines.engine import (
+    BATCH_ROWS,
+    PART,
+    ROW,
+    Work,
+    check_equal_rows,
+    has_row_order,
+    loses_row_order,
+)
 from preproc.engines.text_tables import (
     create_table,
     folder_value,
@@ -113,6 +121,8 @@ class DuckDBBackend(DuckDBSession):
 
     def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
         """See `Engine`."""
+        if loses_row_order(expression):
+            expression = expression.order_by([PART, ROW])
         columns = ", ".join(
             f"{identifier(column)}::BIGINT AS {identifier(column)}"
             if kind.is_int64()

@@ -74,7 +74,14 @@ class Engine(Protocol):
         """
 
     def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
-        """Stores a result, which several queries use."""
+        """Stores a result, which several queries use.
+
+        Its rows are in the order of its `order_by`. Without one, those of a result with `__part`
+        and `__row` are in that order.
+
+        Args:
+            name: for messages; queries use the returned table.
+        """
 
     def map_batches(self, expression: ibis.Table, work: Work) -> list[str]:
         """Returns what `work` yields for batches of a result that has `__part` and `__row`.
@@ -91,6 +98,21 @@ def has_row_order(expression: ibis.Table) -> bool:
     others = expression.op().find((ops.WindowFunction, ops.Subquery, ops.Unnest))
     kept = (ops.Project, ops.Filter, ops.DropColumns, ops.UnboundTable)
     return all(isinstance(node, kept) for node in relations) and not others
+
+
+def loses_row_order(expression: ibis.Table) -> bool:
+    """Returns whether a result has numbers of rows, but neither their order nor one of its own."""
+    is_numbered = {PART, ROW} <= set(expression.columns)
+    return is_numbered and not has_row_order(expression) and not _is_sorted(expression)
+
+
+def has_whole_parts(expression: ibis.Table) -> bool:
+    """Returns whether a stored result can be divided between the values of `__part`."""
+    return {PART, ROW} <= set(expression.columns) and not _is_sorted(expression)
+
+
+def _is_sorted(expression: ibis.Table) -> bool:
+    return isinstance(expression.op(), ops.Sort)
 
 
 def check_equal_rows(counts: Sequence[tuple[str, int]]) -> None:

@@ -24,7 +24,16 @@ from pyspark.sql.types import StructField, StructType
 from dataloading.engines.spark_session import Session, SessionOptions, literal
 from dataloading.spec.rules import listing
 from preproc.engines.bad_lines import place
-from preproc.engines.engine import BATCH_ROWS, PART, ROW, Work, check_equal_rows, has_row_order
+from preproc.engines.engine import (
+    BATCH_ROWS,
+    PART,
+    ROW,
+    Work,
+    check_equal_rows,
+    has_row_order,
+    has_whole_parts,
+    loses_row_order,
+)
 from preproc.engines.hadoop_store import HadoopStore
 from preproc.engines.spark_staging import (
     StagedChunk,
@@ -125,9 +134,9 @@ class SparkBackend(Session):
         """See `Engine`."""
         with self.explained_errors():
             frame = self._query(expression)
-            if PART in frame.columns and not has_row_order(expression):
+            if loses_row_order(expression):
                 frame = _by_part(frame)
-            return self._stored_table(frame)
+            return self._stored_table(frame, has_whole_parts(expression))
 
     def map_batches(self, expression: ibis.Table, work: Work) -> list[str]:
         """See `Engine`."""
@@ -155,16 +164,22 @@ class SparkBackend(Session):
         folder.mkdir()
         return folder
 
-    def _stage_result(self, frame: DataFrame) -> tuple[Path, list[FileSplit]]:
-        """Writes the rows of a query in parts, partition after partition."""
+    def _stage_result(
+        self, frame: DataFrame, is_by_part: bool = False
+    ) -> tuple[Path, list[FileSplit]]:
+        """Writes the rows of a query in parts, partition after partition.
+
+        Args:
+            is_by_part: whether a part has the rows of one `__part`, instead of any neighbours.
+        """
         folder = self._new_folder()
-        part = frame.columns.index(PART) if PART in frame.columns else None
+        part = frame.columns.index(PART) if is_by_part else None
         plain = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
         plain = plain.withColumn("partition", F.spark_partition_id())
         return folder, collect_splits(plain, StageResult(folder, self.token, part))
 
-    def _stored_table(self, frame: DataFrame) -> ibis.Table:
-        folder, splits = self._stage_result(frame)
+    def _stored_table(self, frame: DataFrame, is_by_part: bool) -> ibis.Table:
+        folder, splits = self._stage_result(frame, is_by_part)
         number_parts(folder, splits)
         return self._table(folder.name, self._parts(folder, frame.schema))
 
@@ -205,7 +220,7 @@ class SparkBackend(Session):
         for other in others:
             first = first.join(other.drop(PART), ROW)
         ordered = first.select(*map(column, (PART, ROW, *names)))
-        return self._stored_table(_by_part(ordered))
+        return self._stored_table(_by_part(ordered), True)
 
 
 def _by_part(frame: DataFrame) -> DataFrame:

@@ -168,6 +168,8 @@ def test_order_of_stored_rows(tmp_path, duckdb):
     joined = table.join(counts, "b").select("__part", "__row", "n")
     assert not has_row_order(joined)
     assert duckdb.map_batches(joined, check)[-1] == "300000"
+    stored = duckdb.store_table(joined, "joined")
+    assert duckdb.map_batches(stored.mutate(m=_.n + 1), check)[-1] == "300000"
     kept = table.filter(_.b == "3").select("__row")
     assert has_row_order(kept)
     batches = list(duckdb.batches(kept))

@@ -77,9 +77,13 @@ def test_divided_files(tmp_path, spark):
     check_row_numbers(spark.map_batches(kept, row_numbers), 100_009)
     most = spark.fetch(counts.order_by([_["count"].desc(), "m"]).limit(2))
     assert most.to_pydict() == {"m": ["0", "1"], "count": [14287, 14287]}
-    ordered = spark.batches(table.select("n").order_by(_.n.cast("int64").desc()))
-    values = pa.Table.from_batches(ordered)["n"]
-    assert values.to_pylist() == [str(i) for i in range(100_008, -1, -1)]
+    backward = stored.order_by(_.__row.desc())
+    for ordered in (backward, spark.store_table(backward, "backward")):
+        batches = list(spark.batches(ordered))
+        assert len(batches) < 20
+    assert pa.Table.from_batches(spark.batches(backward))["__row"].to_pylist() == list(
+        range(100_008, -1, -1)
+    )
 
 
 def test_line_breaks_across_splits(tmp_path, spark):
