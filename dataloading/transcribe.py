@@ -24,7 +24,7 @@ from dataloading.pipeline.columns import Column, Role
 from dataloading.pipeline.ragged import Ragged
 from dataloading.pipeline.sample_dataset import SampleDataset
 from dataloading.spec.casts import cast_exactly
-from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER
+from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE, VOCABULARY_FOLDER
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
@@ -82,8 +82,9 @@ def transcribe(options: argparse.Namespace) -> str:
         written.validate_files()
         with write_errors_name(folder / options.dst_feature_spec):
             written.to_yaml(folder / options.dst_feature_spec)
-        if (source / VOCABULARY_FOLDER).is_dir():
-            shutil.copytree(source / VOCABULARY_FOLDER, folder / VOCABULARY_FOLDER)
+        for name in (ENCODER_FOLDER, VOCABULARY_FOLDER):
+            if (source / name).is_dir():
+                shutil.copytree(source / name, folder / name)
     report = [f"{split}: {loader.num_samples:,} rows" for split, loader in loaders.items()]
     if left_out := [name for name in spec.feature_spec if name not in layout.feature_spec]:
         report.append(f"left out, because no channel has them: {', '.join(left_out)}")

@@ -1,8 +1,9 @@
 """Vocabularies of prepared data sets: the original value of each id of a feature.
 
+`encoder/vocabulary/FEATURE.parquet` belongs to the data set's encoder (`preproc.transcode`).
 `vocabulary/FEATURE.csv` has a header and lines `id,value` from id 0 on (`preproc.movielens`).
 `vocabulary/FEATURE.tsv` has lines `value<tab>count`; line N has id N, and id 0 stands for missing
-and unknown values (`dataloading.transcode`, `preproc.criteo`).
+and unknown values (`preproc.criteo`).
 """
 
 import itertools
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from dataloading.spec.data_set_files import VOCABULARY_FOLDER
+from dataloading.spec.data_set_files import ENCODER_FOLDER, VOCABULARY_FOLDER
 from dataloading.spec.rules import listing
 
 # Texts that are integers and nothing else: 007 and 7.0 stay texts.
@@ -88,6 +89,11 @@ def text_file(feature: str) -> str:
     return f"{VOCABULARY_FOLDER}/{urllib.parse.quote(feature, safe='')}.tsv"
 
 
+def encoder_file(feature: str) -> str:
+    """Returns the vocabulary of a feature in the data set's encoder, relative to the data set."""
+    return f"{ENCODER_FOLDER}/{VOCABULARY_FOLDER}/{urllib.parse.quote(feature, safe='')}.parquet"
+
+
 def own_ids(cardinality: int) -> Vocabulary:
     """Returns the vocabulary of a feature whose ids stand for themselves."""
     return Vocabulary(pa.array(np.arange(cardinality)))
@@ -99,14 +105,17 @@ def read_vocabulary(folder: Path, feature: str, cardinality: int) -> Vocabulary 
     Raises:
         ValueError: the file is not a vocabulary, or not that of this feature.
     """
-    counted = folder / text_file(feature)
+    encoded, counted = folder / encoder_file(feature), folder / text_file(feature)
     numbered = counted.with_suffix(".csv")
-    path = next((path for path in (numbered, counted) if path.is_file()), None)
+    path = next((path for path in (encoded, numbered, counted) if path.is_file()), None)
     if path is None:
         return None
     first_id = 1 if path == counted else 0
     try:
-        if first_id:
+        if path == encoded:
+            texts = pq.read_table(path, columns=["value"])["value"].combine_chunks()
+            first_id = int(cardinality > len(texts))
+        elif first_id:
             blocks = [block.column("value") for block in read_counted(path)]
             texts = pa.concat_arrays([pa.array([], pa.string()), *blocks])
         else:

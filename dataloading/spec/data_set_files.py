@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SPEC_FILE = "feature_spec.yaml"
-VOCABULARY_FOLDER = "vocabulary"  # of a data set, next to its feature spec
+ENCODER_FOLDER = "encoder"  # of a data set, next to its feature spec
+VOCABULARY_FOLDER = "vocabulary"  # in it, or next to the feature spec
 METADATA = "transcode"  # key of what transcode stores in the metadata of a data set
 
 

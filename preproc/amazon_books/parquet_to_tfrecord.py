@@ -18,7 +18,7 @@ from dataloading.formats.sequence_tfrecord.writer import (
     writes_data_set,
 )
 from dataloading.histories.dataset import blocks
-from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION, FeatureSpec
 from dataloading.spec.history_channels import sequence_channels
 from preproc.amazon_books.prepared_rows import (
@@ -147,8 +147,7 @@ def _convert_ranges(options: ConvertOptions, spec: FeatureSpec) -> None:
         prebatch_sizes=options.prebatch_sizes(spec.source_spec),
     )
     names = [*channels.label, *channels.user, *channels.target, *itertools.chain(*histories)]
-    vocabularies = spec.base_directory / VOCABULARY_FOLDER
-    with writes_data_set(options.tfrecord_output_dir, records, vocabularies) as writers:
+    with writes_data_set(options.tfrecord_output_dir, records, spec.base_directory) as writers:
         for split, writer in writers.items():
             started = time.monotonic()
             for arrays in blocks(spec, split, names):
@@ -181,7 +180,7 @@ def _convert_parquet(options: ConvertOptions) -> None:
         history_length=layout.history_length,
         prebatch_sizes=options.prebatch_sizes(files),
     )
-    with writes_data_set(options.tfrecord_output_dir, spec, source / VOCABULARY_FOLDER) as writers:
+    with writes_data_set(options.tfrecord_output_dir, spec, source) as writers:
         for split, writer in writers.items():
             _convert_split(split, files[split], layout, writer)
 

@@ -5,18 +5,18 @@ import time
 from pathlib import Path
 
 from dataloading.histories import negatives
-from dataloading.keys.vocabulary import text_file, write_counted
-from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER
+from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
 from preproc.amazon_books.engines.interface import NumberedLog
-from preproc.amazon_books.engines.numbering import number_log
+from preproc.amazon_books.engines.numbering import FIRST_ID, number_log
 from preproc.amazon_books.logs.event_log import EventLog
-from preproc.amazon_books.logs.reviews import read_reviews
+from preproc.amazon_books.logs.reviews import REVIEW_COLUMNS, read_reviews
 from preproc.amazon_books.logs.tables import read_tables
 from preproc.amazon_books.options import AMAZON, AmazonOptions
 from preproc.amazon_books.samples import ColumnNames, spec_of, write_events, write_split
 from preproc.engines.engine import Engine
 from preproc.engines.open_engine import open_engine
+from preproc.events.numbering import save_encoder
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import Staging
 
@@ -55,9 +55,6 @@ def prepare(options: AmazonOptions) -> dict[str, int]:
         for name, number in numbered.num_missing.items():
             if number and not options.no_metadata:
                 say(f"{number:,} users or items have no {name}; they share one id")
-        (folder / VOCABULARY_FOLDER).mkdir()
-        for kind, column in (("user", columns.user[0]), ("item", columns.target[0])):
-            write_counted(numbered.vocabularies[kind], folder / text_file(column))
         rows = _write_data_set(options, numbered, folder, columns, log.num_bad, say)
         staging.publish()
     return rows
@@ -110,6 +107,13 @@ def _write_data_set(
     metadata = {name: getattr(options, name) for name in names}
     metadata[negatives.METADATA] = {"distribution": options.negatives, "seed": options.seed}
     metadata["bad_lines"] = num_bad
+    is_amazon = options.input_format == AMAZON
+    sources = (
+        REVIEW_COLUMNS if is_amazon else {"user": options.user_column, "item": options.item_column}
+    )
+    features = {"user": columns.user[0], "item": columns.target[0]}
+    vocabularies = {features[kind]: (sources[kind], log.vocabularies[kind]) for kind in features}
+    metadata[ENCODER_FOLDER] = save_encoder(folder, vocabularies, FIRST_ID)
     spec = spec_of(log, columns, splits, options.max_history, metadata)
     write_events(log, folder / "events", columns)
     rows = {}

@@ -1,7 +1,7 @@
 """Ids of users and items: in the order of their values, which are those of kept events."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,9 @@ import pyarrow.parquet as pq
 from ibis.expr import types as ir
 
 from preproc.arguments import no_user_left
+from preproc.encoding.encoder import Encoder
+from preproc.encoding.folder import FOLDER
+from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import ROW, Engine
 from preproc.sources.chunk import SourceChunk
 
@@ -82,6 +85,28 @@ def number(
     numbered = kept.join(items, kept.item == items.value).select("user", "time", item="id")
     ordered = numbered.order_by("user", "time", "item")
     return NumberedEvents(engine, ordered, paths, before["users"], int(before["events"]))
+
+
+def save_encoder(folder: Path, vocabularies: Mapping[str, tuple[str, Path]], first_id: int) -> str:
+    """Writes the encoder of a data set; returns its digest.
+
+    Args:
+        folder: of the data set.
+        vocabularies: feature -> its column in the log, and the file of its values and counts.
+    """
+    features = []
+    for name, (column, path) in vocabularies.items():
+        table = pq.read_table(path).combine_chunks()
+        values, counts = (
+            pa.concat_arrays(table[key].cast(kind).chunks)
+            for key, kind in (("value", pa.string()), ("count", pa.int64()))
+        )
+        is_integer = pa.types.is_integer(table["value"].type)
+        settings = {"name": name, "column": column, "first_id": first_id, "is_integer": is_integer}
+        features.append(Vocabulary(values=values, counts=counts, **settings))
+    encoder = Encoder(tuple(features), missing_values=("",))
+    encoder.save(folder / FOLDER)
+    return encoder.digest
 
 
 def write_batches(batches: Iterator[pa.RecordBatch], target: Path) -> None:

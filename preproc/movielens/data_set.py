@@ -1,19 +1,15 @@
-"""The files of a prepared data set: interactions to train on, candidate lists, vocabularies."""
+"""The files of a prepared data set: interactions to train on, candidate lists."""
 
-import csv
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from dataloading.interactions.unseen_items import keys_of
 from dataloading.keys.distinct import distinct
-from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER
+from dataloading.keys.vocabulary import read_vocabulary
+from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import (
     ITEM_CHANNEL,
     LABEL_CHANNEL,
@@ -86,30 +82,10 @@ def write_candidate_lists(folder: Path, split: str, candidates: CandidateLists) 
             _put(label_file, labels, LABEL_DTYPE)
 
 
-def write_vocabulary(folder: Path, kind: str, values: Path) -> None:
-    """Writes vocabulary/<kind>.csv (kind: "user" or "item"): a header, then `id,value`.
-
-    values: Parquet file with the column `value` in the order of the ids.
-    """
-    path = folder / VOCABULARY_FOLDER / f"{kind}.csv"
-    path.parent.mkdir(exist_ok=True)
-    options = pa_csv.WriteOptions(include_header=False)
-    first = 0
-    with write_errors_name(path), open(path, "wb") as file, pq.ParquetFile(values) as source:
-        file.write(b"id,value\n")
-        for batch in source.iter_batches(columns=["value"]):
-            ids = pa.array(np.arange(first, first + len(batch)))
-            pa_csv.write_csv(pa.record_batch([ids, batch["value"]], ["id", "value"]), file, options)
-            first += len(batch)
-
-
-def raw_value(folder: Path, kind: str, number: int) -> str:
+def raw_value(folder: Path, kind: str, number: int, cardinality: int) -> str:
     """Returns the raw value of a user's or item's id, or the id itself without a vocabulary."""
-    path = folder / VOCABULARY_FOLDER / f"{kind}.csv"
-    if not path.exists():
-        return str(number)
-    with open(path, encoding="utf-8", newline="") as lines:
-        return next(itertools.islice(csv.reader(lines), 1 + number, None))[1]
+    vocabulary = read_vocabulary(folder, kind, cardinality)
+    return str(number if vocabulary is None else vocabulary.values[number].as_py())
 
 
 def write_spec(

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
+from dataloading.spec.data_set_files import ENCODER_FOLDER
 from dataloading.spec.feature_spec import TEST, VALIDATION
 from preproc.engines.open_engine import open_engine
+from preproc.events.numbering import save_encoder
 from preproc.movielens.data_set import (
     CandidateLists,
     raw_value,
@@ -17,12 +19,11 @@ from preproc.movielens.data_set import (
     write_candidate_lists,
     write_spec,
     write_train,
-    write_vocabulary,
 )
 from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.paper_files import hold_out, read_paper
-from preproc.movielens.ratings import number_ratings, without_last
-from preproc.movielens.source_files import NCF
+from preproc.movielens.ratings import FIRST_ID, number_ratings, without_last
+from preproc.movielens.source_files import DAT, NCF
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import Staging
 
@@ -109,10 +110,14 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
             folder, without_last(numbered.pairs(), numbered.num_of_users(), last)
         )
     ids = {}
-    for kind, values in numbered.vocabularies.items():
-        write_vocabulary(folder, kind, values)
+    for kind in numbered.vocabularies:
         sort = "integers" if numbered.are_numbers(kind) else "texts by UTF-8 bytes"
         ids[f"{kind}s"] = f" (ids in the order of the {sort})"
+    columns = {"user": options.user_column, "item": options.item_column}
+    if options.source.form == DAT:
+        columns = {kind: kind for kind in columns}
+    vocabularies = {kind: (columns[kind], numbered.vocabularies[kind]) for kind in columns}
+    digest = save_encoder(folder, vocabularies, FIRST_ID)
     users = np.arange(counts["users"], dtype=np.int32)
     return _Interactions(
         num_users=counts["users"],
@@ -121,7 +126,7 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
         held_out={name: (users, last[:, i]) for i, name in enumerate(splits)},
         stored={},
         valid_negative=options.valid_negative,
-        metadata={"min_ratings": options.min_ratings},
+        metadata={"min_ratings": options.min_ratings, ENCODER_FOLDER: digest},
         ids=ids,
         counts=counts,
     )
@@ -188,8 +193,9 @@ def _candidate_lists(
                 negatives = draw_unseen(users, log.num_items, keys, count, seed, distinct)
             except TooFewUnseen as error:
                 fewer = f"--valid_negative {error.unseen} or less, or " if error.unseen else ""
+                user = raw_value(folder, "user", error.user, log.num_users)
                 raise ValueError(
-                    f"user {raw_value(folder, 'user', error.user)} {error.what}; possible "
+                    f"user {user} {error.what}; possible "
                     f"solutions: {fewer}a log without the rows of that user"
                 ) from error
             _say(f"drew {negatives.size:,} negatives for {split}")

@@ -14,6 +14,7 @@ from preproc.movielens.options import MovieLensOptions
 from preproc.movielens.source_files import DAT
 from preproc.sources.chunk import CSV, SourceChunk
 
+FIRST_ID = 0
 _KEYS = ("user", "item", "time")
 _DAT_COLUMNS = ("user", "item", "rating", "time")
 _FLAGS = "--user_column, --item_column and --timestamp_column"
@@ -77,7 +78,7 @@ def number_ratings(
     """
     events, num_rows = read_ratings(engine, options)
     least = f"--min_ratings {options.min_ratings} items"
-    numbered = number(engine, events, options.min_ratings, 0, least, folder)
+    numbered = number(engine, events, options.min_ratings, FIRST_ID, least, folder)
     num_users, kept = numbered.num_values("user"), int(numbered.num_of_users().sum())
     return numbered, {
         "users": num_users,

@@ -14,7 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.formats.prebatches import Prebatches
-from dataloading.spec.data_set_files import SPEC_FILE, VOCABULARY_FOLDER, check_files_apart
+from dataloading.spec.data_set_files import (
+    ENCODER_FOLDER,
+    SPEC_FILE,
+    VOCABULARY_FOLDER,
+    check_files_apart,
+)
 from dataloading.spec.feature_spec import LABEL_CHANNEL, FeatureSpec
 from dataloading.spec.history_channels import (
     CHUNK_TYPE,
@@ -86,14 +91,14 @@ def sequence_spec(
 
 @contextlib.contextmanager
 def writes_data_set(
-    directory: Path, spec: FeatureSpec, vocabularies: Path | None = None
+    directory: Path, spec: FeatureSpec, source: Path | None = None
 ) -> Iterator[dict[str, "SplitWriter"]]:
     """Yields a writer for each split; the data set appears, whole, when the block ends well.
 
     Args:
         directory: new or empty.
         spec: of `sequence_spec`.
-        vocabularies: folder of vocabularies to copy, if it exists.
+        source: data set whose encoder (or vocabularies) is copied, if it has one.
 
     Raises:
         ValueError: `directory` has content, or TensorFlow is not installed.
@@ -106,8 +111,9 @@ def writes_data_set(
         yield writers
         for writer in writers.values():
             writer.finish()
-        if vocabularies is not None and vocabularies.is_dir():
-            shutil.copytree(vocabularies, partial / VOCABULARY_FOLDER)
+        for name in (ENCODER_FOLDER, VOCABULARY_FOLDER):
+            if source is not None and (source / name).is_dir():
+                shutil.copytree(source / name, partial / name)
         spec.to_yaml(partial / SPEC_FILE)
 
 

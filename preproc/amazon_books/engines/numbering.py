@@ -12,7 +12,7 @@ from preproc.arguments import no_user_left
 from preproc.engines.engine import Engine
 from preproc.events.numbering import number, read_ids, write_batches
 
-_FIRST_ID = 1
+FIRST_ID = 1
 
 
 def number_log(options: AmazonOptions, engine: Engine, log: EventLog, folder: Path) -> NumberedLog:
@@ -30,14 +30,14 @@ def number_log(options: AmazonOptions, engine: Engine, log: EventLog, folder: Pa
     if options.engine == "nvtabular":
         vocabularies, num_users_before = _by_nvtabular(options, engine, log, events)
     else:
-        numbered = number(engine, log.events, options.min_events, _FIRST_ID, least, folder)
+        numbered = number(engine, log.events, options.min_events, FIRST_ID, least, folder)
         vocabularies, num_users_before = numbered.vocabularies, numbered.num_users_before
         with open(events, "wb") as file:
             for _, items in numbered.pairs():
                 items.tofile(file)
     ids, missing = {"user": (), "item": ()}, {}
     for kind, features in log.features.items():
-        values = read_ids(engine, vocabularies[kind], _FIRST_ID)
+        values = read_ids(engine, vocabularies[kind], FIRST_ID)
         ids[kind], gaps = number_features(engine, kind, values, features)
         missing |= gaps
     counts = pq.read_table(vocabularies["user"], columns=["count"])["count"]

@@ -17,7 +17,7 @@ from preproc.engines.engine import Engine
 from preproc.events.raw_table import count_rows, is_whole, read_raw
 from preproc.sources.chunk import SourceChunk
 
-_NAMES = {"user": "reviewerID", "item": "asin", "time": "unixReviewTime"}
+REVIEW_COLUMNS = {"user": "reviewerID", "item": "asin", "time": "unixReviewTime"}
 _CATEGORY = "item_0"
 
 
@@ -32,10 +32,9 @@ def read_reviews(options: AmazonOptions, engine: Engine, scratch: Path) -> Event
     if not meta and not options.no_metadata:
         remedy = "name the files with --meta, or put all items in one category with --no_metadata"
         meta = find_files(folder, "meta_", remedy)
-    chunk = SourceChunk(
-        "json", tuple(str(path.absolute()) for path in files), columns=tuple(_NAMES.values())
-    )
-    reviews = read_raw(engine, [chunk], _NAMES, on_bad_line=options.bad_lines)
+    paths = tuple(str(path.absolute()) for path in files)
+    chunk = SourceChunk("json", paths, columns=tuple(REVIEW_COLUMNS.values()))
+    reviews = read_raw(engine, [chunk], REVIEW_COLUMNS, on_bad_line=options.bad_lines)
     faults = {key: reviews.rows[key].isnull() for key in ("user", "item")}
     faults["time"] = ~is_whole(reviews.rows.time)
     num_bad, _ = reviews.inspect(faults)

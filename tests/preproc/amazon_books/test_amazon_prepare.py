@@ -14,6 +14,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 from preproc.amazon_books import parquet_to_tfrecord
 from preproc.amazon_books.arguments import parse
 from preproc.amazon_books.prepare import prepare
+from preproc.encoding.encoder import Encoder
 from tests.preproc.amazon_books import amazon_reference as reference
 
 ROOT = Path(__file__).parents[3]
@@ -108,18 +109,18 @@ def test_vocabularies(tmp_path, engine):
     raw = write_raw(tmp_path / "raw", events, {"z": "x"})
     flags = ("--amazon_dataset_path", raw, "--min_events", 2, "--engine", engine)
     run(tmp_path / "out", *flags)
-    files = {path.name: path.read_text() for path in (tmp_path / "out/vocabulary").iterdir()}
-    assert files == {
-        "user_id.tsv": "u\\t2\t3\nu1\t2\n",
-        "item_id_trgt.tsv": "a\t1\nz\t2\né\t2\n",
-    }
+    encoder = Encoder.load(tmp_path / "out/encoder")
+    assert encoder["user_id"].values.to_pylist() == ["u\t2", "u1"]
+    assert encoder["item_id_trgt"].values.to_pylist() == ["a", "z", "é"]
+    assert encoder["item_id_trgt"].counts.to_pylist() == [1, 2, 2]
+    ids = encoder.encode({"asin": ["é", "a", "only"]}, ["item_id_trgt"])
+    assert ids["item_id_trgt"].tolist() == [[3], [1], [0]]
     folder = tmp_path / "records"
     paths = ["--amazon_dataset_path", tmp_path / "out", "--tfrecord_output_dir", folder]
     if importlib.util.find_spec("tensorflow") is None:  # the environment of NVTabular
         return
     assert parquet_to_tfrecord.main([*map(str, paths)]) == 0
-    for file, text in files.items():
-        assert (folder / "vocabulary" / file).read_text() == text
+    assert Encoder.load(folder / "encoder").digest == encoder.digest
     spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
     items = read_vocabulary(folder, "item_id_trgt", spec.cardinality("item_id_trgt"))
     assert items.values.to_pylist() == [None, "a", "z", "é"]

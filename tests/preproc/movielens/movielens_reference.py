@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.spec.feature_spec import FeatureSpec
+from preproc.encoding.encoder import Encoder
 from preproc.movielens.__main__ import main
 
 CSV_HEADER = "userId,movieId,rating,timestamp"
@@ -50,12 +51,8 @@ class Prepared:
             for split_name, chunks in self.spec.source_spec.items()
         }
         self.values = {}
-        for path in sorted((folder / "vocabulary").glob("*.csv")):
-            with open(path, newline="") as file:
-                header, *lines = csv.reader(file)
-            assert header == ["id", "value"]
-            assert [int(number) for number, _ in lines] == list(range(len(lines)))
-            self.values[path.stem] = [value for _, value in lines]
+        for name in ("item", "user") if (folder / "encoder").is_dir() else ():
+            self.values[name] = Encoder.load(folder / "encoder")[name].values.to_pylist()
 
     def training_pairs(self) -> list[tuple[int, int]]:
         """Returns users and items of the training rows."""

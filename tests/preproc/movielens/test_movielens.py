@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from preproc.encoding.encoder import Encoder
 from preproc.engines import open_engine as engines
 from preproc.movielens.__main__ import main
 from preproc.movielens.generate_ratings import RatingSizes, generate
@@ -67,7 +68,12 @@ def test_ratings_by_hand(tmp_path, by_hand, capsys):
     assert data_set.spec.channel_spec == {"user": ("user",), "item": ("item",), "label": ("label",)}
     counts = {"users": 2, "items": 5, "interactions": 8, "dropped_duplicates": 2}
     counts |= {"users_left_out": 1, "interactions_left_out": 1}
+    encoder = Encoder.load(tmp_path / "prepared/encoder")
+    rows = {"userId": ["10", "9.0"], "movieId": [200, 7]}
+    ids = {name: values.tolist() for name, values in encoder.encode(rows).items()}
+    assert ids == {"user": [[1], [0]], "item": [[4], [0]]}
     assert data_set.spec.metadata == {
+        "encoder": encoder.digest,
         "made_by": "preproc.movielens",
         "source_form": "csv",
         "seed": 0,

@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 
-from preproc.engines import spark_preparation
 from preproc.movielens.__main__ import main
 from preproc.movielens.options import parse
 from runtime.cli import USER_ERROR
@@ -27,9 +26,7 @@ def session(tmp_path_factory):
         yield session
 
 
-@pytest.mark.quick("broadcast")
-@pytest.mark.parametrize("is_joined", [False, True], ids=["broadcast", "joined"])
-def test_odd_ratings(session, tmp_path, monkeypatch, is_joined):
+def test_odd_ratings(session, tmp_path):
     """10,000 rows: odd and huge texts, duplicates, an item in a third of the rows, 0.0 and -0.0."""
     texts = [*ODD, "x" * 50_000]
     lines = ["userId,movieId,rating,timestamp"]
@@ -41,8 +38,6 @@ def test_odd_ratings(session, tmp_path, monkeypatch, is_joined):
         lines.append(f'"{user}","{item}",1,{time}')
     path = tmp_path / "odd.csv"
     path.write_text("\n".join(lines) + "\n", "utf-8")
-    if is_joined:
-        monkeypatch.setattr(spark_preparation, "_BROADCAST_VALUES", 0)
     flags = ["--input", path, "--min_ratings", 12, "--valid_negative", 3, "--validation"]
     for name, engine in (("duckdb", []), ("spark", SPARK)):
         output = ["--output", tmp_path / f"by_{name}"]
@@ -50,7 +45,9 @@ def test_odd_ratings(session, tmp_path, monkeypatch, is_joined):
             assert main([*map(str, flags + output), *MACHINE, *engine]) == 0
     files = contents(tmp_path / "by_spark")
     assert files == contents(tmp_path / "by_duckdb")
-    assert {"train/user.bin", "validation/item.bin", "vocabulary/user.csv"} <= set(files)
+    assert {"train/user.bin", "validation/item.bin", "encoder/vocabulary/user.parquet"} <= set(
+        files
+    )
 
 
 def test_too_few_ratings(session, tmp_path, capsys):
