@@ -3,7 +3,7 @@
     python -m dataloading.describe data/mine
 
 Reads every value of split binaries, split TFRecords and tensor files, a few megabytes at a time;
-DuckDB summarizes them. Records of histories are not read.
+DuckDB summarizes them. Events of histories are checked, records of histories are not read.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from dataloading.engines.duckdb_session import DuckDBSession
 from dataloading.formats.open_chunk import is_readable, open_chunk
 from dataloading.formats.split_tfrecords.dataset import length_faults
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
+from dataloading.histories.events import Events
 from dataloading.interactions.stored import length_of_lists, read_candidate_lists
 from dataloading.pipeline.chunk_reader import OpenChunk, spans_of
 from dataloading.pipeline.ragged import Ragged
@@ -31,6 +32,7 @@ from dataloading.spec.feature_spec import (
     Chunk,
     FeatureSpec,
 )
+from dataloading.spec.history_channels import RANGES_TYPE
 from runtime.cli import exit_status
 
 BROKEN = 1  # exit status where the data set is not whole
@@ -72,9 +74,9 @@ def describe(path: Path) -> int:
         print(f"broken: {len(faults)} faults", *faults, sep="\n  ")
         return BROKEN
     chunks = [chunk for chunks in spec.source_spec.values() for chunk in chunks]
-    others = sorted({chunk.type for chunk in chunks if not is_readable(spec, chunk)})
+    others = {chunk.type for chunk in chunks if not is_readable(spec, chunk)} - {RANGES_TYPE}
     if others:
-        print(f"every file is there; those of type {', '.join(others)} were not checked")
+        print(f"every file is there; those of type {', '.join(sorted(others))} were not checked")
     else:
         print("complete: every file is there, has all its rows, and no value is out of range")
     return 0
@@ -86,6 +88,16 @@ def describe_split(spec: FeatureSpec, split: str, faults: list[str]) -> list[str
     for index, chunk in enumerate(spec.source_spec[split]):
         if problems := _file_faults(spec, split, chunk):
             faults += problems
+            continue
+        if chunk.type == RANGES_TYPE:
+            try:
+                events = Events(spec, split, chunk)
+                events.ranges(np.arange(events.num_rows))
+                rows[index] = events.num_rows
+                names = ", ".join(chunk.features)
+                lines.append(f"  {names}: ranges of {events.num_events:,} events")
+            except ValueError as error:
+                faults.append(str(error))
             continue
         if not is_readable(spec, chunk):
             names = ", ".join(chunk.features)

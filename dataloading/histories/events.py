@@ -17,6 +17,8 @@ class Events:
 
     Attributes:
         columns: feature -> its ids of all events, [events].
+        num_events: events of all users.
+        num_rows: rows of the split.
 
     Raises:
         ValueError: a file is missing, incomplete, or has an invalid id.
@@ -26,6 +28,7 @@ class Events:
         self._where = f"{spec.origin}: split '{split}': file"
         self._file = chunk.files[0]
         self._ranges = _mapped(spec, self._file, np.dtype("<i8")).reshape(-1, 2)
+        self.num_rows = len(self._ranges)
         self.columns = {}
         for feature, file in zip(chunk.features, chunk.files[1:], strict=True):
             ids = _mapped(spec, file, spec.dtype(feature).newbyteorder("<"))
@@ -38,17 +41,17 @@ class Events:
                     f"{event} (counted from 0); ids of events lie in [1, {end}), 0 is padding. "
                     "Prepare the data again"
                 )
-        self._num_events = len(ids)
+        self.num_events = len(ids)
 
     def ranges(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the first event of each row's history and the end, int64 [n] each."""
         first, end = np.ascontiguousarray(self._ranges[rows].T)
-        invalid = (first < 0) | (first > end) | (end > self._num_events)
+        invalid = (first < 0) | (first > end) | (end > self.num_events)
         if invalid.any():
             row = int(np.argmax(invalid))
             raise ValueError(
                 f"{self._where} '{self._file}': found the range {first[row]} to {end[row]} in row "
-                f"{rows[row]} (counted from 0); expected events of 0 to {self._num_events}, the "
+                f"{rows[row]} (counted from 0); expected events of 0 to {self.num_events}, the "
                 "end not before the first. Prepare the data again"
             )
         return first, end

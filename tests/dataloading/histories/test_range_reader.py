@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 
+from dataloading import describe
 from dataloading.histories.catalogue import last_samples, read_catalogue
 from dataloading.histories.dataset import SequenceDataset, blocks, count_samples, row_reader
 from dataloading.keys.kept_columns import history_columns
@@ -214,3 +215,13 @@ def test_prebatches(tmp_path):
     with pytest.raises(ValueError, match="--prebatch_train_size is 8"):
         SequenceDataset(write(tmp_path), "train", 2, prebatch_size=8)
     assert row_reader(write(tmp_path), "train", ["item"]).num_samples == 3
+
+
+def test_described(tmp_path, capsys):
+    write(tmp_path).to_yaml(tmp_path / "feature_spec.yaml")
+    assert describe.main([str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert "train: 3 rows" in output and "item_pos, cat_pos: ranges of 6 events" in output
+    np.array([[0, 1], [0, 9], [4, 5]]).tofile(tmp_path / "ranges.bin")
+    assert describe.main([str(tmp_path)]) == describe.BROKEN
+    assert "found the range 0 to 9 in row 1" in capsys.readouterr().out
