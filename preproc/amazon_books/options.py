@@ -29,7 +29,10 @@ class AmazonOptions(SparkMachineOptions):
         alias="--output",
     )
     amazon_dataset_path: Path | None = flag(
-        None, "folder with reviews_*.json and meta_*.json, plain or gzip", AMAZON_FLAGS
+        None,
+        "folder with reviews_*.json and meta_*.json, plain or gzip",
+        AMAZON_FLAGS,
+        alias="--input",
     )
     reviews: tuple[Path, ...] = flag((), "review files, instead of the folder's", AMAZON_FLAGS)
     meta: tuple[Path, ...] = flag((), "metadata files, instead of the folder's", AMAZON_FLAGS)
