@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import secrets
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,18 +107,21 @@ class DuckDBBackend(DuckDBSession):
 
     def fetch(self, expression: ibis.Table) -> pa.Table:
         """See `Engine`."""
-        with self.explained_errors():
-            table = self.connection.sql(self._sql(expression)).to_arrow_table()
+        query = self._sql(expression)
+        with (
+            self.explained_errors(),
+            contextlib.closing(self.connection.cursor()) as cursor,
+            _thread(cursor) as thread,
+        ):
+            table = thread.submit(lambda: cursor.sql(query).to_arrow_table()).result()
         return table.cast(_arrow_schema(expression, table.schema))
 
     def batches(self, expression: ibis.Table) -> Iterator[pa.RecordBatch]:
         """See `Engine`."""
         # An unfinished result blocks its connection.
         with self.explained_errors(), contextlib.closing(self.connection.cursor()) as cursor:
-            reader = cursor.sql(self._sql(expression)).to_arrow_reader(BATCH_ROWS)
-            schema = _arrow_schema(expression, reader.schema)
-            for batch in reader:
-                yield batch.cast(schema)
+            for batch in _read_ahead(cursor, self._sql(expression)):
+                yield batch.cast(_arrow_schema(expression, batch.schema))
 
     def store_table(self, expression: ibis.Table, name: str) -> ibis.Table:
         """See `Engine`."""
@@ -233,6 +237,27 @@ class DuckDBBackend(DuckDBSession):
             f"FROM {' POSITIONAL JOIN '.join(sources)}"
         )
         return name
+
+
+@contextlib.contextmanager
+def _thread(cursor: duckdb.DuckDBPyConnection) -> Iterator[ThreadPoolExecutor]:
+    """Yields a thread for queries: in the main thread, they would notice Ctrl-C at their end."""
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            yield thread
+        except BaseException:
+            cursor.interrupt()
+            raise
+
+
+def _read_ahead(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
+    """Yields a result; a thread computes the next batch while one is used."""
+    with _thread(cursor) as thread:
+        reader = thread.submit(lambda: cursor.sql(query).to_arrow_reader(BATCH_ROWS)).result()
+        following = thread.submit(next, reader, None)
+        while (batch := following.result()) is not None:
+            following = thread.submit(next, reader, None)
+            yield batch
 
 
 def _arrow_schema(expression: ibis.Table, schema: pa.Schema) -> pa.Schema:

@@ -1,4 +1,8 @@
 import gzip
+import os
+import signal
+import threading
+import time
 
 import ibis
 import pyarrow as pa
@@ -184,6 +188,21 @@ def test_stored_table(tmp_path, duckdb):
     open_stream = duckdb.batches(counts.order_by("b"))
     assert next(open_stream)["n"].to_pylist() == [2, 2, 1, 1, 1, 1, 1]
     assert duckdb.fetch(counts.agg(n=_.n.sum()))["n"].to_pylist() == [9]
+
+
+@pytest.mark.parametrize("method", ["fetch", "batches"])
+def test_interrupted_query(method, duckdb):
+    numbers = [ibis.range(10**5).unnest().name(name).as_table() for name in "ab"]
+    long = numbers[0].cross_join(numbers[1]).agg(n=(_.a.cast("string") + _.b.cast("string")).max())
+    timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+    start = time.monotonic()
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(getattr(duckdb, method)(long))
+    finally:
+        timer.cancel()
+    assert time.monotonic() - start < 10
 
 
 def test_missing_file(tmp_path, duckdb):
