@@ -1,6 +1,11 @@
 """All tests share one local Spark; its tasks are tested in test_staged_rows.py."""
 
 import gzip
+import os
+import signal
+import threading
+import time
+import types
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +16,7 @@ from preproc.engines.open_engine import open_engine
 from preproc.sources.files import find_table
 from tests.preproc.engines import text_cases
 from tests.preproc.engines.tables import numbered, rows, write
+from tests.spark_cluster import spark_cluster
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 # Files of these sizes are divided.
@@ -28,6 +34,11 @@ def spark(tmp_path_factory):
         "spark", scratch, memory_limit_bytes=3 << 30, threads=2, spark_conf=CONF
     ) as engine:
         yield engine
+
+
+def nested_row_numbers():
+    """Returns `row_numbers` as workers get it that cannot import tests."""
+    return types.FunctionType(row_numbers.__code__, {"__name__": "__main__"})
 
 
 def row_numbers(batches):
@@ -134,7 +145,7 @@ def test_compressed(tmp_path, spark):
 
 
 def test_parquet(tmp_path, spark):
-    types = {
+    columns = {
         "text": (["x", None, "y"], pa.dictionary(pa.int32(), pa.string())),
         "a list": ([[1, 2], None, []], pa.list_(pa.int64())),
         "decimal.2": ([1, None, 2], pa.decimal128(9, 2)),
@@ -142,7 +153,7 @@ def test_parquet(tmp_path, spark):
         "nothing": ([None] * 3, pa.null()),
         "small": ([1, None, 2], pa.int8()),
     }
-    content = pa.table({name: pa.array(*column) for name, column in types.items()})
+    content = pa.table({name: pa.array(*column) for name, column in columns.items()})
     for i in range(2):
         write(tmp_path, f"k={i}/x.parquet", b"")
         pq.write_table(content, tmp_path / f"k={i}/x.parquet", row_group_size=2)
@@ -150,7 +161,7 @@ def test_parquet(tmp_path, spark):
     result = spark.fetch(table)
     assert result["__row"].to_pylist() == list(range(6))
     assert result["k"].to_pylist() == ["0"] * 3 + ["1"] * 3
-    for name, column in types.items():
+    for name, column in columns.items():
         assert result[name].to_pylist() == pa.array(*column).to_pylist() * 2, name
     assert result.schema.field("text").type == result.schema.field("nothing").type == pa.string()
 
@@ -164,3 +175,29 @@ def test_several_chunks(tmp_path, spark):
     assert result["a"].to_pylist() == list(map(str, range(50_000)))
     check_row_numbers(spark.map_batches(table, row_numbers), 50_000)
     assert "r.parquet, row 8 (" in spark.place(table, 7, "c")
+
+
+@pytest.mark.long
+def test_killed_worker(tmp_path):
+    """A cluster loses one of two workers while it reads: the same rows in the same order."""
+    path = write(tmp_path, "t.csv", b"a,b\n" + numbered(600_000))
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    (tmp_path / "cluster").mkdir()
+    with spark_cluster(tmp_path / "cluster") as (master, pids):
+
+        def kill():
+            while len(list(staging.glob("table_0/new-*"))) < 5:
+                time.sleep(0.05)
+            os.kill(pids[-1], signal.SIGKILL)
+
+        settings = {"staging": staging, "master": master, "spark_conf": CONF}
+        with open_engine("spark", tmp_path, memory_limit_bytes=3 << 30, **settings) as engine:
+            killer = threading.Thread(target=kill, daemon=True)
+            killer.start()
+            table = engine.read([find_table(path)])
+            killer.join()
+            reports = engine.map_batches(table, nested_row_numbers())
+            assert check_row_numbers(reports, 600_000) > 20
+            last = engine.fetch(table.filter(_.__row == 599_999))
+            assert last["a"].to_pylist() == ["599999"]
