@@ -35,7 +35,7 @@ _RAW_DATA = {
     "train*.txt": "preproc.criteo",
     "ratings*": "preproc.movielens",
     "*.json.gz": "preproc.amazon_books",
-    "*.csv": "dataloading.transcode",
+    "*.csv": "preproc.transcode",
 }
 
 

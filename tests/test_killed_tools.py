@@ -127,7 +127,7 @@ TOOLS = {
     ),
     "transcode": Tool(
         lambda inputs, output: [
-            *("dataloading.transcode", "--input", inputs / "rows.csv", "--output", output),
+            *("preproc.transcode", "--input", inputs / "rows.csv", "--output", output),
             *("--label", "clicked", "--categorify", "shop"),
         ],
         ("--frequency_threshold", "3"),

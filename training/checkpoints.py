@@ -62,7 +62,7 @@ def check_same_data(
                 f"checkpoint {path} is of a training on other data: {name} was {saved[name]}, that "
                 f"of {config.data.dataset_path or 'the generated rows'} is {current[name]}. To "
                 "start a new training from its weights, use --restore_checkpoint_path; a training "
-                "resumes with more data that `dataloading.transcode --grow` encoded"
+                "resumes with more data that `preproc.transcode --grow` encoded"
             )
 
 
@@ -106,7 +106,7 @@ def restore(
     if data_of_start not in growth.ancestors and not growth.continues(id_spaces):
         notes.append(
             "the data set does not state that it has grown from the checkpoint's "
-            "(dataloading.transcode --grow): the first ids of each table must mean the same"
+            "(preproc.transcode --grow): the first ids of each table must mean the same"
         )
     return notes
 

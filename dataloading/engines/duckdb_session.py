@@ -87,6 +87,9 @@ class DuckDBSession:
             ) from error
         if isinstance(error, duckdb.IOException):
             raise OSError(f"reading or writing failed: {error}") from error
+        if isinstance(error, duckdb.InvalidInputException) and "not valid UTF8" in str(error):
+            words = str(error).partition(": ")[2].partition("\n")[0]
+            raise ValueError(f"expected UTF-8 text: {words:.300}") from error
         # DuckDB raises a RuntimeError where the signal arrives between two steps of a query.
         is_interrupt = isinstance(error, RuntimeError) and str(error) == "Query interrupted"
         if is_interrupt or isinstance(error, duckdb.InterruptException):

@@ -2,6 +2,7 @@
 
 import re
 
+MIN_BYTES = 128 << 20
 MOST_BYTES = 1 << 50
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -12,3 +13,14 @@ def size_bytes(text: str) -> float | None:
     if match is None:
         return None
     return float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2] or ""]
+
+
+def parse_bytes(text: str) -> int:
+    """Returns the bytes of `--memory_limit`, a size like 500MB, 1.5GB, 512MiB or 2GiB."""
+    size = size_bytes(text) or 0
+    if not MIN_BYTES <= size <= MOST_BYTES:
+        raise ValueError(
+            f"--memory_limit is '{text:.40}'; expected a size like 1GB, from "
+            f"{MIN_BYTES >> 20}MiB to {MOST_BYTES >> 30}GiB"
+        )
+    return round(size)

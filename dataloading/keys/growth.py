@@ -1,31 +1,22 @@
 """Data sets whose vocabularies grew from those of earlier ones (`transcode --grow`).
 
 Values keep their ids, and new ones follow. If values were evicted, the ids of the others moved up;
-`vocabulary/FEATURE.previous_ids.npy` has the former ids of those that stayed, ascending.
+the column `previous_id` of the vocabulary has the former ids of those that stayed, ascending.
 """
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dataloading.keys.vocabulary import text_file
+from dataloading.keys.vocabulary import encoder_file
 from dataloading.spec.data_set_files import METADATA
 from dataloading.spec.feature_spec import FeatureSpec
-
-
-def previous_ids_file(text: Path) -> Path:
-    """Returns the file of the former ids next to a vocabulary."""
-    return text.with_suffix(".previous_ids.npy")
-
-
-def last_seen_file(text: Path) -> Path:
-    """Returns the Parquet file of the days on which values occurred next to a vocabulary."""
-    return text.with_suffix(".last_seen.parquet")
 
 
 @dataclass(frozen=True)
@@ -35,7 +26,7 @@ class Growth:
     Attributes:
         ancestors: fingerprints of the data sets whose ids it continues, the latest first; with
             evicted values only the latest.
-        evicted: features of which values were evicted -> file of the former ids.
+        evicted: features of which values were evicted -> file of the vocabulary.
         id_spaces: identity of the vocabularies, then those of the vocabularies whose ids they
             continue, the latest first; empty if it is unknown, as in data sets without vocabulary.
         evicted_from: identity of the vocabularies that the values were evicted from.
@@ -52,8 +43,8 @@ class Growth:
         own = spec.metadata.get(METADATA) if spec else None
         if spec is None or not isinstance(own, dict):
             return cls()
-        files = {name: spec.base_directory / text_file(name) for name in own.get("evicted", ())}
-        evicted = {name: previous_ids_file(file) for name, file in files.items()}
+        names = own.get("evicted", ())
+        evicted = {name: spec.base_directory / encoder_file(name) for name in names}
         id_spaces = tuple(own.get("id_spaces", ()))
         return cls(tuple(own.get("grown_from", ())), evicted, id_spaces, own.get("evicted_from"))
 
@@ -74,7 +65,7 @@ class Growth:
             return
         raise ValueError(
             f"{where}: its tables have the ids of other vocabularies than those of the data set. "
-            "Expected the data set of the training, one that `dataloading.transcode --vocabulary` "
+            "Expected the data set of the training, one that `preproc.transcode --vocabulary` "
             "encoded with its ids, or (with --grow) one that continues them; where values were "
             "evicted, only the next one does: train on each in turn"
         )
@@ -100,21 +91,12 @@ class Growth:
         kept = {}
         for name, file in self.evicted.items():
             try:
-                kept[name] = np.load(file, mmap_mode="r")
-            except (OSError, EOFError, ValueError) as error:
+                previous = pq.read_table(file, columns=["previous_id"])["previous_id"].drop_null()
+            except (OSError, pa.ArrowException, KeyError) as error:
                 raise ValueError(
                     f"{file}: expected the former ids of the values that stayed, got a file that "
                     f"cannot be read ({error}): encode the data set again"
                 ) from None
+            # Id 0, of missing and unknown values, stays.
+            kept[name] = np.concatenate([[0], previous.to_numpy()])
         return kept
-
-
-def id_space_of(files: Iterable[Path]) -> str:
-    """Returns the identity of vocabularies: the SHA-256 of their files, in the given order."""
-    digest = hashlib.sha256()
-    for file in files:
-        with open(file, "rb") as content:
-            while block := content.read(1 << 20):
-                digest.update(block)
-        digest.update(b"\0")
-    return digest.hexdigest()

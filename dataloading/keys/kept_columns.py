@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from dataloading.formats.open_chunk import open_chunk
 from dataloading.histories.dataset import row_reader
-from dataloading.keys.vocabulary import Vocabulary, read_vocabulary
+from dataloading.keys.vocabulary import Vocabulary, encoder_file, read_vocabulary
 from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.pipeline.columns import Column
 from dataloading.pipeline.ragged import Ragged, Samples
@@ -164,7 +164,8 @@ def vocabularies_of(
     """
     vocabularies = {}
     own = spec.metadata.get(METADATA)
-    encoded = own.get("vocabulary", {}) if isinstance(own, dict) else {}
+    shares = own.get("unknown_share", {}) if isinstance(own, dict) else {}
+    encoded = set().union(*shares.values())  # features with vocabularies
     for name in names:
         feature = (tables or {}).get(name, name)
         if "cardinality" not in spec.feature_spec[feature]:
@@ -175,7 +176,8 @@ def vocabularies_of(
             vocabularies[name] = vocabulary
         elif feature in encoded:
             raise ValueError(
-                f"--predictions_keep {name}: expected the vocabulary {folder / encoded[feature]}, "
-                "which has the original values of its ids, got no such file: restore it"
+                f"--predictions_keep {name}: expected the vocabulary "
+                f"{folder / encoder_file(feature)}, which has the original values of its ids, "
+                "got no such file: restore it"
             )
     return vocabularies

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from dataloading.engines import environment
+from dataloading.engines.memory import parse_bytes
 from dataloading.spec.rules import listing
-from dataloading.transcode.arguments import parse_bytes
 from deployment.option_checks import check_ranges, refuse
 from deployment.predict.folder_input import FolderInput
 from deployment.predict.input import FileInput
@@ -171,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Columns are named after the model's features, others are ignored. Numerical "
         "features and single ids have one value per row; several ids are a list in Parquet, and "
         "separated by ';' in CSV. Ids are those of the training: integers, in CSV without a "
-        "decimal point (17, not 17.0). `python -m dataloading.transcode --vocabulary` encodes "
+        "decimal point (17, not 17.0). `python -m preproc.transcode --vocabulary` encodes "
         "texts as a folder of such ids for --input. Rows are counted from 0 in the output, and "
         "from 1 in messages.",
     )

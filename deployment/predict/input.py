@@ -18,7 +18,7 @@ _KINDS = {".csv": CSV, ".csv.gz": CSV, ".parquet": PARQUET}  # by the end of a n
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 ENCODING_ADVICE = (
-    "`python -m dataloading.transcode --vocabulary DATA`, with the training's data set DATA, "
+    "`python -m preproc.transcode --vocabulary DATA`, with the training's data set DATA, "
     "encodes texts as ids of the training and writes a folder for --input"
 )
 

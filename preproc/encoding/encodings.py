@@ -12,7 +12,15 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
-from preproc.encoding.columns import MISSING_VALUES, InvalidValue, integers, labels, refuse, texts
+from preproc.encoding.columns import (
+    MISSING_VALUES,
+    InvalidValue,
+    integer_texts,
+    integers,
+    labels,
+    refuse,
+    texts,
+)
 from preproc.encoding.lists import FlatValues, flatten
 
 MISSING = pa.array(MISSING_VALUES)
@@ -136,10 +144,15 @@ def smallest_dtype(num_ids: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class HashBuckets(IdEncoding):
-    """XXH64 of the UTF-8 bytes of a text modulo `buckets`; a missing value is the empty text."""
+    """XXH64 of the UTF-8 bytes of a text modulo `buckets`; a missing value is the empty text.
+
+    Attributes:
+        is_integer: values are integers, so that texts such as `7.0` are `7`.
+    """
 
     kind = "hash_buckets"
     buckets: int
+    is_integer: bool = False
 
     @property
     def num_ids(self) -> int:
@@ -150,6 +163,7 @@ class HashBuckets(IdEncoding):
         return {self.name: values.convert(lambda flat: self._ids(texts(flat, missing)))}
 
     def _ids(self, values: pa.Array) -> NDArray:
+        values = integer_texts(values) if self.is_integer else values
         encoded = pc.fill_null(values, "").dictionary_encode()  # texts that repeat are hashed once
         distinct = encoded.dictionary.cast(pa.binary()).to_pylist()
         ids = [xxhash.xxh64_intdigest(text) % self.buckets for text in distinct]

@@ -189,7 +189,7 @@ class DuckDBBackend(DuckDBSession):
         """Makes a view of the files: they are columnar and compressed as a table would be."""
         paths = [Path(file) for file in chunk.files]
         try:
-            source = read_parquet(paths, "file_row_number=true")
+            source = read_parquet(paths, "file_row_number=true, binary_as_string=true")
             types = self._rows(f"DESCRIBE SELECT * FROM {source}")
             counts = self._rows(
                 f"SELECT num_rows FROM parquet_file_metadata([{', '.join(map(quoted, paths))}])"

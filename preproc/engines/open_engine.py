@@ -1,4 +1,4 @@
-"""Choice of an engine by its name."""
+"""KindChoice of an engine by its name."""
 
 import contextlib
 from collections.abc import Sequence

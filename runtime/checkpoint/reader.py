@@ -30,7 +30,7 @@ KeptRows = Mapping[str, NDArray[Any]]
 
 _OTHER_IDS = (
     ": a training restores tables that have grown, not smaller ones; give the data set of the "
-    "checkpoint, or one that `dataloading.transcode --grow` made from it"
+    "checkpoint, or one that `preproc.transcode --grow` made from it"
 )
 
 

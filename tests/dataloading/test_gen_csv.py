@@ -1,4 +1,4 @@
-"""`python -m dataloading.gen_csv`: the files of a simplified spec, with rows to learn from."""
+"""`python -m preproc.gen_csv`: the files of a simplified spec, with rows to learn from."""
 
 import gzip
 import shutil
@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dataloading import gen_csv
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.synthetic.dataset import SyntheticDataset
 from dataloading.synthetic.rows import stored_spec
-from dataloading.transcode import __main__ as transcode
+from preproc import gen_csv
+from preproc.transcode import __main__ as transcode
 
 TABS = {"type": "csv", "header": True, "delimiter": "\t"}
 PLAIN = {"features": ["price", "place", "user", "tags", "junk"], "files": ["e.csv"]}

@@ -7,9 +7,10 @@ import sys
 import pytest
 
 import main
-from dataloading import gen_csv, generate_feature_spec, transcribe
+from dataloading import generate_feature_spec, transcribe
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.transcode import arguments
+from preproc import gen_csv
+from preproc.transcode import arguments
 
 # As in NVIDIA's example: names of features and files end in .bin, lists are shared by an anchor.
 ORIGINAL_SPEC = """
@@ -73,7 +74,7 @@ def test_default_paths():
     assert (csv.feature_spec_in, csv.output, csv.size) == (spec, "/data", 1000)
     flags = arguments.parser().parse_args([])
     assert (flags.input, flags.feature_spec_in, flags.output) == (".", spec, "/data")
-    assert (flags.feature_spec_out, flags.chunk_size) == (spec, 65536)
+    assert flags.feature_spec_out == spec
     flags = transcribe._parser().parse_args([])
     assert (flags.src_dataset_path, flags.dst_dataset_path) == 2 * ("synthetic_dataset",)
 
@@ -84,7 +85,7 @@ def test_input_of_the_working_folder(tmp_path, monkeypatch):
     raw = tmp_path / "raw"
     assert gen_csv.main([f"--feature_spec_in={tmp_path / 'spec.yaml'}", f"--output={raw}"]) == 0
     monkeypatch.chdir(raw)
-    from dataloading.transcode.__main__ import main as transcode
+    from preproc.transcode.__main__ import main as transcode
 
     assert transcode([f"--output={tmp_path / 'out'}"]) == 0
     assert FeatureSpec.from_yaml(tmp_path / "out/feature_spec.yaml").num_samples("train") == 1000

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dataloading.transcode import __main__ as transcode
 from deployment.deploy import __main__ as deploy
 from deployment.predict.__main__ import main
 from deployment.predict.input import FileInput
@@ -26,6 +25,7 @@ from deployment.serving.interface import (
 )
 from deployment.serving.scorer import RequestScorer
 from deployment.triton.repository import write_origin
+from preproc.transcode import __main__ as transcode
 from tests.deployment import trained
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
@@ -423,7 +423,7 @@ def test_texts_by_training_vocabulary(trained_of_texts, tmp_path, capsys):
     assert len(expected) == 50 and len(set(expected)) > 25
     np.testing.assert_allclose(np.load(output), expected, rtol=0, atol=1e-6)
     assert main([*flags, str(raw / "tomorrow.csv")]) == 2
-    assert "`python -m dataloading.transcode --vocabulary DATA`" in capsys.readouterr().err
+    assert "`python -m preproc.transcode --vocabulary DATA`" in capsys.readouterr().err
 
 
 def test_unknown_ids(tmp_path):

@@ -15,7 +15,7 @@ import dlrm
 import ncf
 import sim
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
-from dataloading.transcode import __main__ as transcode
+from preproc.transcode import __main__ as transcode
 from tests import sequence_data, tastes
 
 TEST_ROWS = 300  # generated clicks; the last batch of 128 is short

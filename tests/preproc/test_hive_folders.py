@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dataloading.transcode import __main__ as transcode
 from preproc.amazon_books.__main__ import main as amazon_books
 from preproc.amazon_books.generate_reviews import ReviewSizes
 from preproc.amazon_books.generate_reviews import generate as generate_reviews
@@ -15,6 +14,7 @@ from preproc.criteo.generate_logs import generate_day
 from preproc.movielens.__main__ import main as movielens
 from preproc.movielens.generate_ratings import RatingSizes
 from preproc.movielens.generate_ratings import generate as generate_ratings
+from preproc.transcode import __main__ as transcode
 from tests.preproc.contents import contents
 
 # Columns of staged files: Criteo's, Amazon Books', MovieLens' (c0 to c2), transcode's.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dataloading.transcode import __main__ as transcode
+from preproc.transcode import __main__ as transcode
 from tests.ranks.test_entry_scripts import SMALL
 from tests.tables import arrays_of
 

@@ -8,7 +8,7 @@ import pytest
 
 from dataloading.keys.vocabulary import read_vocabulary
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.transcode import __main__ as transcode
+from preproc.transcode import __main__ as transcode
 from runtime import checkpoint
 from tests.recipes.test_entry_scripts import TINY, in_process
 from tests.tables import arrays_of
@@ -40,7 +40,7 @@ def shop(tmp_path_factory):
     first."""
     folder = tmp_path_factory.mktemp("shop")
     first = orders(range(9), range(4))
-    flags = ("--label=bought", "--split=0.5,0.5,0", "--frequency_threshold=0")
+    flags = ("--label=bought", "--split=0.6,0.4,0", "--frequency_threshold=0")
     first = encode(folder, "days", first, *flags, "--date=2026-11-05")
     grow = (f"--vocabulary={first}", "--grow", "--date=2026-11-06")
     day = orders([7, 8, 20, 21, 22], [0, 1, 9], rows=64)
@@ -86,12 +86,12 @@ def test_scores_of_old_ids(shop, tmp_path, capsys):
 
 def test_ids_of_other_values(tmp_path, capsys):
     """Equal cardinalities do not make ids equal: those of days whose values were evicted differ."""
-    flags = ("--label=bought", "--split=0.5,0.5,0", "--frequency_threshold=0")
+    flags = ("--label=bought", "--split=0.6,0.4,0", "--frequency_threshold=0")
     days = [encode(tmp_path, "day1", orders(range(4), range(3)), *flags, "--date=2026-11-01")]
     for number in (2, 3):
         users = orders([10 * number + i for i in range(4)], range(3))
         grow = (f"--vocabulary={days[-1]}", "--grow", f"--date=2026-11-0{number}")
-        grow += ("--split=0.5,0.5,0", "--evict_after=1")
+        grow += ("--split=0.6,0.4,0", "--evict_after=1")
         days.append(encode(tmp_path, f"day{number}", users, *grow))
     flags = (f"--dataset_path={days[0]}", *TINY, *ADAGRAD, f"--save_checkpoint_path={tmp_path}/m")
     assert in_process(tmp_path / "run", *flags)[0] == 0

@@ -38,7 +38,7 @@ def mistakes(rows, folder):
         ([f"{data}/feature_spec.yaml"], f"got a file; give its folder, {rows}\n"),
         ([f"--dataset_path={folder}/logs"], f"{raw} preproc.criteo --input {folder}/logs"),
         ([f"--dataset_path={folder}/kaggle"], f"{raw} preproc.criteo"),
-        ([f"--dataset_path={folder}/own"], f"{raw} dataloading.transcode"),
+        ([f"--dataset_path={folder}/own"], f"{raw} preproc.transcode"),
         ([data, "--mode=eval", f"{restore}={folder}/no"], f"{folder}/no: the folder does not"),
         ([data, "--mode=eval", f"{restore}={folder}/empty"], "neither is nor contains a check"),
         ([data, f"--resume={folder}/no"], f"--resume {folder}/no: the folder does not exist"),

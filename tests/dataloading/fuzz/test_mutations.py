@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from dataloading import describe
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.spec.feature_spec import FeatureSpec
-from dataloading.transcode import __main__ as transcode
+from preproc.transcode import __main__ as transcode
 
 pytestmark = pytest.mark.long
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
-from dataloading.transcode import __main__ as transcode
+from preproc.transcode import __main__ as transcode
 from tests.dataloading.fuzz.test_mutations import loaded, sweep
 
 pytestmark = pytest.mark.long

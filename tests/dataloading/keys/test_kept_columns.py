@@ -127,7 +127,7 @@ def test_unknown_feature(binaries):
 def test_missing_vocabulary(binaries):
     path = binaries / "feature_spec.yaml"
     content = yaml.safe_load(path.read_text())
-    content["metadata"] = {"transcode": {"vocabulary": {"city": "vocabulary/city.tsv"}}}
+    content["metadata"] = {"transcode": {"unknown_share": {"train": {"city": 0.0}}}}
     path.write_text(yaml.safe_dump(content))
     (binaries / "vocabulary/city.tsv").rename(binaries / "vocabulary/elsewhere.tsv")
     with pytest.raises(ValueError, match="--predictions_keep city: expected the vocabulary "):

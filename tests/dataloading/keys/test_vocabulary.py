@@ -4,8 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataloading.keys.vocabulary import own_ids, read_vocabulary, write_counted
-from dataloading.transcode.encode.vocabulary import read_text
+from dataloading.keys.vocabulary import encoder_file, own_ids, read_vocabulary, write_counted
 
 
 def write(folder, name, text):
@@ -34,7 +33,7 @@ def test_texts_with_commas_quotes_and_lines(tmp_path):
 
 
 def test_counted_values(tmp_path):
-    """Files of `dataloading.transcode`, in which id 0 stands for no value."""
+    """Files of `preproc.criteo`, in which id 0 stands for no value."""
     texts = [
         "\ufeffplain",
         "nul\0",
@@ -52,11 +51,21 @@ def test_counted_values(tmp_path):
     )
     file.parent.mkdir()
     write_counted(table, file)
-    assert read_text(file, tmp_path / "again") == len(texts)
-    assert pa.parquet.read_table(tmp_path / "again").column("value").to_pylist() == texts
     kinds = read_vocabulary(tmp_path, "my kind", 1 + len(texts))
     assert kinds.values.to_pylist() == [None, *texts] and kinds.first_id == 1
     assert kinds.encode(pa.array(texts), "f").tolist() == list(range(1, 1 + len(texts)))
+
+
+@pytest.mark.parametrize("first_id", [0, 1])
+def test_values_of_an_encoder(tmp_path, first_id):
+    file = tmp_path / encoder_file("my kind")
+    file.parent.mkdir(parents=True)
+    pa.parquet.write_table(pa.table({"value": ["7", "-3"], "count": [2, 1]}), file)
+    kinds = read_vocabulary(tmp_path, "my kind", 2 + first_id)
+    assert kinds.values.to_pylist() == [None] * first_id + [7, -3]
+    assert kinds.first_id == first_id
+    with pytest.raises(ValueError, match="expected 5 values"):
+        read_vocabulary(tmp_path, "my kind", 6)
 
 
 def test_no_vocabulary(tmp_path):

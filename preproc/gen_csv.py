@@ -1,6 +1,6 @@
 """Raw files of generated clicks for a simplified feature spec, as `transcode` reads them.
 
-    python -m dataloading.gen_csv --feature_spec_in feature_spec.yaml --output raw --size 1000
+    python -m preproc.gen_csv --feature_spec_in feature_spec.yaml --output raw --size 1000
 
 The rows are those of `dataloading/synthetic/rows.py`: a model learns from them.
 """
@@ -29,8 +29,9 @@ from dataloading.spec.data_set_files import SPEC_FILE, check_files_apart
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, LABEL_CHANNEL, FeatureSpec
 from dataloading.synthetic.dataset import rows_of_files
 from dataloading.synthetic.rows import BLOCK_SAMPLES, SPLITS, SyntheticSamples, stored_spec
-from dataloading.table_input.values import SEPARATOR
-from dataloading.transcode.raw_spec import CSV, RawChunk, RawSpec
+from preproc.encoding.lists import SEPARATOR
+from preproc.sources.chunk import CSV, SourceChunk
+from preproc.transcode.raw.spec import RawSpec
 from runtime.cli import exit_status
 from runtime.files.staging import output_folder
 
@@ -51,7 +52,7 @@ def generate(flags: argparse.Namespace) -> str:
     output = Path(flags.output)
     chunks = itertools.chain.from_iterable(spec.sources.values())
     files = [SPEC_FILE, *(file for chunk in chunks for file in chunk.files)]
-    new = output_folder(output, "dataloading.gen_csv", "folder of raw data")
+    new = output_folder(output, "preproc.gen_csv", "folder of raw data")
     with _complete_files(output, files) if output.is_dir() else new as folder:
         for split, chunks in spec.sources.items():
             _write_split(folder, chunks, rows[split], flags.size)
@@ -111,7 +112,7 @@ def _write_split(folder: Path, chunks, rows: SyntheticSamples, size: int) -> Non
 
 
 @contextlib.contextmanager
-def _opened(path: Path, chunk: RawChunk, schema: pa.Schema) -> Iterator[Callable]:
+def _opened(path: Path, chunk: SourceChunk, schema: pa.Schema) -> Iterator[Callable]:
     """A function that appends tables to a CSV or Parquet file."""
     if chunk.type != CSV:
         with pq.ParquetWriter(path, schema) as writer:
@@ -126,24 +127,24 @@ def _opened(path: Path, chunk: RawChunk, schema: pa.Schema) -> Iterator[Callable
             yield writer.write_table
 
 
-def _header(chunk: RawChunk) -> bytes:
+def _header(chunk: SourceChunk) -> bytes:
     forbidden = "\r\n" if chunk.quoting else f"\r\n{chunk.delimiter}"
-    for name in chunk.features:
+    for name in chunk.columns:
         if set(name) & set(forbidden):
             raise ValueError(
                 f"feature {name!r}: its name does not fit into the first line of "
                 f"{rules.listing(chunk.files)}; rename it, or leave 'header' out of the chunk"
             )
     if not chunk.quoting:
-        return (chunk.delimiter.join(chunk.features) + "\n").encode()
+        return (chunk.delimiter.join(chunk.columns) + "\n").encode()
     line = io.StringIO()
-    csv.writer(line, delimiter=chunk.delimiter, lineterminator="\n").writerow(chunk.features)
+    csv.writer(line, delimiter=chunk.delimiter, lineterminator="\n").writerow(chunk.columns)
     return line.getvalue().encode()
 
 
-def _table(chunk: RawChunk, columns: dict[str, np.ndarray], begin: int, end: int) -> pa.Table:
+def _table(chunk: SourceChunk, columns: dict[str, np.ndarray], begin: int, end: int) -> pa.Table:
     arrays = []
-    for name in chunk.features:
+    for name in chunk.columns:
         # A feature in no channel is not read; its column is there.
         values = columns.get(name, np.zeros((BLOCK_SAMPLES, 1), np.int8))[begin:end]
         if values.dtype.kind == "f":  # Arrow prints no float16
@@ -157,12 +158,12 @@ def _table(chunk: RawChunk, columns: dict[str, np.ndarray], begin: int, end: int
             lists = lists.cast(pa.list_(texts.type))
             flat = pc.binary_join(lists, SEPARATOR) if chunk.type == CSV else lists
         arrays.append(flat)
-    return pa.table(arrays, names=list(chunk.features))
+    return pa.table(arrays, names=list(chunk.columns))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m dataloading.gen_csv",
+        prog="python -m preproc.gen_csv",
         description="Writes generated clicks into the CSV or Parquet files that a simplified "
         "feature spec names, with a copy of the spec.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,

@@ -1,0 +1,87 @@
+"""Means, deviations and quantiles of numbers, exact and equal on every engine."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import ibis
+import ibis.expr.types as ir
+
+from preproc.engines.engine import Engine
+from preproc.fitting.expressions import number
+from preproc.fitting.infer import COUNT, VALUE
+
+_BITS = 30  # of a standard deviation, to which means are rounded
+
+
+class Moments(NamedTuple):
+    """Number of values in train, their mean and population standard deviation."""
+
+    count: int
+    mean: float = 0.0
+    deviation: float = 0.0
+
+
+def numbers_of(counts: ir.Table, missing: Sequence[str]) -> ir.Table:
+    """Returns the different numbers in train (`x`) and how often they occur (`n`)."""
+    numbers = counts.select(x=number(counts[VALUE], tuple(missing)), n=counts[COUNT])
+    return finite(numbers)
+
+
+def finite(numbers: ir.Table) -> ir.Table:
+    """Returns the rows whose `x` is a number; infinite ones are errors when they are encoded."""
+    return numbers.filter(numbers.x.notnull() & ~numbers.x.isinf())
+
+
+def moments(engine: Engine, numbers: ir.Table, log: bool = False) -> Moments:
+    """Returns mean and deviation of `numbers_of`; `log`: of their signed log1p.
+
+    Engines add in different orders. The mean is rounded to 2^-30 of the deviation, so that they
+    agree on it; the float32 that a model gets is coarser.
+    """
+    x = numbers.x.cast("float64")
+    if log:
+        x = numbers.x.sign().cast("float64") * (numbers.x.abs() + 1).ln()
+    rows = numbers.select(x=x, n=numbers.n)
+    first = _fetch(engine, rows.agg(count=rows.n.sum(), least=rows.x.min(), most=rows.x.max()))
+    if not first["count"]:
+        return Moments(0)
+    if first["least"] == first["most"]:
+        return Moments(first["count"], first["least"], 0.0)
+    # Relative to a value near them, so that a small deviation around a large mean is exact, and to
+    # a power of two, so that squares are finite.
+    middle = first["least"] / 2 + first["most"] / 2
+    unit = 2.0 ** (math.frexp(first["most"] / 2 - first["least"] / 2)[1] - 1)
+    x = (rows.x - middle) / unit
+    offset = _fetch(engine, rows.agg(sum=(x * rows.n).sum()))["sum"] / first["count"]
+    squares = _fetch(engine, rows.agg(sum=((x - offset) ** 2 * rows.n).sum()))["sum"]
+    mean, deviation = middle + unit * offset, unit * math.sqrt(squares / first["count"])
+    step = 2.0 ** (math.frexp(deviation)[1] - _BITS)
+    rounded = round(mean / step) * step if math.isfinite(mean / step) else mean
+    return Moments(first["count"], rounded, round(deviation / step) * step)
+
+
+def quantiles(engine: Engine, numbers: ir.Table, num_steps: int) -> list[float]:
+    """Returns num_steps + 1 values at equally spaced ranks of `numbers_of`, the least first."""
+    grouped = numbers.group_by("x").agg(n=numbers.n.sum())
+    total = _fetch(engine, grouped.agg(total=grouped.n.sum()))["total"] or 0
+    if not total:
+        return []
+    last = max(total - 1, 1)
+    window = ibis.cumulative_window(order_by=grouped.x)
+    ranked = grouped.mutate(end=grouped.n.sum().over(window).cast("int64"))
+    ranked = ranked.mutate(step=((ranked.end - ranked.n) * num_steps + last - 1) // last)
+    ranked = ranked.filter(ranked.step * last < ranked.end * num_steps).order_by("x")
+    rows = engine.fetch(ranked.select("x", "step", "end")).to_pylist()
+    values: list[float] = []
+    for row in rows:
+        step = row["step"]
+        while step <= num_steps and step * last < row["end"] * num_steps:
+            values.append(row["x"])
+            step += 1
+    return values + [values[-1]] * (num_steps + 1 - len(values))
+
+
+def _fetch(engine: Engine, expression: ir.Table) -> dict:
+    (row,) = engine.fetch(expression).to_pylist()
+    return row

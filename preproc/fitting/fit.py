@@ -1,0 +1,288 @@
+"""Fits an encoder to the training rows: Ibis expressions on the different values of each column."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import ibis
+import ibis.expr.types as ir
+import numpy as np
+import pyarrow as pa
+
+from preproc.encoding.encoder import Encoder
+from preproc.encoding.encodings import FeatureEncoding, HashBuckets, Identity, Label, smallest_dtype
+from preproc.encoding.numbers import Bins, Number
+from preproc.encoding.profile import ColumnProfile
+from preproc.encoding.vocabulary import Vocabulary
+from preproc.engines.engine import Engine
+from preproc.fitting import distribution
+from preproc.fitting.expressions import elements, number, text
+from preproc.fitting.infer import COUNT, VALUE, ColumnFacts
+
+NUMBER, VOCABULARY, HASH, IDENTITY, LABEL = "number", "vocabulary", "hash", "identity", "label"
+MEAN = "mean"
+STANDARDIZE, LOG, QUANTILE, BINS, NONE, AUTO = (
+    *("standardize", "log", "quantile", "bins"),
+    *("none", "auto"),
+)
+TRANSFORMATIONS = (AUTO, STANDARDIZE, LOG, QUANTILE, BINS, NONE)
+_NUM_QUANTILES = 1000
+_NUM_BINS = 64
+_PROFILE_QUANTILES = 100
+_MOST_FREQUENT = 20
+_LEAST, _MOST = 2, 10  # thresholds of automatic vocabularies
+_VALUES_PER_OCCURRENCE = 500  # in train, for each occurrence that a value needs
+_MANY_SINGLE = 0.1  # from this share of values that occur once on, new values are common
+
+
+@dataclass(frozen=True)
+class FeatureRequest:
+    """Encoding that a feature shall get.
+
+    Attributes:
+        name, column: of the feature and of its source.
+        kind: `NUMBER`, `VOCABULARY`, `HASH`, `IDENTITY` or `LABEL`.
+        dtype: stored dtype; None: the smallest that holds the ids.
+        hotness: ids per row; None: the longest list of train.
+        transformation: of numbers, one of `TRANSFORMATIONS`.
+        fill: replaces missing numbers: `MEAN` or a number; None: they are errors.
+        indicator: whether a number with missing values in train gets an indicator.
+        threshold: occurrences that a value needs for an id; None: `automatic_threshold`.
+        first_id: of a vocabulary; 1: id 0 is for missing and unknown values.
+        size: number of buckets, or the cardinality of plain ids.
+    """
+
+    name: str
+    column: str
+    kind: str
+    dtype: str | None = None
+    hotness: int | None = None
+    transformation: str = AUTO
+    fill: str | float | None = None
+    indicator: bool = False
+    threshold: int | None = None
+    first_id: int = 1
+    size: int = 0
+
+
+@dataclass
+class Fit:
+    """Fits encodings; `counts` and `facts` are those of `infer`, by column."""
+
+    engine: Engine
+    missing: tuple[str, ...]
+    counts: Mapping[str, ir.Table]
+    facts: Mapping[str, ColumnFacts]
+    profiles: dict[str, ColumnProfile] = field(default_factory=dict)
+
+    def encoder(self, requests: Sequence[FeatureRequest]) -> Encoder:
+        """Returns the encoder of all features, in order.
+
+        Raises:
+            ValueError: a feature has no value in train that a mean or a scale could be taken of.
+        """
+        kinds: dict[str, Callable[[FeatureRequest], FeatureEncoding]] = {
+            NUMBER: self._number,
+            VOCABULARY: self._vocabulary,
+            HASH: self._hash,
+            IDENTITY: self._identity,
+            LABEL: self._label,
+        }
+        features = tuple(kinds[request.kind](request) for request in requests)
+        return Encoder(features, self.missing, self.profiles)
+
+    def _number(self, request: FeatureRequest) -> Number | Bins:
+        if request.column not in self.counts:  # without a split `train`
+            return self._without_train(request)
+        numbers = self.engine.store_table(self._numbers(request), "numbers")
+        transformation = STANDARDIZE if request.transformation == AUTO else request.transformation
+        moments = distribution.moments(self.engine, numbers)
+        if not moments.count and (request.fill == MEAN or transformation != NONE):
+            raise ValueError(
+                f"column '{request.column}': expected a number in train, got missing values only: "
+                f"leave it out with --drop {request.column}"
+            )
+        missing = self._num_missing(request, moments.count)
+        steps = distribution.quantiles(self.engine, numbers, _PROFILE_QUANTILES)
+        self._profile(request, moments.count, missing, moments, tuple(steps))
+        if transformation == BINS:
+            least, *inner, _ = distribution.quantiles(self.engine, numbers, _NUM_BINS) or (0, 0)
+            # No bin below the least value, whose vector would not be trained.
+            edges = tuple(float(edge) for edge in np.unique(inner) if edge > least)
+            return Bins(**self._common(request, smallest_dtype(len(edges) + 2)), edges=edges)
+        scale = moments
+        if transformation == LOG:
+            scale = distribution.moments(self.engine, numbers, log=True)
+        ranks = []
+        if transformation == QUANTILE:
+            ranks = distribution.quantiles(
+                self.engine, numbers, min(_NUM_QUANTILES, max(moments.count, 2)) - 1
+            )
+        fill = moments.mean if request.fill == MEAN else request.fill
+        return Number(
+            **self._common(request, "float32"),
+            transformation=transformation,
+            mean=scale.mean,
+            deviation=scale.deviation,
+            quantiles=tuple(ranks),
+            fill=None if fill is None else float(fill),
+            indicator=f"{request.name}_missing" if request.indicator and missing else None,
+        )
+
+    def _without_train(self, request: FeatureRequest) -> Number:
+        if request.fill == MEAN or request.transformation not in (NONE, AUTO):
+            raise ValueError(
+                f"feature '{request.name}': expected a split 'train' to fit the mean and the "
+                "transformation to, got none; possible solutions: add it, encode the rows as an "
+                "earlier data set with --vocabulary, or leave --fill_missing and --transform out"
+            )
+        fill = None if request.fill is None else float(request.fill)
+        return Number(**self._common(request, "float32"), fill=fill)
+
+    def _vocabulary(self, request: FeatureRequest) -> Vocabulary:
+        counts = self.text_counts(request)
+        single = counts.filter(counts.n == 1)
+        rows = self._num_values(request)
+        threshold = request.threshold
+        if threshold is None:
+            threshold = automatic_threshold(rows, self._one(single.agg(n=single.count())))
+        kept = counts.filter((counts.n >= max(threshold, 1)) & counts.value.notnull())
+        order = [ibis.desc("n"), "value"] if request.first_id else ["value"]
+        table = self.fetch_texts(kept.order_by(order))
+        values, numbers = table["value"].combine_chunks(), table["count"].combine_chunks()
+        known = int(pa.compute.sum(numbers).as_py() or 0)
+        present = self._one(counts.filter(counts.value.notnull()).agg(n=counts.n.sum()))
+        self._profile(
+            request, rows, rows - present, None, (),
+            tuple(tuple(row.values()) for row in table.slice(0, _MOST_FREQUENT).to_pylist()),
+            unknown=(rows - known) / max(rows, 1),
+        )  # fmt: skip
+        return Vocabulary(
+            **self._common(request, smallest_dtype(len(values) + request.first_id)),
+            values=values,
+            counts=numbers,
+            first_id=request.first_id,
+            is_integer=self._is_integer(request.column),
+            threshold=threshold,
+        )
+
+    def text_counts(self, request: FeatureRequest) -> ir.Table:
+        """Returns the texts of a column (`value`, null for missing) and their counts (`n`)."""
+        facts, counts = self.facts[request.column], self.counts[request.column]
+        value = counts[VALUE]
+        if facts.list_form:
+            value = elements(value, facts.list_form, self.missing)
+        rows = counts.select(raw=value, n=counts[COUNT])
+        is_integer = self._is_integer(request.column)
+        rows = rows.select(value=text(rows.raw, self.missing, is_integer), n=rows.n)
+        return rows.group_by("value").agg(n=rows.n.sum())
+
+    def _hash(self, request: FeatureRequest) -> HashBuckets:
+        self._profile(request, self._num_values(request), 0)
+        return HashBuckets(
+            **self._common(request, smallest_dtype(request.size)),
+            buckets=request.size,
+            is_integer=self._is_integer(request.column),
+        )
+
+    def _identity(self, request: FeatureRequest) -> Identity:
+        self._profile(request, self._num_values(request), 0)
+        return Identity(
+            **self._common(request, smallest_dtype(request.size)), cardinality=request.size
+        )
+
+    def _label(self, request: FeatureRequest) -> Label:
+        return Label(**self._common(request, "bool"))
+
+    def _common(self, request: FeatureRequest, dtype: str) -> dict:
+        return {
+            "name": request.name,
+            "column": request.column,
+            "hotness": self._hotness(request),
+            "dtype": request.dtype or dtype,
+        }
+
+    def _numbers(self, request: FeatureRequest) -> ir.Table:
+        counts, form = self.counts[request.column], self._list_form(request.column)
+        if not form:
+            return distribution.numbers_of(counts, self.missing)
+        value = elements(counts[VALUE], form, self.missing)
+        rows = counts.select(raw=value, n=counts[COUNT])
+        rows = rows.select(x=number(rows.raw, self.missing), n=rows.n)
+        return distribution.finite(rows)
+
+    def _list_form(self, column: str) -> str:
+        is_list = self.counts[column][VALUE].type().is_array()
+        return "list" if is_list else self.facts[column].list_form
+
+    def _is_integer(self, column: str) -> bool:
+        facts = self.facts.get(column)
+        return facts is not None and facts.is_whole and not facts.is_code
+
+    def _hotness(self, request: FeatureRequest) -> int:
+        if request.hotness is not None or request.column not in self.facts:
+            return request.hotness or 1
+        return self.facts[request.column].hotness
+
+    def _num_values(self, request: FeatureRequest) -> int:
+        if request.column not in self.counts:
+            return 0
+        counts = self.counts[request.column]
+        return self._one(counts.agg(n=counts[COUNT].sum())) * self._hotness(request)
+
+    def _num_missing(self, request: FeatureRequest, present: int) -> int:
+        return max(0, self._num_values(request) - present)
+
+    def _one(self, expression: ir.Table) -> int:
+        return self.engine.fetch(expression).column(0)[0].as_py() or 0
+
+    def fetch_texts(self, texts: ir.Table) -> pa.Table:
+        """Returns `value` and `count` of a table of texts with counts."""
+        schema = pa.schema([("value", pa.string()), ("count", pa.int64())])
+        batches = self.engine.batches(texts.select("value", count=texts.n))
+        return pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
+
+    def _profile(
+        self, request: FeatureRequest, count: int, missing: int,
+        moments: distribution.Moments | None = None, quantiles: tuple = (), frequent: tuple = (),
+        unknown: float | None = None,
+    ) -> None:  # fmt: skip
+        self.profiles[request.column] = ColumnProfile(
+            count=self._num_values(request),
+            missing=missing,
+            unknown=unknown,
+            mean=None if moments is None else moments.mean,
+            deviation=None if moments is None else moments.deviation,
+            quantiles=quantiles,
+            frequent=frequent,
+        )
+
+
+def largest_id(
+    engine: Engine, table: ir.Table, column: str, list_form: str, missing: tuple[str, ...]
+) -> int:
+    """Returns the largest plain id of a column, at most 2^63 - 2; -1 without any."""
+    value, kind = table[column], table[column].type()
+    if not (kind.is_array() or kind.is_string() or kind.is_numeric() or kind.is_boolean()):
+        return -1  # an error when it is encoded
+    rows = table.select(value=elements(value, list_form, missing) if list_form else value)
+    rows = distribution.finite(rows.select(x=number(rows.value, missing)))
+    largest = engine.fetch(rows.agg(largest=rows.x.max())).column(0)[0].as_py()
+    return -1 if largest is None else min(int(largest), (1 << 63) - 2)
+
+
+def automatic_threshold(num_values: int, num_single: int) -> int:
+    """Returns how often a value must occur in training to get an id of its own.
+
+    The share of values that occur once in training is the Good-Turing estimate of the share of new
+    values in later rows. With a threshold of 2, id 0 is therefore as frequent in training as it is
+    later, and its vector is trained. Where a tenth of the values or more occur once, a model learns
+    rare ids by heart and meets new ones all the time: a 500th of the values, at most 10.
+    Measured in benchmarks/results/frequency_threshold_xeon_202611.md.
+
+    Args:
+        num_values: values of the feature in the training rows.
+        num_single: those of them that occur once.
+    """
+    if num_single < _MANY_SINGLE * num_values:
+        return _LEAST
+    return min(max(num_values // _VALUES_PER_OCCURRENCE, _LEAST), _MOST)

@@ -1,0 +1,221 @@
+"""Types of raw columns: number, ids or list, inferred once from the different values of each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import ibis
+import ibis.expr.types as ir
+
+from preproc.engines.engine import Engine
+from preproc.fitting.expressions import (
+    CODE,
+    EMPTY_LIST,
+    INTEGER,
+    NUMBER,
+    POINT,
+    SEPARATOR,
+    STRINGS,
+    elements,
+    text,
+)
+
+NUMBERS, IDS, OTHER = "numbers", "ids", "other"
+_LIST_SHARE = 0.01  # of the texts with a separator, from which on a column holds lists
+VALUE, COUNT = "value", "count"  # columns of the tables of `count_values`
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """Facts about the values of a column in train.
+
+    Attributes:
+        present, missing: numbers of values.
+        distinct: number of different values.
+        is_number, is_whole: whether all present values are numbers, and whole ones.
+        is_code: whether a text is a number with leading zeros or 16 digits or more.
+        has_point: whether a whole number is written as `7.0`.
+        list_form: form of lists, see `expressions.elements`; empty: single values.
+        hotness: length of the longest list.
+        other_type: type that is neither text nor number; empty for others.
+    """
+
+    present: int
+    missing: int
+    distinct: int
+    is_number: bool = False
+    is_whole: bool = False
+    is_code: bool = False
+    has_point: bool = False
+    list_form: str = ""
+    hotness: int = 1
+    other_type: str = ""
+
+    @property
+    def kind(self) -> str:
+        """`NUMBERS`, `IDS`, or `OTHER` for a column without values and for other types."""
+        if self.other_type or not self.present:
+            return OTHER
+        return NUMBERS if self.is_number and not self.is_code and not self.list_form else IDS
+
+    def __str__(self) -> str:
+        if self.other_type or not self.present:
+            return self.other_type or "no value"
+        kind = "text" if self.kind == IDS else "whole numbers" if self.is_whole else "numbers"
+        if self.list_form:
+            kind = f"lists of up to {self.hotness}"
+        share = self.missing / (self.present + self.missing)
+        return f"{kind}, {self.distinct:,} different" + (f", {share:.2%} missing" * bool(share))
+
+
+def count_values(engine: Engine, rows: ir.Table, column: str, name: str) -> ir.Table:
+    """Returns a table, stored under a name, of the different values of a column and the number of
+    rows of each."""
+    grouped = rows.group_by(rows[column].name(VALUE)).agg(**{COUNT: rows.count()})
+    return engine.store_table(grouped, name)
+
+
+def column_facts(
+    engine: Engine, counts: ir.Table, missing: Sequence[str], is_list: bool = False
+) -> ColumnFacts:
+    """Returns the facts of a column, from its table of `count_values`.
+
+    Args:
+        is_list: its texts are known to be lists.
+    """
+    kind = counts[VALUE].type()
+    if kind.is_array():
+        return _list_facts(engine, counts, "list", tuple(missing))
+    if kind.is_string():
+        return _text_facts(engine, counts, tuple(missing), is_list)
+    if not (kind.is_numeric() or kind.is_boolean()):
+        return ColumnFacts(1, 0, 1, other_type=str(kind))
+    value = counts[VALUE]
+    present = ~value.isnan() & value.notnull() if kind.is_floating() else value.notnull()
+    whole = ibis.literal(True)
+    if kind.is_floating():
+        whole = (value % 1 == 0) & (value.abs() <= 1 << 53)
+    elif kind.is_decimal():
+        whole = value % 1 == 0
+    row = _row(
+        engine,
+        counts.agg(
+            present=_sum(counts, present),
+            rows=counts[COUNT].sum(),
+            distinct=present.cast("int64").sum(),
+            is_whole=(whole | ~present).all(),
+        ),
+    )
+    is_number = not kind.is_boolean()
+    return ColumnFacts(
+        row["present"] or 0, (row["rows"] or 0) - (row["present"] or 0), row["distinct"] or 0,
+        is_number, is_number and bool(row["is_whole"]),
+    )  # fmt: skip
+
+
+def _sum(counts: ir.Table, condition: ir.BooleanValue, column: str = COUNT) -> ir.IntegerScalar:
+    return ibis.ifelse(condition, counts[column], 0).sum()
+
+
+def _row(engine: Engine, expression: ir.Table) -> dict:
+    (row,) = engine.fetch(expression).to_pylist()
+    return row
+
+
+def _text_facts(
+    engine: Engine, counts: ir.Table, missing: tuple[str, ...], is_list: bool
+) -> ColumnFacts:
+    value = text(counts[VALUE], missing)
+    is_json = value.startswith("[") & value.endswith("]")
+    row = _row(
+        engine,
+        counts.agg(
+            present=_sum(counts, value.notnull()),
+            rows=counts[COUNT].sum(),
+            distinct=value.nunique(),
+            numbers=_sum(counts, value.re_search(NUMBER)),
+            whole=_sum(counts, value.re_search(INTEGER)),
+            codes=_sum(counts, value.re_search(CODE)),
+            points=_sum(counts, value.re_search(POINT)),
+            separated=_sum(counts, value.contains(SEPARATOR)),
+            json=_sum(counts, is_json),
+            quoted=_sum(counts, is_json & value.contains('"')),
+            strings=_sum(counts, value.re_search(STRINGS)),
+            escaped=_sum(counts, is_json & value.contains("\\")),
+        ),
+    )
+    present, rows = row["present"] or 0, row["rows"] or 0
+    is_uniform = not row["quoted"] or row["strings"] == present
+    if present and row["json"] == present and not row["escaped"] and is_uniform:
+        facts = _list_facts(engine, counts, "strings" if row["quoted"] else "numbers", missing)
+        if facts.hotness > 1:  # texts of single values are not divided when they are encoded
+            return facts
+    if is_list or (present and row["separated"] >= _LIST_SHARE * present):
+        facts = _list_facts(engine, counts, SEPARATOR, missing)
+        if is_list or facts.distinct <= row["distinct"]:
+            return facts
+    return ColumnFacts(
+        present,
+        rows - present,
+        row["distinct"] or 0,
+        is_number=row["numbers"] == present,
+        is_whole=row["whole"] == present,
+        is_code=bool(row["codes"]),
+        has_point=bool(row["points"]),
+    )
+
+
+def _list_facts(
+    engine: Engine, counts: ir.Table, form: str, missing: tuple[str, ...]
+) -> ColumnFacts:
+    value = counts[VALUE]
+    kind = value.type().value_type if form == "list" else None
+    if kind is not None and not (kind.is_string() or kind.is_numeric() or kind.is_boolean()):
+        return ColumnFacts(1, 0, 1, other_type=f"lists of {kind}")
+    unnested = counts.select(element=elements(value, form, missing), **{COUNT: counts[COUNT]})
+    element = text(unnested.element, missing)
+    row = _row(
+        engine,
+        unnested.agg(
+            present=_sum(unnested, element.notnull()),
+            rows=unnested[COUNT].sum(),
+            distinct=element.nunique(),
+            whole=_sum(unnested, element.re_search(INTEGER)),
+            points=_sum(unnested, element.re_search(POINT)),
+        ),
+    )
+    length = _length(value, form, missing)
+    longest = _row(engine, counts.agg(hotness=length.max()))
+    present = row["present"] or 0
+    are_fractions = kind is not None and not _are_whole(engine, unnested)
+    return ColumnFacts(
+        present,
+        (row["rows"] or 0) - present,
+        row["distinct"] or 0,
+        is_whole=row["whole"] == present and not are_fractions,
+        has_point=bool(row["points"]),
+        list_form=form,
+        hotness=max(1, longest["hotness"] or 0),
+        other_type=f"lists of {kind}" if are_fractions else "",
+    )
+
+
+def _are_whole(engine: Engine, unnested: ir.Table) -> bool:
+    element = unnested.element
+    kind = element.type()
+    if not (kind.is_floating() or kind.is_decimal()):
+        return True
+    is_whole = (element % 1 == 0) | element.isnull()
+    if kind.is_floating():
+        is_whole |= element.isnan()
+    return bool(_row(engine, unnested.agg(whole=is_whole.all()))["whole"])
+
+
+def _length(value: ir.Value, form: str, missing: tuple[str, ...]) -> ir.IntegerValue:
+    if form == "list":
+        return value.length()
+    if form == SEPARATOR:
+        return text(value, missing).split(SEPARATOR).length()
+    inner = text(value, missing)
+    empty = inner.re_search(EMPTY_LIST)
+    between = r'"\s*,\s*"' if form == "strings" else r"\s*,\s*"
+    return ibis.ifelse(empty, 0, inner.re_split(between).length())

@@ -1,0 +1,143 @@
+"""Decides whether a column of whole numbers holds ids or amounts.
+
+An id wins where the smoothed mean of the label per value predicts held-out rows better than the
+mean per quantile bin; an amount wins where the bins do. Five folds of the training rows.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import ibis.expr.types as ir
+import numpy as np
+import pyarrow as pa
+
+from preproc.engines.engine import ROW, Engine
+from preproc.fitting.expressions import hashed, number
+
+FEW_VALUES = 20  # up to here every value has rows enough to be a category
+_BINS = 64
+_FOLDS = 5
+_PRIOR_ROWS = 20.0
+_SURE = 5.0  # standard errors
+_ROWS_PER_VALUE = 2
+_SAMPLE_ROWS = 1_000_000
+_ID_WORDS = {"id", "ids", "uid", "sku", "zip", "zipcode", "postcode", "code", "userid", "itemid"}
+_ID_NAMES = {"user", "item"}
+
+
+class KindChoice(NamedTuple):
+    """Kind of a column of whole numbers and the reason, which is empty where it is obvious."""
+
+    is_id: bool
+    reason: str = ""
+
+
+def has_id_name(name: str) -> bool:
+    """Returns whether a column is called like an id: `user`, `sku`, `..._id`, `...Id`."""
+    words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name) or [name]
+    return words[-1].lower() in _ID_WORDS or name.lower() in _ID_NAMES
+
+
+def choose(name: str, rows: int, distinct: int, z: float | None) -> KindChoice:
+    """Returns the kind of a column.
+
+    Args:
+        rows: its rows with a value.
+        distinct: number of different values.
+        z: advantage of ids over bins in standard errors, see `advantage`; None without a label.
+    """
+    if distinct <= FEW_VALUES:
+        return KindChoice(True)
+    named = has_id_name(name)
+    if z is None:
+        return KindChoice(named, "by its name; no label to compare with" if named else "")
+    if z > _SURE and rows >= _ROWS_PER_VALUE * distinct:
+        return KindChoice(
+            True, f"ids predict the label better than bins by {z:.0f} standard errors"
+        )
+    if z < -_SURE:
+        reason = f"bins predict the label better than ids by {-z:.0f} standard errors"
+        return KindChoice(False, reason if named else "")
+    return KindChoice(named, "by its name; the label does not decide" if named else "")
+
+
+def measure(
+    engine: Engine,
+    table: ir.Table,
+    columns: Sequence[str],
+    label: str,
+    missing: tuple[str, ...],
+    num_rows: int,
+) -> dict[str, float | None]:
+    """Returns the advantage of ids over bins by column, on a million rows; see `advantage`.
+
+    Args:
+        table: training rows.
+        label: column of labels.
+        num_rows: an upper bound of the rows of `table`.
+    """
+    step = -(-num_rows // _SAMPLE_ROWS)
+    sample = table.filter(table[ROW] % step == 0) if step > 1 else table
+    values = {f"c{i}": number(sample[name], missing) for i, name in enumerate(columns)}
+    fold = hashed(sample[ROW], 1) % _FOLDS
+    sample = sample.select(label=number(sample[label], missing), fold=fold, **values)
+    rows = engine.store_table(sample, "whole_numbers")
+    result = {}
+    for i, name in enumerate(columns):
+        kept = rows.filter(rows[f"c{i}"].notnull() & rows.label.isin([0.0, 1.0]))
+        grouped = kept.group_by(value=kept[f"c{i}"], fold=kept.fold).agg(
+            rows=kept.count(), clicks=kept.label.sum()
+        )
+        result[name] = _advantage(engine.fetch(grouped))
+    return result
+
+
+def _advantage(grouped: pa.Table) -> float | None:
+    if not grouped.num_rows:
+        return None
+    values, places = np.unique(grouped["value"].to_numpy(), return_inverse=True)
+    rows, clicks = np.zeros((len(values), _FOLDS)), np.zeros((len(values), _FOLDS))
+    folds = grouped["fold"].to_numpy()
+    rows[places, folds] = grouped["rows"].to_numpy()
+    clicks[places, folds] = grouped["clicks"].to_numpy()
+    return advantage(rows, clicks)
+
+
+def advantage(rows: np.ndarray, clicks: np.ndarray) -> float | None:
+    """Returns by how many standard errors ids predict held-out labels better than bins.
+
+    Args:
+        rows, clicks: float64 [values, folds] in the order of the values, numbers of rows and of
+            labels that are 1.
+
+    Returns:
+        None if the label does not vary.
+    """
+    total = rows.sum()
+    if not 0 < clicks.sum() < total:
+        return None
+    middle = np.cumsum(rows.sum(axis=1)) - rows.sum(axis=1) / 2
+    bins = np.minimum((middle / total * _BINS).astype(np.int64), _BINS - 1)
+    by_bin = [np.zeros((_BINS, rows.shape[1])) for _ in range(2)]
+    for sums, values in zip(by_bin, (rows, clicks), strict=True):
+        np.add.at(sums, bins, values)
+    losses = []
+    for counted, clicked, places in (
+        (rows, clicks, slice(None)),
+        (*by_bin, bins),
+    ):
+        trained = counted.sum(axis=1, keepdims=True) - counted
+        trained_clicks = clicked.sum(axis=1, keepdims=True) - clicked
+        rate = trained_clicks.sum(axis=0) / np.maximum(trained.sum(axis=0), 1)
+        share = (trained_clicks + _PRIOR_ROWS * rate) / (trained + _PRIOR_ROWS)
+        share = np.clip(share[places], 1e-9, 1 - 1e-9)
+        losses.append((-np.log(share), -np.log1p(-share)))
+    gain, squares = 0.0, 0.0
+    for ids, binned, weights in zip(*losses, (clicks, rows - clicks), strict=True):
+        difference = binned - ids
+        gain += float((weights * difference).sum())
+        squares += float((weights * np.square(difference)).sum())
+    mean = gain / total
+    deviation = np.sqrt(max(squares / total - mean * mean, 0.0))
+    return float(mean / (deviation / np.sqrt(total) + 1e-12))

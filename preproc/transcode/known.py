@@ -1,0 +1,116 @@
+"""An earlier data set whose encoding more rows get, and growth of its vocabularies."""
+
+import argparse
+import datetime
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataloading.keys.growth import Growth
+from dataloading.spec import rules
+from dataloading.spec.data_set_files import METADATA, SPEC_FILE
+from dataloading.spec.feature_spec import USER_CHANNEL, FeatureSpec
+from preproc.encoding.encoder import Encoder
+from preproc.encoding.encodings import Identity
+from preproc.encoding.folder import FOLDER
+from preproc.encoding.vocabulary import Vocabulary
+from preproc.transcode.raw.spec import ID_CHANNELS
+
+_FLAGS = (
+    *("categorify", "hash_buckets", "frequency_threshold", "fill_missing", "transform"),
+    *("missing_indicator", "missing_values"),
+)
+
+
+@dataclass(frozen=True)
+class GrowthRequest:
+    """Growth of the ids of an earlier data set by the values of `train`."""
+
+    ancestors: tuple[str, ...]  # see `keys.growth.Growth`
+    evict_after: int | None = None  # days after which values are evicted; None: no value is
+
+
+@dataclass(frozen=True)
+class KnownData:
+    """An earlier data set of transcode.
+
+    Attributes:
+        path: the file of its feature spec.
+        growth: None if ids stay.
+        id_spaces: see `keys.growth.Growth`.
+    """
+
+    path: Path
+    spec: FeatureSpec
+    encoder: Encoder
+    growth: GrowthRequest | None
+    id_spaces: tuple[str, ...]
+
+    @classmethod
+    def read(cls, flags: argparse.Namespace) -> "KnownData":
+        """Reads the data set of --vocabulary, whose encoding no flag may contradict."""
+        for name in _FLAGS:
+            if getattr(flags, name) not in (None, False):
+                raise ValueError(
+                    f"--{name} and --vocabulary: the encoding is that of {flags.vocabulary}; give "
+                    "one of the two"
+                )
+        path = Path(flags.vocabulary)
+        path = path / SPEC_FILE if path.is_dir() else path
+        spec = FeatureSpec.from_yaml(path)
+        if not isinstance(spec.metadata.get(METADATA), dict):
+            raise ValueError(
+                f"--vocabulary {flags.vocabulary}: is not a data set of preproc.transcode ({path} "
+                f"has no metadata '{METADATA}')"
+            )
+        encoder = Encoder.load(path.parent / FOLDER)
+        growth = _growth(flags, spec, encoder) if flags.grow else None
+        return cls(path, spec, encoder, growth, Growth.from_spec(spec).id_spaces)
+
+    @property
+    def derived(self) -> set[str]:
+        """The features that raw data does not have."""
+        return set(self.spec.feature_spec) - {encoding.name for encoding in self.encoder.features}
+
+
+def _growth(flags: argparse.Namespace, spec: FeatureSpec, encoder: Encoder) -> GrowthRequest:
+    where, days = f"--grow: the data set {flags.vocabulary}", flags.evict_after
+    own = spec.metadata[METADATA]
+    ids = [name for channel in ID_CHANNELS for name in spec.channel_spec.get(channel, ())]
+    encodings = [encoder[name] for name in ids]
+    if not any(isinstance(encoding, Vocabulary | Identity) for encoding in encodings):
+        raise ValueError(
+            f"{where} has no ids that can grow: expected a vocabulary or plain ids, got "
+            f"{rules.listing(ids)} with --hash_buckets, whose number is fixed; leave --grow out"
+        )
+    if own.get("encoded_as"):
+        raise ValueError(
+            f"{where} has the vocabularies of another data set: expected the data set that made "
+            "the vocabularies, or made them grow"
+        )
+    if "date" in own and flags.date is None:
+        raise ValueError(
+            f"{where} keeps the days of its values (--date {own['date']}): expected the day of the "
+            "new rows, --date YYYY-MM-DD"
+        )
+    if "date" in own:
+        known_date = parse_date(str(own["date"]), f"{flags.vocabulary}: metadata 'date'")
+        if parse_date(flags.date) < known_date:
+            raise ValueError(
+                f"--date {flags.date}: expected the day of the new rows, {known_date} or later, "
+                f"which is the day of {flags.vocabulary}"
+            )
+    if days is not None and (days < 1 or flags.date is None or USER_CHANNEL in spec.channel_spec):
+        raise ValueError(
+            f"--evict_after {days}: expected 1 or more days, --date, and features of clicks; got "
+            f"--date {flags.date}, and the channels {rules.listing(spec.channel_spec)}"
+        )
+    earlier = () if own.get("evicted") else Growth.from_spec(spec).ancestors
+    return GrowthRequest((spec.fingerprint(), *earlier), days)
+
+
+def parse_date(text: str | None, name: str = "--date") -> datetime.date | None:
+    """Returns the date of --date, or of what has this name in messages; None without it."""
+    try:
+        return None if text is None else datetime.date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{name} is '{text}'; expected a day such as 2026-11-26") from None

@@ -1,0 +1,189 @@
+"""Columns of tables without a feature spec: their roles by flags, and the feature spec of them."""
+
+from collections.abc import Mapping, Sequence
+
+import yaml
+
+from dataloading.spec import rules
+from dataloading.spec.feature_spec import (
+    CATEGORICAL_CHANNEL,
+    ITEM_CHANNEL,
+    LABEL_CHANNEL,
+    NUMERICAL_CHANNEL,
+    TRAIN,
+    USER_CHANNEL,
+    FeatureSpec,
+)
+from preproc.fitting.infer import IDS, NUMBERS, OTHER, ColumnFacts
+from preproc.fitting.whole_numbers import KindChoice
+from preproc.sources.chunk import CSV
+from preproc.transcode.raw.spec import AUTO
+
+
+def column_roles(
+    flags: Mapping[str, str | None], columns: Sequence[str], origin: str
+) -> dict[str, tuple[str, ...]]:
+    """Returns the columns of each role, which must exist and have one role.
+
+    Args:
+        flags: role -> its flag: label, categorical, numerical, drop, user and item.
+    """
+    roles, flag_of = {}, {}
+    for flag, text in flags.items():
+        is_list = flag in ("categorical", "numerical", "drop")
+        roles[flag] = tuple(filter(None, text.split(",") if text and is_list else [text]))
+        for name in roles[flag]:
+            if name not in columns:
+                raise ValueError(
+                    f"--{flag} {name}: expected a column of {origin}, which has "
+                    f"{rules.listing(columns)}" + rules.suggestion(name, columns)
+                )
+            if name in flag_of:
+                raise ValueError(f"--{flag_of[name]} and --{flag} both name '{name}': give one")
+            flag_of[name] = flag
+    if len(roles["user"]) != len(roles["item"]) or (roles["user"] and roles["label"]):
+        raise ValueError(
+            "--user and --item describe interactions, rows of one user and one item without a "
+            "label: give both, and no --label"
+        )
+    if not roles["user"] and not roles["label"]:
+        raise ValueError(
+            f"--label is missing: expected the column of {origin} to predict, one of "
+            f"{rules.listing(columns)} (interactions: --user and --item)"
+        )
+    return roles
+
+
+def read_columns(roles: Mapping[str, tuple[str, ...]], columns: Sequence[str]) -> tuple[str, ...]:
+    """Returns the columns whose types are to be inferred."""
+    if roles["user"]:
+        return ()
+    return tuple(name for name in columns if name not in (*roles["drop"], *roles["label"]))
+
+
+def inferred_content(
+    roles: Mapping[str, tuple[str, ...]],
+    facts: Mapping[str, ColumnFacts],
+    choices: Mapping[str, KindChoice],
+    time: str | None,
+) -> tuple[dict, str]:
+    """Returns the sections of the simplified feature spec, and the spec for people.
+
+    Args:
+        facts: of the columns of `read_columns`.
+        choices: of those that hold whole numbers.
+        time: column of --split_by_time.
+    """
+    features: dict[str, dict]
+    if roles["user"]:
+        channels = {USER_CHANNEL: [*roles["user"]], ITEM_CHANNEL: [*roles["item"]]}
+        features = {name: {"cardinality": AUTO} for (name,) in channels.values()}
+        reasons = dict.fromkeys(features, "")
+    else:
+        channels, features = _channels(roles, facts, choices, time)
+        reasons = dict.fromkeys(roles["label"], "label") | dict.fromkeys(roles["drop"], "--drop")
+        reasons |= {name: _reason(facts[name], choices.get(name)) for name in facts}
+    if time is not None:
+        features.setdefault(time, {})
+        reasons.setdefault(time, "divides the rows")
+    content = {
+        "feature_spec": features,
+        "source_spec": {TRAIN: [_table(features)]},
+        "channel_spec": channels,
+    }
+    return content, _printed(content, reasons)
+
+
+def _channels(
+    roles: Mapping[str, tuple[str, ...]],
+    facts: Mapping[str, ColumnFacts],
+    choices: Mapping[str, KindChoice],
+    time: str | None,
+) -> tuple[dict[str, list[str]], dict[str, dict]]:
+    channels = {LABEL_CHANNEL: [*roles["label"]], NUMERICAL_CHANNEL: [], CATEGORICAL_CHANNEL: []}
+    features: dict[str, dict] = {name: {} for name in roles["label"]}
+    for name, column in facts.items():
+        kind = column.kind
+        if name in choices:
+            kind = IDS if choices[name].is_id else NUMBERS
+        if name in roles["categorical"]:
+            kind = IDS
+        elif name in roles["numerical"]:
+            kind = NUMBERS
+        elif name == time:
+            continue
+        hotness = {"hotness": column.hotness} if column.hotness > 1 else {}
+        if kind == IDS:
+            features[name] = {"cardinality": AUTO, **hotness}
+            channels[CATEGORICAL_CHANNEL].append(name)
+        elif kind != OTHER:
+            features[name] = {"dtype": "float32", **hotness}
+            channels[NUMERICAL_CHANNEL].append(name)
+    return channels, features
+
+
+def _reason(facts: ColumnFacts, choice: KindChoice | None) -> str:
+    return f"{facts}; {choice.reason}" if choice is not None and choice.reason else str(facts)
+
+
+def _table(features: Mapping[str, dict]) -> dict:
+    """Returns the chunk of a table that the engine has read already."""
+    return {"type": CSV, "features": list(features), "files": ["table"]}
+
+
+def _printed(content: dict, reasons: Mapping[str, str]) -> str:
+    """Returns the spec as YAML, with what was seen of each column as comments."""
+
+    def in_line(value) -> str:
+        text = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=1 << 20)
+        return text.strip()[1:-1]
+
+    features = {
+        f"  {in_line(name)}: {in_line(keys)}": reasons[name]
+        for name, keys in content["feature_spec"].items()
+    }
+    width = max(map(len, features))
+    left_out = {name: why for name, why in reasons.items() if name not in content["feature_spec"]}
+    return "\n".join(
+        [
+            "# inferred from all rows; --categorical, --numerical and --drop change it",
+            "feature_spec:",
+            *(f"{line:<{width}}  # {reason}".rstrip(" #") for line, reason in features.items()),
+            "channel_spec:",
+            *(f"  {name}: {in_line(names)}" for name, names in content["channel_spec"].items()),
+            *(f"# left out: {name} ({reason})" for name, reason in left_out.items()),
+        ]
+    )
+
+
+def known_content(
+    columns: Sequence[str], known: FeatureSpec, derived: set[str], split: str,
+    origin: str,
+) -> dict:  # fmt: skip
+    """Returns the sections of the simplified feature spec of more rows of an earlier data set.
+
+    The columns are found by name; the label and the derived features may be absent.
+    """
+    channels = {
+        channel: [name for name in names if name not in derived]
+        for channel, names in known.channel_spec.items()
+    }
+    if not set(channels.get(LABEL_CHANNEL, ())) <= set(columns):
+        channels[LABEL_CHANNEL] = []
+    names = [name for names in channels.values() for name in names]
+    for name in names:
+        if name not in columns:
+            raise ValueError(
+                f"{origin}: expected the columns {rules.listing(names)} of {known.origin}; "
+                f"'{name}' is missing, the file has {rules.listing(columns)}"
+                + rules.suggestion(name, columns)
+            )
+    features = {name: {} for name in names}
+    for name in names:
+        if (hotness := known.hotness(name)) > 1:
+            features[name] = {"hotness": hotness}
+    return {
+        "feature_spec": features,
+        "source_spec": {split: [_table(features)]},
+        "channel_spec": channels,
+    }

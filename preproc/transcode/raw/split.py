@@ -1,0 +1,102 @@
+"""Division of the rows of one raw split into train, validation and test.
+
+A row's split depends on its number or its time alone, not on files or engines.
+"""
+
+import argparse
+import itertools
+import math
+from typing import NamedTuple
+
+import ibis
+import ibis.expr.types as ir
+
+from dataloading.spec import rules
+from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
+from preproc.engines.engine import ROW, Engine
+from preproc.fitting.expressions import HASH_RANGE, hashed
+from preproc.fitting.times import time_of
+
+DEFAULT_SHARES = "0.8,0.1,0.1"
+_SPLITS = (TRAIN, VALIDATION, TEST)
+_TOLERANCE = 1e-6  # of the sum of the shares
+
+
+def parse_shares(text: str) -> dict[str, float]:
+    """Returns the shares above 0 of train, validation and test, from text such as 0.8,0.1,0.1."""
+    try:
+        shares = [float(part) for part in text.split(",")]
+    except ValueError:
+        shares = []
+    valid = len(shares) == len(_SPLITS) and all(share >= 0 for share in shares)
+    if not valid or abs(sum(shares) - 1) > _TOLERANCE or not shares[0] or shares[0] >= 1:
+        raise ValueError(
+            f"--split is '{text}'; expected three shares, of train, validation and test, that are "
+            f"0 or more and add up to 1, e.g. {DEFAULT_SHARES}; 0 leaves a split out, but not train"
+        )
+    return {name: share for name, share in zip(_SPLITS, shares, strict=True) if share}
+
+
+class SplitRequest(NamedTuple):
+    """Shares of the splits, drawn at random, or in the order of a column of times."""
+
+    shares: dict[str, float]
+    seed: int = 0
+    column: str | None = None
+
+    @property
+    def remedy(self) -> str:
+        """Solutions where a split has no row."""
+        if self.column is None:
+            return "a larger share for it, more rows, or another --split_seed"
+        return (
+            f"a larger share for it, or a column with more different times than '{self.column}': "
+            "rows of one time are not divided"
+        )
+
+
+def parse_split(flags: argparse.Namespace) -> SplitRequest | None:
+    """Returns what --split, --split_seed and --split_by_time request; None without them."""
+    if flags.split is None and flags.split_by_time is None:
+        if flags.split_seed is not None:
+            raise ValueError("--split_seed is for --split: expected both flags")
+        return None
+    if flags.split_seed is not None and flags.split_by_time is not None:
+        raise ValueError(
+            "--split_seed is for random splits, --split_by_time is not: give one of the two"
+        )
+    seed = flags.split_seed or 0
+    if seed < 0:
+        raise ValueError(f"--split_seed is {seed}; expected 0 or more")
+    return SplitRequest(parse_shares(flags.split or DEFAULT_SHARES), seed, flags.split_by_time)
+
+
+def split_numbers(
+    engine: Engine, table: ir.Table, request: SplitRequest, missing: tuple[str, ...], origin: str
+) -> ir.IntegerValue:
+    """Returns the number of the split of each row of a table, in the order of the shares.
+
+    Raises:
+        ValueError: the column does not exist, or a value is missing or not a time.
+    """
+    bounds = list(itertools.accumulate(request.shares.values()))[:-1]
+    if request.column is None:
+        drawn = hashed(table[ROW], request.seed)
+        return _number([drawn < math.floor(bound * HASH_RANGE + 0.5) for bound in bounds])
+    if request.column not in table.columns:
+        raise ValueError(
+            f"--split_by_time {request.column}: expected a column of {origin}, which has "
+            f"{rules.listing(name for name in table.columns if not name.startswith('__'))}"
+        )
+    flag = f"--split_by_time {request.column}"
+    times = time_of(engine, table, request.column, missing, flag)
+    ordered = table.select(time=times).order_by("time")
+    num_rows = engine.fetch(table.agg(rows=table.count()))["rows"][0].as_py()
+    last = [max(1, math.floor(bound * num_rows + 0.5)) - 1 for bound in bounds]
+    ends = [engine.fetch(ordered.limit(1, offset=offset))["time"][0].as_py() for offset in last]
+    return _number([times <= end for end in ends])
+
+
+def _number(conditions: list[ir.BooleanValue]) -> ir.IntegerValue:
+    branches = [(condition, number) for number, condition in enumerate(conditions)]
+    return ibis.cases(*branches, else_=len(branches)) if branches else ibis.literal(0)

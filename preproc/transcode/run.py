@@ -1,0 +1,276 @@
+"""One run of transcode: raw rows to a data set with its encoder, on any engine."""
+
+import argparse
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+from dataloading.interactions.stored import check_channels
+from dataloading.spec import rules, yaml_io
+from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
+from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN, FeatureSpec
+from preproc.encoding.encoder import Encoder
+from preproc.encoding.encodings import Identity, Label
+from preproc.encoding.folder import FOLDER
+from preproc.encoding.vocabulary import Vocabulary
+from preproc.engines.engine import PART, ROW, Engine
+from preproc.fitting.expressions import SEPARATOR
+from preproc.fitting.fit import Fit, largest_id
+from preproc.sources.files import find_table
+from preproc.transcode.arguments import ROLES, parse_missing, parse_threshold
+from preproc.transcode.growth import dated, grown_encoder, lineage
+from preproc.transcode.known import KnownData
+from preproc.transcode.layout import binned, stored_layout, with_encoder
+from preproc.transcode.raw.candidate_lists import check_candidate_lists
+from preproc.transcode.raw.roles import column_roles, inferred_content, known_content, read_columns
+from preproc.transcode.raw.spec import RawSpec
+from preproc.transcode.raw.split import SplitRequest, parse_split, split_numbers
+from preproc.transcode.raw.tables import RawTables
+from preproc.transcode.requests import categorified, feature_requests
+from preproc.transcode.summary import summary
+from preproc.transcode.unknown import warnings
+from preproc.transcode.write import SPLIT, SplitFacts, write_rows
+
+
+class Run:
+    """A run of transcode.
+
+    Attributes:
+        folder: of the data set while it is written.
+    """
+
+    def __init__(self, flags: argparse.Namespace, engine: Engine, folder: Path):
+        self._flags, self._engine, self._folder = flags, engine, folder
+        self._known = None if flags.vocabulary is None else KnownData.read(flags)
+        self._missing = parse_missing(flags.missing_values)
+        if self._known is not None:
+            self._missing = self._known.encoder.missing_values
+        self._request = parse_split(flags)
+        parse_threshold(flags.frequency_threshold)  # before hours of reading
+        spec_file = Path(flags.input) / flags.feature_spec_in
+        self._is_table = flags.feature_spec_in == SPEC_FILE and not spec_file.is_file()
+
+    def transcode(self) -> str:
+        """Writes the data set; returns a report for people.
+
+        Raises:
+            ValueError: a rule of the raw data is broken; the message names file and row.
+            OSError: a file cannot be written; the message names it.
+        """
+        spec, raw, inferred = self._read_table() if self._is_table else self._read_spec()
+        for split, num_rows in raw.num_rows.items():
+            if not num_rows:
+                raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
+        for split, table in raw.tables.items() if spec.is_interactions else ():
+            check_candidate_lists(self._engine, spec, split, table, self._missing)
+        encoder, grown = self._encoder(spec, raw)
+        final = self._write(spec, raw, encoder, grown)
+        report = summary(spec, encoder, final, Path(self._flags.output))
+        return f"{inferred}\n\n{report}" if inferred else report
+
+    def _read_spec(self) -> tuple[RawSpec, RawTables, str]:
+        flags = self._flags
+        for role in ROLES:
+            if getattr(flags, role) is not None:
+                raise ValueError(
+                    f"--{role} describes a column of a table without a feature spec; the columns "
+                    f"of {flags.input} are described by {flags.feature_spec_in}"
+                )
+        path = Path(flags.input) / flags.feature_spec_in
+        spec = RawSpec.from_content(yaml_io.read_mapping(path), path.parent, str(path))
+        _check_splits(spec, self._request)
+        for key in (METADATA, ENCODER_FOLDER):
+            if key in spec.metadata:
+                raise ValueError(f"{spec.origin}: metadata: '{key}' is written here; rename it")
+        if flags.grow and TRAIN not in spec.sources:
+            raise ValueError(
+                f"--grow counts new values in the split '{TRAIN}'; {spec.origin} has "
+                f"{rules.listing(spec.sources)}"
+            )
+        if self._known is None:
+            categorified(spec, flags, False)
+        else:
+            spec = spec.with_ids(binned(self._known.encoder))
+            spec = spec.as_in(self._known.spec, self._known.derived)
+        tables = {
+            split: self._engine.read(spec.located(split), flags.on_bad_line)
+            for split in spec.sources
+        }
+        raw = RawTables(self._engine, tables, self._missing)
+        self._divide(raw, spec.origin)
+        return spec, raw, ""
+
+    def _read_table(self) -> tuple[RawSpec, RawTables, str]:
+        flags, known, request = self._flags, self._known, self._request
+        chunk = find_table(flags.input, self._engine.store)
+        # The columns of JSON lines are known when they are read.
+        table = None if chunk.columns else self._engine.read([chunk], flags.on_bad_line)
+        columns = chunk.columns or tuple(n for n in table.columns if n not in (PART, ROW))
+        roles = {role: getattr(flags, role) for role in ROLES}
+        if known is not None:
+            for role in ROLES:
+                if roles[role] is not None:
+                    raise ValueError(
+                        f"--{role} and --vocabulary: the columns are those of {known.path}"
+                    )
+            split = TEST if request is None and not flags.grow else TRAIN
+            content = known_content(columns, known.spec, known.derived, split, flags.input)
+            spec = RawSpec.from_content(content, Path(), flags.input)
+            spec = spec.as_in(known.spec, known.derived)
+            table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
+            raw = RawTables(self._engine, {split: table}, self._missing)
+            self._divide(raw, flags.input)
+            return spec, raw, ""
+        by_role = column_roles(roles, columns, flags.input)
+        table = self._engine.read([chunk], flags.on_bad_line) if table is None else table
+        raw = RawTables(self._engine, {TRAIN: table}, self._missing)
+        if not raw.num_rows[TRAIN]:
+            raise ValueError(f"{flags.input}: has no rows")
+        self._divide(raw, flags.input)
+        names = read_columns(by_role, columns)
+        label = by_role["label"][0] if by_role["label"] else None
+        stated = {*by_role["categorical"], *by_role["numerical"]}
+        time = None if request is None else request.column
+        choices = raw.choices([n for n in names if n not in stated and n != time], label)
+        facts = {name: raw.facts(names)[name] for name in names}
+        content, inferred = inferred_content(by_role, facts, choices, time)
+        spec = RawSpec.from_content(content, Path(), flags.input)
+        return spec, raw, inferred
+
+    def _divide(self, raw: RawTables, origin: str) -> None:
+        if self._request is not None:
+            table = raw.tables[TRAIN]
+            numbers = split_numbers(self._engine, table, self._request, self._missing, origin)
+            raw.tables[TRAIN] = table.mutate(**{SPLIT: numbers})
+
+    def _encoder(self, spec: RawSpec, raw: RawTables) -> tuple[Encoder, dict]:
+        known = self._known
+        if known is not None and known.growth is None:
+            return _with_label(spec, known.encoder), {}
+        if known is None:
+            plain = {*spec.ids} - {*categorified(spec, self._flags, self._is_table)}
+            stated = {name: spec.features[name].get("cardinality") for name in plain}
+        else:
+            plain = {f.name for f in known.encoder.features if isinstance(f, Identity)}
+            stated = dict.fromkeys(plain)
+        sizes = {name: size or self._size(spec, name, raw) for name, size in stated.items()}
+        fitted = TRAIN if TRAIN in raw.tables else next(iter(raw.tables))
+        columns = [name for name in spec.features if spec.has(fitted, name)]
+        lists = [name for name in columns if spec.hotness(name) > 1]
+        counts, facts = raw.counts(columns), raw.facts(columns, lists)
+        fit = Fit(self._engine, self._missing, counts, facts)
+        if known is None:
+            requests = feature_requests(spec, self._flags, self._is_table, sizes)
+            return dated(fit.encoder(requests), self._flags.date), {}
+        encoder, grown = grown_encoder(known, fit, sizes, self._flags)
+        return _with_label(spec, encoder), grown
+
+    def _size(self, spec: RawSpec, name: str, raw: RawTables) -> int:
+        """Returns the largest plain id of a feature in all splits + 1, at least 1."""
+        largest = 0
+        for table in raw.tables.values():
+            form = SEPARATOR if spec.hotness(name) > 1 else ""
+            form = "list" if table[name].type().is_array() else form
+            own = largest_id(self._engine, table, name, form, self._missing)
+            largest = max(largest, own)
+        return max(largest, 0) + 1
+
+    def _write(
+        self, spec: RawSpec, raw: RawTables, encoder: Encoder, grown: Mapping
+    ) -> FeatureSpec:
+        request = self._request
+        spec = with_encoder(spec, encoder)
+        targets = {split: [split] for split in spec.sources}
+        if request is not None:
+            targets = {TRAIN: [*request.shares]}
+        source_of = {target: split for split, own in targets.items() for target in own}
+        layout = stored_layout(spec, source_of, self._folder)
+        label = next(iter(spec.channels[LABEL_CHANNEL]), "")
+        ids = [f.name for f in encoder.features if isinstance(f, Vocabulary) and f.first_id]
+        facts: dict[str, SplitFacts] = {}
+        for split, own in targets.items():
+            facts |= write_rows(self._engine, raw.tables[split], encoder, layout, own, label, ids)
+            for target in own:
+                if not facts[target].rows:
+                    raise ValueError(
+                        f"the split '{target}' has none of the {raw.num_rows[split]:,} rows; "
+                        f"possible solutions: {request.remedy}"
+                    )
+        metadata = self._metadata(spec, raw, encoder, facts, source_of, grown)
+        final = FeatureSpec(
+            layout.feature_spec, layout.source_spec, layout.channel_spec, metadata,
+            self._folder, layout.origin,
+        )  # fmt: skip
+        for split in source_of if spec.is_interactions else ():
+            check_channels(final, split)
+        final.validate_files()
+        encoder.save(self._folder / FOLDER)
+        final.to_yaml(self._folder / self._flags.feature_spec_out)
+        return final
+
+    def _metadata(
+        self,
+        spec: RawSpec,
+        raw: RawTables,
+        encoder: Encoder,
+        facts: Mapping[str, SplitFacts],
+        source_of: Mapping[str, str],
+        grown: Mapping,
+    ) -> dict:
+        labels = spec.channels[LABEL_CHANNEL]
+        rates = {
+            split: own.clicks / own.rows
+            for split, own in facts.items()
+            if labels and spec.has(source_of[split], labels[0])
+        }
+        shares = {
+            split: {
+                name: count / (own.rows * encoder[name].hotness)
+                for name, count in own.unknown.items()
+            }
+            for split, own in facts.items()
+        }
+        long_lists: dict[str, int] = {}
+        for own in facts.values():
+            for name, count in own.long_lists.items():
+                long_lists[name] = long_lists.get(name, 0) + count
+        own = {
+            "rows": {split: facts[split].rows for split in source_of},
+            **({} if spec.is_interactions else {"click_rate": rates}),
+            "unknown_share": shares,
+            **grown,
+            **({"long_lists": long_lists} if long_lists else {}),
+            **lineage(encoder, self._known, self._flags.date, "evicted" in grown),
+        }
+        if texts := warnings(self._engine, raw, encoder, shares, source_of):
+            own["warnings"] = texts
+        return {**spec.metadata, METADATA: own, ENCODER_FOLDER: encoder.digest}
+
+
+def _with_label(spec: RawSpec, encoder: Encoder) -> Encoder:
+    """Returns an encoder that has the label; that of interactions without negatives has none."""
+    known = {feature.name for feature in encoder.features}
+    labels = [
+        Label(name=name, column=name, dtype=spec.features[name]["dtype"])
+        for name in spec.channels[LABEL_CHANNEL]
+        if name not in known
+    ]
+    return (
+        dataclasses.replace(encoder, features=(*encoder.features, *labels)) if labels else encoder
+    )
+
+
+def _check_splits(spec: RawSpec, split: SplitRequest | None) -> None:
+    if split is None:
+        return
+    if tuple(spec.sources) != (TRAIN,):
+        raise ValueError(
+            f"--split divides the rows of '{TRAIN}': expected no other split in {spec.origin}, "
+            f"got {rules.listing(spec.sources)}"
+        )
+    if spec.is_interactions and spec.channels[LABEL_CHANNEL]:
+        raise ValueError(
+            "--split: expected interactions without a label, for which negatives are drawn; "
+            f"{spec.origin} has the label '{spec.channels[LABEL_CHANNEL][0]}', and rows of one "
+            "candidate lists must stay together: divide them yourself"
+        )

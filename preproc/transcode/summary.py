@@ -1,0 +1,117 @@
+"""The report of `transcode` on the data set that it made."""
+
+from pathlib import Path
+
+from dataloading.interactions.stored import length_of_lists
+from dataloading.spec import rules
+from dataloading.spec.data_set_files import METADATA
+from dataloading.spec.feature_spec import FeatureSpec
+from preproc.encoding.encoder import Encoder
+from preproc.encoding.encodings import HashBuckets, IdEncoding
+from preproc.encoding.numbers import Number
+from preproc.encoding.profile import ColumnProfile
+from preproc.encoding.vocabulary import Vocabulary
+from preproc.transcode.raw.spec import RawSpec
+
+LARGE = 100  # a mean or a standard deviation above it is worth a warning
+# With an id this large and so few rows, most rows of the table would never be trained.
+_SPARSE_CARDINALITY = 1_000_000
+_SPARSE_FACTOR = 100
+_MOST_WARNINGS = 5
+
+
+def summary(spec: RawSpec, encoder: Encoder, written: FeatureSpec, output: Path) -> str:
+    """Returns the report on a data set."""
+    own = written.metadata[METADATA]
+    lines = [f"{name}: {n:,} rows, {_rows(written, name)}" for name, n in own["rows"].items()]
+    unscaled = []
+    for feature in encoder.features:
+        if isinstance(feature, IdEncoding):
+            lines += _id_lines(own, feature)
+        elif isinstance(feature, Number):
+            lines += _number_lines(encoder, feature)
+            profile = _profile(encoder, feature)
+            size = max(abs(profile.mean or 0), profile.deviation or 0)
+            if feature.transformation == "none" and size > LARGE:
+                unscaled.append(feature.name)
+    for name, count in own.get("long_lists", {}).items():
+        hotness = encoder[name].hotness
+        lines.append(
+            f"{name}: {count:,} lists are longer than the longest of train; the first {hotness} "
+            "values of each are stored"
+        )
+    if spec.unused:
+        lines.append(f"left out, in no channel: {rules.listing(spec.unused)}")
+    warnings = own.get("warnings", [])
+    lines += [f"warning: {text}" for text in warnings[:_MOST_WARNINGS]]
+    if len(warnings) > _MOST_WARNINGS:
+        more = len(warnings) - _MOST_WARNINGS
+        lines.append(f"warning: {more} more features like these: metadata of the feature spec")
+    if warnings:
+        again = "without --vocabulary: " if "grown_from" in own else ""
+        lines.append(
+            f"warning: possible solutions: {again}a larger --frequency_threshold, --hash_buckets, "
+            "or leaving the feature out"
+        )
+    if unscaled and not own.keys() & {"encoded_as", "grown_from"}:
+        lines.append(
+            f"warning: {rules.listing(unscaled)}: the mean or standard deviation in train is above "
+            f"{LARGE}, so models may train badly: --transform standardize"
+        )
+    return "\n".join([*lines, f"written: {output}"])
+
+
+def _rows(written: FeatureSpec, split: str) -> str:
+    own = written.metadata[METADATA]
+    if "click_rate" in own:
+        rate = own["click_rate"].get(split)
+        return "no label" if rate is None else f"click rate {rate:.4f}"
+    length = length_of_lists(written, split)
+    if length is None:
+        return "each an interaction"
+    return f"{own['rows'][split] // length:,} candidate lists of {length:,}"
+
+
+def _profile(encoder: Encoder, feature: Number) -> ColumnProfile:
+    return encoder.profile.get(feature.column, ColumnProfile(0, 0))
+
+
+def _number_lines(encoder: Encoder, feature: Number) -> list[str]:
+    profile = _profile(encoder, feature)
+    parts = []
+    if profile.missing and feature.fill is not None:
+        marked = f", marked in {feature.indicator}" if feature.indicator else ""
+        share = f"{profile.missing_share:.2%} of train"
+        parts.append(f"{feature.fill:g} replaces missing values, {share}{marked}")
+    if feature.transformation == "standardize":
+        parts.append(
+            f"standardized, mean {feature.mean:g}, standard deviation {feature.deviation:g}"
+        )
+    elif feature.transformation != "none":
+        parts.append(f"transformed by {feature.transformation}")
+    return [f"{feature.name}: {'; '.join(parts)}"] if parts else []
+
+
+def _id_lines(own: dict, feature: IdEncoding) -> list[str]:
+    name, cardinality = feature.name, feature.num_ids
+    line = f"{name}: cardinality {cardinality:,}"
+    if isinstance(feature, HashBuckets):
+        return [f"{line}, hashed"]
+    if isinstance(feature, Vocabulary):
+        seen = f" of values seen {feature.threshold} times or more" * (feature.threshold > 1)
+        new, evicted = (own.get(key, {}).get(name, 0) for key in ("new_values", "evicted"))
+        line += f" ({new:,} new)" if new else ""
+        line += f" ({evicted:,} evicted)" if evicted else ""
+        shares = own["unknown_share"].items()
+        listed = ", ".join(f"{share[name]:.2%} of {split}" for split, share in shares)
+        line += f", vocabulary{seen}; id 0 (missing, rare or unknown): {listed}"
+        note = f"note: '{name}' has no value that is frequent enough: leave it out"
+        return [line] if cardinality > 1 else [line, note]
+    few = cardinality > _SPARSE_FACTOR * max(own["rows"].values())
+    if cardinality <= _SPARSE_CARDINALITY or not few:
+        return [line]
+    note = (
+        f"note: '{name}' has few rows for its largest id, {cardinality - 1:,}; its table has a row "
+        "for each id up to that: --categorify makes it small"
+    )
+    return [line, note]

@@ -1,0 +1,144 @@
+"""Means, deviations and quantiles against NumPy, and hashes of row numbers."""
+
+import itertools
+
+import ibis
+import numpy as np
+import pytest
+
+from preproc.engines.engine import ROW
+from preproc.fitting.distribution import Moments, moments, numbers_of, quantiles
+from preproc.fitting.expressions import HASH_RANGE, elements, hashed, number, text
+from preproc.fitting.infer import count_values
+
+NAMES = itertools.count()
+MISSING = ("", "NA")
+
+
+def numbers(duckdb, table):
+    return numbers_of(count_values(duckdb, table, "x", f"numbers_{next(NAMES)}"), MISSING)
+
+
+def column(values):
+    return "x,y\n" + "".join(f"{value},1\n" for value in values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(10),
+        np.repeat([3, 1, 4], [50, 1, 20]),
+        np.random.default_rng(0).gamma(2, 10, 3001),
+        1e9 + np.arange(300) % 3,  # a small deviation around a large mean
+        np.random.default_rng(1).lognormal(0, 5, 500),
+    ],
+    ids=["range", "repeated", "gamma", "large mean", "long tail"],
+)
+def test_moments(values, duckdb, read):
+    for rows in (column(map(repr, values.tolist())), {"x": values}):
+        own = moments(duckdb, numbers(duckdb, read(rows)))
+        assert own.count == len(values)
+        assert own.mean == pytest.approx(values.mean(), rel=1e-12, abs=values.std() * 1e-8)
+        assert own.deviation == pytest.approx(values.std(), rel=1e-8)
+    logs = np.copysign(np.log1p(np.abs(values.astype(float))), values)
+    own = moments(duckdb, numbers(duckdb, read({"x": values})), log=True)
+    assert own.mean == pytest.approx(logs.mean(), rel=1e-14, abs=logs.std() * 1e-8)
+    assert own.deviation == pytest.approx(logs.std(), rel=1e-5)
+
+
+def test_moments_without_values(duckdb, read):
+    assert moments(duckdb, numbers(duckdb, read(column(["NA", "", "x"])))) == Moments(0)
+    constant = read(column(["0.1", "NA", "1e-1", " 0.1 "]))
+    assert moments(duckdb, numbers(duckdb, constant)) == Moments(3, 0.1, 0.0)
+    values = {"x": [1.0, np.nan, 3.0, np.inf, None]}
+    assert moments(duckdb, numbers(duckdb, read(values))) == Moments(2, 2.0, 1.0)
+    wide = moments(duckdb, numbers(duckdb, read({"x": [-1e200, 1e200]})))
+    assert wide == Moments(2, 0.0, pytest.approx(1e200))
+
+
+@pytest.mark.parametrize("num_steps", [1, 4, 64, 100, 999])
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(101),
+        np.arange(5)[::-1],
+        np.repeat([7, 1, 3], [30, 1, 10]),
+        np.array([5]),
+        np.random.default_rng(0).normal(0, 1, 1000).round(2),
+    ],
+    ids=["range", "few", "repeated", "one", "normal"],
+)
+def test_quantiles(values, num_steps, duckdb, read):
+    """The value of the next rank at or above a quantile's."""
+    own = quantiles(duckdb, numbers(duckdb, read({"x": values})), num_steps)
+    assert len(own) == num_steps + 1
+    if len(values) > 1:
+        ranks = np.arange(num_steps + 1) * (len(values) - 1)
+        sorted_values = np.sort(values)
+        floor, ceiling = sorted_values[ranks // num_steps], sorted_values[-(-ranks // num_steps)]
+        assert all(
+            low <= value <= high for low, value, high in zip(floor, own, ceiling, strict=True)
+        )
+    assert own[0] == values.min() and own[-1] == values.max()
+    assert own == sorted(own) and set(own) <= set(values.tolist())
+
+
+def test_quantiles_without_values(duckdb, read):
+    assert quantiles(duckdb, numbers(duckdb, read(column(["NA"]))), 4) == []
+
+
+def test_hashes(duckdb, read):
+    """Uniform, and independent of neighbours and of other seeds."""
+    num_rows = 100_000
+    table = read({"x": np.zeros(num_rows, np.int8)})
+    rows = table.select(**{f"s{seed}": hashed(table[ROW], seed) for seed in (0, 1, 2, 10**6)})
+    drawn = duckdb.fetch(rows)
+    values = {name: drawn[name].to_numpy() / HASH_RANGE for name in drawn.column_names}
+    for own in values.values():
+        assert own.min() >= 0 and own.max() < 1
+        shares = np.histogram(own, 50, (0, 1))[0] / num_rows
+        assert np.abs(shares - 0.02).max() < 5 * np.sqrt(0.02 * 0.98 / num_rows)
+        for distance in (1, 2, 7, 64, 1000):
+            assert abs(np.corrcoef(own[:-distance], own[distance:])[0, 1]) < 0.02, distance
+        # Parts of neighbours, as rows of one session are.
+        parts = (own.reshape(-1, 2) < 0.5).sum(axis=1)
+        np.testing.assert_allclose(np.bincount(parts) / len(parts), [0.25, 0.5, 0.25], atol=0.01)
+    for one, other in itertools.combinations(values.values(), 2):
+        assert abs(np.corrcoef(one, other)[0, 1]) < 0.02
+
+
+def fetched(duckdb, expression):
+    return duckdb.fetch(expression).column(0).to_pylist()
+
+
+def test_texts_and_numbers(duckdb, read):
+    table = read(column(["7.0", " 7 ", "NA", "007", "1e3", "x", '"a b"']))
+    expected = ["7", "7", None, "007", "1e3", "x", "a b"]
+    rows = table.select(row=ROW, x=text(table.x, MISSING, is_integer=True)).order_by("row")
+    assert fetched(duckdb, rows.select("x")) == expected
+    rows = table.select(row=ROW, x=number(table.x, MISSING)).order_by("row")
+    assert fetched(duckdb, rows.select("x")) == [7, 7, None, 7, 1000, None, None]
+    table = read({"x": [1.0, np.nan, None, -0.0]})
+    rows = table.select(row=ROW, x=text(table.x, MISSING)).order_by("row")
+    assert fetched(duckdb, rows.select("x")) == ["1", None, None, "0"]
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "expected"),
+    [
+        ("a;b; c ;", ";", ["a", "b", " c ", ""]),
+        ('["a" , "b"]', "strings", ["a", "b"]),
+        ('[ "a, b","c"]', "strings", ["a, b", "c"]),
+        ("[1,  2.5]", "numbers", ["1", "2.5"]),
+    ],
+)
+def test_elements(value, form, expected, duckdb, read):
+    table = read({"x": [value]})
+    rows = table.select(element=elements(table.x, form, MISSING))
+    assert sorted(fetched(duckdb, rows)) == sorted(expected)
+
+
+def test_unnested_lists(duckdb, read):
+    table = read({"x": [[1, 2], [], None, [3]]})
+    assert sorted(fetched(duckdb, table.select(e=elements(table.x, "list", MISSING)))) == [1, 2, 3]
+    assert isinstance(table, ibis.Table)

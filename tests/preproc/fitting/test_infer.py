@@ -1,0 +1,116 @@
+"""Facts of columns: numbers, ids, lists, codes."""
+
+import datetime
+import itertools
+
+import pyarrow as pa
+import pytest
+
+from preproc.encoding.columns import MISSING_VALUES
+from preproc.fitting.infer import IDS, NUMBERS, OTHER, column_facts, count_values
+
+NAMES = itertools.count()
+
+
+def facts_of(duckdb, table, column="x", is_list=False):
+    counts = count_values(duckdb, table, column, f"counts_{next(NAMES)}")
+    return column_facts(duckdb, counts, MISSING_VALUES, is_list)
+
+
+def texts(*values):
+    quoted = ('"' + value.replace('"', '""') + '"' for value in values)
+    return "x,y\n" + "".join(f"{value},1\n" for value in quoted)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "is_whole"),
+    [
+        (["1", "2", "-3", "+4"], NUMBERS, True),
+        (["1", "7.0", "7."], NUMBERS, True),
+        (["1", "", "NA", "NULL", "-", "nan"], NUMBERS, True),
+        (["1.5", "2", ".5", "1e-3"], NUMBERS, False),
+        (["1", "2", "x"], IDS, False),  # one odd value
+        (["0x10", "2"], IDS, False),
+        (["1e400", "2"], NUMBERS, False),
+        (["007", "123"], IDS, True),  # a code with leading zeros
+        (["-01", "2"], IDS, True),
+        (["0", "0.5", "-0.25"], NUMBERS, False),
+        (["1234567890123456", "2"], IDS, True),  # a code of 16 digits
+        (["12345678901234567890", "2"], IDS, False),
+        (["1,5", "2"], IDS, False),
+        (["true", "false"], IDS, False),
+        (["", "NA"], OTHER, None),
+    ],
+)
+def test_kinds_of_texts(values, kind, is_whole, duckdb, read):
+    facts = facts_of(duckdb, read(texts(*values)))
+    assert facts.kind == kind
+    if is_whole is not None:
+        assert facts.is_whole is is_whole
+    assert facts.hotness == 1 and not facts.list_form
+
+
+def test_counts(duckdb, read):
+    facts = facts_of(duckdb, read(texts("a", " a ", "b", "", "NA", "b", "b")))
+    assert (facts.present, facts.missing, facts.distinct) == (5, 2, 2)
+    assert str(facts) == "text, 2 different, 28.57% missing"
+    facts = facts_of(duckdb, read(texts("1", "7.0")))
+    assert facts.has_point and str(facts) == "whole numbers, 2 different"
+
+
+@pytest.mark.parametrize(
+    ("values", "form", "hotness", "distinct"),
+    [
+        (["a;b", "a", "b", "", "b;a;a", "a;a"], ";", 3, 2),
+        (["1;2", "2;1", "1"], ";", 2, 2),
+        (["a;b", "c"], "", 1, 2),  # more values than texts: remarks
+        (["a", "b", "c"] * 40 + ["a;b"], "", 1, 4),  # under 1 %
+        (['["a", "b"]', '["a"]', "[]"], "strings", 2, 2),
+        (["[1, 2, 3]", "[ ]", "[4]", ""], "numbers", 3, 4),
+        (["[1]", "a"], "", 1, 2),
+        (['["a, b", "c"]', '["c" ,"d"]'], "strings", 2, 3),
+        (['["a", 1]', '["a"]'], "", 1, 2),  # of several types
+        (['["a\\"b", "c"]', '["a"]'], "", 1, 2),  # escaped
+        (['["a"]', '["b"]'], "", 1, 2),  # single values
+    ],
+)
+def test_lists_of_texts(values, form, hotness, distinct, duckdb, read):
+    facts = facts_of(duckdb, read(texts(*values)))
+    assert (facts.list_form, facts.hotness, facts.distinct) == (form, hotness, distinct)
+    assert facts.kind == IDS
+    if hotness > 1:
+        assert str(facts).startswith(f"lists of up to {hotness}, {distinct} different")
+
+
+def test_known_lists(duckdb, read):
+    facts = facts_of(duckdb, read(texts("a;b", "c")), is_list=True)
+    assert (facts.list_form, facts.hotness, facts.distinct) == (";", 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "is_whole"),
+    [
+        (pa.array([1, None, 3], pa.uint8()), NUMBERS, True),
+        (pa.array([1.0, None, float("nan")]), NUMBERS, True),
+        (pa.array([1.5, 2.0]), NUMBERS, False),
+        (pa.array([1e17, 2.0]), NUMBERS, False),  # beyond 2^53
+        (pa.array([True, None]), IDS, False),
+        (pa.array(["a"]).dictionary_encode(), IDS, False),
+        (pa.array([[1, 2], [3], None]), IDS, True),
+        (pa.array([["a"], ["b", "c"], []]), IDS, False),
+        (pa.array([[1.0, 2.0]]), IDS, True),
+        (pa.array([[1.5, 2.0]]), OTHER, False),
+        (pa.array([None, None], pa.int32()), OTHER, None),
+        (pa.array([datetime.date(2026, 1, 1)]), OTHER, None),
+        (pa.array([{"a": 1}]), OTHER, None),
+        (pa.array([[{"a": 1}]]), OTHER, None),
+    ],
+    ids=str,
+)
+def test_parquet_columns(values, kind, is_whole, duckdb, read):
+    facts = facts_of(duckdb, read({"x": values}))
+    assert facts.kind == kind
+    if is_whole is not None:
+        assert facts.is_whole is is_whole
+    if is_whole is not None and pa.types.is_list(values.type):
+        assert facts.list_form == "list" and facts.hotness == 2

@@ -1,0 +1,107 @@
+"""Columns of whole numbers: ids or amounts."""
+
+import numpy as np
+import pytest
+
+from preproc.fitting.whole_numbers import KindChoice, advantage, choose, has_id_name, measure
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *(
+            (name, True)
+            for name in ("user", "Item", "id", "user_id", "userId", "USER_ID", "shop id")
+        ),
+        *((name, True) for name in ("sku", "zip", "zip_code", "ids", "account-ID", "uid")),
+        *(
+            (name, False)
+            for name in ("price", "paid", "valid", "period", "user_age", "code_length")
+        ),
+        *((name, False) for name in ("", "цена", "items")),
+    ],
+)
+def test_names(name, expected):
+    assert has_id_name(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "distinct", "z", "is_id"),
+    [
+        ("price", 1000, 20, -90.0, True),  # few values
+        ("price", 1000, 21, None, False),
+        ("user_id", 1000, 900, None, True),
+        ("price", 1000, 500, 5.1, True),
+        ("price", 1000, 501, 5.1, False),  # too few rows per value
+        ("price", 1000, 500, 5.0, False),
+        ("user_id", 1000, 500, 4.0, True),
+        ("user_id", 1000, 500, -5.0, True),
+        ("user_id", 1000, 500, -5.1, False),
+        ("price", 1000, 500, -5.1, False),
+    ],
+)
+def test_choices_by_hand(name, rows, distinct, z, is_id):
+    assert choose(name, rows, distinct, z).is_id is is_id
+
+
+def test_reasons():
+    assert choose("price", 100, 20, 9.0) == KindChoice(True, "")
+    assert choose("price", 100, 50, 9.0).reason == (
+        "ids predict the label better than bins by 9 standard errors"
+    )
+    assert choose("user_id", 100, 50, -9.0).reason == (
+        "bins predict the label better than ids by 9 standard errors"
+    )
+    assert choose("user_id", 100, 50, 0.0).reason == "by its name; the label does not decide"
+    assert choose("price", 100, 50, 0.0).reason == ""
+
+
+def columns(num_rows=20_000):
+    """An id with a rate of its own per value, an amount that the rate grows with, and noise."""
+    rng = np.random.default_rng(0)
+    ids, amount = rng.integers(0, 500, num_rows), rng.integers(0, 500, num_rows)
+    rate = 0.4 * rng.uniform(0, 1, 500)[ids] + 0.6 * amount / 500
+    label = rng.uniform(0, 1, num_rows) < rate
+    return {"ids": ids, "amount": amount, "noise": rng.integers(0, 500, num_rows), "y": label}
+
+
+def counted(values, label, folds=5):
+    """Rows and clicks [values, folds]."""
+    fold = np.arange(len(values)) % folds
+    rows, clicks = np.zeros((2, values.max() + 1, folds))
+    np.add.at(rows, (values, fold), 1)
+    np.add.at(clicks, (values, fold), label)
+    return rows, clicks
+
+
+def test_advantage_on_generated_columns():
+    data = columns()
+    z = {name: advantage(*counted(data[name], data["y"])) for name in ("ids", "amount", "noise")}
+    assert z["ids"] > 5
+    assert z["amount"] < -5
+    assert abs(z["noise"]) < abs(z["amount"])
+
+
+def test_advantage_without_labels():
+    assert advantage(np.ones((3, 5)), np.zeros((3, 5))) is None
+    assert advantage(np.ones((3, 5)), np.ones((3, 5))) is None
+
+
+def test_measured_columns(duckdb, read):
+    """In the engine; missing values and labels do not count."""
+    data = columns()
+    text = [("NA" if i % 10 == 0 else str(value)) for i, value in enumerate(data["ids"])]
+    rows = [f"{t},{a},{int(y)}" for t, a, y in zip(text, data["amount"], data["y"], strict=True)]
+    table = read("\n".join(["ids,amount,y", *rows, "3,4,", "5,6,NA"]) + "\n")
+    z = measure(duckdb, table, ["ids", "amount"], "y", ("", "NA"), len(rows) + 2)
+    assert z["ids"] > 5 and z["amount"] < -5
+    assert measure(duckdb, table, [], "y", ("",), len(rows)) == {}
+
+
+def test_measured_sample(duckdb, read, monkeypatch):
+    monkeypatch.setattr("preproc.fitting.whole_numbers._SAMPLE_ROWS", 1000)
+    table = read(columns())
+    z = measure(duckdb, table, ["ids", "amount"], "y", ("",), 20_000)
+    assert all(abs(value) < 20 for value in z.values())
+    empty = read({"ids": [None, 3], "amount": [None, 4], "y": [0, None]})
+    assert measure(duckdb, empty, ["ids", "amount"], "y", ("",), 2)["ids"] is None

@@ -1,0 +1,642 @@
+"""Raw CSV and Parquet files to split binaries: values by hand, every refusal, texts to ids."""
+
+import gzip
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dataloading.formats.raw_binary import RawBinaryDataset
+from dataloading.spec.feature_spec import FeatureSpec
+from preproc.encoding.encoder import Encoder
+from preproc.transcode import __main__ as transcode
+from preproc.transcode.raw.spec import RawSpec
+from runtime.files.outputs import MARKER
+
+# One label, two numerical, two categorical features; one CSV file.
+SPEC = {
+    "feature_spec": {"click": {}, "price": {}, "age": {"dtype": "float32"}, "user": {}, "city": {}},
+    "source_spec": {
+        "train": [
+            {"type": "csv", "features": ["click", "price", "age", "user", "city"], "files": ["a"]}
+        ]
+    },
+    "channel_spec": {
+        "label": ["click"],
+        "numerical": ["price", "age"],
+        "categorical": ["user", "city"],
+    },
+}
+EVERY = "--frequency_threshold=0"  # each value has an id
+ROWS = "1,2.5,70000,5,0\n0,-1e-3,3,300,2\n0,7,0.5,0,1\n"
+
+
+def changed(**sections) -> dict:
+    """SPEC with other features, chunks or channels."""
+    spec = {name: dict(section) for name, section in SPEC.items()}
+    for name, content in sections.items():
+        spec[name] = content if not isinstance(content, dict) else {**spec.get(name, {}), **content}
+    return spec
+
+
+def chunk_with(**keys) -> dict:
+    return changed(source_spec={"train": [{**SPEC["source_spec"]["train"][0], **keys}]})
+
+
+def raw(folder: Path, spec: dict = SPEC, **files) -> Path:
+    """A folder of raw data: the spec, and files of text, bytes or an Arrow table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    for name, content in files.items():
+        if isinstance(content, pa.Table):
+            pq.write_table(content, folder / name, row_group_size=2)
+        else:
+            data = content if isinstance(content, bytes) else content.encode()
+            (folder / name).write_bytes(data)
+    return folder
+
+
+def run(folder: Path, *flags, output=None) -> int:
+    return transcode.main(
+        [f"--input={folder}", f"--output={output or folder / 'out'}", *map(str, flags)]
+    )
+
+
+def stored(folder: Path, feature: str, split: str = "train") -> list:
+    """The values of a feature of a prepared data set, row by row."""
+    spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
+    (chunk,) = (c for c in spec.source_spec[split] if feature in c.features)
+    values = np.fromfile(folder / chunk.files[0], spec.dtype(feature))
+    widths = [spec.hotness(name) for name in chunk.features]
+    end = sum(widths[: chunk.features.index(feature) + 1])
+    rows = values.reshape(-1, sum(widths))[:, end - spec.hotness(feature) : end]
+    return rows.ravel().tolist() if spec.hotness(feature) == 1 else rows.tolist()
+
+
+def refused(capsys, message: str, folder: Path, *flags) -> None:
+    """The run ends with status 2, one `error:` line that matches, and nothing under the output."""
+    capsys.readouterr()
+    assert run(folder, *flags) == 2
+    report = capsys.readouterr().err
+    assert re.search(message, report), report
+    assert report.startswith("error: ") and report.count("\n") == 1
+    assert [path.name for path in folder.glob("out*")] == []
+    assert [path.name for path in folder.glob(".out*")] == []
+
+
+def test_values_by_hand(tmp_path, capsys):
+    folder = raw(tmp_path, a=ROWS)
+    assert run(folder) == 0
+    assert "train: 3 rows, click rate 0.3333" in capsys.readouterr().out
+    out = tmp_path / "out"
+    spec = FeatureSpec.from_yaml(out / "feature_spec.yaml")
+    assert spec.feature_spec == {
+        "click": {"dtype": "bool"},
+        "price": {"dtype": "float16"},
+        "age": {"dtype": "float32"},
+        "user": {"dtype": "int16", "cardinality": 301},
+        "city": {"dtype": "int8", "cardinality": 3},
+    }
+    assert spec.metadata["transcode"]["rows"] == {"train": 3}
+    assert stored(out, "click") == [True, False, False]
+    assert stored(out, "price") == [2.5, float(np.float16(-1e-3)), 7.0]
+    assert stored(out, "age") == [70000.0, 3.0, 0.5]
+    assert stored(out, "user") == [5, 300, 0]
+    assert stored(out, "city") == [0, 2, 1]
+    batch = next(iter(RawBinaryDataset(spec, "train", 3).dataset()))
+    assert [ids.numpy()[:, 0].tolist() for ids in batch.inputs.categorical] == [
+        [5, 300, 0],
+        [0, 2, 1],
+    ]
+
+
+def test_files_of_all_kinds(tmp_path):
+    """Several files a chunk, chunks of other columns, types and block sizes, lists, a label that is
+    not there, compressed text, columns that are not read, quotes, a byte order mark."""
+    features = {"click": {}, "x": {"hotness": 2}, "tags": {"hotness": 3}}
+    features["user"] = {"dtype": "int64"}
+    train = [
+        {"type": "csv", "features": ["tags", "click"], "files": ["a", "empty", "b"]},
+        {"type": "parquet", "features": ["user", "x"], "files": ["c", "d"]},
+    ]
+    csv = {"type": "csv", "header": True}
+    test = [
+        {**csv, "delimiter": "\t", "features": ["user", "tags"], "files": ["e.gz"]},
+        {**csv, "features": ["x"], "files": ["f"]},
+    ]
+    spec = {
+        "feature_spec": features,
+        "source_spec": {"train": train, "later": test},
+        "channel_spec": {"label": ["click"], "numerical": ["x"], "categorical": ["user", "tags"]},
+    }
+    x = pa.array([[1.5, 2.5], [0, -1], [3, 4], [5, 6], [7, 8]], pa.list_(pa.float64(), 2))
+    user = pa.array([4, 3, 2, 1, 2**40], pa.uint64())
+    whole = pa.table({"other": ["a"] * 5, "user": user, "x": x})
+    folder = raw(
+        tmp_path / "odd [name]*",
+        spec,
+        a="1;2;3,1\n4;5;6,0\n7;8;9,1\n",
+        b='"0; 0;0", 0\r\n1;1;1,1\r\n',
+        empty="",
+        c=whole.slice(0, 1),
+        d=whole.slice(1),
+        f='other,x\n"a""b",1;2\n,3;4\n',
+    )
+    (folder / "e.gz").write_bytes(
+        gzip.compress("\ufefftags\tq\tuser\n1;1;2\t?\t8\n0;0;1\t\t9\n".encode())
+    )
+    assert run(folder) == 0
+    out = folder / "out"
+    assert stored(out, "click") == [True, False, True, False, True]
+    assert stored(out, "tags") == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [0, 0, 0], [1, 1, 1]]
+    assert stored(out, "user") == [4, 3, 2, 1, 2**40]
+    assert stored(out, "x") == x.to_pylist()
+    assert stored(out, "user", "later") == [8, 9]
+    assert stored(out, "tags", "later") == [[1, 1, 2], [0, 0, 1]]
+    assert stored(out, "x", "later") == [[1, 2], [3, 4]]
+    spec = FeatureSpec.from_yaml(out / "feature_spec.yaml")
+    assert spec.feature_spec["user"] == {"dtype": "int64", "cardinality": 2**40 + 1}
+    assert spec.metadata["transcode"]["click_rate"] == {"train": 0.6}
+    assert RawBinaryDataset(spec, "later", 2, with_labels=False).num_samples == 2
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_logs_without_quoting(header, tmp_path, capsys):
+    spec = chunk_with(quoting=False, delimiter="\t", header=header)
+    names = "click\tprice\tage\tuser\tcity\n" if header else ""
+    folder = raw(tmp_path, spec, a=names + '1\t2\t3\t4\t"5" pipe\n1\t2\t3\t4\t"\n')
+    assert run(folder, "--categorify=city", EVERY) == 0
+    assert vocabulary(tmp_path / "out", "city") == {'"': 1, '"5" pipe': 1}
+
+
+def vocabulary(folder: Path, feature: str) -> dict[str, int]:
+    """Value -> count of the vocabulary of a prepared data set, in the order of the ids."""
+    encoding = Encoder.load(folder / "encoder")[feature]
+    return dict(zip(encoding.values.to_pylist(), encoding.counts.to_pylist(), strict=True))
+
+
+BAD_ROWS = {
+    "1,2,3,4,": "'city': expected an id: assign an id to missing values",
+    "1,2,3,-4,0": r"'user': expected an id in \[0, 5\); .*vocabulary.*, got '-4'",
+    "1,2,3,4.5,0": "'user': expected an integer, got '4.5'",
+    "1,2,3,0x1f,0": "'user': expected an integer, got '0x1f'",
+    "1,2,3,9223372036854775808,0": "'user': expected .*2.63, got '9223372036854775808'",
+    "1,2,3,4,berlin": "'city': expected an integer, got 'berlin'",
+    "1,,3,4,0": "'price': expected a value: .*--fill_missing mean.*, got no value",
+    "1,two,3,4,0": "'price': expected a number, got 'two'",
+    "1,nan,3,4,0": "'price': expected a value: .*--fill_missing",
+    "1,-inf,3,4,0": "'price': expected a finite number, got '-inf'",
+    "1,70000,3,4,0": "'price': expected a number that float16 holds, at most 65504",
+    "1,2,1e39,4,0": r"'age': expected a number that float32 holds, at most 3.40282e\+38",
+    "2,2,3,4,0": "'click': expected 0 or 1, got '2'",
+    ",2,3,4,0": "'click': expected 0 or 1, got no value",
+    "yes,2,3,4,0": "'click': expected 0 or 1, got 'yes'",
+}
+
+
+@pytest.mark.parametrize("line", BAD_ROWS)
+def test_bad_rows(line, tmp_path, capsys):
+    folder = raw(tmp_path, a=f"1,2,3,4,0\n{line}\n1,2,3,4,0\n")
+    refused(capsys, r"/a, row 2 \(rows are .*feature " + BAD_ROWS[line], folder)
+
+
+def test_rows_with_too_few_fields(tmp_path, capsys):
+    folder = raw(tmp_path, a="1,2,3,4,0\n1,2,3,4\n")
+    refused(capsys, "/a, line 2: expected 5 fields .*, got 4", folder)
+    rows = "1,2,3,4,0\n" * 100 + "1,2\n"
+    assert run(raw(tmp_path, a=rows), "--on_bad_line=skip") == 0
+    assert len(stored(tmp_path / "out", "user")) == 100
+
+
+def test_values_of_parquet_columns(tmp_path, capsys):
+    for column, message in (
+        ([0, None], "'c': expected an id: .*got no value"),
+        ([0.0, 1.5], "'c': expected text or a whole number .*, got 1.5"),
+        ([0.0, float("nan")], "'c': expected an id: .*got no value"),
+        ([{"a": 1}] * 2, "'c': expected .*convert the column"),
+        (pa.array([1, 2**63], pa.uint64()), "'c': expected .*, got 9223372036854775808"),
+    ):
+        table = pa.table({"click": [0, 1], "c": column})
+        refused(capsys, message, raw(tmp_path, parquet_spec(c={}), a=table))
+    table = pa.table({"click": [0, 1], "d": [1, 2]})
+    refused(
+        capsys, "expected the columns c, got click, d", raw(tmp_path, parquet_spec(c={}), a=table)
+    )
+
+
+def parquet_spec(**features) -> dict:
+    """A spec of the label `click`, numerical `n` and other ids, in one Parquet file `a`."""
+    names = ["click", *features]
+    ids, numerical = [n for n in features if n != "n"], [n for n in features if n == "n"]
+    return {
+        "feature_spec": {"click": {}, **features},
+        "source_spec": {"train": [{"type": "parquet", "features": names, "files": ["a"]}]},
+        "channel_spec": {"label": ["click"], "numerical": numerical, "categorical": ids},
+    }
+
+
+def test_numeric_types_of_parquet(tmp_path):
+    columns = {
+        "click": pa.array([True, False]),
+        "n": pa.array([1, 2], pa.int8()),
+        "c": pa.array(["7", "1"]).dictionary_encode(),
+        "d": pa.array([True, False]),
+        "e": pa.array([300.0, 0]),  # pandas, where a column had holes
+    }
+    folder = raw(tmp_path, parquet_spec(n={}, c={}, d={}, e={}), a=pa.table(columns))
+    assert run(folder) == 0
+    expected = {"click": [True, False], "n": [1, 2], "c": [7, 1], "d": [1, 0], "e": [300, 0]}
+    assert {name: stored(folder / "out", name) for name in columns} == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (changed(feature_spec=[1]), r"feature_spec: found \[1\]"),
+        (changed(channel_spec={"numeric": []}), "unknown channel 'numeric'.*did you mean"),
+        (changed(channel_spec={"label": ["user"]}), "feature 'user' is in two channels"),
+        (changed(channel_spec={"numerical": [], "categorical": []}), "neither numerical nor"),
+        (
+            changed(channel_spec={"label": ["click", "age"], "numerical": []}),
+            "click, age; expected one",
+        ),
+        (changed(feature_spec={"age": {"cardinality": 3}}), "'age': has a cardinality and is in"),
+        (changed(feature_spec={"click": {"hotness": 2}}), "'click': hotness is 2; a label is one"),
+        (changed(feature_spec={"age": {"dtype": "int8"}}), "'age': dtype int8 in the channel"),
+        (changed(feature_spec={"user": {"dtype": "float32"}}), "'user': dtype float32 in the"),
+        (changed(feature_spec={"user": {"cardinality": "many"}}), "'user': cardinality is 'many'"),
+        (
+            changed(feature_spec={"user": {"dtype": "int8"}}),
+            "'user': number of ids: expected 1 to what int8 holds, got 301",
+        ),
+        (changed(source_spec={"a/b": SPEC["source_spec"]["train"]}), "split 'a/b'; a split"),
+        (changed(source_spec=[]), "source_spec: nothing there; raw data has a split"),
+        (changed(feature_spec={"user": {"hotness": 1 << 21}}), "'user': 2097152 values per row"),
+        (changed(source_spec=[1]), r"source_spec: found \[1\]"),
+        (chunk_with(type="split_binary"), "type is 'split_binary'; raw data is csv or parquet"),
+        (chunk_with(type="parquet", header=True), "header: only CSV files have that"),
+        (chunk_with(header="yes"), "header is 'yes'; expected true"),
+        (chunk_with(quoting=0), "quoting is 0; expected true .* or false"),
+        (chunk_with(delimiter="\0"), r"delimiter is '\\x00'; expected one ASCII character"),
+        (chunk_with(delimiter=";"), "delimiter is ';'; expected one ASCII character"),
+        (chunk_with(files=["b"]), "/b, which does not exist"),
+        (chunk_with(header=True), "/a: expected the names of the columns .*got the numbers 1"),
+        (chunk_with(type="parquet"), "/a: expected Parquet files"),
+        (changed(metadata={"transcode": 1}), "metadata: 'transcode' is written here; rename"),
+        (changed(metadata=[1]), r"metadata: found \[1\]"),
+    ],
+)
+def test_bad_specs(spec, message, tmp_path, capsys):
+    refused(capsys, message, raw(tmp_path, spec, a=ROWS))
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ("1\n", "expected equally many rows in all chunks of a split, got .*/a: 3, .*/b: 1"),
+        ("1\n2\n3\n4\n", "expected equally many rows .*/b: 4"),
+    ],
+)
+def test_chunks_of_unequal_length(other, message, tmp_path, capsys):
+    channels = {"categorical": ["user", "city", "more"]}
+    spec = changed(feature_spec={"more": {}}, channel_spec=channels)
+    more = {"type": "csv", "features": ["more"], "files": ["b"]}
+    spec["source_spec"] = {"train": [*spec["source_spec"]["train"], more]}
+    refused(capsys, message, raw(tmp_path, spec, a=ROWS, b=other))
+
+
+def test_files_without_rows_and_damaged_files(tmp_path, capsys):
+    refused(capsys, "split 'train' has no rows", raw(tmp_path, a=""))
+    cut = gzip.compress(ROWS.encode() * 1000)[:-9]
+    folder = raw(tmp_path / "cut", chunk_with(files=["a.gz"]), **{"a.gz": cut})
+    refused(capsys, "a.gz: cannot be decompressed, it may be cut", folder)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--feature_spec_out=a/b.yaml"], "--feature_spec_out is 'a/b.yaml'; expected a file name"),
+        (["--feature_spec_out="], "--feature_spec_out is ''; expected a file name"),
+        (["--feature_spec_out=.."], "--feature_spec_out is '..'; expected a file name"),
+        (["--feature_spec_out=train"], "--feature_spec_out is 'train', the name of a folder"),
+        (["--feature_spec_in=no.yaml"], "no.yaml: the file does not exist"),
+        (["--categorify=citi"], "--categorify names 'citi'; .*did you mean 'city'"),
+        (["--categorify=city,city"], "--categorify names 'city' twice"),
+        (["--hash_buckets=price=3"], "--hash_buckets names 'price'"),
+        (["--hash_buckets=city"], "--hash_buckets has 'city'; expected feature=N"),
+        (["--hash_buckets=city=0"], "--hash_buckets has 'city=0'"),
+        (["--hash_buckets=city=9223372036854775808"], "N from 1 to 2.63 - 1"),
+        (["--hash_buckets=city=2,city=2"], "each feature once"),
+        (["--hash_buckets=city=2", "--categorify=city"], "both name 'city'"),
+        (["--frequency_threshold=2"], "--frequency_threshold is only read with --categorify"),
+        (["--categorify=city", "--frequency_threshold=-1"], "--frequency_threshold is '-1'"),
+        (["--categorify=city", "--memory_limit=much"], "--memory_limit is 'much'; expected a size"),
+        (["--categorify=city", "--memory_limit=1MB"], "--memory_limit is '1MB'"),
+        (["--categorify=city", "--memory_limit=9999999999GB"], "from 128MiB to 1048576GiB"),
+        (["--categorify=city", f"--memory_limit={'9' * 400}GB"], "from 128MiB to 1048576GiB"),
+        (["--categorify=city", f"--frequency_threshold={1 << 63}"], "--frequency_threshold is"),
+        (["--categorify=city", "--vocabulary=d"], "--categorify and --vocabulary: the encoding is"),
+    ],
+)
+def test_bad_flags(flags, message, tmp_path, capsys):
+    refused(capsys, message, raw(tmp_path, a=ROWS), *flags)
+
+
+def test_cardinality_given_by_an_encoding(tmp_path, capsys):
+    spec = changed(feature_spec={"city": {"cardinality": 9}})
+    folder = raw(tmp_path, spec, a=ROWS)
+    refused(capsys, "--categorify city: .* gives it the", folder, "--categorify=all", EVERY)
+    refused(capsys, "--hash_buckets city=8: .*the cardinality 9", folder, "--hash_buckets=city=8")
+    spec = changed(source_spec={"later": SPEC["source_spec"]["train"]})
+    del spec["source_spec"]["train"]
+    folder = raw(tmp_path, spec, a=ROWS)
+    refused(capsys, "counts values in the split 'train'; .* has later", folder, "--categorify=all")
+
+
+def test_output_after_a_failure(tmp_path, capsys):
+    folder = raw(tmp_path / "raw", a=ROWS)
+    out = tmp_path / "data" / "made"
+    assert run(folder, output=out) == 0
+    first = (out / "train/cat_0.bin").read_bytes()
+    assert run(folder, output=out) == 2
+    assert "made exists and is not an empty folder" in capsys.readouterr().err
+    raw(folder, a="1,2,3,7,0\n")
+    assert run(folder, "--overwrite", output=out) == 0
+    assert (out / "train/cat_0.bin").read_bytes() != first
+    raw(folder, a="1,2,3,7,x\n")
+    assert run(folder, "--overwrite", output=out) == 2
+    assert stored(out, "user") == [7]
+    assert [path.name for path in out.parent.iterdir()] == ["made"]
+    (tmp_path / "a").touch()
+    assert run(folder, "--overwrite", output=tmp_path / "a") == 2
+    assert "got a file" in capsys.readouterr().err
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").touch()
+    assert run(folder, "--overwrite", output=tmp_path / "mine") == 2
+    assert "mine: --overwrite replaces a data set" in capsys.readouterr().err
+
+
+def test_overwrite_of_data_sets(tmp_path, capsys):
+    """Raw data, unknown files, and the folder that is being read are not replaced, and a data set
+    of an earlier version, without a marker, is not either."""
+    folder = raw(tmp_path / "raw", a=ROWS)
+    out = tmp_path / "made"
+    assert run(folder, output=out) == 0
+    before = sorted(tmp_path.rglob("*"))
+
+    def kept(message, *flags, output=out):
+        capsys.readouterr()
+        assert run(folder, "--overwrite", *flags, output=output) == 2
+        assert re.search(message, report := capsys.readouterr().err), report
+
+    kept("made holds notes.txt, .*not part of the data set", output=with_file(out, "notes.txt"))
+    (out / "notes.txt").unlink()
+    kept("made holds train/x, ", output=with_file(out, "train/x"))
+    (out / "train/x").unlink()
+    for read in (folder, tmp_path, tmp_path / "made/../raw"):
+        kept("apart from the input, .*raw, which is read", output=read)
+    kept("apart from the input, .*made, which is read", f"--vocabulary={out}")
+    marker = (out / MARKER).read_bytes()
+    (out / MARKER).unlink()
+    kept(r"made: --overwrite .*\.output\.json .*earlier version.*remove it")
+    (out / MARKER).write_bytes(marker)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert run(folder, "--overwrite", "--categorify=all", output=out) == 0
+    assert run(folder, "--overwrite", "--categorify=all", output=out) == 0  # with vocabularies
+
+
+def with_file(folder: Path, name: str) -> Path:
+    (folder / name).touch()
+    return folder
+
+
+def test_another_name_of_the_spec(tmp_path, capsys):
+    """A data set whose spec has another name is replaced, and read as a vocabulary."""
+    folder = raw(tmp_path / "raw", a=ROWS)
+    out = tmp_path / "made"
+    flags = ["--feature_spec_out=mine.yaml", "--categorify=city", EVERY]
+    assert run(folder, *flags, output=out) == 0
+    assert run(folder, *flags, "--overwrite", output=out) == 0
+    assert run(folder, f"--vocabulary={out / 'mine.yaml'}", output=tmp_path / "more") == 0
+    assert stored(tmp_path / "more", "city") == [1, 3, 2]
+    capsys.readouterr()
+    assert run(folder, f"--vocabulary={out}", output=tmp_path / "again") == 2
+    assert "feature_spec.yaml: the file does not exist" in capsys.readouterr().err
+
+
+# Transcodes, and is killed when its first file has rows, or before the folder takes its name.
+KILLED = """
+import os, signal, sys
+from preproc.transcode import __main__ as transcode
+from preproc.transcode.write import RowWriter
+from runtime.files import staging
+
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv.pop(1) == "amid its files":
+    RowWriter._count = killed
+staging.publish_folder = killed
+transcode.main()
+"""
+
+
+@pytest.mark.parametrize("moment", ["amid its files", "at the end"])
+def test_output_of_a_killed_run(tmp_path, root, moment):
+    command = [sys.executable, "-c", KILLED, moment, "--input", raw(tmp_path, a=ROWS)]
+    command += ["--output", tmp_path / "out"]
+    assert subprocess.run(command, cwd=root, check=False).returncode == -9
+    assert not (tmp_path / "out").exists()
+    (left,) = tmp_path.glob(".out.*")
+    assert [*left.glob("*/train/*.bin")]
+    assert run(tmp_path) == 0
+
+
+def test_warnings_about_sparse_ids_and_unused_columns(tmp_path, capsys):
+    spec = changed(channel_spec={"categorical": ["user"]})
+    assert run(raw(tmp_path, spec, a="1,2,3,123456789012,0\n")) == 0
+    report = capsys.readouterr().out
+    assert "note: 'user' has few rows for its largest id, 123,456,789,012" in report
+    assert "left out, in no channel: city" in report
+
+
+# Texts
+
+
+CITIES = ["Rome", "Oslo", "Oslo", "", "Bern", "Rome", "Oslo", "a\tb\\", "Ärö", "zz"]
+TEXT_ROWS = "".join(f"1,2,3,{i},{city}\n" for i, city in enumerate(CITIES))
+TEST_ROWS = "0,2,3,4, Oslo \n0,2,3,4,Paris\n0,2,3,4,\n"
+
+
+def text_spec() -> dict:
+    spec = changed(feature_spec={"city": {"cardinality": "auto"}})
+    chunk = spec["source_spec"]["train"][0]
+    spec["source_spec"] = {"test": [{**chunk, "files": ["b"]}], "train": [chunk]}
+    return spec
+
+
+def test_ids_of_texts_by_count(tmp_path, capsys):
+    folder = raw(tmp_path, text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
+    assert run(folder, "--categorify=city", EVERY) == 0
+    report = capsys.readouterr().out
+    assert "city: cardinality 7, vocabulary; id 0 " in report
+    assert "unknown): 66.67% of test, 10.00% of train\n" in report
+    # Oslo 3, Rome 2, then bytewise: Bern, "a<tab>b\", zz, "Ärö" (its first byte is 0xc3).
+    out = tmp_path / "out"
+    counts = {"Oslo": 3, "Rome": 2, "Bern": 1, "a\tb\\": 1, "zz": 1, "Ärö": 1}
+    assert list(vocabulary(out, "city").items()) == list(counts.items())
+    assert stored(out, "city") == [2, 1, 1, 0, 3, 2, 1, 4, 6, 5]
+    assert stored(out, "city", "test") == [1, 0, 0]
+    assert FeatureSpec.from_yaml(out / "feature_spec.yaml").cardinality("city") == 7
+    flags = ("--categorify=city", "--frequency_threshold=2")
+    assert run(folder, *flags, output=tmp_path / "rare") == 0
+    assert "66.67% of test, 50.00% of train\n" in capsys.readouterr().out
+    assert stored(tmp_path / "rare", "city") == [2, 1, 1, 0, 0, 2, 1, 0, 0, 0]
+    assert run(folder, flags[0], "--frequency_threshold=9", output=tmp_path / "none") == 0
+    assert stored(tmp_path / "none", "city") == [0] * 10
+
+
+def test_ids_of_sparse_ids_and_lists(tmp_path):
+    table = pa.table(
+        {
+            "click": [0, 1, 0],
+            "c/d": [[2**60, -5], [2**60, 7], [None, 2**60]],
+            "e": ["x", " ", None],
+            "f": [7.0, None, 2.0**40],
+        }
+    )
+    spec = parquet_spec(**{"c/d": {"hotness": 2}, "e": {}, "f": {}})
+    assert run(raw(tmp_path, spec, a=table), "--categorify=all", EVERY) == 0
+    out = tmp_path / "out"
+    assert vocabulary(out, "c/d") == {str(2**60): 3, "-5": 1, "7": 1}
+    assert stored(out, "c/d") == [[1, 2], [1, 3], [0, 1]]
+    assert stored(out, "e") == [1, 0, 0]
+    assert stored(out, "f") == [2, 0, 1]
+
+
+def test_columns_without_texts(tmp_path, capsys):
+    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": [0.5]}))
+    refused(capsys, "'c': expected text or a whole.*, got 0.5", folder, "--categorify=c")
+    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": [{"a": 1}]}))
+    refused(capsys, "'c': expected .*convert the column", folder, "--categorify=c", EVERY)
+    folder = raw(tmp_path, parquet_spec(c={}), a=pa.table({"click": [0], "c": pa.nulls(1)}))
+    assert run(folder, "--categorify=c", EVERY) == 0
+    assert stored(tmp_path / "out", "c") == [0]
+
+
+def test_more_rows_of_an_earlier_data_set(tmp_path, capsys):
+    """Later rows get the ids, cardinalities and dtypes of the rows that a model was trained on."""
+    first = raw(tmp_path / "first", text_spec(), a=TEXT_ROWS, b=TEST_ROWS)
+    known = first / "out"
+    assert run(first, "--categorify=city", EVERY, "--hash_buckets=user=100") == 0
+    new = changed(channel_spec={"label": []})
+    new["source_spec"]["train"] = [
+        {"type": "csv", "features": ["city", "user", "age", "price"], "files": ["a"]}
+    ]
+    new["source_spec"]["test"] = new["source_spec"].pop("train")
+    del new["feature_spec"]["click"]
+    later = raw(tmp_path / "later", new, a="Ärö,3,1,2\nOslo,77,1,2\nParis,3,1,2\na\tb\\,3,1,2\n")
+    capsys.readouterr()
+    assert run(later, f"--vocabulary={known}") == 0
+    report = capsys.readouterr().out
+    assert "city: cardinality 7, vocabulary; id 0" in report and "25.00% of test" in report
+    out = later / "out"
+    assert stored(out, "city", "test") == [6, 1, 0, 4]
+    assert stored(out, "user", "test")[0] == stored(known, "user")[3]
+    old, data_set = (FeatureSpec.from_yaml(f / "feature_spec.yaml") for f in (known, out))
+    assert data_set.channel("categorical") == old.channel("categorical")
+    assert data_set.cardinalities("categorical") == old.cardinalities("categorical") == [100, 7]
+    # Encoded again with what was made, the result is the same.
+    assert run(later, f"--vocabulary={out}", output=later / "again") == 0
+    assert stored(later / "again", "city", "test") == [6, 1, 0, 4]
+
+    (known / "encoder/vocabulary/city.parquet").unlink()
+    refused_again(capsys, "encoder: expected the complete folder of an encoder", later, known)
+
+
+FLOAT_FILES = {
+    "train": ("7\n12\n7\n-3\n", [1, 3, 1, 2]),
+    "test": ("7.0\n \n-3.0\n12.0 \n", [1, 0, 2, 3]),
+}
+
+
+def one_column(folder, **files):
+    """Raw data of one feature without labels, `c`, a file `NAME.csv` per split."""
+    source = {
+        name: [{"type": "csv", "header": True, "features": ["c"], "files": [f"{name}.csv"]}]
+        for name in files
+    }
+    spec = {"feature_spec": {"c": {}}, "source_spec": source}
+    spec["channel_spec"] = {"label": [], "numerical": [], "categorical": ["c"]}
+    texts = {f"{name}.csv": "c,d\n" + text.replace("\n", ",\n") for name, text in files.items()}
+    return raw(folder, spec, **texts)
+
+
+def test_integers_with_a_decimal_point(tmp_path):
+    """`test` has a gap, so that pandas wrote 7.0 there; 7 and 7.0 are one value."""
+    folder = one_column(tmp_path, **{name: text for name, (text, _) in FLOAT_FILES.items()})
+    assert run(folder, "--categorify=c", EVERY) == 0
+    for name, (_, ids) in FLOAT_FILES.items():
+        assert stored(folder / "out", "c", name) == ids
+    assert vocabulary(folder / "out", "c") == {"7": 2, "-3": 1, "12": 1}
+    assert run(folder, "--hash_buckets=c=1000", output=tmp_path / "hashed") == 0
+    seven, _, _, three = stored(tmp_path / "hashed", "c")
+    assert stored(tmp_path / "hashed", "c", "test")[0::2] == [seven, three]
+    later = one_column(tmp_path / "later", test=FLOAT_FILES["test"][0])
+    assert run(later, f"--vocabulary={folder / 'out'}") == 0
+    assert stored(later / "out", "c", "test") == FLOAT_FILES["test"][1]
+
+
+@pytest.mark.parametrize("train", ["1.1\n1.0\n", "a\n1.0\n"])
+def test_texts_with_a_decimal_point(tmp_path, train):
+    """Versions such as 1.0 stay text."""
+    folder = one_column(tmp_path, train=train, test="1\n1.0\n")
+    assert run(folder, "--categorify=c", EVERY) == 0
+    _, second = stored(folder / "out", "c")
+    assert stored(folder / "out", "c", "test") == [0, second]
+
+
+def refused_again(capsys, message, folder, known):
+    capsys.readouterr()
+    assert run(folder, f"--vocabulary={known}", output=folder / "new") == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (folder / "new").exists()
+
+
+def test_rows_of_another_data_set(tmp_path, capsys):
+    first = raw(tmp_path / "first", a=ROWS)
+    known = first / "out"
+    assert run(first) == 0
+    for spec, message in (
+        (
+            changed(feature_spec={"x": {}}, channel_spec={"categorical": ["user", "city", "x"]}),
+            "'categorical' has user, city, x; .* has user, city; expected the same",
+        ),
+        (changed(feature_spec={"user": {"hotness": 2}}), "'user': hotness is 2; it is 1 in"),
+        (changed(feature_spec={"user": {"cardinality": 5}}), "'user': cardinality is 5; it is"),
+    ):
+        if "x" in spec["feature_spec"]:
+            spec["source_spec"]["train"] = [
+                {"type": "csv", "features": list(spec["feature_spec"]), "files": ["a"]}
+            ]
+        refused_again(capsys, message, raw(tmp_path / "new", spec, a=ROWS), known)
+    again = raw(tmp_path / "new", a=ROWS.replace("300", "301"))
+    refused_again(capsys, r"row 2 .*expected an id in \[0, 301\).*, got '301'", again, known)
+    content = yaml.safe_load((known / "feature_spec.yaml").read_text())
+    del content["metadata"]["transcode"]
+    (known / "feature_spec.yaml").write_text(yaml.safe_dump(content))
+    refused_again(capsys, "is not a data set of preproc.transcode", first, known)
+
+
+def test_dimensions_as_hotness(tmp_path):
+    spec = changed(feature_spec={"user": {"dimensions": [2, 1]}})
+    folder = raw(tmp_path, spec, a="1,2,3,4;5,0\n")
+    assert RawSpec.from_yaml(folder / "feature_spec.yaml").hotness("user") == 2
+    assert run(folder) == 0
+    assert stored(tmp_path / "out", "user") == [[4, 5]]

@@ -1,0 +1,293 @@
+"""Tables without a feature spec: inferred channels of their columns, files of all kinds."""
+
+import datetime
+import decimal
+import gzip
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dataloading.spec.feature_spec import FeatureSpec
+from tests.preproc.transcode.test_transcode import run, stored, vocabulary
+
+ROWS = 400
+
+
+def columns():
+    """Columns of all kinds, with the channel that each is to be in; None: left out."""
+    number = np.arange(ROWS)
+    return {
+        "bought": (number % 2, "label"),
+        "city": (np.where(number % 9, "Bern", ""), "categorical"),
+        "user_id": (number * 7, "categorical"),
+        "shop id": (number, "categorical"),
+        "paid": (number * 3, "numerical"),
+        "grade": (number % 12, "categorical"),
+        "points": (number % 41, "numerical"),
+        "price": ([f"{i / 7:.3f}" if i % 5 else "NA" for i in number], "numerical"),
+        "zip": ([f"0{i % 90 + 10}" for i in number], "categorical"),
+        "card": ([f"{10**17 + i}" for i in number], "categorical"),
+        "tags": ([f"{'ab'[i % 3 % 2]};{'cd'[i % 2]}" for i in number], "categorical"),
+        "ids": ([json.dumps([int(i) % 7, 3][: 1 + i % 2]) for i in number], "categorical"),
+        "remark": (["a;b" if i % 250 == 7 else "c" for i in number], "categorical"),
+        "empty": (["", "NULL"] * (ROWS // 2), None),
+        "rare": (["x"] * (ROWS - 1) + ["7"], "categorical"),
+        "": (number, None),
+    }
+
+
+def write(path):
+    def line(values):
+        return ",".join(f'"{value}"' if "," in value else value for value in map(str, values))
+
+    rows = zip(*(values for values, _ in columns().values()), strict=True)
+    path.write_text("\n".join(map(line, [[*columns()], *rows])) + "\n")
+    return path
+
+
+def spec_of(out):
+    return FeatureSpec.from_yaml(out / "feature_spec.yaml")
+
+
+@pytest.fixture(scope="module")
+def data_set(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("file")
+    assert run(write(folder / "shop.csv"), "--label=bought", output=folder / "out") == 0
+    return folder
+
+
+def test_channels_by_hand(data_set):
+    spec = spec_of(data_set / "out")
+    channels = {name: channel for channel, names in spec.channel_spec.items() for name in names}
+    assert channels == {name: channel for name, (_, channel) in columns().items() if channel}
+    assert [spec.hotness(name) for name in ("tags", "ids", "remark")] == [2, 2, 1]
+    assert stored(data_set / "out", "ids")[:3] == [[2, 0], [3, 1], [4, 0]]
+    assert spec.feature_spec["paid"]["dtype"] == "float32"
+    paid = 3 * np.arange(ROWS)
+    expected = (paid - paid.mean()) / paid.std()
+    assert stored(data_set / "out", "paid") == pytest.approx(expected, rel=1e-6)
+
+
+TABLE = pa.table(
+    {"y": [1, 0, 1, 0], "city": ["Bern", "Oslo", "Bern", None], "x": [1.5, 2.0, None, 4.0]}
+)
+CSV = "y,city,x\n1,Bern,1.5\n0,Oslo,2.0\n1,Bern,\n0,,4.0\n"
+
+
+def write_zst(path):
+    path.write_bytes(pa.Codec("zstd").compress(CSV.encode(), asbytes=True))
+
+
+def write_lines(path):
+    path.write_text("".join(json.dumps(row) + "\n" for row in TABLE.to_pylist()))
+
+
+def write_parts(path):
+    path.mkdir()
+    for number in (0, 1, 10, 2):  # 10 after 2
+        start = {10: 3}.get(number, number)
+        pq.write_table(TABLE.slice(start, 1), path / f"part-{number}.parquet")
+    (path / "_SUCCESS").touch()
+
+
+def write_partitions(path):
+    for i, city in enumerate(["a=Bern", "b=Oslo", "c=Bern", "d=__HIVE_DEFAULT_PARTITION__"]):
+        folder = path / city.replace(city[0], f"day={i}/city", 1)
+        folder.mkdir(parents=True)
+        pq.write_table(TABLE.drop_columns("city").slice(i, 1), folder / "part-0.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "write_table"),
+    [
+        ("a.csv.gz", lambda path: path.write_bytes(gzip.compress(CSV.encode()))),
+        ("a.csv.zst", write_zst),
+        ("a.jsonl", write_lines),
+        ("parts", write_parts),
+        ("partitions", write_partitions),
+    ],
+)
+def test_equal_output_of_all_files(name, write_table, tmp_path):
+    write_table(tmp_path / name)
+    flags = ("--label=y", "--drop=day" if name == "partitions" else "--transform=auto")
+    assert run(tmp_path / name, "--frequency_threshold=0", *flags, output=tmp_path / "out") == 0
+    channels = {"label": ("y",), "numerical": ("x",), "categorical": ("city",)}
+    assert spec_of(tmp_path / "out").channel_spec == channels
+    assert stored(tmp_path / "out", "y") == [1, 0, 1, 0]
+    assert stored(tmp_path / "out", "city") == [1, 2, 1, 0]
+    values = np.array([1.5, 2, 4])
+    expected = (np.array([1.5, 2, 2.5, 4]) - 2.5) / values.std()
+    assert stored(tmp_path / "out", "x") == pytest.approx(expected, rel=1e-6)
+
+
+def test_printed_spec(data_set, tmp_path, capsys):
+    path = write(tmp_path / "shop.csv")
+    assert run(path, "--label=bought", output=tmp_path / "a") == 0
+    output = capsys.readouterr().out
+    assert re.search("price: {dtype: float32}.*numbers, 320 different, 20.00% missing", output)
+    assert re.search("user_id: .*by its name; the label does not decide", output)
+    assert re.search("ids: .*lists of up to 2, 7 different", output)
+    assert "# left out: empty (no value)" in output
+    text = output[: output.index("\n\n")]
+    assert set(yaml.safe_load(text)) == {"feature_spec", "channel_spec"}
+    # With the files of the spec, the data set is the same.
+    names = [*columns()][:-1]
+    head, *lines = path.read_text().splitlines()
+    path.write_text("\n".join(line.rpartition(",")[0] for line in [head, *lines]) + "\n")
+    spec = yaml.safe_load(text)
+    for name in set(names) - {*spec["feature_spec"]}:
+        spec["feature_spec"][name] = {}
+    chunk = {"type": "csv", "header": True, "features": names, "files": ["shop.csv"]}
+    spec["source_spec"] = {"train": [chunk]}
+    (tmp_path / "feature_spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+    flags = ("--fill_missing=mean", "--categorify=all", "--transform=auto")
+    assert run(tmp_path, *flags, output=tmp_path / "b") == 0
+    for name in ("city", "tags", "price", "ids"):
+        assert stored(tmp_path / "a", name) == stored(tmp_path / "b", name)
+
+
+def test_choices_of_the_user(data_set, capsys):
+    path = data_set / "shop.csv"
+    roles = ("--categorical=points,paid", "--numerical=grade,user_id", "--drop=card,zip")
+    assert run(path, "--label=bought", *roles, "--fill_missing=0", output=data_set / "own") == 0
+    spec = spec_of(data_set / "own")
+    assert {"points", "paid"} <= set(spec.channel("categorical"))
+    assert {"grade", "user_id"} <= set(spec.channel("numerical"))
+    assert not {"card", "zip"} & set(spec.feature_spec)
+    assert "# left out: card (--drop)" in capsys.readouterr().out
+
+
+def test_more_rows_without_a_feature_spec(data_set, tmp_path, capsys):
+    names = ["user_id", "price", "ids", "tags", "city", "zip"]  # any order; no label
+    names += [name for name, (_, channel) in columns().items() if channel not in (None, "label")]
+    names = [*dict.fromkeys(names)]
+    table = pa.table({name: [str(v) for v in columns()[name][0][:5]] for name in names})
+    pq.write_table(table, tmp_path / "new.parquet")
+    known = f"--vocabulary={data_set / 'out'}"
+    assert run(tmp_path / "new.parquet", known, output=tmp_path / "out") == 0
+    for name in ("city", "tags", "ids", "price", "user_id"):
+        assert stored(tmp_path / "out", name, "test") == stored(data_set / "out", name)[:5]
+    assert not (tmp_path / "out/test/label.bin").exists()
+    pq.write_table(table.rename_columns(["user", *names[1:]]), tmp_path / "new.parquet")
+    assert run(tmp_path / "new.parquet", known, output=tmp_path / "b") == 2
+    assert re.search("'user_id' is missing, .*did you mean 'user'", capsys.readouterr().err)
+
+
+def decimals(*texts, scale=0):
+    return pa.array(map(decimal.Decimal, texts), pa.decimal128(38, scale))
+
+
+# Columns of 40 rows; their channel, or the type of a column that is left out.
+TYPES = {
+    "grade": (decimals(*[*"1234"] * 10), "categorical"),
+    "half_grade": (decimals(*["1.0", "2.0"] * 20, scale=1), "categorical"),
+    "big_id": (decimals(*(10**30 + i for i in range(40))), "categorical"),
+    "price_id": (decimals(*(f"{i}.5" for i in range(40)), scale=1), "numerical"),
+    "user_id": ([float("nan") if i % 5 == 0 else float(i) for i in range(40)], "categorical"),
+    "far_id": ([1e20 + i for i in range(40)], "numerical"),
+    "half": (pa.array(np.arange(40).astype(np.float16) / 2), "numerical"),
+    "half_id": (pa.array(np.arange(40).astype(np.float16)), "categorical"),
+    "view": (pa.array([*"ab"] * 20, pa.string_view()), "categorical"),
+    "bytes": (pa.array([b"a", b"b"] * 20, pa.binary_view()), "categorical"),
+    "yes": (pa.array([True, False] * 20), "categorical"),
+    "dictionary": (pa.array([*"ab"] * 20).dictionary_encode(), "categorical"),
+    "pair": ([[1.0, float("nan")]] * 40, "categorical"),
+    "days": ([[datetime.date(2026, 1, 1)]] * 40, "lists of date"),
+    "deep": ([[[1, 2], [3]]] * 40, "lists of array<"),
+    "structs": ([[{"a": 1}]] * 40, "lists of struct<"),
+    "struct": ([{"a": 1}] * 40, "struct<"),
+    "day": ([datetime.date(2026, 1, 1)] * 40, "date"),
+    "fractions": ([[1.5, 2.0]] * 40, "lists of float64"),
+}
+
+
+def test_inferred_parquet_types(tmp_path, capsys):
+    """Inferred columns can be encoded, and other columns are left out."""
+    table = pa.table(
+        {"label": [0, 1] * 20, **{name: values for name, (values, _) in TYPES.items()}}
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert run(tmp_path / "a.parquet", "--label=label", output=tmp_path / "out") == 0
+    assert spec_of(tmp_path / "out").hotness("pair") == 2
+    channels = spec_of(tmp_path / "out").channel_spec
+    channel_of = {name: channel for channel, names in channels.items() for name in names}
+    output = capsys.readouterr().out
+    left_out = dict(re.findall(r"# left out: (\w+) \((.*)\)", output))
+    for name, (_, expected) in TYPES.items():
+        if name in channel_of:
+            assert channel_of[name] == expected, name
+        else:
+            assert left_out[name].startswith(expected), name
+
+
+def test_whole_decimals_and_nan_as_text(tmp_path):
+    columns = {
+        "label": [0, 1] * 20,
+        "grade": decimals(*["7.00", "12345678901234567890.00"] * 20, scale=2),
+        "shop_id": [float("nan"), 3.0] * 20,
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    assert run(tmp_path / "a.parquet", "--label=label", output=tmp_path / "out") == 0
+    assert vocabulary(tmp_path / "out", "grade") == {"12345678901234567890": 20, "7": 20}
+    assert vocabulary(tmp_path / "out", "shop_id") == {"3": 20}
+    assert stored(tmp_path / "out", "shop_id")[:4] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"label,city\n1,Bern\n0,Z\xfcrich\n", "a.csv, line 3: expected UTF-8 text"),
+        ("a.parquet", [b"a", b"b", b"\xff"], "expected UTF-8 text: .*a.parquet.*xFF"),
+        ("a.csv", b"", "expected a header, got an empty file"),
+        ("a.csv", b"label,city\n", "a.csv: has no rows"),
+        ("a.pdf", b"label,city\n", "expected a file that ends with .csv"),
+    ],
+)
+def test_invalid_files(name, content, message, tmp_path, capsys):
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        pq.write_table(pa.table({"label": [0, 1, 0], "city": content}), path)
+    assert run(path, "--label=label", output=tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and re.search(message, error), error
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--label is missing: expected the column .* to predict, one of bought, city"),
+        (["--label=bougt"], "--label bougt: expected a column of .*did you mean 'bought'"),
+        (["--label=bought", "--drop=bought"], "--label and --drop both name 'bought'"),
+        (["--label=paid"], "'paid': expected 0 or 1, got '3'"),
+        (["--label=bought", "--numerical=rare"], "row 1 .*'rare': expected a number, got 'x'"),
+        (["--label=bought", "--numerical=empty"], "'empty': expected a number in train, .*--drop"),
+        (["--user=user_id"], "give both, and no --label"),
+        (
+            ["--label=bought", "--feature_spec_in=a.yaml"],
+            "--feature_spec_in: expected a folder",
+        ),
+        (["--label=bought", "--vocabulary={out}"], "--label and --vocabulary"),
+    ],
+)
+def test_errors_of_the_user(flags, message, data_set, tmp_path, capsys):
+    flags = [flag.format(out=data_set / "out") for flag in flags]
+    capsys.readouterr()
+    assert run(data_set / "shop.csv", *flags, output=tmp_path / "new") == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error), error
+    assert not (tmp_path / "new").exists()
+
+
+def test_folders_of_other_files(data_set, tmp_path, capsys):
+    (tmp_path / "feature_spec.yaml").write_text("{}")
+    assert run(tmp_path, "--label=y", output=tmp_path / "out") == 2
+    assert "--label describes a column of a table without" in capsys.readouterr().err
+    assert run(data_set / "shop.csv", "--label=bought", "--overwrite", output=data_set) == 2
+    assert "expected a folder apart from the input" in capsys.readouterr().err
