@@ -1,11 +1,6 @@
 """All tests share one local Spark; its tasks are tested in test_staged_rows.py."""
 
 import gzip
-import os
-import signal
-import threading
-import time
-import types
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,8 +10,7 @@ from ibis import _
 from preproc.engines.open_engine import open_engine
 from preproc.sources.files import find_table
 from tests.preproc.engines import text_cases
-from tests.preproc.engines.tables import numbered, rows, write
-from tests.spark_cluster import spark_cluster
+from tests.preproc.engines.tables import check_row_numbers, numbered, row_numbers, rows, write
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 # Files of these sizes are divided.
@@ -34,38 +28,6 @@ def spark(tmp_path_factory):
         "spark", scratch, memory_limit_bytes=3 << 30, threads=2, spark_conf=CONF
     ) as engine:
         yield engine
-
-
-def nested_row_numbers():
-    """Returns `row_numbers` as workers get it that cannot import tests."""
-    return types.FunctionType(row_numbers.__code__, {"__name__": "__main__"})
-
-
-def row_numbers(batches):
-    """Work that reports first and last row of each run of a part, which is whole and in order."""
-    part, first, last = None, None, None
-    for batch in batches:
-        columns = (batch["__part"].to_pylist(), batch["__row"].to_pylist())
-        for new_part, row in zip(*columns, strict=True):
-            if new_part != part:
-                if part is not None:
-                    yield f"{part} {first} {last}"
-                part, first = new_part, row
-            else:
-                assert row == last + 1
-            last = row
-    if part is not None:
-        yield f"{part} {first} {last}"
-
-
-def check_row_numbers(reports, num_rows):
-    """Checks that each part was in one run, and all rows in some."""
-    runs = sorted(tuple(map(int, report.split())) for report in reports)
-    assert [part for part, *_ in runs] == list(range(len(runs)))
-    stops = [-1, *(last for *_, last in runs)]
-    assert [first for _, first, _ in runs] == [stop + 1 for stop in stops[:-1]]
-    assert stops[-1] == num_rows - 1
-    return len(runs)
 
 
 def test_divided_files(tmp_path, spark):
@@ -175,29 +137,3 @@ def test_several_chunks(tmp_path, spark):
     assert result["a"].to_pylist() == list(map(str, range(50_000)))
     check_row_numbers(spark.map_batches(table, row_numbers), 50_000)
     assert "r.parquet, row 8 (" in spark.place(table, 7, "c")
-
-
-@pytest.mark.long
-def test_killed_worker(tmp_path):
-    """A cluster loses one of two workers while it reads: the same rows in the same order."""
-    path = write(tmp_path, "t.csv", b"a,b\n" + numbered(600_000))
-    staging = tmp_path / "staging"
-    staging.mkdir()
-    (tmp_path / "cluster").mkdir()
-    with spark_cluster(tmp_path / "cluster") as (master, pids):
-
-        def kill():
-            while len(list(staging.glob("table_0/new-*"))) < 5:
-                time.sleep(0.05)
-            os.kill(pids[-1], signal.SIGKILL)
-
-        settings = {"staging": staging, "master": master, "spark_conf": CONF}
-        with open_engine("spark", tmp_path, memory_limit_bytes=3 << 30, **settings) as engine:
-            killer = threading.Thread(target=kill, daemon=True)
-            killer.start()
-            table = engine.read([find_table(path)])
-            killer.join()
-            reports = engine.map_batches(table, nested_row_numbers())
-            assert check_row_numbers(reports, 600_000) > 20
-            last = engine.fetch(table.filter(_.__row == 599_999))
-            assert last["a"].to_pylist() == ["599999"]
