@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from config import Config, OptimizerConfig
 from dataloading.spec import feature_spec as fs
 from dataloading.spec.history_channels import (
-    NEGATIVE_CHANNEL,
     POSITIVE_CHANNEL,
     TARGET_CHANNEL,
     num_ids,
@@ -158,7 +157,9 @@ def _recommendation(
 
 def _tables_of_histories(spec: fs.FeatureSpec) -> dict[str, str]:
     """Returns the feature of the target item whose ids each feature of a history has."""
-    histories = (spec.channel_spec.get(name, ()) for name in (POSITIVE_CHANNEL, NEGATIVE_CHANNEL))
+    histories = (
+        spec.channel_spec.get(name, ()) for name in (POSITIVE_CHANNEL, fs.NEGATIVE_CHANNEL)
+    )
     targets = spec.channel(TARGET_CHANNEL)
     return {
         feature: target

@@ -50,8 +50,8 @@ class RangeReader:
         if draws_targets or set(features).intersection(channels.negative):
             if not channels.user:
                 raise ValueError(
-                    f"{spec.origin}: channel_spec: there is no feature of the user; expected one, "
-                    "by which negatives are drawn"
+                    f"{spec.origin}: channel_spec: expected a feature of the user, by which "
+                    "negatives are drawn, got none"
                 )
             self._tables = self._events.features_of_items(spec, channels.positive)
             items = self._events.columns[channels.positive[0]]
