@@ -1,8 +1,7 @@
-"""DuckDB as an engine: one process, a database file, ordered streams of Arrow batches."""
+"""DuckDB as an engine: one process, tables that spill to a folder, streams of Arrow batches."""
 
 import contextlib
 import itertools
-import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -57,7 +56,7 @@ class _Stored:
 
 
 class DuckDBBackend(DuckDBSession):
-    """See `engine.Engine`. Tables are in a database file in `scratch`, compressed."""
+    """See `engine.Engine`. Tables are in memory; what exceeds the limit is stored in `scratch`."""
 
     dialect = "duckdb"
     store = LocalStore()
@@ -69,11 +68,8 @@ class DuckDBBackend(DuckDBSession):
             memory_limit_bytes,
             reserved_bytes=reserved,
             threads=threads,
-            # DuckDB waits forever where a database of this name is still open in the process.
-            database=scratch / f"tables-{secrets.token_hex(4)}.duckdb",
             # It believes the statistics of Parquet files, which leave NaN out: isnan() is false.
             disabled_optimizers="statistics_propagation",
-            force_compression="uncompressed",  # half the time of reading a table
         )
         self._numbers = itertools.count()
         self._chunks: dict[str, list[_Stored]] = {}

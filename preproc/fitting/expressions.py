@@ -1,5 +1,7 @@
 """Texts, numbers, lists and hashes as Ibis expressions that mean what `encoding.columns` does."""
 
+import re
+
 import ibis
 import ibis.expr.types as ir
 
@@ -42,10 +44,13 @@ def text(column: ir.Value, missing: tuple[str, ...], is_integer: bool = False) -
 
 def number(column: ir.Value, missing: tuple[str, ...]) -> ir.FloatingValue:
     """Returns each value as float64; null for missing values and other texts."""
-    if column.type().is_string():
-        return text(column, missing).try_cast("float64")
-    column = column.cast("float64")
-    return _present(column)
+    if not column.type().is_string():
+        return _present(column.cast("float64"))
+    result = _present(column.try_cast("float64"))  # which trims, and is null for other texts
+    spelled = [spelling for spelling in missing if re.match(NUMBER, spelling)]
+    if not spelled:
+        return result
+    return ibis.ifelse(column.strip().isin(spelled), ibis.null("float64"), result)
 
 
 def _present(column: ir.FloatingValue) -> ir.FloatingValue:

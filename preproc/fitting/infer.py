@@ -125,7 +125,6 @@ def _text_facts(
     engine: Engine, counts: ir.Table, missing: tuple[str, ...], is_list: bool
 ) -> ColumnFacts:
     value = text(counts[VALUE], missing)
-    is_json = value.startswith("[") & value.endswith("]")
     row = _row(
         engine,
         counts.agg(
@@ -133,9 +132,42 @@ def _text_facts(
             rows=counts[COUNT].sum(),
             distinct=value.nunique(),
             numbers=_sum(counts, value.re_search(NUMBER)),
+        ),
+    )
+    present, rows, distinct = (row[name] or 0 for name in ("present", "rows", "distinct"))
+    if is_list or (present and row["numbers"] < present):
+        form = _list_form(engine, counts, value, present) or (SEPARATOR if is_list else "")
+        if form:
+            facts = _list_facts(engine, counts, form, missing)
+            # Texts of single values in JSON are not divided when they are encoded.
+            if is_list or (facts.distinct <= distinct if form == SEPARATOR else facts.hotness > 1):
+                return facts
+        return ColumnFacts(present, rows - present, distinct)
+    row = _row(
+        engine,
+        counts.agg(
             whole=_sum(counts, value.re_search(INTEGER)),
             codes=_sum(counts, value.re_search(CODE)),
             points=_sum(counts, value.re_search(POINT)),
+        ),
+    )
+    return ColumnFacts(
+        present,
+        rows - present,
+        distinct,
+        is_number=True,
+        is_whole=row["whole"] == present,
+        is_code=bool(row["codes"]),
+        has_point=bool(row["points"]),
+    )
+
+
+def _list_form(engine: Engine, counts: ir.Table, value: ir.StringValue, present: int) -> str:
+    """Returns the form of lists of texts, some of which are not numbers; empty for other texts."""
+    is_json = value.startswith("[") & value.endswith("]")
+    row = _row(
+        engine,
+        counts.agg(
             separated=_sum(counts, value.contains(SEPARATOR)),
             json=_sum(counts, is_json),
             quoted=_sum(counts, is_json & value.contains('"')),
@@ -143,25 +175,10 @@ def _text_facts(
             escaped=_sum(counts, is_json & value.contains("\\")),
         ),
     )
-    present, rows = row["present"] or 0, row["rows"] or 0
     is_uniform = not row["quoted"] or row["strings"] == present
-    if present and row["json"] == present and not row["escaped"] and is_uniform:
-        facts = _list_facts(engine, counts, "strings" if row["quoted"] else "numbers", missing)
-        if facts.hotness > 1:  # texts of single values are not divided when they are encoded
-            return facts
-    if is_list or (present and row["separated"] >= _LIST_SHARE * present):
-        facts = _list_facts(engine, counts, SEPARATOR, missing)
-        if is_list or facts.distinct <= row["distinct"]:
-            return facts
-    return ColumnFacts(
-        present,
-        rows - present,
-        row["distinct"] or 0,
-        is_number=row["numbers"] == present,
-        is_whole=row["whole"] == present,
-        is_code=bool(row["codes"]),
-        has_point=bool(row["points"]),
-    )
+    if row["json"] == present and not row["escaped"] and is_uniform:
+        return "strings" if row["quoted"] else "numbers"
+    return SEPARATOR if row["separated"] >= _LIST_SHARE * present else ""
 
 
 def _list_facts(

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import ibis.expr.types as ir
 import numpy as np
-import pyarrow as pa
 
 from preproc.engines.engine import ROW, Engine
 from preproc.fitting.expressions import hashed, number
@@ -22,6 +21,7 @@ _PRIOR_ROWS = 20.0
 _SURE = 5.0  # standard errors
 _ROWS_PER_VALUE = 2
 _SAMPLE_ROWS = 1_000_000
+_COLUMNS = 8  # fetched at a time
 _ID_WORDS = {"id", "ids", "uid", "sku", "zip", "zipcode", "postcode", "code", "userid", "itemid"}
 _ID_NAMES = {"user", "item"}
 
@@ -79,29 +79,27 @@ def measure(
     """
     step = -(-num_rows // _SAMPLE_ROWS)
     sample = table.filter(table[ROW] % step == 0) if step > 1 else table
-    values = {f"c{i}": number(sample[name], missing) for i, name in enumerate(columns)}
     fold = hashed(sample[ROW], 1) % _FOLDS
-    sample = sample.select(label=number(sample[label], missing), fold=fold, **values)
-    rows = engine.store_table(sample, "whole_numbers")
     result = {}
-    for i, name in enumerate(columns):
-        kept = rows.filter(rows[f"c{i}"].notnull() & rows.label.isin([0.0, 1.0]))
-        grouped = kept.group_by(value=kept[f"c{i}"], fold=kept.fold).agg(
-            rows=kept.count(), clicks=kept.label.sum()
-        )
-        result[name] = _advantage(engine.fetch(grouped))
+    for start in range(0, len(columns), _COLUMNS):
+        names = columns[start : start + _COLUMNS]
+        values = {f"c{i}": number(sample[name], missing) for i, name in enumerate(names)}
+        rows = sample.select(label=number(sample[label], missing), fold=fold, **values)
+        rows = engine.fetch(rows.filter(rows.label.isin([0.0, 1.0])))
+        labels, folds = rows["label"].to_numpy(), rows["fold"].to_numpy()
+        for i, name in enumerate(names):
+            result[name] = _advantage(rows[f"c{i}"].to_numpy(), labels, folds)
     return result
 
 
-def _advantage(grouped: pa.Table) -> float | None:
-    if not grouped.num_rows:
-        return None
-    values, places = np.unique(grouped["value"].to_numpy(), return_inverse=True)
-    rows, clicks = np.zeros((len(values), _FOLDS)), np.zeros((len(values), _FOLDS))
-    folds = grouped["fold"].to_numpy()
-    rows[places, folds] = grouped["rows"].to_numpy()
-    clicks[places, folds] = grouped["clicks"].to_numpy()
-    return advantage(rows, clicks)
+def _advantage(column: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> float | None:
+    """Returns `advantage` of the numbers of rows; NaN is missing."""
+    present = ~np.isnan(column)
+    values, places = np.unique(column[present], return_inverse=True)
+    cells, size = places * _FOLDS + folds[present], len(values) * _FOLDS
+    rows = np.bincount(cells, minlength=size).reshape(-1, _FOLDS)
+    clicks = np.bincount(cells, labels[present], minlength=size).reshape(-1, _FOLDS)
+    return advantage(rows.astype(np.float64), clicks)
 
 
 def advantage(rows: np.ndarray, clicks: np.ndarray) -> float | None:

@@ -9,13 +9,14 @@ import pyarrow.compute as pc
 from dataloading.spec.feature_spec import TRAIN
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.vocabulary import Vocabulary
-from preproc.engines.engine import Engine
+from preproc.engines.engine import ROW, Engine
 from preproc.fitting.expressions import text
 from preproc.transcode.raw.tables import RawTables
 from preproc.transcode.write import SPLIT
 
 _SMALLEST_SHARE = 0.01  # of the values of a feature; a smaller one cannot move a metric much
 _FACTOR = 2
+_SAMPLE_ROWS = 1_000_000
 _CANDIDATES = 1000  # most frequent values among which an unknown one is looked for
 
 
@@ -65,6 +66,7 @@ def _most_frequent(
     table = raw.tables[source]
     if SPLIT in table.columns:
         table = table.filter(table[SPLIT] == number)
+    table = table.filter(table[ROW] % -(-raw.num_rows[source] // _SAMPLE_ROWS) == 0)
     rows = table.select(value=text(table[feature.column], raw.missing, feature.is_integer))
     counts = rows.group_by("value").agg(n=rows.count())
     top = engine.fetch(counts.order_by([ibis.desc("n"), "value"]).limit(_CANDIDATES))

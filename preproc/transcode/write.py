@@ -2,8 +2,9 @@
 
 import itertools
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from preproc.encoding.encoder import Encoder, EncodingError
 from preproc.engines.engine import PART, ROW, Engine
 from runtime.files.disk import write_errors_name
 
+_THREADS = 2  # NumPy and Arrow encode without the lock of the interpreter
 SPLIT = "__split"  # column of the number of a row's split
 
 
@@ -82,34 +84,37 @@ class RowWriter:
                 [stack.enter_context(open(file.path, "r+b")) for file in files]
                 for files in self.files
             ]
-            for batch in batches:
-                for number, run in _runs(batch):
-                    if number != part:
-                        part, places = number, list(self.starts[number])
-                    try:
-                        self._write(run, streams, places, facts)
-                    except EncodingError as error:
-                        row = run.column(ROW)[error.row or 0].as_py()
-                        yield json.dumps(
-                            {
-                                "row": row,
-                                "error": f"expected {error.rule}, got {error.found}",
-                                "feature": error.feature,
-                            }
-                        )
-                        return
+            runs = (run for batch in batches for run in _runs(batch))
+            for (number, run), encoded in _encoded_ahead(self._encode, runs):
+                if number != part:
+                    part, places = number, list(self.starts[number])
+                try:
+                    values, long_lists = encoded.result()
+                except EncodingError as error:
+                    yield json.dumps(
+                        {
+                            "row": run.column(ROW)[error.row or 0].as_py(),
+                            "error": f"expected {error.rule}, got {error.found}",
+                            "feature": error.feature,
+                        }
+                    )
+                    return
+                facts[0].long_lists.update(long_lists)
+                self._write(run, values, streams, places, facts)
         yield json.dumps([vars(each) for each in facts])
+
+    def _encode(self, rows: pa.RecordBatch) -> tuple[dict[str, np.ndarray], Counter[str]]:
+        long_lists: Counter[str] = Counter()
+        return self.encoder.encode(rows, self.names, long_lists), long_lists
 
     def _write(
         self,
         rows: pa.RecordBatch,
+        values: Mapping[str, np.ndarray],
         streams: Sequence[Sequence[BinaryIO]],
         places: list[int],
         facts: Sequence[SplitFacts],
     ) -> None:
-        long_lists: Counter[str] = Counter()
-        values = self.encoder.encode(rows, self.names, long_lists)
-        facts[0].long_lists.update(long_lists)
         numbers = rows.column(SPLIT).to_numpy() if SPLIT in rows.schema.names else None
         for target, files in enumerate(self.files):
             mask = None if numbers is None or len(self.files) == 1 else numbers == target
@@ -138,6 +143,18 @@ class RowWriter:
                 facts.clicks += positive
             else:
                 facts.unknown[name] += array.size - positive
+
+
+def _encoded_ahead(encode: Callable, runs: Iterator) -> Iterator[tuple[tuple, Future]]:
+    """Yields runs of rows and their encoding, which threads work on ahead."""
+    waiting: deque = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for part, rows in runs:
+            waiting.append(((part, rows), pool.submit(encode, rows)))
+            if len(waiting) > _THREADS:
+                yield waiting.popleft()
+        while waiting:
+            yield waiting.popleft()
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
