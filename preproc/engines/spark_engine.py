@@ -148,15 +148,16 @@ class SparkBackend(Session):
         return [result for (result,) in results]
 
     def _query(self, expression: ibis.Table) -> DataFrame:
-        """Returns a result with the int64 of Ibis, where Spark has other integers for some."""
+        """Returns a result with the columns and the int64 of Ibis: Spark has other integers for
+        some, and the number of each row where a limit has an offset."""
         frame = self._spark.sql(str(ibis.to_sql(expression, dialect=self.dialect)))
         kinds = expression.schema()
         return frame.select(
             *(
-                F.col(column(name)).cast("bigint") if kinds[name].is_int64() else column(name)
-                for name in frame.columns
+                F.col(column(name)).cast("bigint") if kind.is_int64() else column(name)
+                for name, kind in kinds.items()
             )
-        ).toDF(*frame.columns)
+        ).toDF(*kinds)
 
     def _new_folder(self) -> Path:
         folder = self._staging / next(self._names)

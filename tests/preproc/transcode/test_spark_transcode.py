@@ -1,0 +1,59 @@
+"""`--engine spark`: the rows, ids, vocabularies, messages and statistics of DuckDB."""
+
+import random
+
+import pytest
+
+from preproc.encoding.encoder import Encoder
+from preproc.transcode import __main__ as transcode
+from tests.preproc.transcode.test_transcode import stored
+
+pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
+SPARK = ("--engine=spark", "--master=local[2]")
+ROWS = 3000
+
+
+def orders(path, broken=""):
+    draw = random.Random(0)
+    lines = ['"city","tags",price,age,user_id,code,"day",bought']
+    for i in range(ROWS):
+        city = draw.choice(["Bern", '"Zug, ZG"', "", " Oslo ", "NA", '"a ""b"""', "Ärö"])
+        tags = ";".join(draw.sample("abcde", draw.randint(1, 4)))
+        price = draw.choice([f"{draw.lognormvariate(3, 2):.2f}", "", "NULL", "1e2"])
+        age, user, code = draw.randint(18, 90), f"{draw.randint(1, 300)}.0", f"0{i % 7}"
+        day = f"2026-11-{1 + i % 28:02d} 10:00:00"
+        lines.append(f"{city},{tags},{price},{age},{user},{code},{day},{int(draw.random() < 0.4)}")
+    path.write_text("\n".join([*lines, *([broken] if broken else [])]) + "\n")
+    return path
+
+
+def run(path, output, *flags):
+    return transcode.main([f"--input={path}", "--label=bought", f"--output={output}", *flags])
+
+
+def test_equal_data_sets(tmp_path, capsys):
+    path = orders(tmp_path / "orders.csv")
+    flags = ("--split_by_time=day", "--transform=price=log,age=quantile", "--missing_indicator")
+    flags += ("--hash_buckets=code=5", "--frequency_threshold=3")
+    reports, encoders = [], []
+    for name, engine in (("duckdb", ()), ("spark", SPARK)):
+        assert run(path, tmp_path / name, *flags, *engine) == 0
+        reports.append(capsys.readouterr().out.replace(name, ""))
+        encoders.append(Encoder.load(tmp_path / name / "encoder"))
+    assert reports[0] == reports[1]
+    assert encoders[0].digest == encoders[1].digest
+    assert encoders[0].profile == encoders[1].profile
+    names = [name for feature in encoders[0].features for name in feature.features]
+    assert "price_missing" in names
+    for split in ("train", "validation", "test"):
+        for name in names:
+            by_duckdb, by_spark = (stored(tmp_path / e, name, split) for e in ("duckdb", "spark"))
+            assert by_duckdb == by_spark, (split, name)
+
+
+def test_first_invalid_value(tmp_path, capsys):
+    path = orders(tmp_path / "orders.csv", "Bern,a,1,30,7,01,2026-11-01 10:00:00,2")
+    assert run(path, tmp_path / "out", *SPARK) == 2
+    error = capsys.readouterr().err
+    assert f"orders.csv, row {ROWS + 1} (rows" in error and "'bought': expected 0 or 1" in error
+    assert not (tmp_path / "out").exists()
