@@ -104,7 +104,8 @@ def _id_lines(own: dict, feature: IdEncoding) -> list[str]:
         line += f" ({evicted:,} evicted)" if evicted else ""
         shares = own["unknown_share"].items()
         listed = ", ".join(f"{share[name]:.2%} of {split}" for split, share in shares)
-        line += f", vocabulary{seen}; id 0 (missing, rare or unknown): {listed}"
+        padding = "padding, " * (feature.hotness > 1)
+        line += f", vocabulary{seen}; id 0 ({padding}missing, rare or unknown): {listed}"
         note = f"note: '{name}' has no value that is frequent enough: leave it out"
         return [line] if cardinality > 1 else [line, note]
     few = cardinality > _SPARSE_FACTOR * max(own["rows"].values())
