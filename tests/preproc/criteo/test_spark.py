@@ -394,7 +394,7 @@ def test_packages_of_the_container(root, run_script):
         "print(*{owner for name in new for owner in owners.get(name, ())})",
     )
     optional = {"cloudpickle", "psutil"}  # Spark's and Arrow's, which use them if they are there
-    imported = {name.lower() for name in done.stdout.split()} - optional
+    imported = {name.lower().replace("_", "-") for name in done.stdout.split()} - optional
     assert {"numpy", "pyspark", "duckdb"} <= imported, done.stderr
     lock = (root / "requirements/spark.lock").read_text().lower()
     assert not [name for name in imported if f"\n{name}==" not in lock]
