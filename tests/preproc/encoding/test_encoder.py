@@ -48,7 +48,9 @@ ENCODED = {
 }
 
 
-@pytest.mark.parametrize("make", [dict, pa.table, pa.RecordBatch.from_pydict], ids=str)
+@pytest.mark.parametrize(
+    "make", [dict, pa.table, pa.RecordBatch.from_pydict], ids=["lists", "table", "batch"]
+)
 def test_batches(make):
     arrays = ENCODER.encode(make(ROWS))
     assert as_lists(arrays) == ENCODED

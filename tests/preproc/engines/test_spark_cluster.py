@@ -13,6 +13,7 @@ from tests.preproc.engines.tables import check_row_numbers, numbered, row_number
 from tests.spark_cluster import spark_cluster
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
+pytestmark = pytest.mark.engines("pyspark")
 
 
 def nested_row_numbers():

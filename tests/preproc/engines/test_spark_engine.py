@@ -13,6 +13,7 @@ from tests.preproc.engines import text_cases
 from tests.preproc.engines.tables import check_row_numbers, numbered, row_numbers, rows, write
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
+pytestmark = pytest.mark.engines("pyspark")
 # Files of these sizes are divided.
 CONF = (
     "spark.sql.files.maxPartitionBytes=200000",

@@ -9,6 +9,7 @@ from preproc.transcode import __main__ as transcode
 from tests.preproc.transcode.test_transcode import stored
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
+pytestmark = pytest.mark.engines("pyspark")
 SPARK = ("--engine=spark", "--master=local[2]")
 ROWS = 3000
 
