@@ -192,7 +192,7 @@ def half_a_history(content):
         (None, {"ranges": RANGES[:2]}, "chunk 0 .* has 3 rows and chunk 1 .* has 2"),
         (None, {"ranges": [0, 1, 2]}, "'ranges.bin' has 24 bytes, not a whole number .* 16 bytes"),
         (None, {"rows": [], "ranges": []}, "has no rows"),
-        (without_users, {}, "no feature of the user"),
+        (without_users, {}, "expected a feature of the user"),
         (half_a_history, {}, "ragged_binary store item_pos; a sequence model reads one, of"),
         (lambda c: c["metadata"].clear(), {}, "negatives is None"),
         (lambda c: c["source_spec"]["train"][1]["files"].pop(), {}, "2 files of 2 features"),
