@@ -14,7 +14,6 @@ class DuckDBSession:
         memory_limit_bytes: the limit that the user set, `--memory_limit`.
         reserved_bytes: the part of the limit that DuckDB leaves to the rest of the process.
         threads: DuckDB's; None for one per core.
-        database: the file of the database; None for one in memory.
         remedies: what helps where the memory does not suffice, apart from a larger limit.
         settings: more of DuckDB's configuration, by its names.
 
@@ -31,11 +30,10 @@ class DuckDBSession:
         *,
         reserved_bytes: int = 0,
         threads: int | None = None,
-        database: Path | None = None,
         remedies: str = "more space on the disk of --output",
         **settings,
     ):
-        self.scratch, self.threads, self._database = scratch, threads, database
+        self.scratch, self.threads = scratch, threads
         self.memory_bytes = memory_limit_bytes - reserved_bytes
         self._memory_limit_bytes = memory_limit_bytes
         self._remedies, self._settings = remedies, settings
@@ -50,7 +48,6 @@ class DuckDBSession:
 
         threads = {} if self.threads is None else {"threads": self.threads}
         return duckdb.connect(
-            ":memory:" if self._database is None else str(self._database),
             config={
                 "memory_limit": f"{self.memory_bytes}B",
                 "temp_directory": str(self.scratch),

@@ -6,12 +6,11 @@ place (`values.py`) for both formats. Missing is null.
 
 import csv
 import itertools
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -19,8 +18,6 @@ import pyarrow.parquet as pq
 
 from dataloading.spec import rules
 from dataloading.table_input.lines import BYTE_ORDER_MARK, line_blocks, open_quote
-from dataloading.table_input.parquet_rows import batches_from
-from dataloading.table_input.values import BadValue
 
 CSV = "csv"
 PARQUET = "parquet"
@@ -46,14 +43,6 @@ class RawChunk:
     quoting: bool = True
 
 
-class TableSource(Protocol):
-    """Files of several splits; see `RawSpec`."""
-
-    sources: dict[str, tuple[RawChunk, ...]]
-    base_directory: Path
-    origin: str
-
-
 class Block(NamedTuple):
     """Neighbouring rows of one file."""
 
@@ -66,118 +55,13 @@ class Block(NamedTuple):
     def num_rows(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def value_error(self, subject: str, bad: BadValue, hotness: int = 1) -> ValueError:
-        """Returns the error of a value, `hotness` of which are in each row; `subject` names their
-        column or flag."""
-        row = self.first_row + bad.index // hotness
-        return ValueError(
-            f"{self.where}: {subject}: found {bad.value} in row {row} (rows are counted from 1, a "
-            f"header is not); {bad.rule}"
-        )
-
     def rows(self, start: int, stop: int | None = None) -> "Block":
         """Returns the rows start to stop - 1 of this block."""
         columns = {name: column[start:stop] for name, column in self.columns.items()}
         return Block(columns, self.where, self.first_row + start)
 
 
-def split_blocks(spec: TableSource, split: str, chunk_size: int) -> Iterator[list[Block]]:
-    """Yields the rows of a split in order: one block of each chunk, all of the same rows, at most
-    `chunk_size`.
-
-    Raises:
-        ValueError: a file is missing or contradicts the spec, or the chunks of the split do
-            not have equally many rows.
-    """
-    chunks = spec.sources[split]
-    num_rows = 0
-    for blocks in aligned([chunk_blocks(spec, split, chunk, chunk_size) for chunk in chunks]):
-        if None in blocks:
-            check_lengths(
-                spec, split, [num_rows if block is None else math.inf for block in blocks]
-            )
-        yield blocks
-        num_rows += blocks[0].num_rows
-    if not num_rows:
-        raise ValueError(f"{spec.origin}: source_spec: split '{split}' has no rows")
-
-
-def aligned(streams: Sequence[Iterator[Block]]) -> Iterator[list[Block]]:
-    """Yields blocks of the same rows, one of each stream, as large as possible.
-
-    Where some streams end before others, the last item has None in place of their blocks.
-    """
-    blocks = [next(stream, None) for stream in streams]
-    while all(blocks):
-        size = min(block.num_rows for block in blocks)
-        yield [block.rows(0, size) for block in blocks]
-        blocks = [
-            block.rows(size) if block.num_rows > size else next(stream, None)
-            for block, stream in zip(blocks, streams, strict=True)
-        ]
-    if any(blocks):
-        yield blocks
-
-
-def check_lengths(spec: TableSource, split: str, num_rows: Sequence[float]) -> None:
-    """Raises ValueError unless the chunks of a split have equally many rows, which are passed."""
-    least, chunks = min(num_rows), spec.sources[split]
-    if max(num_rows) == least:
-        return
-    short = num_rows.index(least)
-    long = next(i for i, number in enumerate(num_rows) if number > least)
-    raise ValueError(
-        f"{spec.origin}: source_spec: split '{split}': chunk {short} "
-        f"({rules.listing(chunks[short].files)}) has {least} rows and chunk {long} "
-        f"({rules.listing(chunks[long].files)}) has more; expected equally many in all "
-        "chunks of a split"
-    )
-
-
-def place(spec: TableSource, split: str, file: str) -> str:
-    """Returns what messages, and `Block.where`, call a file of a split."""
-    return f"{spec.origin}: split '{split}': file '{file}'"
-
-
-def chunk_blocks(
-    spec: TableSource, split: str, chunk: RawChunk, chunk_size: int
-) -> Iterator[Block]:
-    """Reads the rows of a chunk of a split in order; see `split_blocks`."""
-    for file in chunk.files:
-        where = place(spec, split, file)
-        yield from file_blocks(existing_file(spec, split, file), chunk, chunk_size, where)
-
-
-def existing_file(spec: TableSource, split: str, file: str) -> Path:
-    """Returns the path of a file of a split; raises ValueError if it does not exist."""
-    path = spec.base_directory / file
-    if not path.is_file():
-        raise ValueError(f"{place(spec, split, file)}: the file does not exist ({path})")
-    return path
-
-
-class FileSlice(NamedTuple):
-    """Neighbouring rows of a file.
-
-    Attributes:
-        first_row: number of the first one, counted from 1 without a header.
-        num_rows: of a Parquet file; None for all rows to its end.
-        first_block, stop_block: of a CSV file, its blocks (`lines.line_blocks`); None for
-            those to the end. Rows that begin the file have `first_block` 0.
-    """
-
-    first_row: int = 1
-    num_rows: int | None = None
-    first_block: int = 0
-    stop_block: int | None = None
-
-
-_WHOLE = FileSlice()
-
-
-def file_blocks(
-    path: Path, chunk: RawChunk, chunk_size: int, where: str, part: FileSlice = _WHOLE
-) -> Iterator[Block]:
+def file_blocks(path: Path, chunk: RawChunk, chunk_size: int, where: str) -> Iterator[Block]:
     """Yields the rows of one file in order, at most `chunk_size` at a time.
 
     Args:
@@ -187,10 +71,10 @@ def file_blocks(
         ValueError: the file cannot be read, or lacks a column.
     """
     if chunk.type == CSV:
-        batches = _csv_batches(path, chunk, where, part)
+        batches = _csv_batches(path, chunk, where)
     else:
-        batches = _parquet_batches(path, chunk, chunk_size, where, part)
-    first_row = part.first_row
+        batches = _parquet_batches(path, chunk, chunk_size, where)
+    first_row = 1
     try:
         for batch in batches:
             columns = {name: batch.column(name) for name in chunk.features}
@@ -228,17 +112,16 @@ def describe_file(path: Path, kind: str, where: str) -> tuple[list[str], int]:
         raise ValueError(f"{where}: is not a {kind} file that can be read: {words:.300}") from None
 
 
-def _csv_batches(path: Path, chunk: RawChunk, where: str, part: FileSlice):
-    first_row, names = part.first_row, list(chunk.features)
-    blocks = line_blocks(path, where, part.first_block, part.stop_block)
+def _csv_batches(path: Path, chunk: RawChunk, where: str):
+    first_row, names = 1, list(chunk.features)
+    blocks = line_blocks(path, where)
     if chunk.header:
-        start = next(blocks if part.first_block == 0 else line_blocks(path, where), b"")
+        start = next(blocks, b"")
         _check_bytes(start, where, 0)
         _check_quotes(start, chunk, where, 0)
         header, lines = re.fullmatch(rb"([^\r\n]*)(?:\r\n?|\n)?(.*)", start, re.DOTALL).groups()
         names = _columns(header, chunk, where)
-        if part.first_block == 0:
-            blocks = itertools.chain([lines] if lines else [], blocks)
+        blocks = itertools.chain([lines] if lines else [], blocks)
     for block in blocks:
         _check_bytes(block, where, first_row)
         _check_quotes(block, chunk, where, first_row)
@@ -343,11 +226,8 @@ def _check_columns(names: list[str], chunk: RawChunk, where: str) -> None:
             )
 
 
-def _parquet_batches(path: Path, chunk: RawChunk, chunk_size: int, where: str, part: FileSlice):
+def _parquet_batches(path: Path, chunk: RawChunk, chunk_size: int, where: str):
     with pq.ParquetFile(path) as file:
         _check_columns(file.schema_arrow.names, chunk, where)
         columns = list(chunk.features)
-        if part.num_rows is None:
-            yield from file.iter_batches(chunk_size, columns=columns, use_threads=False)
-        else:
-            yield from batches_from(file, columns, part.first_row - 1, part.num_rows, chunk_size)
+        yield from file.iter_batches(chunk_size, columns=columns, use_threads=False)

@@ -26,39 +26,20 @@ class LongLine(ValueError):
         )
 
 
-def num_blocks(path: Path) -> int:
-    """Returns the number of blocks of a file that is not compressed; some may be empty."""
-    return -(-path.stat().st_size // _BLOCK_BYTES) + 1  # the last one has no line end
-
-
-def line_blocks(
-    path: Path,
-    where: str,
-    first: int = 0,
-    stop: int | None = None,
-    compression: str | None = "detect",
-) -> Iterator[bytes]:
+def line_blocks(path: Path, where: str) -> Iterator[bytes]:
     """Yields whole lines of a file, decompressed according to its name, in blocks of 1 MiB.
 
     A line ends with `\\n`, `\\r\\n` or `\\r`, the last one possibly with the file. A byte order
     mark at the start is left out.
 
-    Args:
-        first: the block to begin with, of a file that is not compressed. Block i ends with the last
-            line that ends within the first i + 1 MiB.
-        stop: the block to end before; None: the end of the file.
-        compression: None for a file that is not compressed, whatever its name is.
-
     Raises:
         LongLine: a line is too long.
         OSError: the file cannot be decompressed.
     """
-    rest, bare = b"", b"" if first else BYTE_ORDER_MARK
-    num_lines, number = 0, first
-    with pa.input_stream(str(path), compression=compression) as stream:
-        if first:
-            rest = _open_line(stream, first)
-        while (stop is None or number < stop) and (data := stream.read(_BLOCK_BYTES)):
+    rest, bare = b"", BYTE_ORDER_MARK
+    num_lines = 0
+    with pa.input_stream(str(path)) as stream:
+        while data := stream.read(_BLOCK_BYTES):
             data = (rest + data).removeprefix(bare)
             bare = b""
             end = _last_line_end(data)
@@ -68,8 +49,7 @@ def line_blocks(
                 num_lines += len(data[:end].splitlines())
                 yield data[:end]
             rest = data[end:]
-            number += 1
-    if rest and (stop is None or number < stop):
+    if rest:
         yield rest
 
 
@@ -77,15 +57,6 @@ def _last_line_end(data: bytes) -> int:
     """Returns the number of bytes of the whole lines at the start of data."""
     # What follows a \r at the very end may be its \n.
     return max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
-
-
-def _open_line(stream: pa.NativeFile, block: int) -> bytes:
-    """Returns the bytes before a block of the line that ends in it, and moves the stream there."""
-    start = max(0, (block - 2) * _BLOCK_BYTES - 1)
-    stream.seek(start)
-    before = stream.read(block * _BLOCK_BYTES - start)
-    rest = before[_last_line_end(before) :]
-    return rest if start or rest != before else rest.removeprefix(BYTE_ORDER_MARK)
 
 
 def open_quote(block: bytes, delimiter: str) -> tuple[int, bytes] | None:

@@ -220,17 +220,6 @@ def without_nan(values: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(values), None, values)
 
 
-def are_whole(values: pa.Array) -> bool:
-    """Returns whether `texts` takes values that are not text."""
-    if not pa.types.is_floating(values.type) and not pa.types.is_decimal(values.type):
-        return any(kind(values.type) for kind in _WRITTEN_AS_TEXT)
-    try:
-        texts(values)
-    except BadValue:
-        return False
-    return True
-
-
 def is_text(values: pa.Array) -> bool:
     """Returns whether the values are texts."""
     return pa.types.is_string(values.type) or pa.types.is_large_string(values.type)

@@ -25,7 +25,6 @@ from preproc.encoding.profile import ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
 
 VERSION = 1
-FOLDER = "encoder"  # its name in a data set
 _FILE, _PROFILE, _VOCABULARIES = "encoder.json", "profile.json", "vocabulary"
 _KINDS = {cls.kind: cls for cls in (Number, Bins, Vocabulary, HashBuckets, Identity, Label)}
 _COLUMNS = {"values": "value", "counts": "count", "last_seen": "last_seen"}

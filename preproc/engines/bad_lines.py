@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-FAIL, SKIP = "fail", "skip"
+FAIL = "fail"  # of --on_bad_line, the other value is "skip"
 _MOST_SKIPPED = 0.01  # share of the lines
 _BLOCK_BYTES = 1 << 22
 MOST_LISTED = 1000

@@ -1,7 +1,7 @@
 """Interface of the engines, which run the same Ibis expressions on DuckDB or Spark."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import ibis
 import pyarrow as pa
@@ -90,6 +90,17 @@ class Engine(Protocol):
         process or in tasks of Spark, which may repeat it; a repeated call must give the same
         result.
         """
+
+
+def fetch_row(engine: Engine, expression: ibis.Table) -> dict[str, Any]:
+    """Returns the only row of a result, such as that of an aggregation."""
+    (row,) = engine.fetch(expression).to_pylist()
+    return row
+
+
+def count_rows(engine: Engine, table: ibis.Table) -> int:
+    """Returns the number of rows of a table."""
+    return fetch_row(engine, table.aggregate(num_rows=table.count()))["num_rows"]
 
 
 def has_row_order(expression: ibis.Table) -> bool:

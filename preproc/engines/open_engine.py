@@ -1,4 +1,4 @@
-"""KindChoice of an engine by its name."""
+"""Choice of an engine by its name."""
 
 import contextlib
 from collections.abc import Sequence

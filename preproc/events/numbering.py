@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from ibis.expr import types as ir
 
+from dataloading.spec.data_set_files import ENCODER_FOLDER
 from preproc.arguments import no_user_left
 from preproc.encoding.encoder import Encoder
-from preproc.encoding.folder import FOLDER
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import ROW, Engine
 from preproc.sources.chunk import SourceChunk
@@ -105,7 +105,7 @@ def save_encoder(folder: Path, vocabularies: Mapping[str, tuple[str, Path]], fir
         settings = {"name": name, "column": column, "first_id": first_id, "is_integer": is_integer}
         features.append(Vocabulary(values=values, counts=counts, **settings))
     encoder = Encoder(tuple(features), missing_values=("",))
-    encoder.save(folder / FOLDER)
+    encoder.save(folder / ENCODER_FOLDER)
     return encoder.digest
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import ibis
 from ibis.expr import types as ir
 
-from preproc.engines.engine import ROW, Engine
+from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.sources.chunk import CSV, JSON, SourceChunk
 from preproc.sources.files import LOCAL, csv_columns
 from preproc.sources.header import check_names
@@ -126,11 +126,6 @@ class RawTable:
 
 def _any(conditions: Mapping[str, ir.BooleanValue]) -> ir.BooleanValue:
     return functools.reduce(operator.or_, conditions.values())
-
-
-def count_rows(engine: Engine, table: ir.Table) -> int:
-    """Returns the number of rows of a table."""
-    return engine.fetch(table.aggregate(num_rows=table.count()))["num_rows"][0].as_py()
 
 
 def read_raw(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import ibis
 import ibis.expr.types as ir
 
-from preproc.engines.engine import Engine
+from preproc.engines.engine import Engine, fetch_row
 from preproc.fitting.expressions import number
 from preproc.fitting.infer import COUNT, VALUE
 
@@ -43,7 +43,7 @@ def moments(engine: Engine, numbers: ir.Table, log: bool = False) -> Moments:
     if log:
         x = numbers.x.sign().cast("float64") * (numbers.x.abs() + 1).ln()
     rows = numbers.select(x=x, n=numbers.n)
-    first = _fetch(engine, rows.agg(count=rows.n.sum(), least=rows.x.min(), most=rows.x.max()))
+    first = fetch_row(engine, rows.agg(count=rows.n.sum(), least=rows.x.min(), most=rows.x.max()))
     if not first["count"]:
         return Moments(0)
     if first["least"] == first["most"]:
@@ -53,8 +53,8 @@ def moments(engine: Engine, numbers: ir.Table, log: bool = False) -> Moments:
     middle = first["least"] / 2 + first["most"] / 2
     unit = 2.0 ** (math.frexp(first["most"] / 2 - first["least"] / 2)[1] - 1)
     x = (rows.x - middle) / unit
-    offset = _fetch(engine, rows.agg(sum=(x * rows.n).sum()))["sum"] / first["count"]
-    squares = _fetch(engine, rows.agg(sum=((x - offset) ** 2 * rows.n).sum()))["sum"]
+    offset = fetch_row(engine, rows.agg(sum=(x * rows.n).sum()))["sum"] / first["count"]
+    squares = fetch_row(engine, rows.agg(sum=((x - offset) ** 2 * rows.n).sum()))["sum"]
     mean, deviation = middle + unit * offset, unit * math.sqrt(squares / first["count"])
     step = 2.0 ** (math.frexp(deviation)[1] - _BITS)
     rounded = round(mean / step) * step if math.isfinite(mean / step) else mean
@@ -64,7 +64,7 @@ def moments(engine: Engine, numbers: ir.Table, log: bool = False) -> Moments:
 def quantiles(engine: Engine, numbers: ir.Table, num_steps: int) -> list[float]:
     """Returns num_steps + 1 values at equally spaced ranks of `numbers_of`, the least first."""
     grouped = numbers.group_by("x").agg(n=numbers.n.sum())
-    total = _fetch(engine, grouped.agg(total=grouped.n.sum()))["total"] or 0
+    total = fetch_row(engine, grouped.agg(total=grouped.n.sum()))["total"] or 0
     if not total:
         return []
     last = max(total - 1, 1)
@@ -80,8 +80,3 @@ def quantiles(engine: Engine, numbers: ir.Table, num_steps: int) -> list[float]:
             values.append(row["x"])
             step += 1
     return values + [values[-1]] * (num_steps + 1 - len(values))
-
-
-def _fetch(engine: Engine, expression: ir.Table) -> dict:
-    (row,) = engine.fetch(expression).to_pylist()
-    return row

@@ -5,14 +5,15 @@ import re
 import ibis
 import ibis.expr.types as ir
 
-NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+from preproc.encoding.columns import NUMBER
+from preproc.encoding.lists import SEPARATOR
+
 INTEGER = r"^[+-]?[0-9]{1,18}(\.0*)?$"
 # Numbers that are codes: with leading zeros, or longer than float64 holds exactly.
 CODE = r"^[+-]?(0[0-9]|[0-9]{16})"
 POINT = r"\.0*$"  # of a whole number that pandas wrote as a float
 STRINGS = r'^\[\s*("[^"]*"(\s*,\s*"[^"]*")*)?\s*\]$'  # JSON list of strings
 EMPTY_LIST = r"^\[\s*\]$"  # of JSON
-SEPARATOR = ";"
 HASH_RANGE = (1 << 31) - 1  # a prime; products of two numbers below it fit into int64
 _FACTORS = (48271, 1_277_803_737)
 _STRIDE = 1_597_334_677

@@ -1,5 +1,6 @@
 """Fits an encoder to the training rows: Ibis expressions on the different values of each column."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,17 +14,15 @@ from preproc.encoding.encodings import FeatureEncoding, HashBuckets, Identity, L
 from preproc.encoding.numbers import Bins, Number
 from preproc.encoding.profile import ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
-from preproc.engines.engine import Engine
+from preproc.engines.engine import Engine, fetch_row
 from preproc.fitting import distribution
 from preproc.fitting.expressions import elements, number, text
 from preproc.fitting.infer import COUNT, VALUE, ColumnFacts
 
 NUMBER, VOCABULARY, HASH, IDENTITY, LABEL = "number", "vocabulary", "hash", "identity", "label"
 MEAN = "mean"
-STANDARDIZE, LOG, QUANTILE, BINS, NONE, AUTO = (
-    *("standardize", "log", "quantile", "bins"),
-    *("none", "auto"),
-)
+AUTO, STANDARDIZE, LOG, QUANTILE = "auto", "standardize", "log", "quantile"
+BINS, NONE = "bins", "none"
 TRANSFORMATIONS = (AUTO, STANDARDIZE, LOG, QUANTILE, BINS, NONE)
 _NUM_QUANTILES = 1000
 _NUM_BINS = 64
@@ -42,12 +41,11 @@ class FeatureRequest:
         name, column: of the feature and of its source.
         kind: `NUMBER`, `VOCABULARY`, `HASH`, `IDENTITY` or `LABEL`.
         dtype: stored dtype; None: the smallest that holds the ids.
-        hotness: ids per row; None: the longest list of train.
+        hotness: values per row.
         transformation: of numbers, one of `TRANSFORMATIONS`.
         fill: replaces missing numbers: `MEAN` or a number; None: they are errors.
         indicator: whether a number with missing values in train gets an indicator.
         threshold: occurrences that a value needs for an id; None: `automatic_threshold`.
-        first_id: of a vocabulary; 1: id 0 is for missing and unknown values.
         size: number of buckets, or the cardinality of plain ids.
     """
 
@@ -55,12 +53,11 @@ class FeatureRequest:
     column: str
     kind: str
     dtype: str | None = None
-    hotness: int | None = None
+    hotness: int = 1
     transformation: str = AUTO
     fill: str | float | None = None
     indicator: bool = False
     threshold: int | None = None
-    first_id: int = 1
     size: int = 0
 
 
@@ -91,8 +88,6 @@ class Fit:
         return Encoder(features, self.missing, self.profiles)
 
     def _number(self, request: FeatureRequest) -> Number | Bins:
-        if request.column not in self.counts:  # without a split `train`
-            return self._without_train(request)
         numbers = self.engine.store_table(self._numbers(request), "numbers")
         transformation = STANDARDIZE if request.transformation == AUTO else request.transformation
         moments = distribution.moments(self.engine, numbers)
@@ -101,9 +96,9 @@ class Fit:
                 f"column '{request.column}': expected a number in train, got missing values only: "
                 f"leave it out with --drop {request.column}"
             )
-        missing = self._num_missing(request, moments.count)
+        missing = max(0, self._num_values(request) - moments.count)
         steps = distribution.quantiles(self.engine, numbers, _PROFILE_QUANTILES)
-        self._profile(request, moments.count, missing, moments, tuple(steps))
+        self._profile(request, missing, moments, tuple(steps))
         if transformation == BINS:
             least, *inner, _ = distribution.quantiles(self.engine, numbers, _NUM_BINS) or (0, 0)
             # No bin below the least value, whose vector would not be trained.
@@ -128,39 +123,34 @@ class Fit:
             indicator=f"{request.name}_missing" if request.indicator and missing else None,
         )
 
-    def _without_train(self, request: FeatureRequest) -> Number:
-        if request.fill == MEAN or request.transformation not in (NONE, AUTO):
-            raise ValueError(
-                f"feature '{request.name}': expected a split 'train' to fit the mean and the "
-                "transformation to, got none; possible solutions: add it, encode the rows as an "
-                "earlier data set with --vocabulary, or leave --fill_missing and --transform out"
-            )
-        fill = None if request.fill is None else float(request.fill)
-        return Number(**self._common(request, "float32"), fill=fill)
-
     def _vocabulary(self, request: FeatureRequest) -> Vocabulary:
-        counts = self.text_counts(request)
-        single = counts.filter(counts.n == 1)
-        rows = self._num_values(request)
+        counts = self.engine.store_table(self.text_counts(request), "texts")
+        rows, is_single = self._num_values(request), counts.n == 1
+        sums = fetch_row(
+            self.engine,
+            counts.agg(
+                single=is_single.cast("int64").sum(),
+                present=ibis.ifelse(counts.value.notnull(), counts.n, 0).sum(),
+            ),
+        )
         threshold = request.threshold
         if threshold is None:
-            threshold = automatic_threshold(rows, self._one(single.agg(n=single.count())))
+            threshold = automatic_threshold(rows, sums["single"] or 0)
         kept = counts.filter((counts.n >= max(threshold, 1)) & counts.value.notnull())
-        order = [ibis.desc("n"), "value"] if request.first_id else ["value"]
-        table = self.fetch_texts(kept.order_by(order))
+        table = self.fetch_texts(kept.order_by([ibis.desc("n"), "value"]))
         values, numbers = table["value"].combine_chunks(), table["count"].combine_chunks()
         known = int(pa.compute.sum(numbers).as_py() or 0)
-        present = self._one(counts.filter(counts.value.notnull()).agg(n=counts.n.sum()))
+        frequent = table.slice(0, _MOST_FREQUENT).to_pylist()
         self._profile(
-            request, rows, rows - present, None, (),
-            tuple(tuple(row.values()) for row in table.slice(0, _MOST_FREQUENT).to_pylist()),
+            request,
+            rows - (sums["present"] or 0),
+            frequent=tuple(tuple(row.values()) for row in frequent),
             unknown=(rows - known) / max(rows, 1),
-        )  # fmt: skip
+        )
         return Vocabulary(
-            **self._common(request, smallest_dtype(len(values) + request.first_id)),
+            **self._common(request, smallest_dtype(len(values) + 1)),
             values=values,
             counts=numbers,
-            first_id=request.first_id,
             is_integer=self._is_integer(request.column),
             threshold=threshold,
         )
@@ -177,7 +167,7 @@ class Fit:
         return rows.group_by("value").agg(n=rows.n.sum())
 
     def _hash(self, request: FeatureRequest) -> HashBuckets:
-        self._profile(request, self._num_values(request), 0)
+        self._profile(request, 0)
         return HashBuckets(
             **self._common(request, smallest_dtype(request.size)),
             buckets=request.size,
@@ -185,7 +175,7 @@ class Fit:
         )
 
     def _identity(self, request: FeatureRequest) -> Identity:
-        self._profile(request, self._num_values(request), 0)
+        self._profile(request, 0)
         return Identity(
             **self._common(request, smallest_dtype(request.size)), cardinality=request.size
         )
@@ -197,7 +187,7 @@ class Fit:
         return {
             "name": request.name,
             "column": request.column,
-            "hotness": self._hotness(request),
+            "hotness": request.hotness,
             "dtype": request.dtype or dtype,
         }
 
@@ -218,22 +208,13 @@ class Fit:
         facts = self.facts.get(column)
         return facts is not None and facts.is_whole and not facts.is_code
 
-    def _hotness(self, request: FeatureRequest) -> int:
-        if request.hotness is not None or request.column not in self.facts:
-            return request.hotness or 1
-        return self.facts[request.column].hotness
+    @functools.cached_property
+    def _num_rows(self) -> int:
+        counts = next(iter(self.counts.values()))
+        return fetch_row(self.engine, counts.agg(n=counts[COUNT].sum()))["n"] or 0
 
     def _num_values(self, request: FeatureRequest) -> int:
-        if request.column not in self.counts:
-            return 0
-        counts = self.counts[request.column]
-        return self._one(counts.agg(n=counts[COUNT].sum())) * self._hotness(request)
-
-    def _num_missing(self, request: FeatureRequest, present: int) -> int:
-        return max(0, self._num_values(request) - present)
-
-    def _one(self, expression: ir.Table) -> int:
-        return self.engine.fetch(expression).column(0)[0].as_py() or 0
+        return self._num_rows * request.hotness
 
     def fetch_texts(self, texts: ir.Table) -> pa.Table:
         """Returns `value` and `count` of a table of texts with counts."""
@@ -242,10 +223,14 @@ class Fit:
         return pa.Table.from_batches([batch.cast(schema) for batch in batches], schema)
 
     def _profile(
-        self, request: FeatureRequest, count: int, missing: int,
-        moments: distribution.Moments | None = None, quantiles: tuple = (), frequent: tuple = (),
+        self,
+        request: FeatureRequest,
+        missing: int,
+        moments: distribution.Moments | None = None,
+        quantiles: tuple[float, ...] = (),
+        frequent: tuple[tuple[str, int], ...] = (),
         unknown: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.profiles[request.column] = ColumnProfile(
             count=self._num_values(request),
             missing=missing,
@@ -266,7 +251,7 @@ def largest_id(
         return -1  # an error when it is encoded
     rows = table.select(value=elements(value, list_form, missing) if list_form else value)
     rows = distribution.finite(rows.select(x=number(rows.value, missing)))
-    largest = engine.fetch(rows.agg(largest=rows.x.max())).column(0)[0].as_py()
+    largest = fetch_row(engine, rows.agg(largest=rows.x.max()))["largest"]
     return -1 if largest is None else min(int(largest), (1 << 63) - 2)
 
 

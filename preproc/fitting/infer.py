@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import ibis
 import ibis.expr.types as ir
 
-from preproc.engines.engine import Engine
+from preproc.encoding.columns import NUMBER
+from preproc.encoding.lists import SEPARATOR
+from preproc.engines.engine import Engine, fetch_row
 from preproc.fitting.expressions import (
     CODE,
     EMPTY_LIST,
     INTEGER,
-    NUMBER,
     POINT,
-    SEPARATOR,
     STRINGS,
     elements,
     text,
@@ -96,7 +96,7 @@ def column_facts(
         whole = (value % 1 == 0) & (value.abs() <= 1 << 53)
     elif kind.is_decimal():
         whole = value % 1 == 0
-    row = _row(
+    row = fetch_row(
         engine,
         counts.agg(
             present=_sum(counts, present),
@@ -112,20 +112,15 @@ def column_facts(
     )  # fmt: skip
 
 
-def _sum(counts: ir.Table, condition: ir.BooleanValue, column: str = COUNT) -> ir.IntegerScalar:
-    return ibis.ifelse(condition, counts[column], 0).sum()
-
-
-def _row(engine: Engine, expression: ir.Table) -> dict:
-    (row,) = engine.fetch(expression).to_pylist()
-    return row
+def _sum(counts: ir.Table, condition: ir.BooleanValue) -> ir.IntegerScalar:
+    return ibis.ifelse(condition, counts[COUNT], 0).sum()
 
 
 def _text_facts(
     engine: Engine, counts: ir.Table, missing: tuple[str, ...], is_list: bool
 ) -> ColumnFacts:
     value = text(counts[VALUE], missing)
-    row = _row(
+    row = fetch_row(
         engine,
         counts.agg(
             present=_sum(counts, value.notnull()),
@@ -143,7 +138,7 @@ def _text_facts(
             if is_list or (facts.distinct <= distinct if form == SEPARATOR else facts.hotness > 1):
                 return facts
         return ColumnFacts(present, rows - present, distinct)
-    row = _row(
+    row = fetch_row(
         engine,
         counts.agg(
             whole=_sum(counts, value.re_search(INTEGER)),
@@ -165,7 +160,7 @@ def _text_facts(
 def _list_form(engine: Engine, counts: ir.Table, value: ir.StringValue, present: int) -> str:
     """Returns the form of lists of texts, some of which are not numbers; empty for other texts."""
     is_json = value.startswith("[") & value.endswith("]")
-    row = _row(
+    row = fetch_row(
         engine,
         counts.agg(
             separated=_sum(counts, value.contains(SEPARATOR)),
@@ -190,7 +185,7 @@ def _list_facts(
         return ColumnFacts(1, 0, 1, other_type=f"lists of {kind}")
     unnested = counts.select(element=elements(value, form, missing), **{COUNT: counts[COUNT]})
     element = text(unnested.element, missing)
-    row = _row(
+    row = fetch_row(
         engine,
         unnested.agg(
             present=_sum(unnested, element.notnull()),
@@ -201,7 +196,7 @@ def _list_facts(
         ),
     )
     length = _length(value, form, missing)
-    longest = _row(engine, counts.agg(hotness=length.max()))
+    longest = fetch_row(engine, counts.agg(hotness=length.max()))
     present = row["present"] or 0
     are_fractions = kind is not None and not _are_whole(engine, unnested)
     return ColumnFacts(
@@ -224,7 +219,7 @@ def _are_whole(engine: Engine, unnested: ir.Table) -> bool:
     is_whole = (element % 1 == 0) | element.isnull()
     if kind.is_floating():
         is_whole |= element.isnan()
-    return bool(_row(engine, unnested.agg(whole=is_whole.all()))["whole"])
+    return bool(fetch_row(engine, unnested.agg(whole=is_whole.all()))["whole"])
 
 
 def _length(value: ir.Value, form: str, missing: tuple[str, ...]) -> ir.IntegerValue:

@@ -3,8 +3,9 @@
 import ibis
 import ibis.expr.types as ir
 
-from preproc.engines.engine import ROW, Engine
-from preproc.fitting.expressions import NUMBER, text
+from preproc.encoding.columns import NUMBER
+from preproc.engines.engine import ROW, Engine, fetch_row
+from preproc.fitting.expressions import text
 
 _WHOLE = r"^[+-]?[0-9]{1,18}$"
 _DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -49,7 +50,7 @@ def time_of(
         "time": values.re_search(_ISO) & ~values.re_search(_OFFSET),
     }
     checks = {name: ibis.ifelse(is_kind, 1, 0).sum() for name, is_kind in kinds.items()}
-    (counts,) = engine.fetch(table.agg(rows=table.count(), **checks)).to_pylist()
+    counts = fetch_row(engine, table.agg(**checks))
     best = max(kinds, key=lambda name: (counts[name] or 0, name == "whole"))
     types = {"whole": "int64", "number": "float64", "offset": "timestamp('UTC')"}
     times = ibis.ifelse(kinds[best], values, ibis.null("string"))

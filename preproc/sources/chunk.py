@@ -5,7 +5,6 @@ from dataclasses import dataclass
 CSV = "csv"
 PARQUET = "parquet"
 JSON = "json"
-TEXT_TYPES = (CSV, JSON)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from dataloading.engines import environment
 from dataloading.engines.memory import parse_bytes
-from dataloading.spec.data_set_files import SPEC_FILE
+from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
-from preproc.encoding.folder import FOLDER
 from preproc.engines.open_engine import open_engine
 from preproc.transcode.arguments import SPARK, TOOL, parser
 from preproc.transcode.known import parse_date
@@ -75,7 +74,7 @@ def _check(flags: argparse.Namespace) -> None:
         )
     _check_engine(flags)
     split = parse_split(flags)
-    if spec_file in (*(split.shares if split else (TRAIN, VALIDATION, TEST)), FOLDER):
+    if spec_file in (*(split.shares if split else (TRAIN, VALIDATION, TEST)), ENCODER_FOLDER):
         raise ValueError(
             f"--feature_spec_out is '{spec_file}', the name of a folder of the data set; choose "
             "another"

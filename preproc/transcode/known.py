@@ -7,11 +7,10 @@ from pathlib import Path
 
 from dataloading.keys.growth import Growth
 from dataloading.spec import rules
-from dataloading.spec.data_set_files import METADATA, SPEC_FILE
+from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
 from dataloading.spec.feature_spec import USER_CHANNEL, FeatureSpec
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity
-from preproc.encoding.folder import FOLDER
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.transcode.raw.spec import ID_CHANNELS
 
@@ -62,7 +61,7 @@ class KnownData:
                 f"--vocabulary {flags.vocabulary}: is not a data set of preproc.transcode ({path} "
                 f"has no metadata '{METADATA}')"
             )
-        encoder = Encoder.load(path.parent / FOLDER)
+        encoder = Encoder.load(path.parent / ENCODER_FOLDER)
         growth = _growth(flags, spec, encoder) if flags.grow else None
         return cls(path, spec, encoder, growth, Growth.from_spec(spec).id_spaces)
 

@@ -11,10 +11,9 @@ from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, SPEC_FILE
 from dataloading.spec.feature_spec import LABEL_CHANNEL, TEST, TRAIN, FeatureSpec
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import Identity, Label
-from preproc.encoding.folder import FOLDER
+from preproc.encoding.lists import SEPARATOR
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import PART, ROW, Engine
-from preproc.fitting.expressions import SEPARATOR
 from preproc.fitting.fit import Fit, largest_id
 from preproc.sources.files import find_table
 from preproc.transcode.arguments import ROLES, parse_missing, parse_threshold
@@ -173,7 +172,7 @@ class Run:
             form = "list" if table[name].type().is_array() else form
             own = largest_id(self._engine, table, name, form, self._missing)
             largest = max(largest, own)
-        return max(largest, 0) + 1
+        return largest + 1
 
     def _write(
         self, spec: RawSpec, raw: RawTables, encoder: Encoder, grown: Mapping
@@ -204,7 +203,7 @@ class Run:
         for split in source_of if spec.is_interactions else ():
             check_channels(final, split)
         final.validate_files()
-        encoder.save(self._folder / FOLDER)
+        encoder.save(self._folder / ENCODER_FOLDER)
         final.to_yaml(self._folder / self._flags.feature_spec_out)
         return final
 

@@ -13,8 +13,8 @@ from preproc.amazon_books.logs.event_log import EventLog, FeatureTable, bad_row
 from preproc.amazon_books.logs.metadata_lines import SCHEMA, stage_metadata
 from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.bad_lines import FAIL
-from preproc.engines.engine import Engine
-from preproc.events.raw_table import count_rows, is_whole, read_raw
+from preproc.engines.engine import Engine, count_rows
+from preproc.events.raw_table import is_whole, read_raw
 from preproc.sources.chunk import SourceChunk
 
 REVIEW_COLUMNS = {"user": "reviewerID", "item": "asin", "time": "unixReviewTime"}

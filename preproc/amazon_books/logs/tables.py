@@ -14,8 +14,8 @@ from ibis.expr import types as ir
 from preproc.amazon_books.logs.event_log import EventLog, FeatureTable, bad_row
 from preproc.amazon_books.options import AmazonOptions
 from preproc.engines.bad_lines import FAIL
-from preproc.engines.engine import Engine
-from preproc.events.raw_table import TIME, RawTable, count_rows, key_value, read_raw
+from preproc.engines.engine import Engine, count_rows
+from preproc.events.raw_table import TIME, RawTable, key_value, read_raw
 from preproc.events.times import time_number
 from preproc.sources.chunk import SourceChunk
 

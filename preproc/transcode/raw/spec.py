@@ -180,14 +180,6 @@ class RawSpec:
         }
         return dataclasses.replace(self, channels=channels)
 
-    def without_sizes(self, names: Collection[str]) -> "RawSpec":
-        """Returns this data with cardinalities and dtypes of features that follow from the ids."""
-        features = {name: dict(keys) for name, keys in self.features.items()}
-        for name in names:
-            features[name].pop("cardinality", None)
-            features[name].pop("dtype", None)
-        return dataclasses.replace(self, features=features)
-
 
 def _hotness(keys: dict) -> int:
     return keys.get("hotness", math.prod(keys.get("dimensions", ())))

@@ -13,7 +13,7 @@ import ibis.expr.types as ir
 
 from dataloading.spec import rules
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
-from preproc.engines.engine import ROW, Engine
+from preproc.engines.engine import ROW, Engine, count_rows, fetch_row
 from preproc.fitting.expressions import HASH_RANGE, hashed
 from preproc.fitting.times import time_of
 
@@ -91,9 +91,9 @@ def split_numbers(
     flag = f"--split_by_time {request.column}"
     times = time_of(engine, table, request.column, missing, flag)
     ordered = table.select(time=times).order_by("time")
-    num_rows = engine.fetch(table.agg(rows=table.count()))["rows"][0].as_py()
+    num_rows = count_rows(engine, table)
     last = [max(1, math.floor(bound * num_rows + 0.5)) - 1 for bound in bounds]
-    ends = [engine.fetch(ordered.limit(1, offset=offset))["time"][0].as_py() for offset in last]
+    ends = [fetch_row(engine, ordered.limit(1, offset=offset))["time"] for offset in last]
     return _number([times <= end for end in ends])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import ibis.expr.types as ir
 
 from dataloading.spec.feature_spec import TRAIN
-from preproc.engines.engine import Engine
+from preproc.engines.engine import Engine, count_rows
 from preproc.fitting.infer import NUMBERS, ColumnFacts, column_facts, count_values
 from preproc.fitting.whole_numbers import FEW_VALUES, KindChoice, choose, measure
 from preproc.transcode.write import SPLIT
@@ -31,10 +31,7 @@ class RawTables:
     @functools.cached_property
     def num_rows(self) -> dict[str, int]:
         """Raw split -> number of rows."""
-        return {
-            split: self.engine.fetch(table.agg(n=table.count()))["n"][0].as_py()
-            for split, table in self.tables.items()
-        }
+        return {split: count_rows(self.engine, table) for split, table in self.tables.items()}
 
     @property
     def train_rows(self) -> ir.Table:
