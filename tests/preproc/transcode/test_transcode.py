@@ -491,6 +491,9 @@ def test_ids_of_texts_by_count(tmp_path, capsys):
     out = tmp_path / "out"
     counts = {"Oslo": 3, "Rome": 2, "Bern": 1, "a\tb\\": 1, "zz": 1, "Ärö": 1}
     assert list(vocabulary(out, "city").items()) == list(counts.items())
+    profile = Encoder.load(out / "encoder").profile["city"]
+    assert (profile.count, profile.missing, profile.unknown) == (10, 1, 0.1)
+    assert profile.frequent[:2] == (("Oslo", 3), ("Rome", 2))
     assert stored(out, "city") == [2, 1, 1, 0, 3, 2, 1, 4, 6, 5]
     assert stored(out, "city", "test") == [1, 0, 0]
     assert FeatureSpec.from_yaml(out / "feature_spec.yaml").cardinality("city") == 7
