@@ -13,6 +13,7 @@ import pytest
 # package or root module -> packages and modules that it may import, in addition to itself.
 EMBEDDINGS = "distributed_embeddings"
 RECIPES = {"recipes", "config", "training", "nn", "dataloading", "runtime", EMBEDDINGS}
+RECIPES |= {"preproc.encoding"}
 ALLOWED = {
     "dlrm.py": {"main", "recipes"},
     "dcnv2.py": {"main", "recipes"},
@@ -71,8 +72,16 @@ ALLOWED = {
     "runtime/options.py": set(),
     "runtime/parent_process.py": set(),
     "runtime/tensorflow_start.py": set(),
-    "deployment": {"recipes", "config", "nn", "dataloading", "runtime", EMBEDDINGS},
-    "deployment/serving": set(),
+    "deployment": {
+        "recipes",
+        "config",
+        "nn",
+        "dataloading",
+        "preproc.encoding",
+        "runtime",
+        EMBEDDINGS,
+    },
+    "deployment/serving": {"preproc.encoding"},
     "tensorflow-dot-based-interact": set(),
     "op_build": set(),
     "docs": {"config", "recipes.registry"},

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from distributed_embeddings.collectives import World
 
 from config import Config
+from dataloading.spec.data_set_files import ENCODER_FOLDER
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.ncf import config as ncf_config
 from nn.sequence import config as sequence_config
@@ -42,6 +43,12 @@ class TrainedModel(NamedTuple):
     @property
     def recipe(self) -> str:
         return self.config.recipe
+
+    @property
+    def encoder_folder(self) -> Path | None:
+        """Folder of the data set's encoder; None without one."""
+        folder = Path(self.spec.base_directory) / ENCODER_FOLDER
+        return folder if folder.is_dir() else None
 
 
 def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
