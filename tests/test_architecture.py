@@ -81,6 +81,14 @@ ALLOWED = {
         "runtime",
         EMBEDDINGS,
     },
+    "deployment/predict": {
+        "dataloading",
+        "deployment",
+        "preproc.encoding",
+        "preproc.engines",
+        "preproc.sources",
+        "runtime",
+    },
     "deployment/serving": {"preproc.encoding"},
     "tensorflow-dot-based-interact": set(),
     "op_build": set(),
@@ -90,7 +98,6 @@ ALLOWED = {
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
 SPARK = (
     "dataloading/engines/spark_session.py",
-    "deployment/predict/spark_scores.py",
     "preproc/engines/hadoop_store.py",
     "preproc/engines/spark_engine.py",
     "preproc/engines/spark_preparation.py",

@@ -1,14 +1,15 @@
-"""Scores of the rows of a file or a data set by a deployed model, without a server.
+"""Scores of the rows of a table or a data set by a deployed model, without a server.
 
-    python -m deployment.predict --model repository --input rows.csv --output scores.csv
-    python -m deployment.predict --engine spark --model repository --input rows.parquet \\
-        --output scores.parquet --predictions_keep user_id,item_id
+    python -m deployment.predict --model repository --input orders.csv --output scores.csv
+    python -m deployment.predict --engine spark --model repository --input orders/ \\
+        --output scores.parquet --keep order_id
 
 The scores equal those of the server.
 """
 
 import argparse
 import contextlib
+import itertools
 import os
 import sys
 import time
@@ -19,24 +20,24 @@ import numpy as np
 
 from dataloading.engines import environment
 from dataloading.engines.memory import parse_bytes
-from dataloading.spec.rules import listing
+from dataloading.spec.data_set_files import SPEC_FILE
 from deployment.option_checks import check_ranges, refuse
 from deployment.predict.folder_input import FolderInput
-from deployment.predict.input import FileInput
-from deployment.predict.partition_scores import SCORE
+from deployment.predict.kept_batches import KeptBatches
+from deployment.predict.row_scorer import BadRow, RowScorer, UnknownValues, remarks
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
-from deployment.serving.interface import Interface
-from deployment.serving.memory import available_bytes
-from deployment.serving.scorer import RequestScorer, all_cores
-from deployment.triton.model_folders import find_model
+from deployment.serving.scorer import RequestScorer
+from deployment.triton.model_folders import ModelFolders, find_model
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
-from runtime.files.predictions import check_writable, open_predictions
+from runtime.files.predictions import KeptRows, check_writable, open_predictions
 from runtime.options import tool_parser
 
 LOCAL, SPARK = "local", "spark"  # engines
-_MEMORY_SHARE = 0.6  # of the available memory, for a local master of Spark
+_MEMORY = {LOCAL: "1GB", SPARK: "4GB"}
+
+Write = Callable[[np.ndarray], None]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,92 +53,96 @@ def main(argv: list[str] | None = None) -> int:
 def score(flags: argparse.Namespace) -> None:
     """Scores the rows of an input."""
     check_ranges(vars(flags), {"threads": 0})
-    _check_engine(flags)
-    if flags.engine == SPARK:
-        print(_score_on_spark(flags))
-        return
-    if flags.output:
+    is_data_set = os.path.isfile(os.path.join(flags.input, SPEC_FILE))
+    _check_flags(flags, is_data_set)
+    if flags.output and flags.engine == LOCAL:
         check_writable(flags.output, "--output")  # before the work
-    model = find_model(flags.model)
-    scorer = RequestScorer(model.folder, flags.threads, model.dense_folder)
-    limit = scorer.interface.max_batch_size
-    check_ranges(vars(flags), {"batch_size": 1}, {"batch_size": limit})
-    rows = _open_input(flags.input, flags.split, scorer.interface)
-    if flags.output:
-        _check_differs(flags.output, rows.paths)
     started = time.perf_counter()
-    with _open_output(flags.output, rows.num_rows) as write:
-        for batch in rows.requests(flags.batch_size or limit):
-            try:
-                write(scorer.score(batch.arrays)[:, 0])
-            except BadRequest as error:
-                row, name = rows.where(batch.first_row + error.row), error.feature
-                where = row if name is None else f"{row}: column '{name}'"
-                raise ValueError(f"{where}: found {error.value}; {error.rule}") from None
-        if flags.output:
-            raise_if_interrupted()
-    elapsed_s = time.perf_counter() - started
+    model = find_model(flags.model)
+    limit = interfaces.read(model.folder).max_batch_size
+    check_ranges(vars(flags), {"batch_size": 1}, {"batch_size": limit})
+    if flags.engine == SPARK:
+        environment.require_spark(LOCAL)
+        from deployment.predict.spark_scores import score_on_spark as work
+    else:
+        work = _score_data_set if is_data_set else _score_table
+    num_rows, notes = work(flags, model)
     folders = " and ".join(str(folder) for folder in model if folder is not None)
-    report = f"{rows.num_rows:,} rows scored in {elapsed_s:.1f} s by {folders}"
-    if rows.ignored:
-        report += f"; columns that no feature is named after were ignored: {listing(rows.ignored)}"
+    report = f"{num_rows:,} rows scored in {time.perf_counter() - started:.1f} s by {folders}"
+    report = "; ".join([report, *notes])
     print(report, file=sys.stdout if flags.output else sys.stderr)
 
 
-def _check_engine(flags: argparse.Namespace) -> None:
-    if flags.engine == SPARK:
-        kept = flags.predictions_keep or ""
-        refuse(
-            {
-                "--engine spark: expected --output, a folder (.parquet or .csv)": not flags.output,
-                "--engine spark: expected --predictions_keep, the keys of a row": not kept,
-                f"--predictions_keep {SCORE}: a column of --output": SCORE in kept.split(","),
-            }
-        )
-        unread, master = {"split": "--engine spark"}, flags.master
-        unread |= {"threads": f"--master {master}"} if master else {}
-        if master and not master.startswith("local"):
-            unread["memory_limit"] = f"--master {master}"
+def _check_flags(flags: argparse.Namespace, is_data_set: bool) -> None:
+    on_spark, engine = flags.engine == SPARK, f"--engine {flags.engine}"
+    refuse(
+        {
+            "--engine spark: expected --output, a folder (.parquet or .csv)": on_spark
+            and not flags.output,
+            "--engine spark: expected a table as --input, got a data set": on_spark and is_data_set,
+            "--keep: expected --output, .parquet or .csv": flags.keep and not flags.output,
+        }
+    )
+    unread = {} if on_spark else dict.fromkeys(("master", "spark_conf"), engine)
+    if is_data_set:
+        unread |= dict.fromkeys(("keep", "on_bad_line", "memory_limit"), "a data set as --input")
     else:
-        names = ("predictions_keep", "master", "spark_conf", "memory_limit")
-        unread = dict.fromkeys(names, f"--engine {flags.engine}")
+        unread["split"] = "a table as --input"
+    if on_spark and not (flags.master or "local").startswith("local"):
+        unread |= dict.fromkeys(("threads", "memory_limit"), f"--master {flags.master}")
     for name, reader in unread.items():
         if getattr(flags, name):
             flag = {"split": "mapping"}.get(name, name)
             raise ValueError(f"--{flag}: {reader} does not read it; leave it out")
+    flags.keep = flags.keep.split(",") if flags.keep else []
+    flags.on_bad_line = flags.on_bad_line or "fail"
+    flags.memory_limit_bytes = parse_bytes(flags.memory_limit or _MEMORY[flags.engine])
 
 
-def _score_on_spark(flags: argparse.Namespace) -> str:
-    environment.require_spark(LOCAL)
-    from deployment.predict.spark_scores import score_on_spark
+def _score_table(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str]]:
+    from deployment.predict.rows import open_rows
 
-    model = find_model(flags.model)
-    interface = interfaces.read(model.folder)
-    limit = interface.max_batch_size
-    check_ranges(vars(flags), {"batch_size": 1}, {"batch_size": limit})
-    flags.batch_size, flags.threads = flags.batch_size or limit, flags.threads or all_cores()
-    flags.memory_limit_bytes = int(_MEMORY_SHARE * available_bytes())
-    if flags.memory_limit is not None:
-        flags.memory_limit_bytes = parse_bytes(flags.memory_limit)
-    started = time.perf_counter()
-    num_rows = score_on_spark(flags, model, interface)
-    elapsed_s = time.perf_counter() - started
-    return f"{num_rows:,} rows scored in {elapsed_s:.1f} s on Spark by {model.folder}"
+    scorer = RowScorer(model, flags.threads, flags.batch_size)
+    columns = list(dict.fromkeys((*scorer.columns, *flags.keep)))
+    settings = {"memory_limit_bytes": flags.memory_limit_bytes, "threads": flags.threads or None}
+    with (
+        open_rows(flags.input, columns, on_bad_line=flags.on_bad_line, **settings) as rows,
+        contextlib.closing(rows.batches()) as batches,
+    ):
+        _check_differs(flags.output, rows.files)
+        first_batch = next(batches)
+        kept = KeptBatches(first_batch.schema, flags.keep) if flags.keep else None
+        first_row = 0
+        with _open_output(flags.output, rows.num_rows, kept) as write:
+            for batch in itertools.chain([first_batch], batches):
+                try:
+                    scores = scorer.scores(batch)
+                except BadRow as bad:
+                    raise bad.at(rows.place(first_row + bad.row, bad.column)) from None
+                if kept is not None:
+                    kept.add(batch)
+                write(scores)
+                first_row += batch.num_rows
+    return first_row, remarks(scorer.unknown, rows.ignored)
 
 
-def _open_input(path: str, split: str | None, interface: Interface) -> FileInput | FolderInput:
-    if os.path.isdir(path):
-        return FolderInput(path, split, interface)
-    if split is not None:
-        raise ValueError(
-            f"--mapping {split}: expected the folder of a data set as --input, got {path}"
-        )
-    return FileInput(path, interface)
+def _score_data_set(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str]]:
+    scorer = RequestScorer(model.folder, flags.threads, model.dense_folder)
+    rows = FolderInput(flags.input, flags.split, scorer.interface)
+    _check_differs(flags.output, rows.paths)
+    with _open_output(flags.output, rows.num_rows) as write:
+        for batch in rows.requests(flags.batch_size or scorer.interface.max_batch_size):
+            try:
+                write(scorer.score(batch.arrays)[:, 0])
+            except BadRequest as error:
+                place, name = rows.where(batch.first_row + error.row), error.feature
+                raise BadRow(0, name, f"got {error.value}; {error.rule}").at(place) from None
+    return rows.num_rows, remarks(UnknownValues(), rows.ignored)
 
 
-def _check_differs(output: str, paths: Iterable[Path]) -> None:
+def _check_differs(output: str | None, paths: Iterable[str | Path]) -> None:
     for path in paths:
-        if os.path.exists(output) and os.path.samefile(output, path):
+        if output and os.path.exists(output) and os.path.samefile(output, path):
             raise ValueError(
                 f"--output {output}: is the same file as {path} of --input, which it would "
                 "replace; give another path"
@@ -145,11 +150,12 @@ def _check_differs(output: str, paths: Iterable[Path]) -> None:
 
 
 @contextlib.contextmanager
-def _open_output(path: str | None, num_rows: int) -> Iterator[Callable[[np.ndarray], None]]:
+def _open_output(path: str | None, num_rows: int, kept: KeptRows | None = None) -> Iterator[Write]:
     """Yields a function that writes the scores of the next rows, to stdout without a path."""
     if path:
-        with open_predictions(path, num_rows, "--output") as writer:
+        with open_predictions(path, num_rows, "--output", kept) as writer:
             yield writer.add
+            raise_if_interrupted()
         return
     next_row = 0
 
@@ -167,21 +173,20 @@ def _open_output(path: str | None, num_rows: int) -> Iterator[Callable[[np.ndarr
 def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(
         "deployment.predict",
-        "Scores the rows of a file or a data set by a deployed model, without a server.",
-        epilog="Columns are named after the model's features, others are ignored. Numerical "
-        "features and single ids have one value per row; several ids are a list in Parquet, and "
-        "separated by ';' in CSV. Ids are those of the training: integers, in CSV without a "
-        "decimal point (17, not 17.0). `python -m preproc.transcode --vocabulary` encodes "
-        "texts as a folder of such ids for --input. Rows are counted from 0 in the output, and "
-        "from 1 in messages.",
+        "Scores the rows of a table or a data set by a deployed model, without a server.",
+        epilog="A table has the columns of the model's encoder, as the file that the data set was "
+        "made from; others are ignored. The columns of a model without an encoder are its "
+        "features, with ids and numbers as in training. A list is a list in Parquet and JSON, and "
+        "separated by ';' in text. Rows are counted from 0 in the output, and from 1 in messages.",
     )
     add = parser.add_argument
     add("--model", required=True, help="repository with one model, model's or version folder")
     add(
         "--input",
         required=True,
-        help="rows: .csv with a header and commas (.csv.gz compressed), .parquet, or the folder of "
-        "a data set in split binaries, encoded as the training's",
+        help="raw rows: what preproc.transcode reads, a file (.csv, .tsv, .parquet, .jsonl; text "
+        "also .gz or .zst) or a folder of such files; or the folder of an encoded data set in "
+        "split binaries",
     )
     add(
         "--mapping",
@@ -194,17 +199,18 @@ def _parser() -> argparse.ArgumentParser:
         "[rows]); it appears when it is complete (default: stdout, as CSV, batch by batch: after a "
         "bad row, with exit status 2, the scores of earlier batches are there)",
     )
+    add("--keep", metavar="A,B", help="columns of --input that are written before the scores")
+    add(
+        "--on_bad_line",
+        choices=("fail", "skip"),
+        help="fail (default) at a line of text that is not a row, or skip up to 1 %% of them",
+    )
     add(
         "--engine",
         choices=(LOCAL, SPARK),
         default=LOCAL,
-        help="local (default): this process; spark: a table of any size, .parquet or .csv, file or "
-        "folder; --output is a new folder of part files then",
-    )
-    add(
-        "--predictions_keep",
-        metavar="A,B",
-        help="columns of --input that identify a row, written before the scores (--engine spark)",
+        help="local (default): this process; spark: a cluster, for tables of any size; --output is "
+        "a new folder of part files then, which all workers must see",
     )
     add("--master", help="of Spark (default: local[--threads], or that of spark-submit)")
     add(
@@ -217,7 +223,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--memory_limit",
         metavar="SIZE",
-        help="memory of a local master of Spark, like 8GB (default: 60 %% of what is available)",
+        help="memory for the rows of a table (default 1GB), in addition to tables of the model and "
+        "some 350 MB; of a local master of Spark, all of its heap (default 4GB)",
     )
     add("--batch_size", type=int, help="maximum rows per batch (default: the model's)")
     add("--threads", type=int, default=0, help="threads per batch (default: one per core)")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,8 +11,20 @@ from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.rules import listing
-from deployment.predict.input import ENCODING_ADVICE, RequestBatch, request_arrays
+from deployment.predict.raw_rows import request_tensors
 from deployment.serving.interface import Interface, ServedFeature
+
+_ADVICE = (
+    "Possible solutions: the raw table as --input, or its rows encoded by `python -m "
+    "preproc.transcode --vocabulary DATA`, with the training's data set DATA"
+)
+
+
+class RequestBatch(NamedTuple):
+    """Request with consecutive rows of an input, the first one counted from 1 without a header."""
+
+    first_row: int
+    arrays: dict[str, np.ndarray]
 
 
 class FolderInput:
@@ -47,7 +60,7 @@ class FolderInput:
             if chunk.type != CHUNK_TYPE:
                 raise ValueError(
                     f"{self._where}: expected chunks of the type {CHUNK_TYPE}, got {chunk.type} "
-                    f"for {listing(chunk.files)}. {ENCODING_ADVICE}"
+                    f"for {listing(chunk.files)}. {_ADVICE}"
                 )
             self.paths += [self._folder / file for file in chunk.files]
         self.num_rows = self._spec.num_samples(split, used)
@@ -63,22 +76,17 @@ class FolderInput:
             stop = min(start + batch_size, self.num_rows)
             samples = [chunk.read(range(start, stop)) for chunk in self._chunks]
             values = {f.name: self._values(f, samples, start) for f in self._interface.features}
-            yield RequestBatch(start + 1, request_arrays(self._interface, values))
+            yield RequestBatch(start + 1, request_tensors(self._interface, values))
 
     def where(self, row: int) -> str:
         return f"{self._where}: row {row}"
 
     def _read_spec(self) -> FeatureSpec:
-        if not (self._folder / SPEC_FILE).is_file():
-            raise ValueError(
-                f"--input {self._folder}: expected a .csv, .csv.gz or .parquet file, or the folder "
-                f"of a data set, got a folder without {SPEC_FILE}. {ENCODING_ADVICE}"
-            )
         try:
             return FeatureSpec.from_yaml(self._folder / SPEC_FILE)
         except ValueError as error:
             raise ValueError(
-                f"--input {self._folder}: is not a data set: {error}. {ENCODING_ADVICE}"
+                f"--input {self._folder}: is not a data set: {error}. {_ADVICE}"
             ) from None
 
     def _chosen(self, split: str | None) -> str:
@@ -97,7 +105,7 @@ class FolderInput:
         if hotness != feature.count:
             raise ValueError(
                 f"{self._where}: feature '{feature.name}': expected {feature.count} values per "
-                f"row as in the model, got {hotness}. {ENCODING_ADVICE}"
+                f"row as in the model, got {hotness}. {_ADVICE}"
             )
         cardinality = self._spec.feature_spec[feature.name].get("cardinality")
         if cardinality != feature.cardinality:
@@ -107,7 +115,7 @@ class FolderInput:
             )
             raise ValueError(
                 f"{self._where}: feature '{feature.name}': expected {expected} as in the model, "
-                f"got {actual}. {ENCODING_ADVICE}"
+                f"got {actual}. {_ADVICE}"
             )
 
     def _values(self, feature: ServedFeature, samples: list[np.ndarray], start: int):

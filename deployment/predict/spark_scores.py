@@ -1,123 +1,156 @@
-"""Scores of a table of any size on Spark, in Arrow batches."""
+"""Scores of a table of any size in part files, which tasks of an engine write."""
 
 import argparse
 import contextlib
+import functools
+import json
 import os
-import tempfile
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation
-from pyspark.sql import functions as F
-from pyspark.sql.types import FloatType, StructType
+import pyarrow as pa
 
-from dataloading.engines.spark_session import Session, literal
-from deployment.predict.input import check_names
-from deployment.predict.partition_scores import SCORE, PartitionScorer
-from deployment.serving.interface import Interface
+from dataloading.engines.tasks import runs
+from deployment.predict.row_scorer import BadRow, RowScorer, UnknownValues, columns_of, remarks
+from deployment.predict.rows import TableRows
+from deployment.serving.scorer import all_cores
 from deployment.triton.model_folders import ModelFolders
-
-_FORMATS = {".parquet": "parquet", ".csv": "csv"}
-_SETTINGS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",  # rows that a task receives at a time
-    # Files are renamed when the job ends, and then its file _SUCCESS is written.
-    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
-    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
-    # Names that differ in case alone, and timestamps that Spark has not.
-    "spark.sql.caseSensitive": "true",
-    "spark.sql.legacy.parquet.nanosAsLong": "true",
-    # The values of folders such as day=01 are text.
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    # Otherwise the fields of a line are not counted.
-    "spark.sql.csv.parser.columnPruning.enabled": "false",
-}
-# Quotation marks are written twice inside quoted fields.
-_CSV = {"header": True, "escape": '"'}
-# A line with more or fewer fields, and a file with other columns, end the reading.
-_CSV_INPUT = {"mode": "FAILFAST", "enforceSchema": False}
-_CSV_OUTPUT = {"ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False}
+from preproc.engines.engine import PART, ROW, Engine
+from preproc.engines.open_engine import SPARK, open_engine
+from runtime.files.disk import write_errors_name
+from runtime.files.outputs import SCORES
+from runtime.files.predictions import check_kept
+from runtime.files.staging import Staging
+from runtime.files.tables import FORMATS, GROUP_ROWS, check_suffix
 
 
-def score_on_spark(options: argparse.Namespace, model: ModelFolders, interface: Interface) -> int:
-    """Writes the scores of a table; returns the number of rows.
-
-    `options` are the flags of the command with all values of `SparkOptions`, the batch size too.
-
-    Tasks write files that Spark's committer renames when their attempt is the one that counts, and
-    the output has its file _SUCCESS when all have: a lost executor loses and repeats no row.
+def score_on_spark(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str]]:
+    """Writes the scores of a table to a new folder; returns the number of rows, and remarks.
 
     Raises:
-        ValueError: options, the table or a value do not fit, or Spark fails.
+        ValueError: flags, the table or a value do not fit, or Spark fails.
     """
-    formats = _format_of(options.input, "--input"), _format_of(options.output, "--output")
+    check_suffix(flags.output, "--output", FORMATS)
+    check_kept(flags.output, [(name,) for name in flags.keep], "--output")
     with (
-        tempfile.TemporaryDirectory() as scratch,
-        _Scoring(options, Path(scratch), f"predict: {options.output}", more=_SETTINGS) as scoring,
-        scoring.explained_errors(),
+        Staging(Path(flags.output), "deployment.predict", SCORES, resumes=False) as staging,
+        open_engine(
+            SPARK,
+            staging.scratch,
+            memory_limit_bytes=flags.memory_limit_bytes,
+            threads=flags.threads or all_cores(),
+            master=flags.master,
+            spark_conf=tuple(flags.spark_conf),
+        ) as engine,
     ):
-        return scoring.score(model, interface, *formats)
+        result = score_parts(flags, engine, model, staging.data)
+        staging.publish()
+    return result
 
 
-class _Scoring(Session):
-    def score(
-        self, model: ModelFolders, interface: Interface, file_format: str, target_format: str
-    ) -> int:
-        options, where = self._options, f"--input {self._options.input}"
-        context = self._spark.sparkContext
-        output = context._jvm.org.apache.hadoop.fs.Path(options.output)
-        files = output.getFileSystem(context._jsc.hadoopConfiguration())
-        if files.exists(output):
+def score_parts(
+    flags: argparse.Namespace, engine: Engine, model: ModelFolders, folder: Path
+) -> tuple[int, list[str]]:
+    """Writes the scores of a table as part files; returns the number of rows, and remarks."""
+    suffix, batch_size = Path(flags.output).suffix.lower(), flags.batch_size or 0
+    scorer = PartScorer(model, folder.absolute(), suffix, tuple(flags.keep), batch_size)
+    columns = dict.fromkeys((*columns_of(model), *flags.keep))
+    rows = TableRows(engine, flags.input, list(columns), flags.on_bad_line)
+    table = rows.table.select([PART, ROW, *columns])
+    results = [json.loads(text) for text in engine.map_batches(table, scorer)]
+    if errors := [result for result in results if "problem" in result]:
+        first = min(errors, key=lambda error: error["row"])
+        raise BadRow(**first).at(rows.place(first["row"], first["column"]))
+    unknown = UnknownValues()
+    for result in results:
+        for column, (num_values, num_unknown) in result["unknown"].items():
+            unknown.add(column, num_values, num_unknown)
+        for part, file in result["files"].items():
+            (folder / file).rename(folder / f"part-{int(part):08d}{suffix}")
+    for file in folder.glob("new-*"):  # of attempts that failed
+        file.unlink()
+    return rows.num_rows, remarks(unknown, rows.ignored)
+
+
+@dataclass(frozen=True)
+class PartScorer:
+    """Scores whole parts of a table; `Work` of an engine.
+
+    Files get random names until the driver renames them: a repeated task disturbs no other one.
+
+    Attributes:
+        model: version folders, which all workers see.
+        folder: of the files.
+        suffix: of their format.
+        kept: columns that are written before the scores.
+        batch_size: see `RowScorer`.
+    """
+
+    model: ModelFolders
+    folder: Path
+    suffix: str
+    kept: tuple[str, ...]
+    batch_size: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+        """Yields in JSON the files of all parts and the counts of unknown values, or a bad row.
+
+        Raises:
+            ValueError: a worker does not see the model, or a whole column is wrong.
+        """
+        scorer = _open_model(self.model, self.batch_size)
+        scorer.unknown = UnknownValues()
+        files = {}
+        for part, part_batches in runs(batches, PART):
+            name = f"new-{secrets.token_hex(16)}{self.suffix}"
+            try:
+                with write_errors_name(self.folder / name):
+                    self._write(self.folder / name, part_batches, scorer)
+            except BadRow as bad:
+                yield json.dumps(vars(bad))
+                return
+            files[part] = name
+        yield json.dumps({"files": files, "unknown": scorer.unknown.pairs()})
+
+    def _write(self, path: Path, batches: Iterator[pa.RecordBatch], scorer: RowScorer) -> None:
+        with open(path, "wb") as stream, contextlib.ExitStack() as stack:
+            table = None
+            for batch in batches:
+                kept = [batch.column(name) for name in self.kept]
+                try:
+                    scores = scorer.scores(batch)
+                except BadRow as bad:
+                    row = batch.column(ROW)[bad.row].as_py()
+                    raise BadRow(row, bad.column, bad.problem) from None
+                if table is None:
+                    fields = [
+                        (name, column.type) for name, column in zip(self.kept, kept, strict=True)
+                    ]
+                    schema = [("row", pa.int64()), *fields, ("score", pa.float32())]
+                    table = FORMATS[self.suffix](stream, pa.schema(schema))
+                    stack.enter_context(contextlib.closing(table)).group_rows = GROUP_ROWS
+                table.write([batch.column(ROW), *kept, pa.array(scores)])
+
+
+@functools.lru_cache(1)
+def _open_model(model: ModelFolders, batch_size: int) -> RowScorer:
+    """Returns the model of this process, which Spark keeps for its later tasks.
+
+    Tables are mapped, so that all processes of a machine share one copy of them.
+    """
+    for path in filter(None, model):
+        if not Path(path).is_dir():
             raise ValueError(
-                f"--output {options.output}: expected a path that does not exist; remove it, or "
-                "choose another one"
+                f"a Spark worker on {os.uname().nodename} does not see {path}: --model must lie "
+                "on a file system that all workers share, under the same path, or be sent with "
+                "--archives of spark-submit"
             )
-        table = self._table(options.input, file_format)
-        features = [feature.name for feature in interface.features]
-        kept = tuple(options.predictions_keep.split(","))
-        check_names(where, table.columns, features, "feature of the model")
-        check_names(where, table.columns, kept, "column of --predictions_keep")
-        columns = tuple(dict.fromkeys((*features, *kept)))
-        scorer = PartitionScorer(
-            folder=str(model.folder),
-            dense_folder=None if model.dense_folder is None else str(model.dense_folder),
-            columns=columns,
-            kept=kept,
-            is_csv=file_format == "csv",
-            batch_size=options.batch_size,
-        )
-        schema = StructType([table.schema[name] for name in kept]).add(SCORE, FloatType())
-        counter = Observation()
-        # Renamed: names may differ in case alone.
-        selected = table.select([_column(name, f"c{i}") for i, name in enumerate(columns)])
-        scores = selected.mapInArrow(scorer, schema)
-        scores = scores.observe(counter, F.count(F.lit(1)).alias("rows"))
-        settings = _CSV | _CSV_OUTPUT if target_format == "csv" else {}
-        try:
-            scores.write.save(options.output, format=target_format, **settings)
-        except BaseException:
-            with contextlib.suppress(PySparkException, Py4JError, OSError):
-                files.delete(output, False)  # an empty folder
-            raise
-        return counter.get["rows"]
-
-    def _table(self, path: str, file_format: str) -> DataFrame:
-        source = literal(Path(path)) if os.path.exists(path) else path
-        if file_format == "parquet":
-            return self._spark.read.parquet(source)
-        schema = self._spark.read.csv(source, **_CSV).schema
-        return self._spark.read.csv(source, schema, **_CSV, **_CSV_INPUT)
-
-
-def _column(name: str, alias: str) -> Column:
-    """Returns a column; Spark would take a point in an unquoted name for a field of a struct."""
-    return F.col(f"`{name.replace('`', '``')}`").alias(alias)
-
-
-def _format_of(path: str, flag: str) -> str:
-    for suffix, file_format in _FORMATS.items():
-        if path.lower().rstrip("/").endswith((suffix, f"{suffix}.gz")):
-            return file_format
-    raise ValueError(
-        f"{flag} {path}: expected a path that ends with .parquet or .csv, of a file or a folder"
-    )
+    try:
+        return RowScorer(model, threads=1, batch_size=batch_size)
+    except ImportError as error:
+        raise ValueError(
+            f"a Spark worker on {os.uname().nodename} cannot load the model ({error}); its Python "
+            "needs the packages of requirements/engines.txt"
+        ) from None

@@ -1,5 +1,6 @@
 """Recognition of a table: one file, or a folder of part files."""
 
+import glob
 import os
 import re
 import sys
@@ -41,7 +42,8 @@ def is_table(path: str) -> bool:
 
 
 def find_table(path: str | os.PathLike, store: FileStore = LOCAL) -> SourceChunk:
-    """Returns the table in a file, or in the part files of a folder and its subfolders.
+    """Returns the table in a file, in the part files of a folder and its subfolders, or in the
+    files of a pattern such as `day_*.csv`.
 
     Files of a folder whose names start with `_` or `.`, and those of unknown types, are left out.
     Parts come in the order of their paths, numbers in them by value. Folders named `column=value`
@@ -52,8 +54,9 @@ def find_table(path: str | os.PathLike, store: FileStore = LOCAL) -> SourceChunk
     """
     path = os.fspath(path)
     path = path if "://" in path else os.path.abspath(path)
-    is_folder = store.is_folder(path)
-    files = _part_files(store, path) if is_folder else [path]
+    files = [] if os.path.exists(path) else sorted(glob.glob(path), key=_natural_order)
+    is_folder = not files and store.is_folder(path)
+    files = files or (_part_files(store, path) if is_folder else [path])
     types = {file: file_type(file) for file in files}
     if None in types.values():
         raise ValueError(f"expected {_EXPECTED}, got {path}")

@@ -35,7 +35,7 @@ from typing import Any, BinaryIO
 from runtime.files.disk import sync, write_errors_name
 
 MARKER = ".output.json"
-DATA_SET, SAVED_MODEL = "data set", "SavedModel"
+DATA_SET, SAVED_MODEL, SCORES = "data set", "SavedModel", "scores"
 
 _VERSION = 1
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2

@@ -1,6 +1,7 @@
-"""Files of rows through the command: scores by hand, every format, every kind of bad value."""
+"""Raw rows through the command: scores by hand, by evaluation, bad rows, encoded data sets."""
 
 import gzip
+import json
 import os
 import re
 import shutil
@@ -13,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from dataloading.spec.data_set_files import ENCODER_FOLDER
 from deployment.deploy import __main__ as deploy
 from deployment.predict.__main__ import main
-from deployment.predict.input import FileInput
+from deployment.predict.raw_rows import RawRows
 from deployment.serving.interface import (
     Interface,
     ServedFeature,
@@ -24,9 +26,9 @@ from deployment.serving.interface import (
     ServedTensor,
 )
 from deployment.serving.scorer import RequestScorer
+from deployment.triton.model_folders import find_model
 from deployment.triton.repository import write_origin
 from preproc.transcode import __main__ as transcode
-from tests.deployment import trained
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
     NUMERICAL,
@@ -62,10 +64,22 @@ def csv_file(folder, *lines, header=HEADER, name="rows.csv"):
     return path
 
 
-def parquet_file(folder, **changes):
-    path = folder / "rows.parquet"
-    columns = {name: column for name, column in (TABLE | changes).items() if column is not None}
-    pq.write_table(pa.table(columns), path)
+def table_file(folder, kind):
+    """The rows as a file, or a folder of two part files."""
+    path = folder / f"rows.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table(TABLE), path)
+    elif kind == "jsonl":
+        rows = pa.table(TABLE).to_pylist()
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    elif kind == "parts":
+        path.mkdir()
+        csv_file(path, *LINES[:1], name="part-2.csv")
+        csv_file(path, *LINES[1:], name="part-10.csv")
+    else:
+        text = "\n".join([HEADER, *LINES])
+        text = text.replace(",", "\t") if kind == "tsv" else text
+        path.write_bytes(gzip.compress(text.encode()) if kind == "csv.gz" else text.encode())
     return path
 
 
@@ -77,16 +91,15 @@ def written(path):
     return table["row"].to_pylist(), table["score"].to_numpy().astype(np.float32)
 
 
-@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npy"])
-@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [
+        *(("csv", ".csv"), ("csv.gz", ".parquet"), ("tsv", ".npy"), ("jsonl", ".csv")),
+        *(("parquet", ".parquet"), ("parts", ".npy")),
+    ],
+)
 def test_scores_of_files(tmp_path, clicks, capsys, kind, ending):
-    path = parquet_file(tmp_path)
-    if kind != "parquet":
-        path = csv_file(tmp_path, *LINES)
-    if kind == "csv.gz":
-        (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
-        path = tmp_path / "rows.csv.gz"
-    output = tmp_path / f"scores{ending}"
+    path, output = table_file(tmp_path, kind), tmp_path / f"scores{ending}"
     flags = ("--model", str(clicks), "--input", str(path), "--threads", "1")
     assert main([*flags, "--output", str(output), "--batch_size", "2"]) == 0
     rows, scores = written(output)
@@ -94,8 +107,8 @@ def test_scores_of_files(tmp_path, clicks, capsys, kind, ending):
     assert np.array_equal(scores, RequestScorer(clicks).score(ARRAYS)[:, 0])
     np.testing.assert_allclose(scores, expected_scores(ARRAYS)[:, 0], rtol=0, atol=1e-7)
     report = capsys.readouterr().out
-    assert report.startswith("3 rows scored in ") and f"by {clicks};" in report
-    assert report.endswith("no feature is named after were ignored: label\n")
+    assert report.startswith("3 rows scored in ")
+    assert report.endswith(f"by {clicks}; ignored columns: label\n")
 
 
 def test_scores_on_stdout(tmp_path, clicks, capsys):
@@ -110,78 +123,88 @@ def test_scores_on_stdout(tmp_path, clicks, capsys):
     assert done.err.startswith("21 rows scored in ")
 
 
+def test_kept_columns(tmp_path, clicks):
+    """Texts as they are in a CSV file, types and lists of a Parquet file."""
+    flags = ["--model", str(clicks), "--keep", "label,words", "--input"]
+    output = tmp_path / "scores.csv"
+    assert main([*flags, str(table_file(tmp_path, "csv")), "--output", str(output)]) == 0
+    rows = [line.rpartition(",")[0] for line in output.read_text().splitlines()]
+    assert rows == ["row,label,words", '0,"1","5"', '1,"0","0;1;2"', '2,"1",']
+    output = tmp_path / "scores.parquet"
+    assert main([*flags, str(table_file(tmp_path, "parquet")), "--output", str(output)]) == 0
+    table = pq.read_table(output)
+    assert table.column_names == ["row", "label", "words", "score"]
+    assert table["label"].to_pylist() == [1, 0, 1]
+    assert table["words"].to_pylist() == [[5], [0, 1, 2], []]
+
+
+def test_kept_columns_of_blocks(tmp_path, clicks, monkeypatch):
+    """Blocks of the output end elsewhere than the batches of the input."""
+    monkeypatch.setattr("preproc.engines.duckdb_engine.BATCH_ROWS", 2048)
+    monkeypatch.setattr("runtime.files.predictions.BLOCK_ROWS", 3000)
+    num_rows = 10_000
+    columns = {"city": [0] * num_rows, "tags": [[1, 1]] * num_rows, "words": [[5]] * num_rows}
+    columns |= {"price": [1.5] * num_rows, "age": [2.0] * num_rows, "order": range(num_rows)}
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    flags = ["--model", str(clicks), "--input", str(tmp_path / "rows.parquet"), "--keep", "order"]
+    assert main([*flags, "--output", str(tmp_path / "scores.parquet")]) == 0
+    table = pq.read_table(tmp_path / "scores.parquet")
+    assert table["order"].to_pylist() == table["row"].to_pylist() == list(range(num_rows))
+
+
 @pytest.mark.parametrize(
-    ("line", "column", "found"),
+    ("line", "problem"),
     [
-        ("4,1,0,1;1,2,1", "city", "4"),
-        ("-1,1,0,1;1,2,1", "city", "-1"),
-        ("1.0,1,0,1;1,2,1", "city", "'1.0'"),
-        ("Bern,1,0,1;1,2,1", "city", "'Bern'"),
-        (",1,0,1;1,2,1", "city", "no value"),
-        ("0,nan,0,1;1,2,1", "price", "nan"),
-        ("0,1,0,1;1,,1", "age", "no value"),
-        ("0,1e39,0,1;1,2,1", "price", "1e+39"),
-        ("0,1,0,1,2,1", "tags", "1 values"),
-        ("0,1,0,1;1;1,2,1", "tags", "3 values"),
-        ("0,1,0,1;5,2,1", "tags", "5"),
-        ("0,1,0,1;,2,1", "tags", "''"),
-        ("0,1,0;1;2;3,1;1,2,1", "words", "4 values"),
-        ("0,1,0;6,1;1,2,1", "words", "6"),
-        ("0,1,0;-1,1;1,2,1", "words", "-1"),
-        ("0,1,0;x,1;1,2,1", "words", "'x'"),
-        ("", "price", "no value"),
-        ('0,1,0,1;1,2,"1', None, "quotation mark"),
-        ("0,1,0,1;1,2", None, "5 fields"),
+        ("4,1,0,1;1,2,1", "row 4 .*, column 'city': got '4'; expected an id in [0, 4)"),
+        ("1.5,1,0,1;1,2,1", "row 4 .*, column 'city': got '1.5'; expected an integer"),
+        ("Bern,1,0,1;1,2,1", "row 4 .*, column 'city': got 'Bern'; expected an integer"),
+        (",1,0,1;1,2,1", "row 4 .*, column 'city': got no value; expected an id"),
+        ("0,x,0,1;1,2,1", "row 4 .*, column 'price': got 'x'; expected a number"),
+        ("0,1,0,1;1,,1", "row 4 .*, column 'age': got no value; expected a value"),
+        ("0,1e39,0,1;1,2,1", "row 4 .*, column 'price': got 1e+39; expected a number"),
+        ("0,1,0,1;5,2,1", "row 4 .*, column 'tags': got '5'; expected an id in [0, 5)"),
+        ("0,1,0;6,1;1,2,1", "row 4 .*, column 'words': got '6'; expected an id in [0, 6)"),
+        ("0,1,[,1;1,2,1", "row 4 .*, column 'words': got '['; expected a JSON array"),
+        ("0,1,0,1;1,2", "line 5: expected 6 fields"),
     ],
 )
-def test_bad_lines(tmp_path, clicks, capsys, line, column, found):
-    """The bad line is the fourth, in the second batch; nothing is written."""
+def test_bad_rows(tmp_path, clicks, capsys, line, problem):
+    """The bad row is the fourth, in the second batch; nothing is written."""
     path, output = csv_file(tmp_path, *LINES, line, *LINES), tmp_path / "scores.csv"
     flags = ["--model", str(clicks), "--input", str(path), "--batch_size", "3"]
     assert main([*flags, "--output", str(output)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: --input {path}: row 4 "), error
-    named = found if column is None else f"(line 5): column '{column}': found {found}; "
-    assert named in error, error
+    pattern = re.escape(problem).replace(re.escape(".*"), ".*")
+    assert re.match(f"error: {re.escape(str(path))}, {pattern}", capsys.readouterr().err)
     assert not output.exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "row", "column", "found"),
-    [
-        ({"city": [0, None, 2]}, 2, "city", "no value"),
-        ({"age": [2.0, float("nan"), 0.5]}, 2, "age", "nan"),
-        ({"words": [[5], None, []]}, 2, "words", "no list"),
-        ({"words": [[5], [0, None], []]}, 2, "words", "no value"),
-        ({"words": [[5], [-1, 0], []]}, 2, "words", "-1"),
-        ({"words": [5, 0, 1]}, 1, "words", "one int64"),
-        ({"tags": [[1, 1], [4], [2, 3]]}, 2, "tags", "1 values"),
-    ],
-)
-def test_bad_parquet(tmp_path, clicks, capsys, changes, row, column, found):
-    path = parquet_file(tmp_path, **changes)
+def test_skipped_line(tmp_path, clicks, capsys):
+    path = csv_file(tmp_path, *LINES * 40, "0,1")
+    output = tmp_path / "scores.npy"
+    flags = ["--model", str(clicks), "--input", str(path), "--output", str(output)]
+    assert main([*flags, "--on_bad_line", "skip"]) == 0
+    assert len(np.load(output)) == 120
+    assert "skipped 1 of 121 lines" in capsys.readouterr().err
+
+
+def test_bad_row_of_parts(tmp_path, clicks, capsys):
+    """The second file has it."""
+    path = table_file(tmp_path, "parts")
+    csv_file(path, *LINES[1:], "9,0,0,1;1,2,1", name="part-10.csv")
     assert main(["--model", str(clicks), "--input", str(path)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: --input {path}: row {row}: column '{column}': found {found};")
+    assert capsys.readouterr().err.startswith(f"error: {path / 'part-10.csv'}, row 3 ")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("none.csv", None, "does not exist"),
-        ("rows.txt", b"", ".csv, .csv.gz, .parquet"),
-        ("rows.csv", b"", "got 0 for price, age, city, tags, words"),
-        ("rows.csv.gz", b"", "expected one column"),
-        ("rows.csv", HEADER.encode(), "has no rows"),
-        ("rows.csv", b"citty,price,words,tags,age\n1", "mean 'citty'"),
-        ("rows.csv", b"price,age,label\n1", "for city, tags, words. It has price, a"),
-        ("rows.csv", b"city;price;words\n1", "It has city;price;words"),
-        ("rows.csv", b"city,city,price,words,tags,age\n1", "got 2 for city. It has"),
-        ("rows.csv", b'"%s"\n1' % (b"x" * 200_000), "field la"),
-        # The second message is that of csv in Python 3.10.
-        ("rows.csv", HEADER.encode("utf-16"), "expected one column|line contains NUL"),
-        ("rows.csv.gz", b"city\n1", "is not a csv file"),
-        ("rows.parquet", b"nothing", "is not a parquet file"),
+        ("rows.doc", b"", "expected a file that ends with .csv"),
+        ("rows.csv", HEADER.encode(), "expected rows, got none"),
+        ("rows.csv", b"citty,price,words,tags,age\nx", "the columns city, got .*mean 'citty'"),
+        ("rows.jsonl", b'{"price": 1, "age": 2}\n', "the columns city, tags, words, got price"),
+        ("rows.csv.gz", b"city\n1", "cannot be decompressed"),
+        ("rows.parquet", b"nothing", "expected a Parquet file"),
     ],
 )
 def test_invalid_files(tmp_path, clicks, capsys, name, content, message):
@@ -190,30 +213,7 @@ def test_invalid_files(tmp_path, clicks, capsys, name, content, message):
         path.write_bytes(content)
     assert main(["--model", str(clicks), "--input", str(path)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: --input {path}: ") and re.search(message, error), error
-
-
-def test_suggested_names(tmp_path):
-    features = tuple(ServedFeature(f"cat_{i}", "ids", i, 1, 9) for i in (0, 1))
-    interface = Interface("dlrm", (ServedTensor("ids", "int32", (2,)),), features, (), (), (), 0)
-    with pytest.raises(ValueError, match="got 0 for cat_1. It has cat_0$"):
-        FileInput(csv_file(tmp_path, "1", header="cat_0"), interface)
-
-
-@pytest.mark.parametrize("flags", [[], ["--output", "scores.csv"]])
-def test_truncated_file(tmp_path, clicks, capsys, monkeypatch, flags):
-    monkeypatch.chdir(tmp_path)
-    noise = np.random.default_rng(0).integers(
-        0, 1 << 62, (300, 700)
-    )  # values of the ignored column
-    rows = [",".join(["0,1,5,1;1,2", "".join(map(str, numbers))]) for numbers in noise]
-    text = "\n".join([HEADER, *rows]).encode()
-    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(text, 1)[:-100])
-    assert main(["--model", str(clicks), "--input", "rows.csv.gz", *flags]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: --input rows.csv.gz: is not a csv file that can be read")
-    assert error.endswith("Truncated compressed stream\n")
-    assert os.listdir(tmp_path) == ["rows.csv.gz"]
+    assert str(path) in error and re.search(message, error), error
 
 
 @pytest.mark.parametrize("link", [None, os.symlink, os.link])
@@ -267,15 +267,6 @@ def test_closed_stdout(tmp_path, clicks, capsys, monkeypatch, flags):
         path = csv_file(tmp_path, *LINES)
         assert main(["--model", str(clicks), "--input", str(path), *flags]) == 141
     assert capsys.readouterr().err == ""
-
-
-def test_batches_before_bad_row(tmp_path, clicks, capsys):
-    path = csv_file(tmp_path, *LINES, "4,1,0,1;1,2,1")
-    flags = ["--model", str(clicks), "--input", str(path)]
-    assert main(flags) == 2
-    assert capsys.readouterr().out == ""
-    assert main([*flags, "--batch_size", "2"]) == 2
-    assert [line.split(",")[0] for line in capsys.readouterr().out.split()] == ["row", "0", "1"]
 
 
 def data_set(folder, **changes):
@@ -339,14 +330,14 @@ def test_scores_of_data_set(tmp_path, clicks, capsys, flags):
     command_line = ["--model", str(clicks), "--input", str(folder), "--output", str(output)]
     assert main([*command_line, "--batch_size", "4", *flags]) == 0
     assert np.array_equal(np.load(output), RequestScorer(clicks).score(STORED)[:, 0])
-    assert capsys.readouterr().out.endswith("no feature is named after were ignored: label\n")
+    assert capsys.readouterr().out.endswith("; ignored columns: label\n")
 
 
 @pytest.mark.parametrize(
     ("file", "changes", "report"),
     [
-        ("x.bin", {"price": np.inf}, "row 5: column 'price': found inf; numerical features are "),
-        ("city.bin", {"city": 4}, "row 5: column 'city': found 4; ids lie in .*; --unknown_ids ze"),
+        ("x.bin", {"price": np.inf}, "row 5, column 'price': got inf; numerical features are "),
+        ("city.bin", {"city": 4}, "row 5, column 'city': got 4; ids lie in .*; --unknown_ids ze"),
         ("tags.bin", {"tags": -1}, "row 5: feature 'tags': found -1; expected ids of 0 or more"),
     ],
 )
@@ -381,30 +372,58 @@ def test_unknown_and_negative_ids_of_data_set(tmp_path, capsys):
     assert "row 3: feature 'tags': found -1; expected ids of 0 or more" in (capsys.readouterr().err)
 
 
-def test_folders_without_data_set(tmp_path, clicks, capsys):
-    model = ["--model", str(clicks), "--input"]
-    assert main([*model, str(tmp_path)]) == 2
-    assert "or the folder of a data set, got a folder without feature_spec.yaml" in (
-        capsys.readouterr().err
-    )
+def test_data_set_without_rows(tmp_path, clicks, capsys):
     folder = data_set(tmp_path / "data")
     for path in folder.glob("*.bin"):
         path.write_bytes(b"")
-    assert main([*model, str(folder)]) == 2
+    assert main(["--model", str(clicks), "--input", str(folder)]) == 2
     assert "split 'rows': has no rows" in capsys.readouterr().err
-    path = csv_file(tmp_path, *LINES)
-    assert main([*model, str(path), "--mapping", "rows"]) == 2
-    assert f"--mapping rows: expected the folder of a data set as --input, got {path}" in (
-        capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def shop_models(trained_of_texts, tmp_path_factory):
+    """The model of texts, with the encoder of its data set."""
+    models = tmp_path_factory.mktemp("shop") / "models"
+    where = [f"--checkpoint_dir={trained_of_texts.checkpoint}", f"--model_repository={models}"]
+    assert deploy.main([*where, "--monolithic"]) == 0
+    shutil.copytree(
+        trained_of_texts.data / ENCODER_FOLDER, find_model(models).folder / ENCODER_FOLDER
     )
+    return models
 
 
-def test_texts_by_training_vocabulary(trained_of_texts, tmp_path, capsys):
-    """Encodes new rows of texts as in training: the scores are those of `--mode predict`."""
-    raw, data = tmp_path / "raw", tmp_path / "data"
-    trained.write_shop(raw / "tomorrow.csv", 50, seed=2, label=False)
+def test_scores_of_evaluation(trained_of_texts, shop_models, tmp_path):
+    """Raw rows have the scores of the encoded ones to the last bit, and those of training."""
+    output = tmp_path / "scores.npy"
+    flags = ["--model", str(shop_models), "--output", str(output), "--input"]
+    assert main([*flags, str(trained_of_texts.data), "--mapping", "test"]) == 0
+    encoded = np.load(output)
+    assert main([*flags, str(trained_of_texts.data.parent / "raw/test.csv")]) == 0
+    assert np.array_equal(np.load(output), encoded)
+    expected = trained_of_texts.scores(tmp_path)
+    assert len(expected) == 100 and len(set(expected)) > 50
+    np.testing.assert_allclose(encoded, expected, rtol=0, atol=1e-6)
+
+
+def test_unknown_and_missing_values(trained_of_texts, shop_models, tmp_path, capsys):
+    """They have id 0, as `transcode --vocabulary` encodes them; the report counts the unknown."""
+    raw, data, output = tmp_path / "raw", tmp_path / "data", tmp_path / "scores.npy"
+    raw.mkdir()
+    lines = [
+        "Bern,user3,new;sale,9.5",
+        "Lima,user4,red,1",
+        "NA,,,2.25",
+        "Oslo,nobody,old;red;new,3",
+    ]
+    path = csv_file(raw, *lines, header="city,user,tags,price", name="rows.csv")
+    flags = ["--model", str(shop_models), "--output", str(output), "--input"]
+    assert main([*flags, str(path)]) == 0
+    report = capsys.readouterr().out
+    # Of 3 cities, 1 is unknown; of 5 tags that are read, 1.
+    assert report.endswith("; unknown values: city 33.33%, tags 20.00%\n")
+    scores = np.load(output)
     columns = ["city", "user", "tags", "price"]
-    chunk = {"type": "csv", "header": True, "features": columns, "files": ["tomorrow.csv"]}
+    chunk = {"type": "csv", "header": True, "features": columns, "files": ["rows.csv"]}
     spec = {
         "feature_spec": {"price": {}, "city": {}, "user": {}, "tags": {"hotness": 2}},
         "source_spec": {"test": [chunk]},
@@ -413,20 +432,12 @@ def test_texts_by_training_vocabulary(trained_of_texts, tmp_path, capsys):
     (raw / "feature_spec.yaml").write_text(yaml.safe_dump(spec))
     vocabulary = f"--vocabulary={trained_of_texts.data}"
     assert transcode.main([f"--input={raw}", f"--output={data}", vocabulary]) == 0
-    models = tmp_path / "models"
-    where = [f"--checkpoint_dir={trained_of_texts.checkpoint}", f"--model_repository={models}"]
-    assert deploy.main([*where, "--monolithic"]) == 0
-    output = tmp_path / "scores.npy"
-    flags = ["--model", str(models), "--output", str(output), "--input"]
     assert main([*flags, str(data)]) == 0
-    expected = trained_of_texts._replace(data=data).scores(tmp_path / "predicted")
-    assert len(expected) == 50 and len(set(expected)) > 25
-    np.testing.assert_allclose(np.load(output), expected, rtol=0, atol=1e-6)
-    assert main([*flags, str(raw / "tomorrow.csv")]) == 2
-    assert "`python -m preproc.transcode --vocabulary DATA`" in capsys.readouterr().err
+    assert np.array_equal(scores, np.load(output))
 
 
 def test_unknown_ids(tmp_path):
+    """A model without an encoder that takes unknown ids for id 0."""
     folder = write_clicks(tmp_path / "clicks/1", unknown_ids="zero")
     lines = [LINES[0], f"{2**40},0,0;1;77,4;9,-3,0"]
     output = tmp_path / "scores.npy"
@@ -438,22 +449,32 @@ def test_unknown_ids(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags", ["--batch_size 0", "--batch_size 9", "--threads -1", "--output scores.txt"]
+    ("flags", "name"),
+    [
+        ("--batch_size 0", "--batch_size"),
+        ("--batch_size 9", "--batch_size"),
+        ("--threads -1", "--threads"),
+        ("--output scores.txt", "--output"),
+        ("--output scores.npy --keep label", "--output"),
+        ("--keep label", "--keep"),
+        ("--mapping test", "--mapping"),
+        ("--master local", "--master"),
+        ("--memory_limit 1", "--memory_limit"),
+        ("--engine spark", "--engine"),
+        ("--engine spark --output x.csv --master yarn --memory_limit 2GB", "--memory_limit"),
+    ],
 )
-def test_bad_flags(tmp_path, clicks, capsys, flags):
+def test_bad_flags(tmp_path, clicks, capsys, monkeypatch, flags, name):
+    monkeypatch.chdir(tmp_path)
     path = csv_file(tmp_path, *LINES)
     assert main(["--model", str(clicks), "--input", str(path), *flags.split()]) == 2
-    name, value = flags.split()
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: {name}") and value in error
+    assert capsys.readouterr().err.startswith(f"error: {name}")
 
 
-def test_invalid_output_before_input(tmp_path, clicks, capsys):
-    rows, output = tmp_path / "none.csv", tmp_path / "scores.csv"
-    output.mkdir()
-    flags = ["--model", str(clicks), "--input", str(rows), "--output", str(output)]
-    assert main(flags) == 2
-    assert "directory: '" + str(output) in capsys.readouterr().err
+def test_flags_of_tables_with_a_data_set(tmp_path, clicks, capsys):
+    flags = ["--model", str(clicks), "--input", str(data_set(tmp_path / "data"))]
+    assert main([*flags, "--on_bad_line", "skip"]) == 2
+    assert capsys.readouterr().err.startswith("error: --on_bad_line: a data set as --input does")
 
 
 def test_score_of_nan(tmp_path, clicks, capsys):
@@ -466,7 +487,7 @@ def test_score_of_nan(tmp_path, clicks, capsys):
     path = csv_file(tmp_path, *LINES[1:], "0,0,5,4;4,1,1")
     assert main(["--model", str(folder), "--input", str(path)]) == 2
     error = capsys.readouterr().err
-    assert f"error: --input {path}: row 3 (line 4): found a score of NaN; its logit is not" in error
+    assert error.startswith(f"error: {path}, row 3 ") and "got a score of NaN; its logit" in error
 
 
 def models(repository, **roles):
@@ -504,7 +525,7 @@ def test_model_of_path(tmp_path, capsys, roles, path, by):
     flags = ["--model", str(repository / path), "--input", str(rows), "--output", str(output)]
     assert main(flags) == 0
     folders = " and ".join(str(repository / folder) for folder in by)
-    assert f" s by {folders}; columns" in capsys.readouterr().out
+    assert f" s by {folders}; ignored" in capsys.readouterr().out
     np.testing.assert_allclose(np.load(output), expected_scores(ARRAYS)[:, 0], rtol=0, atol=1e-7)
 
 
@@ -529,7 +550,7 @@ def test_paths_without_model(tmp_path, capsys, roles, path, report):
 
 
 def test_alignment_of_histories(tmp_path):
-    """The latest id of a sequence comes last; a shorter sequence starts with zeros."""
+    """The latest id comes last; a shorter sequence starts with zeros, a longer one is cut there."""
     interface = Interface(
         "sim",
         (
@@ -540,7 +561,7 @@ def test_alignment_of_histories(tmp_path):
         (
             ServedFeature("a", NUMERICAL, 0, 2, None),
             ServedFeature("target", "target", 0, 1, 9),
-            ServedFeature("items", "history", 0, 2, 9),
+            ServedFeature("items", "history", 0, 2, 10),
         ),
         (ServedLookup("item", "target", 0, 1, None), ServedLookup("item", "history", 0, 2, None)),
         (ServedTable("item", 9, 2, "float32", "item.npy"),),
@@ -548,15 +569,12 @@ def test_alignment_of_histories(tmp_path):
         6,
         histories=("history",),
     )
-    table = {"a": [[1.0, 2.0]] * 3, "target": [3, 4, 8], "items": [[7, 2], [5], []]}
-    path = tmp_path / "rows.parquet"
-    pq.write_table(pa.table(table), path)
-    (result,) = FileInput(path, interface).requests(8)
-    assert result.first_row == 1
-    assert result.arrays["history"].tolist() == [[[7, 2]], [[0, 5]], [[0, 0]]]
-    assert result.arrays["target"].tolist() == [[3], [4], [8]]
-    assert result.arrays["history"].dtype == np.int64
-    assert result.arrays[NUMERICAL].tolist() == [[1, 2]] * 3
+    table = {"a": [[1.0, 2.0]] * 4, "target": [3, 4, 8, 8], "items": [[7, 2], [5], [], [9, 1, 2]]}
+    request = RawRows(tmp_path, interface).encode(pa.table(table))
+    assert request["history"].tolist() == [[[7, 2]], [[0, 5]], [[0, 0]], [[1, 2]]]
+    assert request["target"].tolist() == [[3], [4], [8], [8]]
+    assert request["history"].dtype == np.int64
+    assert request[NUMERICAL].tolist() == [[1, 2]] * 4
 
 
 def test_command_as_process(tmp_path, clicks, run_script):

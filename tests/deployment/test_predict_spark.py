@@ -1,5 +1,6 @@
-"""Scores on Spark: those of `--mode predict`, every row once, also where executors are killed."""
+"""Scores in part files: those of this process, every row once, also where executors are killed."""
 
+import argparse
 import contextlib
 import csv
 import itertools
@@ -12,23 +13,21 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
 from dataloading.engines import environment
-from deployment.deploy import __main__ as deploy
 from deployment.predict.__main__ import main
-from deployment.predict.folder_input import FolderInput
-from deployment.serving import interface as interfaces
+from deployment.predict.spark_scores import score_parts
 from deployment.triton.model_folders import find_model
+from preproc.engines.open_engine import DUCKDB, open_engine
 from tests.deployment.serving.made_models import write_clicks
 from tests.spark_cluster import spark_cluster
 
 ROOT = Path(__file__).parents[2]
 # Java compiles for seconds what a short run does once.
 QUICK = ["--spark_conf=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
-KEYS = ["--predictions_keep", "a.b,user"]
+HEADER = "name,city,price,words,tags,age,user"
 
 
 def has_engine() -> bool:
@@ -42,140 +41,125 @@ needs_spark = pytest.mark.skipif(
 
 
 def command(model, source, output, *flags) -> list[str]:
-    engine = [environment.python(), "-m", "deployment.predict", "--engine", "spark", *KEYS]
-    return [*map(str, (*engine, "--model", model, "--input", source, "--output", output)), *flags]
+    paths = ("--model", model, "--input", source, "--output", output)
+    engine = (environment.python(), "-m", "deployment.predict", "--engine", "spark")
+    return [*map(str, (*engine, *paths)), *flags]
 
 
 def run(*arguments) -> subprocess.CompletedProcess:
     return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True)
 
 
-def scores_by_key(folder, num_rows) -> np.ndarray:
-    """Scores by user; every user is there once, next to its own text."""
-    table = pq.read_table(folder).sort_by("user")
-    assert table.column_names == ["a.b", "user", "score"]
-    assert table["user"].to_pylist() == list(range(num_rows))
-    assert table["a.b"].to_pylist() == [f"u{i}" for i in range(num_rows)]
-    return table["score"].to_numpy()
-
-
-def keyed(columns, num_rows) -> pa.Table:
-    return pa.table(columns | {"user": range(num_rows), "a.b": [f"u{i}" for i in range(num_rows)]})
+def local_scores(model, source, folder) -> np.ndarray:
+    output = folder / "local.npy"
+    flags = ["--model", str(model), "--input", str(source), "--output", str(output)]
+    assert main(flags) == 0
+    return np.load(output)
 
 
 def random_clicks(num_rows) -> pa.Table:
     generator = np.random.default_rng(0)
-    words = [generator.integers(0, 6, i % 4).tolist() for i in range(num_rows)]
     columns = {
         "city": generator.integers(0, 4, num_rows),
         "price": generator.random(num_rows),
         "age": generator.random(num_rows),
         "tags": generator.integers(0, 5, (num_rows, 2)).tolist(),
-        "words": words,
+        "words": [generator.integers(0, 6, i % 4).tolist() for i in range(num_rows)],
+        "user": range(num_rows),
+        "name": [f"u{i}" for i in range(num_rows)],
     }
-    return keyed(columns, num_rows)
+    return pa.table(columns)
 
 
-@needs_spark
-def test_scores_of_mode_predict(trained_dlrm, tmp_path):
-    repository = tmp_path / "repository"
-    flags = ["--checkpoint_dir", trained_dlrm.checkpoint, "--dataset_path", trained_dlrm.data]
-    assert not deploy.main([*map(str, flags), "--model_repository", str(repository)])
-    interface = interfaces.read(find_model(repository).folder)
-    (batch,) = FolderInput(trained_dlrm.data, "test", interface).requests(1000)
-    columns, num_rows = {}, len(next(iter(batch.arrays.values())))
-    for feature in interface.features:
-        values = batch.arrays[feature.input][:, feature.start : feature.start + feature.count]
-        columns[feature.name] = values.tolist() if feature.count > 1 else values[:, 0]
-    pq.write_table(keyed(columns, num_rows), tmp_path / "rows.parquet", row_group_size=100)
-    result = run(repository, tmp_path / "rows.parquet", tmp_path / "out.parquet", *QUICK)
-    assert result.returncode == 0, result.stderr
-    assert f"{num_rows} rows scored" in result.stdout
-    actual = scores_by_key(tmp_path / "out.parquet", num_rows)
-    np.testing.assert_allclose(actual, trained_dlrm.scores(tmp_path), rtol=0, atol=1e-6)
+def parts(folder, num_files, num_rows) -> Path:
+    """Writes rows as a folder of Parquet files."""
+    folder.mkdir()
+    table = random_clicks(num_rows)
+    bounds = np.linspace(0, num_rows, num_files + 1).astype(int)
+    for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
+        pq.write_table(table.slice(start, stop - start), folder / f"{number}.parquet")
+    return folder
 
 
-@pytest.mark.long
-@needs_spark
-def test_csv(tmp_path):
-    """Text of a CSV file, with empty lists; the output is CSV, too."""
-    model = write_clicks(tmp_path / "model")
-    lines = ["a.b,city,price,words,tags,age,user", "u0,0,1.5,5,1;1,2,0", "u1,3,0,,4;0,-3,1"]
-    source = tmp_path / "rows.csv"
-    source.write_text("\n".join(lines) + "\n")
-    assert main(["--model", str(model), "--input", str(source), f"--output={tmp_path}/a.npy"]) == 0
-    result = run(model, source, tmp_path / "out.csv", *QUICK)
-    assert result.returncode == 0, result.stderr
-    (part,) = (tmp_path / "out.csv").glob("part-*.csv")
-    table = pa_csv.read_csv(part).sort_by("user")
-    assert table["a.b"].to_pylist() == ["u0", "u1"]
-    expected = np.load(tmp_path / "a.npy")
-    np.testing.assert_allclose(table["score"].to_numpy(), expected, rtol=0, atol=1e-6)
+def check_parts(folder, num_rows, expected):
+    """The rows of the parts, in the order of their names, are all rows in order."""
+    table = pq.read_table(sorted(folder.glob("part-*.parquet")))
+    assert table.column_names == ["row", "user", "name", "score"]
+    assert table["row"].to_pylist() == table["user"].to_pylist() == list(range(num_rows))
+    assert table["name"].to_pylist() == [f"u{i}" for i in range(num_rows)]
+    assert np.array_equal(table["score"].to_numpy(), expected)
 
 
-@pytest.mark.long
-@needs_spark
-def test_bad_value(tmp_path):
-    """The row is named by its keys, and there is no output."""
-    model = write_clicks(tmp_path / "model")
+def score(tmp_path, model, source, **flags):
+    """Runs the tasks in this process."""
+    values = {"input": str(source), "output": "scores.parquet", "keep": [], "batch_size": None}
+    options = argparse.Namespace(**{**values, "on_bad_line": "fail", **flags})
+    folder, scratch = tmp_path / "out", tmp_path / "scratch"
+    folder.mkdir()
+    with open_engine(DUCKDB, scratch, memory_limit_bytes=1 << 28) as engine:
+        result = score_parts(options, engine, find_model(model), folder)
+    return result, folder
+
+
+def test_parts_of_any_engine(tmp_path):
+    model, source = write_clicks(tmp_path / "model"), parts(tmp_path / "rows", 3, 50)
+    (num_rows, remarks), folder = score(tmp_path, model, source, keep=["user", "name"])
+    assert num_rows == 50 and remarks == []
+    assert len(list(folder.iterdir())) == 3
+    check_parts(folder, 50, local_scores(model, source, tmp_path))
+
+
+def test_parts_of_csv(tmp_path):
+    model, source = write_clicks(tmp_path / "model"), tmp_path / "rows.csv"
+    names = [" lead", "trail ", "x,y", "", "\u00e9"]
+    lines = [f'"{name}",0,1.5,5,1;1,2,{i}' for i, name in enumerate(names)]
+    source.write_text("\n".join([HEADER, *lines]) + "\n")
+    _, folder = score(tmp_path, model, source, output="x.csv", keep=["name"])
+    with open(folder / "part-00000000.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == names
+    assert [row["row"] for row in rows] == list("01234")
+    scores = np.array([row["score"] for row in rows], np.float32)
+    assert np.array_equal(scores, local_scores(model, source, tmp_path))
+
+
+def test_bad_row_of_parts(tmp_path):
+    """The first bad row of all tasks is named."""
+    model, source = write_clicks(tmp_path / "model"), parts(tmp_path / "rows", 2, 10)
     table = random_clicks(5).set_column(0, "city", pa.array([0, 1, 9, 1, 1]))
-    pq.write_table(table, tmp_path / "rows.parquet")
-    result = run(model, tmp_path / "rows.parquet", tmp_path / "out.parquet", *QUICK)
-    assert result.returncode == 2
-    assert "the row with a.b 'u2', user 2: column 'city': found 9; " in result.stderr
-    assert not (tmp_path / "out.parquet/_SUCCESS").exists()
+    pq.write_table(table, source / "1.parquet")
+    with pytest.raises(ValueError, match=r"1.parquet, row 3 .*, column 'city': got 9; expected an"):
+        score(tmp_path, model, source)
 
 
-@pytest.mark.long
 @needs_spark
-def test_refused_input_and_output(tmp_path):
-    """An output that exists, and a line of CSV that lacks a field; nothing is removed or left."""
-    model, data = write_clicks(tmp_path / "model"), tmp_path / "data.parquet"
-    data.mkdir()
-    pq.write_table(random_clicks(5), data / "rows[1].parquet")
-    result = run(model, data / "rows[1].parquet", data, *QUICK)
-    assert result.returncode == 2
-    assert f"--output {data}" in result.stderr
-    assert pq.read_table(data / "rows[1].parquet").num_rows == 5
-    header = "a.b,city,price,words,tags,age,user\n"
-    (tmp_path / "rows.csv").write_text(header + "u0,0,1.5,5,1;1,2,0\nu1,3,0,,4;0,-3\n")
-    result = run(model, tmp_path / "rows.csv", tmp_path / "out.csv", *QUICK)
-    assert result.returncode == 2
-    assert "u1,3,0" in result.stderr
-    assert not (tmp_path / "out.csv").exists()
-
-
-@pytest.mark.long
-@needs_spark
-def test_output_of_keys_in_csv(tmp_path):
-    """Keys are written as they are, and rows are counted, not lines."""
-    model = write_clicks(tmp_path / "model")
-    keys = [" lead", "trail ", 'a"b', "a\nb", "c\\", "x,y", "", "\u00e9"]
-    table = random_clicks(len(keys))
-    table = table.set_column(table.column_names.index("a.b"), "a.b", pa.array(keys))
-    pq.write_table(table, tmp_path / "rows[1].parquet")
-    pq.write_table(random_clicks(1), tmp_path / "rows1.parquet")
-    result = run(model, tmp_path / "rows[1].parquet", tmp_path / "out.csv", *QUICK)
+def test_scores_on_spark(tmp_path):
+    model, source = write_clicks(tmp_path / "model"), parts(tmp_path / "rows", 3, 500)
+    output = tmp_path / "out.parquet"
+    flags = ["--keep", "user,name", *QUICK]
+    result = run(model, source, output, *flags)
     assert result.returncode == 0, result.stderr
-    assert f"{len(keys)} rows scored" in result.stdout
-    rows = []
-    for part in (tmp_path / "out.csv").glob("part-*.csv"):
-        with open(part, newline="", encoding="utf-8") as file:
-            rows += csv.DictReader(file)
-    assert [row["a.b"] for row in sorted(rows, key=lambda row: int(row["user"]))] == keys
+    assert "500 rows scored" in result.stdout
+    check_parts(output, 500, local_scores(model, source, tmp_path))
+    result = run(model, source, output, *flags)
+    assert result.returncode == 2
+    assert f"{output} exists and is not an empty folder" in result.stderr
 
 
 @pytest.mark.long
 @needs_spark
-def test_ignored_columns(tmp_path):
-    """Types that Spark lacks, and names that differ in case alone."""
-    model, table = write_clicks(tmp_path / "model"), random_clicks(5)
-    table = table.append_column("at", pa.array(range(5), pa.timestamp("ns")))
-    table = table.append_column("City", pa.array(["x"] * 5))
-    pq.write_table(table, tmp_path / "rows.parquet")
-    result = run(model, tmp_path / "rows.parquet", tmp_path / "out.parquet", *QUICK)
-    assert result.returncode == 0, result.stderr
-    scores_by_key(tmp_path / "out.parquet", 5)
+def test_bad_rows_on_spark(tmp_path):
+    """A value, and a line of CSV that lacks a field; nothing is left."""
+    model, source = write_clicks(tmp_path / "model"), tmp_path / "rows.csv"
+    for line, problem in (
+        ("u1,9,0,,4;0,-3,1", "row 2 (rows are counted from 1, a header is not), column 'city'"),
+        ("u1,3,0,,4;0,-3", "line 3: expected 7 fields"),
+    ):
+        source.write_text(f"{HEADER}\nu0,0,1.5,5,1;1,2,0\n{line}\n")
+        result = run(model, source, tmp_path / "out.csv", *QUICK)
+        assert result.returncode == 2
+        assert f"{source}, {problem}" in result.stderr
+        assert sorted(os.listdir(tmp_path)) == ["model", "rows.csv"]
 
 
 def executors(pids) -> list[int]:
@@ -189,43 +173,33 @@ def executors(pids) -> list[int]:
     return running
 
 
-def kill_executors(tmp_path, num_kills, num_rows):
+def check_kills(tmp_path, num_kills, num_rows):
     """Scores rows on a cluster of two workers, whose executors are killed in turn."""
-    model, source = write_clicks(tmp_path / "model"), tmp_path / "rows.parquet"
-    table, num_files = random_clicks(num_rows), 10 + 2 * num_kills
-    source.mkdir()
-    bounds = np.linspace(0, num_rows, num_files + 1).astype(int)
-    for start, stop in itertools.pairwise(bounds):
-        pq.write_table(table.slice(start, stop - start), source / f"{start}.parquet")
-    output, kills = tmp_path / "out.parquet", 0
+    (tmp_path / "cluster").mkdir()
+    model = write_clicks(tmp_path / "model")
+    source = parts(tmp_path / "rows", 10 + 2 * num_kills, num_rows)
+    output, kills, done = tmp_path / "out.parquet", 0, 0
     settings = (
         "spark.executor.memory=512m",
         "spark.task.maxFailures=1000",  # a lost executor is a failure of its task
         "spark.sql.files.openCostInBytes=134217728",  # a task for each file
     )
     with spark_cluster(tmp_path / "cluster") as (master, pids):
-        flags = [*QUICK, "--master", master, *(f"--spark_conf={each}" for each in settings)]
+        flags = [*QUICK, "--keep", "user,name", "--master", master]
+        flags += [f"--spark_conf={each}" for each in settings]
         job = subprocess.Popen(command(model, source, output, *flags), cwd=ROOT, stderr=-1)
         while kills < num_kills and job.poll() is None:
-            committed = len(list(output.glob("_temporary/0/task_*")))
+            written = len(list(tmp_path.glob(".out.parquet.*/data/new-*")))
             running = executors(pids)
-            if running and committed > kills:
+            if running and written > done:
                 os.kill(running[kills % len(running)], signal.SIGKILL)
-                kills += 1
+                kills, done = kills + 1, written
             time.sleep(0.2)
         _, errors = job.communicate()
     assert job.returncode == 0, errors.decode()
     assert kills == num_kills
-    return scores_by_key(output, num_rows), model, table
-
-
-def check_kills(tmp_path, num_kills, num_rows):
-    (tmp_path / "cluster").mkdir()
-    scores, model, table = kill_executors(tmp_path, num_kills, num_rows)
-    pq.write_table(table, tmp_path / "whole.parquet")
-    local = ["--model", str(model), "--input", f"{tmp_path}/whole.parquet"]
-    assert main([*local, "--output", f"{tmp_path}/local.npy"]) == 0
-    np.testing.assert_allclose(scores, np.load(tmp_path / "local.npy"), rtol=0, atol=1e-6)
+    assert not list(output.glob("new-*"))
+    check_parts(output, num_rows, local_scores(model, source, tmp_path))
 
 
 @pytest.mark.long
@@ -238,26 +212,5 @@ def test_killed_executor(tmp_path):
 @needs_spark
 @pytest.mark.long
 def test_killed_executors(tmp_path):
-    """Twenty kills within one run."""
-    check_kills(tmp_path, num_kills=20, num_rows=20_000)
-
-
-# The flag that the message names first, and the command line.
-INVALID = """
---engine: --engine=spark
---engine: --engine=spark --output=x.parquet
---predictions_keep: --engine=spark --output=x.parquet --predictions_keep=score
---predictions_keep: --predictions_keep=a
---master: --master=local
---mapping: --engine=spark --output=x.csv --predictions_keep=a --mapping=test
---threads: --engine=spark --output=x.csv --predictions_keep=a --master=local[2] --threads=2
---memory_limit: --engine=spark --output=x.csv --predictions_keep=a --master=yarn --memory_limit=2GB
-"""
-
-
-@pytest.mark.parametrize("case", INVALID.split("\n")[1:-1])
-def test_flags(tmp_path, capsys, case):
-    name, _, flags = case.partition(": ")
-    command = ["--model", "m", "--input", str(tmp_path / "a.parquet")]
-    assert main([*command, *flags.split()]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {name}")
+    """Five kills within one run."""
+    check_kills(tmp_path, num_kills=5, num_rows=20_000)

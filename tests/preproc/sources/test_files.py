@@ -75,6 +75,14 @@ def test_folder(tmp_path):
     assert partition_values(chunk, "hour") == ["a b"] * 4
 
 
+def test_pattern(tmp_path):
+    for name in ("day_2.csv", "day_10.csv", "other.csv", "day_[1].csv"):
+        (tmp_path / name).write_text("a\n1\n")
+    files = find_table(tmp_path / "day_*[0-9].csv").files
+    assert files == (str(tmp_path / "day_2.csv"), str(tmp_path / "day_10.csv"))
+    assert find_table(tmp_path / "day_[1].csv").files == (str(tmp_path / "day_[1].csv"),)
+
+
 def test_partition_that_files_have(tmp_path):
     write(tmp_path, {"k=1/a=0/x.csv": b"k,v\n", "k=__HIVE_DEFAULT_PARTITION__/a=0/x.csv": b"k,v\n"})
     chunk = find_table(tmp_path)
