@@ -8,7 +8,10 @@ from distributed_embeddings.collectives import World
 
 from config import Config
 from dataloading.keys.growth import Growth
+from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.yaml_io import dump_mapping
+from preproc.encoding.folder import read_digest
 from recipes.recipe import Recipe
 from runtime import checkpoint
 from runtime.checkpoint.resume import Start
@@ -26,13 +29,40 @@ def fingerprint(data: FeatureSpec | None) -> str | None:
     return data.fingerprint() if data else None
 
 
+def encoder_digest(data: FeatureSpec | None) -> str | None:
+    """Returns the digest of a data set's encoder; None without one.
+
+    Raises:
+        ValueError: the encoder is damaged, or that of another data set.
+    """
+    if data is None or not (folder := data.base_directory / ENCODER_FOLDER).is_dir():
+        return None
+    return read_digest(folder, data.metadata.get(ENCODER_FOLDER))
+
+
+def attached_files(data: FeatureSpec | None) -> dict[str, bytes | Path]:
+    """Returns what checkpoints have of a data set, as `AttachedFiles` takes it: the feature spec
+    and the encoder."""
+    if data is None:
+        return {}
+    attached: dict[str, bytes | Path] = {SPEC_FILE: dump_mapping(data.to_dict())}
+    if (folder := data.base_directory / ENCODER_FOLDER).is_dir():
+        attached[ENCODER_FOLDER] = folder
+    return attached
+
+
 def describe_training(config: Config, recipe: Recipe, data: FeatureSpec | None) -> dict[str, Any]:
-    """Returns a checkpoint's description of its model and of the training that it is from."""
+    """Returns a checkpoint's description of its model and of the training that it is from.
+
+    Raises:
+        ValueError: see `encoder_digest`.
+    """
     return {
         "recipe": config.recipe,
         "model_flags": dict(recipe.model_flags),
         "flags": config.flat(),
         "feature_spec": fingerprint(data),
+        "encoder": encoder_digest(data),
         "id_spaces": list(Growth.from_spec(data).id_spaces),
         "training_rows": recipe.train.num_samples if recipe.train else None,
         "versions": devices.describe(),

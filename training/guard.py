@@ -8,6 +8,7 @@ from runtime.checkpoint import NonFiniteWeight
 from runtime.checkpoint.policy import CheckpointPolicy
 from runtime.cluster import distributed, signals
 from runtime.cluster.distributed import RankLost
+from training.checkpoints import attached_files
 from training.errors import Stopped, TrainingDiverged
 from training.state import RunContext
 
@@ -48,7 +49,8 @@ def handle_failures(run: RunContext) -> Iterator[CheckpointPolicy]:
     folder = run.start.folder
     is_caught = folder is not None and run.catches_signals
     with stop_signal if is_caught else contextlib.nullcontext():
-        policy = CheckpointPolicy(run.config.checkpoint, folder, run.world, run.log, stop_signal)
+        options, attached = run.config.checkpoint, attached_files(run.data)
+        policy = CheckpointPolicy(options, folder, run.world, run.log, stop_signal, attached)
         try:
             yield policy
         except (TrainingDiverged, NonFiniteWeight) as error:

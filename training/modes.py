@@ -7,6 +7,7 @@ from typing import Any
 
 from distributed_embeddings.collectives import CollectiveError
 
+from runtime.cluster.distributed import run_on_all_ranks
 from runtime.files import predictions, tables
 from training import importance, mlperf
 from training.checkpoints import describe_training
@@ -23,7 +24,9 @@ MIN_MEASURED_BATCHES = 100
 
 def train(run: RunContext) -> Summary:
     """Trains the model, with evaluations and checkpoints on the way."""
-    description = describe_training(run.config, run.recipe, run.data)
+    description = run_on_all_ranks(
+        run.world, lambda: describe_training(run.config, run.recipe, run.data)
+    )
     with handle_failures(run) as checkpoints:
         loop = TrainingLoop(run, checkpoints, description, mlperf.open_hook(run))
         loop.run()

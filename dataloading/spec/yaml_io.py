@@ -93,8 +93,13 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return content
 
 
+def dump_mapping(content: dict[str, Any]) -> bytes:
+    """Returns `content` as YAML."""
+    text: str = yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True)
+    return text.encode()
+
+
 def write_mapping(path: Path, content: dict[str, Any]) -> None:
     """Writes `content` under `path` in one step: readers see the old file or the whole new one."""
-    text = yaml.dump(content, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True)
     with output_file(path) as stream:
-        stream.write(text.encode())
+        stream.write(dump_mapping(content))

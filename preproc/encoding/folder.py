@@ -136,6 +136,26 @@ def read(path: Path) -> Content:
         raise damaged(path, error) from None
 
 
+def read_digest(path: Path, expected: str | None = None) -> str:
+    """Returns the digest of the encoder in a folder, without reading vocabularies.
+
+    Args:
+        expected: digest that it must have, of a data set or a model; None: any.
+
+    Raises:
+        ValueError: `encoder.json` is absent or damaged, or the encoder has another digest.
+    """
+    stored = _read_json(path, _FILE).get("digest")
+    if not isinstance(stored, str):
+        raise damaged(path, f"no digest in {_FILE}")
+    if expected is not None and stored != expected:
+        raise ValueError(
+            f"{path}: expected the encoder with the digest {expected!s:.12}, got that of another "
+            f"data set, {stored:.12}: copy the folder of the right data set, or prepare it again"
+        )
+    return stored
+
+
 def _encoding(path: Path, fields: dict[str, Any]) -> FeatureEncoding:
     cls = _KINDS[fields["kind"]]
     if cls is Vocabulary:

@@ -98,6 +98,8 @@ def inspect(path: Path, as_json: bool) -> None:
     for name, entry in index.weights.items():
         shape = " x ".join(map(str, entry.shape)) or "scalar"
         print(f"{name}  {entry.dtype.name}  {shape}  in {len(entry.pieces)} pieces")
+    if index.files:
+        print(f"files of the data set: {', '.join(index.files)}")
     others = [s.path.name for s in Folder(path.parent).list() if s.path.name != path.name]
     if others:
         print(f"other checkpoints: {', '.join(others)}")
@@ -130,7 +132,8 @@ def _export(path: Path, output: Path, options: argparse.Namespace) -> None:
 
 
 def export(path: Path, folder: Path, prefix: str) -> list[str]:
-    """Writes whole arrays, joined from all their pieces; returns the names of the files."""
+    """Writes whole arrays, joined from all their pieces, and without a prefix the files of the data
+    set; returns the names of the files."""
     index = files.read_index(path)
     chosen = {name: e for name, e in index.weights.items() if name.startswith(prefix)}
     if not chosen:
@@ -140,6 +143,8 @@ def export(path: Path, folder: Path, prefix: str) -> list[str]:
     names = [files.file_of(name, e.shape, matrix_of(e.shape)) for name, e in chosen.items()]
     for name, entry in zip(names, chosen.values(), strict=True):
         files.write_npy(folder / name, entry, reader.rows_of(path, entry))
+    if not prefix:
+        names += files.copy_attached(path, index, folder)
     return names
 
 

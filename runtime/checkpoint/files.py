@@ -1,9 +1,10 @@
-"""Files of one checkpoint: index, .npy pieces, and the checksums of both."""
+"""Files of one checkpoint: index, .npy pieces, attached files, and the checksums of all."""
 
 import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -54,6 +55,15 @@ class Piece(NamedTuple):
 def checksum(data: Any) -> str:
     """Returns XXH3, 64 bits, hexadecimal, of bytes or of a contiguous array."""
     return xxhash.xxh3_64_hexdigest(data)
+
+
+def checksum_of(file: Path) -> str:
+    """Returns the checksum of a file."""
+    state = xxhash.xxh3_64()
+    with open(file, "rb") as stream:
+        while data := stream.read(BLOCK_BYTES):
+            state.update(data)
+    return str(state.hexdigest())
 
 
 def rows_of_block(columns: int, dtype: np.dtype[Any]) -> int:
@@ -183,6 +193,7 @@ class Index(NamedTuple):
     description: dict[str, Any]  # of the model: recipe, flags, versions
     state: dict[str, Any]  # of the training; empty for a model alone
     weights: dict[str, WeightEntry]
+    files: dict[str, str]  # attached file, as a path below the checkpoint -> checksum
 
     @property
     def size_bytes(self) -> int:
@@ -197,6 +208,7 @@ def write_index(folder: Path, index: Index) -> None:
         "description": index.description,
         "state": index.state,
         "weights": {name: entry.as_json() for name, entry in index.weights.items()},
+        "files": index.files,
     }
     rest = json.dumps(content, indent=1).removeprefix("{\n").encode() + b"\n"
     with open(folder / INDEX, "wb") as stream:
@@ -230,21 +242,44 @@ def read_index(path: Path) -> Index:
     weights = {}
     for name, entry in content["weights"].items():
         pieces = tuple(Piece.from_json(piece) for piece in entry["pieces"])
-        _check_paths(file, name, pieces)
+        if not name or name.startswith(("/", ".")):
+            raise DamagedCheckpoint(
+                f"{file} is damaged: expected a weight named kind/name, got the weight {name!r}"
+            )
+        _check_paths(file, [piece.file for piece in pieces])
         weights[name] = WeightEntry(tuple(entry["shape"]), np.dtype(entry["dtype"]), pieces)
-    return Index(content["description"], content["state"], weights)
+    attached = content.get("files", {})  # earlier versions attached none
+    _check_paths(file, attached)
+    return Index(content["description"], content["state"], weights, attached)
 
 
-def _check_paths(file: Path, name: str, pieces: tuple[Piece, ...]) -> None:
-    """Rejects names that lead out of the checkpoint, or out of the folder of an export."""
-    if not name or name.startswith(("/", ".")):
-        raise DamagedCheckpoint(
-            f"{file} is damaged: expected a weight named kind/name, got the weight {name!r}"
-        )
-    for piece in pieces:
-        path = PurePosixPath(piece.file)
+def _check_paths(file: Path, names: Iterable[str]) -> None:
+    """Rejects files that lead out of the checkpoint, or out of the folder of an export."""
+    for name in names:
+        path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise DamagedCheckpoint(
-                f"{file} is damaged: expected a path below the checkpoint, got the file "
-                f"{piece.file!r}"
+                f"{file} is damaged: expected a path below the checkpoint, got the file {name!r}"
             )
+
+
+def check_attached(path: Path, index: Index, name: str) -> None:
+    """Raises DamagedCheckpoint if an attached file of a checkpoint is missing or was changed."""
+    file, reason = path / name, None
+    try:
+        if checksum_of(file) != index.files[name]:
+            reason = "the checksum differs"
+    except OSError as error:
+        reason = error.strerror
+    if reason is not None:
+        raise DamagedCheckpoint(f"checkpoint file {file} is missing or damaged: {reason}")
+
+
+def copy_attached(path: Path, index: Index, folder: Path) -> list[str]:
+    """Copies the attached files of a checkpoint to another folder; returns their names there."""
+    for name in index.files:
+        check_attached(path, index, name)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with write_errors_name(folder / name):
+            shutil.copyfile(path / name, folder / name)
+    return list(index.files)

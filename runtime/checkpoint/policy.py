@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from distributed_embeddings.collectives import CollectiveError, World
@@ -20,7 +21,7 @@ class CheckpointPolicy:
     """Saves every N steps or minutes, at the end, and when a signal requests a stop.
 
     All ranks make the same calls, and all decisions are equal on all ranks. Without a folder
-    (locked by rank 0) nothing is saved and no stop is requested.
+    (locked by rank 0) nothing is saved and no stop is requested. `attached` is as of `Saver`.
 
     Attributes:
         stopping: name of the signal that some rank received; None if no stop is requested.
@@ -34,13 +35,14 @@ class CheckpointPolicy:
         world: World,
         log: RunLogger,
         stop_signal: StopSignal,
+        attached: Mapping[str, bytes | Path] | None = None,
     ):
         self._options, self._world, self._log = options, world, log
         self._stop_signal = stop_signal
         self._saver = None
         if folder is not None:
             memory_bytes = options.checkpoint_memory_mb * 2**20
-            self._saver = Saver(folder, world, options.keep_checkpoints, memory_bytes)
+            self._saver = Saver(folder, world, options.keep_checkpoints, memory_bytes, attached)
         self._heartbeat = Heartbeat(world)
         self._minutes_due = False
         self._last_time = time.monotonic()

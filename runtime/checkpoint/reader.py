@@ -16,6 +16,8 @@ from runtime.checkpoint.files import (
     DamagedCheckpoint,
     Index,
     WeightEntry,
+    check_attached,
+    copy_attached,
     read_blocks,
     read_index,
     rows_of_block,
@@ -47,7 +49,7 @@ def describe(path: str | os.PathLike[str]) -> Index:
     no weights."""
     path = Path(path)
     if is_original(path):
-        return Index({"original_layout": original_config(path)}, {}, {})
+        return Index({"original_layout": original_config(path)}, {}, {}, {})
     return neumf.read_neumf(path) if path.is_file() else read_index(path)
 
 
@@ -232,7 +234,7 @@ def export_nvidia(path: Path, folder: Path) -> list[str]:
     """Writes a checkpoint of DLRM or DCNv2 in NVIDIA's layout; see `ctr.write`."""
     index = read_index(path)
     values = {name: rows_of(path, entry) for name, entry in index.weights.items()}
-    return ctr.write(folder, index, values)
+    return [*ctr.write(folder, index, values), *copy_attached(path, index, folder)]
 
 
 def verify(path: str | os.PathLike[str]) -> Iterator[tuple[str, str | None]]:
@@ -255,6 +257,14 @@ def verify(path: str | os.PathLike[str]) -> Iterator[tuple[str, str | None]]:
             except DamagedCheckpoint as error:
                 fault = str(error)
             yield piece.file, fault
+    for name in index.files:
+        known.add(name)
+        try:
+            check_attached(path, index, name)
+        except DamagedCheckpoint as error:
+            yield name, str(error)
+        else:
+            yield name, None
     for file in sorted(f for f in path.rglob("*") if f.is_file()):
         name = str(file.relative_to(path))
         if name not in known:

@@ -15,7 +15,7 @@ from runtime.checkpoint import files
 from runtime.checkpoint.files import Index, Piece, WeightEntry
 from runtime.checkpoint.folder import BEST, Folder
 from runtime.checkpoint.weight import Weight, matrix_of
-from runtime.checkpoint.writer import Writer
+from runtime.checkpoint.writer import AttachedFiles, Writer
 from runtime.cluster.heartbeat import StragglerBarrier
 from runtime.files.disk import sync
 
@@ -46,13 +46,19 @@ class Saver:
         folder: rank 0 must have acquired it; all ranks have access to it.
         keep: newest checkpoints to keep.
         memory_bytes: limit of the blocks that are not written yet, in addition to one.
+        attached: what all checkpoints have in addition to weights, see `AttachedFiles`.
     """
 
     def __init__(
-        self, folder: Folder, world: World = World(), keep: int = 2, memory_bytes: int = 32 * 2**20
+        self,
+        folder: Folder,
+        world: World = World(),
+        keep: int = 2,
+        memory_bytes: int = 32 * 2**20,
+        attached: Mapping[str, bytes | Path] | None = None,
     ):
         self._folder, self._world, self._keep = folder, world, keep
-        self._memory_bytes = memory_bytes
+        self._memory_bytes, self._attached = memory_bytes, AttachedFiles(attached)
         self._stages: Generator[None, None, Outcome] | None = None  # of the pending save
         self._thread: threading.Thread | None = None  # works until the next stage
         self._outcomes: list[Outcome] = []
@@ -90,9 +96,8 @@ class Saver:
         """
         self.wait()
         entries = {w.name: WeightEntry(tuple(w.shape), w.dtype, ()) for w in weights}
-        self._stages = self._save(
-            step, weights, Index(dict(description), dict(state), entries), best
-        )
+        index = Index(dict(description), dict(state), entries, {})
+        self._stages = self._save(step, weights, index, best)
         self._continue(self._stages)
 
     def advance(self) -> None:
@@ -201,15 +206,17 @@ class Saver:
     ) -> tuple[str | None, tuple[str, str] | None, str]:
         """Completes what all ranks wrote; returns path, fault and note of the `Outcome`."""
         try:
-            files.write_index(staging, index._replace(weights=_merge(index, pieces_by_rank)))
+            weights, attached = _merge(index, pieces_by_rank), self._attached.write(staging)
+            files.write_index(staging, index._replace(weights=weights, files=attached))
             for folder in {staging / Path(name).parts[0] for name in index.weights}:
                 sync(folder)
             sync(staging)
             path = self._folder.publish(staging)
+            self._attached.published(path, attached)
         except Exception as error:
             shutil.rmtree(staging, ignore_errors=True)
             return None, ("error", self._text(error)), ""
-        note = ""
+        note = self._attached.note
         if is_best:
             try:
                 self._folder.link_best(path)

@@ -1,10 +1,11 @@
-"""Writing of one rank's part of a checkpoint."""
+"""Writing of one rank's part of a checkpoint, and of its attached files."""
 
 import itertools
 import os
+import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,6 +148,78 @@ class Writer(threading.Thread):
             with self._changed:
                 self._held_bytes -= block.size_bytes
                 self._changed.notify_all()
+
+
+class AttachedFiles:
+    """Files that the checkpoints of a training have in addition to weights, written by rank 0.
+
+    Args:
+        sources: name in the checkpoint -> its content, or the folder whose files it has.
+    """
+
+    def __init__(self, sources: Mapping[str, bytes | Path] | None = None):
+        self._sources = sources or {}
+        self._latest: tuple[Path, dict[str, str]] | None = None  # checkpoint, its checksums
+        self.note = ""  # on a source that is gone, which must not cost the weights
+
+    def write(self, staging: Path) -> dict[str, str]:
+        """Writes the files below `staging`; returns path in it -> checksum.
+
+        Files of a folder, which may be gigabytes, are hard links to those of the latest checkpoint,
+        else of the source; where the file system has no hard links between these, copies.
+
+        Raises:
+            OSError: a file cannot be read or written.
+        """
+        checksums = self._link_latest(staging) or self._write_sources(staging)
+        for name in checksums:
+            sync_file(staging / name)
+        folders = {folder for name in checksums for folder in (staging / name).parents}
+        for folder in folders:
+            if folder.is_relative_to(staging):
+                sync(folder)
+        return checksums
+
+    def published(self, path: Path, checksums: dict[str, str]) -> None:
+        """Records the checkpoint to which the next ones link."""
+        self._latest = path, checksums
+
+    def _link_latest(self, staging: Path) -> dict[str, str]:
+        if self._latest is None:
+            return {}
+        path, checksums = self._latest
+        if not all((path / name).is_file() for name in checksums):
+            return {}
+        for name in checksums:
+            _link(path / name, staging / name)
+        return checksums
+
+    def _write_sources(self, staging: Path) -> dict[str, str]:
+        checksums = {}
+        for name, source in self._sources.items():
+            if isinstance(source, bytes):
+                with open(staging / name, "wb") as stream:
+                    stream.write(source)
+                checksums[name] = files.checksum(source)
+                continue
+            if not source.is_dir():
+                self.note = f"{source} is gone: the checkpoint is without it"
+            for file in sorted(source.rglob("*")):
+                if file.is_file():
+                    path = f"{name}/{file.relative_to(source).as_posix()}"
+                    _link(file, staging / path)
+                    checksums[path] = files.checksum_of(staging / path)
+        return checksums
+
+
+def _link(source: Path, target: Path) -> None:
+    """Makes a hard link, or else a copy."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source = source.resolve()
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def sync_file(file: Path) -> None:

@@ -168,7 +168,7 @@ def test_export(tiny, tmp_path, recipe, interaction, capsys):
 
 def test_export_of_another_model(tmp_path, capsys):
     with pytest.raises(ValueError, match="expected a checkpoint of dlrm.py or dcnv2.py, got one"):
-        ctr.write(tmp_path, Index({"recipe": "sim", "model_flags": {}}, {}, {}), {})
+        ctr.write(tmp_path, Index({"recipe": "sim", "model_flags": {}}, {}, {}, {}), {})
 
 
 def test_training_from_a_whole_checkpoint(tiny, tmp_path, capsys):

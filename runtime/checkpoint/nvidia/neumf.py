@@ -61,7 +61,7 @@ def read_neumf(path: Path) -> Index:
         for name, values in weights.items()
     }
     description = {"recipe": "ncf", "model_flags": flags, "flags": {}, "weights_only": str(path)}
-    return Index(description, {}, entries)
+    return Index(description, {}, entries, {})
 
 
 def _names(num_layers: int) -> set[str]:

@@ -154,7 +154,7 @@ def test_resharding(tmp_path, monkeypatch, before, after):
     }
     for name, entry in entries.items():
         assert sum(p.box.size for p in entry.pieces) == np.prod(entry.shape), name
-    files.write_index(tmp_path, files.Index({}, {}, entries))
+    files.write_index(tmp_path, files.Index({}, {}, entries, {}))
     for rank in range(len(CUTS[after])):
         table, whole = table_of(rank, CUTS[after])
         (stored,) = table.local

@@ -22,7 +22,10 @@ from tests.runtime.checkpoint.array_weights import ArrayWeight
 KILLED = 99
 
 # Functions of `os` that change a folder or a file, or make it last.
-CALLS = ("mkdir", "rename", "fsync", "unlink", "rmdir", "open", "write", "ftruncate")
+CALLS = ("mkdir", "rename", "fsync", "unlink", "rmdir", "open", "write", "ftruncate", "link")
+
+# Attached files; each save links the one of the folder that is the source of all of them.
+SPEC = "feature_spec.yaml"
 
 
 def weights(step: int) -> list[ArrayWeight]:
@@ -35,9 +38,13 @@ def weights(step: int) -> list[ArrayWeight]:
 def save(root: Path, step: int, keep: int = 2) -> Outcome:
     """Saves as a training does that has just started."""
     folder = Folder(root)
+    source = root.parent / "data/encoder"
+    if not source.exists():
+        (source / "vocabulary").mkdir(parents=True)
+        (source / "vocabulary/city.parquet").write_bytes(b"Bern")
     folder.acquire()
     try:
-        saver = Saver(folder, keep=keep)
+        saver = Saver(folder, keep=keep, attached={SPEC: b"features", "encoder": source})
         saver.save(step, weights(step), {"recipe": "test"}, {"step": step})
         saver.wait()
         (outcome,) = saver.outcomes()
@@ -66,7 +73,7 @@ class AtCall:
                 return original(*args, **keywords)
             if name == "open" and mode is None and not args[1] & os.O_CREAT:
                 return original(*args, **keywords)
-            where = args[0]
+            where = args[1] if name == "link" else args[0]
             where = os.readlink(f"/proc/self/fd/{where}") if isinstance(where, int) else where
             self.count += 1
             self.what.append(f"{name} {where}")
@@ -100,6 +107,7 @@ def check_whole(root: Path) -> list[int]:
         assert {fault for _, fault in verify(path)} == {None}, path
         index = checkpoint.describe(path)
         assert (number, index.state) == (step, {"step": step})
+        assert sorted(index.files) == ["encoder/vocabulary/city.parquet", SPEC]
         restored = [ArrayWeight(w.name, np.zeros_like(w.values)) for w in weights(step)]
         checkpoint.restore(path, restored)
         for got, expected in zip(restored, weights(step), strict=True):
@@ -198,7 +206,7 @@ def test_order_of_syncs(two_saved, monkeypatch):
     staging = calls[renamed].removeprefix("rename ")
     path = two_saved / "00003-step-3"
     places = [path, *path.rglob("*")]
-    assert len(places) == 1 + 3 + 5
+    assert len(places) == 1 + 5 + 7
     for place in places:
         written = staging + str(place).removeprefix(str(path))
         synced = [i for i, call in enumerate(calls) if call == f"fsync {written}"]
@@ -206,12 +214,13 @@ def test_order_of_syncs(two_saved, monkeypatch):
         changed = [
             i
             for i, call in enumerate(calls)
-            if call.split(" ", 1)[0] in ("write", "open", "mkdir") and call.endswith(" " + written)
+            if call.split(" ", 1)[0] in ("write", "open", "mkdir", "link")
+            and call.endswith(" " + written)
         ]
         inside = [
             i
             for i, call in enumerate(calls)
-            if call.startswith(("open ", "mkdir "))
+            if call.startswith(("open ", "mkdir ", "link "))
             and str(Path(call.split(" ", 1)[1]).parent) == written
         ]
         assert max(changed + inside) < synced[-1], written
