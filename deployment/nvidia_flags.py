@@ -92,6 +92,7 @@ def _grpc(values: Sequence[str]) -> Arguments:
 # there and which ours do not have.
 _ORIGINAL_DEPLOYMENT = {
     "--tensors": "nvidia",
+    "--inputs": "encoded",
     "--sparse_model_name": "sparse",
     "--dense_model_name": "dense",
     "--dense_format": "tf-savedmodel",

@@ -6,9 +6,23 @@ from pathlib import Path
 
 from deployment.deploy.deploy_options import HPS, LOCAL, NVIDIA, TENSORFLOW, DeployOptions
 from deployment.deploy.model_builder import DeploymentContext, ModelBuilder, of_role
-from deployment.serving.interface import CHECKS, DENSE, RECOMMENDER, SCORER, SPARSE, answered
+from deployment.serving.interface import (
+    CHECKS,
+    DENSE,
+    RECOMMENDER,
+    SCORER,
+    SPARSE,
+    answered,
+    received,
+    refused,
+)
 from deployment.triton import gpu_models, python_models
-from deployment.triton.config import CONFIG_FILE, ensemble_config, write_config
+from deployment.triton.config import (
+    CONFIG_FILE,
+    column_parameters,
+    ensemble_config,
+    write_config,
+)
 from deployment.triton.hps import backend as hps
 from deployment.triton.hps import keys_of_clients
 
@@ -25,7 +39,7 @@ ENSEMBLES = {
     LOCAL: (_local(SPARSE), _local(DENSE)),
     TENSORFLOW: (
         _CHECKS,
-        of_role(SPARSE, gpu_models.write_sparse),
+        of_role(SPARSE, gpu_models.write_sparse, is_encoded=True),
         of_role(DENSE, gpu_models.write_dense),
     ),
     HPS: hps.model_builders(),
@@ -33,7 +47,10 @@ ENSEMBLES = {
 # Models if lookups and dense part are one model.
 MONOLITHIC = {
     LOCAL: (_local(SCORER),),
-    TENSORFLOW: (_CHECKS, of_role(SCORER, gpu_models.write_whole)._replace(name="model")),
+    TENSORFLOW: (
+        _CHECKS,
+        of_role(SCORER, gpu_models.write_whole, is_encoded=True)._replace(name="model"),
+    ),
 }
 
 
@@ -80,22 +97,28 @@ def write_ensemble(context: DeploymentContext, models: Sequence[ModelBuilder], f
     if context.options.backend == HPS and context.options.tensors == NVIDIA:
         write_config(keys_of_clients.ensemble(context, *named), folder / CONFIG_FILE)
         return description
-    names = {tensor.name: tensor.name for tensor in context.interface.inputs}
+    interface = context.interface
+    requested = (*received(interface), *refused(interface))
+    names = {tensor.name: tensor.name for tensor in requested}
     steps = []
     for name, model in named.items():
-        inputs = {tensor.name: names[tensor.name] for tensor in model.receives(context.interface)}
+        is_raw = interface.columns and not steps
+        tensors = requested if is_raw else model.receives(interface)
+        inputs = {tensor.name: names[tensor.name] for tensor in tensors}
         outputs = {}
-        for tensor in model.answers(context.interface):
+        for tensor in model.answers(interface):
             twice = tensor.name in names
             outputs[tensor.name] = f"{model.name}_{tensor.name}" if twice else tensor.name
         names |= outputs
         steps.append((name, inputs, outputs))
     config = ensemble_config(
         context.name,
-        context.interface.inputs,
-        answered(context.interface),
+        requested,
+        answered(interface),
         steps,
         context.batching.max_batch_size,
+        column_parameters(interface) if interface.columns else None,
+        [tensor.name for tensor in requested] if interface.columns else (),
     )
     write_config(config, folder / CONFIG_FILE)
     return description

@@ -15,6 +15,7 @@ from runtime.options import check_limits, flag
 LOCAL, TENSORFLOW, HPS = "local", "tensorflow", "hps"
 # Tensors of requests and answers: those of this toolkit, or those of NVIDIA's deployment.
 NATIVE, NVIDIA = "native", "nvidia"
+RAW, ENCODED = "raw", "encoded"  # values of requests
 PRECISIONS = ("fp32", "fp16", "bf16")
 
 _MAX_INT32, _MAX_UINT64 = 2**31 - 1, 2**64 - 1  # of the fields of Triton's messages
@@ -51,6 +52,13 @@ class DeployOptions:
         "those of NVIDIA's deployment of DLRM and DCNv2, which its clients send: int32 ids, or "
         "keys with hps, and logits as DENSE_OUTPUT",
         choices=(NATIVE, NVIDIA),
+    )
+    inputs: str | None = flag(
+        None,
+        "raw, rows with the columns of the data before its preparation; encoded, ids and numbers "
+        "as in the prepared data set (default: raw for dlrm and dcnv2 on a data set with an "
+        "encoder, with --tensors native; else encoded)",
+        choices=(RAW, ENCODED),
     )
     monolithic: bool = flag(False, "one model in place of an ensemble (not hps)")
     cpu: bool | None = flag(None, "all models run on the CPU (tensorflow)", read_by=(TENSORFLOW,))
@@ -215,6 +223,7 @@ class DeployOptions:
         checked, fused = self.check_rows is not None, self.fused_embedding is not None
         unchecked = nvidia and self.backend != LOCAL
         return {
+            "--inputs raw: --tensors nvidia are encoded": nvidia and self.inputs == RAW,
             "--check_rows: no score changes without --quantize_tables, or half --precision of "
             "--backend local or of a SavedModel": checked and not changed,
             "--max_queue_delay_us: --no-dynamic_batching": self.max_queue_delay_us and not waits,

@@ -15,6 +15,7 @@ from deployment.client.client import Client, RequestRefused, ServerLost
 from deployment.deploy.backends import models_of, names_of, write_ensemble
 from deployment.deploy.deploy_options import HPS, NVIDIA, DeployOptions
 from deployment.deploy.model_builder import DeploymentContext
+from deployment.deploy.raw_inputs import with_encoder
 from deployment.model.served_model import (
     POLICIES,
     DenseModel,
@@ -149,6 +150,7 @@ def _prepare(
         precision=options.precision,
         max_batch_size=options.max_batch_size,
     )
+    interface = with_encoder(interface, options, trained)
     batching = Batching(
         options.max_batch_size, options.dynamic_batching, options.max_queue_delay_us or 0
     )

@@ -55,11 +55,15 @@ class ModelBuilder(NamedTuple):
     write: Callable[[DeploymentContext, str, Path], str]
 
 
-def of_role(role: str, write: Callable[[DeploymentContext, str, Path], str]) -> ModelBuilder:
-    """Returns a builder named after its role, with the tensors of that role."""
+def of_role(
+    role: str, write: Callable[[DeploymentContext, str, Path], str], is_encoded: bool = False
+) -> ModelBuilder:
+    """Returns a builder named after its role, with the tensors of that role; `is_encoded`: also of
+    raw requests an earlier model encodes its inputs."""
+
+    def of(interface: Interface) -> Interface:
+        return interface._replace(role=role, **({"columns": ()} if is_encoded else {}))
+
     return ModelBuilder(
-        role,
-        lambda interface: received(interface._replace(role=role)),
-        lambda interface: answered(interface._replace(role=role)),
-        write,
+        role, lambda whole: received(of(whole)), lambda whole: answered(of(whole)), write
     )

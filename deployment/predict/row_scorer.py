@@ -9,9 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dataloading.spec.rules import listing
-from deployment.predict.raw_rows import RawRows
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
+from deployment.serving.raw_rows import RawRows
 from deployment.serving.scorer import RequestScorer
 from deployment.triton.model_folders import ModelFolders
 from preproc.encoding.columns import texts
@@ -67,7 +67,8 @@ def remarks(unknown: UnknownValues, ignored: Sequence[str]) -> list[str]:
 
 def columns_of(model: ModelFolders) -> tuple[str, ...]:
     """Returns the source columns of a model."""
-    return RawRows(model.folder, interfaces.read(model.folder)).columns
+    rows = RawRows(model.folder, interfaces.read(model.folder))
+    return tuple(column.name for column in rows.columns)
 
 
 class RowScorer:
@@ -88,8 +89,8 @@ class RowScorer:
     def __init__(self, model: ModelFolders, threads: int = 0, batch_size: int = 0):
         self.scorer = RequestScorer(model.folder, threads, model.dense_folder)
         self.batch_size = batch_size or self.scorer.interface.max_batch_size
-        self._rows = RawRows(model.folder, self.scorer.interface)
-        self.columns = self._rows.columns
+        self._rows = self.scorer.raw_rows
+        self.columns = tuple(column.name for column in self._rows.columns)
         self.unknown = UnknownValues()
 
     def scores(self, batch: pa.RecordBatch) -> NDArray[np.float32]:

@@ -4,6 +4,7 @@
     DIR/tables/*.npy        tables (roles scorer, recommender and sparse)
     DIR/dense.onnx          dense part (roles scorer, recommender and dense)
     DIR/candidates.npy      items (role recommender)
+    DIR/encoder/            encoder of raw rows (all roles but dense, of a data set that has one)
     DIR/checksums.json      sizes and checksums of all files
 
 The models of an ensemble have the same interface except for `role`.
@@ -12,7 +13,7 @@ The models of an ensemble have the same interface except for `role`.
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,7 @@ FILE = "interface.json"
 TABLES_FOLDER = "tables"
 DENSE_FILE = "dense.onnx"
 CANDIDATES_FILE = "candidates.npy"
+ENCODER_FOLDER = "encoder"
 
 EMBEDDINGS, SCORES = "embeddings", "scores"  # the tensors between the parts, and the answer
 LOGITS = "DENSE_OUTPUT"  # the answer of NVIDIA's deployments, before the sigmoid
@@ -38,13 +40,17 @@ SPARSE, DENSE, CHECKS, KEYS = "sparse", "dense", "checks", "keys"
 ROLES_WITH_TABLES = (SCORER, RECOMMENDER, SPARSE)
 ROLES_WITH_DENSE_PART = (SCORER, RECOMMENDER, DENSE)
 
+# Dtypes of raw columns.
+TEXT, FLOAT64, INT64, BOOL = "text", "float64", "int64", "bool"
+
 _FORMAT = 1  # format version of the file
 
 
 class ServedTensor(NamedTuple):
     """A tensor of a request or an answer, [batch, *dims].
 
-    Ids are int64, or int32 in deployments of earlier versions; other values float32.
+    Ids are int64, or int32 in deployments of earlier versions; encoded numbers and scores float32;
+    raw columns as in `RawColumn`.
     """
 
     name: str
@@ -66,6 +72,28 @@ class ServedFeature(NamedTuple):
     count: int
     cardinality: int | None
     padded: bool = False
+
+
+class RawColumn(NamedTuple):
+    """Source column of raw rows: a tensor [batch, 1], or [batch, -1] of lists.
+
+    Attributes:
+        dtype: `TEXT`, `FLOAT64`, `INT64` or `BOOL`. A missing value is an empty text or NaN; the
+            others have none.
+        is_list: lists are texts padded with empty ones at the end, or numbers padded with NaN.
+        is_optional: the tensor may be absent: the value is missing in all rows.
+        example: a value of the training, as JSON has it.
+    """
+
+    name: str
+    dtype: str
+    is_list: bool = False
+    is_optional: bool = False
+    example: Any = None
+
+    @property
+    def tensor(self) -> ServedTensor:
+        return ServedTensor(self.name, self.dtype, (-1,) if self.is_list else (1,))
 
 
 class ServedLookup(NamedTuple):
@@ -121,6 +149,10 @@ class Interface(NamedTuple):
         output: the answer: `SCORES`, probabilities, or `LOGITS`.
         top: items per row of the answer of a recommender.
         candidate_input: the tensor that a recommender fills with the items of its catalogue.
+        columns: columns of raw requests, which the entry model encodes as `inputs`; empty: requests
+            have the tensors `inputs`.
+        encoder: digest of the encoder in the version folder of the entry model; empty: there is
+            none.
     """
 
     recipe: str
@@ -138,6 +170,8 @@ class Interface(NamedTuple):
     output: str = SCORES
     top: int = 0
     candidate_input: str = ""
+    columns: tuple[RawColumn, ...] = ()
+    encoder: str = ""
 
 
 def id_limits(
@@ -168,6 +202,8 @@ def feature_at(features: Iterable[ServedFeature], tensor_name: str, column: int)
 def received(interface: Interface) -> tuple[ServedTensor, ...]:
     """Returns the tensors that a model of this role receives and checks; all parts check all
     tensors."""
+    if interface.columns and interface.role != DENSE:
+        return tuple(column.tensor for column in interface.columns)
     if interface.role == SPARSE:
         read = {lookup.input for lookup in interface.lookups}
         return tuple(tensor for tensor in interface.inputs if tensor.name in read)
@@ -179,11 +215,24 @@ def received(interface: Interface) -> tuple[ServedTensor, ...]:
     return interface.inputs
 
 
+def refused(interface: Interface) -> tuple[ServedTensor, ...]:
+    """Returns tensors that an entry model of raw rows declares only to refuse them itself, with a
+    message that names the columns: the encoded ones."""
+    if not interface.columns or interface.role == DENSE:
+        return ()
+    names = {column.name for column in interface.columns}
+    return tuple(tensor for tensor in interface.inputs if tensor.name not in names)
+
+
 def answered(interface: Interface) -> tuple[ServedTensor, ...]:
-    """Returns the tensors that a model of this role answers; `CHECKS` answers those that it
-    received."""
+    """Returns the tensors that a model of this role answers; `CHECKS` answers all encoded ones, and
+    `SPARSE` those of the dense part if it encodes them."""
     if interface.role == SPARSE:
-        return (ServedTensor(EMBEDDINGS, "float32", (interface.width,)),)
+        embeddings = ServedTensor(EMBEDDINGS, "float32", (interface.width,))
+        if not interface.columns:
+            return (embeddings,)
+        dense = (tensor for tensor in interface.inputs if tensor.name in interface.dense_inputs)
+        return (embeddings, *dense)
     if interface.role == CHECKS:
         return interface.inputs
     if interface.role == RECOMMENDER:
@@ -213,6 +262,7 @@ def read(folder: str | Path) -> Interface:
         version = content.pop("format", None)
         if version != _FORMAT:
             raise ValueError(f"it has format {version}, this version reads {_FORMAT}")
+        content.setdefault("columns", ())  # of earlier versions
         for name, kind in _PARTS.items():
             content[name] = tuple(kind(**part) for part in content[name])
         content["inputs"] = tuple(t._replace(dims=tuple(t.dims)) for t in content["inputs"])
@@ -231,4 +281,5 @@ _PARTS = {
     "features": ServedFeature,
     "lookups": ServedLookup,
     "tables": ServedTable,
+    "columns": RawColumn,
 }

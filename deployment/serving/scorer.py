@@ -1,10 +1,12 @@
 """A served model without a server: from requests to scores."""
 
+import functools
 import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from deployment.serving.checks import RequestChecker, check_scores
 from deployment.serving.dense import DenseRunner
 from deployment.serving.interface import Interface
 from deployment.serving.tables import MappedTables
+
+if TYPE_CHECKING:
+    from deployment.serving.raw_rows import RawRows
 
 
 def to_stderr(message: str) -> None:
@@ -31,6 +36,22 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 def all_cores() -> int:
     """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def open_raw_rows(folder: str | Path, interface: Interface) -> "RawRows":
+    """Returns the encoder of raw rows of a version folder.
+
+    Raises:
+        ValueError: see `RawRows`, or a package that it needs is not installed.
+    """
+    try:  # models of encoded requests need neither PyArrow nor xxhash
+        from deployment.serving.raw_rows import RawRows
+    except ImportError as error:
+        raise ValueError(
+            f"raw rows need the packages pyarrow and xxhash in the model's environment ({error}): "
+            "install them there, or deploy with --inputs encoded"
+        ) from None
+    return RawRows(folder, interface)
 
 
 class ServedModel:
@@ -57,7 +78,11 @@ class ServedModel:
             )
         self.threads = threads = min(threads or cores, cores)
         self.interface = interface
-        self._checker: RequestChecker | CatalogueSearch = RequestChecker(interface)
+        self._raw_rows: RawRows | None = None
+        if interface.columns and interface.role != interfaces.DENSE:
+            self._raw_rows = open_raw_rows(folder, interface)
+        self._checker: RequestChecker | CatalogueSearch | RawRows
+        self._checker = self._raw_rows or RequestChecker(interface)
         self._tables = self._dense = None
         if interface.role in interfaces.ROLES_WITH_TABLES:
             self._tables = tables = MappedTables(folder, interface, threads, preload)
@@ -75,7 +100,15 @@ class ServedModel:
             self._checker = self._catalogue = CatalogueSearch(folder, interface, self._scores)
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the encoded tensors of a request, checked; raises BadRequest."""
         return self._checker.check(arrays)
+
+    def warm_up(self) -> None:
+        """Computes batches of example rows, if the model encodes them: the first user does not
+        pay for allocations, indexes of vocabularies and choices of kernels."""
+        if self._raw_rows is not None:
+            for num_rows in (1, self.interface.max_batch_size):
+                self.answer(self._raw_rows.example(num_rows))
 
     def answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Computes the tensors `interface.answered` from checked tensors.
@@ -90,7 +123,10 @@ class ServedModel:
             items, logits = self._catalogue.search(arrays)
             return {interfaces.ITEMS: items, interfaces.SCORES: sigmoid(logits)}
         if self._dense is None:
-            return {interfaces.EMBEDDINGS: self._embeddings(arrays)}
+            answer = {interfaces.EMBEDDINGS: self._embeddings(arrays)}
+            if self.interface.columns:  # the dense part cannot encode its inputs
+                answer |= {name: arrays[name] for name in self.interface.dense_inputs}
+            return answer
         return {self.interface.output: self._scores(arrays)}
 
     def _scores(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -150,15 +186,33 @@ class RequestScorer:
                     "both together"
                 )
         self.interface = interface._replace(role=interfaces.SCORER)
-        self._model = ServedModel(folder, self.interface, threads, log, dense_folder)
+        self._folder = folder
+        encoded = self.interface._replace(columns=())
+        self._model = ServedModel(folder, encoded, threads, log, dense_folder)
+
+    @functools.cached_property
+    def raw_rows(self) -> "RawRows":
+        """Encoder of raw rows; raises ValueError if it cannot be read."""
+        return open_raw_rows(self._folder, self.interface)
+
+    def score_raw(self, batch: Any) -> np.ndarray:
+        """Computes the click probabilities float32 [batch, 1] of raw rows, see `RawRows.encode`.
+
+        Raises:
+            BadRequest: a column is absent, a value breaks a rule, or a score is NaN.
+        """
+        return self._scores(self.raw_rows.encode(batch))
 
     def score(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Computes the click probabilities float32 [batch, 1] of a request [batch, *dims].
+        """Computes the click probabilities float32 [batch, 1] of encoded tensors [batch, *dims].
 
         Raises:
             BadRequest: see `RequestChecker.check`, or a score is NaN.
         """
+        return self._scores(self._model.check(arrays))
+
+    def _scores(self, checked: Mapping[str, np.ndarray]) -> np.ndarray:
         output = self.interface.output
-        answer = self._model.answer(self._model.check(arrays))[output]
+        answer = self._model.answer(checked)[output]
         check_scores(answer)
         return sigmoid(answer) if output == interfaces.LOGITS else answer

@@ -23,7 +23,7 @@ if __name__ != "deployment.serving.triton_model":
 
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest, check_scores
-from deployment.serving.interface import EXCLUDED, KEYS, LOGITS, RECOMMENDER, SCORES
+from deployment.serving.interface import KEYS, LOGITS, RECOMMENDER, SCORES
 from deployment.serving.scorer import ServedModel, all_cores
 
 
@@ -44,9 +44,6 @@ class TritonPythonModel:
             )
         folder = Path(args["model_repository"]) / args["model_version"]
         interface = interfaces.read(folder)
-        self._names = [tensor.name for tensor in interfaces.received(interface)]
-        if interface.role == RECOMMENDER:
-            self._names.append(EXCLUDED)
         threads = threads_of(json.loads(args["model_config"]), all_cores())
         name, log = args["model_name"], pb_utils.Logger
         self._model = ServedModel(
@@ -56,6 +53,7 @@ class TritonPythonModel:
             lambda message: log.log_warn(f"{name}: {message}"),
             preload=True,
         )
+        self._model.warm_up()
         log.log_info(
             f"{name}: {interface.recipe}, role {interface.role}, "
             f"{interface.precision}, {self._model.threads} threads"
@@ -68,7 +66,7 @@ class TritonPythonModel:
         not by row, and recommendations, which exclude different numbers of items. A request that
         breaks a rule gets its own error, and the others of the batch get their scores.
         """
-        tensors = [_read_tensors(request, self._names) for request in requests]
+        tensors = [_read_tensors(request) for request in requests]
         if self._model.interface.role in (KEYS, RECOMMENDER):
             return [response for arrays in tensors for response in self._respond([arrays])]
         return self._respond(tensors)
@@ -105,9 +103,8 @@ class TritonPythonModel:
         self._model.close()
 
 
-def _read_tensors(request, names: Sequence[str]) -> dict[str, np.ndarray]:
-    tensors = {name: pb_utils.get_input_tensor_by_name(request, name) for name in names}
-    return {name: tensor.as_numpy() for name, tensor in tensors.items() if tensor is not None}
+def _read_tensors(request) -> dict[str, np.ndarray]:
+    return {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
 
 
 def _error_response(error: BadRequest):

@@ -4,27 +4,35 @@ Documentation of the fields: github.com/triton-inference-server/server, docs/use
 model_configuration.md and ensemble_models.md.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import (
+    TYPE_BOOL,
     TYPE_FP32,
+    TYPE_FP64,
     TYPE_INT32,
     TYPE_INT64,
+    TYPE_STRING,
     ModelConfig,
     ModelInstanceGroup,
 )
 
-from deployment.serving.interface import ServedTensor
+from deployment.serving.interface import BOOL, FLOAT64, TEXT, Interface, ServedTensor
 from runtime.files.disk import write_errors_name
 
 CONFIG_FILE = "config.pbtxt"
 
 CPU, GPU = "KIND_CPU", "KIND_GPU"
 
+# Parameter of the configuration with the columns of raw requests, a JSON array of `RawColumn`s.
+COLUMNS = "columns"
+
 _TYPES = {"float32": TYPE_FP32, "int32": TYPE_INT32, "int64": TYPE_INT64}
+_TYPES |= {TEXT: TYPE_STRING, FLOAT64: TYPE_FP64, BOOL: TYPE_BOOL}
 
 
 class Batching(NamedTuple):
@@ -62,7 +70,7 @@ def model_config(
     parameters: Mapping[str, str] | None = None,
     flat: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    optional: Sequence[ServedTensor] = (),
+    optional: Collection[str] = (),
 ) -> ModelConfig:
     """Returns the configuration of a model other than an ensemble.
 
@@ -73,14 +81,11 @@ def model_config(
             before it is ready: the first user does not pay for allocations and choices of kernels.
         parameters: other parameters of the backend. flat: inputs of one dimension with their number
         of values per row, without Triton's batching. shapes: shapes of the model's tensors that
-        differ from those here; Triton reshapes them. optional: inputs that a request may lack.
+        differ from those here; Triton reshapes them. optional: names of inputs that a request may
+        lack.
     """
     config = ModelConfig(name=name, max_batch_size=batching.max_batch_size, **runs_on)
-    _add_tensors(config, inputs, outputs, batching.max_batch_size)
-    for tensor in optional:
-        config.input.add(
-            name=tensor.name, data_type=_TYPES[tensor.dtype], dims=tensor.dims, optional=True
-        )
+    _add_tensors(config, inputs, outputs, batching.max_batch_size, optional)
     for stated in (*config.input, *config.output):
         if stated.name in (shapes or {}):
             stated.reshape.shape.extend(shapes[stated.name])
@@ -99,7 +104,8 @@ def model_config(
     for key, value in (parameters or {}).items():
         config.parameters[key].string_value = value
     for rows in sorted(set(warm_up)):
-        _add_warm_up(config, inputs, rows, flat or {})
+        required = [tensor for tensor in inputs if tensor.name not in optional]
+        _add_warm_up(config, required, rows, flat or {})
     return config
 
 
@@ -110,13 +116,14 @@ def ensemble_config(
     steps: Sequence[tuple[str, Mapping[str, str], Mapping[str, str]]],
     max_batch_size: int,
     parameters: Mapping[str, str] | None = None,
+    optional: Collection[str] = (),
 ) -> ModelConfig:
     """Returns the configuration of an ensemble, whose models batch and warm up.
 
     Each step has a model, the names in the ensemble by names of its inputs, and of its outputs.
     """
     config = ModelConfig(name=name, platform="ensemble", max_batch_size=max_batch_size)
-    _add_tensors(config, inputs, outputs, max_batch_size)
+    _add_tensors(config, inputs, outputs, max_batch_size, optional)
     for model, input_map, output_map in steps:
         config.ensemble_scheduling.step.add(
             model_name=model, model_version=-1, input_map=input_map, output_map=output_map
@@ -124,6 +131,12 @@ def ensemble_config(
     for key, value in (parameters or {}).items():
         config.parameters[key].string_value = value
     return config
+
+
+def column_parameters(interface: Interface) -> dict[str, str]:
+    """Returns the parameter that describes raw columns to clients."""
+    columns = [column._asdict() for column in interface.columns]
+    return {COLUMNS: json.dumps(columns, ensure_ascii=False)}
 
 
 def accelerate(config: ModelConfig, name: str, **parameters: str) -> None:
@@ -148,11 +161,14 @@ def _add_tensors(
     inputs: Sequence[ServedTensor],
     outputs: Sequence[ServedTensor],
     max_batch_size: int,
+    optional: Collection[str],
 ) -> None:
     for stated, tensors in ((config.input, inputs), (config.output, outputs)):
         for tensor in tensors:
             dims = tensor.dims if max_batch_size else (-1, *tensor.dims)
             stated.add(name=tensor.name, data_type=_TYPES[tensor.dtype], dims=dims)
+    for entry in config.input:
+        entry.optional = entry.name in optional
 
 
 def _add_warm_up(

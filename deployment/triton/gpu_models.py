@@ -128,7 +128,7 @@ def _flattened(
 
 def _config(context: DeploymentContext, name: str, role: str, instances: Instances) -> ModelConfig:
     """Returns the configuration of a SavedModel, whose tables all copies on a device share."""
-    interface = context.interface._replace(role=role)
+    interface = context.interface._replace(role=role, columns=())
     inputs, _ = _flattened(received(interface))
     return model_config(
         name,

@@ -17,11 +17,20 @@ from deployment.model.served_model import candidates_of
 from deployment.serving import checksums
 from deployment.serving import interface as interfaces
 from deployment.serving.interface import Interface, ServedTensor
-from deployment.triton.config import CONFIG_FILE, CPU, Instances, model_config, write_config
+from deployment.triton.config import (
+    CONFIG_FILE,
+    CPU,
+    Instances,
+    column_parameters,
+    model_config,
+    write_config,
+)
 from deployment.triton.repository import VERSION
+from preproc import encoding
 from runtime.files.disk import write_errors_name
 
 _PACKAGE = Path(deployment.__file__).parent
+_ENCODING = Path(encoding.__file__).parent
 
 # The backend loads it, with the version folder on the module path.
 _MODEL_FILE = "model.py"
@@ -66,30 +75,43 @@ def write_python_model(
     for source in serving_files():
         _copy(source, version / source.relative_to(_PACKAGE.parent))
     _copy(_PACKAGE / "serving/triton_model.py", version / _MODEL_FILE)
+    is_entry = interface.role != interfaces.DENSE
+    if interface.encoder and is_entry:
+        encoder = version / interfaces.ENCODER_FOLDER
+        with write_errors_name(encoder):
+            shutil.copytree(context.trained.encoder_folder, encoder)
     with write_errors_name(version / checksums.FILE):
         checksums.write(version)
     options = context.options
     parameters = {"threads": str(options.threads_per_instance or 0)}
+    is_raw = bool(interface.columns) and is_entry
+    if is_raw:
+        parameters |= column_parameters(interface)
     if options.execution_env:
         parameters["EXECUTION_ENV_PATH"] = options.execution_env
+    required = interfaces.received(interface)
+    optional = [ServedTensor(interfaces.EXCLUDED, "int64", (-1,))] if interface.top else []
+    if is_raw:  # the model itself names the columns that it needs
+        required, optional = (), [*required, *interfaces.refused(interface), *optional]
     config = model_config(
         name,
         {"backend": "python"},
-        interfaces.received(interface),
+        [*required, *optional],
         answers,
         context.batching,
         Instances(CPU, options.instances),
-        warm_up=context.warm_up,
+        warm_up=() if is_raw else context.warm_up,  # of raw rows, see `ServedModel.warm_up`
         parameters=parameters,
         shapes=shapes,
-        optional=(ServedTensor(interfaces.EXCLUDED, "int64", (-1,)),) if interface.top else (),
+        optional=[tensor.name for tensor in optional],
     )
     write_config(config, folder / CONFIG_FILE)
 
 
 def serving_files() -> list[Path]:
     """Returns the files of the code that is copied into models."""
-    return [_PACKAGE / "__init__.py", *sorted((_PACKAGE / "serving").glob("*.py"))]
+    files = [_PACKAGE / "__init__.py", *sorted((_PACKAGE / "serving").glob("*.py"))]
+    return [*files, _ENCODING.parent / "__init__.py", *sorted(_ENCODING.glob("*.py"))]
 
 
 def _copy(source: Path, target: Path) -> None:

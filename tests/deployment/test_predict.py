@@ -14,10 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dataloading.spec.data_set_files import ENCODER_FOLDER
 from deployment.deploy import __main__ as deploy
 from deployment.predict.__main__ import main
-from deployment.predict.raw_rows import RawRows
 from deployment.serving.interface import (
     Interface,
     ServedFeature,
@@ -25,8 +23,8 @@ from deployment.serving.interface import (
     ServedTable,
     ServedTensor,
 )
+from deployment.serving.raw_rows import RawRows
 from deployment.serving.scorer import RequestScorer
-from deployment.triton.model_folders import find_model
 from deployment.triton.repository import write_origin
 from preproc.transcode import __main__ as transcode
 from tests.deployment.serving.made_models import (
@@ -386,9 +384,6 @@ def shop_models(trained_of_texts, tmp_path_factory):
     models = tmp_path_factory.mktemp("shop") / "models"
     where = [f"--checkpoint_dir={trained_of_texts.checkpoint}", f"--model_repository={models}"]
     assert deploy.main([*where, "--monolithic"]) == 0
-    shutil.copytree(
-        trained_of_texts.data / ENCODER_FOLDER, find_model(models).folder / ENCODER_FOLDER
-    )
     return models
 
 

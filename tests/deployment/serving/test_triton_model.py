@@ -23,7 +23,10 @@ from tests.deployment.serving.made_models import (
 
 class Tensor:
     def __init__(self, name, array):
-        self.name, self.array = name, array
+        self._name, self.array = name, array
+
+    def name(self):
+        return self._name
 
     def as_numpy(self):
         return self.array
@@ -39,7 +42,7 @@ class TritonError:
 class InferenceResponse:
     def __init__(self, tensors=(), error=None):
         # The server copies the arrays before the next batch.
-        self.arrays = {tensor.name: tensor.array.copy() for tensor in tensors}
+        self.arrays = {tensor.name(): tensor.array.copy() for tensor in tensors}
         self.error = error
 
 
@@ -56,7 +59,6 @@ def triton_model(monkeypatch, said):
         TritonError=TritonError,
         InferenceResponse=InferenceResponse,
         Logger=SimpleNamespace(log_info=said.append, log_warn=said.append),
-        get_input_tensor_by_name=lambda request, name: request.get(name),
     )
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", stand_in)
     monkeypatch.setattr(np, "__version__", "1.26.4")  # that of the server's environment
@@ -79,7 +81,8 @@ def started(module, folder, config=None):
 
 
 def asked(arrays):
-    return {name: Tensor(name, array) for name, array in arrays.items()}
+    tensors = [Tensor(name, array) for name, array in arrays.items()]
+    return SimpleNamespace(inputs=lambda: tensors)
 
 
 @pytest.mark.parametrize("available", [2**40, 100])

@@ -1,0 +1,229 @@
+"""Raw rows to the encoded tensors of a model, by the encoder in its version folder."""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from deployment.serving import checksums
+from deployment.serving.checks import BadRequest
+from deployment.serving.interface import (
+    ENCODER_FOLDER,
+    TEXT,
+    UNKNOWN_IS_ERROR,
+    Interface,
+    RawColumn,
+    ServedFeature,
+)
+from deployment.serving.raw_columns import aligned_features, check_encoder, raw_columns
+from preproc.encoding.columns import InvalidValue
+from preproc.encoding.encoder import Encoder, EncodingError
+from preproc.encoding.encodings import FeatureEncoding, Identity
+from preproc.encoding.lists import flatten
+from preproc.encoding.numbers import Number
+
+_LONGEST = 1 << 20  # values of a list
+_ANY_ID = (1 << 63) - 1
+
+
+class RawRows:
+    """Encodes raw rows. Thread-safe.
+
+    Args:
+        folder: version folder; without an encoder, rows have the model's numbers and ids.
+        interface: interface of the model.
+
+    Attributes:
+        encoder: see above.
+        columns: columns that are read.
+
+    Raises:
+        ValueError: the encoder is absent, damaged or not that of the deployment.
+    """
+
+    def __init__(self, folder: str | Path, interface: Interface):
+        self.encoder = _load(Path(folder), interface)
+        self.columns = interface.columns or raw_columns(self.encoder, interface)
+        self._interface = interface
+        self._by_name = {column.name: column for column in self.columns}
+        known = {name: each for each in self.encoder.features for name in each.features}
+        self._encodings = {f.name: known[f.name] for f in interface.features}
+        aligned = aligned_features(interface)
+        self._aligned = [feature for feature in interface.features if feature.name in aligned]
+        names = [each.name for name, each in self._encodings.items() if name not in aligned]
+        self._plain = list(dict.fromkeys(names))
+
+    def encoding(self, feature: str) -> FeatureEncoding:
+        """Returns the encoding of a feature of the model."""
+        return self._encodings[feature]
+
+    def encode(self, batch: Any) -> dict[str, np.ndarray]:
+        """Returns the tensors `Interface.inputs` [rows, *dims] of raw rows.
+
+        Args:
+            batch: record batch, table, pandas frame, or mapping of column names to values. Absent
+                optional columns are missing in all rows, and other columns are ignored.
+
+        Raises:
+            BadRequest: a column is absent, or a value breaks a rule; `feature` is the column.
+        """
+        names = _names(batch)
+        columns = {name: batch[name] for name in self._by_name if name in names}
+        absent = [column for name, column in self._by_name.items() if name not in columns]
+        if absent:
+            self._check_present(columns, absent, names)
+            num_rows = len(next(iter(columns.values())))
+            columns |= {column.name: pa.nulls(num_rows, pa.string()) for column in absent}
+        try:
+            values = self.encoder.encode(columns, self._plain)
+            for feature in self._aligned:
+                values[feature.name] = self._lists(columns, feature)
+        except EncodingError as error:
+            place = f"column '{error.column}'"
+            if error.row is not None:
+                place += f", row {error.row} (counted from 0)"
+            message = f"{place}: expected {error.rule}, got {error.found}"
+            rule = f"expected {error.rule}"
+            raise BadRequest(message, error.column, error.row, error.found, rule) from None
+        return request_tensors(self._interface, values)
+
+    def example(self, num_rows: int) -> dict[str, np.ndarray]:
+        """Returns `encode` of rows with the examples of the columns."""
+        return self.encode({column.name: [column.example] * num_rows for column in self.columns})
+
+    def check(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns `encode` of the tensors of a request, as `RawColumn.tensor` describes them.
+
+        Raises:
+            BadRequest: see `encode`; a tensor is not one of a column.
+        """
+        unknown = [name for name in tensors if name not in self._by_name]
+        if unknown:
+            raise BadRequest(
+                f"expected raw rows, got the tensor {_listing(unknown)}; {self._needed()}"
+            )
+        return self.encode({n: _arrow(t, self._by_name[n]) for n, t in tensors.items()})
+
+    def _check_present(
+        self, columns: Collection[str], absent: list[RawColumn], names: Collection[str]
+    ) -> None:
+        required = [column.name for column in absent if not column.is_optional]
+        if required or not columns:
+            missing = f"the column {_listing(required)}" if required else "a column"
+            raise BadRequest(f"expected {missing}, got {_listing(names)}; {self._needed()}")
+
+    def _needed(self) -> str:
+        required = [column.name for column in self.columns if not column.is_optional]
+        optional = [column.name for column in self.columns if column.is_optional]
+        return f"needed: {_listing(required)}; optional: {_listing(optional)}"
+
+    def _lists(self, batch: Any, feature: ServedFeature) -> NDArray:
+        """Returns lists of ids, [rows, count]: the last ones of a history, after zeros; of other
+        features the first ones, before -1."""
+        is_history = feature.input in self._interface.histories
+        encoding = self._encodings[feature.name]
+        single = dataclasses.replace(encoding, hotness=1)
+        missing = pa.array(self.encoder.missing_values)
+        column = batch[encoding.column]
+        if not isinstance(column, pa.Array | pa.ChunkedArray):
+            column = pa.array(column, from_pandas=True)
+        try:
+            lists = flatten(column, _LONGEST, missing)
+            rows, places = np.divmod(lists.slots, _LONGEST)
+            try:
+                ids = single.encode(lists.values, missing)[feature.name][:, 0]
+            except InvalidValue as bad:
+                bad.index = int(lists.slots[bad.index])
+                raise
+        except InvalidValue as bad:
+            row = None if bad.index < 0 else bad.index // _LONGEST
+            raise EncodingError(feature.name, encoding.column, row, bad.found, bad.rule) from None
+        lengths = np.bincount(rows, minlength=lists.num_rows)
+        result = np.full((lists.num_rows, feature.count), 0 if is_history else -1, np.int64)
+        if is_history:
+            places = places + feature.count - lengths[rows]
+        fits = (places >= 0) & (places < feature.count)
+        result[rows[fits], places[fits]] = ids[fits]
+        return result
+
+
+def request_tensors(interface: Interface, values: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """Arranges values [rows, count] by feature as the tensors of a request, [rows, *dims]."""
+    num_rows = len(next(iter(values.values())))
+    arrays = {
+        tensor.name: np.zeros((num_rows, int(np.prod(tensor.dims))), tensor.dtype)
+        for tensor in interface.inputs
+    }
+    for feature in interface.features:
+        array, columns = arrays[feature.input], slice(feature.start, feature.start + feature.count)
+        numbers = values[feature.name]
+        if feature.cardinality is not None and array.dtype.itemsize < numbers.dtype.itemsize:
+            # A cast must not turn an id out of range into a valid one.
+            numbers = np.minimum(numbers, np.int64(np.iinfo(array.dtype).max))
+        array[:, columns] = numbers
+    return {
+        tensor.name: arrays[tensor.name].reshape(-1, *tensor.dims) for tensor in interface.inputs
+    }
+
+
+def _plain_encoder(interface: Interface) -> Encoder:
+    """Returns the encoder of rows that have numbers and ids as they are."""
+    # Otherwise the checks of a request decide about unknown ids.
+    is_checked = interface.unknown_ids == UNKNOWN_IS_ERROR
+
+    def encoding(feature: ServedFeature) -> FeatureEncoding:
+        common: dict[str, Any] = {"name": feature.name, "column": feature.name}
+        common["hotness"] = feature.count
+        if feature.cardinality is None:
+            return Number(**common)
+        return Identity(**common, cardinality=feature.cardinality if is_checked else _ANY_ID)
+
+    return Encoder(tuple(map(encoding, interface.features)))
+
+
+def _load(folder: Path, interface: Interface) -> Encoder:
+    if not interface.encoder:
+        return _plain_encoder(interface)
+    checksums.verify(folder, f"{ENCODER_FOLDER}/*")
+    path = folder / ENCODER_FOLDER
+    encoder = Encoder.load(path)
+    if encoder.digest != interface.encoder:
+        raise ValueError(
+            f"{path}: expected the encoder of the deployment, digest {interface.encoder:.12}, got "
+            f"{encoder.digest:.12}, that of another data set; deploy the checkpoint again"
+        )
+    check_encoder(encoder, interface)
+    return encoder
+
+
+def _names(batch: Any) -> Collection[str]:
+    if isinstance(batch, pa.RecordBatch | pa.Table):
+        return batch.schema.names
+    return batch.keys()  # of a mapping, or a pandas frame
+
+
+def _arrow(tensor: np.ndarray, column: RawColumn) -> pa.Array:
+    """Returns the values of a tensor [rows, 1], or of one of lists."""
+    if not column.is_list:
+        return pa.array(tensor.ravel(), pa.binary() if column.dtype == TEXT else None)
+    if not tensor.size:
+        return pa.nulls(len(tensor), pa.string())
+    if column.dtype != TEXT:
+        sizes = np.arange(len(tensor) + 1) * tensor.shape[1]
+        return pa.ListArray.from_arrays(pa.array(sizes, pa.int32()), pa.array(tensor.ravel()))
+    if tensor.shape[1] == 1:  # also `a;b` and JSON arrays
+        return pa.array(tensor.ravel(), pa.binary())
+    exists = tensor != b""
+    lengths = tensor.shape[1] - np.argmax(exists[:, ::-1], axis=1)
+    lengths[~exists.any(axis=1)] = 0
+    values = tensor[np.arange(tensor.shape[1]) < lengths[:, np.newaxis]]
+    offsets = pa.array(np.cumsum([0, *lengths]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(values, pa.binary()))
+
+
+def _listing(names: Collection[str]) -> str:
+    return ", ".join(map(str, names)) or "(none)"
