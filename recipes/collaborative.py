@@ -105,11 +105,12 @@ def _recommendation(
     """Returns the users of `--users` and the search of their items."""
     from dataloading.interactions.stored import touched_keys
     from nn.top_items import TopItemSearch
-    from recipes.recommendation import Recommendation, SeenItems, user_ids, vocabulary_of
+    from recipes.original_ids import original_ids
+    from recipes.recommendation import Recommendation, SeenItems, user_ids
 
     (user,), (item,) = (spec.channel(channel) for channel in (fs.USER_CHANNEL, fs.ITEM_CHANNEL))
     (users, user_note), (items, item_note) = (
-        vocabulary_of(spec, name, spec.cardinality(name)) for name in (user, item)
+        original_ids(spec, name, spec.cardinality(name)) for name in (user, item)
     )
     ids = user_ids(config, user, users)
     candidates = items.ids
@@ -122,8 +123,8 @@ def _recommendation(
 
     return Recommendation(
         users=ids,
-        user_vocabulary=users,
-        item_vocabulary=items,
+        user_values=users,
+        item_values=items,
         count=config.recommendation.top,
         candidates=candidates,
         search=TopItemSearch(score, len(candidates), config.recommendation.top, world),

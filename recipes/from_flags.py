@@ -277,16 +277,17 @@ def kept_columns(
     if names is None or valid is None or path is None or config.run.mode != "predict":
         return None
     from dataloading.keys import kept_columns as keys
+    from recipes.original_ids import decoders
 
     features, split = names.split(","), valid.split
     predictions.check_kept(path, [(feature,) for feature in features])
     if not world.is_chief:
         return None
     if tables is not None:
-        return keys.history_columns(spec, split, features, tables)
+        return keys.history_columns(spec, split, features, tables, decoders(spec, features, tables))
     if config.flag_set in RANKING and config.data.dataset_type == "synthetic":
         return keys.generated_columns(spec, split, features, config.run.seed or 0)
-    return keys.stored_columns(spec, split, features)
+    return keys.stored_columns(spec, split, features, decoders(spec, features))
 
 
 def evaluation_split(split: str, mode: str, spec: fs.FeatureSpec) -> str:

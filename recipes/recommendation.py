@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from config import Config
 from config.sections.recommendation import ALL_USERS
-from dataloading.spec.feature_spec import FeatureSpec
+from dataloading.spec.rules import listing
 
 if TYPE_CHECKING:
-    from dataloading.keys.vocabulary import Vocabulary
     from nn.top_items import Pairs, TopItems, TopItemSearch
+    from recipes.original_ids import OriginalIds
 
 
 _USER_COLUMN = "user"  # of the output
@@ -28,7 +28,7 @@ class Recommendation:
 
     Attributes:
         users: ids of the users, int64 [n], in the order of the output.
-        user_vocabulary, item_vocabulary: original values of the ids.
+        user_values, item_values: original values of the ids.
         count: items per user.
         candidates: ids of the items that are searched, in the order of the search.
         search: searches the items of the users.
@@ -38,8 +38,8 @@ class Recommendation:
     """
 
     users: NDArray[np.int64]
-    user_vocabulary: Vocabulary
-    item_vocabulary: Vocabulary
+    user_values: OriginalIds
+    item_values: OriginalIds
     count: int
     candidates: NDArray[np.int64]
     search: TopItemSearch
@@ -65,9 +65,9 @@ class Recommendation:
         import pyarrow as pa
 
         return [
-            (_USER_COLUMN, self.user_vocabulary.values.type),
+            (_USER_COLUMN, self.user_values.type),
             ("rank", pa.int32()),
-            ("item", self.item_vocabulary.values.type),
+            ("item", self.item_values.type),
             ("score", pa.float32()),
         ]
 
@@ -76,30 +76,17 @@ class Recommendation:
         rows, places = np.nonzero(top.items >= 0)
         users = self.users[first_user : first_user + len(top.items)]
         return [
-            self.user_vocabulary.decode(users[rows]),
+            self.user_values.decode(users[rows]),
             (places + 1).astype(np.int32),
-            self.item_vocabulary.decode(self.candidates[top.items[rows, places]]),
+            self.item_values.decode(self.candidates[top.items[rows, places]]),
             top.scores[rows, places],
         ]
-
-
-def vocabulary_of(spec: FeatureSpec, feature: str, num_ids: int) -> tuple[Vocabulary, str]:
-    """Returns the vocabulary of a feature of `num_ids` ids, or else its ids and a note."""
-    from dataloading.keys.vocabulary import own_ids, read_vocabulary
-
-    vocabulary = read_vocabulary(Path(spec.base_directory), feature, num_ids)
-    if vocabulary is not None:
-        return vocabulary, ""
-    return own_ids(num_ids), (
-        f"the data set has no vocabulary of '{feature}': the users or items in the file are ids "
-        "of the data set"
-    )
 
 
 def user_ids(
     config: Config,
     feature: str,
-    vocabulary: Vocabulary,
+    values: OriginalIds,
     is_known: NDArray[np.bool_] | None = None,
     what: str = "",
 ) -> NDArray[np.int64]:
@@ -108,7 +95,7 @@ def user_ids(
     Args:
         config: the flags.
         feature: the feature of the user.
-        vocabulary: its values.
+        values: original values of the users.
         is_known: whether a user id can get recommendations, bool [ids]; None: all can.
         what: what other users lack, for the message.
 
@@ -117,19 +104,40 @@ def user_ids(
     """
     path = config.recommendation.users
     if path == ALL_USERS:
-        ids = vocabulary.ids
+        ids = values.ids
         return ids if is_known is None else ids[is_known[ids]]
-    from dataloading.keys.key_file import read_keys
-
-    ids = read_keys(path, feature, vocabulary, "--users", other_name=_USER_COLUMN)
+    ids = values.encode(_read_users(path, feature), f"--users {path}")
     if is_known is not None and not is_known[ids].all():
         row = int(np.argmin(is_known[ids]))
-        value = vocabulary.decode(ids[row : row + 1])[0].as_py()
+        value = values.decode(ids[row : row + 1])[0].as_py()
         raise ValueError(
             f"--users {path}: row {row + 1}: expected users with {what}, got {value!r}; leave it "
             "out, or select another split with --eval_mapping"
         )
     return ids
+
+
+def _read_users(path: str, feature: str) -> Any:
+    """Returns the column of users of a CSV or Parquet file, an array of pyarrow."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    try:
+        if Path(path).suffix.lower() == ".parquet":
+            table = parquet.read_table(path)
+        else:
+            texts = dict.fromkeys((feature, _USER_COLUMN), pa.string())
+            table = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=texts))
+    except (OSError, pa.ArrowException) as error:
+        words = " ".join(str(error).split())
+        raise ValueError(
+            f"--users {path}: expected a .csv or .parquet file: {words:.300}"
+        ) from None
+    names = [name for name in (feature, _USER_COLUMN) if name in table.column_names]
+    if not names or not len(table):
+        got = f"the columns {listing(table.column_names)}" if not names else "no row"
+        raise ValueError(f"--users {path}: expected rows of a column '{feature}', got {got}")
+    return table[names[0]].combine_chunks()
 
 
 class SeenItems:

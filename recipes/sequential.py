@@ -113,14 +113,15 @@ def _recommendation(
     from dataloading.histories.dataset import row_reader
     from nn.sequence.candidates import CandidateScorer
     from nn.top_items import TopItemSearch
-    from recipes.recommendation import Recommendation, SeenItems, user_ids, vocabulary_of
+    from recipes.original_ids import original_ids
+    from recipes.recommendation import Recommendation, SeenItems, user_ids
 
     channels = sequence_channels(spec, with_labels=False, with_negatives=False)
     split = from_flags.evaluation_split(config.data.eval_mapping, config.run.mode, spec)
     last = last_samples(spec, split)
     user, item = channels.user[0], channels.target[0]
     (users, user_note), (items, item_note) = (
-        vocabulary_of(spec, name, num_ids(spec, name)) for name in (user, item)
+        original_ids(spec, name, num_ids(spec, name)) for name in (user, item)
     )
     ids = user_ids(config, user, users, last >= 0, f"a sample in the split '{split}'")
     catalogue = read_catalogue(spec)
@@ -142,8 +143,8 @@ def _recommendation(
 
     return Recommendation(
         users=ids,
-        user_vocabulary=users,
-        item_vocabulary=items,
+        user_values=users,
+        item_values=items,
         count=config.recommendation.top,
         candidates=catalogue.ids,
         search=TopItemSearch(

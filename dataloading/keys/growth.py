@@ -4,6 +4,7 @@ Values keep their ids, and new ones follow. If values were evicted, the ids of t
 the column `previous_id` of the vocabulary has the former ids of those that stayed, ascending.
 """
 
+import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dataloading.keys.vocabulary import encoder_file
-from dataloading.spec.data_set_files import METADATA
+from dataloading.spec.data_set_files import ENCODER_FOLDER, METADATA, VOCABULARY_FOLDER
 from dataloading.spec.feature_spec import FeatureSpec
 
 
@@ -44,7 +44,9 @@ class Growth:
         if spec is None or not isinstance(own, dict):
             return cls()
         names = own.get("evicted", ())
-        evicted = {name: spec.base_directory / encoder_file(name) for name in names}
+        folder = spec.base_directory / ENCODER_FOLDER / VOCABULARY_FOLDER
+        # As `preproc.encoding.folder` names them.
+        evicted = {name: folder / f"{urllib.parse.quote(name, safe='')}.parquet" for name in names}
         id_spaces = tuple(own.get("id_spaces", ()))
         return cls(tuple(own.get("grown_from", ())), evicted, id_spaces, own.get("evicted_from"))
 

@@ -1,35 +1,34 @@
 """Columns of a split that are written next to scores, as original values and in row order."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from dataloading.formats.open_chunk import open_chunk
 from dataloading.histories.dataset import row_reader
-from dataloading.keys.vocabulary import Vocabulary, encoder_file, read_vocabulary
 from dataloading.pipeline.chunk_reader import spans_of
 from dataloading.pipeline.columns import Column
 from dataloading.pipeline.ragged import Ragged, Samples
-from dataloading.spec.data_set_files import METADATA
 from dataloading.spec.feature_spec import FeatureSpec
 from dataloading.spec.rules import listing, suggestion
 from dataloading.synthetic.rows import BLOCK_SAMPLES, SyntheticSamples
 
 # Returns the rows start to stop - 1 of a feature.
 ReadRows = Callable[[int, int], Samples]
+# Returns the original values of ids [n].
+Decode = Callable[[np.ndarray], pa.Array]
 
 
 class KeptColumns:
     """Features of a split by row.
 
-    A feature that has a vocabulary gives the original values. A feature with several values per row
+    A feature that has a decoder gives the original values. A feature with several values per row
     gives lists; the padding before a history is left out.
 
     Args:
         readers: feature -> function that reads rows of it.
-        vocabularies: feature -> vocabulary, of those that have one.
+        decoders: feature -> what turns its ids into values, of those that have some.
         histories: features whose zeros are padding.
 
     Attributes:
@@ -40,10 +39,10 @@ class KeptColumns:
     def __init__(
         self,
         readers: Mapping[str, ReadRows],
-        vocabularies: Mapping[str, Vocabulary],
-        histories: Sequence[str] = (),
+        decoders: Mapping[str, Decode],
+        histories: Collection[str] = (),
     ):
-        self._readers, self._vocabularies = readers, vocabularies
+        self._readers, self._decoders = readers, decoders
         self._histories = frozenset(histories)
         first = {name: read(0, 1) for name, read in readers.items()}
         self.fields = [(name, self._column(name, rows).type) for name, rows in first.items()]
@@ -60,8 +59,8 @@ class KeptColumns:
         values = _values(rows)
         if values.dtype == np.float16:
             values = values.astype(np.float32)
-        if name in self._vocabularies:
-            column = self._vocabularies[name].decode(values)
+        if name in self._decoders:
+            column = self._decoders[name](values)
         else:
             column = pa.array(values.astype(values.dtype.newbyteorder("=")))
         if isinstance(rows, Ragged):
@@ -76,13 +75,18 @@ def _values(rows: Samples) -> np.ndarray:
     return rows.values if isinstance(rows, Ragged) else np.ravel(rows)
 
 
-def stored_columns(spec: FeatureSpec, split: str, names: Sequence[str]) -> KeptColumns:
+def stored_columns(
+    spec: FeatureSpec, split: str, names: Sequence[str], decoders: Mapping[str, Decode]
+) -> KeptColumns:
     """Opens features of a split in split binaries, tensors of PyTorch or split TFRecords.
 
     Features that are in no channel can be kept, too.
 
+    Args:
+        decoders: see `KeptColumns`.
+
     Raises:
-        ValueError: the split does not store a feature, or a vocabulary does not fit.
+        ValueError: the split does not store a feature.
     """
     chunks = spec.source_spec[split]
     spans = spans_of(spec, chunks)
@@ -100,19 +104,23 @@ def stored_columns(spec: FeatureSpec, split: str, names: Sequence[str]) -> KeptC
 
         return read
 
-    return KeptColumns({name: reader(name) for name in names}, vocabularies_of(spec, names))
+    return KeptColumns({name: reader(name) for name in names}, decoders)
 
 
 def history_columns(
-    spec: FeatureSpec, split: str, names: Sequence[str], tables: Mapping[str, str]
+    spec: FeatureSpec,
+    split: str,
+    names: Sequence[str],
+    histories: Collection[str],
+    decoders: Mapping[str, Decode],
 ) -> KeptColumns:
     """Opens features of a split of histories.
 
     Args:
-        tables: feature of a history -> feature of the target item whose ids it has.
+        histories, decoders: see `KeptColumns`.
 
     Raises:
-        ValueError: the split does not store a feature, or a vocabulary does not fit.
+        ValueError: the split does not store a feature.
     """
     stored = [name for chunk in spec.source_spec[split] for name in chunk.features]
     check_names(names, stored, f"{spec.origin}: split '{split}'")
@@ -122,7 +130,7 @@ def history_columns(
         return lambda start, stop: rows.read(range(start, stop), [column])[0]
 
     readers = {column.feature: reader(column) for column in rows.columns}
-    return KeptColumns(readers, vocabularies_of(spec, names, tables), list(tables))
+    return KeptColumns(readers, decoders, histories)
 
 
 def generated_columns(
@@ -152,32 +160,3 @@ def check_names(names: Sequence[str], known: Sequence[str], where: str) -> None:
                 f"--predictions_keep {name}: expected features of {where}: {listing(known)}"
                 + suggestion(name, known)
             )
-
-
-def vocabularies_of(
-    spec: FeatureSpec, names: Sequence[str], tables: Mapping[str, str] | None = None
-) -> dict[str, Vocabulary]:
-    """Returns the vocabularies of those features that have one; see `history_columns`.
-
-    Raises:
-        ValueError: the data set is encoded by a vocabulary whose file is missing.
-    """
-    vocabularies = {}
-    own = spec.metadata.get(METADATA)
-    shares = own.get("unknown_share", {}) if isinstance(own, dict) else {}
-    encoded = set().union(*shares.values())  # features with vocabularies
-    for name in names:
-        feature = (tables or {}).get(name, name)
-        if "cardinality" not in spec.feature_spec[feature]:
-            continue
-        folder, cardinality = Path(spec.base_directory), spec.cardinality(feature)
-        vocabulary = read_vocabulary(folder, feature, cardinality)
-        if vocabulary is not None:
-            vocabularies[name] = vocabulary
-        elif feature in encoded:
-            raise ValueError(
-                f"--predictions_keep {name}: expected the vocabulary "
-                f"{folder / encoder_file(feature)}, which has the original values of its ids, "
-                "got no such file: restore it"
-            )
-    return vocabularies

@@ -13,7 +13,7 @@ from deployment.model.trained_model import TrainedModel, tables_of
 from deployment.serving.interface import ServedFeature, ServedLookup, ServedTensor
 from nn.ncf.config import NCFConfig, embedding_tables
 from nn.ncf.model import NCFModel
-from recipes.recommendation import vocabulary_of
+from recipes.original_ids import original_ids
 
 USER, ITEM = "user", "item"
 CANDIDATE_INPUT = ITEM
@@ -62,5 +62,5 @@ def arrays(serving_spec: ServingSpec, inputs: InteractionInputs) -> dict[str, np
 def candidates(trained: TrainedModel) -> np.ndarray:
     """Returns all items of the data set, int64 [items, 1]."""
     (item,) = trained.spec.channel(fs.ITEM_CHANNEL)
-    vocabulary, _ = vocabulary_of(trained.spec, item, trained.shape.num_items)
-    return vocabulary.ids[:, np.newaxis]
+    items, _ = original_ids(trained.spec, item, trained.shape.num_items)
+    return items.ids[:, np.newaxis]

@@ -3,7 +3,7 @@
 import functools
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,18 +136,21 @@ class Encoder:
         folder.write(Path(path), self.features, self.missing_values, self.profile, self.digest)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Encoder":
+    def load(cls, path: str | os.PathLike[str], names: Collection[str] | None = None) -> "Encoder":
         """Reads the encoder from a folder.
+
+        Args:
+            names: features to read; None: all, whose digest is checked.
 
         Raises:
             ValueError: a file is absent, damaged, or of another version.
         """
-        content = folder.read(Path(path))
+        content = folder.read(Path(path), names)
         try:
             encoder = cls(content.features, content.missing_values, content.profile)
         except ValueError as error:
             raise folder.damaged(Path(path), error) from None
-        if encoder.digest != content.digest:
+        if names is None and encoder.digest != content.digest:
             raise folder.damaged(Path(path), "the content does not match its digest")
         return encoder
 

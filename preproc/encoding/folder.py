@@ -9,7 +9,7 @@ profile.json               source column -> statistics
 import hashlib
 import json
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,8 +112,8 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read(path: Path) -> Content:
-    """Returns the content of a folder.
+def read(path: Path, names: Collection[str] | None = None) -> Content:
+    """Returns the content of a folder; names: features to read, None for all.
 
     Raises:
         ValueError: a file is absent, damaged, or of another version.
@@ -126,7 +126,11 @@ def read(path: Path) -> Content:
             "or use the toolkit that has written it"
         )
     try:
-        features = tuple(_encoding(path, dict(fields)) for fields in content["features"])
+        features = tuple(
+            _encoding(path, dict(fields))
+            for fields in content["features"]
+            if names is None or fields["name"] in names
+        )
         profile = {
             column: ColumnProfile.from_json(values)
             for column, values in _read_json(path, _PROFILE).items()

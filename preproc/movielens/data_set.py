@@ -8,7 +8,6 @@ import numpy as np
 
 from dataloading.interactions.unseen_items import keys_of
 from dataloading.keys.distinct import distinct
-from dataloading.keys.vocabulary import read_vocabulary
 from dataloading.spec.data_set_files import SPEC_FILE
 from dataloading.spec.feature_spec import (
     ITEM_CHANNEL,
@@ -80,12 +79,6 @@ def write_candidate_lists(folder: Path, split: str, candidates: CandidateLists) 
             _put(user_file, np.repeat(users, length), ID_DTYPE)
             _put(item_file, np.column_stack([items, candidates.negatives[block]]), ID_DTYPE)
             _put(label_file, labels, LABEL_DTYPE)
-
-
-def raw_value(folder: Path, kind: str, number: int, cardinality: int) -> str:
-    """Returns the raw value of a user's or item's id, or the id itself without a vocabulary."""
-    vocabulary = read_vocabulary(folder, kind, cardinality)
-    return str(number if vocabulary is None else vocabulary.values[number].as_py())
 
 
 def write_spec(

@@ -10,11 +10,11 @@ import numpy as np
 from dataloading.interactions.unseen_items import TooFewUnseen, draw_unseen
 from dataloading.spec.data_set_files import ENCODER_FOLDER
 from dataloading.spec.feature_spec import TEST, VALIDATION
+from preproc.encoding.encoder import Encoder
 from preproc.engines.open_engine import open_engine
 from preproc.events.numbering import save_encoder
 from preproc.movielens.data_set import (
     CandidateLists,
-    raw_value,
     touched_keys,
     write_candidate_lists,
     write_spec,
@@ -193,7 +193,7 @@ def _candidate_lists(
                 negatives = draw_unseen(users, log.num_items, keys, count, seed, distinct)
             except TooFewUnseen as error:
                 fewer = f"--valid_negative {error.unseen} or less, or " if error.unseen else ""
-                user = raw_value(folder, "user", error.user, log.num_users)
+                user = _user_text(folder, error.user)
                 raise ValueError(
                     f"user {user} {error.what}; possible "
                     f"solutions: {fewer}a log without the rows of that user"
@@ -201,6 +201,12 @@ def _candidate_lists(
             _say(f"drew {negatives.size:,} negatives for {split}")
         candidates[split] = CandidateLists(users, items, negatives)
     return candidates
+
+
+def _user_text(folder: Path, user: int) -> str:
+    """Returns the raw value of a user's id, or the id itself in files that are numbered."""
+    path = folder / ENCODER_FOLDER
+    return Encoder.load(path).decode("user", [user])[0].as_py() if path.is_dir() else str(user)
 
 
 def _metadata(

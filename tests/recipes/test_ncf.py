@@ -14,6 +14,7 @@ import ncf
 from tests import tastes
 from tests.recipes.test_entry_scripts import in_process, lines
 from tests.tables import arrays_of
+from tests.vocabularies import write_encoder
 
 TINY = (
     "--preset=terabyte",
@@ -180,9 +181,7 @@ def test_kept_columns(rows, trained, tmp_path, capsys):
     """Users have a vocabulary, items have none."""
     keyed = tmp_path / "rows"
     shutil.copytree(rows, keyed)
-    (keyed / "vocabulary").mkdir()
-    names = [f"{user},u{user * 7}" for user in range(tastes.USERS)]
-    (keyed / "vocabulary/user.csv").write_text("\n".join(["id,value", *names, ""]))
+    write_encoder(keyed, user=[f"u{7 * user}" for user in range(tastes.USERS)])
     load, path = f"--checkpoint_dir={trained['gmf'][0]}", tmp_path / "scores.csv"
     flags = ("--mode=predict", load, f"--predictions_path={path}")
     run(keyed, tmp_path / "a", *flags, "--predictions_keep=item,user")

@@ -13,6 +13,7 @@ from dataloading.spec.feature_spec import FeatureSpec
 from tests import tastes
 from tests.interaction_data import write_interactions
 from tests.recipes.test_entry_scripts import in_process
+from tests.vocabularies import write_encoder
 
 FLAGS = (
     "--preset=terabyte",
@@ -34,13 +35,8 @@ def rows(tmp_path_factory):
     """Interactions of 60 users, who are called u0, u7, u14, ..., and 40 items 1000, 999, ..."""
     folder = tmp_path_factory.mktemp("interactions") / "rows"
     tastes.write(folder)
-    (folder / "vocabulary").mkdir()
-    for name, values in (
-        ("user", [f"u{7 * user}" for user in range(USERS)]),
-        ("item", [1000 - item for item in range(ITEMS)]),
-    ):
-        lines = [f"{number},{value}" for number, value in enumerate(values)]
-        (folder / f"vocabulary/{name}.csv").write_text("\n".join(["id,value", *lines, ""]))
+    users = [f"u{7 * user}" for user in range(USERS)]
+    write_encoder(folder, user=users, item=[1000 - item for item in range(ITEMS)])
     return folder
 
 
@@ -159,9 +155,9 @@ def test_tied_items(rows, model, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("users", "flags", "message"),
     [
-        ("user\nu7\nu8\n", (), "--users .*: row 2: .*user.csv"),
-        ("user\n", (), "--users .*: expected rows, got none"),
-        ("name\nu7\n", (), "has the column 'user' 0 times"),
+        ("user\nu7\nu8\n", (), "--users .*: row 2: expected one of the 60 values of 'user'"),
+        ("user\n", (), "--users .*: expected rows of a column 'user', got no row"),
+        ("name\nu7\n", (), "--users .*: expected rows of a column 'user', got the columns name"),
         ("user\nu7\n", ("--top=0",), "--top must be at least 1"),
         (None, (), "--users .*: expected a .csv or .parquet file"),
         ("user\nu7\n", ("--predictions_path=a.npy",), "ends with '.npy'"),

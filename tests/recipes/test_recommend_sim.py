@@ -11,6 +11,7 @@ import sim
 from dataloading.formats.sequence_tfrecord.writer import sequence_spec, writes_data_set
 from tests import sequence_data
 from tests.recipes.test_entry_scripts import in_process
+from tests.vocabularies import write_encoder
 
 TINY = (
     "--preset=terabyte",
@@ -65,9 +66,8 @@ def trained(tmp_path_factory):
     """Returns data set, checkpoints, and the score of each user (ascending) and item from 1."""
     folder = tmp_path_factory.mktemp("sequences")
     spec = sequence_data.write(folder / "rows", ROWS)
-    names = [f"sku-{item}\t1" for item in range(1, ITEMS + 1)]
-    (folder / "rows/vocabulary").mkdir()
-    (folder / "rows/vocabulary/item_id_trgt.tsv").write_text("\n".join([*names, ""]))
+    items = [f"sku-{item}" for item in range(1, ITEMS + 1)]
+    write_encoder(folder / "rows", 1, item_id_trgt=items)
     save = folder / "model"
     run(folder / "rows", folder / "run", f"--save_checkpoint_path={save}")
     write_pairs(folder / "pairs", spec)

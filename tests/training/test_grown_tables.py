@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from dataloading.keys.vocabulary import read_vocabulary
-from dataloading.spec.feature_spec import FeatureSpec
+from preproc.encoding.encoder import Encoder
 from preproc.transcode import __main__ as transcode
 from runtime import checkpoint
 from tests.recipes.test_entry_scripts import TINY, in_process
@@ -61,8 +60,7 @@ def resumed(shop, name, folder, *flags):
 
 
 def users_of(data_set):
-    cardinality = FeatureSpec.from_yaml(data_set / "feature_spec.yaml").cardinality("user")
-    return read_vocabulary(data_set, "user", cardinality).values.to_pylist()
+    return [None, *Encoder.load(data_set / "encoder")["user"].values.to_pylist()]
 
 
 def scores(shop, folder, data):

@@ -123,11 +123,11 @@ def test_rows_to_predict(tmp_path):
 
 def test_kept_columns_and_catalogue(tmp_path):
     spec = write(tmp_path)
-    columns = history_columns(spec, "train", ["user", "item_pos"], {"item_pos": "item"})
+    columns = history_columns(spec, "train", ["user", "item_pos"], ["item_pos"], {})
     user, history = columns.read(0, 3)
     assert user.to_pylist() == [1, 1, 2] and history.to_pylist() == [[3], [5, 3], [9]]
     with pytest.raises(ValueError, match="item_neg"):
-        history_columns(spec, "train", ["item_neg"], {})
+        history_columns(spec, "train", ["item_neg"], [], {})
     assert last_samples(spec, "train").tolist() == [-1, 1, 2]
     catalogue = read_catalogue(spec)
     assert catalogue.ids.tolist() == [1, 3, 5, 8, 9]

@@ -53,14 +53,13 @@ def binaries(tmp_path):
         "metadata": {},
     }
     (folder / "feature_spec.yaml").write_text(yaml.safe_dump(content))
-    (folder / "vocabulary").mkdir()
-    (folder / "vocabulary/city.tsv").write_text("Rome\t8\nOslo\t5\n")
     return folder
 
 
 def columns_of(folder, names):
     spec = FeatureSpec.from_yaml(folder / "feature_spec.yaml")
-    return stored_columns(spec, "test", names)
+    cities = pa.array([None, "Rome", "Oslo"])
+    return stored_columns(spec, "test", names, {"city": lambda ids: cities.take(pa.array(ids))})
 
 
 def test_split_binaries(binaries):
@@ -88,16 +87,17 @@ def test_split_tfrecords(binaries, tmp_path):
 @pytest.mark.parametrize("prebatch", [0, 4])
 def test_histories(tmp_path, prebatch):
     spec = sequence_data.write(tmp_path, 11, prebatch)
-    (tmp_path / "vocabulary").mkdir()
-    lines = [f"{item},sku-{item}" for item in range(sequence_data.ITEMS + 1)]
-    path = tmp_path / "vocabulary/item_id_trgt.csv"
-    path.write_text("\n".join(["id,value", *lines, ""]))
+
+    def names_of(ids):
+        return pa.array([f"sku-{item}" for item in ids])
+
     rng = np.random.default_rng(0)
     sequence_data.draw(rng, 11)  # those of train
     label, user, target, _, history, *_ = sequence_data.draw(rng, 11)
     spec = FeatureSpec.from_yaml(tmp_path / "feature_spec.yaml")
     names = ["user_id", "item_id_trgt", "item_id_pos", "label"]
-    kept = history_columns(spec, "test", names, {"item_id_pos": "item_id_trgt"})
+    decoders = {"item_id_trgt": names_of, "item_id_pos": names_of}
+    kept = history_columns(spec, "test", names, ["item_id_pos"], decoders)
     for start, stop in ((0, 11), (3, 9)):
         users, targets, histories, labels = (
             column.to_pylist() for column in kept.read(start, stop)
@@ -122,13 +122,3 @@ def test_unknown_feature(binaries):
     message = "--predictions_keep times: expected features of .*: age, .*; did you mean 'time'"
     with pytest.raises(ValueError, match=message):
         columns_of(binaries, ["times"])
-
-
-def test_missing_vocabulary(binaries):
-    path = binaries / "feature_spec.yaml"
-    content = yaml.safe_load(path.read_text())
-    content["metadata"] = {"transcode": {"unknown_share": {"train": {"city": 0.0}}}}
-    path.write_text(yaml.safe_dump(content))
-    (binaries / "vocabulary/city.tsv").rename(binaries / "vocabulary/elsewhere.tsv")
-    with pytest.raises(ValueError, match="--predictions_keep city: expected the vocabulary "):
-        columns_of(binaries, ["city"])
