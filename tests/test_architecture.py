@@ -57,7 +57,6 @@ ALLOWED = {
         "dataloading.spec",
         "dataloading.engines",
         "dataloading.synthetic",
-        "dataloading.table_input",
         "runtime.cli",
         "runtime.files",
         "runtime.options",

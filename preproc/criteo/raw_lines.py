@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.table_input.lines import BYTE_ORDER_MARK
 from preproc.raw_files import gzip_errors, open_unpacked
+from preproc.sources.duckdb_files import BYTE_ORDER_MARK
 
 NUM_NUMERICAL = 13
 NUM_CATEGORICAL = 26

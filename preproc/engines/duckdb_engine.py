@@ -14,7 +14,6 @@ from ibis.backends.sql.datatypes import DuckDBType
 
 from dataloading.engines.duckdb_session import DuckDBSession
 from dataloading.spec.rules import listing
-from dataloading.table_input.duckdb_files import quoted, read_parquet
 from preproc.engines.bad_lines import NO_BAD_LINES, BadLines, check_bad_lines, place
 from preproc.engines.engine import (
     BATCH_ROWS,
@@ -33,6 +32,7 @@ from preproc.engines.text_tables import (
     text_format,
 )
 from preproc.sources.chunk import CSV, PARQUET, SourceChunk
+from preproc.sources.duckdb_files import quoted, read_parquet
 from preproc.sources.file_store import LocalStore
 from preproc.sources.files import csv_columns, partition_values
 from preproc.sources.header import check_names

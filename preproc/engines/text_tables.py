@@ -12,7 +12,6 @@ from pathlib import Path
 import duckdb
 
 from dataloading.spec.rules import listing
-from dataloading.table_input.duckdb_files import quoted, read_csv
 from preproc.engines.bad_lines import (
     MOST_LISTED,
     BadLine,
@@ -24,6 +23,7 @@ from preproc.engines.bad_lines import (
     text_blocks,
 )
 from preproc.sources.chunk import CSV, SourceChunk
+from preproc.sources.duckdb_files import quoted, read_csv
 from preproc.sources.files import partition_values
 
 _LINE_BREAKS = "Invalid Input Error: The CSV Parser state machine reached an invalid state"

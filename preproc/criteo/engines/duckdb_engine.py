@@ -11,8 +11,6 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from dataloading.table_input.duckdb_files import quoted, read_csv, read_parquet
-from dataloading.table_input.lines import BYTE_ORDER_MARK
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import MIN_NUMERICAL, NumericalWriter
@@ -29,6 +27,7 @@ from preproc.criteo.raw_lines import (
 )
 from preproc.engines.duckdb_session import PreparationSession
 from preproc.raw_files import is_gzip
+from preproc.sources.duckdb_files import BYTE_ORDER_MARK, quoted, read_csv, read_parquet
 from runtime.files.disk import sync
 
 _NUMERICAL_ROWS = 1 << 16  # rows fetched at a time: 7 MiB

@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 
 def quoted(text) -> str:
     """Returns text, or a path to write, as an SQL literal."""
