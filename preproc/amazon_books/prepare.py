@@ -113,7 +113,15 @@ def _write_data_set(
     )
     features = {"user": columns.user[0], "item": columns.target[0]}
     vocabularies = {features[kind]: (sources[kind], log.vocabularies[kind]) for kind in features}
-    metadata[ENCODER_FOLDER] = save_encoder(folder, vocabularies, FIRST_ID)
+    others = {"user": columns.user[1:], "item": columns.target[1:]}
+    ids = {"user": log.user_features, "item": log.item_features}
+    attributes = {
+        features[kind]: {
+            name: array[1:] for name, array in zip(others[kind], ids[kind], strict=True)
+        }
+        for kind in features
+    }
+    metadata[ENCODER_FOLDER] = save_encoder(folder, vocabularies, FIRST_ID, attributes)
     spec = spec_of(log, columns, splits, options.max_history, metadata)
     write_events(log, folder / "events", columns)
     rows = {}

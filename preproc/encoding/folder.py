@@ -1,8 +1,8 @@
 """Folder of an encoder.
 
 encoder.json               version, spellings of missing values, features, digest
-vocabulary/FEATURE.parquet value, count, and if they are kept last_seen and previous_id; odd
-                           characters in the name are as in a URL
+vocabulary/FEATURE.parquet value, count, and if they are kept last_seen, previous_id and "id of
+                           FEATURE" for attributes; odd characters in the name are as in a URL
 profile.json               source column -> statistics
 """
 
@@ -29,6 +29,7 @@ _FILE, _PROFILE, _VOCABULARIES = "encoder.json", "profile.json", "vocabulary"
 _KINDS = {cls.kind: cls for cls in (Number, Bins, Vocabulary, HashBuckets, Identity, Label)}
 _COLUMNS = {"values": "value", "counts": "count", "last_seen": "last_seen"}
 _COLUMNS["previous_ids"] = "previous_id"
+_ATTRIBUTE = "id of "
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ def _arrays(encoding: FeatureEncoding) -> dict[str, pa.Array]:
     if not isinstance(encoding, Vocabulary):
         return {}
     arrays = {column: getattr(encoding, name) for name, column in _COLUMNS.items()}
+    arrays |= {_ATTRIBUTE + name: array for name, array in encoding.attributes.items()}
     return {column: array for column, array in arrays.items() if array is not None}
 
 
@@ -169,12 +171,15 @@ def _encoding(path: Path, fields: dict[str, Any]) -> FeatureEncoding:
             table = content.read(use_threads=False)
         if table.num_rows != num_values:
             raise ValueError(f"{file}: expected {num_values:,} rows, got {table.num_rows:,}")
-        for name, column in _COLUMNS.items():
-            if column in table.schema.names:
-                chunked = table[column]
-                empty = pa.array([], chunked.type)
-                fields[name] = pa.concat_arrays([empty, *chunked.chunks])
+        arrays = {column: _array(table[column]) for column in table.column_names}
+        fields |= {name: arrays[column] for name, column in _COLUMNS.items() if column in arrays}
+        attributes = fields.get("attributes", ())
+        fields["attributes"] = {name: arrays[_ATTRIBUTE + name] for name in attributes}
     return cls.from_json(fields)
+
+
+def _array(chunked: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays([pa.array([], chunked.type), *chunked.chunks])
 
 
 def _read_json(path: Path, name: str) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 import datetime
 import functools
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +29,8 @@ class Vocabulary(IdEncoding):
         last_seen: last day on which each value occurred, date32; None: not kept.
         previous_ids: id of each value before others were evicted, int64, null for a new value;
             None: no value was evicted.
+        attributes: feature -> its id of each value, int64: features that follow from the value,
+            such as the category of an item, and are made with it; 0 for id 0.
     """
 
     kind = "vocabulary"
@@ -37,6 +41,7 @@ class Vocabulary(IdEncoding):
     threshold: int = 0
     last_seen: pa.Array | None = None
     previous_ids: pa.Array | None = None
+    attributes: Mapping[str, pa.Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,11 +63,32 @@ class Vocabulary(IdEncoding):
                 raise self.invalid(name, f"{len(self.values):,} values", f"{len(array):,}")
             if array.null_count and name != "previous_ids":
                 raise self.invalid(name, "no null", "null")
+        for name, array in self.attributes.items():
+            if array.type != pa.int64() or len(array) != len(self.values) or not self.first_id:
+                rule = f"int64 ids of {len(self.values):,} values, the first with id 1"
+                raise self.invalid(f"attribute '{name}'", rule, f"{len(array):,} {array.type}")
 
     @property
     def num_ids(self) -> int:
         """Cardinality of the feature."""
         return self.first_id + len(self.values)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Features that the encoding makes: its own, and the attributes."""
+        return (self.name, *self.attributes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the settings of the encoding, without arrays, as JSON has them."""
+        fields = super().to_json()
+        attributes = list(fields.pop("attributes"))
+        return fields | ({"attributes": attributes} if attributes else {})
+
+    @functools.cached_property
+    def _attribute_ids(self) -> dict[str, NDArray]:
+        """Ids of each attribute by the id of the value."""
+        arrays = {name: array.to_numpy() for name, array in self.attributes.items()}
+        return {name: np.append(0, ids).astype(self.dtype) for name, ids in arrays.items()}
 
     @functools.cached_property
     def _index(self) -> TextIndex:
@@ -72,14 +98,19 @@ class Vocabulary(IdEncoding):
             raise ValueError(f"feature '{self.name}': vocabulary: {error}") from None
 
     def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
-        return {self.name: values.convert(lambda flat: self._ids(flat))}
+        ids = values.convert(lambda flat: self._ids(flat))
+        return {self.name: ids} | {name: table[ids] for name, table in self._attribute_ids.items()}
 
-    def _ids(self, values: pa.Array) -> NDArray:
+    def positions(self, values: pa.Array) -> NDArray[np.int64]:
+        """Returns the position of each of `plain` values in the vocabulary; -1 for others."""
         # Missing values need no check: no vocabulary has their spellings.
         keys = trimmed_texts(values)
         if self.is_integer and pa.types.is_string(values.type):
             keys = integer_texts(keys)
-        positions = self._index.find(keys)
+        return self._index.find(keys)
+
+    def _ids(self, values: pa.Array) -> NDArray:
+        positions = self.positions(values)
         if not self.first_id:
             examples = ", ".join(self.values.slice(0, 3).to_pylist())
             rule = f"one of the {len(self.values):,} values of the vocabulary, such as {examples}"

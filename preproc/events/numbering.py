@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from ibis.expr import types as ir
 
 from dataloading.spec.data_set_files import ENCODER_FOLDER
 from preproc.arguments import no_user_left
 from preproc.encoding.encoder import Encoder
+from preproc.encoding.profile import ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import ROW, Engine
 from preproc.sources.chunk import SourceChunk
@@ -87,14 +89,20 @@ def number(
     return NumberedEvents(engine, ordered, paths, before["users"], int(before["events"]))
 
 
-def save_encoder(folder: Path, vocabularies: Mapping[str, tuple[str, Path]], first_id: int) -> str:
+def save_encoder(
+    folder: Path,
+    vocabularies: Mapping[str, tuple[str, Path]],
+    first_id: int,
+    attributes: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+) -> str:
     """Writes the encoder of a data set; returns its digest.
 
     Args:
         folder: of the data set.
         vocabularies: feature -> its column in the log, and the file of its values and counts.
+        attributes: feature -> features that follow from it, and their ids by position of its value.
     """
-    features = []
+    features, profile = [], {}
     for name, (column, path) in vocabularies.items():
         table = pq.read_table(path).combine_chunks()
         values, counts = (
@@ -103,8 +111,12 @@ def save_encoder(folder: Path, vocabularies: Mapping[str, tuple[str, Path]], fir
         )
         is_integer = pa.types.is_integer(table["value"].type)
         settings = {"name": name, "column": column, "first_id": first_id, "is_integer": is_integer}
-        features.append(Vocabulary(values=values, counts=counts, **settings))
-    encoder = Encoder(tuple(features), missing_values=("",))
+        ids = {
+            n: pa.array(each, pa.int64()) for n, each in (attributes or {}).get(name, {}).items()
+        }
+        features.append(Vocabulary(values=values, counts=counts, attributes=ids, **settings))
+        profile[column] = ColumnProfile(pc.sum(counts).as_py(), missing=0)
+    encoder = Encoder(tuple(features), ("",), profile)
     encoder.save(folder / ENCODER_FOLDER)
     return encoder.digest
 

@@ -114,6 +114,8 @@ def test_vocabularies(tmp_path, engine):
     assert encoder["item_id_trgt"].counts.to_pylist() == [1, 2, 2]
     ids = encoder.encode({"asin": ["é", "a", "only"]}, ["item_id_trgt"])
     assert ids["item_id_trgt"].tolist() == [[3], [1], [0]]
+    assert ids["cat_id_trgt"].tolist() == [[1], [1], [0]]  # of no category; unknown
+    assert encoder.encode({"asin": ["z"]}, ["item_id_trgt"])["cat_id_trgt"].tolist() == [[2]]
     folder = tmp_path / "records"
     paths = ["--amazon_dataset_path", tmp_path / "out", "--tfrecord_output_dir", folder]
     if importlib.util.find_spec("tensorflow") is None:  # the environment of NVTabular

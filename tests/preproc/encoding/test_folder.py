@@ -62,6 +62,23 @@ def test_empty_vocabulary(tmp_path):
     assert loaded.encode({"user": ["a"]}, [NAME])[NAME].tolist() == [[0, 0]]
 
 
+def test_attributes(tmp_path):
+    saved = encoder(attributes={"city": pa.array([4, 1]), "count": pa.array([0, 3])})
+    saved.save(tmp_path / "encoder")
+    loaded = Encoder.load(tmp_path / "encoder")
+    assert loaded == saved and loaded.digest != encoder().digest
+    assert loaded.features[0].features == (NAME, "city", "count")
+    ids = loaded.encode({"user": ["a", "b;a", "b;?"]}, [NAME])
+    assert ids["city"].tolist() == [[1, 0], [4, 1], [4, 0]]
+    assert ids["count"].tolist() == [[3, 0], [0, 3], [0, 0]]
+    names = [{"city": pa.array([4, 1])}, {"town": pa.array([4, 1])}, {"city": pa.array([1, 4])}]
+    assert len({encoder(attributes=each).digest for each in names}) == 3
+    with pytest.raises(ValueError, match="attribute 'city': expected int64 ids of 2 values"):
+        encoder(attributes={"city": pa.array([4])})
+    with pytest.raises(ValueError, match="the first with id 1"):
+        encoder(attributes={"city": pa.array([4, 1])}, first_id=0)
+
+
 def test_digest():
     """The digest depends on values, not on the profile or on how Arrow stores them."""
     digest = encoder().digest
