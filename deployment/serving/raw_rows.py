@@ -103,9 +103,10 @@ class RawRows:
         """
         unknown = [name for name in tensors if name not in self._by_name]
         if unknown:
-            raise BadRequest(
-                f"expected raw rows, got the tensor {_listing(unknown)}; {self._needed()}"
-            )
+            encoded = {tensor.name for tensor in self._interface.inputs}
+            is_encoded = not encoded.isdisjoint(unknown)
+            problem = "expected raw rows, got the tensor" if is_encoded else "unknown column"
+            raise BadRequest(f"{problem} {_listing(unknown)}; {self._needed()}")
         return self.encode({n: _arrow(t, self._by_name[n]) for n, t in tensors.items()})
 
     def _check_present(

@@ -26,6 +26,8 @@ from deployment.serving.checks import BadRequest, check_scores
 from deployment.serving.interface import KEYS, LOGITS, RECOMMENDER, SCORES
 from deployment.serving.scorer import ServedModel, all_cores
 
+_NO_VALUES = np.empty((0, 1))
+
 
 class TritonPythonModel:
     """Implements Triton's model protocol: `initialize`, `execute` per batch, `finalize`."""
@@ -66,7 +68,8 @@ class TritonPythonModel:
         not by row, and recommendations, which exclude different numbers of items. A request that
         breaks a rule gets its own error, and the others of the batch get their scores.
         """
-        tensors = [_read_tensors(request) for request in requests]
+        takes_rows = bool(self._model.interface.columns)
+        tensors = [_read_tensors(request, takes_rows) for request in requests]
         if self._model.interface.role in (KEYS, RECOMMENDER):
             return [response for arrays in tensors for response in self._respond([arrays])]
         return self._respond(tensors)
@@ -103,8 +106,13 @@ class TritonPythonModel:
         self._model.close()
 
 
-def _read_tensors(request) -> dict[str, np.ndarray]:
-    return {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+def _read_tensors(request, takes_rows: bool) -> dict[str, np.ndarray]:
+    tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+    if takes_rows:
+        # `/generate` makes parameters of other names than those of inputs: an unknown column, which
+        # the checks refuse, would be a missing value of the column that was meant.
+        tensors |= dict.fromkeys(json.loads(request.parameters()), _NO_VALUES)
+    return tensors
 
 
 def _error_response(error: BadRequest):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from deployment.serving import checksums, scorer, tables
+from tests.deployment.serving import made_raw_model
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
     NUMERICAL,
@@ -80,9 +81,9 @@ def started(module, folder, config=None):
     return model
 
 
-def asked(arrays):
+def asked(arrays, **parameters):
     tensors = [Tensor(name, array) for name, array in arrays.items()]
-    return SimpleNamespace(inputs=lambda: tensors)
+    return SimpleNamespace(inputs=lambda: tensors, parameters=lambda: json.dumps(parameters))
 
 
 @pytest.mark.parametrize("available", [2**40, 100])
@@ -152,6 +153,16 @@ def test_errors_of_bad_requests(tmp_path, triton_model):
 
     (response,) = model.execute([asked(requests[1])])
     assert "'city', row 1 " in response.error.text
+
+
+def test_unknown_column_next_to_raw_rows(tmp_path, triton_model):
+    """`/generate` passes other names than those of tensors as parameters."""
+    model = started(triton_model, made_raw_model.write(tmp_path / "1"))
+    rows = made_raw_model.tensors()
+    good, bad = model.execute([asked(rows), asked(rows, town="Bern")])
+    encoded = {NUMERICAL: made_raw_model.NUMBERS, CATEGORICAL: made_raw_model.IDS}
+    np.testing.assert_allclose(good.arrays["scores"], expected_scores(encoded), atol=1e-7)
+    assert bad.error.text.startswith("unknown column town; needed: price; optional: age, city")
 
 
 def test_error_of_nan_score(tmp_path, triton_model, monkeypatch):
