@@ -133,7 +133,7 @@ class Encoder:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the encoder to a new folder; see `preproc.encoding.folder`."""
-        folder.write(Path(path), self.features, self.missing_values, self.profile, self.digest)
+        folder.write(Path(path), self.features, self.missing_values, self.profile)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], names: Collection[str] | None = None) -> "Encoder":

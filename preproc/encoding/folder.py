@@ -6,14 +6,16 @@ vocabulary/FEATURE.parquet value, count, and if they are kept last_seen, previou
 profile.json               source column -> statistics
 """
 
+import functools
 import hashlib
 import json
 import urllib.parse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -42,14 +44,35 @@ class Content:
     digest: str
 
 
+@dataclass(frozen=True)
+class _Column:
+    """Values of a vocabulary, whose blocks can be read several times."""
+
+    kind: pa.DataType
+    num_values: int
+    blocks: Callable[[], Iterable[pa.Array]]
+
+
 def digest(features: Sequence[FeatureEncoding], missing_values: Sequence[str]) -> str:
     """Returns the SHA-256 of encodings and spellings of missing values."""
+    columns = (
+        [_Column(array.type, len(array), lambda array=array: [array]) for array in arrays.values()]
+        for arrays in map(_arrays, features)
+    )
+    return _digest(features, missing_values, columns)
+
+
+def _digest(
+    features: Sequence[FeatureEncoding],
+    missing_values: Sequence[str],
+    columns: Iterable[Sequence[_Column]],
+) -> str:
     settings = [encoding.to_json() for encoding in features]
     text = json.dumps([VERSION, list(missing_values), settings], sort_keys=True)
     result = hashlib.sha256(text.encode())
-    for encoding in features:
-        for array in _arrays(encoding).values():
-            _update(result, array)
+    for of_feature in columns:
+        for column in of_feature:
+            _update(result, column)
     return result.hexdigest()
 
 
@@ -62,18 +85,23 @@ def _arrays(encoding: FeatureEncoding) -> dict[str, pa.Array]:
     return {column: array for column, array in arrays.items() if array is not None}
 
 
-def _update(result: Any, array: pa.Array) -> None:
-    """Adds the values of an array to a hash; Arrow's bytes of equal values may differ."""
-    result.update(f"{len(array)} {array.type};".encode())
-    if pa.types.is_string(array.type):
-        offsets, content = utf8(array)
-        result.update(offsets.astype("<i8").tobytes())
-        result.update(content.tobytes())
+def _update(result: Any, column: _Column) -> None:
+    """Adds the values of a column to a hash; Arrow's bytes of equal values may differ."""
+    result.update(f"{column.num_values} {column.kind};".encode())
+    if pa.types.is_string(column.kind):
+        end = np.zeros(1, "<i8")
+        result.update(end)
+        for block in column.blocks():
+            offsets = utf8(block)[0].astype("<i8") + end
+            result.update(offsets[1:].tobytes())
+            end = offsets[-1:]
+        for block in column.blocks():
+            result.update(utf8(block)[1].tobytes())
         return
-    if pa.types.is_date(array.type):
-        array = array.cast(pa.int32())
-    numbers = pc.fill_null(array.cast(pa.int64()), -1)
-    result.update(numbers.to_numpy().astype("<i8").tobytes())
+    for block in column.blocks():
+        numbers = block.cast(pa.int32()) if pa.types.is_date(column.kind) else block
+        numbers = pc.fill_null(numbers.cast(pa.int64()), -1)
+        result.update(numbers.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
 
 
 def write(
@@ -81,7 +109,6 @@ def write(
     features: Sequence[FeatureEncoding],
     missing_values: Sequence[str],
     profile: Mapping[str, ColumnProfile],
-    content_digest: str,
 ) -> None:
     """Writes a new folder; the caller's staging makes it appear when it is complete."""
     path.mkdir(parents=True, exist_ok=True)
@@ -90,24 +117,61 @@ def write(
             file = vocabulary_file(path, encoding.name)
             file.parent.mkdir(exist_ok=True)
             pq.write_table(pa.table(arrays), file)
+    complete(path, features, missing_values, profile)
+
+
+def complete(
+    path: Path,
+    features: Sequence[FeatureEncoding],
+    missing_values: Sequence[str],
+    profile: Mapping[str, ColumnProfile],
+) -> str:
+    """Completes a folder that has the files of the vocabularies; returns its digest.
+
+    The files are read in blocks, because they may be larger than the memory.
+
+    Args:
+        features: encodings; the values and counts of vocabularies are not read, the files are.
+    """
+    stored = [_stored_columns(path, encoding) for encoding in features]
+    content_digest = _digest(features, missing_values, stored)
+    settings = [
+        encoding.to_json() | ({"num_values": columns[0].num_values} if columns else {})
+        for encoding, columns in zip(features, stored, strict=True)
+    ]
     content = {
         "version": VERSION,
         "digest": content_digest,
         "missing_values": list(missing_values),
-        "features": [_settings(encoding) for encoding in features],
+        "features": settings,
     }
     _write_json(path / _FILE, content)
     _write_json(path / _PROFILE, {column: p.to_json() for column, p in profile.items()})
+    return content_digest
+
+
+def _stored_columns(path: Path, encoding: FeatureEncoding) -> list[_Column]:
+    if not isinstance(encoding, Vocabulary):
+        return []
+    file = vocabulary_file(path, encoding.name)
+    footer = pq.read_metadata(file)
+    schema = footer.schema.to_arrow_schema()
+
+    def blocks(name: str) -> Iterable[pa.Array]:
+        with pq.ParquetFile(file) as content:
+            for batch in content.iter_batches(columns=[name], use_threads=False):
+                yield batch.column(0)
+
+    return [
+        _Column(schema.field(name).type, footer.num_rows, functools.partial(blocks, name))
+        for name in _COLUMNS.values()
+        if name in schema.names
+    ]
 
 
 def vocabulary_file(path: Path, feature: str) -> Path:
     """Returns the file of a feature's vocabulary in an encoder's folder."""
     return path / _VOCABULARIES / f"{urllib.parse.quote(feature, safe='')}.parquet"
-
-
-def _settings(encoding: FeatureEncoding) -> dict[str, Any]:
-    arrays = _arrays(encoding)
-    return encoding.to_json() | ({"num_values": len(arrays["value"])} if arrays else {})
 
 
 def _write_json(path: Path, content: Any) -> None:

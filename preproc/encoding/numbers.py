@@ -28,12 +28,13 @@ class Number(FeatureEncoding):
 
     - `none`: x
     - `standardize`: (x - mean) / deviation, where a deviation of 0 counts as 1
-    - `log`: sign(x) log(1 + |x|), standardized
+    - `log`: sign(x) log(1 + |x|), or with an offset log(max(x + offset, 1)), standardized
     - `quantile`: the normal score of the rank of x, linear between the quantiles
 
     Attributes:
         transformation: one of `TRANSFORMATIONS`.
         mean, deviation: statistics of x, or of the logarithm for `log`.
+        offset: of `log`; None: the signed logarithm.
         quantiles: ascending; quantile i of m is that of probability i / (m - 1). Where quantiles
             are equal, the rank is the mean of their probabilities. The first and the last have
             the probabilities 1 / 2m and 1 - 1 / 2m, so that scores are finite.
@@ -46,6 +47,7 @@ class Number(FeatureEncoding):
     transformation: str = "none"
     mean: float = 0.0
     deviation: float = 1.0
+    offset: float | None = None
     quantiles: tuple[float, ...] = ()
     fill: float | None = None
     indicator: str | None = None
@@ -60,6 +62,8 @@ class Number(FeatureEncoding):
         if not math.isfinite(self.mean) or not 0 <= self.deviation < math.inf:
             values = (self.mean, self.deviation)
             raise self.invalid("mean and deviation", "finite numbers, deviation >= 0", values)
+        if self.offset is not None and not math.isfinite(self.offset):
+            raise self.invalid("offset", "a finite number", self.offset)
         if self.fill is not None and not math.isfinite(self.fill):
             raise self.invalid("fill value", "a finite number", self.fill)
         if self.transformation == "quantile":
@@ -102,7 +106,9 @@ class Number(FeatureEncoding):
             return values
         if self.transformation == "quantile":
             return np.interp(values, *self._scores)
-        if self.transformation == "log":
+        if self.transformation == "log" and self.offset is not None:
+            values = np.log(np.maximum(values + self.offset, 1.0))
+        elif self.transformation == "log":
             values = np.copysign(np.log1p(np.abs(values)), values)
         return (values - self.mean) / (self.deviation or 1.0)
 
@@ -128,7 +134,9 @@ class Number(FeatureEncoding):
             return pa.array(np.interp(result, scores, distinct))
         if self.transformation != "none":
             result = result * (self.deviation or 1.0) + self.mean
-        if self.transformation == "log":
+        if self.transformation == "log" and self.offset is not None:
+            result = np.exp(result) - self.offset
+        elif self.transformation == "log":
             result = np.copysign(np.expm1(np.abs(result)), result)
         return pa.array(result)
 
@@ -136,10 +144,15 @@ class Number(FeatureEncoding):
 @dataclass(frozen=True, kw_only=True)
 class Bins(IdEncoding):
     """Number as the id of its bin: 0 is missing, 1 is below the first edge, and bin i + 1 has the
-    values from edge i - 1 (included) to edge i."""
+    values from edge i - 1 (included) to edge i.
+
+    Attributes:
+        least: numbers below count as missing; None: all numbers have bins.
+    """
 
     kind = "bins"
     edges: tuple[float, ...]
+    least: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -153,14 +166,15 @@ class Bins(IdEncoding):
     def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
         raw = values.convert(lambda flat: numbers(flat, missing), np.nan)
         ids = 1 + np.searchsorted(np.array(self.edges, np.float64), raw, side="right")
-        return {self.name: np.where(np.isnan(raw), 0, ids).astype(self.dtype)}
+        is_missing = np.isnan(raw) if self.least is None else ~(raw >= self.least)
+        return {self.name: np.where(is_missing, 0, ids).astype(self.dtype)}
 
     def decode(self, values: ArrayLike) -> pa.Array:
         """Returns bins as texts such as `[0.5, 2)`; null for a missing value."""
         ids = self._checked_ids(values)
-        bounds = ["-inf", *(f"{edge:g}" for edge in self.edges), "inf"]
+        bounds = ["-inf" if self.least is None else f"{self.least:g}", *(f"{edge:g}" for edge in self.edges), "inf"]
         names = [f"[{low}, {high})" for low, high in itertools.pairwise(bounds)]
-        names[0] = "(" + names[0][1:]
+        names[0] = names[0] if self.least is not None else "(" + names[0][1:]
         return pa.array(names).take(pa.array(ids - 1, mask=ids == 0))
 
 

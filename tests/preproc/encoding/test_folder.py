@@ -98,6 +98,23 @@ def test_digest():
     assert len({digest, *(other.digest for other in others)}) == 9
 
 
+def test_stored_vocabularies(tmp_path):
+    """An encoder whose vocabularies are files: in row groups, compressed, of any number of them."""
+    values = pa.array([f"v{i}" * (i % 9) + chr(0x6F22) * (i % 3) + str(i) for i in range(150_000)])
+    counts = pa.array(range(len(values), 0, -1), pa.int64())
+    fitted = Vocabulary(name=NAME, column="c", values=values, counts=counts, threshold=2)
+    prototype = dataclasses.replace(fitted, values=values[:0], counts=counts[:0])
+    file = folder.vocabulary_file(tmp_path, NAME)
+    file.parent.mkdir()
+    table = pa.table({"value": values, "count": counts})
+    pq.write_table(table, file, row_group_size=7000, compression="zstd")
+    features = (*encoder().features[1:], prototype)
+    digest = folder.complete(tmp_path, features, ("",), {})
+    loaded = Encoder.load(tmp_path)
+    assert loaded == Encoder((*features[:-1], fitted), ("",))
+    assert loaded.digest == digest
+
+
 def test_pickled():
     assert pickle.loads(pickle.dumps(encoder())) == encoder()
     error = pickle.loads(pickle.dumps(EncodingError("f", "c", 3, "x", "a number")))

@@ -35,6 +35,15 @@ def test_log():
     np.testing.assert_allclose(encoding.decode([-2, 0, -4]).to_numpy(), values[:3], atol=1e-15)
 
 
+def test_log_with_offset():
+    """log(x + 3); 0 where x is missing or at most -2."""
+    encoding = number(transformation="log", offset=3.0, fill=-2.0, dtype="float64")
+    values = [0, -2, -3, -(10**18), None, 10**18 - 1]
+    expected = [math.log(3), 0, 0, 0, 0, math.log(10**18)]
+    np.testing.assert_allclose(encoded(encoding, values), expected, rtol=1e-15)
+    np.testing.assert_allclose(encoding.decode([math.log(8)]).to_numpy(), [5])
+
+
 def test_quantiles():
     """Normal scores of the probabilities 0.25 and 0.75 are -0.6745 and 0.6745."""
     encoding = number(transformation="quantile", quantiles=(0.0, 10.0, 20.0, 30.0, 40.0))
@@ -93,6 +102,7 @@ def test_too_large(settings, value, message):
         ({"transformation": "quantile", "quantiles": (2.0, 1.0)}, "ascending finite numbers"),
         ({"deviation": math.nan}, "mean and deviation"),
         ({"fill": math.inf}, "fill value: expected a finite number"),
+        ({"offset": math.inf}, "offset: expected a finite number"),
         ({"dtype": "int8"}, "dtype"),
         ({"hotness": 0}, "feature 'x': hotness: expected 1 or more, got 0"),
     ],
@@ -107,5 +117,8 @@ def test_bins():
     assert encoded(bins, ["-1", "0", "2.4", "2.5", "NA"]) == [1, 2, 2, 3, 0]
     assert (bins.num_ids, bins.dtype) == (4, "int8")
     assert bins.decode([0, 1, 2, 3]).to_pylist() == [None, "(-inf, 0)", "[0, 2.5)", "[2.5, inf)"]
+    bins = Bins(name="x", column="x", edges=(0.0, 2.5), least=-1.0)
+    assert encoded(bins, ["-1.5", "-1", "0", "NA"]) == [0, 1, 2, 0]
+    assert bins.decode([1]).to_pylist() == ["[-1, 0)"]
     with pytest.raises(ValueError, match="edges: expected ascending finite numbers"):
         Bins(name="x", column="x", edges=(1.0, 1.0))
