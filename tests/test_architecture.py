@@ -99,7 +99,6 @@ SPARK = (
     "dataloading/engines/spark_session.py",
     "preproc/engines/hadoop_store.py",
     "preproc/engines/spark_engine.py",
-    "preproc/engines/spark_preparation.py",
     "preproc/engines/spark_staging.py",
     "preproc/criteo/engines/spark/engine.py",
 )

@@ -2,7 +2,8 @@
 
 import itertools
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,3 +58,26 @@ def runs(
 
     for number, run in itertools.groupby(slices(), lambda part: part[0]):
         yield number, (batch for _, batch in run)
+
+
+def numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    """Yields the numbers of a task's rows, of `SparkSession.range`."""
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def local_folder() -> tempfile.TemporaryDirectory:
+    """Returns a temporary folder where the executor keeps its own files."""
+    folders = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
+    return tempfile.TemporaryDirectory(dir=folders.split(",")[0])
+
+
+def record_batch(schema: str, *columns: Sequence) -> pa.RecordBatch:
+    """Returns a batch of a schema that is written as Spark takes it: "piece long, value string"."""
+    types = {"int": pa.int32(), "long": pa.int64(), "string": pa.string()}
+    fields = [field.split() for field in schema.split(", ")]
+    arrays = [
+        column.cast(types[kind]) if isinstance(column, pa.Array) else pa.array(column, types[kind])
+        for (_, kind), column in zip(fields, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in fields])

@@ -1,13 +1,16 @@
 """A prepared data set's vocabulary, for new rows: `--encode_only --vocabulary DATA_SET`."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataloading.keys.vocabulary import text_file
-from dataloading.spec.data_set_files import SPEC_FILE
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import CATEGORICAL_CHANNEL, FeatureSpec
-from preproc.criteo.engines.interface import CategoricalColumn, CriteoEngine
-from preproc.criteo.output import data_set
+from preproc.criteo.encodings import BINS, CATEGORICALS
+from preproc.encoding.folder import vocabulary_file
 
 # Metadata of the vocabulary, which the new data set repeats.
 _METADATA = ("frequency_threshold", "column_thresholds", "vocabulary_days")
@@ -30,36 +33,61 @@ class KnownValues:
             )
         spec = FeatureSpec.from_yaml(folder / SPEC_FILE)
         features = spec.channel_spec.get(CATEGORICAL_CHANNEL, ())
-        if features not in (data_set.CATEGORICALS, data_set.CATEGORICALS + data_set.BINS):
+        if features not in (CATEGORICALS, CATEGORICALS + BINS):
             raise ValueError(
                 f"--vocabulary {folder}: its categorical features are not those of a prepared "
-                f"Criteo log, cat_0 to cat_{len(data_set.CATEGORICALS) - 1}"
+                f"Criteo log, cat_0 to cat_{len(CATEGORICALS) - 1}"
             )
         known = cls(folder, spec)
-        for column in data_set.CATEGORICALS:
-            if not known.file(column).is_file():
-                raise ValueError(
-                    f"--vocabulary {folder} lacks {text_file(column)}; prepare the data set again"
-                )
+        for column in CATEGORICALS:
+            num_values = known.num_values(column)
+            if num_values != spec.cardinality(column) - 1:
+                expected = f"{spec.cardinality(column) - 1:,} values of {column}"
+                raise known.damaged(expected, f"{num_values:,}")
         return known
 
     @property
     def with_bins(self) -> bool:
-        return data_set.BINS[0] in self.spec.channel_spec[CATEGORICAL_CHANNEL]
+        return BINS[0] in self.spec.channel_spec[CATEGORICAL_CHANNEL]
 
-    def file(self, column: str) -> Path:
-        return self.folder / text_file(column)
+    @property
+    def digest(self) -> str:
+        """Digest of the encoder; empty for a data set of an earlier version."""
+        return self.spec.metadata.get(ENCODER_FOLDER, "")
 
-    def read(self, engine: CriteoEngine, column: CategoricalColumn) -> int:
-        """Reads a vocabulary; returns its size, which must be that of the feature spec."""
-        source, expected = self.file(column.name), self.spec.cardinality(column.name) - 1
-        num_values = engine.read_vocabulary(source, column.vocabulary)
-        if num_values != expected:
-            raise ValueError(
-                f"{source} has {num_values:,} values, but {self.folder / SPEC_FILE} "
-                f"specifies {expected:,}; the file was changed, prepare the data set again"
-            )
-        return num_values
+    @property
+    def vocabularies(self) -> list[Path]:
+        """Files of the vocabularies."""
+        return [vocabulary_file(self.folder / ENCODER_FOLDER, column) for column in CATEGORICALS]
+
+    def num_values(self, column: str) -> int:
+        """Returns the number of values in a vocabulary.
+
+        Raises:
+            ValueError: its file is absent or damaged.
+        """
+        path = vocabulary_file(self.folder / ENCODER_FOLDER, column)
+        try:
+            return pq.read_metadata(path).num_rows
+        except (OSError, pa.ArrowException) as error:
+            expected = f"the vocabulary of {column} in {ENCODER_FOLDER}/"
+            raise self.damaged(expected, str(error)) from None
+
+    def threshold(self, column: str) -> int:
+        thresholds = self.spec.metadata.get("column_thresholds", {})
+        return thresholds.get(column, self.spec.metadata["frequency_threshold"])
+
+    def copy(self, folder: Path) -> None:
+        """Copies the vocabularies into another data set."""
+        for path in self.vocabularies:
+            shutil.copyfile(path, folder / path.relative_to(self.folder))
+
+    def damaged(self, expected: str, got: str) -> ValueError:
+        """Returns the error of a data set that is not as it was written."""
+        return ValueError(
+            f"--vocabulary {self.folder}: expected {expected}, got {got:.200}; the data set was "
+            "changed or is of an earlier version: prepare it again"
+        )
 
     def metadata(self) -> dict:
         return {key: self.spec.metadata[key] for key in _METADATA if key in self.spec.metadata}

@@ -4,26 +4,34 @@ import contextlib
 import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 
-from dataloading.keys.vocabulary import text_file
-from dataloading.spec.data_set_files import SPEC_FILE
+from pyarrow.parquet import read_metadata
+
+from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, FeatureSpec
+from preproc.criteo.encodings import (
+    BINS,
+    CATEGORICALS,
+    MISSING_VALUES,
+    NUM_BINS,
+    all_encodings,
+)
 from preproc.criteo.engines import open_engine
 from preproc.criteo.engines.interface import CategoricalColumn, CriteoEngine, DayFile
 from preproc.criteo.known_values import KnownValues
 from preproc.criteo.log_files import LogFile, find_log_files, fingerprint
 from preproc.criteo.options import TRAINING_ROWS, CriteoOptions
 from preproc.criteo.output import data_set
-from preproc.criteo.output.binary_files import NUM_BINS, ColumnFiles, SplitLayout
+from preproc.criteo.output.binary_files import ColumnFiles, SplitLayout
 from preproc.criteo.output.output_order import OutputOrder, output_order
 from preproc.criteo.output.row_buckets import in_random_order
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.raw_lines import explain, has_labels, read_line
-from runtime.files.disk import sync
+from preproc.encoding.folder import complete, vocabulary_file
 from runtime.files.outputs import DATA_SET, check_folder
 from runtime.files.staging import Staging, stage_key
 
@@ -75,18 +83,19 @@ def prepare(options: CriteoOptions) -> FeatureSpec:
                 "those that other files or options have changed are done again",
                 file=sys.stderr,
             )
-        num_stages = len(files) + len(data_set.CATEGORICALS)
+        num_stages = len(files) + (1 if known else len(CATEGORICALS))
         if not options.vocabulary_only:
-            num_stages += 1 + len(data_set.CATEGORICALS)  # numerical features, ids
+            num_stages += 1 + len(CATEGORICALS)  # numerical features, ids
         stages = _Stages(
             options, staging, scratch, engine, known, with_labels, with_bins, num_stages
         )
         log = stages.parse(files)
         clicks = None if options.vocabulary_only else stages.write_numericals(log)
-        cardinalities = stages.write_categoricals(log)
-        if with_bins:
-            cardinalities |= dict.fromkeys(data_set.BINS, NUM_BINS)
-        metadata = _metadata(stages, files, log, clicks)
+        columns = stages.make_vocabularies(log)
+        digest, cardinalities = stages.complete_encoder(columns)
+        if not options.vocabulary_only:
+            stages.write_ids(log, columns, cardinalities)
+        metadata = _metadata(stages, files, log, clicks) | {ENCODER_FOLDER: digest}
         splits = () if options.vocabulary_only else log.splits
         spec = data_set.feature_spec(
             staging.data, splits, cardinalities, metadata, with_labels=with_labels
@@ -194,29 +203,30 @@ class _Stages:
 
     def write_numericals(self, log: ParsedLog) -> dict[str, int]:
         """Labels, numerical features and their bins -> files; returns the clicks of each split."""
-        writer = data_set.numerical_writer(
+        encoded = data_set.numerical_files(
             SplitLayout(self.staging.data, log.splits, log.order),
             with_labels=self.with_labels,
             with_bins=self.with_bins,
         )
 
         def work() -> dict[str, int]:
-            with self._created(writer.files) as files:
-                clicks = self.engine.write_numericals(log.days, writer.with_files(files))
-            return {split.name: clicks.get(split.name, 0) for split in log.splits}
+            with self._created(encoded.files) as files:
+                own = replace(encoded, files=tuple(files))
+                nonzero = self.engine.write_numericals(log.days, own)
+            return {s.name: nonzero.get(s.name, 0) for s in log.splits if self.with_labels}
 
         return self._run(
             (
                 "write labels and numerical features",
                 stage_key(log.rows_key, "bins") if self.with_bins else log.rows_key,
-                [path for file in writer.files for path in file.paths],
+                [path for file in encoded.files for path in file.paths],
             ),
             work,
             lambda clicks: f"{sum(clicks.values()):,} clicks",
         )
 
     @contextlib.contextmanager
-    def _created(self, files: list[ColumnFiles]) -> Iterator[list[ColumnFiles]]:
+    def _created(self, files: Sequence[ColumnFiles]) -> Iterator[list[ColumnFiles]]:
         """Creates files; yields those to write rows to, which are on the disk afterwards."""
         for file in files:
             file.create()
@@ -228,109 +238,90 @@ class _Stages:
         for file in files:
             file.sync()
 
-    def write_categoricals(self, log: ParsedLog) -> dict[str, int]:
-        """Writes vocabularies and, unless only these are wanted, ids; returns cardinalities."""
-        folder = self.staging.part("vocabulary")
+    def make_vocabularies(self, log: ParsedLog) -> list[CategoricalColumn]:
+        """Counts values, or takes over known ones; returns the columns, without files."""
+        folder = self.staging.data / ENCODER_FOLDER
         columns = [
-            CategoricalColumn(
-                name, self.options.threshold(number), folder / f"{name}.{self.engine.name}"
-            )
-            for number, name in enumerate(data_set.CATEGORICALS)
+            CategoricalColumn(name, self._threshold(i), vocabulary_file(folder, name))
+            for i, name in enumerate(CATEGORICALS)
         ]
-        cardinalities: dict[str, int] = {}
-        size = len(columns) if self.engine.columns_at_once else 1
-        for start in range(0, len(columns), size):
-            group = columns[start : start + size]
-            values, keys = self._vocabularies(log, group)
-            if not self.options.vocabulary_only:
-                self._write_ids(log, group, values, keys)
-            else:
-                texts = [self._text(column) for column in group]
-                self.staging.forget([("", "", texts)])
-                for column in group:
-                    self._write_text(column)
-            cardinalities |= {c.name: 1 + n for c, n in zip(group, values, strict=True)}
-        return cardinalities
+        columns[0].vocabulary.parent.mkdir(parents=True, exist_ok=True)
+        if self.known is not None:
+            self._run(
+                (
+                    "copy the vocabularies",
+                    stage_key([fingerprint(path) for path in self.known.vocabularies]),
+                    [column.vocabulary for column in columns],
+                ),
+                lambda: self.known.copy(self.staging.data) or {},
+                lambda _: f"{len(columns)} columns",
+            )
+            return columns
+        stages = [
+            (f"count {c.name}", stage_key(log.vocabulary_key, c.threshold), [c.vocabulary])
+            for c in columns
+        ]
 
-    def _write_ids(
-        self, log: ParsedLog, columns: list[CategoricalColumn], values: list[int], keys: list[str]
+        def count(places: list[int]) -> list[dict[str, int]]:
+            chosen = [columns[i] for i in places]
+            sizes = self.engine.count_columns(chosen, log.vocabulary_days, log.vocabulary_rows)
+            return [{"values": size} for size in sizes]
+
+        self._run_columns(stages, count, lambda result: f"{result['values']:,} values kept")
+        return columns
+
+    def _threshold(self, column: int) -> int:
+        if self.known is not None:
+            return self.known.threshold(CATEGORICALS[column])
+        return self.options.threshold(column)
+
+    def complete_encoder(self, columns: list[CategoricalColumn]) -> tuple[str, dict[str, int]]:
+        """Writes what the encoder has apart from vocabularies; returns its digest, and the
+        cardinalities of the categorical features."""
+        sizes = {column.name: read_metadata(column.vocabulary).num_rows for column in columns}
+        thresholds = {column.name: column.threshold for column in columns}
+        encodings = all_encodings(sizes, thresholds, with_bins=self.with_bins)
+        folder = self.staging.data / ENCODER_FOLDER
+        digest = complete(folder, encodings, MISSING_VALUES, {})
+        if self.known is not None and digest != self.known.digest:
+            raise self.known.damaged(f"the encoder {self.known.digest or 'of its spec'}", digest)
+        bins = dict.fromkeys(BINS if self.with_bins else (), NUM_BINS)
+        return digest, {name: 1 + size for name, size in sizes.items()} | bins
+
+    def write_ids(
+        self, log: ParsedLog, columns: list[CategoricalColumn], cardinalities: dict[str, int]
     ) -> None:
+        """Writes the ids of the categorical columns."""
         layout = SplitLayout(self.staging.data, log.splits, log.order)
         columns = [
-            replace(column, files=data_set.categorical_files(layout, column.name, 1 + num_values))
-            for column, num_values in zip(columns, values, strict=True)
+            replace(c, files=data_set.categorical_files(layout, c.name, cardinalities[c.name]))
+            for c in columns
         ]
 
         def encode(places: list[int]) -> list[dict[str, int]]:
             chosen = [columns[i] for i in places]
-            for column in chosen:
-                self._write_text(column)
             with self._created([column.files for column in chosen]) as files:
                 pairs = zip(chosen, files, strict=True)
                 written = [replace(column, files=file) for column, file in pairs]
                 known = self.engine.write_columns(written, log.days)
             return [{"known": num_rows} for num_rows in known]
 
-        self._run_all(
-            [
-                (
-                    f"write {column.name}",
-                    stage_key(log.rows_key, key),
-                    [*column.files.paths, self._text(column)],
-                )
-                for column, key in zip(columns, keys, strict=True)
-            ],
-            encode,
-            lambda result: f"{result['known']:,} values known",
-        )
+        keys = log.vocabulary_key if self.known is None else self.known.digest
+        stages = [
+            (f"write {c.name}", stage_key(log.rows_key, keys, c.threshold), c.files.paths)
+            for c in columns
+        ]
+        self._run_columns(stages, encode, lambda result: f"{result['known']:,} values known")
 
-    def _text(self, column: CategoricalColumn) -> Path:
-        return self.staging.data / text_file(column.name)
+    def _run_columns(self, stages: list[_Stage], work, note) -> None:
+        """Runs a stage for each column, all of them together if the engine has them in one pass."""
+        size = len(stages) if self.engine.columns_at_once else 1
+        for start in range(0, len(stages), size):
 
-    def _write_text(self, column: CategoricalColumn) -> None:
-        text = self._text(column)
-        text.parent.mkdir(exist_ok=True)
-        self.engine.write_vocabulary(column.vocabulary, text)
-        sync(text)
+            def work_from(places: list[int], start: int = start) -> list[dict]:
+                return work([start + i for i in places])
 
-    def _vocabularies(
-        self, log: ParsedLog, columns: list[CategoricalColumn]
-    ) -> tuple[list[int], list[str]]:
-        """Counts values, or takes over known ones; returns their numbers and keys, by column."""
-        if self.known is None:
-            stages = [
-                (
-                    f"count {column.name}",
-                    stage_key(log.vocabulary_key, column.threshold),
-                    [column.vocabulary],
-                )
-                for column in columns
-            ]
-            unit = "values kept"
-
-            def count(places: list[int]) -> list[int]:
-                chosen = [columns[i] for i in places]
-                return self.engine.count_columns(chosen, log.vocabulary_days, log.vocabulary_rows)
-        else:
-            stages = [
-                (
-                    f"read the vocabulary of {column.name}",
-                    stage_key(self.engine.name, fingerprint(self.known.file(column.name))),
-                    [column.vocabulary],
-                )
-                for column in columns
-            ]
-            unit = "values"
-
-            def count(places: list[int]) -> list[int]:
-                return [self.known.read(self.engine, columns[i]) for i in places]
-
-        counted = self._run_all(
-            stages,
-            lambda places: [{"values": num_values} for num_values in count(places)],
-            lambda result: f"{result['values']:,} {unit}",
-        )
-        return [result["values"] for result in counted], [key for _, key, _ in stages]
+            self._run_all(stages[start : start + size], work_from, note)
 
 
 def _check_vocabulary_days(options: CriteoOptions, files: list[LogFile]) -> None:
@@ -374,7 +365,7 @@ def _metadata(
     rows = {split.name: split.num_rows for split in log.splits}
     if stages.known is None:
         days = options.vocabulary_days
-        columns = {data_set.CATEGORICALS[i]: limit for i, limit in options.column_thresholds}
+        columns = {CATEGORICALS[i]: limit for i, limit in options.column_thresholds}
         vocabulary = {
             "frequency_threshold": options.frequency_threshold,
             **({"column_thresholds": columns} if columns else {}),

@@ -162,11 +162,18 @@ def _stored_columns(path: Path, encoding: FeatureEncoding) -> list[_Column]:
             for batch in content.iter_batches(columns=[name], use_threads=False):
                 yield batch.column(0)
 
+    names = [*_COLUMNS.values(), *(_ATTRIBUTE + name for name in encoding.attributes)]
     return [
         _Column(schema.field(name).type, footer.num_rows, functools.partial(blocks, name))
-        for name in _COLUMNS.values()
+        for name in names
         if name in schema.names
     ]
+
+
+def files(path: Path, vocabularies: Iterable[str]) -> list[Path]:
+    """Returns the files in a folder of an encoder whose features have vocabularies."""
+    own = (path / name for name in (_FILE, _PROFILE))
+    return [*own, *(vocabulary_file(path, feature) for feature in vocabularies)]
 
 
 def vocabulary_file(path: Path, feature: str) -> Path:

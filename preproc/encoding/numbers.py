@@ -172,7 +172,11 @@ class Bins(IdEncoding):
     def decode(self, values: ArrayLike) -> pa.Array:
         """Returns bins as texts such as `[0.5, 2)`; null for a missing value."""
         ids = self._checked_ids(values)
-        bounds = ["-inf" if self.least is None else f"{self.least:g}", *(f"{edge:g}" for edge in self.edges), "inf"]
+        bounds = [
+            "-inf" if self.least is None else f"{self.least:g}",
+            *(f"{edge:g}" for edge in self.edges),
+            "inf",
+        ]
         names = [f"[{low}, {high})" for low, high in itertools.pairwise(bounds)]
         names[0] = names[0] if self.least is not None else "(" + names[0][1:]
         return pa.array(names).take(pa.array(ids - 1, mask=ids == 0))

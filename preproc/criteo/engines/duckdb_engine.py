@@ -3,7 +3,6 @@
 Results come back in any order with their row numbers, because DuckDB spills.
 """
 
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,9 +10,11 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
+from dataloading.engines.duckdb_session import DuckDBSession
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
+from preproc.criteo.engines.parts import row_groups
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.binary_files import MIN_NUMERICAL, NumericalWriter
+from preproc.criteo.output.encoded_files import EncodedFiles
 from preproc.criteo.raw_lines import (
     LINE_PATTERN,
     MAX_LINE_BYTES,
@@ -25,19 +26,21 @@ from preproc.criteo.raw_lines import (
     line_end,
     write_plain_copy,
 )
-from preproc.engines.duckdb_session import PreparationSession
 from preproc.raw_files import is_gzip
-from preproc.sources.duckdb_files import BYTE_ORDER_MARK, quoted, read_csv, read_parquet
+from preproc.sources.duckdb_files import quoted, read_csv, read_parquet
 from runtime.files.disk import sync
 
-_NUMERICAL_ROWS = 1 << 16  # rows fetched at a time: 7 MiB
+# The part of the memory limit that DuckDB does not account for: Python, NumPy, Arrow and code
+# (about 110 MiB), one block of results and the mapped part of a file (about 40 MiB), allocator
+# slack.
+_RESERVED_BYTES = 192 << 20
 _ID_ROWS = 1 << 20  # rows fetched at a time: 12 MiB
 _ROW_GROUP_ROWS = 122_880  # DuckDB's own choice
 _STAGED_ROW_BYTES = 2048  # what a thread holds of a row while it writes Parquet, measured
 _MALFORMED, _EMPTY = 2, 3  # in place of the label of a line that is not a row
 
 
-class CriteoDuckDBEngine(PreparationSession):
+class CriteoDuckDBEngine(DuckDBSession):
     """See `CriteoEngine`; without labels in the lines (`with_labels` False) all rows get 0."""
 
     name = "duckdb"
@@ -45,15 +48,17 @@ class CriteoDuckDBEngine(PreparationSession):
     columns_at_once = False
 
     def __init__(self, options: CriteoOptions, scratch: Path, with_labels: bool = True):
-        super().__init__(options, scratch)
+        super().__init__(
+            scratch,
+            options.memory_limit_bytes,
+            reserved_bytes=_RESERVED_BYTES,
+            threads=options.threads,
+            remedies="fewer --threads, another --temp_dir",
+        )
         self._pattern = LINE_PATTERN if with_labels else UNLABELLED_PATTERN
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
-        """See `CriteoEngine`; writes a Parquet file.
-
-        Its columns: label, num_0.. (x + 3, and 0 where missing or undefined), cat_0.. (NULL where
-        missing).
-        """
+        """See `CriteoEngine`; writes a Parquet file."""
         plain = scratch / "plain.tsv"
         parsed = scratch / "parsed.parquet"
         try:
@@ -112,14 +117,13 @@ class CriteoDuckDBEngine(PreparationSession):
     def _day_query(self, path: Path, line_end: str) -> str:
         """Returns a query for a row of typed columns per line; label 2 or 3 marks bad lines."""
         fields = iter(range(2, 2 + NUM_NUMERICAL + NUM_CATEGORICAL))
-        # Undefined and missing values are the same from here on.
-        lowest = MIN_NUMERICAL - 1
         columns = [
-            f"greatest(coalesce(try_cast(f[{next(fields)}] AS BIGINT), {lowest}), {lowest}) "
-            f"- {lowest} AS num_{i}"
-            for i in range(NUM_NUMERICAL)
+            f"try_cast(f[{next(fields)}] AS BIGINT) AS num_{i}" for i in range(NUM_NUMERICAL)
         ]
         columns += [f"nullif(f[{next(fields)}], '') AS cat_{i}" for i in range(NUM_CATEGORICAL)]
+        # Other whitespace is a control character; few lines have spaces.
+        split = "string_split(line, chr(9))"
+        trimmed = f"list_transform({split}, lambda x: trim(x, ' '))"
         # One column, the whole line: the delimiter is a control character, which no good line has.
         options = (
             "auto_detect=false, header=false, columns={'line': 'VARCHAR'}, delim='\x01', quote='', "
@@ -132,7 +136,8 @@ class CriteoDuckDBEngine(PreparationSession):
                 {", ".join(columns)}
             FROM (
                 SELECT line, CASE WHEN regexp_full_match(line, {quoted(self._pattern)})
-                    AND strlen(line) <= {MAX_LINE_BYTES} THEN string_split(line, chr(9)) END AS f
+                    AND strlen(line) <= {MAX_LINE_BYTES}
+                    THEN CASE WHEN contains(line, ' ') THEN {trimmed} ELSE {split} END END AS f
                 FROM {read_csv(path, options)}
             )
         """
@@ -144,19 +149,12 @@ class CriteoDuckDBEngine(PreparationSession):
             f"COPY ({query}) TO {quoted(target)} (FORMAT parquet, ROW_GROUP_SIZE {row_group_rows})"
         )
 
-    def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
-        clicks = Counter()
-        names = [f"num_{i}" for i in range(NUM_NUMERICAL)]
-        starts = [(day, i) for day in days for i in range(0, day.num_rows, _NUMERICAL_ROWS)]
-        for day, start in starts:
-            block = self.connection.execute(
-                f"SELECT file_row_number, label, {', '.join(names)} FROM {_parquet(day.path)} "
-                f"WHERE file_row_number >= {start} AND file_row_number < {start + _NUMERICAL_ROWS}"
-            ).fetchnumpy()
-            rows = day.first_row + block["file_row_number"]
-            numericals = np.stack([block[name] for name in names], axis=1)
-            clicks.update(writer(rows, block["label"], numericals))
-        return dict(clicks)
+    def write_numericals(self, days: Sequence[DayFile], files: EncodedFiles) -> dict[str, int]:
+        counts: Counter[str] = Counter()
+        for rows in row_groups(days):
+            numbers = rows.first_row + np.arange(rows.num_rows)
+            counts.update(files.write(numbers, rows.read(files.columns)))
+        return counts
 
     def count_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile], num_rows: int
@@ -166,7 +164,6 @@ class CriteoDuckDBEngine(PreparationSession):
     def _count_values(
         self, column: CategoricalColumn, days: Sequence[DayFile], num_rows: int
     ) -> int:
-        """Writes the vocabulary, a Parquet file (value, count) in the order of the ids."""
         target = column.vocabulary
         new = target.with_suffix(".new")
         (kept,) = self.connection.execute(
@@ -181,45 +178,6 @@ class CriteoDuckDBEngine(PreparationSession):
         sync(new)
         new.replace(target)
         return kept
-
-    def read_vocabulary(self, source: Path, target: Path) -> int:
-        """See `CriteoEngine`; raises ValueError for a file that was changed."""
-        new = target.with_suffix(".new")
-        text = _with_byte_order_mark(source, target.with_suffix(".text"))
-        options = (
-            "auto_detect=false, header=false, delim='\t', quote='', escape='', "
-            "columns={'value': 'VARCHAR', 'count': 'BIGINT'}, nullstr='', new_line='\\n'"
-        )
-        try:
-            (values,) = self.connection.execute(
-                f"COPY (SELECT value, count FROM {read_csv(text, options)}) "
-                f"TO {quoted(new)} (FORMAT parquet)"
-            ).fetchone()
-        except (duckdb.InvalidInputException, duckdb.ConversionException) as error:
-            raise ValueError(
-                f"{source}: expected a value, a tab and a count on each line: "
-                f"{str(error).splitlines()[0]}; prepare the data set again"
-            ) from error
-        if text != source:
-            text.unlink()
-        (different,) = self.connection.execute(
-            f"SELECT count(DISTINCT value) FROM {_parquet(new)}"
-        ).fetchone()
-        if different != values:
-            raise ValueError(
-                f"{source} has {values:,} lines and {different:,} different values; the file was "
-                "changed, prepare the data set again"
-            )
-        sync(new)
-        new.replace(target)
-        return values
-
-    def write_vocabulary(self, vocabulary: Path | Sequence[Path], target: Path) -> None:
-        """See `CriteoEngine`; a vocabulary may be in several Parquet files (value, count)."""
-        self.connection.execute(
-            f"COPY (SELECT value, count FROM {read_parquet(vocabulary)}) TO {quoted(target)} "
-            "(FORMAT csv, DELIMITER '\t', HEADER false, QUOTE '', ESCAPE '')"
-        )
 
     def write_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
@@ -275,16 +233,3 @@ def _column_query(column: str, days: Sequence[DayFile], num_rows: int) -> str:
         f"FROM {_parquet(day.path)} WHERE file_row_number < {num_rows - day.first_row}"
         for day in days
     )
-
-
-def _with_byte_order_mark(source: Path, copy: Path) -> Path:
-    """Returns the file to read as text: where `source` begins with U+FEFF, which is part of its
-    first value, a copy with one more, because DuckDB drops the first."""
-    with open(source, "rb") as lines:
-        if lines.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
-            return source
-        lines.seek(0)
-        with open(copy, "wb") as file:
-            file.write(BYTE_ORDER_MARK)
-            shutil.copyfileobj(lines, file)
-    return copy

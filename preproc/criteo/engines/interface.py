@@ -1,7 +1,7 @@
 """Interface of an engine, which parses days, and counts and looks up columns.
 
-Both engines give the same files, byte for byte: rows have numbers, in input order, and are written
-by number.
+Both engines give the same rows, byte for byte, and vocabularies: rows have numbers, in input order,
+and are written by number.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from preproc.criteo.output.binary_files import ColumnFiles, NumericalWriter
+from preproc.criteo.output.binary_files import ColumnFiles
+from preproc.criteo.output.encoded_files import EncodedFiles
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class DayFile:
 class CategoricalColumn:
     """A categorical column: its name, vocabulary, and the files of its ids where it has some.
 
-    Values seen fewer than `threshold` times have no ids.
+    The vocabulary is a Parquet file (value, count), in the order of the ids, 1 and up. Values seen
+    fewer than `threshold` times have no ids.
     """
 
     name: str
@@ -51,6 +53,9 @@ class CriteoEngine(Protocol):
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
         """Parses the good lines of a raw file (`raw_lines.py`) into rows, in input order.
 
+        `target` is as in `parts`, with the columns of `encodings`: label (0 or 1), num_0 and so on
+        (int64), cat_0 and so on (text); missing values are null.
+
         Returns:
             rows; bad_lines and first_bad_line (the first line is 1; 0 without bad lines).
 
@@ -58,28 +63,22 @@ class CriteoEngine(Protocol):
             ValueError: damaged gzip data.
         """
 
-    def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
-        """Hands every row to `writer`, in blocks, in any order; returns the clicks by split."""
+    def write_numericals(self, days: Sequence[DayFile], files: EncodedFiles) -> dict[str, int]:
+        """Writes all rows; returns how many values of the first file are not 0, by split."""
 
     def count_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile], num_rows: int
     ) -> list[int]:
-        """Makes vocabularies in the order of the ids; returns the number of values of each.
+        """Makes vocabularies; returns the number of values of each.
 
         Only values seen `threshold` times or more among the log's first num_rows rows, as far as
         they are in `days`; by falling count, then by value, bytewise.
         """
 
-    def read_vocabulary(self, source: Path, target: Path) -> int:
-        """Reads the text of a vocabulary, for --encode_only; returns the number of values."""
-
-    def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
-        """Writes a vocabulary as text: a line (value, tab, count) each; line N has id N."""
-
     def write_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
     ) -> list[int]:
-        """Writes the id, 1 and up, of each row with a known value; returns the numbers of these."""
+        """Writes the id of each row with a known value; returns the numbers of these."""
 
     def explained_errors(self) -> AbstractContextManager:
         """Turns the engine's own errors into ValueError, OSError and KeyboardInterrupt."""

@@ -1,10 +1,9 @@
-"""The prepared files: a number's stored form, and columns that are written by row number.
+"""The prepared files: columns that are written by row number.
 
 Files are little-endian and row-major without any header. A column file is made at its full size,
 all zeros: a full disk shows at once, and a categorical value without an id needs no writing.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,32 +15,6 @@ from runtime.files.disk import allocate, sync
 
 NUMERICAL_DTYPE = np.dtype("<f2")
 LABEL_DTYPE = np.dtype("?")
-MIN_NUMERICAL = -2  # log(x + 3) is undefined below
-NUM_BINS = 89  # ids of bin_ids: 1 + floor(2 * log(2^63 + 2)) = 88 is the largest of any int64
-
-
-def encode_numericals(shifted: np.ndarray) -> np.ndarray:
-    """float16(log(x + 3)), and 0 where x is missing or below -2.
-
-    The logarithm is taken in float64 and rounded once, so that every engine gets the same bits.
-
-    Args:
-        shifted: integers x + 3; 0 or less stands for missing or undefined.
-    """
-    defined = shifted > 0
-    # log(1) = 0 fills the rest.
-    return np.log(np.where(defined, shifted, 1).astype(np.float64)).astype(NUMERICAL_DTYPE)
-
-
-def bin_ids(shifted: np.ndarray) -> np.ndarray:
-    """1 + floor(2 log(x + 3)) as int8, and 0 where x is missing or below -2.
-
-    Args:
-        shifted: integers x + 3; 0 or less stands for missing or undefined.
-    """
-    defined = shifted > 0
-    bins = 1 + np.floor(2 * np.log(np.where(defined, shifted, 1).astype(np.float64)))
-    return np.where(defined, bins, 0).astype(np.int8)
 
 
 @dataclass(frozen=True)
@@ -102,50 +75,3 @@ class ColumnFiles:
     def sync(self) -> None:
         for path in self.paths:
             sync(path)
-
-
-@dataclass(frozen=True)
-class NumericalWriter:
-    """Writes labels (None if the log has none), numerical features and any bins of these."""
-
-    labels: ColumnFiles | None
-    numericals: ColumnFiles
-    bins: tuple[ColumnFiles, ...] = ()
-
-    @property
-    def files(self) -> list[ColumnFiles]:
-        return [*([] if self.labels is None else [self.labels]), self.numericals, *self.bins]
-
-    def with_files(self, files: Sequence[ColumnFiles]) -> "NumericalWriter":
-        """Returns a writer of others in place of `files`."""
-        labels = [None] if self.labels is None else files[:1]
-        numericals, *bins = files if self.labels is None else files[1:]
-        return NumericalWriter(*labels, numericals, tuple(bins))
-
-    def values(self, label: np.ndarray, shifted: np.ndarray) -> Iterator[np.ndarray]:
-        """Yields what is stored of rows, [n] or [n, width], for each of `files`.
-
-        Args:
-            label: [n], 0 or 1.
-            shifted: [n, 13] integers x + 3; 0 or less stands for missing or undefined.
-        """
-        if self.labels is not None:
-            yield label.astype(LABEL_DTYPE)
-        yield encode_numericals(shifted)
-        for i in range(len(self.bins)):
-            yield bin_ids(shifted[:, i])
-
-    def __call__(self, rows: np.ndarray, label: np.ndarray, shifted: np.ndarray) -> dict[str, int]:
-        """Writes a block of `values`; returns the clicks of each split among its rows.
-
-        rows: [n] row numbers in the whole log.
-        """
-        positions = self.numericals.layout.order.positions(rows)
-        for files, values in zip(self.files, self.values(label, shifted), strict=True):
-            files.write_at(positions, values)
-        return {
-            split.name: int(
-                np.sum(label, where=(rows >= split.start) & (rows < split.stop), dtype=np.int64)
-            )
-            for split in self.numericals.layout.splits
-        }

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from dataloading.keys.vocabulary import text_file
-from dataloading.spec.data_set_files import SPEC_FILE
+from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import (
     CATEGORICAL_CHANNEL,
     LABEL_CHANNEL,
@@ -12,28 +11,38 @@ from dataloading.spec.feature_spec import (
     FeatureSpec,
     smallest_id_dtype,
 )
+from preproc.criteo.encodings import (
+    BINS,
+    CATEGORICALS,
+    LABEL,
+    NUM_BINS,
+    NUMERICALS,
+    label_encoding,
+    number_encodings,
+)
 from preproc.criteo.output.binary_files import (
     LABEL_DTYPE,
-    NUM_BINS,
     NUMERICAL_DTYPE,
     ColumnFiles,
-    NumericalWriter,
     SplitLayout,
 )
+from preproc.criteo.output.encoded_files import EncodedFiles
 from preproc.criteo.output.splits import Split
-from preproc.criteo.raw_lines import NUM_CATEGORICAL, NUM_NUMERICAL
-
-LABEL = "label"
-CATEGORICALS = tuple(f"cat_{i}" for i in range(NUM_CATEGORICAL))
-BINS = tuple(f"bin_{i}" for i in range(NUM_NUMERICAL))  # the numerical features as categorical ones
+from preproc.encoding import folder as encoder_folder
+from preproc.encoding.encoder import Encoder
 
 
-def numerical_writer(layout: SplitLayout, *, with_labels: bool, with_bins: bool) -> NumericalWriter:
+def numerical_files(layout: SplitLayout, *, with_labels: bool, with_bins: bool) -> EncodedFiles:
     """Returns the files of labels (one bool per row), numerical features (13 float16) and bins."""
-    return NumericalWriter(
-        ColumnFiles(layout, "label.bin", LABEL_DTYPE) if with_labels else None,
-        ColumnFiles(layout, "numerical.bin", NUMERICAL_DTYPE, NUM_NUMERICAL),
-        tuple(categorical_files(layout, name, NUM_BINS) for name in (BINS if with_bins else ())),
+    bins = BINS if with_bins else ()
+    labels = (ColumnFiles(layout, "label.bin", LABEL_DTYPE),) if with_labels else ()
+    numericals = ColumnFiles(layout, "numerical.bin", NUMERICAL_DTYPE, len(NUMERICALS))
+    return EncodedFiles(
+        Encoder(
+            ((label_encoding(),) if with_labels else ()) + number_encodings(with_bins=with_bins)
+        ),
+        (*labels, numericals, *(categorical_files(layout, name, NUM_BINS) for name in bins)),
+        (*([(LABEL,)] if with_labels else []), NUMERICALS, *((name,) for name in bins)),
     )
 
 
@@ -47,7 +56,12 @@ def all_files(splits: tuple[Split, ...], *, with_labels: bool, with_bins: bool) 
     names = [*([LABEL] if with_labels else []), "numerical", *CATEGORICALS]
     names += BINS if with_bins else ()
     columns = [Path(split.name, f"{name}.bin") for split in splits for name in names]
-    return [Path(SPEC_FILE), *columns, *(Path(text_file(column)) for column in CATEGORICALS)]
+    return [Path(SPEC_FILE), *columns, *encoder_files()]
+
+
+def encoder_files() -> list[Path]:
+    """Every file of an encoder, relative to the data set's folder."""
+    return encoder_folder.files(Path(ENCODER_FOLDER), CATEGORICALS)
 
 
 def feature_spec(
@@ -62,15 +76,14 @@ def feature_spec(
 
     cardinalities: of the categorical features, in their channel's order.
     """
-    numericals = [f"num_{i}" for i in range(NUM_NUMERICAL)]
     features = {LABEL: {"dtype": LABEL_DTYPE.name}}
-    features |= {name: {"dtype": NUMERICAL_DTYPE.name} for name in numericals}
+    features |= {name: {"dtype": NUMERICAL_DTYPE.name} for name in NUMERICALS}
     features |= {
         name: {"dtype": smallest_id_dtype(cardinality).name, "cardinality": cardinality}
         for name, cardinality in cardinalities.items()
     }
     files = {LABEL: [LABEL]} if with_labels else {}
-    files |= {"numerical": numericals, **{name: [name] for name in cardinalities}}
+    files |= {"numerical": list(NUMERICALS), **{name: [name] for name in cardinalities}}
     sources = {
         split.name: [
             Chunk("split_binary", names, [f"{split.name}/{file}.bin"])
@@ -79,7 +92,7 @@ def feature_spec(
         for split in splits
     }
     channels = {
-        NUMERICAL_CHANNEL: numericals,
+        NUMERICAL_CHANNEL: list(NUMERICALS),
         CATEGORICAL_CHANNEL: list(cardinalities),
         LABEL_CHANNEL: [LABEL],
     }

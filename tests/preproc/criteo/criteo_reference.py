@@ -4,12 +4,15 @@ import gzip
 import math
 import re
 import struct
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 
+from dataloading.spec.feature_spec import FeatureSpec
 from preproc.criteo.output.output_order import permuted
+from preproc.encoding.encoder import Encoder
 from tests.preproc.contents import contents
 
 INTEGER = re.compile(r"-?[0-9]{1,18}|")
@@ -36,6 +39,7 @@ def read_rows(path: Path) -> tuple[list[list[str]], list[int]]:
             and all(INTEGER.fullmatch(field) for field in fields[1:14])
             and not any(CONTROL.search(field) for field in fields[14:])
         )
+        fields[14:] = [field.strip(" ") for field in fields[14:]]
         rows.append(fields) if good else bad.append(number)
     return rows, bad
 
@@ -84,7 +88,7 @@ def prepare(
     bin_numericals: bool = False,
     seed: int | None = 0,
 ) -> dict[str, bytes]:
-    """Returns every binary and vocabulary file of the data set: name -> content.
+    """Returns every binary and vocabulary of the data set: name -> content, as `files_of`.
 
     Args:
         seed: of the random order of the training rows; None: input order.
@@ -129,15 +133,50 @@ def prepare(
     for i in range(26):
         known = vocabulary([row[14 + i] for row in counted], threshold)
         lines = [f"{value}\t{count}\n" for value, count in known]
-        result[f"vocabulary/cat_{i}.tsv"] = "".join(lines).encode()
+        result[f"cat_{i}"] = "".join(lines).encode()
         for name, part in splits.items():
             result[f"{name}/cat_{i}.bin"] = encode([row[14 + i] for row in part], known)
     return result
 
 
 def files_of(data_set: Path) -> dict[str, bytes]:
-    """Returns the files of a prepared data set, except its feature spec."""
-    return {name: data for name, data in contents(data_set).items() if name != "feature_spec.yaml"}
+    """Returns the binaries of a prepared data set, and its vocabularies as lines: value, count."""
+    files = {name: data for name, data in contents(data_set).items() if name.endswith(".bin")}
+    return files | {f"cat_{i}": vocabulary_text(data_set, i) for i in range(26)}
+
+
+def vocabulary_text(data_set: Path, column: int) -> bytes:
+    """Returns the vocabulary of a column as lines: value, tab, count."""
+    table = pq.read_table(data_set / f"encoder/vocabulary/cat_{column}.parquet")
+    lines = (f"{row['value']}\t{row['count']}\n" for row in table.to_pylist())
+    return "".join(lines).encode()
+
+
+def encode_raw(data_set: Path, files: list[Path]) -> dict[str, bytes]:
+    """Encodes the rows of a log with the encoder of a data set, one batch per file: file in the
+    data set -> its content over all splits, in the order of the log."""
+    encoder = Encoder.load(data_set / "encoder")
+    assert (
+        encoder.digest == FeatureSpec.from_yaml(data_set / "feature_spec.yaml").metadata["encoder"]
+    )
+    columns = ["label", *(f"num_{i}" for i in range(13)), *(f"cat_{i}" for i in range(26))]
+    result = defaultdict(bytes)
+    for path in files:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        rows = [line.split("\t") for line in data.decode().removesuffix("\n").split("\n")]
+        encoded = encoder.encode(dict(zip(columns, zip(*rows, strict=True), strict=True)))
+        numbers = [encoded.pop(f"num_{i}") for i in range(13)]
+        for name, array in (encoded | {"numerical": np.concatenate(numbers, axis=1)}).items():
+            result[f"{name}.bin"] += array.tobytes()
+    return dict(result)
+
+
+def in_log_order(data_set: Path) -> dict[str, bytes]:
+    """Returns the binaries of a data set in the order of the log: file -> content."""
+    names = {path.name for path in data_set.rglob("*.bin")}
+    splits = [split for split in ("train", "test", "validation") if (data_set / split).is_dir()]
+    return {n: b"".join((data_set / s / n).read_bytes() for s in splits) for n in names}
 
 
 def line(label="0", numericals=None, categoricals=None) -> str:

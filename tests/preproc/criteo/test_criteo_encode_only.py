@@ -4,6 +4,8 @@ import gzip
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
@@ -11,6 +13,7 @@ from preproc.criteo.__main__ import main
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.prepare import prepare
+from preproc.encoding.encoder import Encoder
 from tests.preproc.criteo import criteo_reference as reference
 
 
@@ -64,7 +67,8 @@ def test_last_day_again(log, known, tmp_path, capsys):
     """Encoding a prepared day gives the rows that the preparation stored, in one split."""
     assert encode(log / "day_2", tmp_path / "out", known) == 0
     progress = capsys.readouterr().err
-    assert "] read the vocabulary of cat_0: " in progress and "count" not in progress
+    assert "[2/29] copy the vocabularies: " not in progress and "count" not in progress
+    assert "[3/29] copy the vocabularies: 26 columns" in progress
     assert data_of(tmp_path / "out", "test") == _last_day(known)
     spec = FeatureSpec.from_yaml(tmp_path / "out" / "feature_spec.yaml")
     old = FeatureSpec.from_yaml(known / "feature_spec.yaml")
@@ -73,9 +77,8 @@ def test_last_day_again(log, known, tmp_path, capsys):
     assert list(spec.source_spec) == ["test"]
     assert spec.metadata["column_thresholds"] == {"cat_3": 5}
     assert spec.metadata["rows"] == {"test": 500}
-    for i in range(26):
-        name = f"vocabulary/cat_{i}.tsv"
-        assert (tmp_path / "out" / name).read_bytes() == (known / name).read_bytes()
+    assert spec.metadata["encoder"] == old.metadata["encoder"]
+    assert Encoder.load(tmp_path / "out/encoder") == Encoder.load(known / "encoder")
 
 
 def test_vocabulary_alone(log, known, tmp_path, capsys):
@@ -83,8 +86,7 @@ def test_vocabulary_alone(log, known, tmp_path, capsys):
     flags = ["--input", log, "--output", tmp_path / "out", "--frequency_threshold", "2,3:5"]
     command = [*map(str, flags), "--bin_numericals", "--vocabulary_only", "--memory_limit", "1GiB"]
     assert main(command) == 0
-    for file in known.glob("vocabulary/*"):
-        assert (tmp_path / "out/vocabulary" / file.name).read_bytes() == file.read_bytes()
+    assert Encoder.load(tmp_path / "out/encoder") == Encoder.load(known / "encoder")
     assert not list((tmp_path / "out").rglob("*.bin"))
     assert main([*command, "--output_ordering", "input"]) == 2
     assert "--output_ordering" in capsys.readouterr().err
@@ -107,8 +109,8 @@ def test_rows_without_labels(log, known, tmp_path):
 
 def test_ids_by_hand(known, tmp_path):
     """Known, unknown and missing values of cat_0; a number as log and as bin."""
-    first, second = (known / "vocabulary" / "cat_0.tsv").read_text().splitlines()[:2]
-    values = [second.split("\t")[0], "never seen", "", first.split("\t")[0]]
+    first, second = Encoder.load(known / "encoder").decode("cat_0", [1, 2]).to_pylist()
+    values = [second, "never seen", "", first]
     lines = [reference.line("", {0: 5}, {0: value}) for value in values]
     (tmp_path / "new").write_text("\n".join(lines) + "\n")
     assert encode(tmp_path / "new", tmp_path / "out", known) == 0
@@ -127,7 +129,7 @@ def test_value_that_begins_with_a_byte_order_mark(tmp_path):
     limit = ("--memory_limit", "1GiB")
     days = ("--input", tmp_path, "--output", tmp_path / "known", "--frequency_threshold", 1)
     assert main([*map(str, days), *limit]) == 0
-    assert (tmp_path / "known/vocabulary/cat_0.tsv").read_text() == "\ufeffa\t30\nb\t10\n"
+    assert reference.vocabulary_text(tmp_path / "known", 0).decode() == "\ufeffa\t30\nb\t10\n"
     assert encode(source, tmp_path / "out", tmp_path / "known") == 0
     ids = np.fromfile(tmp_path / "out/test/cat_0.bin", _id_dtype(tmp_path / "known"))
     assert ids.tolist() == [1 if i % 4 else 2 for i in range(20)]
@@ -165,17 +167,25 @@ def test_missing_labels(log, known, tmp_path, capsys):
     assert "line 2: its label is ''; a label is 0 or 1" in capsys.readouterr().err
 
 
+def vocabulary(folder):
+    return folder / "encoder" / "vocabulary" / "cat_7.parquet"
+
+
 def cut_off(folder):
-    path = folder / "vocabulary" / "cat_7.tsv"
-    path.write_bytes(path.read_bytes()[:100].rpartition(b"\n")[0] + b"\n")
+    pq.write_table(pq.read_table(vocabulary(folder)).slice(0, 2), vocabulary(folder))
+
+
+def no_parquet(folder):
+    vocabulary(folder).write_bytes(b"PAR1")
+
+
+def one_twice(folder):
+    table = pq.read_table(vocabulary(folder))
+    pq.write_table(pa.concat_tables([table.slice(1), table.slice(1, 1)]), vocabulary(folder))
 
 
 def no_spec(folder):
     (folder / "feature_spec.yaml").unlink()
-
-
-def no_vocabulary(folder):
-    (folder / "vocabulary" / "cat_7.tsv").unlink()
 
 
 def other_features(folder):
@@ -183,26 +193,18 @@ def other_features(folder):
     path.write_text(path.read_text().replace("cat_7", "colour"))
 
 
-def no_counts(folder):
-    path = folder / "vocabulary" / "cat_7.tsv"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([lines[0], lines[1].split("\t")[0], *lines[2:]]) + "\n")
-
-
-def one_twice(folder):
-    path = folder / "vocabulary" / "cat_7.tsv"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:-1], lines[0]]) + "\n")
+def of_an_earlier_version(folder):
+    shutil.rmtree(folder / "encoder")
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (no_counts, "cat_7.tsv"),
-        (one_twice, r"cat_7.tsv has \d+ lines and \d+ different values"),
-        (cut_off, r"cat_7.tsv has \d+ values"),
+        (no_parquet, "expected the vocabulary of cat_7 in encoder/, got Parquet"),
+        (one_twice, "expected the encoder [0-9a-f]+, got [0-9a-f]+; the data set was changed"),
+        (cut_off, r"expected \d+ values of cat_7, got 2; "),
         (no_spec, "no feature_spec.yaml"),
-        (no_vocabulary, "vocabulary/cat_7.tsv"),
+        (of_an_earlier_version, "cat_0.parquet, got .*earlier version: prepare it again"),
         (other_features, "categorical features"),
     ],
 )

@@ -1,5 +1,6 @@
 """The prepared files: by hand on a few rows, and byte for byte against the slow reference."""
 
+import math
 import shutil
 from pathlib import Path
 
@@ -7,12 +8,13 @@ import numpy as np
 import pytest
 
 from preproc.arguments import parse_size
+from preproc.criteo.encodings import number_encodings
 from preproc.criteo.engines import duckdb_engine
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions, parse_thresholds
-from preproc.criteo.output.binary_files import NUM_BINS, bin_ids, encode_numericals
 from preproc.criteo.prepare import prepare
+from preproc.encoding.encoder import Encoder
 from tests.preproc.criteo import criteo_reference as reference
 
 KAGGLE = Path(__file__).parents[3].parent / "shared" / "data" / "criteo_kaggle"
@@ -77,9 +79,10 @@ def test_files_by_hand(tmp_path):
     assert spec.cardinality("cat_0") == 4
     assert spec.cardinality("cat_1") == 1
     assert spec.dtype("cat_0") == np.int8
-    vocabulary = (tmp_path / "out" / "vocabulary" / "cat_0.tsv").read_text()
-    assert vocabulary == "b\t3\na\t2\nc\t2\n"
+    assert reference.vocabulary_text(tmp_path / "out", 0) == b"b\t3\na\t2\nc\t2\n"
+    digest = Encoder.load(tmp_path / "out" / "encoder").digest
     assert spec.metadata == {
+        "encoder": digest,
         "source": "criteo click logs",
         "frequency_threshold": 2,
         "days": [0, 1],
@@ -100,15 +103,33 @@ def test_files_by_hand(tmp_path):
 
 
 def test_numbers():
-    """Every int64 has an id; the first integers of bins 2 to 5 are 2, 3, 5 and 8 (e^(k/2))."""
-    shifted = np.array([-5, 0, 1, 2, 3, 4, 5, 7, 8, 12, 13, 2**63 - 1])
-    result = bin_ids(shifted)
+    """Every int64 has a bin; the first x + 3 of bins 2 to 5 are 2, 3, 5 and 8 (e^(k/2))."""
+    encoder = Encoder(number_encodings(with_bins=True))
+    columns = {f"num_{i}": [0] for i in range(1, 13)}
+
+    def encoded(name, shifted):
+        return encoder.encode(columns | {"num_0": np.array(shifted) - 3}, [name])[name][:, 0]
+
+    result = encoded("bin_0", [-5, 0, 1, 2, 3, 4, 5, 7, 8, 12, 13, 2**63 - 1])
     assert result.dtype == np.int8
-    assert result.tolist() == [0, 0, 1, 2, 3, 3, 4, 4, 5, 5, 6, NUM_BINS - 1]
-    result = encode_numericals(np.array([-5, 0, 1, 2, 3, 8, 10**6, 10**18 + 2]))
+    assert result.tolist() == [0, 0, 1, 2, 3, 3, 4, 4, 5, 5, 6, 88]
+    for k in range(2, 60):
+        first = math.ceil(math.exp((k - 1) / 2))
+        assert encoded("bin_0", [first - 1, first]).tolist() == [k - 1, k]
+    result = encoded("num_0", [-5, 0, 1, 2, 3, 8, 10**6, 10**18 + 2])
     expected = [0, 0, 0, 0.693147, 1.098612, 2.079442, 13.815511, 41.446532]
     assert result.dtype == np.float16
     np.testing.assert_array_equal(result, np.array(expected, np.float16))
+
+
+@pytest.mark.parametrize("threshold", [0, 3])
+def test_encoder(log, tmp_path, threshold):
+    """The encoder in the data set makes of the raw rows what the data set has of each."""
+    options = {"frequency_threshold": threshold, "bin_numericals": True}
+    run(log, tmp_path / "out", output_ordering="input", **options)
+    encoded = reference.encode_raw(tmp_path / "out", days(log, 0, 1, 2, 3))
+    assert encoded == reference.in_log_order(tmp_path / "out")
+    assert len(encoded) == 1 + 1 + 26 + 13
 
 
 @pytest.mark.quick("2-all", "bins", "days", "train-holdout", "file-train")
@@ -150,17 +171,20 @@ def test_logs_against_reference(log, tmp_path, threshold, used, changes, expecte
 
 
 def test_literal_values(tmp_path):
-    """Quotes, spaces, backslashes, NULL, other scripts: all text; ties are by UTF-8 bytes."""
-    values = ['"', "'a", "NULL", "null", "\\N", "a b", " a", "#x", "é", "z", "漢", "\U0001f600",
-              "￿", "A", "nan", "0", "00", "-", ",", "{", "[x]", "%s"]  # fmt: skip
+    """Quotes, backslashes, NULL, other scripts: all text; ties are by UTF-8 bytes. Spaces around a
+    value are dropped."""
+    values = ['"', "'a", "NULL", "null", "\\N", "a b", " a", "a ", " ", "\u00a0", "#x", "é", "z",
+              "漢", "\U0001f600", "￿", "A", "nan", "0", "00", "-", ",", "{", "[x]"]  # fmt: skip
     source = tmp_path / "raw"
     source.mkdir()
     lines = [reference.line(i % 2, {1: i}, {0: v, 25: v}) for i, v in enumerate(values)]
     write_day(source / "day_0", *lines)
     write_day(source / "day_1", *lines[::-1])
-    run(source, tmp_path / "out", frequency_threshold=0)
-    expected = reference.prepare(days(source, 0, 1), 0)
+    run(source, tmp_path / "out", frequency_threshold=0, output_ordering="input")
+    expected = reference.prepare(days(source, 0, 1), 0, seed=None)
     assert reference.files_of(tmp_path / "out") == expected
+    encoded = reference.encode_raw(tmp_path / "out", days(source, 0, 1))
+    assert encoded == reference.in_log_order(tmp_path / "out")
 
 
 @needs_kaggle
@@ -195,7 +219,6 @@ def test_order_of_rows(tmp_path, threads):
 
 def test_blocks_and_batches(log, tmp_path, monkeypatch):
     """More rows than one block, and more days than one batch, hold."""
-    monkeypatch.setattr(duckdb_engine, "_NUMERICAL_ROWS", 100)
     monkeypatch.setattr(duckdb_engine, "_ID_ROWS", 64)
     enter, batches = CriteoDuckDBEngine.__enter__, []
 
@@ -244,6 +267,7 @@ def test_thresholds_by_column(log, tmp_path):
     thresholds = ((0, 0), (5, 40))
     spec = run(log, tmp_path / "out", frequency_threshold=3, column_thresholds=thresholds)
     result = reference.files_of(tmp_path / "out")
+    assert Encoder.load(tmp_path / "out/encoder")["cat_5"].threshold == 40
     by_threshold = {t: reference.prepare(days(log, 0, 1, 2, 3), t) for t in (0, 3, 40)}
     for name, content in result.items():
         threshold = {"cat_0": 0, "cat_5": 40}.get(Path(name).stem, 3)

@@ -79,7 +79,7 @@ def finished_before(stderr):
         ("staging.Staging", "_write_state", "before", 1, 0),
         ("binary_files.ColumnFiles", "write_at", "after", 2, 3),
         ("duckdb_engine.CriteoDuckDBEngine", "_count_values", "after", 1, 4),
-        ("binary_files.ColumnFiles", "create", "after", 9, 4 + 6 * 2 + 1),
+        ("binary_files.ColumnFiles", "create", "after", 9, 4 + 26 + 6),
         ("staging.Staging", "publish", "before", 1, NUM_STAGES),
         ("outputs.os", "rename", "before", 1, NUM_STAGES),
         ("staging.Staging", "_write_state", "after", 1, 1),
@@ -148,14 +148,14 @@ def test_changed_options(raw, expected, tmp_path, monkeypatch, capfd):
     assert finished_before(capfd.readouterr().err) == 4
     split = {"holdout_fraction": 0.5, "validation_fraction": 0.1}
     interrupted(raw, output, monkeypatch, calls=3, **split)
-    assert finished_before(capfd.readouterr().err) == 3 + 1  # count cat_0 of threshold 2, too
+    assert finished_before(capfd.readouterr().err) == 3 + 26  # counts of threshold 2, too
     prepare(options(raw, output))
     assert reference.files_of(output) == expected
 
 
 @pytest.mark.parametrize("other", ["encode_only", "vocabulary_only"])
 def test_vocabulary_of_another_run(raw, expected, tmp_path, monkeypatch, other):
-    """Stages of other names, and texts outside of stages, that wrote files of finished stages."""
+    """Stages of other names that wrote files of finished stages."""
     output = tmp_path / "out"
     interrupted(raw, output, monkeypatch, calls=8)
     changes = {"vocabulary_only": True, "frequency_threshold": 3}
@@ -164,16 +164,12 @@ def test_vocabulary_of_another_run(raw, expected, tmp_path, monkeypatch, other):
         known = {"holdout_fraction": 0.2, "frequency_threshold": 1}
         prepare(options(tmp_path / "other_raw", tmp_path / "known", **known))
         changes = {"encode_only": True, "vocabulary": tmp_path / "known"}
-    write, texts = prepare_module._Stages._write_text, []
 
-    def failing(self, column):
-        texts.append(column)
-        if len(texts) == 5:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(self, column)
+    def failing(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare_module._Stages, "_write_text", failing)
+        patch.setattr(prepare_module, "complete", failing)
         with pytest.raises(OSError, match="No space left on device"):
             prepare(options(raw, output, **changes))
     prepare(options(raw, output))
@@ -188,7 +184,7 @@ def test_changed_bins(raw, tmp_path, monkeypatch, capfd, first):
     interrupted(raw, tmp_path / "out", monkeypatch, calls=create_calls, bin_numericals=first)
     capfd.readouterr()
     prepare(options(raw, tmp_path / "out", bin_numericals=not first))
-    assert finished_before(capfd.readouterr().err) == 3 + 2 + 1  # days, cat_0, count cat_1
+    assert finished_before(capfd.readouterr().err) == 3 + 26 + 1  # days, counts, cat_0
     expected = reference.prepare(sorted(raw.glob("day_*")), 2, bin_numericals=not first)
     assert reference.files_of(tmp_path / "out") == expected
 

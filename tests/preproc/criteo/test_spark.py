@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
@@ -18,16 +19,16 @@ from pyspark.errors import PySparkException
 
 from dataloading.engines import spark_session
 from dataloading.engines.tasks import RunToken
-from preproc.criteo.engines import open_engine
+from preproc.criteo.engines import open_engine, parts
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import engine as spark_engine
 from preproc.criteo.engines.spark.engine import SparkEngine
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.binary_files import SplitLayout
-from preproc.criteo.output.data_set import categorical_files, numerical_writer
+from preproc.criteo.output.data_set import categorical_files, numerical_files
 from preproc.criteo.output.output_order import output_order
 from preproc.criteo.output.splits import split_by_day
-from preproc.engines import spark_parts as parts
+from preproc.criteo.prepare import prepare
 from tests.preproc import shared_spark
 from tests.preproc.criteo import criteo_reference as reference
 from tests.preproc.criteo.test_criteo_lines import GOOD, MALFORMED
@@ -82,8 +83,9 @@ def test_lines(engine, tmp_path, monkeypatch):
         counts = engine.parse_day(source, target, tmp_path)
         assert counts == {"rows": good, "bad_lines": 1 + len(MALFORMED), "first_bad_line": 2}
         assert len(parts.part_files(target)) > 3
-        pieces = parts.pieces([(target, 5)])
-        assert [piece.num_rows for piece in parts.pieces([(target, 5)], 7)] == [
+        day = DayFile(target, good, 5)
+        pieces = parts.row_groups([day])
+        assert [piece.num_rows for piece in parts.row_groups([day], 7)] == [
             min(piece.num_rows, 7 - piece.first_row) for piece in pieces if piece.first_row < 7
         ]
         assert pieces[0].first_row == 5 and sum(piece.num_rows for piece in pieces) == good
@@ -98,6 +100,11 @@ def test_damaged_gzip(engine, tmp_path):
 
 
 # Rows
+
+
+def stored(column):
+    """Returns the vocabulary of a column."""
+    return [(row["value"], row["count"]) for row in pq.read_table(column.vocabulary).to_pylist()]
 
 
 @pytest.fixture(scope="module")
@@ -150,9 +157,7 @@ def test_columns(engine, log, tmp_path, monkeypatch, join, ordering, thresholds)
     assert engine.count_columns(columns, days, len(lines)) == list(map(len, known))
     layout = SplitLayout(tmp_path / "data", splits, order)
     for i, column in enumerate(columns):
-        engine.write_vocabulary(column.vocabulary, text := tmp_path / "text")
-        assert text.read_bytes() == "".join(f"{v}\t{n}\n" for v, n in known[i]).encode()
-        text.unlink()
+        assert stored(column) == known[i]
         columns[i] = replace(column, files=categorical_files(layout, column.name, 300))
         columns[i].files.create()
     written = engine.write_columns(columns, days)
@@ -170,22 +175,38 @@ def test_numerical_features(engine, log, tmp_path, monkeypatch):
     days, lines = log
     splits = tuple(split_by_day([day.num_rows for day in days]))
     order = output_order("day_random", 3, splits, [day.num_rows for day in days])
-    writer = numerical_writer(
+    encoded = numerical_files(
         SplitLayout(tmp_path / "data", splits, order), with_labels=True, with_bins=True
     )
-    for files in writer.files:
+    for files in encoded.files:
         files.create()
-    clicks = engine.write_numericals(days, writer)
+    clicks = engine.write_numericals(days, encoded)
     labels = np.array([line[0] == "1" for line in lines])
     assert clicks == {s.name: labels[s.start : s.stop].sum() for s in splits}
-    stored = np.argsort(order.positions(np.arange(len(lines))))
-    for files, of_line in (
-        (writer.labels, lambda line: b"\x01" if line[0] == "1" else b"\x00"),
-        (writer.numericals, lambda line: b"".join(map(reference.numerical, line[1:14]))),
-        (writer.bins[0], lambda line: reference.numerical_bin(line[1])),
+    rows = np.argsort(order.positions(np.arange(len(lines))))
+    for files, of_line in zip(
+        encoded.files,
+        (
+            lambda line: b"\x01" if line[0] == "1" else b"\x00",
+            lambda line: b"".join(map(reference.numerical, line[1:14])),
+            lambda line: reference.numerical_bin(line[1]),
+        ),
+        strict=False,
     ):
         result = b"".join(files.path(split).read_bytes() for split in splits)
-        assert result == b"".join(of_line(lines[i]) for i in stored)
+        assert result == b"".join(of_line(lines[i]) for i in rows)
+
+
+def test_encoder(session, log, tmp_path):
+    """The encoder makes of the raw rows what Spark has written, and is that of DuckDB."""
+    raw = log[0][0].path.parent
+    common = {"input": raw, "frequency_threshold": 2, "bin_numericals": True}
+    common |= {"output_ordering": "input", "memory_limit_bytes": 3 << 30, "threads": 2}
+    with shared_spark.used(session):
+        spec = prepare(CriteoOptions(output=tmp_path / "spark", engine="spark", **common))
+    encoded = reference.encode_raw(tmp_path / "spark", [raw / "day_0", raw / "day_1"])
+    assert encoded == reference.in_log_order(tmp_path / "spark")
+    assert spec.metadata == prepare(CriteoOptions(output=tmp_path / "duckdb", **common)).metadata
 
 
 def test_vocabulary_of_the_first_rows(engine, log, tmp_path):
@@ -195,19 +216,14 @@ def test_vocabulary_of_the_first_rows(engine, log, tmp_path):
     for chosen, start in ((days, 0), (days[1:], 400)):
         known = reference.vocabulary([line[14] for line in lines[start:500]], 2)
         assert engine.count_columns([column], chosen, 500) == [len(known)]
-        engine.write_vocabulary(column.vocabulary, tmp_path / "text")
-        text = (tmp_path / "text").read_text()
-        assert text == "".join(f"{value}\t{count}\n" for value, count in known)
+        assert stored(column) == known
 
 
 def test_empty_vocabulary(engine, log, tmp_path):
-    """An empty vocabulary replaces a file of another engine."""
     days, _ = log
-    (tmp_path / "vocabulary").touch()
     column = CategoricalColumn("cat_7", 0, tmp_path / "vocabulary")
     assert engine.count_columns([column], days, 800) == [0]
-    engine.write_vocabulary(column.vocabulary, tmp_path / "text")
-    assert (tmp_path / "text").read_bytes() == b""
+    assert stored(column) == []
     splits = tuple(split_by_day([day.num_rows for day in days]))
     files = categorical_files(SplitLayout(tmp_path / "data", splits), "cat_7", 1)
     files.create()
@@ -343,17 +359,17 @@ def test_error_of_a_task(engine, log, tmp_path):
     days, _ = log
     engine.token.path.unlink()
     splits = tuple(split_by_day([day.num_rows for day in days]))
-    writer = numerical_writer(
+    encoded = numerical_files(
         SplitLayout(tmp_path / "data", splits), with_labels=True, with_bins=False
     )
-    for files in writer.files:
+    for files in encoded.files:
         files.create()
     with (
         pytest.raises(ValueError, match="^a Spark worker on .* does not see .*spark_run as"),
         engine.explained_errors(),
     ):
-        engine.write_numericals(days, writer)
-    assert not any(any(writer.labels.path(split).read_bytes()) for split in splits)
+        engine.write_numericals(days, encoded)
+    assert not any(any(path.read_bytes()) for path in encoded.files[0].paths)
     engine.is_cluster = True
     with pytest.raises(ValueError, match="does not see"), engine.explained_errors():
         engine._check_workers(engine.token)

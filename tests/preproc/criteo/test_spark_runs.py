@@ -15,7 +15,6 @@ import pytest
 
 from dataloading.engines import environment
 from preproc.criteo.generate_logs import generate_day
-from tests.preproc.contents import contents
 from tests.preproc.criteo import criteo_reference as reference
 
 pytestmark = pytest.mark.skipif(
@@ -64,7 +63,7 @@ def expected(raw, tmp_path_factory):
     flags = ["--input", raw, "--output", output, "--frequency_threshold", "2,5:9"]
     flags += ["--on_bad_line", "skip", "--bin_numericals"]
     subprocess.run([sys.executable, "-m", "preproc.criteo", *flags], check=True, cwd=ROOT)
-    return contents(output)
+    return reference.files_of(output)
 
 
 def flags_of(raw, output):
@@ -133,7 +132,7 @@ def test_run_on_a_cluster(raw, expected, tmp_path, is_killed):
     assert done.returncode == 0, done.stdout + done.stderr
     num_finished = (3 + 1 + 26) * is_killed
     assert len(re.findall("finished before", done.stderr)) == num_finished
-    assert contents(output) == expected
+    assert reference.files_of(output) == expected
     assert [path.name for path in tmp_path.iterdir()] == [output.name]
 
 
@@ -164,12 +163,12 @@ def test_kills_at_random_moments(raw, expected, tmp_path):
             assert state.read_text().count('"key"') >= finished
             finished = state.read_text().count('"key"')
         else:
-            assert contents(output) == expected
+            assert reference.files_of(output) == expected
             output, finished = tmp_path / f"out_{kills}", 0
     command = [sys.executable, "-m", "preproc.criteo", *flags_of(raw, output), "--engine", "spark"]
     done = subprocess.run([*command, *QUICK], cwd=ROOT, capture_output=True, text=True, check=True)
     assert len(re.findall("finished before", done.stderr)) == finished
-    assert contents(output) == expected
+    assert reference.files_of(output) == expected
 
 
 @pytest.mark.long

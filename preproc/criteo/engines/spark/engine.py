@@ -5,31 +5,33 @@ vocabularies, joins large ones and moves encoded rows to the tasks that write th
 job for all columns.
 """
 
+import functools
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from dataloading.engines.spark_session import WORKER_BYTES
-from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
+from dataloading.engines.spark_session import WORKER_BYTES, Session, literal
+from preproc.criteo.engines import parts
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import records, tasks
 from preproc.criteo.engines.spark.records import RecordFiles
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.binary_files import NumericalWriter
+from preproc.criteo.output.encoded_files import EncodedFiles
 from preproc.criteo.raw_lines import LineCounts, line_counts, line_ranges, write_plain_copy
-from preproc.engines import spark_parts as parts
-from preproc.engines.spark_parts import RowGroup
-from preproc.engines.spark_preparation import SparkPreparation
 from preproc.raw_files import is_gzip
 
 # Rows of a file that one task writes. A multiple of 4,096 whatever a row's width: no two machines
 # write the same page.
 _PIECE_ROWS = 1 << 19
+_KEPT_SCHEMA = pa.schema([("value", pa.string()), ("count", pa.int64())])
 # Below this size of a log, the optimizing compiler of Java costs more than it saves: on 10,002 rows
 # a run took 59 s of processor time with it and 36 s without. 4 partitions took 4 s less than 32,
 # and queries that are not compiled 1 s less.
@@ -47,8 +49,8 @@ _SMALL_VALUES = 1 << 20
 _SMALL_BYTES = 64 << 20
 
 
-class SparkEngine(SparkPreparation):
-    """See `CriteoEngine` and `SparkPreparation`."""
+class SparkEngine(Session):
+    """See `CriteoEngine`."""
 
     name = "spark"
     writes_in_order = True
@@ -61,14 +63,14 @@ class SparkEngine(SparkPreparation):
         settings = _SMALL_LOG_SETTINGS if log_bytes < _SMALL_LOG_BYTES else {}
         batch = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(records.BLOCKS_PER_BATCH)}
         super().__init__(options, scratch, f"criteo: {options.output}", shared, batch | settings)
+        self._shared = shared.absolute()
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:
-        """See `CriteoEngine`; `target` is a staged folder of `spark_parts` in DuckDB's columns."""
+        """See `CriteoEngine`; `target` is a folder."""
         self._interruptions.check()
         plain = scratch / "plain.tsv"
-        new = parts.new_folder(target)
+        lines = source
         try:
-            lines = source
             if is_gzip(source):  # one task at a time could read it
                 write_plain_copy(source, plain)
                 lines = plain
@@ -81,33 +83,34 @@ class SparkEngine(SparkPreparation):
                 master=None,
                 spark_conf=(),
             )
-            parse = partial(tasks.parse_ranges, self.token, lines.resolve(), ranges, new, options)
-            counted = self._tasks(len(ranges), parse, tasks.LINES).collect()
+            with parts.new_folder(target) as new:
+                parse = partial(
+                    tasks.parse_ranges, self.token, lines.resolve(), ranges, new, options
+                )
+                counted = self._tasks(len(ranges), parse, tasks.LINES).collect()
         finally:
             plain.unlink(missing_ok=True)
-        parts.publish(new, target)
         return line_counts(LineCounts(*row[1:]) for row in sorted(counted))
 
-    def write_numericals(self, days: Sequence[DayFile], writer: NumericalWriter) -> dict[str, int]:
+    def write_numericals(self, days: Sequence[DayFile], files: EncodedFiles) -> dict[str, int]:
         """See `CriteoEngine`; a row's label, numerical features and bins travel together."""
         self._interruptions.check()
-        pieces = _pieces(days)
-        files = RecordFiles(tuple(writer.files), _PIECE_ROWS)
-        encode = partial(tasks.encode_numericals, pieces, writer, files)
-        encoded = self._tasks(len(pieces), encode, records.RECORDS)
-        nonzero = self._write(encoded, files)
+        pieces = parts.row_groups(days)
+        record_files = RecordFiles(files.files, _PIECE_ROWS)
+        encode = partial(tasks.encode_numericals, pieces, files, record_files)
+        nonzero = self._write(self._tasks(len(pieces), encode, records.RECORDS), record_files)
         return {split: count for (file, split), count in nonzero.items() if file == 0}
 
     def count_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile], num_rows: int
     ) -> list[int]:
-        """See `CriteoEngine`; vocabularies are staged folders (value, count).
+        """See `CriteoEngine`.
 
         Tasks count the values of a piece, so that a frequent one is a single row of the shuffle
         for each piece.
         """
         self._interruptions.check()
-        pieces = _pieces(days, num_rows)
+        pieces = parts.row_groups(days, num_rows)
         count = partial(tasks.count_values, pieces, [column.name for column in columns])
         counted = self._tasks(len(pieces), count, tasks.COUNTED)
         thresholds = F.array([F.lit(column.threshold) for column in columns])
@@ -117,17 +120,18 @@ class SparkEngine(SparkPreparation):
             .where(F.col("count") >= thresholds[F.col("column")])
             .orderBy("column", F.desc("count"), "value")
         )
-        return self._write_vocabularies(kept, [column.vocabulary for column in columns])
-
-    def write_vocabulary(self, vocabulary: Path, target: Path) -> None:
-        """See `CriteoEngine`; the driver copies the parts, each of which is a file, in order."""
-        self._interruptions.check()
-        files = parts.part_files(vocabulary)
-        if not files:
-            target.write_bytes(b"")
-            return
-        with CriteoDuckDBEngine(self._options, self._scratch / "duckdb") as duckdb:
-            duckdb.write_vocabulary(files, target)
+        numbered = kept.withColumn("part", F.spark_partition_id())
+        with tempfile.TemporaryDirectory(dir=self._shared) as name:
+            write = partial(tasks.write_kept, Path(name))
+            written = sorted(numbered.mapInArrow(write, tasks.KEPT).collect())
+            for number, column in enumerate(columns):
+                files = [
+                    tasks.kept_part(Path(name), number, part)
+                    for other, part, _ in written
+                    if other == number
+                ]
+                _join_files(files, column.vocabulary)
+        return [sum(size for other, _, size in written if other == i) for i in range(len(columns))]
 
     def write_columns(
         self, columns: Sequence[CategoricalColumn], days: Sequence[DayFile]
@@ -138,7 +142,7 @@ class SparkEngine(SparkPreparation):
         any share of the rows therefore makes no task larger than others.
         """
         self._interruptions.check()
-        pieces = _pieces(days)
+        pieces = parts.row_groups(days)
         large = _large(columns)
         files = RecordFiles(tuple(column.files for column in columns), _PIECE_ROWS)
         small = {c.name: None if i in large else c.vocabulary for i, c in enumerate(columns)}
@@ -148,7 +152,10 @@ class SparkEngine(SparkPreparation):
             "id AS piece", "-1 AS column", "CAST(NULL AS STRING) AS value", "0L AS id"
         )
         if large:
-            known = self._read_vocabularies({i: columns[i].vocabulary for i in large}, first_id=1)
+            known = functools.reduce(
+                DataFrame.unionAll,
+                (self._known_values(i, columns[i].vocabulary) for i in large),
+            )
             names = {i: columns[i].name for i in large}
             distinct = partial(tasks.distinct_values, pieces, names)
             values = self._tasks(len(pieces), distinct, tasks.VALUES)
@@ -165,6 +172,12 @@ class SparkEngine(SparkPreparation):
             known_rows[file] += count
         return known_rows
 
+    def _known_values(self, column: int, vocabulary: Path) -> DataFrame:
+        """Returns (column, value, id) of a vocabulary."""
+        return self._spark.read.parquet(literal(vocabulary)).select(
+            F.lit(column).alias("column"), "value", (F.col("_metadata.row_index") + 1).alias("id")
+        )
+
     def _write(self, encoded: DataFrame, files: RecordFiles) -> dict[tuple[int, str], int]:
         """Writes records; returns the number of values that are not 0, by file and split."""
         write = partial(records.write_records, self.token, files, self.is_cluster)
@@ -176,18 +189,21 @@ class SparkEngine(SparkPreparation):
         return counts
 
 
-def _pieces(days: Sequence[DayFile], num_rows: int | None = None) -> tuple[RowGroup, ...]:
-    """Returns the pieces of days, as far as they are among the log's first num_rows rows."""
-    return tuple(parts.pieces([(day.path, day.first_row) for day in days], num_rows))
+def _join_files(files: Sequence[Path], target: Path) -> None:
+    """Writes the rows of vocabularies, a row group at a time, as one file."""
+    with parts.new_file(target) as new, pq.ParquetWriter(new, _KEPT_SCHEMA) as writer:
+        for path in files:
+            with pq.ParquetFile(path) as file:
+                for i in range(file.num_row_groups):
+                    writer.write_table(file.read_row_group(i).cast(_KEPT_SCHEMA))
 
 
 def _large(columns: Sequence[CategoricalColumn]) -> list[int]:
     """Returns the numbers of the columns whose vocabularies are not read whole by workers."""
     sizes = []
     for number, column in enumerate(columns):
-        files = parts.part_files(column.vocabulary)
-        num_values = sum(piece.num_rows for piece in parts.pieces([(column.vocabulary, 0)]))
-        sizes.append((num_values, sum(path.stat().st_size for path in files), number))
+        num_values = pq.read_metadata(column.vocabulary).num_rows
+        sizes.append((num_values, column.vocabulary.stat().st_size, number))
     values = size = 0
     large = []
     for num_values, num_bytes, number in sorted(sizes):

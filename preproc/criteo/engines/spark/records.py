@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataloading.engines.tasks import RunToken
+from dataloading.engines.tasks import RunToken, record_batch
 from preproc.criteo.output.binary_files import ColumnFiles
-from preproc.engines.spark_parts import record_batch
 
 _BLOCK_BYTES = 16 << 10
 BLOCKS_PER_BATCH = 1 << 12  # 64 MiB at a time to a Python worker
@@ -52,7 +51,8 @@ class RecordFiles:
         records = np.empty(len(rows), self.dtype)
         records["position"] = positions[by_piece]
         for number, each in enumerate(values):
-            records[f"file_{number}"] = each[by_piece]
+            field = records[f"file_{number}"]
+            field[...] = each[by_piece].reshape(field.shape)
         cuts = np.arange(0, len(rows), max(1, _BLOCK_BYTES // records.itemsize))
         starts = np.union1d(cuts, np.flatnonzero(np.diff(piece)) + 1)
         offsets = np.append(starts, len(rows)).astype(np.int64) * records.itemsize

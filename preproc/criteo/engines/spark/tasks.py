@@ -4,6 +4,7 @@ Runs on the workers and imports nothing of Spark. DuckDB parses, Arrow counts an
 """
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,24 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataloading.engines.tasks import RunToken, runs
+from dataloading.engines.tasks import RunToken, local_folder, numbers, record_batch, runs
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
+from preproc.criteo.engines.parts import RowGroup, new_file, new_part
 from preproc.criteo.engines.spark.records import RecordFiles
 from preproc.criteo.options import CriteoOptions
-from preproc.criteo.output.binary_files import NumericalWriter
-from preproc.criteo.raw_lines import NUM_NUMERICAL
-from preproc.engines.spark_parts import (
-    RowGroup,
-    local_folder,
-    new_part,
-    numbers,
-    part_files,
-    record_batch,
-)
+from preproc.criteo.output.encoded_files import EncodedFiles
 
 LINES = "part long, lines long, rows long, last long, first_bad long"
 COUNTED = "column int, value string, count long"
 VALUES = "piece long, column int, value string"
+KEPT = "column int, part int, num_values long"
 
 
 def parse_ranges(
@@ -68,6 +62,29 @@ def count_values(
             yield record_batch(COUNTED, column, distinct, counted.field("counts"))
 
 
+def write_kept(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """(column, value, count, part), sorted, of a part -> a file `kept_part` for each column.
+
+    Yields `KEPT`.
+    """
+    for column, run in runs(batches, "column"):
+        first = next(run)
+        part, num_values = first["part"][0].as_py(), 0
+        with (
+            new_file(kept_part(folder, column, part)) as target,
+            pq.ParquetWriter(target, first.select(["value", "count"]).schema) as writer,
+        ):
+            for batch in itertools.chain([first], run):
+                writer.write_batch(batch.select(["value", "count"]))
+                num_values += batch.num_rows
+        yield record_batch(KEPT, [column], [part], [num_values])
+
+
+def kept_part(folder: Path, column: int, part: int) -> Path:
+    """Returns the file of a part of a column's sorted values."""
+    return folder / f"{column}-{part}.parquet"
+
+
 def distinct_values(
     pieces: Sequence[RowGroup], columns: dict[int, str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
@@ -82,17 +99,14 @@ def distinct_values(
 
 def encode_numericals(
     pieces: Sequence[RowGroup],
-    writer: NumericalWriter,
+    encoded: EncodedFiles,
     files: RecordFiles,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Number of a piece -> records of labels, numerical features and bins."""
-    names = [f"num_{i}" for i in range(NUM_NUMERICAL)]
     for number in numbers(batches):
         piece = pieces[number]
-        table = piece.read(["label", *names])
-        shifted = np.stack([table[name].to_numpy() for name in names], axis=1)
-        values = writer.values(table["label"].to_numpy(), shifted)
+        values = encoded.values(piece.read(encoded.columns))
         yield from files.blocks(piece.first_row + np.arange(piece.num_rows), values)
 
 
@@ -130,10 +144,7 @@ def _ids(values: pa.DictionaryArray, value_set: pa.Array, known_ids: np.ndarray)
 
 
 @functools.lru_cache(maxsize=64)
-def _vocabulary(folder: Path) -> pa.Array:
+def _vocabulary(path: Path) -> pa.Array:
     """Returns the values of a vocabulary in the order of their ids."""
-    parts = []
-    for path in part_files(folder):  # pq.read_table would import all of Arrow's data sets
-        with pq.ParquetFile(path) as file:
-            parts += file.read(["value"])["value"].chunks
-    return pa.chunked_array(parts, pa.string()).combine_chunks()
+    with pq.ParquetFile(path) as file:  # pq.read_table would import all of Arrow's data sets
+        return file.read(["value"])["value"].combine_chunks()
