@@ -204,7 +204,10 @@ def of_an_earlier_version(folder):
         (one_twice, "expected the encoder [0-9a-f]+, got [0-9a-f]+; the data set was changed"),
         (cut_off, r"expected \d+ values of cat_7, got 2; "),
         (no_spec, "no feature_spec.yaml"),
-        (of_an_earlier_version, "cat_0.parquet, got .*earlier version: prepare it again"),
+        (
+            of_an_earlier_version,
+            "vocabulary of cat_0 in encoder/, got .*earlier version: prepare it again",
+        ),
         (other_features, "categorical features"),
     ],
 )
