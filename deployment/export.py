@@ -2,19 +2,25 @@
 
 python -m deployment.export --checkpoint_dir runs/model --output runs/served
 
-The result needs TensorFlow alone.
+The result needs TensorFlow alone. `assets.extra/` in it has the feature spec and the encoder, with
+which `preproc.encoding.encoder` encodes raw rows.
 """
 
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from deployment.artifacts.table_files import NONE, QUANTIZATIONS, STORED_AS
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 from runtime.files.outputs import SAVED_MODEL, check_folder
 from runtime.files.staging import output_folder
 from runtime.options import tool_parser
+
+if TYPE_CHECKING:
+    from deployment.model.trained_model import TrainedModel
 
 _TOOL = "deployment.export"
 
@@ -43,6 +49,7 @@ def export(flags: argparse.Namespace) -> str:
         saved_models.write_monolithic(
             dense, serving_spec, trained, folder, quantize=flags.quantize_tables
         )
+        _write_extra_assets(trained, folder)
         size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         raise_if_interrupted()
     named = ", ".join(
@@ -77,6 +84,16 @@ def write_saved_model(
     dense = DenseModel(trained, POLICIES["fp16" if half_precision else "fp32"])
     with output_folder(output, _TOOL, SAVED_MODEL, overwrite=True) as folder:
         saved_models.write_monolithic(dense, serving_spec_of(trained), trained, folder)
+        _write_extra_assets(trained, folder)
+
+
+def _write_extra_assets(trained: "TrainedModel", folder: Path) -> None:
+    """Writes the feature spec and the encoder of the data set, which TensorFlow does not read."""
+    assets = folder / "assets.extra"
+    assets.mkdir()
+    trained.spec.to_yaml(assets / SPEC_FILE)
+    if trained.encoder is not None:
+        trained.encoder.save(assets / ENCODER_FOLDER)
 
 
 def _parser() -> argparse.ArgumentParser:

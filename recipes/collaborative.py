@@ -41,7 +41,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     """Composes the model, its data, loss, optimizers and evaluator."""
     from dataloading.interactions.drawn_pairs import DrawnPairs
     from nn.ncf.evaluator import HitRateEvaluator
-    from nn.ncf.model import NCFModel, ncf_loss
+    from nn.ncf.model import ncf_loss
 
     flags = config.collaborative
     _check_local_rank(flags.local_rank, world)
@@ -52,7 +52,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
     assert spec is not None
     shape = model_config(config, spec)
     plan = make_plan(config, spec, world.size, device.memory)
-    model = NCFModel(shape, plan=plan, **from_flags.model_arguments(config, device, world))
+    model = build_model(config, spec, world, device, plan)
     reads_samples = not batch_sizes and config.run.mode != "recommend"
     train, valid = open_data(config, spec, world) if reads_samples else (None, None)
     recommendation = None
@@ -97,6 +97,17 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         kept=from_flags.kept_columns(config, spec, valid, world),
         recommendation=recommendation,
     )
+
+
+def build_model(
+    config: Config, spec: fs.FeatureSpec, world: World, device: Device, plan: Plan | None = None
+) -> NCFModel:
+    """Returns the untrained model alone, which needs no samples."""
+    from nn.ncf.model import NCFModel
+
+    plan = plan or make_plan(config, spec, world.size, device.memory)
+    arguments = from_flags.model_arguments(config, device, world)
+    return NCFModel(model_config(config, spec), plan=plan, **arguments)
 
 
 def _recommendation(

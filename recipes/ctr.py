@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from distributed_embeddings.planner import Plan
 
     from nn.ctr.config import CTRConfig
+    from nn.ctr.model import CTRModel
 
 # Generated samples over which the best reachable AUC is computed; its standard error is below 3e-4.
 BEST_AUC_SAMPLES = 4_000_000
@@ -39,7 +40,6 @@ ALIASES = {"use_merlin_de_embeddings": "use_mde_embeddings"}
 
 def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Device) -> Recipe:
     """Composes the ranking model, its data, loss, optimizers and evaluator."""
-    from nn.ctr.model import CTRModel
     from nn.layers.fused_op import choose_dot
     from nn.train.losses import click_loss
 
@@ -51,13 +51,7 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         interaction, note = choose_dot(interaction, device.kind)
     by_model = config.distribution.model_parallel_input
     plan = make_plan(config, spec, world.size, device.memory)
-    model = CTRModel(
-        model_config(config, spec, interaction),
-        embedding_zeros=config.model.embedding_zeros_initializer,
-        plan=plan,
-        model_parallel_input=by_model,
-        **from_flags.model_arguments(config, device, world),
-    )
+    model = build_model(config, spec, world, device, plan)
     features = model.embedding.input_ids_list[world.rank] if by_model else None
     train, valid = open_data(config, spec, world, features)
     return Recipe(
@@ -84,6 +78,25 @@ def build(config: Config, spec: fs.FeatureSpec | None, world: World, device: Dev
         best_auc=best_auc(config, spec, valid),
         goal=Goal(threshold=config.evaluation.auc_threshold),
         kept=from_flags.kept_columns(config, spec, valid, world),
+    )
+
+
+def build_model(
+    config: Config, spec: fs.FeatureSpec, world: World, device: Device, plan: Plan | None = None
+) -> CTRModel:
+    """Returns the untrained model alone, which needs no samples."""
+    from nn.ctr.model import CTRModel
+    from nn.layers.fused_op import choose_dot
+
+    interaction = config.model.interaction
+    if interaction != "cross":
+        interaction, _ = choose_dot(interaction, device.kind)
+    return CTRModel(
+        model_config(config, spec, interaction),
+        embedding_zeros=config.model.embedding_zeros_initializer,
+        plan=plan or make_plan(config, spec, world.size, device.memory),
+        model_parallel_input=config.distribution.model_parallel_input,
+        **from_flags.model_arguments(config, device, world),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,18 +14,22 @@ from numpy.typing import NDArray
 from dataloading.pipeline.batch import Batch, Inputs, InteractionInputs, SequenceInputs
 from deployment.model import ctr, ncf, sequence
 from deployment.model.served_model import serving_spec_of
-from deployment.model.trained_model import NCF, SIM, open_checkpoint, restored_recipe
+from deployment.model.trained_model import NCF, SIM, open_checkpoint, restored_model
 from deployment.serving.interface import ServedFeature
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.evaluator import Scorer
+from preproc.encoding.encoder import Encoder, EncodingError
+from recipes.raw_rows import is_single_row, num_rows, part_of
 
 
 class LoadedModel:
-    """Model of a checkpoint: `model(batch)` are the probabilities of its samples.
+    """Model of a checkpoint: `model.predict(rows)` are the probabilities of raw rows, and
+    `model(batch)` those of encoded samples.
 
     Args:
         checkpoint: a checkpoint, or a folder of them: the best one, else the newest.
-        dataset_path: folder of the data set; None: where the training found it.
+        dataset_path: folder of the data set; None: where the training found it, or what the
+            checkpoint has of it.
 
     Attributes:
         recipe: name of the recipe.
@@ -32,6 +37,11 @@ class LoadedModel:
 
     Raises:
         ValueError: the checkpoint or the data set cannot be read.
+
+    Example:
+        >>> model.predict(pandas.read_csv("new_orders.csv"))  # float32 [rows]
+        >>> model.predict({"city": "Bern", "price": 12.5})    # a number
+        >>> model.decode("city", [1, 2]).to_pylist()
     """
 
     def __init__(
@@ -42,14 +52,113 @@ class LoadedModel:
         folder = None if dataset_path is None else os.fspath(dataset_path)
         trained = open_checkpoint(os.fspath(checkpoint), folder)
         run = trained.config.run
-        batch_size = run.valid_batch_size or run.batch_size
-        self.recipe = trained.recipe
+        # Equal batches have bit for bit the scores of `--mode predict`.
+        self._batch_size = run.valid_batch_size or run.batch_size
+        self.recipe, self._trained = trained.recipe, trained
         self._features: Sequence[ServedFeature] = serving_spec_of(trained).features
-        self._scorer = Scorer(restored_recipe(trained, batch_size).model)
+        self._scorer = Scorer(restored_model(trained))
 
     @property
     def features(self) -> tuple[str, ...]:
         return tuple(feature.name for feature in self._features)
+
+    @property
+    def encoder(self) -> Encoder:
+        """Encoder of raw rows, read when it is first used.
+
+        Raises:
+            ValueError: the training's data set had none, or its files are damaged.
+        """
+        encoder = self._trained.encoder
+        if encoder is None:
+            raise ValueError(
+                f"checkpoint {self._trained.path} has no encoder, because the data set of its "
+                "training has none: pass encoded values to model(batch), or train on a data set of "
+                "preproc.transcode"
+            )
+        return encoder
+
+    @property
+    def _histories(self) -> dict[str, str]:
+        """History -> feature of the target item whose ids it has."""
+        names = [
+            [feature.name for feature in self._features if feature.input == kind]
+            for kind in (sequence.HISTORY, sequence.TARGET)
+        ]
+        return dict(zip(*names, strict=False))
+
+    @functools.cached_property
+    def _encoded(self) -> tuple[str, ...]:
+        """Features, with the names of their encodings, that are not histories."""
+        encodings, histories = self.encoder.features, self._histories
+        wanted = set(self.features) - set(histories)
+        missing = wanted.difference(*(encoding.features for encoding in encodings))
+        if missing:
+            raise ValueError(
+                f"expected an encoder with all features of the model, got one without "
+                f"{', '.join(sorted(missing))}: pass encoded values to model(batch)"
+            )
+        return tuple(e.name for e in encodings if wanted.intersection(e.features))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of raw rows that `predict` reads; histories have their own names."""
+        names = [self.encoder[name].column for name in self._encoded]
+        return (*dict.fromkeys(names), *self._histories)
+
+    def predict(self, rows: Any) -> NDArray[np.float32] | float:
+        """Scores raw rows, with the values that the file of the training had.
+
+        Args:
+            rows: a pandas frame, an Arrow table or record batch, or a dictionary of lists, with
+                the columns `columns`, in batches of bounded memory; others are ignored. Histories
+                are lists of original values, oldest first. A dictionary of single values is one
+                row.
+
+        Returns:
+            The probability of each row in their order, float32 [rows]; a number for one row.
+
+        Raises:
+            ValueError: there is no encoder; `EncodingError`: a column is missing, or a value cannot
+                be encoded.
+            NonFiniteScores: a logit is NaN or infinite.
+        """
+        if not is_single_row(rows):
+            return self._predict(rows)
+        (score,) = self._predict({name: [value] for name, value in rows.items()})
+        return float(score)
+
+    def _predict(self, rows: Any) -> NDArray[np.float32]:
+        columns, scores = self.columns, [np.zeros(0, np.float32)]
+        for start in range(0, num_rows(rows, columns), self._batch_size):
+            part = part_of(rows, columns, start, start + self._batch_size)
+            try:
+                scores.append(self(self._encode(part)))
+            except EncodingError as error:
+                row = None if error.row is None else start + error.row
+                place = (error.feature, error.column, row)
+                raise EncodingError(*place, error.found, error.rule) from None
+        return np.concatenate(scores)
+
+    def _encode(self, rows: Any) -> dict[str, NDArray[Any]]:
+        values = self.encoder.encode(rows, self._encoded)
+        if histories := self._histories:
+            length = next(f.count for f in self._features if f.name in histories)
+            values |= self.encoder.encode_histories(rows, histories, length)
+        return {name: values[name] for name in self.features}
+
+    def decode(self, feature: str, ids: Any) -> Any:
+        """Returns the original values of encoded ones as an Arrow array; null for ids without one.
+
+        Raises:
+            ValueError: the feature is unknown, an id is out of range, or the encoding does not keep
+                the values.
+        """
+        if feature not in self.features:
+            raise ValueError(
+                f"unknown feature {feature!r}: expected one of {', '.join(self.features)}"
+            )
+        return self.encoder.decode(self._histories.get(feature, feature), ids)
 
     def __call__(self, batch: Batch | Any | Mapping[str, Any]) -> NDArray[np.float32]:
         """Scores samples.

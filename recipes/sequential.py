@@ -51,12 +51,11 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
     from nn.metrics.evaluator import ClickEvaluator, HeldOutAndTrainEvaluator
     from nn.sequence.config import NVIDIA, embedding_tables
     from nn.sequence.loss import sequence_loss
-    from nn.sequence.model import SequenceModel
 
     shape = model_config(config, spec)
     plan = make_plan(config, spec, world.size, device.memory)
     optimizer, is_nvidia = optimizer_config(config), shape.variant == NVIDIA
-    model = SequenceModel(shape, plan=plan, **from_flags.model_arguments(config, device, world))
+    model = build_model(config, spec, world, device, plan)
     train, valid, evaluated_train, recommendation = None, None, None, None
     if config.run.mode == "recommend":
         recommendation = _recommendation(config, spec, model, world)
@@ -101,6 +100,17 @@ def build(config: Config, spec: fs.FeatureSpec, world: World, device: Device) ->
         kept=from_flags.kept_columns(config, spec, valid, world, _tables_of_histories(spec)),
         recommendation=recommendation,
     )
+
+
+def build_model(
+    config: Config, spec: fs.FeatureSpec, world: World, device: Device, plan: Plan | None = None
+) -> SequenceModel:
+    """Returns the untrained model alone, which needs no samples."""
+    from nn.sequence.model import SequenceModel
+
+    plan = plan or make_plan(config, spec, world.size, device.memory)
+    arguments = from_flags.model_arguments(config, device, world)
+    return SequenceModel(model_config(config, spec), plan=plan, **arguments)
 
 
 def _recommendation(

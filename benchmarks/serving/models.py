@@ -1,5 +1,6 @@
 """Models of `serving`: one trained DLRM, deployed in several ways into one repository."""
 
+import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -8,7 +9,7 @@ import dlrm
 from deployment.deploy.deploy_options import DeployOptions
 from deployment.deploy.deployer import deploy
 from deployment.model.served_model import serving_spec_of
-from deployment.model.trained_model import open_checkpoint, restored_recipe
+from deployment.model.trained_model import open_checkpoint, restored_model
 from deployment.serving.interface import Interface, ServedTensor
 from deployment.triton.config import (
     CONFIG_FILE,
@@ -81,7 +82,7 @@ def _deploy_plainly(trained, inputs: tuple[ServedTensor, ...], folder: Path) -> 
 
     # The fused op would be one more thing that a plain SavedModel needs where it is served.
     config = trained.config.replace(interaction="dot_tensorflow")
-    model = restored_recipe(trained._replace(config=config), MAX_BATCH_SIZE).model
+    model = restored_model(dataclasses.replace(trained, config=config))
     num_features = len(trained.shape.feature_names)
 
     class Plain(tf.Module):

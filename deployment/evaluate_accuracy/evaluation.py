@@ -17,7 +17,7 @@ from deployment.client.served_tensors import ServedTensors, served_tensors
 from deployment.model.data_set import described
 from deployment.model.served_model import serving_spec_of
 from deployment.model.serving_spec import ServingSpec
-from deployment.model.trained_model import TrainedModel, evaluation_rows, restored_recipe
+from deployment.model.trained_model import TrainedModel, evaluation_rows, restored_model
 from nn.metrics.classification import make_metrics
 from nn.ncf.hit_rate import hit_rate, ndcg, ranks_of_positives
 from recipes.from_flags import evaluation_split
@@ -193,8 +193,7 @@ def measure_trained(trained: TrainedModel, rows, options: argparse.Namespace) ->
     """Scores the samples with the checkpoint's model in TensorFlow."""
     from nn.metrics.predictor import predict
 
-    model = restored_recipe(trained, options.batch_size).model
-    batches = predict(model, rows)
+    batches = predict(restored_model(trained), rows)
 
     def score(requests):
         for arrays, scores in zip(requests, batches, strict=False):

@@ -96,5 +96,10 @@ def arrays(serving_spec: ServingSpec, inputs: SequenceInputs) -> dict[str, np.nd
 
 
 def candidates(trained: TrainedModel) -> np.ndarray:
-    """Returns the catalogue of the data set, int64 [items, item features]."""
+    """Returns the catalogue of the data set, int64 [items, item features].
+
+    Raises:
+        ValueError: the data set is gone.
+    """
+    trained.require_data_set("the items that a recommender searches, with their features,")
     return np.stack(read_catalogue(trained.spec).features, axis=1)

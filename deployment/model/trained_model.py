@@ -1,15 +1,19 @@
 """Trained model of a checkpoint: recipe, flags, data set, sizes, evaluation samples."""
 
+import functools
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from distributed_embeddings.collectives import World
 
 from config import Config
-from dataloading.spec.data_set_files import ENCODER_FOLDER
+from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import FeatureSpec
 from nn.ncf import config as ncf_config
 from nn.sequence import config as sequence_config
+from preproc.encoding.encoder import Encoder
+from preproc.encoding.folder import read_digest
 from recipes import collaborative, ctr, sequential
 from recipes.from_flags import load_feature_spec
 from runtime import checkpoint
@@ -22,7 +26,8 @@ DLRM, DCNV2, SIM, NCF = "dlrm", "dcnv2", "sim", "ncf"
 _COMPOSED_BY = {DLRM: ctr, DCNV2: ctr, SIM: sequential, NCF: collaborative}
 
 
-class TrainedModel(NamedTuple):
+@dataclass(frozen=True)
+class TrainedModel:
     """Description of a trained model, without its weights.
 
     Attributes:
@@ -30,7 +35,7 @@ class TrainedModel(NamedTuple):
         index: its description, and the location of each weight; None for samples without a
             checkpoint (`data_set.described`).
         config: flags of the training, with `--mode eval`.
-        spec: feature spec of the data set.
+        spec: feature spec of the data set; that of the checkpoint where the data set is gone.
         shape: `CTRConfig`, `SequenceModelConfig` or `NCFConfig`.
     """
 
@@ -46,9 +51,33 @@ class TrainedModel(NamedTuple):
 
     @property
     def encoder_folder(self) -> Path | None:
-        """Folder of the data set's encoder; None without one."""
-        folder = Path(self.spec.base_directory) / ENCODER_FOLDER
-        return folder if folder.is_dir() else None
+        """Folder of the encoder, in the checkpoint or else in the data set; None without one."""
+        folders = (self.path / ENCODER_FOLDER, Path(self.spec.base_directory) / ENCODER_FOLDER)
+        return next((folder for folder in folders if folder.is_dir()), None)
+
+    @functools.cached_property
+    def encoder(self) -> Encoder | None:
+        """Encoder of raw rows, read when it is first used; None without one.
+
+        Raises:
+            ValueError: a file is damaged, or the encoder is that of another data set.
+        """
+        if self.encoder_folder is None:
+            return None
+        description = self.index.description if self.index else {}
+        read_digest(
+            self.encoder_folder,
+            description.get("encoder") or self.spec.metadata.get(ENCODER_FOLDER),
+        )
+        return Encoder.load(self.encoder_folder)
+
+    def require_data_set(self, content: str) -> None:
+        """Raises ValueError without the data set, which alone has `content`."""
+        if self.spec.base_directory == self.path:
+            raise ValueError(
+                f"{content} are in the data set of the training, which is not (or no longer) in "
+                f"{self.config.data.dataset_path}: name its folder with --dataset_path"
+            )
 
 
 def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
@@ -57,7 +86,8 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
     Args:
         path: a checkpoint, or a folder of them, of which the best is taken where the training kept
             it (`--keep_best`), else the newest.
-        dataset_path: folder of the data set; None: where the training found it.
+        dataset_path: folder of the data set; None: where the training found it or, if it is not
+            there any more, what the checkpoint has of it: feature spec and encoder, no samples.
 
     Raises:
         ValueError: a checkpoint or data set that matches it cannot be read there.
@@ -80,8 +110,10 @@ def open_checkpoint(path: str, dataset_path: str | None = None) -> TrainedModel:
     config = recorded_flags(index.description, where, **changes)
     if config.original.dummy_model:
         raise ValueError(f"{where} is of a training with --dummy_model, which cannot be served")
-    raw = _raw_spec(config, where, is_explicit=bool(dataset_path))
-    spec = ctr.spec_of_data(config, raw) if config.recipe in (DLRM, DCNV2) else raw
+    raw = _raw_spec(config, folder, index, is_explicit=bool(dataset_path))
+    is_own = raw is not None and raw.base_directory == folder
+    needs_files = config.recipe in (DLRM, DCNV2) and not is_own
+    spec = ctr.spec_of_data(config, raw) if needs_files else raw
     shape = _COMPOSED_BY[config.recipe].model_config(config, spec)
     trained = TrainedModel(folder, index, config, spec, shape)
     _check_spec(trained, raw)
@@ -107,7 +139,7 @@ def _open_original(path: Path, index: checkpoint.Index, dataset_path: str | None
         table_name(name): folders.table_entry(path, number, (rows, dim))
         for number, (name, rows, dim) in enumerate(tables)
     }
-    return trained._replace(index=index._replace(weights=entries))
+    return replace(trained, index=index._replace(weights=entries))
 
 
 def tables_of(trained: TrainedModel) -> list[tuple[str, int, int]]:
@@ -125,7 +157,11 @@ def evaluation_rows(trained: TrainedModel, batch_size: int, split: str = "auto")
 
     `batch_size` is smaller for ncf, whose batches have whole candidate lists. The split "auto" is
     test, or validation without one.
+
+    Raises:
+        ValueError: the data set is gone, or has no such split.
     """
+    trained.require_data_set("the samples to evaluate")
     changes = {"valid_batch_size": batch_size}
     if trained.config.data.dataset_type != "synthetic":
         changes["eval_mapping"] = split
@@ -134,16 +170,16 @@ def evaluation_rows(trained: TrainedModel, batch_size: int, split: str = "auto")
     return valid
 
 
-def restored_recipe(trained: TrainedModel, batch_size: int):
-    """Builds the `recipes.recipe.Recipe` of `--mode eval` here and restores all weights."""
+def restored_model(trained: TrainedModel):
+    """Builds the model as `--mode eval` does, here on the CPU, and restores all weights."""
     from runtime.hardware import device
 
-    config = trained.config.replace(valid_batch_size=batch_size)
     place = device.Device("CPU", "float32", 1.0)
-    recipe = _COMPOSED_BY[trained.recipe].build(config, trained.spec, World(), place)
+    composer = _COMPOSED_BY[trained.recipe]
+    model = composer.build_model(trained.config, trained.spec, World(), place)
     with checkpoint.suggest_previous(trained.path, "--checkpoint_dir"):
-        checkpoint.restore(trained.path, recipe.model.weights_to_save())
-    return recipe
+        checkpoint.restore(trained.path, model.weights_to_save())
+    return model
 
 
 def table_name(table: str) -> str:
@@ -151,16 +187,26 @@ def table_name(table: str) -> str:
     return f"sparse/{table}"
 
 
-def _raw_spec(config: Config, where: str, is_explicit: bool) -> FeatureSpec | None:
+def _raw_spec(
+    config: Config, path: Path, index: checkpoint.Index, is_explicit: bool
+) -> FeatureSpec | None:
+    """Returns the feature spec of the data set, or that of the checkpoint where the training's data
+    set is gone or was replaced."""
+    has_own = SPEC_FILE in index.files and not is_explicit
     try:
-        return load_feature_spec(config)
+        raw = load_feature_spec(config)
     except (OSError, ValueError) as error:
         if is_explicit:
             raise
-        raise ValueError(
-            f"{where} was trained on {config.data.dataset_path}, whose feature spec cannot be read "
-            f"({error}): name its folder with --dataset_path"
-        ) from None
+        if not has_own:
+            raise ValueError(
+                f"checkpoint {path} was trained on {config.data.dataset_path}, whose feature spec "
+                f"cannot be read ({error}): name its folder with --dataset_path"
+            ) from None
+        return FeatureSpec.from_yaml(path / SPEC_FILE)
+    if has_own and raw is not None and raw.fingerprint() != index.description["feature_spec"]:
+        return FeatureSpec.from_yaml(path / SPEC_FILE)
+    return raw
 
 
 def _check_spec(trained: TrainedModel, raw: FeatureSpec | None) -> None:

@@ -15,7 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from preproc.encoding import folder
 from preproc.encoding.columns import MISSING_VALUES, InvalidValue
 from preproc.encoding.encodings import FeatureEncoding
+from preproc.encoding.lists import flatten
 from preproc.encoding.profile import ColumnProfile
+
+_LONGEST_LIST = 1 << 31  # of a history; longer lists do not fit into an Arrow column
 
 
 class EncodingError(ValueError):
@@ -122,6 +125,58 @@ class Encoder:
                 error = EncodingError(encoding.name, encoding.column, row, bad.found, bad.rule)
                 raise error from None
         return arrays
+
+    def encode_histories(
+        self, batch: Any, columns: Mapping[str, str], length: int
+    ) -> dict[str, NDArray]:
+        """Returns column -> ids [num_rows, length]: the latest at the end, zeros of padding before.
+
+        As 0 is padding, events with a value without an id in any of the columns are left out.
+
+        Args:
+            batch: rows, as of `encode`; each column has a list per row, oldest value first, of any
+                length.
+            columns: column -> feature whose ids its values have.
+
+        Raises:
+            EncodingError: a column is absent, a value breaks a rule, or the lists of a row have
+                different lengths.
+        """
+        lists = {c: self._encode_lists(batch, c, feature) for c, feature in columns.items()}
+        first, (_, lengths) = next(iter(lists.items()))
+        for column, (_, others) in lists.items():
+            if not np.array_equal(others, lengths):
+                # Columns with different numbers of rows differ in the first row that one lacks.
+                common = min(len(others), len(lengths))
+                differs = np.append(others[:common] != lengths[:common], True)
+                rule = f"as many values as in the column '{first}'"
+                place = (columns[column], column, int(np.argmax(differs)))
+                raise EncodingError(*place, "another number of values", rule)
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        is_known = np.logical_and.reduce([ids != 0 for ids, _ in lists.values()])
+        rows = rows[is_known]
+        ends = np.cumsum(np.bincount(rows, minlength=len(lengths)))
+        age = ends[rows] - 1 - np.arange(len(rows))  # 0: the latest event
+        kept = age < length
+        result = {}
+        for column, (ids, _) in lists.items():
+            result[column] = np.zeros((len(lengths), length), ids.dtype)
+            result[column][rows[kept], length - 1 - age[kept]] = ids[is_known][kept]
+        return result
+
+    def _encode_lists(self, batch: Any, column: str, feature: str) -> tuple[NDArray, NDArray]:
+        """Returns the ids of all values of a column of lists, and the length of each list."""
+        try:
+            values = flatten(_column(batch, column), _LONGEST_LIST, self._missing)
+            try:
+                ids = self[feature].encode(values.values, self._missing)[feature][:, 0]
+            except InvalidValue as bad:
+                bad.index = int(values.slots[bad.index]) if bad.index >= 0 else bad.index
+                raise
+        except InvalidValue as bad:
+            row = bad.index // _LONGEST_LIST if bad.index >= 0 else None
+            raise EncodingError(feature, column, row, bad.found, bad.rule) from None
+        return ids, np.bincount(values.slots // _LONGEST_LIST, minlength=values.num_rows)
 
     def decode(self, feature: str, values: ArrayLike) -> pa.Array:
         """Returns the original values of encoded ones [n]; null for ids without a value.

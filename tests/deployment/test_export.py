@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from dataloading.spec.feature_spec import FeatureSpec
 from deployment import export
 from deployment.model.served_model import request_arrays, serving_spec_of
 from deployment.model.trained_model import evaluation_rows, open_checkpoint
+from preproc.encoding.encoder import Encoder
 
 
 def run(model, output, *flags):
@@ -101,3 +103,13 @@ def test_sigterm(caught, trained_dlrm, tmp_path, monkeypatch, capsys):
         assert signal.signal(signal.SIGTERM, before) == before
     assert capsys.readouterr().err == "interrupted; nothing was written under --output\n"
     assert not [*tmp_path.iterdir()]
+
+
+def test_encoder_next_to_the_model(trained_of_texts, tmp_path):
+    """It encodes requests of the SavedModel as those of the checkpoint."""
+    output = tmp_path / "served"
+    assert run(trained_of_texts, output) == 0
+    encoder = Encoder.load(output / "assets.extra/encoder")
+    trained = open_checkpoint(str(trained_of_texts.checkpoint))
+    assert encoder.digest == trained.encoder.digest and encoder.profile == trained.encoder.profile
+    assert FeatureSpec.from_yaml(output / "assets.extra/feature_spec.yaml") == trained.spec

@@ -1,5 +1,6 @@
 """The served parts of every recipe: inputs of requests, lookups and dense part."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -81,6 +82,6 @@ def test_damaged_checkpoint(tmp_path):
 
 def test_weights_of_other_model(tmp_path):
     _, trained = untrained.make("dlrm", tmp_path)
-    other = trained._replace(shape=untrained.make("dcnv2", tmp_path / "other")[1].shape)
+    other = dataclasses.replace(trained, shape=untrained.make("dcnv2", tmp_path / "other")[1].shape)
     with pytest.raises(ValueError, match="is of another model"):
         DenseModel(other)

@@ -4,10 +4,11 @@ import shutil
 import numpy as np
 import pytest
 
+from deployment.model.served_model import candidates_of, serving_spec_of
 from deployment.model.trained_model import (
     evaluation_rows,
     open_checkpoint,
-    restored_recipe,
+    restored_model,
     tables_of,
 )
 from runtime import checkpoint
@@ -37,11 +38,11 @@ def test_model_of_checkpoint(recipe, request):
 
 def test_scores_of_restored_model(trained_dlrm, tmp_path):
     model = open_checkpoint(str(trained_dlrm.checkpoint))
-    recipe = restored_recipe(model, batch_size=100)
+    restored = restored_model(model)
     rows = evaluation_rows(model, batch_size=70)
     batches = list(rows.dataset())
     assert [len(batch.labels) for batch in batches] == [70, 70, 70, 70, 20]
-    scores = [1 / (1 + np.exp(-recipe.model(batch.inputs).numpy())) for batch in batches]
+    scores = [1 / (1 + np.exp(-restored(batch.inputs).numpy())) for batch in batches]
     wanted = trained_dlrm.scores(tmp_path)
     np.testing.assert_allclose(np.concatenate(scores)[:, 0], wanted, rtol=1e-5)
 
@@ -59,15 +60,56 @@ def test_best_checkpoint(trained_ncf):
     assert model.path.resolve() == (trained_ncf.checkpoint / BEST).resolve()
 
 
-def test_moved_data_set(trained_dlrm, trained_dcnv2, tmp_path):
-    def move(description):
-        description["flags"]["dataset_path"] = str(tmp_path / "gone")
+def moved(model, folder):
+    """A copy of a checkpoint whose data set is gone."""
 
-    copy = rewritten(trained_dlrm.checkpoint, tmp_path, move)
+    def move(description):
+        description["flags"]["dataset_path"] = str(folder / "gone")
+
+    return rewritten(model.checkpoint, folder, move)
+
+
+def test_moved_data_set(trained_dlrm, tmp_path):
+    """A checkpoint of an earlier version, without a feature spec, needs its path."""
+    copy = moved(trained_dlrm, tmp_path)
+    files.write_index(copy, files.read_index(copy)._replace(files={}))
     with pytest.raises(ValueError, match=r"trained on .*gone.*--dataset_path"):
         open_checkpoint(str(copy))
     model = open_checkpoint(str(copy), str(trained_dlrm.data))
     assert model.config.data.dataset_path == str(trained_dlrm.data)
+
+
+@pytest.mark.parametrize("recipe", ["dlrm", "sim", "ncf"])
+def test_data_set_of_the_checkpoint(recipe, request, tmp_path):
+    """Only what reads samples needs the data set, with an error that names the flag."""
+    trained = request.getfixturevalue(f"trained_{recipe}")
+    there = open_checkpoint(str(trained.checkpoint))
+    gone = open_checkpoint(str(moved(trained, tmp_path)))
+    assert gone.spec == there.spec and gone.spec.base_directory == gone.path
+    assert serving_spec_of(gone) == serving_spec_of(there)
+    restored_model(gone)
+    message = (
+        r"the samples to evaluate are in the data set .*gone: name its folder with --dataset_p"
+    )
+    with pytest.raises(ValueError, match=message):
+        evaluation_rows(gone, 10)
+    if recipe == "sim":
+        with pytest.raises(ValueError, match="items that a recommender searches.*--dataset_path"):
+            candidates_of(gone)
+    if recipe == "ncf":
+        np.testing.assert_array_equal(candidates_of(gone), candidates_of(there))
+
+
+def test_replaced_data_set(trained_dlrm, tmp_path):
+    """Another data set in the place of the training's is not taken for it, unless it is named."""
+    copy = moved(trained_dlrm, tmp_path)
+    spec = (trained_dlrm.data / "feature_spec.yaml").read_text()
+    (tmp_path / "gone").mkdir()
+    other = spec.replace("metadata:", "metadata:\n  x: 1", 1)
+    (tmp_path / "gone/feature_spec.yaml").write_text(other)
+    assert open_checkpoint(str(copy)).spec.base_directory == copy
+    with pytest.raises(ValueError, match="was trained on another feature spec"):
+        open_checkpoint(str(copy), str(tmp_path / "gone"))
 
 
 def test_other_feature_spec(trained_dlrm, tmp_path):
