@@ -4,6 +4,7 @@
 
     result = recipes.train("dlrm", dataset_path="data/clicks", epochs=2)
     model = recipes.load_model(result.checkpoint)
+    scores = model.predict({"city": ["Bern", "Oslo"], "price": [12.5, 8]})
 
 The API is imported when it is first used: it is above the packages that import recipes.
 """

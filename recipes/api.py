@@ -118,19 +118,21 @@ def predict(recipe: str | Definition, **flags: Any) -> NDArray[np.float32]:
 def load_model(
     checkpoint: str | os.PathLike[str], dataset_path: str | os.PathLike[str] | None = None
 ) -> LoadedModel:
-    """Returns the model of a checkpoint as a function of batches.
+    """Returns the model of a checkpoint, which scores raw rows and encoded batches.
 
     Args:
         checkpoint: a checkpoint of a built-in recipe, or a folder of them, of which the best is
             taken where the training kept it (`keep_best`), else the newest.
-        dataset_path: folder of the data set; None: where the training found it.
+        dataset_path: folder of the data set; None: where the training found it, or what the
+            checkpoint has of it.
 
     Raises:
         ValueError: the checkpoint or the data set cannot be read.
 
     Example:
         >>> model = load_model(result.checkpoint)
-        >>> model(batch)  # scores, float32 [samples]
+        >>> model.predict({"city": ["Bern", None], "price": [12.5, 8]})  # float32 [rows]
+        >>> model(batch)  # scores of encoded samples, float32 [samples]
     """
     if not isinstance(checkpoint, str | os.PathLike):
         raise ValueError(
