@@ -19,7 +19,7 @@ from deployment.serving.interface import ServedFeature
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.evaluator import Scorer
 from preproc.encoding.encoder import Encoder, EncodingError
-from recipes.raw_rows import is_single_row, num_rows, part_of
+from preproc.encoding.row_forms import is_single_row, num_rows, part_of
 
 
 class LoadedModel:

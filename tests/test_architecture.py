@@ -29,7 +29,6 @@ ALLOWED = {
         "deployment",
         "nn.metrics",
         "preproc.encoding",
-        "recipes.raw_rows",
     },
     "training": RECIPES - {"recipes", "training"} | {"recipes.recipe", "recipes.from_flags"},
     "config": set(),

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from recipes.raw_rows import is_single_row, num_rows, part_of
+from preproc.encoding.row_forms import is_single_row, num_rows, part_of
 
 COLUMNS = ("city", "price")
 

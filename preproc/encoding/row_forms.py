@@ -1,4 +1,4 @@
-"""Raw rows of the Python API: pandas frames, Arrow tables, mappings of columns, one row."""
+"""Forms of raw rows: pandas frames, Arrow tables, mappings of columns, one row."""
 
 from __future__ import annotations
 
