@@ -8,14 +8,13 @@ DuckDB summarizes them. Events of histories are checked, records of histories ar
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
-from dataloading.engines.duckdb_session import DuckDBSession
 from dataloading.formats.open_chunk import is_readable, open_chunk
 from dataloading.formats.split_tfrecords.dataset import length_faults
 from dataloading.formats.split_tfrecords.folder_format import CHUNK_TYPE, spec_of_folders
@@ -36,7 +35,7 @@ from dataloading.spec.history_channels import RANGES_TYPE
 from runtime.cli import exit_status
 
 BROKEN = 1  # exit status where the data set is not whole
-_BLOCK_BYTES, _MEMORY_BYTES = 8 << 20, 1 << 30  # of a block that is read; of DuckDB
+_BLOCK_BYTES, _MEMORY_LIMIT = 8 << 20, "1GB"  # of a block that is read; of DuckDB
 _LARGEST = float(np.finfo(np.float32).max)
 _SCHEMA = pa.schema([("feature", pa.int32()), ("value", pa.float64()), ("is_fault", pa.bool_())])
 # Infinities count for min and max, not for the mean.
@@ -145,9 +144,9 @@ def summarize(spec: FeatureSpec, chunk: Chunk, stored: OpenChunk) -> dict[str, d
         except ValueError as error:  # DuckDB would report its text only
             failures.append(error)
 
-    with DuckDBSession(Path(tempfile.gettempdir()), _MEMORY_BYTES) as session:
+    with duckdb.connect(config={"memory_limit": _MEMORY_LIMIT}) as connection:
         stream = pa.RecordBatchReader.from_batches(_SCHEMA, batches())
-        result = session.connection.register("stream", stream).execute(_SUMMARY)
+        result = connection.register("stream", stream).execute(_SUMMARY)
         names = [column[0] for column in result.description]
         facts = {row[0]: dict(zip(names, row, strict=True)) for row in result.fetchall()}
     if failures:
