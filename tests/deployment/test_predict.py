@@ -16,16 +16,7 @@ import yaml
 
 from deployment.deploy import __main__ as deploy
 from deployment.predict.__main__ import main
-from deployment.serving.interface import (
-    Interface,
-    ServedFeature,
-    ServedLookup,
-    ServedTable,
-    ServedTensor,
-)
-from deployment.serving.raw_rows import RawRows
 from deployment.serving.scorer import RequestScorer
-from deployment.triton.repository import write_origin
 from preproc.transcode import __main__ as transcode
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
@@ -267,117 +258,6 @@ def test_closed_stdout(tmp_path, clicks, capsys, monkeypatch, flags):
     assert capsys.readouterr().err == ""
 
 
-def data_set(folder, **changes):
-    """Writes six rows, `STORED`, as split binaries of every kind, the words in three files.
-
-    changes: feature -> its keys in the feature spec, None leaves it out; `rows`: the source spec,
-        None writes two splits; `type`: the type of all chunks.
-    """
-    stored = {
-        "x.bin": np.float16(np.tile(ARRAYS[NUMERICAL], (2, 1))),
-        "city.bin": np.uint8(np.tile(ARRAYS[CATEGORICAL][:, :1], (2, 1))),
-        "label.bin": np.uint8([1, 0, 1] * 2),
-        "tags.bin": np.int64(np.tile(ARRAYS[CATEGORICAL][:, 1:3], (2, 1))),
-        "words0.bin": np.int16(STORED[CATEGORICAL][:1, 3:]),
-        "empty.bin": np.int16([]),
-        "words1.bin": np.int16(STORED[CATEGORICAL][1:, 3:]),
-    }
-    folder.mkdir()
-    for name, values in stored.items():
-        values.tofile(folder / name)
-    features = {
-        "price": {"dtype": "float16"},
-        "age": {"dtype": "float16"},
-        "label": {"dtype": "bool"},
-        "city": {"dtype": "uint8", "cardinality": 4},
-        "tags": {"dtype": "int64", "cardinality": 5, "hotness": 2},
-        "words": {"dtype": "int16", "cardinality": 6, "hotness": 3},
-    }
-    kind = {"type": changes.pop("type", "split_binary")}
-    chunks = [
-        {**kind, "features": ["price", "age"], "files": ["x.bin"]},
-        {**kind, "features": ["label"], "files": ["label.bin"]},
-        {**kind, "features": ["city"], "files": ["city.bin"]},
-        {**kind, "features": ["tags"], "files": ["tags.bin"]},
-        {**kind, "features": ["words"], "files": ["words0.bin", "empty.bin", "words1.bin"]},
-    ]
-    rows = changes.pop("rows", {"rows": chunks})
-    spec = {
-        "feature_spec": {name: keys for name, keys in (features | changes).items() if keys},
-        "source_spec": rows or {"rows": chunks, "others": chunks},
-        "channel_spec": {"numerical": ["price", "age"], "categorical": []},
-    }
-    (folder / "feature_spec.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
-    return folder
-
-
-STORED = {
-    NUMERICAL: np.tile(ARRAYS[NUMERICAL], (2, 1)),
-    CATEGORICAL: np.hstack(
-        [
-            np.tile(ARRAYS[CATEGORICAL][:, :3], (2, 1)),
-            [[5, 5, 5], [0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5], [4, 5, 0]],
-        ]
-    ).astype(np.int32),
-}
-
-
-@pytest.mark.parametrize("flags", [[], ["--mapping", "rows"]])
-def test_scores_of_data_set(tmp_path, clicks, capsys, flags):
-    folder, output = data_set(tmp_path / "data"), tmp_path / "scores.npy"
-    command_line = ["--model", str(clicks), "--input", str(folder), "--output", str(output)]
-    assert main([*command_line, "--batch_size", "4", *flags]) == 0
-    assert np.array_equal(np.load(output), RequestScorer(clicks).score(STORED)[:, 0])
-    assert capsys.readouterr().out.endswith("; ignored columns: label\n")
-
-
-@pytest.mark.parametrize(
-    ("file", "changes", "report"),
-    [
-        ("x.bin", {"price": np.inf}, "row 5, column 'price': got inf; numerical features are "),
-        ("city.bin", {"city": 4}, "row 5, column 'city': got 4; ids lie in .*; --unknown_ids ze"),
-        ("tags.bin", {"tags": -1}, "row 5: feature 'tags': found -1; expected ids of 0 or more"),
-    ],
-)
-def test_bad_values_of_a_data_set(tmp_path, clicks, capsys, file, changes, report):
-    """The fifth row is in the second request."""
-    folder = data_set(tmp_path / "data")
-    ((name, value),) = changes.items()
-    dtype, width = {"price": ("f2", 2), "city": ("u1", 1), "tags": ("i8", 2)}[name]
-    values = np.fromfile(folder / file, dtype)
-    values[4 * width] = value
-    values.tofile(folder / file)
-    flags = ["--model", str(clicks), "--input", str(folder), "--batch_size", "3"]
-    assert main(flags) == 2
-    with pytest.raises(ValueError, match=f"^error: --input {folder}: split 'rows': {report}"):
-        raise ValueError(capsys.readouterr().err.strip())
-
-
-def test_unknown_and_negative_ids_of_data_set(tmp_path, capsys):
-    model = write_clicks(tmp_path / "clicks/1", unknown_ids="zero")
-    folder, output = data_set(tmp_path / "data"), tmp_path / "scores.npy"
-    tags = STORED[CATEGORICAL][:, 1:3].astype(np.int64)
-    tags[2] = [1 << 40, 3]
-    tags.tofile(folder / "tags.bin")
-    flags = ["--model", str(model), "--input", str(folder), "--output", str(output)]
-    assert main(flags) == 0
-    arrays = {name: array.copy() for name, array in STORED.items()}
-    arrays[CATEGORICAL][2, 1] = 0
-    assert np.array_equal(np.load(output), RequestScorer(model).score(arrays)[:, 0])
-    tags[2] = [-1, 3]
-    tags.tofile(folder / "tags.bin")
-    assert main(flags) == 2
-    assert "row 3: feature 'tags': found -1; expected ids of 0 or more" in (capsys.readouterr().err)
-
-
-def test_data_set_without_rows(tmp_path, clicks, capsys):
-    folder = data_set(tmp_path / "data")
-    for path in folder.glob("*.bin"):
-        path.write_bytes(b"")
-    assert main(["--model", str(clicks), "--input", str(folder)]) == 2
-    assert "split 'rows': has no rows" in capsys.readouterr().err
-
-
 @pytest.fixture(scope="module")
 def shop_models(trained_of_texts, tmp_path_factory):
     """The model of texts, with the encoder of its data set."""
@@ -466,12 +346,6 @@ def test_bad_flags(tmp_path, clicks, capsys, monkeypatch, flags, name):
     assert capsys.readouterr().err.startswith(f"error: {name}")
 
 
-def test_flags_of_tables_with_a_data_set(tmp_path, clicks, capsys):
-    flags = ["--model", str(clicks), "--input", str(data_set(tmp_path / "data"))]
-    assert main([*flags, "--on_bad_line", "skip"]) == 2
-    assert capsys.readouterr().err.startswith("error: --on_bad_line: a data set as --input does")
-
-
 def test_score_of_nan(tmp_path, clicks, capsys):
     """The sum of two rows of the last tag is large, and 1.25 times this sum exceeds float32."""
     folder = tmp_path / "clicks/1"
@@ -483,93 +357,6 @@ def test_score_of_nan(tmp_path, clicks, capsys):
     assert main(["--model", str(folder), "--input", str(path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {path}, row 3 ") and "got a score of NaN; its logit" in error
-
-
-def models(repository, **roles):
-    """Writes models of these roles to a repository; the role ensemble is that of all others."""
-    for name, role in roles.items():
-        folder = repository / name / "1"
-        if role == "ensemble":
-            folder.mkdir(parents=True)
-            parts = [part for part in roles if part.startswith(f"{name}_")]
-            write_origin(folder.parent, {}, [*parts, name])
-        else:
-            write_clicks(folder, role=role)
-    return repository
-
-
-ENSEMBLE = {"e": "ensemble", "e_sparse": "sparse", "e_dense": "dense"}
-
-
-@pytest.mark.parametrize(
-    ("roles", "path", "by"),
-    [
-        ({"a": "scorer"}, ".", ["a/1"]),
-        ({"a": "scorer"}, "a", ["a/1"]),
-        ({"a": "scorer"}, "a/1", ["a/1"]),
-        (ENSEMBLE, ".", ["e_sparse/1", "e_dense/1"]),
-        (ENSEMBLE, "e", ["e_sparse/1", "e_dense/1"]),
-        (ENSEMBLE | {"a": "scorer"}, "a", ["a/1"]),
-        ({"a": "scorer", "a_checks": "checks"}, ".", ["a/1"]),
-    ],
-)
-def test_model_of_path(tmp_path, capsys, roles, path, by):
-    repository = models(tmp_path / "repository", **roles)
-    rows = csv_file(tmp_path, *LINES)
-    output = tmp_path / "scores.npy"
-    flags = ["--model", str(repository / path), "--input", str(rows), "--output", str(output)]
-    assert main(flags) == 0
-    folders = " and ".join(str(repository / folder) for folder in by)
-    assert f" s by {folders}; ignored" in capsys.readouterr().out
-    np.testing.assert_allclose(np.load(output), expected_scores(ARRAYS)[:, 0], rtol=0, atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("roles", "path", "report"),
-    [
-        ({}, "none", "does not exist"),
-        ({}, ".", "has no model"),
-        ({"a": "scorer"} | ENSEMBLE, ".", "several models; name one of them: .*/a, .*/e$"),
-        ({"a_checks": "checks", "b": "ensemble"}, ".", "only a part of an ensemble"),
-        ({"b": "ensemble", "b_sparse": "sparse"}, "b", "only a part of an ensemble"),
-        (ENSEMBLE, "e_dense", "only a part of an ensemble"),
-        (ENSEMBLE, "e_sparse/1", "only a part of an ensemble"),
-    ],
-)
-def test_paths_without_model(tmp_path, capsys, roles, path, report):
-    repository = models(tmp_path / "repository", **roles)
-    repository.mkdir(exist_ok=True)
-    rows = csv_file(tmp_path, *LINES)
-    assert main(["--model", str(repository / path), "--input", str(rows)]) == 2
-    assert re.match(f"error: --model .*{report}", capsys.readouterr().err.strip())
-
-
-def test_alignment_of_histories(tmp_path):
-    """The latest id comes last; a shorter sequence starts with zeros, a longer one is cut there."""
-    interface = Interface(
-        "sim",
-        (
-            ServedTensor(NUMERICAL, "float32", (2,)),
-            ServedTensor("target", "int64", (1,)),
-            ServedTensor("history", "int64", (1, 2)),
-        ),
-        (
-            ServedFeature("a", NUMERICAL, 0, 2, None),
-            ServedFeature("target", "target", 0, 1, 9),
-            ServedFeature("items", "history", 0, 2, 10),
-        ),
-        (ServedLookup("item", "target", 0, 1, None), ServedLookup("item", "history", 0, 2, None)),
-        (ServedTable("item", 9, 2, "float32", "item.npy"),),
-        (NUMERICAL,),
-        6,
-        histories=("history",),
-    )
-    table = {"a": [[1.0, 2.0]] * 4, "target": [3, 4, 8, 8], "items": [[7, 2], [5], [], [9, 1, 2]]}
-    request = RawRows(tmp_path, interface).encode(pa.table(table))
-    assert request["history"].tolist() == [[[7, 2]], [[0, 5]], [[0, 0]], [[1, 2]]]
-    assert request["target"].tolist() == [[3], [4], [8], [8]]
-    assert request["history"].dtype == np.int64
-    assert request[NUMERICAL].tolist() == [[1, 2]] * 4
 
 
 def test_command_as_process(tmp_path, clicks, run_script):
