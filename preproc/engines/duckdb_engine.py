@@ -12,9 +12,9 @@ import ibis
 import pyarrow as pa
 from ibis.backends.sql.datatypes import DuckDBType
 
-from dataloading.engines.duckdb_session import DuckDBSession
 from dataloading.spec.rules import listing
 from preproc.engines.bad_lines import NO_BAD_LINES, BadLines, check_bad_lines, place
+from preproc.engines.duckdb_session import DuckDBSession
 from preproc.engines.engine import (
     BATCH_ROWS,
     PART,

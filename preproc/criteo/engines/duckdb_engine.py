@@ -10,7 +10,6 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from dataloading.engines.duckdb_session import DuckDBSession
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.parts import row_groups
 from preproc.criteo.options import CriteoOptions
@@ -26,6 +25,7 @@ from preproc.criteo.raw_lines import (
     line_end,
     write_plain_copy,
 )
+from preproc.engines.duckdb_session import DuckDBSession
 from preproc.raw_files import is_gzip
 from preproc.sources.duckdb_files import quoted, read_csv, read_parquet
 from runtime.files.disk import sync
