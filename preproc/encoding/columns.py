@@ -9,6 +9,10 @@ Rules, which the preparations' SQL states too:
   `true` and `false`, or the numbers 1 and 0. Bytes are UTF-8 text.
 """
 
+import functools
+import re
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +22,7 @@ MISSING_VALUES = ("", "NA", "N/A", "NULL", "null", "\\N", "-", "nan", "NaN", "No
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 WHOLE_WITH_POINT = r"^([+-]?\d+)\.0*$"  # replaced by its first group where values are integers
 
+FEW_VALUES = 16  # are looked up one by one
 _INTEGER = r"^[+-]?\d+$"
 _LARGEST_EXACT = 1 << 53  # whole numbers up to here are different in float64
 _WHOLE_DECIMAL = pa.decimal256(76, 0)  # holds every whole decimal; casting a fraction to it fails
@@ -133,8 +138,10 @@ def numbers(values: pa.Array, missing: pa.Array) -> NDArray[np.float64]:
     """
     kind = values.type
     if pa.types.is_string(kind):
-        values = texts(values, missing)
-        result = _parsed(values)
+        result = _plain_numbers(values, missing)
+        if result is None:
+            values = texts(values, missing)
+            result = _parsed(values)
     elif pa.types.is_null(kind):
         return np.full(len(values), np.nan)
     elif is_number(kind):
@@ -145,16 +152,30 @@ def numbers(values: pa.Array, missing: pa.Array) -> NDArray[np.float64]:
     return result
 
 
-def _parsed(values: pa.Array) -> NDArray[np.float64]:
+def _plain_numbers(values: pa.Array, missing: pa.Array) -> NDArray[np.float64] | None:
+    """Returns texts as numbers; None if they may have spellings of missing values, or others."""
+    return None if _spell_numbers(tuple(missing.to_pylist())) else _cast(values)
+
+
+@functools.lru_cache
+def _spell_numbers(missing: tuple[str, ...]) -> bool:
+    return any(re.match(NUMBER, spelling) for spelling in missing)
+
+
+def _cast(values: pa.Array) -> NDArray[np.float64] | None:
+    """Returns texts as numbers; None if one is none."""
     try:
-        result = values.cast(pa.float64())
+        result = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
-        result = None
+        return None
+    # Arrow also reads texts such as `NAN`.
+    return result if np.count_nonzero(np.isnan(result)) == values.null_count else None
+
+
+def _parsed(values: pa.Array) -> NDArray[np.float64]:
+    result = _cast(values)
     if result is not None:
-        result = result.to_numpy(zero_copy_only=False)
-        # Arrow also reads texts such as `NAN`.
-        if np.count_nonzero(np.isnan(result)) == values.null_count:
-            return result
+        return result
     is_bad = pc.fill_null(pc.invert(pc.match_substring_regex(values, NUMBER)), False)
     refuse(is_bad.to_numpy(zero_copy_only=False), values, "a number")
     raise AssertionError(f"Arrow refused a number that matches {NUMBER}")
@@ -208,18 +229,32 @@ def labels(
         values = texts(values, missing)
         result = pc.index_in(values, pa.array(spellings)).to_numpy(zero_copy_only=False)
     elif pa.types.is_string(values.type):
-        values = texts(values, missing)
-        lower = pc.ascii_lower(values)
-        for word, digit in (("true", "1"), ("false", "0")):
-            lower = pc.if_else(pc.equal(lower, word), digit, lower)
-        try:
-            result = _parsed(lower)
-        except InvalidValue as bad:
-            raise InvalidValue(bad.index, bad.found, rule) from None
+        result = _plain_numbers(values, missing)
+        if result is None:
+            values = texts(values, missing)
+            result = _spelled_labels(values, rule)
     else:
         result = numbers(values, missing)
     refuse((result != 0) & (result != 1), values, rule)
     return result == 1
+
+
+def _spelled_labels(values: pa.Array, rule: str) -> NDArray[np.float64]:
+    lower = pc.ascii_lower(values)
+    for word, digit in (("true", "1"), ("false", "0")):
+        lower = pc.if_else(pc.equal(lower, word), digit, lower)
+    try:
+        return _parsed(lower)
+    except InvalidValue as bad:
+        raise InvalidValue(bad.index, bad.found, rule) from None
+
+
+def by_distinct(values: pa.Array, function: Callable[[pa.Array], NDArray]) -> NDArray:
+    """Returns what a function returns for each value; values that repeat are passed once."""
+    if len(values) <= FEW_VALUES:
+        return function(values)
+    encoded = values.dictionary_encode(null_encoding="encode")
+    return function(encoded.dictionary)[encoded.indices.to_numpy()]
 
 
 def utf8(values: pa.StringArray) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from preproc.encoding.columns import (
     MISSING_VALUES,
     InvalidValue,
+    by_distinct,
     integer_texts,
     integers,
     labels,
@@ -164,10 +165,11 @@ class HashBuckets(IdEncoding):
 
     def _ids(self, values: pa.Array) -> NDArray:
         values = integer_texts(values) if self.is_integer else values
-        encoded = pc.fill_null(values, "").dictionary_encode()  # texts that repeat are hashed once
-        distinct = encoded.dictionary.cast(pa.binary()).to_pylist()
-        ids = [xxhash.xxh64_intdigest(text) % self.buckets for text in distinct]
-        return np.array(ids, self.dtype)[encoded.indices.to_numpy(zero_copy_only=False)]
+        return by_distinct(pc.fill_null(values, ""), self._hashed)
+
+    def _hashed(self, values: pa.Array) -> NDArray:
+        texts = values.cast(pa.binary()).to_pylist()
+        return np.array([xxhash.xxh64_intdigest(text) % self.buckets for text in texts], self.dtype)
 
     def decode(self, values: ArrayLike) -> pa.Array:
         raise ValueError(

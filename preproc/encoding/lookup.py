@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from preproc.encoding.columns import utf8
+from preproc.encoding.columns import FEW_VALUES, utf8
 
-_SMALL = 16  # texts that are looked up one by one
 _BITS = (1 << 64) - 1
 _FACTORS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # those of SplitMix64
 _MASKS = np.array([(1 << 8 * num_bytes) - 1 for num_bytes in range(9)], np.uint64)
@@ -59,7 +58,7 @@ class TextIndex:
         """Returns the position of each text among the values, [n]; -1 for null and other texts."""
         if not len(self._values):
             return np.full(len(texts), -1)
-        if len(texts) <= _SMALL:
+        if len(texts) <= FEW_VALUES:
             return np.array([self._find_one(text) for text in texts.to_pylist()], np.int64)
         hashes = _hashes(texts, self._longest, self._seed)
         positions = self._starts[hashes >> np.uint64(self._shift)]

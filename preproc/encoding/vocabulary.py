@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from preproc.encoding.columns import integer_texts, refuse, trimmed_texts
+from preproc.encoding.columns import by_distinct, integer_texts, refuse, trimmed_texts
 from preproc.encoding.encodings import IdEncoding, smallest_dtype
 from preproc.encoding.lists import FlatValues
 from preproc.encoding.lookup import TextIndex
@@ -103,6 +103,11 @@ class Vocabulary(IdEncoding):
 
     def positions(self, values: pa.Array) -> NDArray[np.int64]:
         """Returns the position of each of `plain` values in the vocabulary; -1 for others."""
+        if pa.types.is_string(values.type):
+            return by_distinct(values, self._find)
+        return self._find(values)
+
+    def _find(self, values: pa.Array) -> NDArray[np.int64]:
         # Missing values need no check: no vocabulary has their spellings.
         keys = trimmed_texts(values)
         if self.is_integer and pa.types.is_string(values.type):
