@@ -69,7 +69,8 @@ class DuckDBBackend(DuckDBSession):
             reserved_bytes=reserved,
             threads=threads,
             # It believes the statistics of Parquet files, which leave NaN out: isnan() is false.
-            disabled_optimizers="statistics_propagation",
+            # Without pushdown, an expression that a filter and others use is evaluated once.
+            disabled_optimizers="statistics_propagation,filter_pushdown",
         )
         self._numbers = itertools.count()
         self._chunks: dict[str, list[_Stored]] = {}

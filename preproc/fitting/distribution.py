@@ -8,7 +8,7 @@ import ibis
 import ibis.expr.types as ir
 
 from preproc.engines.engine import Engine, fetch_row
-from preproc.fitting.expressions import number
+from preproc.fitting.expressions import elements, number
 from preproc.fitting.infer import COUNT, VALUE
 
 _BITS = 30  # of a standard deviation, to which means are rounded
@@ -22,10 +22,21 @@ class Moments(NamedTuple):
     deviation: float = 0.0
 
 
-def numbers_of(counts: ir.Table, missing: Sequence[str]) -> ir.Table:
-    """Returns the different numbers in train (`x`) and how often they occur (`n`)."""
-    numbers = counts.select(x=number(counts[VALUE], tuple(missing)), n=counts[COUNT])
-    return finite(numbers)
+def numbers_of(
+    engine: Engine, counts: ir.Table, missing: Sequence[str], list_form: str = ""
+) -> ir.Table:
+    """Returns a table, stored as `numbers`, of the different numbers in train (`x`) and how often
+    they occur (`n`).
+
+    Args:
+        counts: of `infer.count_values`.
+        list_form: see `expressions.elements`; empty for single values.
+    """
+    value = counts[VALUE]
+    value = elements(value, list_form, tuple(missing)) if list_form else value
+    rows = counts.select(value=value, n=counts[COUNT])
+    rows = finite(rows.select(x=number(rows.value, tuple(missing)), n=rows.n))
+    return engine.store_table(rows.group_by("x").agg(n=rows.n.sum()), "numbers")
 
 
 def finite(numbers: ir.Table) -> ir.Table:
@@ -61,15 +72,17 @@ def moments(engine: Engine, numbers: ir.Table, log: bool = False) -> Moments:
     return Moments(first["count"], rounded, round(deviation / step) * step)
 
 
-def quantiles(engine: Engine, numbers: ir.Table, num_steps: int) -> list[float]:
-    """Returns num_steps + 1 values at equally spaced ranks of `numbers_of`, the least first."""
-    grouped = numbers.group_by("x").agg(n=numbers.n.sum())
-    total = fetch_row(engine, grouped.agg(total=grouped.n.sum()))["total"] or 0
-    if not total:
+def quantiles(engine: Engine, numbers: ir.Table, count: int, num_steps: int) -> list[float]:
+    """Returns num_steps + 1 values at equally spaced ranks of `numbers_of`, the least first.
+
+    Args:
+        count: number of values, see `moments`.
+    """
+    if not count:
         return []
-    last = max(total - 1, 1)
-    window = ibis.cumulative_window(order_by=grouped.x)
-    ranked = grouped.mutate(end=grouped.n.sum().over(window).cast("int64"))
+    last = max(count - 1, 1)
+    window = ibis.cumulative_window(order_by=numbers.x)
+    ranked = numbers.mutate(end=numbers.n.sum().over(window).cast("int64"))
     ranked = ranked.mutate(step=((ranked.end - ranked.n) * num_steps + last - 1) // last)
     ranked = ranked.filter(ranked.step * last < ranked.end * num_steps).order_by("x")
     rows = engine.fetch(ranked.select("x", "step", "end")).to_pylist()

@@ -88,7 +88,12 @@ class Fit:
         return Encoder(features, self.missing, self.profiles)
 
     def _number(self, request: FeatureRequest) -> Number | Bins:
-        numbers = self.engine.store_table(self._numbers(request), "numbers")
+        numbers = distribution.numbers_of(
+            self.engine,
+            self.counts[request.column],
+            self.missing,
+            self._list_form(request.column),
+        )
         transformation = STANDARDIZE if request.transformation == AUTO else request.transformation
         moments = distribution.moments(self.engine, numbers)
         if not moments.count and (request.fill == MEAN or transformation != NONE):
@@ -97,10 +102,11 @@ class Fit:
                 f"leave it out with --drop {request.column}"
             )
         missing = max(0, self._num_values(request) - moments.count)
-        steps = distribution.quantiles(self.engine, numbers, _PROFILE_QUANTILES)
+        quantiles = functools.partial(distribution.quantiles, self.engine, numbers, moments.count)
+        steps = quantiles(_PROFILE_QUANTILES)
         self._profile(request, missing, moments, tuple(steps))
         if transformation == BINS:
-            least, *inner, _ = distribution.quantiles(self.engine, numbers, _NUM_BINS) or (0, 0)
+            least, *inner, _ = quantiles(_NUM_BINS) or (0, 0)
             # No bin below the least value, whose vector would not be trained.
             edges = tuple(float(edge) for edge in np.unique(inner) if edge > least)
             return Bins(**self._common(request, smallest_dtype(len(edges) + 2)), edges=edges)
@@ -109,9 +115,7 @@ class Fit:
             scale = distribution.moments(self.engine, numbers, log=True)
         ranks = []
         if transformation == QUANTILE:
-            ranks = distribution.quantiles(
-                self.engine, numbers, min(_NUM_QUANTILES, max(moments.count, 2)) - 1
-            )
+            ranks = quantiles(min(_NUM_QUANTILES, max(moments.count, 2)) - 1)
         fill = moments.mean if request.fill == MEAN else request.fill
         return Number(
             **self._common(request, "float32"),
@@ -124,7 +128,7 @@ class Fit:
         )
 
     def _vocabulary(self, request: FeatureRequest) -> Vocabulary:
-        counts = self.engine.store_table(self.text_counts(request), "texts")
+        counts = self.text_counts(request)
         rows, is_single = self._num_values(request), counts.n == 1
         sums = fetch_row(
             self.engine,
@@ -159,12 +163,14 @@ class Fit:
         """Returns the texts of a column (`value`, null for missing) and their counts (`n`)."""
         facts, counts = self.facts[request.column], self.counts[request.column]
         value = counts[VALUE]
+        if value.type().is_string() and not facts.list_form and not facts.has_point:
+            return counts.select(value=value, n=counts[COUNT])
         if facts.list_form:
             value = elements(value, facts.list_form, self.missing)
         rows = counts.select(raw=value, n=counts[COUNT])
         is_integer = self._is_integer(request.column)
         rows = rows.select(value=text(rows.raw, self.missing, is_integer), n=rows.n)
-        return rows.group_by("value").agg(n=rows.n.sum())
+        return self.engine.store_table(rows.group_by("value").agg(n=rows.n.sum()), "texts")
 
     def _hash(self, request: FeatureRequest) -> HashBuckets:
         self._profile(request, 0)
@@ -190,15 +196,6 @@ class Fit:
             "hotness": request.hotness,
             "dtype": request.dtype or dtype,
         }
-
-    def _numbers(self, request: FeatureRequest) -> ir.Table:
-        counts, form = self.counts[request.column], self._list_form(request.column)
-        if not form:
-            return distribution.numbers_of(counts, self.missing)
-        value = elements(counts[VALUE], form, self.missing)
-        rows = counts.select(raw=value, n=counts[COUNT])
-        rows = rows.select(x=number(rows.raw, self.missing), n=rows.n)
-        return distribution.finite(rows)
 
     def _list_form(self, column: str) -> str:
         is_list = self.counts[column][VALUE].type().is_array()

@@ -67,10 +67,15 @@ class ColumnFacts:
         return f"{kind}, {self.distinct:,} different" + (f", {share:.2%} missing" * bool(share))
 
 
-def count_values(engine: Engine, rows: ir.Table, column: str, name: str) -> ir.Table:
+def count_values(
+    engine: Engine, rows: ir.Table, column: str, missing: Sequence[str], name: str
+) -> ir.Table:
     """Returns a table, stored under a name, of the different values of a column and the number of
-    rows of each."""
+    rows of each; texts are those of `expressions.text`."""
     grouped = rows.group_by(rows[column].name(VALUE)).agg(**{COUNT: rows.count()})
+    if grouped[VALUE].type().is_string():  # different values are fewer than rows
+        texts = grouped.select(text(grouped[VALUE], tuple(missing)).name(VALUE), COUNT)
+        grouped = texts.group_by(VALUE).agg(**{COUNT: texts[COUNT].sum()})
     return engine.store_table(grouped, name)
 
 
@@ -119,13 +124,13 @@ def _sum(counts: ir.Table, condition: ir.BooleanValue) -> ir.IntegerScalar:
 def _text_facts(
     engine: Engine, counts: ir.Table, missing: tuple[str, ...], is_list: bool
 ) -> ColumnFacts:
-    value = text(counts[VALUE], missing)
+    value = counts[VALUE]
     row = fetch_row(
         engine,
         counts.agg(
             present=_sum(counts, value.notnull()),
             rows=counts[COUNT].sum(),
-            distinct=value.nunique(),
+            distinct=value.count(),
             numbers=_sum(counts, value.re_search(NUMBER)),
         ),
     )

@@ -154,7 +154,8 @@ class Run:
             stated = dict.fromkeys(plain)
         sizes = {name: size or self._size(spec, name, raw) for name, size in stated.items()}
         fitted = TRAIN if TRAIN in raw.tables else next(iter(raw.tables))
-        columns = [name for name in spec.features if spec.has(fitted, name)]
+        labels = spec.channels[LABEL_CHANNEL]
+        columns = [n for n in spec.features if n not in labels and spec.has(fitted, n)]
         lists = [name for name in columns if spec.hotness(name) > 1]
         counts, facts = raw.counts(columns), raw.facts(columns, lists)
         fit = Fit(self._engine, self._missing, counts, facts)

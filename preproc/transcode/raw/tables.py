@@ -44,7 +44,9 @@ class RawTables:
         for name in columns:
             if name not in self._counts:
                 stored = f"values_{len(self._counts)}"
-                self._counts[name] = count_values(self.engine, self.train_rows, name, stored)
+                self._counts[name] = count_values(
+                    self.engine, self.train_rows, name, self.missing, stored
+                )
         return self._counts
 
     def facts(self, columns: Sequence[str], lists: Sequence[str] = ()) -> Mapping[str, ColumnFacts]:

@@ -13,7 +13,7 @@ NAMES = itertools.count()
 
 
 def facts_of(duckdb, table, column="x", is_list=False):
-    counts = count_values(duckdb, table, column, f"counts_{next(NAMES)}")
+    counts = count_values(duckdb, table, column, MISSING_VALUES, f"counts_{next(NAMES)}")
     return column_facts(duckdb, counts, MISSING_VALUES, is_list)
 
 
