@@ -170,7 +170,7 @@ class DuckDBBackend(DuckDBSession):
         bad = create_table(self.connection, rows, chunk.files, form, self.scratch)
         ((num_rows,),) = self._rows(f"SELECT count(*) FROM {rows}")
         check_bad_lines(bad, num_rows, chunk.files, on_bad_line)
-        columns = [PART, f"rowid AS {ROW}", *map(identifier, form.columns)]
+        columns = [f"{PART}::BIGINT AS {PART}", f"rowid AS {ROW}", *map(identifier, form.columns)]
         self._create_view(name, columns, rows)
         header_rows = int(chunk.header and chunk.type == CSV)
         return _Stored(name, chunk.files, form.columns, bad, header_rows)

@@ -162,18 +162,20 @@ def _create_csv(connection, table: str, files: Sequence[str], form: TextFormat) 
     )
     # An empty line of a file with one column would be a missing value.
     where = "WHERE c0 IS NOT NULL" if len(form.names) == 1 else ""
-    columns = _selected(fields, form)
+    columns = _selected(fields, files, form)
     connection.execute(
         f"CREATE TABLE {identifier(table)} AS SELECT {columns} FROM {source} {where}"
     )
     return _rejects(connection, files, form)
 
 
-def _selected(expressions: dict[str, str], form: TextFormat) -> str:
+def _selected(expressions: dict[str, str], files: Sequence[str], form: TextFormat) -> str:
     """Returns what a table selects of files; expressions: SQL of each of their columns."""
     expressions |= {name: folder_value(values) for name, values in form.folder_values}
     columns = [f"{expressions[name]} AS {identifier(name)}" for name in form.columns]
-    return ", ".join(["file_index::BIGINT AS __part", *columns])
+    # In memory, values are not compressed.
+    kind = "UTINYINT" if len(files) <= 256 else "UINTEGER"
+    return ", ".join([f"file_index::{kind} AS __part", *columns])
 
 
 def _rejects(connection, files: Sequence[str], form: TextFormat) -> BadLines:
@@ -237,7 +239,7 @@ def _create_json(connection, table: str, files: Sequence[str], form: TextFormat)
     target = identifier(table)
     connection.execute(
         f"""
-        CREATE TABLE {target} AS SELECT {_selected(columns, form)},
+        CREATE TABLE {target} AS SELECT {_selected(columns, files, form)},
             CASE WHEN fields IS NULL THEN line END AS __bad
         FROM (
             SELECT file_index, line, CASE WHEN starts_with(ltrim(line, ' \t'), '{{')

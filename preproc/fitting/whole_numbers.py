@@ -99,20 +99,20 @@ def _advantage(column: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> flo
     # Three times as fast as `np.unique`, which sorts all rows.
     encoded = pa.array(column[present]).dictionary_encode()
     order = np.argsort(encoded.dictionary.to_numpy())
-    cells = encoded.indices.to_numpy().astype(np.int64) * _FOLDS + folds[present]
+    cells = folds[present] * len(order) + encoded.indices.to_numpy()
     rows, clicks = (
-        np.bincount(cells, weights, len(order) * _FOLDS).reshape(-1, _FOLDS)[order]
+        np.bincount(cells, weights, len(order) * _FOLDS).reshape(_FOLDS, -1)[:, order]
         for weights in (None, labels[present])
     )
-    return advantage(rows.astype(np.float64), clicks)
+    return advantage(rows, clicks)
 
 
 def advantage(rows: np.ndarray, clicks: np.ndarray) -> float | None:
     """Returns by how many standard errors ids predict held-out labels better than bins.
 
     Args:
-        rows, clicks: float64 [values, folds] in the order of the values, numbers of rows and of
-            labels that are 1.
+        rows, clicks: [folds, values] in the order of the values, numbers of rows and of labels
+            that are 1.
 
     Returns:
         None if the label does not vary.
@@ -120,26 +120,31 @@ def advantage(rows: np.ndarray, clicks: np.ndarray) -> float | None:
     total = rows.sum()
     if not 0 < clicks.sum() < total:
         return None
-    middle = np.cumsum(rows.sum(axis=1)) - rows.sum(axis=1) / 2
+    own = rows.sum(axis=0)
+    middle = np.cumsum(own) - own / 2
     bins = np.minimum((middle / total * _BINS).astype(np.int64), _BINS - 1)
     is_first = np.diff(bins, prepend=-1) > 0  # value of its bin
-    by_bin = [np.add.reduceat(values, np.flatnonzero(is_first)) for values in (rows, clicks)]
-    losses = []
-    for counted, clicked, places in (
-        (rows, clicks, slice(None)),
-        (*by_bin, np.cumsum(is_first) - 1),
-    ):
-        trained = counted.sum(axis=1, keepdims=True) - counted
-        trained_clicks = clicked.sum(axis=1, keepdims=True) - clicked
-        rate = trained_clicks.sum(axis=0) / np.maximum(trained.sum(axis=0), 1)
-        share = (trained_clicks + _PRIOR_ROWS * rate) / (trained + _PRIOR_ROWS)
-        share = np.clip(share[places], 1e-9, 1 - 1e-9)
-        losses.append((-np.log(share), -np.log1p(-share)))
+    firsts, places = np.flatnonzero(is_first), np.cumsum(is_first) - 1
+    binned, binned_clicks = (np.add.reduceat(v, firsts, axis=1) for v in (rows, clicks))
     gain, squares = 0.0, 0.0
-    for ids, binned, weights in zip(*losses, (clicks, rows - clicks), strict=True):
-        difference = binned - ids
-        gain += float((weights * difference).sum())
-        squares += float((weights * np.square(difference)).sum())
+    for fold in range(len(rows)):
+        by_id = _losses(rows, clicks, fold)
+        by_bin = _losses(binned, binned_clicks, fold)
+        weights = clicks[fold], rows[fold] - clicks[fold]
+        for weight, loss, other in zip(weights, by_id, by_bin, strict=True):
+            difference = other[places] - loss
+            gain += float((weight * difference).sum())
+            squares += float((weight * np.square(difference)).sum())
     mean = gain / total
     deviation = np.sqrt(max(squares / total - mean * mean, 0.0))
     return float(mean / (deviation / np.sqrt(total) + 1e-12))
+
+
+def _losses(rows: np.ndarray, clicks: np.ndarray, fold: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the log losses of the labels 1 and 0 in a fold by what the others have, [values]."""
+    trained = rows.sum(axis=0) - rows[fold]
+    trained_clicks = clicks.sum(axis=0) - clicks[fold]
+    rate = trained_clicks.sum() / max(trained.sum(), 1)
+    share = (trained_clicks + _PRIOR_ROWS * rate) / (trained + _PRIOR_ROWS)
+    share = np.clip(share, 1e-9, 1 - 1e-9)
+    return -np.log(share), -np.log1p(-share)

@@ -66,11 +66,11 @@ def columns(num_rows=20_000):
 
 
 def counted(values, label, folds=5):
-    """Rows and clicks [values, folds]."""
+    """Rows and clicks [folds, values]."""
     fold = np.arange(len(values)) % folds
-    rows, clicks = np.zeros((2, values.max() + 1, folds))
-    np.add.at(rows, (values, fold), 1)
-    np.add.at(clicks, (values, fold), label)
+    rows, clicks = np.zeros((2, folds, values.max() + 1))
+    np.add.at(rows, (fold, values), 1)
+    np.add.at(clicks, (fold, values), label)
     return rows, clicks
 
 
@@ -83,8 +83,8 @@ def test_advantage_on_generated_columns():
 
 
 def test_advantage_without_labels():
-    assert advantage(np.ones((3, 5)), np.zeros((3, 5))) is None
-    assert advantage(np.ones((3, 5)), np.ones((3, 5))) is None
+    assert advantage(np.ones((5, 3)), np.zeros((5, 3))) is None
+    assert advantage(np.ones((5, 3)), np.ones((5, 3))) is None
 
 
 def test_measured_columns(duckdb, read):
