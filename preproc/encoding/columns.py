@@ -163,7 +163,7 @@ def _spell_numbers(missing: tuple[str, ...]) -> bool:
 
 
 def _cast(values: pa.Array) -> NDArray[np.float64] | None:
-    """Returns texts as numbers; None if one is none."""
+    """Returns texts as numbers; None where one is not a number."""
     try:
         result = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
