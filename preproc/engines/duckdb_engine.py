@@ -38,7 +38,7 @@ from preproc.sources.files import csv_columns, partition_values
 from preproc.sources.header import check_names
 
 # What the process needs apart from DuckDB's own limit: Python, Arrow, code and a block of rows.
-_RESERVED_BYTES = 192 << 20
+_RESERVED_BYTES = 256 << 20
 _MIN_BYTES = 128 << 20
 # Of DuckDB's reader of Parquet files.
 _OWN_COLUMNS = ("file_index", "file_row_number")
@@ -62,6 +62,8 @@ class DuckDBBackend(DuckDBSession):
     store = LocalStore()
 
     def __init__(self, scratch: Path, memory_limit_bytes: int, threads: int | None = None):
+        # DuckDB's threads make buffers that other threads free, which Arrow's own pool would keep.
+        pa.set_memory_pool(pa.system_memory_pool())
         reserved = min(_RESERVED_BYTES, max(memory_limit_bytes - _MIN_BYTES, 0))
         super().__init__(
             scratch,

@@ -80,14 +80,15 @@ def measure(
     """
     step = -(-num_rows // _SAMPLE_ROWS)
     sample = table.filter(table[ROW] % step == 0) if step > 1 else table
-    fold = hashed(sample[ROW], 1) % _FOLDS
+    fold = (hashed(sample[ROW], 1) % _FOLDS).cast("int8")
     result = {}
     for start in range(0, len(columns), _COLUMNS):
         names = columns[start : start + _COLUMNS]
         values = {f"c{i}": number(sample[name], missing) for i, name in enumerate(names)}
         rows = sample.select(label=number(sample[label], missing), fold=fold, **values)
         rows = engine.fetch(rows.filter(rows.label.isin([0.0, 1.0])))
-        labels, folds = rows["label"].to_numpy(), rows["fold"].to_numpy()
+        labels = rows["label"].to_numpy().astype(bool)
+        folds = rows["fold"].to_numpy().astype(np.int32)
         for i, name in enumerate(names):
             result[name] = _advantage(rows[f"c{i}"].to_numpy(), labels, folds)
     return result
@@ -101,10 +102,10 @@ def _advantage(column: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> flo
     order = np.argsort(encoded.dictionary.to_numpy())
     cells = folds[present] * len(order) + encoded.indices.to_numpy()
     rows, clicks = (
-        np.bincount(cells, weights, len(order) * _FOLDS).reshape(_FOLDS, -1)[:, order]
-        for weights in (None, labels[present])
+        np.bincount(own, minlength=len(order) * _FOLDS).astype(np.int32)
+        for own in (cells, cells[labels[present]])
     )
-    return advantage(rows, clicks)
+    return advantage(*(counts.reshape(_FOLDS, -1)[:, order] for counts in (rows, clicks)))
 
 
 def advantage(rows: np.ndarray, clicks: np.ndarray) -> float | None:
