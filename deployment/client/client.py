@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import grpc
 import numpy as np
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
-from tritonclient.utils import np_to_triton_dtype
+from tritonclient.utils import np_to_triton_dtype, serialize_byte_tensor
 
 from deployment.client.served_tensors import NATIVE, ServedTensors
 from deployment.option_checks import check_ranges
@@ -125,7 +125,9 @@ class Client(contextlib.AbstractContextManager):
             if datatype is None:
                 raise ValueError(f"request {name}: {tensor} is {array.dtype}, unknown to Triton")
             message.inputs.add(name=tensor, datatype=datatype, shape=array.shape)
-            message.raw_input_contents.append(array.tobytes())
+            is_text = array.dtype == object
+            content = serialize_byte_tensor(array).item() if is_text else array.tobytes()
+            message.raw_input_contents.append(content)
         return message
 
     def ask(self, message: service_pb2.ModelInferRequest) -> np.ndarray:

@@ -3,7 +3,7 @@
 from deployment.deploy.deploy_options import ENCODED, NVIDIA, RAW, DeployOptions
 from deployment.model.trained_model import DCNV2, DLRM, TrainedModel
 from deployment.serving.interface import UNKNOWN_IS_ZERO, Interface, answered
-from deployment.serving.raw_columns import check_encoder, raw_columns
+from deployment.serving.raw.columns import check_encoder, raw_columns
 from preproc.encoding.encoder import Encoder
 
 _ENCODED = "use --inputs encoded"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dataloading.spec.rules import listing
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
-from deployment.serving.raw_rows import RawRows
+from deployment.serving.raw.rows import RawRows
 from deployment.serving.scorer import RequestScorer
 from deployment.triton.model_folders import ModelFolders
 from preproc.encoding.columns import texts

@@ -19,7 +19,8 @@ from deployment.serving.interface import Interface
 from deployment.serving.tables import MappedTables
 
 if TYPE_CHECKING:
-    from deployment.serving.raw_rows import RawRows
+    from deployment.serving.raw.requests import RawRequests
+    from deployment.serving.raw.rows import RawRows
 
 
 def to_stderr(message: str) -> None:
@@ -45,13 +46,21 @@ def open_raw_rows(folder: str | Path, interface: Interface) -> "RawRows":
         ValueError: see `RawRows`, or a package that it needs is not installed.
     """
     try:  # models of encoded requests need neither PyArrow nor xxhash
-        from deployment.serving.raw_rows import RawRows
+        from deployment.serving.raw.rows import RawRows
     except ImportError as error:
         raise ValueError(
             f"raw rows need the packages pyarrow and xxhash in the model's environment ({error}): "
             "install them there, or deploy with --inputs encoded"
         ) from None
     return RawRows(folder, interface)
+
+
+def open_raw_requests(folder: str | Path, interface: Interface) -> "RawRequests":
+    """Returns the encoder of requests of raw rows; raises as `open_raw_rows`."""
+    rows = open_raw_rows(folder, interface)
+    from deployment.serving.raw.requests import RawRequests
+
+    return RawRequests(rows, interface)
 
 
 class ServedModel:
@@ -78,11 +87,11 @@ class ServedModel:
             )
         self.threads = threads = min(threads or cores, cores)
         self.interface = interface
-        self._raw_rows: RawRows | None = None
+        self._raw: RawRequests | None = None
         if interface.columns and interface.role != interfaces.DENSE:
-            self._raw_rows = open_raw_rows(folder, interface)
-        self._checker: RequestChecker | CatalogueSearch | RawRows
-        self._checker = self._raw_rows or RequestChecker(interface)
+            self._raw = open_raw_requests(folder, interface)
+        self._checker: RequestChecker | CatalogueSearch | RawRequests
+        self._checker = self._raw or RequestChecker(interface)
         self._tables = self._dense = None
         if interface.role in interfaces.ROLES_WITH_TABLES:
             self._tables = tables = MappedTables(folder, interface, threads, preload)
@@ -106,9 +115,9 @@ class ServedModel:
     def warm_up(self) -> None:
         """Computes batches of example rows, if the model encodes them: the first user does not
         pay for allocations, indexes of vocabularies and choices of kernels."""
-        if self._raw_rows is not None:
+        if self._raw is not None:
             for num_rows in (1, self.interface.max_batch_size):
-                self.answer(self._raw_rows.example(num_rows))
+                self.answer(self._raw.example(num_rows))
 
     def answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Computes the tensors `interface.answered` from checked tensors.

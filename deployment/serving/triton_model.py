@@ -23,10 +23,11 @@ if __name__ != "deployment.serving.triton_model":
 
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest, check_scores
-from deployment.serving.interface import KEYS, LOGITS, RECOMMENDER, SCORES
+from deployment.serving.interface import DENSE, KEYS, LOGITS, RECOMMENDER, SCORES
 from deployment.serving.scorer import ServedModel, all_cores
 
 _NO_VALUES = np.empty((0, 1))
+_SMALL_BYTES = 512  # of a text tensor
 
 
 class TritonPythonModel:
@@ -46,6 +47,8 @@ class TritonPythonModel:
             )
         folder = Path(args["model_repository"]) / args["model_version"]
         interface = interfaces.read(folder)
+        if interface.columns and interface.role != DENSE:
+            _pack_texts()
         threads = threads_of(json.loads(args["model_config"]), all_cores())
         name, log = args["model_name"], pb_utils.Logger
         self._model = ServedModel(
@@ -104,6 +107,22 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         self._model.close()
+
+
+def _pack_texts() -> None:
+    """Replaces the backend's function that makes texts of a tensor's bytes, one after the other:
+    17 ms for 26 columns of 2,048 rows, 3 ms packed."""
+    from preproc.encoding.joint import Texts
+
+    unpack = pb_utils.deserialize_bytes_tensor
+
+    def read(encoded) -> np.ndarray:
+        content = np.frombuffer(encoded, np.uint8)
+        if len(content) < _SMALL_BYTES:
+            return unpack(encoded)
+        return Texts.prefixed(content.copy()).packed()
+
+    pb_utils.deserialize_bytes_tensor = read
 
 
 def _read_tensors(request, takes_rows: bool) -> dict[str, np.ndarray]:

@@ -110,7 +110,7 @@ def write_python_model(
 
 def serving_files() -> list[Path]:
     """Returns the files of the code that is copied into models."""
-    files = [_PACKAGE / "__init__.py", *sorted((_PACKAGE / "serving").glob("*.py"))]
+    files = [_PACKAGE / "__init__.py", *sorted((_PACKAGE / "serving").rglob("*.py"))]
     return [*files, _ENCODING.parent / "__init__.py", *sorted(_ENCODING.glob("*.py"))]
 
 

@@ -5,6 +5,8 @@
 20 and 295 ms, takes 6 and 10 ms, and a Python dictionary of the distinct texts 56 and 120 ms.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +16,7 @@ from preproc.encoding.columns import FEW_VALUES, utf8
 
 _BITS = (1 << 64) - 1
 _FACTORS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # those of SplitMix64
+_LARGEST_COPY = 1 << 28  # bytes of the texts of an index that are copied
 _MASKS = np.array([(1 << 8 * num_bytes) - 1 for num_bytes in range(9)], np.uint64)
 
 
@@ -81,12 +84,107 @@ class TextIndex:
         return index if current == wanted and self._values[index].as_py() == text else -1
 
 
+class JointIndex:
+    """Indexes of several vocabularies, which are searched in one call.
+
+    26 vocabularies of 100,000 texts take 0.05 ms for a text each, `TextIndex` 0.1 ms. Hashes and
+    order of the indexes become parts of its own; it copies the texts.
+
+    Args:
+        indexes: see `is_joinable`.
+    """
+
+    def __init__(self, indexes: Sequence[TextIndex]):
+        self.longest = max(index._longest for index in indexes)
+        self._shifts = np.array([index._shift for index in indexes], np.uint64)
+        self._starts, self._first_start = _joined([index._starts for index in indexes])
+        self._hashes, self._first_hash = _joined([index._hashes for index in indexes])
+        self._order, _ = _joined([index._order for index in indexes])
+        texts = [utf8(index._values) for index in indexes]
+        content, first_byte = _joined([content for _, content in texts])
+        self._words = _words(np.append(content, np.zeros(8, np.uint8)))
+        offsets = [text[0] + first for text, first in zip(texts, first_byte, strict=True)]
+        self._offsets, self._first_offset = _joined(offsets)
+        for number, index in enumerate(indexes):
+            starts = slice(
+                self._first_start[number], self._first_start[number] + len(index._starts)
+            )
+            hashes = slice(self._first_hash[number], self._first_hash[number] + len(index._hashes))
+            index._starts = self._starts[starts]
+            index._hashes, index._order = self._hashes[hashes], self._order[hashes]
+
+    @staticmethod
+    def is_joinable(index: TextIndex) -> bool:
+        """Returns whether an index has texts, few enough to copy them, and the first seed."""
+        values = index._values
+        return 0 < values.nbytes < _LARGEST_COPY and not index._seed
+
+    def find(
+        self,
+        vocabulary: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        content: NDArray[np.uint8],
+    ) -> NDArray[np.int64]:
+        """Returns the position of each text in its vocabulary, [n]; -1 for other texts.
+
+        Args:
+            vocabulary: number of the text's vocabulary.
+            starts, lengths: bytes of the text in the content, which has 8 more bytes.
+        """
+        words = _words(content)
+        hashes = _hash_words(words, starts, lengths.copy(), self.longest, 0)
+        prefixes = (hashes >> self._shifts[vocabulary]).astype(np.int64)
+        positions = self._starts[prefixes + self._first_start[vocabulary]]
+        positions = positions + self._first_hash[vocabulary]
+        lower = np.flatnonzero(self._hashes[positions] < hashes)
+        while lower.size:
+            positions[lower] += 1
+            lower = lower[self._hashes[positions[lower]] < hashes[lower]]
+        result = self._order[positions].astype(np.int64)
+        values = result + self._first_offset[vocabulary]
+        firsts = self._offsets[values]
+        is_equal = self._hashes[positions] == hashes
+        is_equal &= self._offsets[values + 1] - firsts == lengths
+        for first in range(0, int(lengths.max(initial=0)), 8):
+            rows = (
+                np.flatnonzero(is_equal & (lengths > first)) if first else np.flatnonzero(is_equal)
+            )
+            if not rows.size:
+                break
+            different = words[starts[rows] + first] ^ self._words[firsts[rows] + first]
+            different &= _MASKS[np.minimum(lengths[rows] - first, 8)]
+            is_equal[rows[different != 0]] = False
+        result[~is_equal] = -1
+        return result
+
+
+def _joined(arrays: Sequence[NDArray]) -> tuple[NDArray, NDArray[np.int64]]:
+    """Returns the concatenated arrays, and the position of each."""
+    lengths = np.array([len(array) for array in arrays], np.int64)
+    return np.concatenate(arrays), np.cumsum(lengths) - lengths
+
+
 def _hashes(texts: pa.StringArray, longest: int, seed: int) -> NDArray[np.uint64]:
     """Returns hashes of texts; those of texts with more than `longest` bytes are arbitrary."""
     offsets, content = utf8(texts)
-    padded = np.append(content, np.zeros(8, np.uint8))  # 8 bytes can be read at each position
-    words = np.ndarray(len(content) + 1, "<u8", padded, strides=(1,))
-    starts, lengths = offsets[:-1], np.diff(offsets)
+    words = _words(np.append(content, np.zeros(8, np.uint8)))
+    return _hash_words(words, offsets[:-1], np.diff(offsets), longest, seed)
+
+
+def _words(content: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Returns the 8 bytes from each position on, of content with 8 bytes at its end."""
+    return np.ndarray(len(content) - 7, "<u8", content, strides=(1,))
+
+
+def _hash_words(
+    words: NDArray[np.uint64],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    longest: int,
+    seed: int,
+) -> NDArray[np.uint64]:
+    """Returns hashes; changes `lengths`."""
     lengths[lengths > longest] = 0
     hashes = lengths.astype(np.uint64) * np.uint64(_FACTORS[0]) + np.uint64(seed)
     rows = slice(None)  # with bytes left

@@ -105,7 +105,7 @@ class Number(FeatureEncoding):
         if self.transformation == "none":
             return values
         if self.transformation == "quantile":
-            return np.interp(values, *self._scores)
+            return np.interp(values, *self.scores)
         if self.transformation == "log" and self.offset is not None:
             values = np.log(np.maximum(values + self.offset, 1.0))
         elif self.transformation == "log":
@@ -113,7 +113,7 @@ class Number(FeatureEncoding):
         return (values - self.mean) / (self.deviation or 1.0)
 
     @functools.cached_property
-    def _scores(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def scores(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Distinct quantiles, and the normal score of each."""
         number = len(self.quantiles)
         ranks = np.linspace(0, 1, number) if number > 1 else np.array([0.5])
@@ -130,7 +130,7 @@ class Number(FeatureEncoding):
         a filled value is the fill value."""
         result = np.asarray(values, np.float64).ravel()
         if self.transformation == "quantile":
-            distinct, scores = self._scores
+            distinct, scores = self.scores
             return pa.array(np.interp(result, scores, distinct))
         if self.transformation != "none":
             result = result * (self.deviation or 1.0) + self.mean

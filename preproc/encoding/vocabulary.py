@@ -91,7 +91,8 @@ class Vocabulary(IdEncoding):
         return {name: np.append(0, ids).astype(self.dtype) for name, ids in arrays.items()}
 
     @functools.cached_property
-    def _index(self) -> TextIndex:
+    def index(self) -> TextIndex:
+        """Index of the values."""
         try:
             return TextIndex(self.values)
         except ValueError as error:
@@ -112,7 +113,7 @@ class Vocabulary(IdEncoding):
         keys = trimmed_texts(values)
         if self.is_integer and pa.types.is_string(values.type):
             keys = integer_texts(keys)
-        return self._index.find(keys)
+        return self.index.find(keys)
 
     def _ids(self, values: pa.Array) -> NDArray:
         positions = self.positions(values)
@@ -154,7 +155,7 @@ class Vocabulary(IdEncoding):
             raise self.invalid("date", "the day of the new rows, as days are kept", date)
         texts = counts["value"].combine_chunks().cast(pa.string())
         occurrences = counts["count"].combine_chunks().cast(pa.int64())
-        positions = self._index.find(texts)
+        positions = self.index.find(texts)
         is_known, added = positions >= 0, occurrences.to_numpy(zero_copy_only=False)
         new = pa.table({"value": texts, "count": occurrences}).filter(
             pa.array(~is_known & (added >= least))

@@ -8,8 +8,9 @@ import pytest
 
 from deployment.serving.checks import BadRequest
 from deployment.serving.interface import RawColumn
-from deployment.serving.raw_columns import check_encoder, raw_columns
-from deployment.serving.raw_rows import RawRows
+from deployment.serving.raw.columns import check_encoder, raw_columns
+from deployment.serving.raw.requests import RawRequests
+from deployment.serving.raw.rows import RawRows
 from deployment.serving.scorer import RequestScorer, ServedModel
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import HashBuckets, Identity
@@ -44,6 +45,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def rows(folder):
     return RawRows(folder, RAW)
+
+
+@pytest.fixture(scope="module")
+def requests(rows):
+    return RawRequests(rows, RAW)
 
 
 def check_encoded(arrays):
@@ -106,36 +112,36 @@ def test_rows_of_a_batch(rows, form):
     check_encoded(rows.encode(FORMS[form]()))
 
 
-def test_tensors_of_a_request(rows):
-    check_encoded(rows.check(tensors()))
+def test_tensors_of_a_request(requests):
+    check_encoded(requests.check(tensors()))
     lists = {"tags": ["sale;new", '["red"]', ""], "words": ["5;1", "1;2;3", ""]}
     as_texts = {
         name: np.array([[text.encode()] for text in texts], object) for name, texts in lists.items()
     }
-    check_encoded(rows.check(tensors() | as_texts))
+    check_encoded(requests.check(tensors() | as_texts))
 
 
-def test_empty_lists(rows):
-    arrays = rows.check(tensors() | {"tags": np.empty((3, 0), object)})
+def test_empty_lists(requests):
+    arrays = requests.check(tensors() | {"tags": np.empty((3, 0), object)})
     assert not arrays[CATEGORICAL][:, 1:3].any()
 
 
-def test_absent_columns(rows):
-    arrays = rows.check({"price": tensors()["price"]})
+def test_absent_columns(requests):
+    arrays = requests.check({"price": tensors()["price"]})
     assert arrays[NUMERICAL][:, 1].tolist() == [30, 30, 30]
     assert not arrays[CATEGORICAL].any()
     with pytest.raises(BadRequest, match="expected the column price.*, got city, age; needed: "):
-        rows.check({name: tensors()[name] for name in ("city", "age")})
+        requests.check({name: tensors()[name] for name in ("city", "age")})
     with pytest.raises(BadRequest, match="got .none.; needed: price"):
-        rows.check({})
+        requests.check({})
 
 
-def test_encoded_tensors(rows):
+def test_encoded_tensors(requests):
     with pytest.raises(
         BadRequest,
         match="expected raw rows, got the tensor numerical_features; needed: price.*city",
     ):
-        rows.check(tensors() | {NUMERICAL: NUMBERS})
+        requests.check(tensors() | {NUMERICAL: NUMBERS})
 
 
 @pytest.mark.parametrize(
@@ -155,10 +161,10 @@ def test_invalid_values(rows, changed, row, message):
     assert (error.value.feature, error.value.row) == (column, row)
 
 
-def test_text_that_is_not_utf8(rows):
+def test_text_that_is_not_utf8(requests):
     bad = np.array([[b"Oslo"], [b"\xff"], [b""]], object)
     with pytest.raises(BadRequest, match="column 'city', row 1 .*: expected UTF-8 text"):
-        rows.check(tensors() | {"city": bad})
+        requests.check(tensors() | {"city": bad})
 
 
 def test_scores_of_raw_rows(folder):

@@ -3,6 +3,7 @@
 import importlib
 import json
 import shutil
+import struct
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from deployment.serving import checksums, scorer, tables
+from preproc.encoding.joint import Texts
 from tests.deployment.serving import made_raw_model
 from tests.deployment.serving.made_models import (
     CATEGORICAL,
@@ -59,6 +61,7 @@ def triton_model(monkeypatch, said):
         Tensor=Tensor,
         TritonError=TritonError,
         InferenceResponse=InferenceResponse,
+        deserialize_bytes_tensor=lambda content: np.array([b"few"], object),
         Logger=SimpleNamespace(log_info=said.append, log_warn=said.append),
     )
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", stand_in)
@@ -163,6 +166,18 @@ def test_unknown_column_next_to_raw_rows(tmp_path, triton_model):
     encoded = {NUMERICAL: made_raw_model.NUMBERS, CATEGORICAL: made_raw_model.IDS}
     np.testing.assert_allclose(good.arrays["scores"], expected_scores(encoded), atol=1e-7)
     assert bad.error.text.startswith("unknown column town; needed: price; optional: age, city")
+
+
+def test_texts_of_large_tensors(tmp_path, triton_model):
+    """They are packed, which the server's module does not know."""
+    started(triton_model, made_raw_model.write(tmp_path / "1"))
+    read = triton_model.pb_utils.deserialize_bytes_tensor
+    texts = [b"Bern", b"", b"x" * 600]
+    content = b"".join(struct.pack("<I", len(text)) + text for text in texts)
+    packed = read(np.frombuffer(content, np.uint8))
+    assert packed.shape == (3,)
+    assert Texts.read(packed).array().to_pylist() == texts
+    assert read(np.frombuffer(content[:8], np.uint8)).tolist() == [b"few"]
 
 
 def test_error_of_nan_score(tmp_path, triton_model, monkeypatch):

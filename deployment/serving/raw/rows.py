@@ -13,13 +13,12 @@ from deployment.serving import checksums
 from deployment.serving.checks import BadRequest
 from deployment.serving.interface import (
     ENCODER_FOLDER,
-    TEXT,
     UNKNOWN_IS_ERROR,
     Interface,
     RawColumn,
     ServedFeature,
 )
-from deployment.serving.raw_columns import aligned_features, check_encoder, raw_columns
+from deployment.serving.raw.columns import aligned_features, check_encoder, raw_columns
 from preproc.encoding.columns import InvalidValue
 from preproc.encoding.encoder import Encoder, EncodingError
 from preproc.encoding.encodings import FeatureEncoding, Identity
@@ -78,10 +77,26 @@ class RawRows:
             self._check_present(columns, absent, names)
             num_rows = len(next(iter(columns.values())))
             columns |= {column.name: pa.nulls(num_rows, pa.string()) for column in absent}
+        return request_tensors(self._interface, self.values(columns))
+
+    def values(
+        self, columns: Mapping[str, Any], features: Collection[str] | None = None
+    ) -> dict[str, NDArray]:
+        """Returns the encoded values [rows, count] by feature; indicators come with their numbers.
+
+        Args:
+            columns: values of all source columns of the features.
+            features: features to encode; None: all.
+
+        Raises:
+            BadRequest: a value breaks a rule; `feature` is the column.
+        """
+        names = [name for name in self._plain if features is None or name in features]
         try:
-            values = self.encoder.encode(columns, self._plain)
+            values = self.encoder.encode(columns, names)
             for feature in self._aligned:
-                values[feature.name] = self._lists(columns, feature)
+                if features is None or feature.name in features:
+                    values[feature.name] = self._lists(columns, feature)
         except EncodingError as error:
             place = f"column '{error.column}'"
             if error.row is not None:
@@ -89,38 +104,21 @@ class RawRows:
             message = f"{place}: expected {error.rule}, got {error.found}"
             rule = f"expected {error.rule}"
             raise BadRequest(message, error.column, error.row, error.found, rule) from None
-        return request_tensors(self._interface, values)
-
-    def example(self, num_rows: int) -> dict[str, np.ndarray]:
-        """Returns `encode` of rows with the examples of the columns."""
-        return self.encode({column.name: [column.example] * num_rows for column in self.columns})
-
-    def check(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns `encode` of the tensors of a request, as `RawColumn.tensor` describes them.
-
-        Raises:
-            BadRequest: see `encode`; a tensor is not one of a column.
-        """
-        unknown = [name for name in tensors if name not in self._by_name]
-        if unknown:
-            encoded = {tensor.name for tensor in self._interface.inputs}
-            is_encoded = not encoded.isdisjoint(unknown)
-            problem = "expected raw rows, got the tensor" if is_encoded else "unknown column"
-            raise BadRequest(f"{problem} {_listing(unknown)}; {self._needed()}")
-        return self.encode({n: _arrow(t, self._by_name[n]) for n, t in tensors.items()})
+        return values
 
     def _check_present(
         self, columns: Collection[str], absent: list[RawColumn], names: Collection[str]
     ) -> None:
         required = [column.name for column in absent if not column.is_optional]
         if required or not columns:
-            missing = f"the column {_listing(required)}" if required else "a column"
-            raise BadRequest(f"expected {missing}, got {_listing(names)}; {self._needed()}")
+            missing = f"the column {listing(required)}" if required else "a column"
+            raise BadRequest(f"expected {missing}, got {listing(names)}; {self.needed()}")
 
-    def _needed(self) -> str:
+    def needed(self) -> str:
+        """Returns the columns, as messages state them."""
         required = [column.name for column in self.columns if not column.is_optional]
         optional = [column.name for column in self.columns if column.is_optional]
-        return f"needed: {_listing(required)}; optional: {_listing(optional)}"
+        return f"needed: {listing(required)}; optional: {listing(optional)}"
 
     def _lists(self, batch: Any, feature: ServedFeature) -> NDArray:
         """Returns lists of ids, [rows, count]: the last ones of a history, after zeros; of other
@@ -152,16 +150,23 @@ class RawRows:
         return result
 
 
-def request_tensors(interface: Interface, values: Mapping[str, NDArray]) -> dict[str, NDArray]:
-    """Arranges values [rows, count] by feature as the tensors of a request, [rows, *dims]."""
-    num_rows = len(next(iter(values.values())))
+def request_tensors(
+    interface: Interface, values: Mapping[str, NDArray], num_rows: int | None = None
+) -> dict[str, NDArray]:
+    """Arranges values [rows, count] by feature as the tensors of a request, [rows, *dims].
+
+    Other features are 0; then the number of rows is needed.
+    """
+    num_rows = len(next(iter(values.values()))) if num_rows is None else num_rows
     arrays = {
         tensor.name: np.zeros((num_rows, int(np.prod(tensor.dims))), tensor.dtype)
         for tensor in interface.inputs
     }
-    for feature in interface.features:
+    for feature in interface.features if values else ():
+        numbers = values.get(feature.name)
+        if numbers is None:
+            continue
         array, columns = arrays[feature.input], slice(feature.start, feature.start + feature.count)
-        numbers = values[feature.name]
         if feature.cardinality is not None and array.dtype.itemsize < numbers.dtype.itemsize:
             # A cast must not turn an id out of range into a valid one.
             numbers = np.minimum(numbers, np.int64(np.iinfo(array.dtype).max))
@@ -207,24 +212,6 @@ def _names(batch: Any) -> Collection[str]:
     return batch.keys()  # of a mapping, or a pandas frame
 
 
-def _arrow(tensor: np.ndarray, column: RawColumn) -> pa.Array:
-    """Returns the values of a tensor [rows, 1], or of one of lists."""
-    if not column.is_list:
-        return pa.array(tensor.ravel(), pa.binary() if column.dtype == TEXT else None)
-    if not tensor.size:
-        return pa.nulls(len(tensor), pa.string())
-    if column.dtype != TEXT:
-        sizes = np.arange(len(tensor) + 1) * tensor.shape[1]
-        return pa.ListArray.from_arrays(pa.array(sizes, pa.int32()), pa.array(tensor.ravel()))
-    if tensor.shape[1] == 1:  # also `a;b` and JSON arrays
-        return pa.array(tensor.ravel(), pa.binary())
-    exists = tensor != b""
-    lengths = tensor.shape[1] - np.argmax(exists[:, ::-1], axis=1)
-    lengths[~exists.any(axis=1)] = 0
-    values = tensor[np.arange(tensor.shape[1]) < lengths[:, np.newaxis]]
-    offsets = pa.array(np.cumsum([0, *lengths]), pa.int32())
-    return pa.ListArray.from_arrays(offsets, pa.array(values, pa.binary()))
-
-
-def _listing(names: Collection[str]) -> str:
+def listing(names: Collection[str]) -> str:
+    """Returns names for a message."""
     return ", ".join(map(str, names)) or "(none)"

@@ -1,0 +1,1 @@
+"""Raw rows: columns that a model reads, and their encoding as its tensors."""
