@@ -19,7 +19,7 @@ from deployment.serving.interface import ServedFeature
 from nn.metrics.classification import NonFiniteScores
 from nn.metrics.evaluator import Scorer
 from preproc.encoding.encoder import Encoder, EncodingError
-from preproc.encoding.row_forms import is_single_row, num_rows, part_of
+from preproc.encoding.row_forms import is_scalar, is_single_row, num_rows, part_of
 
 
 class LoadedModel:
@@ -123,20 +123,31 @@ class LoadedModel:
                 be encoded.
             NonFiniteScores: a logit is NaN or infinite.
         """
-        if not is_single_row(rows):
+        columns = self.columns
+        if not is_single_row(rows, columns):
             return self._predict(rows)
-        (score,) = self._predict({name: [value] for name, value in rows.items()})
+        row = {name: rows[name] for name in columns if name in rows}
+        for encoding in map(self.encoder.__getitem__, self._encoded):
+            value: Any = row.get(encoding.column)
+            if encoding.hotness == 1 and not is_scalar(value):
+                rule = "one value, as of other columns (many rows: a list for each column)"
+                place = (encoding.name, encoding.column, None)
+                raise EncodingError(*place, f"a list of {len(value)}", rule)
+        (score,) = self._predict({name: [value] for name, value in row.items()})
         return float(score)
 
     def _predict(self, rows: Any) -> NDArray[np.float32]:
         columns, scores = self.columns, [np.zeros(0, np.float32)]
-        for start in range(0, num_rows(rows, columns), self._batch_size):
+        number = num_rows(rows, columns)
+        if not number:
+            self._encode(rows)  # the errors of absent columns
+        for start in range(0, number, self._batch_size):
             part = part_of(rows, columns, start, start + self._batch_size)
             try:
                 scores.append(self(self._encode(part)))
             except EncodingError as error:
-                row = None if error.row is None else start + error.row
-                place = (error.feature, error.column, row)
+                index = None if error.row is None else start + error.row
+                place = (error.feature, error.column, index)
                 raise EncodingError(*place, error.found, error.rule) from None
         return np.concatenate(scores)
 

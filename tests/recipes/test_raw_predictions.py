@@ -82,6 +82,7 @@ def test_values_of_ids(model):
     [
         ({"price": None}, "expected a column 'price', got the columns city, user, tags"),
         ({"price": ["cheap"]}, "'price', row 1 .* expected a number, got 'cheap'"),
+        ({"price": 1.0}, "'city': expected one value, .* got a list of 1"),
         (
             {"price": [1.0, 2.0]},
             "equally many values of each column, got 2 of 'price', 1 of 'city'",
@@ -93,6 +94,8 @@ def test_errors(model, change, message):
     rows = {name: values for name, values in rows.items() if values is not None}
     with pytest.raises(ValueError, match=message):
         model.predict(rows)
+    with pytest.raises(EncodingError, match="expected a column"):
+        model.predict({"town": ["Oslo"]})
 
 
 def test_without_the_data_set(shop, tmp_path):

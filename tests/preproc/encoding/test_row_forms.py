@@ -17,11 +17,17 @@ COLUMNS = ("city", "price")
         ({"city": ["Bern"], "price": np.array([2.0])}, False),
         ({"city": pa.array(["Bern"])}, False),
         (pa.table({"city": ["Bern"]}), False),
+        ({"city": ["Bern"], "comment": "of all rows"}, False),  # not a column that is read
         ({}, False),
     ],
 )
 def test_single_rows(rows, expected):
-    assert is_single_row(rows) == expected
+    assert is_single_row(rows, COLUMNS) == expected
+
+
+def test_other_forms():
+    with pytest.raises(ValueError, match="rows: expected a pandas frame, .*, got a list"):
+        num_rows([["Bern", 2.0]], COLUMNS)
 
 
 def test_parts():
@@ -41,7 +47,7 @@ def test_pandas_frames():
 
     frame = pandas.DataFrame({"city": list("abc"), "price": [1, 2, 3], "slice": 0, "num_rows": 0})
     frame.index = [2, 0, 1]
-    assert not is_single_row(frame) and num_rows(frame, COLUMNS) == 3
+    assert not is_single_row(frame, COLUMNS) and num_rows(frame, COLUMNS) == 3
     assert part_of(frame, COLUMNS, 1, 3)["city"].tolist() == ["b", "c"]
     series = {"city": frame["city"], "price": frame["price"]}
     assert num_rows(series, COLUMNS) == 3
