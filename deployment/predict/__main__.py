@@ -196,8 +196,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--output",
         help="file for the scores: .csv or .parquet (columns row and score), or .npy (float32 "
-        "[rows]); it appears when it is complete (default: stdout, as CSV, batch by batch: after a "
-        "bad row, with exit status 2, the scores of earlier batches are there)",
+        "[rows]); it appears when it is complete (default: stdout, as CSV, some 65,000 rows at a "
+        "time: after a bad row, with exit status 2, earlier scores are there)",
     )
     add("--keep", metavar="A,B", help="columns of --input that are written before the scores")
     add(
