@@ -1,44 +1,137 @@
-"""Prints the models of a server and their tensors.
+"""Describes the models of a server, and scores rows.
 
 python -m deployment.client --url 127.0.0.1:8001
+python -m deployment.client --model clicks --describe
+python -m deployment.client --model clicks --json '{"city": "Bern", "price": 12.5}'
+python -m deployment.client --model clicks --rows orders.csv
 """
 
+import argparse
+import shlex
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from deployment import nvidia_flags
+from deployment.client import raw_columns
 from deployment.client.client import Client
+from deployment.option_checks import refuse
 from runtime.cli import exit_status
 from runtime.options import tool_parser
+
+_ROWS = 2048  # of a request, to a model without a limit
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0, or 2 after an error."""
-    parser = tool_parser(
-        "deployment.client", "Prints the models that a server has ready, and their tensors."
-    )
-    parser.add_argument("--url", default="127.0.0.1:8001", help="host:port of the server's gRPC")
-    parser.add_argument("--model_name", help="only this model")
 
     def work() -> None:
-        flags = parser.parse_args(nvidia_flags.CLIENT.translate(argv))
-        with Client(flags.url, flags.model_name or "") as client:
-            names = [flags.model_name] if flags.model_name else client.ready_models()
-        for name in names:
-            with Client(flags.url, name) as client:
-                print(_description(client.config()))
+        flags = _parser().parse_args(nvidia_flags.CLIENT.translate(argv))
+        asks = flags.rows or flags.json
+        refuse(
+            {
+                "--rows, --json: expected --model": asks and not flags.model_name,
+                "--describe, --rows, --json: expected one of them": (
+                    flags.describe + bool(flags.rows) + bool(flags.json) > 1
+                ),
+            }
+        )
+        if not asks:
+            _print_models(flags)
+            return
+        with Client(flags.url, flags.model_name) as client:
+            config = client.config()
+            columns = raw_columns.require_columns(config, "--rows, --json")
+            if flags.json:
+                parts = iter([raw_columns.columns_of_json(flags.json, columns)])
+            else:
+                parts = _parts_of_file(flags.rows, columns)
+            requests = _requests(parts, columns, config.max_batch_size or _ROWS)
+            _print_scores(client.scores(requests))
 
     return exit_status(work)
 
 
-def _description(config) -> str:
+def _parser() -> argparse.ArgumentParser:
+    parser = tool_parser(
+        "deployment.client",
+        "Prints the models that a server has ready, with their columns or tensors, or the scores "
+        "of rows.",
+    )
+    add = parser.add_argument
+    add("--url", default="127.0.0.1:8001", help="host:port of the server's gRPC")
+    add("--model_name", "--model", help="only this model")
+    add("--describe", action="store_true", help="print an example of each column, and of a request")
+    add(
+        "--rows",
+        help="score the raw rows of a file or folder: .csv, .tsv, .txt, .json, .jsonl or .parquet",
+    )
+    add("--json", help='score a raw row like {"city": "Bern", "price": 12.5}, or a list of rows')
+    return parser
+
+
+def _print_models(flags: argparse.Namespace) -> None:
+    with Client(flags.url, flags.model_name or "") as client:
+        names = [flags.model_name] if flags.model_name else client.ready_models()
+    host, _, port = flags.url.rpartition(":")
+    for name in names:
+        # Triton's HTTP is by default one port below its gRPC.
+        curl = f"curl http://{host}:{int(port) - 1}/v2/models/{name}/generate"
+        with Client(flags.url, name) as client:
+            print(_description(client.config(), curl if flags.describe else ""))
+
+
+def _description(config, curl: str) -> str:
     batch = f", up to {config.max_batch_size:,} rows" if config.max_batch_size else ""
     lines = [f"{config.name}: {config.platform or config.backend}{batch}"]
-    for kind, tensors in (("input ", config.input), ("output", config.output)):
+    columns = raw_columns.raw_columns(config)
+    lines += raw_columns.column_lines(columns, with_examples=bool(curl))
+    inputs = () if columns else config.input
+    for kind, tensors in (("input ", inputs), ("output", config.output)):
         for tensor in tensors:
             kinds = tensor.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
             dtype = kinds[tensor.data_type].name.removeprefix("TYPE_")
             lines.append(f"  {kind}  {tensor.name}  {dtype} {list(tensor.dims)}")
+    if columns and curl:
+        lines.append(f"  {curl} --data {shlex.quote(raw_columns.example_row(columns))}")
     return "\n".join(lines)
+
+
+def _parts_of_file(path: str, columns) -> Iterator[Mapping[str, pa.Array]]:
+    """Yields the columns of blocks of rows of a file."""
+    from deployment.predict.rows import open_rows  # DuckDB takes a second to import
+
+    with open_rows(path) as rows:
+        names = [column.name for column in columns if column.name in rows.columns]
+        missing = [c.name for c in columns if c.name not in names and not c.is_optional]
+        if missing or not names:
+            wanted = ", ".join(missing or [column.name for column in columns])
+            raise ValueError(
+                f"{path}: expected the columns {wanted}, got {', '.join(rows.columns)}"
+            )
+        for batch in rows.batches(names):
+            yield dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+def _requests(
+    parts: Iterable[Mapping[str, pa.Array]], columns, num_rows: int
+) -> Iterator[dict[str, NDArray]]:
+    """Yields requests of at most `num_rows` rows."""
+    for part in parts:
+        for start in range(0, len(next(iter(part.values()))), num_rows):
+            rows = {name: values.slice(start, num_rows) for name, values in part.items()}
+            yield raw_columns.request(rows, columns)
+
+
+def _print_scores(scores: Iterable[NDArray]) -> None:
+    row = 0
+    print("row,score")
+    for answer in scores:
+        for score in answer[:, 0]:
+            print(f"{row},{score!s}")
+            row += 1
 
 
 if __name__ == "__main__":

@@ -125,13 +125,16 @@ def _steps(
         tensors.request({name: array[n : n + size] for name, array in rows.items()})
         for n in range(0, num_rows - size + 1, size)
     ]
-    steps = [
-        {name: {"b64": base64.b64encode(array.tobytes()).decode()} for name, array in each.items()}
-        for each in requests
-    ]
+    steps = [{name: _content(array) for name, array in each.items()} for each in requests]
     if tensors.keys is None:
         return steps, []
     return steps, [f"{name}:{array.shape[1]}" for name, array in requests[0].items()]
+
+
+def _content(array: np.ndarray) -> dict:
+    if array.dtype != object:
+        return {"b64": base64.b64encode(array.tobytes()).decode()}
+    return {"content": [text.decode() for text in array.ravel()], "shape": list(array.shape[1:])}
 
 
 def _run(arguments: list[str], timeout_s: float | None) -> subprocess.CompletedProcess:

@@ -20,8 +20,10 @@ from deployment.client import perf_analyzer
 from deployment.client.client import Client
 from deployment.client.closed_loop import ClosedLoop
 from deployment.client.drawn_requests import drawn_request
+from deployment.client.drawn_rows import drawn_rows
 from deployment.client.latency_statistics import Measurement, table, write_csv, write_original_csv
 from deployment.client.perf_analyzer import CUDA, NO_SHARED_MEMORY, SYSTEM, PerfAnalyzerOptions
+from deployment.client.raw_columns import refuse_encoded_rows
 from deployment.client.served_tensors import served_tensors
 from deployment.model.serving_spec import ServingSpec
 from deployment.option_checks import (
@@ -54,8 +56,8 @@ _MAX_CONCURRENCY = 1024  # each request in flight has its own thread and connect
 def evaluate(options: argparse.Namespace) -> None:
     """Measures the models, writes `latency.csv`, and prints a table.
 
-    Several models, which take the same requests, are measured alternately, setting by setting, so
-    that other load on the machine affects all of them.
+    Several models are measured alternately, setting by setting, so that other load on the machine
+    affects all of them.
     """
     models, largest = options.model_name.split(","), max(options.batch_sizes)
     check_ranges(vars(options), _MINIMUM, {"concurrency": _MAX_CONCURRENCY})
@@ -74,16 +76,18 @@ def evaluate(options: argparse.Namespace) -> None:
             raise ValueError(f"--result_path: expected a CSV file like results.csv, got {path}")
         check_writable(path, "--result_path")
     client = _client(options.client)
-    rows, serving_spec = _rows(options, models[0], largest)
+    rows = dict.fromkeys(models, _rows(options, models[0], largest))
+    if not (options.checkpoint_dir or options.dataset_path):
+        rows |= {model: _rows(options, model, largest) for model in models[1:]}
     deadline = time.monotonic() + options.wait_s
     for model in models if options.wait_s else ():
         with Client(options.url, model) as connection:
             connection.wait_until_ready(max(0.0, deadline - time.monotonic()))
-    served = [_MeasuredModel(options, model, serving_spec) for model in models]
+    served = [_MeasuredModel(options, model, *rows[model]) for model in models]
     print(f"measuring {', '.join(models)} at {options.url}; --client {client}", flush=True)
     settings = itertools.product(options.batch_sizes, options.concurrency, served)
     measurements = [
-        model.measure(rows, client, options, batch_size, concurrency)
+        model.measure(client, options, batch_size, concurrency)
         for batch_size, concurrency, model in settings
     ]
     print(table(measurements))
@@ -95,11 +99,20 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 class _MeasuredModel:
-    def __init__(self, options: argparse.Namespace, model: str, serving_spec: ServingSpec | None):
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        model: str,
+        rows: Mapping[str, np.ndarray],
+        serving_spec: ServingSpec | None,
+    ):
+        self._rows = rows
         url, largest = options.url, max(options.batch_sizes)
         self._url, self._name, self._version = url, model, options.model_version or ""
         with Client(url, model, version=self._version) as client:
             config = client.config()
+            if serving_spec is not None:
+                refuse_encoded_rows(config, "give --model_repository without a data set")
             self._tensors = served_tensors(config, serving_spec, options.fused_embedding)
             # An ensemble runs nothing; its last step does.
             steps = config.ensemble_scheduling.step
@@ -115,13 +128,12 @@ class _MeasuredModel:
 
     def measure(
         self,
-        rows: Mapping[str, np.ndarray],
         client: str,
         options: argparse.Namespace,
         batch_size: int,
         concurrency: int,
     ) -> Measurement:
-        request = self._url, self._name, rows, batch_size, concurrency
+        request = self._url, self._name, self._rows, batch_size, concurrency
         same = {"tensors": self._tensors, "version": self._version}
         with (
             ClosedLoop(*request, **same) as loop,
@@ -187,8 +199,8 @@ def _client(name: str) -> str:
 def _rows(
     options: argparse.Namespace, model: str, largest: int
 ) -> tuple[Mapping[str, np.ndarray], ServingSpec | None]:
-    """Returns rows of the data set and its specification, or random ids in the ranges of the
-    model's interface, and None.
+    """Returns rows of the data set and its specification, or random rows of the model's interface,
+    and None.
 
     Uniform ids are the worst case for caches: rows of a data set, in which few ids are frequent,
     are looked up faster.
@@ -201,8 +213,11 @@ def _rows(
             "a server does not report the allowed ids: give --model_repository, or "
             "--checkpoint_dir or --dataset_path for rows of the data set"
         )
-    interface = entry_interface(options.model_repository, model)
-    return drawn_request(interface, num_rows, np.random.default_rng(0)), None
+    folder, interface = entry_interface(options.model_repository, model)
+    rng = np.random.default_rng(0)
+    if interface.columns:
+        return drawn_rows(folder, interface, num_rows, rng), None
+    return drawn_request(interface, num_rows, rng), None
 
 
 def _rows_of_data_set(options: argparse.Namespace, num_rows: int):

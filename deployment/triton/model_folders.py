@@ -39,11 +39,12 @@ def find_model(path: str | Path) -> ModelFolders:
     return next(iter(models.values()))
 
 
-def entry_interface(repository: str | Path, model_name: str) -> Interface:
-    """Returns the interface of a model's requests: of an ensemble, that of its first part."""
+def entry_interface(repository: str | Path, model_name: str) -> tuple[Path, Interface]:
+    """Returns the version folder and the interface of a model's requests: of an ensemble, those of
+    its first part."""
     for version in _versions(Path(repository, model_name)):
         if (interface := interfaces.read(version)).role != DENSE:
-            return interface
+            return version, interface
     raise ValueError(
         f"{repository} has no {interfaces.FILE} of {model_name}, which describes the allowed ids: "
         "name another --model_repository, or take rows of a data set (--checkpoint_dir)"

@@ -42,8 +42,8 @@ def test_interface_of_repository_model(tmp_path):
         interfaces.write(CLICKS._replace(role=role), tmp_path / model / "1")
     (tmp_path / "two").mkdir()
     write_origin(tmp_path / "two", {}, ["two_sparse", "two_dense", "two"])
-    assert model_folders.entry_interface(tmp_path, "one").role == "scorer"
-    assert model_folders.entry_interface(tmp_path, "two").role == "sparse"
+    assert model_folders.entry_interface(tmp_path, "one")[1].role == "scorer"
+    assert model_folders.entry_interface(tmp_path, "two")[1].role == "sparse"
     # Other backends have the interface in other parts; the highest version is served.
     for model, role in (("three_checks", "checks"), ("four_keys", "keys")):
         for version, largest in (("9", 9), ("10", 10), ("old", 11)):
@@ -53,7 +53,7 @@ def test_interface_of_repository_model(tmp_path):
         name = model.partition("_")[0]
         (tmp_path / name).mkdir()
         write_origin(tmp_path / name, {}, [model, name])
-        result = model_folders.entry_interface(tmp_path, name)
+        _, result = model_folders.entry_interface(tmp_path, name)
         assert (result.role, result.max_batch_size) == (role, 10)
     with pytest.raises(ValueError, match="has no interface.json of five, which describes"):
         model_folders.entry_interface(tmp_path, "five")
@@ -106,7 +106,7 @@ def test_closed_loop_with_wrong_answer():
 
 
 def test_measurement_tool(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: CLICKS)
+    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: (tmp_path, CLICKS))
     monkeypatch.setattr(evaluate_latency, "drawn_request", lambda *_: ROWS)
     for dynamic, word in ((False, "static"), (True, "dynamic")):
         with serving(StandIn(dynamic=dynamic)) as url:
@@ -177,7 +177,7 @@ def test_models_never_ready(tmp_path, monkeypatch, capsys):
             time.sleep(0.2 if request.name == "sums" else 0)
             return super().ModelReady(request, context)
 
-    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: CLICKS)
+    monkeypatch.setattr(evaluate_latency, "entry_interface", lambda *_: (tmp_path, CLICKS))
     monkeypatch.setattr(evaluate_latency, "drawn_request", lambda *_: ROWS)
     with serving(SlowToSay()) as url:
         flags = [f"--url={url}", "--model_name=sums,other", f"--model_repository={tmp_path}"]
