@@ -102,9 +102,10 @@ class LoadedModel:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of raw rows that `predict` reads; histories have their own names."""
+        """Columns of raw rows that `predict` reads; see `Encoder.history_columns`."""
         names = [self.encoder[name].column for name in self._encoded]
-        return (*dict.fromkeys(names), *self._histories)
+        names += self.encoder.history_columns(self._histories).values()
+        return tuple(dict.fromkeys(names))
 
     def predict(self, rows: Any) -> NDArray[np.float32] | float:
         """Scores raw rows, with the values that the file of the training had.

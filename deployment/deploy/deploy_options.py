@@ -56,8 +56,8 @@ class DeployOptions:
     inputs: str | None = flag(
         None,
         "raw, rows with the columns of the data before its preparation; encoded, ids and numbers "
-        "as in the prepared data set (default: raw for dlrm and dcnv2 on a data set with an "
-        "encoder, with --tensors native; else encoded)",
+        "as in the prepared data set (default: raw on a data set with an encoder, with "
+        "--tensors native; else encoded)",
         choices=(RAW, ENCODED),
     )
     monolithic: bool = flag(False, "one model in place of an ensemble (not hps)")

@@ -1,9 +1,17 @@
 """Encoder of a deployment, and the columns of raw requests."""
 
+from collections import Counter
+
 from deployment.deploy.deploy_options import ENCODED, NVIDIA, RAW, DeployOptions
-from deployment.model.trained_model import DCNV2, DLRM, TrainedModel
-from deployment.serving.interface import UNKNOWN_IS_ZERO, Interface, answered
-from deployment.serving.raw.columns import check_encoder, raw_columns
+from deployment.model.trained_model import TrainedModel
+from deployment.serving.interface import RECOMMENDER, UNKNOWN_IS_ZERO, Interface, answered
+from deployment.serving.raw.columns import (
+    check_encoder,
+    item_encoding,
+    items_dtype,
+    lacking,
+    raw_columns,
+)
 from preproc.encoding.encoder import Encoder
 
 _ENCODED = "use --inputs encoded"
@@ -17,19 +25,12 @@ def with_encoder(interface: Interface, options: DeployOptions, trained: TrainedM
         ValueError: the model cannot take raw rows, and the flags request it.
     """
     folder = trained.encoder_folder
-    is_explicit = options.inputs == RAW
-    problem = ""
-    if folder is None:
-        problem = f"the data set of {trained.path} has no encoder"
-    elif trained.recipe not in (DLRM, DCNV2):
-        problem = f"expected a checkpoint of {DLRM} or {DCNV2}, got one of {trained.recipe}"
-    elif any(feature.padded for feature in interface.features):
-        problem = "expected the same number of ids in each row, got rows of split TFRecords"
-    if problem and is_explicit:
-        raise ValueError(f"--inputs raw: {problem}: {_ENCODED}")
-    if folder is None:
+    encoder = None if folder is None else Encoder.load(folder)
+    problem = _problem(encoder, interface, trained)
+    if problem and options.inputs == RAW:
+        raise ValueError(f"--inputs raw: {problem}, or {_ENCODED}")
+    if encoder is None or lacking(encoder, interface):
         return interface
-    encoder = Encoder.load(folder)
     check_encoder(encoder, interface)
     interface = interface._replace(encoder=encoder.digest)
     if problem or options.inputs == ENCODED or options.tensors == NVIDIA:
@@ -39,12 +40,34 @@ def with_encoder(interface: Interface, options: DeployOptions, trained: TrainedM
             "--unknown_ids zero: expected a model of encoded requests, got one of raw rows, whose "
             f"unknown values the encoder maps as in training: leave the flag out, or {_ENCODED}"
         )
+    if interface.candidate_input:
+        interface = interface._replace(items=items_dtype(item_encoding(encoder, interface)))
     columns = raw_columns(encoder, interface)
-    names = {tensor.name for tensor in answered(interface)}
-    for column in columns:
-        if column.name in names:
+    role = RECOMMENDER if interface.candidate_input else interface.role
+    answers = [tensor.name for tensor in answered(interface._replace(role=role))]
+    names = Counter([*answers, *(column.name for column in columns)])
+    for name, count in names.items():
+        if count > 1:
             raise ValueError(
-                f"--inputs raw: expected other columns than the answer '{column.name}', got a "
-                f"column of this name: rename it and prepare the data again, or {_ENCODED}"
+                f"--inputs raw: expected columns and answers of different names, got '{name}' "
+                f"twice: rename the column and prepare the data again, or {_ENCODED}"
             )
     return interface._replace(columns=columns)
+
+
+def _problem(encoder: Encoder | None, interface: Interface, trained: TrainedModel) -> str:
+    """Returns why a model cannot take raw rows; empty if it can."""
+    if encoder is None:
+        return f"the data set of {trained.path} has no encoder: prepare the raw data again"
+    if missing := lacking(encoder, interface):
+        return (
+            f"the encoder of the data set of {trained.path} lacks {', '.join(missing)}: prepare "
+            "the raw data again"
+        )
+    if any(feature.padded for feature in interface.features):
+        return "expected the same number of ids in each row, got rows of split TFRecords"
+    if interface.candidate_input:
+        item = item_encoding(encoder, interface)
+        if not items_dtype(item):
+            return f"feature '{item.name}': expected items of a vocabulary, got {item.kind}"
+    return ""

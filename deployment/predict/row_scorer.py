@@ -123,6 +123,8 @@ class RowScorer:
             encoding = self._rows.encoding(feature.name)
             if not isinstance(encoding, Vocabulary) or not encoding.first_id:
                 continue
+            if encoding.name != feature.name:  # a history, or what follows from another feature
+                continue
             tensor = arrays[feature.input].reshape(batch.num_rows, -1)
             ids = tensor[:, feature.start : feature.start + feature.count]
             num_known = num_values = int(np.count_nonzero(ids > 0))

@@ -7,7 +7,7 @@ import numpy as np
 
 from deployment.serving import checksums
 from deployment.serving.checks import BadRequest, RequestChecker, check_scores
-from deployment.serving.interface import CANDIDATES_FILE, EXCLUDED, NO_ITEM, Interface
+from deployment.serving.interface import CANDIDATES_FILE, EXCLUDED, NO_ITEM, TOP, Interface
 
 # Items that are scored as one batch.
 _BLOCK = 4096
@@ -19,7 +19,8 @@ class CatalogueSearch:
     Args:
         folder: version folder with the catalogue, int64 [items, *dims], by ascending item id, which
             is the first value of an item.
-        interface: interface of the model, whose input `candidate_input` the catalogue fills.
+        interface: interface of the model, whose input `candidate_input` the catalogue fills; of
+            encoded requests.
         logits_of: computes logits [batch, 1] of all inputs.
 
     Raises:
@@ -45,15 +46,27 @@ class CatalogueSearch:
         self._checker = RequestChecker(interface)
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the request's tensors, checked; `excluded_items` is optional.
+        """Returns the request's tensors, checked; `top` and `excluded_items` are optional.
 
         Raises:
             BadRequest: a rule is broken.
         """
-        arrays = dict(arrays)
-        excluded = arrays.pop(EXCLUDED, None)
+        arrays, most = dict(arrays), self._interface.top
+        top, excluded = arrays.pop(TOP, None), arrays.pop(EXCLUDED, None)
         checked = self._checker.check(arrays)
         rows = len(next(iter(checked.values())))
+        if top is None:
+            top = np.full([rows, 1], most)
+        if top.dtype != np.int64 or top.shape != (rows, 1):
+            raise BadRequest(
+                f"tensor '{TOP}' is {top.dtype} {list(top.shape)}; needed: int64 [{rows}, 1]"
+            )
+        if top.min() < 1 or top.max() > most:
+            bad = int(np.argmax((top < 1) | (top > most)))
+            raise BadRequest(
+                f"tensor '{TOP}', row {bad} (counted from 0): expected 1 to {most} items, the "
+                f"--top_items of the deployment, got {top[bad, 0]}"
+            )
         if excluded is None:
             excluded = np.empty([rows, 0], np.int64)
         if excluded.dtype != np.int64 or excluded.ndim != 2 or len(excluded) != rows:
@@ -61,31 +74,33 @@ class CatalogueSearch:
                 f"tensor '{EXCLUDED}' is {excluded.dtype} {list(excluded.shape)}; needed: int64 "
                 f"[{rows}, items], filled with {NO_ITEM}"
             )
-        return checked | {EXCLUDED: excluded}
+        return checked | {TOP: top, EXCLUDED: excluded}
 
     def search(self, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the items of checked tensors.
 
         Returns:
-            Items, int64 [batch, top], the highest logit first and of equal logits the lower item
-            first, and their logits, float32. Rows with fewer items are filled with -1 and -inf.
+            Items, int64 [batch, largest top], the highest logit first and of equal logits the lower
+            item first, and their logits, float32. Rows with fewer items are filled with -1 and
+            -inf.
 
         Raises:
             BadRequest: a logit is NaN.
         """
-        inputs = {name: array for name, array in arrays.items() if name != EXCLUDED}
-        rows, count = len(arrays[EXCLUDED]), self._interface.top
+        inputs = {name: array for name, array in arrays.items() if name not in (TOP, EXCLUDED)}
+        counts = arrays[TOP][:, 0].tolist()
+        rows, count = len(counts), max(counts)
         items = np.full([rows, count], NO_ITEM, np.int64)
         logits = np.full([rows, count], -np.inf, np.float32)
         for row in range(rows):
             own = {name: array[row : row + 1] for name, array in inputs.items()}
-            places, highest = self._of_user(own, arrays[EXCLUDED][row], row)
+            places, highest = self._of_user(own, arrays[EXCLUDED][row], row, counts[row])
             items[row, : len(places)] = self._ids[places]
             logits[row, : len(places)] = highest
         return items, logits
 
     def _of_user(
-        self, inputs: Mapping[str, np.ndarray], excluded: np.ndarray, row: int
+        self, inputs: Mapping[str, np.ndarray], excluded: np.ndarray, row: int, top: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns the places of the top items of one row [1, *dims], and their logits."""
         logits = np.empty(len(self._ids), np.float32)
@@ -98,7 +113,7 @@ class CatalogueSearch:
             logits[start : start + _BLOCK] = answer[:, 0]
         check_scores(logits.max(keepdims=True), row)  # NaN if one is
         left = np.flatnonzero(~np.isin(self._ids, excluded))
-        count = min(self._interface.top, len(left))
+        count = min(top, len(left))
         if not count:
             return left, logits[left]
         least = np.partition(logits[left], -count)[-count]

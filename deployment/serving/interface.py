@@ -27,8 +27,9 @@ ENCODER_FOLDER = "encoder"
 
 EMBEDDINGS, SCORES = "embeddings", "scores"  # the tensors between the parts, and the answer
 LOGITS = "DENSE_OUTPUT"  # the answer of NVIDIA's deployments, before the sigmoid
-# Recommendations: items that a request leaves out, the items of the answer, and none in both.
-EXCLUDED, ITEMS, NO_ITEM = "excluded_items", "items", -1
+# Recommendations: the number of items per row of a request and items that it leaves out, the items
+# of the answer, and none in both.
+TOP, EXCLUDED, ITEMS, NO_ITEM = "top", "excluded_items", "items", -1
 
 # Handling of unknown ids (at least the cardinality): a bad request, or id 0.
 UNKNOWN_IS_ERROR, UNKNOWN_IS_ZERO = "error", "zero"
@@ -147,8 +148,9 @@ class Interface(NamedTuple):
         histories: names of the request's tensors of ids [batch, features, steps] in which 0 is
             padding: at the start, at the same steps of all features of a row.
         output: the answer: `SCORES`, probabilities, or `LOGITS`.
-        top: items per row of the answer of a recommender.
+        top: most items per row of the answer of a recommender.
         candidate_input: the tensor that a recommender fills with the items of its catalogue.
+        items: dtype of the items of its answer: `INT64`, or `TEXT` for original texts.
         columns: columns of raw requests, which the entry model encodes as `inputs`; empty: requests
             have the tensors `inputs`.
         encoder: digest of the encoder in the version folder of the entry model; empty: there is
@@ -170,6 +172,7 @@ class Interface(NamedTuple):
     output: str = SCORES
     top: int = 0
     candidate_input: str = ""
+    items: str = INT64
     columns: tuple[RawColumn, ...] = ()
     encoder: str = ""
 
@@ -199,6 +202,24 @@ def feature_at(features: Iterable[ServedFeature], tensor_name: str, column: int)
     )
 
 
+def requested(interface: Interface) -> tuple[ServedFeature, ...]:
+    """Returns the features of a request: all but those of a catalogue."""
+    return tuple(f for f in interface.features if f.input != interface.candidate_input)
+
+
+def history_features(interface: Interface) -> dict[str, str]:
+    """Returns the features of histories, and the feature whose table each shares."""
+    tables = {(lookup.input, lookup.start): lookup.table for lookup in interface.lookups}
+    owners, histories = {}, {}
+    for feature in interface.features:
+        table = tables.get((feature.input, feature.start))
+        if feature.input in interface.histories:
+            histories[feature.name] = table
+        else:
+            owners[table] = feature.name
+    return {name: owners[table] for name, table in histories.items()}
+
+
 def received(interface: Interface) -> tuple[ServedTensor, ...]:
     """Returns the tensors that a model of this role receives and checks; all parts check all
     tensors."""
@@ -213,6 +234,13 @@ def received(interface: Interface) -> tuple[ServedTensor, ...]:
     if interface.role == RECOMMENDER:
         return tuple(t for t in interface.inputs if t.name != interface.candidate_input)
     return interface.inputs
+
+
+def optional(interface: Interface) -> tuple[ServedTensor, ...]:
+    """Returns the other tensors of encoded requests, which a recommender reads."""
+    if interface.role != RECOMMENDER or interface.columns:
+        return ()
+    return (ServedTensor(TOP, "int64", (1,)), ServedTensor(EXCLUDED, "int64", (-1,)))
 
 
 def refused(interface: Interface) -> tuple[ServedTensor, ...]:
@@ -236,8 +264,7 @@ def answered(interface: Interface) -> tuple[ServedTensor, ...]:
     if interface.role == CHECKS:
         return interface.inputs
     if interface.role == RECOMMENDER:
-        dims = (interface.top,)
-        return (ServedTensor(ITEMS, "int64", dims), ServedTensor(SCORES, "float32", dims))
+        return (ServedTensor(ITEMS, interface.items, (-1,)), ServedTensor(SCORES, "float32", (-1,)))
     return (ServedTensor(interface.output, "float32", (1,)),)
 
 

@@ -21,6 +21,7 @@ from deployment.serving.tables import MappedTables
 if TYPE_CHECKING:
     from deployment.serving.raw.requests import RawRequests
     from deployment.serving.raw.rows import RawRows
+    from deployment.serving.raw.search import RawSearch
 
 
 def to_stderr(message: str) -> None:
@@ -90,7 +91,7 @@ class ServedModel:
         self._raw: RawRequests | None = None
         if interface.columns and interface.role != interfaces.DENSE:
             self._raw = open_raw_requests(folder, interface)
-        self._checker: RequestChecker | CatalogueSearch | RawRequests
+        self._checker: RequestChecker | CatalogueSearch | RawRequests | RawSearch
         self._checker = self._raw or RequestChecker(interface)
         self._tables = self._dense = None
         if interface.role in interfaces.ROLES_WITH_TABLES:
@@ -104,9 +105,16 @@ class ServedModel:
             self._dense = DenseRunner(dense_folder or folder, interface, threads, log)
         # Reused per thread: allocating the embeddings of a large batch takes milliseconds.
         self._buffers = threading.local()
-        self._catalogue = None
+        self._catalogue: CatalogueSearch | None = None
+        self._raw_search: RawSearch | None = None
         if interface.role == interfaces.RECOMMENDER:
-            self._checker = self._catalogue = CatalogueSearch(folder, interface, self._scores)
+            encoded = interface._replace(columns=())
+            self._checker = self._catalogue = CatalogueSearch(folder, encoded, self._scores)
+        if self._catalogue is not None and self._raw is not None:
+            from deployment.serving.raw import search  # needs PyArrow
+
+            self._raw_search = search.RawSearch(self._raw, self._catalogue, interface)
+            self._checker = self._raw_search
 
     def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the encoded tensors of a request, checked; raises BadRequest."""
@@ -115,9 +123,13 @@ class ServedModel:
     def warm_up(self) -> None:
         """Computes batches of example rows, if the model encodes them: the first user does not
         pay for allocations, indexes of vocabularies and choices of kernels."""
-        if self._raw is not None:
-            for num_rows in (1, self.interface.max_batch_size):
-                self.answer(self._raw.example(num_rows))
+        if self._raw is None:
+            return
+        if self._catalogue is not None:  # a request of one row has the work of many
+            self.answer(self._catalogue.check(self._raw.example(1)))
+            return
+        for num_rows in (1, self.interface.max_batch_size):
+            self.answer(self._raw.example(num_rows))
 
     def answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Computes the tensors `interface.answered` from checked tensors.
@@ -130,6 +142,8 @@ class ServedModel:
             return dict(arrays)
         if self._catalogue is not None:
             items, logits = self._catalogue.search(arrays)
+            if self._raw_search is not None:
+                items = self._raw_search.original_items(items)
             return {interfaces.ITEMS: items, interfaces.SCORES: sigmoid(logits)}
         if self._dense is None:
             answer = {interfaces.EMBEDDINGS: self._embeddings(arrays)}

@@ -90,9 +90,9 @@ def write_python_model(
     if options.execution_env:
         parameters["EXECUTION_ENV_PATH"] = options.execution_env
     required = interfaces.received(interface)
-    optional = [ServedTensor(interfaces.EXCLUDED, "int64", (-1,))] if interface.top else []
+    optional = interfaces.optional(interface)
     if is_raw:  # the model itself names the columns that it needs
-        required, optional = (), [*required, *interfaces.refused(interface), *optional]
+        required, optional = (), (*required, *interfaces.refused(interface))
     config = model_config(
         name,
         {"backend": "python"},

@@ -82,6 +82,14 @@ class Encoder:
             names = ", ".join(self._encodings)
             raise KeyError(f"unknown feature '{feature}'; expected one of {names}") from None
 
+    def maker(self, feature: str) -> FeatureEncoding:
+        """Returns the encoding that makes a feature, possibly next to its own one."""
+        return self._makers.get(feature) or self[feature]
+
+    @functools.cached_property
+    def _makers(self) -> dict[str, FeatureEncoding]:
+        return {name: encoding for encoding in self.features for name in encoding.features}
+
     @functools.cached_property
     def _encodings(self) -> dict[str, FeatureEncoding]:
         return {encoding.name: encoding for encoding in self.features}
@@ -126,23 +134,35 @@ class Encoder:
                 raise error from None
         return arrays
 
+    def history_columns(self, histories: Mapping[str, str]) -> dict[str, str]:
+        """Returns history -> column of its lists: that of its name, or of an earlier history whose
+        values make this one, too, as the items do with their categories.
+
+        Args:
+            histories: history -> feature whose ids it has.
+        """
+        first: dict[str, str] = {}
+        return {name: first.setdefault(self.maker(f).name, name) for name, f in histories.items()}
+
     def encode_histories(
-        self, batch: Any, columns: Mapping[str, str], length: int
+        self, batch: Any, histories: Mapping[str, str], length: int
     ) -> dict[str, NDArray]:
-        """Returns column -> ids [num_rows, length]: the latest at the end, zeros of padding before.
+        """Returns history -> ids [num_rows, length]: the latest last, zeros of padding first.
 
         As 0 is padding, events with a value without an id in any of the columns are left out.
 
         Args:
-            batch: rows, as of `encode`; each column has a list per row, oldest value first, of any
-                length.
-            columns: column -> feature whose ids its values have.
+            batch: rows, as of `encode`; each of `history_columns` has a list per row, oldest value
+                first, of any length.
+            histories: history -> feature whose ids it has.
 
         Raises:
             EncodingError: a column is absent, a value breaks a rule, or the lists of a row have
                 different lengths.
         """
-        lists = {c: self._encode_lists(batch, c, feature) for c, feature in columns.items()}
+        columns = self.history_columns(histories)
+        makers = {column: self.maker(histories[column]) for column in columns.values()}
+        lists = {c: self._encode_lists(batch, c, encoding) for c, encoding in makers.items()}
         first, (_, lengths) = next(iter(lists.items()))
         for column, (_, others) in lists.items():
             if not np.array_equal(others, lengths):
@@ -150,32 +170,36 @@ class Encoder:
                 common = min(len(others), len(lengths))
                 differs = np.append(others[:common] != lengths[:common], True)
                 rule = f"as many values as in the column '{first}'"
-                place = (columns[column], column, int(np.argmax(differs)))
+                place = (histories[column], column, int(np.argmax(differs)))
                 raise EncodingError(*place, "another number of values", rule)
+        ids = {name: lists[columns[name]][0][feature] for name, feature in histories.items()}
         rows = np.repeat(np.arange(len(lengths)), lengths)
-        is_known = np.logical_and.reduce([ids != 0 for ids, _ in lists.values()])
+        is_known = np.logical_and.reduce([each != 0 for each in ids.values()])
         rows = rows[is_known]
         ends = np.cumsum(np.bincount(rows, minlength=len(lengths)))
         age = ends[rows] - 1 - np.arange(len(rows))  # 0: the latest event
         kept = age < length
         result = {}
-        for column, (ids, _) in lists.items():
-            result[column] = np.zeros((len(lengths), length), ids.dtype)
-            result[column][rows[kept], length - 1 - age[kept]] = ids[is_known][kept]
+        for name, values in ids.items():
+            result[name] = np.zeros((len(lengths), length), values.dtype)
+            result[name][rows[kept], length - 1 - age[kept]] = values[is_known][kept]
         return result
 
-    def _encode_lists(self, batch: Any, column: str, feature: str) -> tuple[NDArray, NDArray]:
-        """Returns the ids of all values of a column of lists, and the length of each list."""
+    def _encode_lists(
+        self, batch: Any, column: str, encoding: FeatureEncoding
+    ) -> tuple[dict[str, NDArray], NDArray]:
+        """Returns feature -> ids of all values of a column, and the length of each list."""
         try:
             values = flatten(_column(batch, column), _LONGEST_LIST, self._missing)
             try:
-                ids = self[feature].encode(values.values, self._missing)[feature][:, 0]
+                arrays = encoding.encode(values.values, self._missing)
             except InvalidValue as bad:
                 bad.index = int(values.slots[bad.index]) if bad.index >= 0 else bad.index
                 raise
         except InvalidValue as bad:
             row = bad.index // _LONGEST_LIST if bad.index >= 0 else None
-            raise EncodingError(feature, column, row, bad.found, bad.rule) from None
+            raise EncodingError(encoding.name, column, row, bad.found, bad.rule) from None
+        ids = {name: array[:, 0] for name, array in arrays.items()}
         return ids, np.bincount(values.slots // _LONGEST_LIST, minlength=values.num_rows)
 
     def decode(self, feature: str, values: ArrayLike) -> pa.Array:
@@ -184,7 +208,13 @@ class Encoder:
         Raises:
             ValueError: the encoding does not keep them, or an id is out of range.
         """
-        return self[feature].decode(values)
+        encoding = self.maker(feature)
+        if encoding.name != feature:
+            raise ValueError(
+                f"feature '{feature}': expected an encoding that keeps the original values, got "
+                f"ids that follow from '{encoding.name}'"
+            )
+        return encoding.decode(values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the encoder to a new folder; see `preproc.encoding.folder`."""

@@ -41,3 +41,15 @@ def trained_ncf(tmp_path_factory) -> trained.TrainedFixture:
 def trained_of_texts(tmp_path_factory) -> trained.TrainedFixture:
     """DLRM whose ids come from a vocabulary and a hash."""
     return trained.train_dlrm_of_texts(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(scope="session")
+def ncf_of_ratings(tmp_path_factory) -> trained.TrainedFixture:
+    """NeuMF of a data set with an encoder."""
+    return trained.train_ncf_of_ratings(tmp_path_factory.mktemp("ratings"))
+
+
+@pytest.fixture(scope="session")
+def sim_of_events(tmp_path_factory) -> trained.TrainedFixture:
+    """SIM of a data set with an encoder."""
+    return trained.train_sim_of_events(tmp_path_factory.mktemp("events"))

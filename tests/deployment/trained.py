@@ -15,6 +15,8 @@ import dlrm
 import ncf
 import sim
 from dataloading.synthetic.dataset import synthetic_spec, write_dataset
+from preproc.amazon_books import __main__ as amazon_books
+from preproc.movielens import __main__ as movielens
 from preproc.transcode import __main__ as transcode
 from tests import sequence_data, tastes
 
@@ -161,3 +163,38 @@ def train_dlrm_of_texts(folder: Path) -> TrainedFixture:
     command_line = ["--categorify=city,tags", "--hash_buckets=user=64"]
     assert transcode.main([f"--input={raw}", f"--output={data}", *command_line]) == 0
     return train(dlrm, folder, [*DLRM, BOTTOM], data)
+
+
+def write_events(path: Path, header: str, num_users: int, user: str, item: str) -> None:
+    """Writes a CSV file of 9 events of each of the users 1, 2, ..., with 40 items; `user` and
+    `item` format their numbers."""
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{user.format(number)},{item.format(choice)},{time}"
+        for number in range(1, num_users + 1)
+        for time, choice in enumerate(rng.choice(np.arange(number % 4, 40, 2), 9, replace=False))
+    ]
+    path.write_text("\n".join([header, *rows]) + "\n")
+
+
+def train_ncf_of_ratings(folder: Path) -> TrainedFixture:
+    """NeuMF on ratings of the users u1 to u60, and movies whose ids are integers from 100 on."""
+    log, data = folder / "log.csv", folder / "data"
+    write_events(log, "person,movie,time", 60, "u{}", "1{:02}")
+    flags = ["--user_column=person", "--item_column=movie", "--timestamp_column=time"]
+    flags += ["--min_ratings=5", "--valid_negative=12", f"--input={log}", f"--output={data}"]
+    assert movielens.main(flags) == 0
+    return train(ncf, folder, NCF, data)
+
+
+def train_sim_of_events(folder: Path) -> TrainedFixture:
+    """SIM on events of the shoppers 1 to 60 with books b0 to b39 of 4 genres."""
+    log, items, data = folder / "log.csv", folder / "items.csv", folder / "data"
+    write_events(log, "shopper,book,time", 60, "{}", "b{}")
+    genres = [f"b{number},genre{number % 4}" for number in range(40)]
+    items.write_text("\n".join(["book,genre", *genres]) + "\n")
+    flags = ["--input_format=csv", "--user_column=shopper", "--item_column=book"]
+    flags += ["--time_column=time", "--item_features=genre", "--min_events=5", "--max_history=12"]
+    flags += [f"--interactions={log}", f"--items={items}", f"--output_path={data}"]
+    assert amazon_books.main([*flags, "--engine=duckdb"]) == 0
+    return train(sim, folder, SIM, data)

@@ -16,7 +16,14 @@ from deployment.serve.environment import ENVIRONMENT
 from deployment.serve.server import Server
 from deployment.serving import checksums
 from deployment.serving import interface as interfaces
-from tests.deployment.conftest import trained_dcnv2, trained_dlrm, trained_ncf, trained_sim  # noqa: F401
+from tests.deployment.conftest import (  # noqa: F401
+    ncf_of_ratings,
+    sim_of_events,
+    trained_dcnv2,
+    trained_dlrm,
+    trained_ncf,
+    trained_sim,
+)
 from tests.deployment.trained import TrainedFixture
 
 # The table of `shared_table`: its sizes, and its number of instances.

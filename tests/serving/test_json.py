@@ -10,7 +10,7 @@ import pytest
 
 from tests.serving.test_bad_requests import IDS, NUMBERS
 
-DATATYPES = {"float32": "FP32", "int64": "INT64"}
+DATATYPES = {"float32": "FP32", "int64": "INT64", "object": "BYTES"}
 
 
 def asked(server, model, arrays, changed=()):

@@ -3,8 +3,21 @@
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from deployment.serving.interface import BOOL, FLOAT64, INT64, TEXT, Interface, RawColumn
+from deployment.serving.interface import (
+    BOOL,
+    EXCLUDED,
+    FLOAT64,
+    INT64,
+    NO_ITEM,
+    TEXT,
+    TOP,
+    Interface,
+    RawColumn,
+    history_features,
+    requested,
+)
 from preproc.encoding.columns import InvalidValue
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.encodings import FeatureEncoding, IdEncoding, Identity
@@ -17,46 +30,82 @@ _LIST_EXAMPLES = 2  # values of the example of a list
 
 
 def raw_columns(encoder: Encoder, interface: Interface) -> tuple[RawColumn, ...]:
-    """Returns the source columns of the model's features, in the encoder's order."""
-    names = {feature.name for feature in interface.features}
-    aligned = aligned_features(interface)
+    """Returns the columns of the features of a request: source columns in the encoder's order,
+    histories under their own names, and those of a search."""
+    histories = history_features(interface)
+    names = {feature.name for feature in requested(interface)}.difference(histories)
+    padded = {feature.name for feature in interface.features if feature.padded}
     encodings: dict[str, list[FeatureEncoding]] = {}
     for encoding in encoder.features:
         if names.intersection(encoding.features):
             encodings.setdefault(encoding.column, []).append(encoding)
     columns = []
     for name, parts in encodings.items():
-        is_list = any(each.hotness > 1 or each.name in aligned for each in parts)
+        is_list = any(each.hotness > 1 or each.name in padded for each in parts)
         dtype = _dtype(parts, is_list, encoder.profile.get(name))
-        is_optional = all(each.name in aligned or _allows_missing(each) for each in parts)
+        is_optional = all(each.name in padded or _allows_missing(each) for each in parts)
+        # Without the target item, or under another name, all rows would have an unknown one.
+        is_optional = is_optional and not any(each.name in histories.values() for each in parts)
         example = _example(parts, is_list, encoder.profile.get(name, _NO_PROFILE), dtype)
         columns.append(RawColumn(name, dtype, is_list, is_optional, example))
+    for name in dict.fromkeys(encoder.history_columns(histories).values()):
+        example = _example([encoder.maker(histories[name])], True, _NO_PROFILE, TEXT)
+        columns.append(RawColumn(name, TEXT, is_list=True, is_optional=True, example=example))
+    if interface.candidate_input:
+        example = _example([item_encoding(encoder, interface)], True, _NO_PROFILE, TEXT)
+        columns.append(RawColumn(TOP, INT64, is_optional=True, example=interface.top))
+        columns.append(RawColumn(EXCLUDED, TEXT, is_list=True, is_optional=True, example=example))
     return tuple(columns)
 
 
-def aligned_features(interface: Interface) -> set[str]:
-    """Returns the features whose lists have any length up to `count`."""
-    features = interface.features
-    return {f.name for f in features if f.padded or f.input in interface.histories}
+def item_encoding(encoder: Encoder, interface: Interface) -> FeatureEncoding:
+    """Returns the encoding of the items that a model recommends."""
+    item = next(f for f in interface.features if f.input == interface.candidate_input)
+    return encoder.maker(item.name)
+
+
+def items_dtype(encoding: FeatureEncoding) -> str:
+    """Returns the dtype of original items in an answer: `TEXT`, or `INT64` if all are integers and
+    none is -1, which means no item; empty for an encoding that does not keep them."""
+    if isinstance(encoding, Identity):
+        return INT64
+    if not isinstance(encoding, Vocabulary):
+        return ""
+    if not encoding.is_integer:
+        return TEXT
+    try:
+        numbers = encoding.values.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return TEXT
+    is_exact = numbers.cast(pa.string()).equals(encoding.values)
+    return INT64 if is_exact and pc.index(numbers, NO_ITEM).as_py() < 0 else TEXT
+
+
+def lacking(encoder: Encoder, interface: Interface) -> list[str]:
+    """Returns the features of a model that an encoder does not make."""
+    known = {name for encoding in encoder.features for name in encoding.features}
+    histories = history_features(interface)
+    return [f.name for f in interface.features if histories.get(f.name, f.name) not in known]
 
 
 def check_encoder(encoder: Encoder, interface: Interface) -> None:
     """Raises ValueError for an encoder that is not that of the model."""
     encodings = {name: encoding for encoding in encoder.features for name in encoding.features}
-    aligned = aligned_features(interface)
+    histories = history_features(interface)
     for feature in interface.features:
-        encoding = encodings.get(feature.name)
-        got = "none" if encoding is None else f"hotness {encoding.hotness}"
-        is_same = encoding is not None and encoding.hotness == feature.count
-        is_same = is_same or (encoding is not None and feature.name in aligned)
-        if isinstance(encoding, IdEncoding):
-            got += f", {encoding.num_ids:,} ids"
+        name = histories.get(feature.name, feature.name)
+        encoding = encodings.get(name)
+        received = "none" if encoding is None else f"hotness {encoding.hotness}"
+        has_any_length = feature.padded or feature.name in histories
+        is_same = encoding is not None and (has_any_length or encoding.hotness == feature.count)
+        if isinstance(encoding, IdEncoding) and encoding.name == name:
+            received += f", {encoding.num_ids:,} ids"
             is_same = is_same and encoding.num_ids <= (feature.cardinality or 0)
         if not is_same:
             ids = "" if feature.cardinality is None else f", at most {feature.cardinality:,} ids"
             raise ValueError(
                 f"feature '{feature.name}': expected an encoder of hotness {feature.count}{ids}, "
-                f"as the model has, got {got}: use the encoder of the training's data set"
+                f"as the model has, got {received}: use the encoder of the training's data set"
             )
 
 

@@ -7,7 +7,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from deployment.serving.checks import BadRequest
-from deployment.serving.interface import FLOAT64, TEXT, Interface, RawColumn
+from deployment.serving.interface import (
+    FLOAT64,
+    TEXT,
+    Interface,
+    RawColumn,
+    history_features,
+    requested,
+)
 from deployment.serving.raw.rows import RawRows, listing, request_tensors
 from preproc.encoding.joint import JointEncoder, Texts
 from preproc.encoding.numbers import Number
@@ -22,18 +29,23 @@ class RawRequests:
     Args:
         rows: encoder of rows.
         interface: interface of the model.
+
+    Attributes:
+        encoder: that of the rows.
     """
 
     def __init__(self, rows: RawRows, interface: Interface):
-        self._rows, self._interface = rows, interface
+        self._rows, self._interface, self.encoder = rows, interface, rows.encoder
         self._columns = {column.name: column for column in rows.columns}
-        features = [feature.name for feature in interface.features]
-        encodings = dict.fromkeys(rows.encoding(name).name for name in features)
+        features = [feature.name for feature in requested(interface)]
+        histories = history_features(interface)
+        names = [name for name in features if name not in histories]
+        encodings = dict.fromkeys(rows.encoding(name).name for name in names)
         single = [name for name in encodings if self._is_single(name)]
         self._joint = joint = JointEncoder(rows.encoder, single)
         self._places = [_places(names, interface) for names in joint.features]
         self._others = set(features).difference(*joint.features)
-        columns = {rows.encoding(name).column for name in self._others}
+        columns = {rows.column(name) for name in self._others}
         self._other_columns = [column for column in rows.columns if column.name in columns]
 
     def check(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -51,7 +63,7 @@ class RawRequests:
         encoded = self._encode_jointly(tensors)
         if encoded is None:
             columns = {
-                name: _arrow(tensor, self._columns[name]) for name, tensor in tensors.items()
+                name: column_values(tensor, self._columns[name]) for name, tensor in tensors.items()
             }
             encoded = self._rows.encode(columns)
         return encoded
@@ -79,7 +91,7 @@ class RawRequests:
         matrices = self._joint.encode(tensors, num_rows)
         if matrices is None:
             return None
-        others = {c.name: _arrow(tensors[c.name], c) for c in self._other_columns}
+        others = {c.name: column_values(tensors[c.name], c) for c in self._other_columns}
         values = self._rows.values(others, self._others) if others else {}
         encoded = request_tensors(self._interface, values, num_rows)
         for matrix, places in zip(matrices, self._places, strict=True):
@@ -101,7 +113,7 @@ def _places(names: Sequence[str], interface: Interface) -> _Places:
     return places
 
 
-def _arrow(tensor: np.ndarray, column: RawColumn) -> pa.Array:
+def column_values(tensor: np.ndarray, column: RawColumn) -> pa.Array:
     """Returns the values of a tensor [rows, 1], or of one of lists."""
     if not tensor.size:
         return pa.nulls(len(tensor), pa.string())

@@ -1,7 +1,7 @@
 """Raw rows to the encoded tensors of a model, by the encoder in its version folder."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from deployment.serving.interface import (
     Interface,
     RawColumn,
     ServedFeature,
+    history_features,
+    requested,
 )
-from deployment.serving.raw.columns import aligned_features, check_encoder, raw_columns
+from deployment.serving.raw.columns import check_encoder, raw_columns
 from preproc.encoding.columns import InvalidValue
 from preproc.encoding.encoder import Encoder, EncodingError
 from preproc.encoding.encodings import FeatureEncoding, Identity
@@ -49,16 +51,25 @@ class RawRows:
         self.columns = interface.columns or raw_columns(self.encoder, interface)
         self._interface = interface
         self._by_name = {column.name: column for column in self.columns}
-        known = {name: each for each in self.encoder.features for name in each.features}
-        self._encodings = {f.name: known[f.name] for f in interface.features}
-        aligned = aligned_features(interface)
-        self._aligned = [feature for feature in interface.features if feature.name in aligned]
-        names = [each.name for name, each in self._encodings.items() if name not in aligned]
+        self._histories = histories = history_features(interface)
+        self._history_columns = self.encoder.history_columns(histories)
+        features = requested(interface)
+        self._encodings = {
+            f.name: self.encoder.maker(histories.get(f.name, f.name)) for f in features
+        }
+        self._padded = [feature for feature in features if feature.padded]
+        others = {*histories, *(feature.name for feature in self._padded)}
+        names = [each.name for name, each in self._encodings.items() if name not in others]
         self._plain = list(dict.fromkeys(names))
+        self._num_steps = max((f.count for f in features if f.name in histories), default=0)
 
     def encoding(self, feature: str) -> FeatureEncoding:
         """Returns the encoding of a feature of the model."""
         return self._encodings[feature]
+
+    def column(self, feature: str) -> str:
+        """Returns the column from which a feature of the model is read."""
+        return self._history_columns.get(feature) or self._encodings[feature].column
 
     def encode(self, batch: Any) -> dict[str, np.ndarray]:
         """Returns the tensors `Interface.inputs` [rows, *dims] of raw rows.
@@ -80,7 +91,7 @@ class RawRows:
         return request_tensors(self._interface, self.values(columns))
 
     def values(
-        self, columns: Mapping[str, Any], features: Collection[str] | None = None
+        self, columns: Mapping[str, Any], features: Set[str] | None = None
     ) -> dict[str, NDArray]:
         """Returns the encoded values [rows, count] by feature; indicators come with their numbers.
 
@@ -94,9 +105,12 @@ class RawRows:
         names = [name for name in self._plain if features is None or name in features]
         try:
             values = self.encoder.encode(columns, names)
-            for feature in self._aligned:
+            for feature in self._padded:
                 if features is None or feature.name in features:
                     values[feature.name] = self._lists(columns, feature)
+            if self._histories and (features is None or not features.isdisjoint(self._histories)):
+                steps = self._num_steps
+                values |= self.encoder.encode_histories(columns, self._histories, steps)
         except EncodingError as error:
             place = f"column '{error.column}'"
             if error.row is not None:
@@ -121,9 +135,7 @@ class RawRows:
         return f"needed: {listing(required)}; optional: {listing(optional)}"
 
     def _lists(self, batch: Any, feature: ServedFeature) -> NDArray:
-        """Returns lists of ids, [rows, count]: the last ones of a history, after zeros; of other
-        features the first ones, before -1."""
-        is_history = feature.input in self._interface.histories
+        """Returns the first ids of lists, [rows, count], before -1."""
         encoding = self._encodings[feature.name]
         single = dataclasses.replace(encoding, hotness=1)
         missing = pa.array(self.encoder.missing_values)
@@ -141,11 +153,8 @@ class RawRows:
         except InvalidValue as bad:
             row = None if bad.index < 0 else bad.index // _LONGEST
             raise EncodingError(feature.name, encoding.column, row, bad.found, bad.rule) from None
-        lengths = np.bincount(rows, minlength=lists.num_rows)
-        result = np.full((lists.num_rows, feature.count), 0 if is_history else -1, np.int64)
-        if is_history:
-            places = places + feature.count - lengths[rows]
-        fits = (places >= 0) & (places < feature.count)
+        result = np.full((lists.num_rows, feature.count), -1, np.int64)
+        fits = places < feature.count
         result[rows[fits], places[fits]] = ids[fits]
         return result
 
@@ -161,8 +170,9 @@ def request_tensors(
     arrays = {
         tensor.name: np.zeros((num_rows, int(np.prod(tensor.dims))), tensor.dtype)
         for tensor in interface.inputs
+        if tensor.name != interface.candidate_input
     }
-    for feature in interface.features if values else ():
+    for feature in requested(interface) if values else ():
         numbers = values.get(feature.name)
         if numbers is None:
             continue
@@ -171,9 +181,8 @@ def request_tensors(
             # A cast must not turn an id out of range into a valid one.
             numbers = np.minimum(numbers, np.int64(np.iinfo(array.dtype).max))
         array[:, columns] = numbers
-    return {
-        tensor.name: arrays[tensor.name].reshape(-1, *tensor.dims) for tensor in interface.inputs
-    }
+    dims = {tensor.name: tensor.dims for tensor in interface.inputs}
+    return {name: array.reshape(-1, *dims[name]) for name, array in arrays.items()}
 
 
 def _plain_encoder(interface: Interface) -> Encoder:
@@ -188,7 +197,8 @@ def _plain_encoder(interface: Interface) -> Encoder:
             return Number(**common)
         return Identity(**common, cardinality=feature.cardinality if is_checked else _ANY_ID)
 
-    return Encoder(tuple(map(encoding, interface.features)))
+    histories = history_features(interface)
+    return Encoder(tuple(encoding(f) for f in interface.features if f.name not in histories))
 
 
 def _load(folder: Path, interface: Interface) -> Encoder:

@@ -26,7 +26,7 @@ def test_alignment_of_histories(tmp_path):
         (
             ServedFeature("a", NUMERICAL, 0, 2, None),
             ServedFeature("target", "target", 0, 1, 9),
-            ServedFeature("items", "history", 0, 2, 10),
+            ServedFeature("items", "history", 0, 2, 9),
         ),
         (ServedLookup("item", "target", 0, 1, None), ServedLookup("item", "history", 0, 2, None)),
         (ServedTable("item", 9, 2, "float32", "item.npy"),),
@@ -34,7 +34,7 @@ def test_alignment_of_histories(tmp_path):
         6,
         histories=("history",),
     )
-    table = {"a": [[1.0, 2.0]] * 4, "target": [3, 4, 8, 8], "items": [[7, 2], [5], [], [9, 1, 2]]}
+    table = {"a": [[1.0, 2.0]] * 4, "target": [3, 4, 8, 8], "items": [[7, 2], [5], [], [8, 1, 2]]}
     request = RawRows(tmp_path, interface).encode(pa.table(table))
     assert request["history"].tolist() == [[[7, 2]], [[0, 5]], [[0, 0]], [[1, 2]]]
     assert request["target"].tolist() == [[3], [4], [8], [8]]

@@ -68,3 +68,17 @@ def test_two_columns():
 def test_errors(rows, message):
     with pytest.raises(EncodingError, match=message):
         ENCODER.encode_histories(rows, BOTH, 2)
+
+
+def test_attributes():
+    """A history that follows from another has no column."""
+    items = vocabulary("item", ["a", "b", "c"], attributes={"group": pa.array([2, 0, 1])})
+    encoder = Encoder((items,))
+    assert encoder.history_columns(BOTH) == {"items": "items", "groups": "items"}
+    assert ENCODER.history_columns(BOTH) == {"items": "items", "groups": "groups"}
+    rows = {"items": [["c", "?", "a", "b"], ["a", "c", "a", "c"], []]}
+    ids = encoder.encode_histories(rows, BOTH, 3)
+    assert ids["items"].tolist() == [[0, 3, 1], [3, 1, 3], [0, 0, 0]]
+    assert ids["groups"].tolist() == [[0, 1, 2], [1, 2, 1], [0, 0, 0]]
+    with pytest.raises(ValueError, match="feature 'group': .* got ids that follow from 'item'"):
+        encoder.decode("group", [1])
