@@ -18,7 +18,7 @@ from tritonclient.utils import np_to_triton_dtype, serialize_byte_tensor
 
 from deployment.client.served_tensors import NATIVE, ServedTensors
 from deployment.option_checks import check_ranges
-from deployment.serving.interface import LOGITS, SCORES
+from deployment.serving.interface import ENCODED, LOGITS, SCORES
 from deployment.serving.scorer import sigmoid
 
 _RETRY_INTERVAL_S = 0.1
@@ -120,6 +120,8 @@ class Client(contextlib.AbstractContextManager):
         message = service_pb2.ModelInferRequest(
             model_name=self._model, model_version=self._version, id=name
         )
+        if self.tensors.are_encoded:
+            message.parameters[ENCODED].bool_param = True
         for tensor, array in self.tensors.request(arrays).items():
             datatype = np_to_triton_dtype(array.dtype)
             if datatype is None:

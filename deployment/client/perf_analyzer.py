@@ -17,6 +17,7 @@ import numpy as np
 from deployment.client.latency_statistics import Timing, timing
 from deployment.client.served_tensors import NATIVE, ServedTensors
 from deployment.serve.environment import ENVIRONMENT, variables
+from deployment.serving.interface import ENCODED
 
 PROGRAM = ENVIRONMENT / "bin/perf_analyzer"
 
@@ -89,6 +90,8 @@ def measure(
             "--profile-export-file": profile,
         }
         flags |= {"-x": options.version} if options.version else {}
+        if options.tensors.are_encoded:
+            flags["--request-parameter"] = f"{ENCODED}:true:bool"
         if options.shared_memory != NO_SHARED_MEMORY:
             flags["--shared-memory"] = options.shared_memory
             flags["--output-shared-memory-size"] = options.output_shared_memory_size

@@ -12,6 +12,7 @@ import numpy as np
 from deployment.model.serving_spec import ServingSpec
 from deployment.serving import hps_keys as keys
 from deployment.serving.interface import Interface, ServedTable
+from deployment.triton.config import COLUMNS
 
 _DTYPES = {8: np.int32, 9: np.int64}  # by the numbers of TYPE_INT32 and TYPE_INT64 in Triton
 
@@ -38,10 +39,12 @@ class ServedTensors(NamedTuple):
     Attributes:
         dtypes: dtype of integer tensors by name.
         keys: None for a model that receives ids.
+        are_encoded: whether requests state that they are encoded, to a model of raw rows.
     """
 
     dtypes: Mapping[str, type] = {}
     keys: KeysOfRequests | None = None
+    are_encoded: bool = False
 
     def request(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Converts a request of this toolkit's tensors, [rows, *dims] by name.
@@ -97,7 +100,7 @@ def served_tensors(
     inputs = {tensor.name: tensor.data_type for tensor in config.input}
     if keys.SENT_KEYS not in inputs:
         dtypes = {name: _DTYPES[number] for name, number in inputs.items() if number in _DTYPES}
-        return ServedTensors(dtypes)
+        return ServedTensors(dtypes, are_encoded=COLUMNS in config.parameters)
     if serving_spec is None:
         raise ValueError(
             f"{config.name} receives keys of HPS, which depend on the cardinalities of the data "

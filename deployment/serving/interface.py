@@ -23,6 +23,8 @@ FILE = "interface.json"
 TABLES_FOLDER = "tables"
 DENSE_FILE = "dense.onnx"
 CANDIDATES_FILE = "candidates.npy"
+# Parameter of a request to a model of raw rows: true, its tensors are encoded.
+ENCODED = "encoded"
 ENCODER_FOLDER = "encoder"
 
 EMBEDDINGS, SCORES = "embeddings", "scores"  # the tensors between the parts, and the answer
@@ -244,8 +246,8 @@ def optional(interface: Interface) -> tuple[ServedTensor, ...]:
 
 
 def refused(interface: Interface) -> tuple[ServedTensor, ...]:
-    """Returns tensors that an entry model of raw rows declares only to refuse them itself, with a
-    message that names the columns: the encoded ones."""
+    """Returns tensors that an entry model of raw rows declares to refuse them itself, with a
+    message that names the columns: the encoded ones, without the parameter `ENCODED`."""
     if not interface.columns or interface.role == DENSE:
         return ()
     names = {column.name for column in interface.columns}

@@ -93,6 +93,8 @@ class ServedModel:
             self._raw = open_raw_requests(folder, interface)
         self._checker: RequestChecker | CatalogueSearch | RawRequests | RawSearch
         self._checker = self._raw or RequestChecker(interface)
+        all_inputs = interface._replace(columns=(), role=interfaces.SCORER)
+        self._encoded_checker = RequestChecker(all_inputs)
         self._tables = self._dense = None
         if interface.role in interfaces.ROLES_WITH_TABLES:
             self._tables = tables = MappedTables(folder, interface, threads, preload)
@@ -116,9 +118,17 @@ class ServedModel:
             self._raw_search = search.RawSearch(self._raw, self._catalogue, interface)
             self._checker = self._raw_search
 
-    def check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the encoded tensors of a request, checked; raises BadRequest."""
-        return self._checker.check(arrays)
+    def check(
+        self, arrays: Mapping[str, np.ndarray], is_encoded: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Returns the encoded tensors of a request, checked; raises BadRequest.
+
+        Args:
+            arrays: tensors of the request.
+            is_encoded: whether they are encoded ones, though the model takes raw rows.
+        """
+        checker = self._encoded_checker if is_encoded else self._checker
+        return checker.check(arrays)
 
     def warm_up(self) -> None:
         """Computes batches of example rows, if the model encodes them: the first user does not

@@ -23,11 +23,15 @@ if __name__ != "deployment.serving.triton_model":
 
 from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest, check_scores
-from deployment.serving.interface import DENSE, KEYS, LOGITS, RECOMMENDER, SCORES
+from deployment.serving.interface import DENSE, ENCODED, KEYS, LOGITS, RECOMMENDER, SCORES
 from deployment.serving.scorer import ServedModel, all_cores
 
 _NO_VALUES = np.empty((0, 1))
 _SMALL_BYTES = 512  # of a text tensor
+
+
+class _EncodedTensors(dict[str, np.ndarray]):
+    """Tensors of a request to a model of raw rows that says that they are encoded."""
 
 
 class TritonPythonModel:
@@ -71,9 +75,10 @@ class TritonPythonModel:
         not by row, and recommendations, which exclude different numbers of items. A request that
         breaks a rule gets its own error, and the others of the batch get their scores.
         """
-        takes_rows = bool(self._model.interface.columns)
+        interface = self._model.interface
+        takes_rows = bool(interface.columns) and interface.role != DENSE
         tensors = [_read_tensors(request, takes_rows) for request in requests]
-        if self._model.interface.role in (KEYS, RECOMMENDER):
+        if interface.role in (KEYS, RECOMMENDER):
             return [response for arrays in tensors for response in self._respond([arrays])]
         return self._respond(tensors)
 
@@ -82,12 +87,12 @@ class TritonPythonModel:
         responses: list = [None] * len(tensors)
         good = list(range(len(tensors)))
         try:
-            checked = self._model.check(_joined(tensors))
+            checked = self._check(_joined(tensors))
         except ValueError:  # rare: find the bad requests
             good = []
             for number, arrays in enumerate(tensors):
                 try:
-                    tensors[number] = self._model.check(arrays)
+                    tensors[number] = self._check(arrays)
                     good.append(number)
                 except BadRequest as error:
                     responses[number] = _error_response(error)
@@ -104,6 +109,9 @@ class TritonPythonModel:
             responses[number] = _response(rows)
             first_row = next_row
         return responses
+
+    def _check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return self._model.check(arrays, is_encoded=isinstance(arrays, _EncodedTensors))
 
     def finalize(self) -> None:
         self._model.close()
@@ -128,9 +136,12 @@ def _pack_texts() -> None:
 def _read_tensors(request, takes_rows: bool) -> dict[str, np.ndarray]:
     tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
     if takes_rows:
+        parameters = json.loads(request.parameters())
+        if parameters == {ENCODED: True}:
+            return _EncodedTensors(tensors)
         # `/generate` makes parameters of other names than those of inputs: an unknown column, which
         # the checks refuse, would be a missing value of the column that was meant.
-        tensors |= dict.fromkeys(json.loads(request.parameters()), _NO_VALUES)
+        tensors |= dict.fromkeys(parameters, _NO_VALUES)
     return tensors
 
 
@@ -160,10 +171,10 @@ def _joined(requests: Sequence[Mapping[str, np.ndarray]]) -> Mapping[str, np.nda
     """Concatenates the rows of requests; raises ValueError if their tensors do not match."""
     if len(requests) == 1:
         return requests[0]
-    names = requests[0].keys()
-    if any(request.keys() != names for request in requests):
+    first = requests[0]
+    if any(r.keys() != first.keys() or type(r) is not type(first) for r in requests):
         raise ValueError("requests with different tensors")
-    return {name: np.concatenate([request[name] for request in requests]) for name in names}
+    return type(first)({n: np.concatenate([r[n] for r in requests]) for n in first})
 
 
 def _response(rows: Mapping[str, np.ndarray]):

@@ -180,6 +180,20 @@ def test_texts_of_large_tensors(tmp_path, triton_model):
     assert read(np.frombuffer(content[:8], np.uint8)).tolist() == [b"few"]
 
 
+def test_encoded_tensors_next_to_raw_rows(tmp_path, triton_model):
+    """A request may state that its tensors are encoded."""
+    model = started(triton_model, made_raw_model.write(tmp_path / "1"))
+    encoded = {NUMERICAL: made_raw_model.NUMBERS, CATEGORICAL: made_raw_model.IDS}
+    invalid = encoded | {CATEGORICAL: made_raw_model.IDS + 9}
+    requests = [asked(made_raw_model.tensors()), asked(encoded, encoded=True)]
+    requests += [asked(encoded), asked(invalid, encoded=True)]
+    *good, unstated, bad = model.execute(requests)
+    for response in good:
+        np.testing.assert_allclose(response.arrays["scores"], expected_scores(encoded), atol=1e-7)
+    assert unstated.error.text.startswith("expected raw rows, got the tensor numerical_features")
+    assert "ids lie in [0, 4)" in bad.error.text
+
+
 def test_error_of_nan_score(tmp_path, triton_model, monkeypatch):
     model = started(triton_model, write_clicks(tmp_path / "1"))
     scores = np.array([[0.25], [np.nan], [0.5]], np.float32)
