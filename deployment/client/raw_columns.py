@@ -39,15 +39,6 @@ def require_columns(config, flags: str) -> tuple[RawColumn, ...]:
     return columns
 
 
-def refuse_encoded_rows(config, solution: str) -> None:
-    """Raises ValueError for a model of raw rows, to which encoded rows would be sent."""
-    if raw_columns(config):
-        raise ValueError(
-            f"{config.name}: expected a model of encoded requests, as the rows of a prepared data "
-            f"set are encoded, got one of raw rows: deploy it with --inputs encoded, or {solution}"
-        )
-
-
 def column_lines(columns: Sequence[RawColumn], with_examples: bool) -> list[str]:
     """Returns a line per column: name, type, presence, example."""
     width = max((len(column.name) for column in columns), default=0)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from deployment.client.evaluation_requests import LabelledRequest, labelled_requests
-from deployment.client.raw_columns import refuse_encoded_rows
 from deployment.client.served_tensors import ServedTensors, served_tensors
 from deployment.model.data_set import described
 from deployment.model.served_model import serving_spec_of
@@ -237,7 +236,6 @@ def _scorer(options: argparse.Namespace, name: str, serving_spec: ServingSpec):
         if options.wait_s:
             client.wait_until_ready(options.wait_s)
         config = client.config()
-        refuse_encoded_rows(config, "give its folder as --model")
         client.tensors = served_tensors(config, serving_spec, options.fused_embedding)
         allowed = config.max_batch_size
         if 0 < allowed < options.batch_size:

@@ -23,7 +23,6 @@ from deployment.client.drawn_requests import drawn_request
 from deployment.client.drawn_rows import drawn_rows
 from deployment.client.latency_statistics import Measurement, table, write_csv, write_original_csv
 from deployment.client.perf_analyzer import CUDA, NO_SHARED_MEMORY, SYSTEM, PerfAnalyzerOptions
-from deployment.client.raw_columns import refuse_encoded_rows
 from deployment.client.served_tensors import served_tensors
 from deployment.model.serving_spec import ServingSpec
 from deployment.option_checks import (
@@ -111,9 +110,10 @@ class _MeasuredModel:
         self._url, self._name, self._version = url, model, options.model_version or ""
         with Client(url, model, version=self._version) as client:
             config = client.config()
-            if serving_spec is not None:
-                refuse_encoded_rows(config, "give --model_repository without a data set")
-            self._tensors = served_tensors(config, serving_spec, options.fused_embedding)
+            tensors = served_tensors(config, serving_spec, options.fused_embedding)
+            if serving_spec is None:  # rows are drawn as the model takes them
+                tensors = tensors._replace(are_encoded=False)
+            self._tensors = tensors
             # An ensemble runs nothing; its last step does.
             steps = config.ensemble_scheduling.step
             self._runs = steps[-1].model_name if steps else model
