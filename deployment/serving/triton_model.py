@@ -31,7 +31,7 @@ _SMALL_BYTES = 512  # of a text tensor
 
 
 class _EncodedTensors(dict[str, np.ndarray]):
-    """Tensors of a request to a model of raw rows that says that they are encoded."""
+    """Tensors of a request to a model of raw rows, with the parameter `ENCODED`."""
 
 
 class TritonPythonModel:
