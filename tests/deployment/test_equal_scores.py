@@ -1,0 +1,72 @@
+"""Raw rows have the same scores everywhere; tests/serving/test_equal_scores.py asks a server."""
+
+import numpy as np
+import pytest
+
+from deployment.deploy import __main__ as deploy
+from deployment.predict import __main__ as predict
+from recipes import load_model
+from tests import raw_shop
+from tests.deployment import test_predict_spark as spark
+
+# Of training and serving: other kernels, another order of sums.
+ATOL = 1e-6
+MODELS = [f"{recipe}{state}" for recipe in raw_shop.RECIPES for state in ("", "_grown")]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request, tmp_path_factory) -> raw_shop.RawModel:
+    """A model that was trained once, or on a second day with new values."""
+    return raw_shop.trained(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture(scope="module")
+def deployed(model):
+    folder = model.folder / "models"
+    flags = [f"--checkpoint_dir={model.trained.checkpoint}", f"--model_repository={folder}"]
+    assert deploy.main([*flags, "--monolithic", "--model_name=shop"]) == 0
+    return folder
+
+
+def predicted(deployed, source) -> np.ndarray:
+    output = source.with_suffix(".npy")
+    flags = ["--model", str(deployed), "--input", str(source), "--output", str(output)]
+    assert predict.main(flags) == 0
+    return np.load(output)
+
+
+def check(scores, expected):
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=ATOL)
+
+
+def test_files_and_python(model, deployed, tmp_path):
+    """Scores of evaluation, of `deployment.predict` and in Python, in the order of the rows."""
+    assert len(set(model.expected)) > 0.9 * len(model.rows)
+    of_csv = predicted(deployed, model.folder / "rows.csv")
+    check(of_csv, model.expected)
+    for kind in ("jsonl", "parquet"):
+        np.testing.assert_array_equal(predicted(deployed, model.folder / f"rows.{kind}"), of_csv)
+    loaded = load_model(model.trained.checkpoint)
+    check(loaded.predict(raw_shop.table(model.rows)), model.expected)
+    check(loaded.predict(raw_shop.columns(model.rows)), model.expected)
+    for row, expected in zip(model.rows[30:33], model.expected[30:33], strict=True):
+        assert abs(loaded.predict(row) - expected) < ATOL
+    for name in raw_shop.COLUMNS:  # no column is without an effect on these rows
+        others = [row | {name: model.rows[0][name]} for row in model.rows]
+        changed = predicted(deployed, raw_shop.write_csv(tmp_path / f"{name}.csv", others))
+        assert (np.abs(changed - of_csv) > 100 * ATOL).any(), name
+
+
+@spark.needs_spark
+@pytest.mark.quick("dlrm_grown")
+def test_spark(model, deployed, tmp_path):
+    """Bit for bit those of the local engine."""
+    source, output = model.folder / "rows.csv", tmp_path / "scores.csv"
+    done = spark.run(deployed, source, output, *spark.QUICK)
+    assert done.returncode == 0, done.stderr
+    parts = sorted(output.glob("part-*.csv"))
+    lines = [line for part in parts for line in part.read_text().splitlines()[1:]]
+    assert [int(line.split(",")[0]) for line in lines] == list(range(len(model.rows)))
+    scores = np.array([line.split(",")[1] for line in lines], np.float32)
+    np.testing.assert_array_equal(scores, predicted(deployed, source))

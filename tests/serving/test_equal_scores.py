@@ -1,0 +1,149 @@
+"""Raw rows have the scores of training over HTTP and gRPC; files, Python and Spark are in
+tests/deployment/test_equal_scores.py."""
+
+import json
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+from tritonclient.grpc import InferenceServerClient, InferInput
+
+from deployment.client import __main__ as client
+from deployment.deploy import __main__ as deploy
+from deployment.evaluate_accuracy import __main__ as evaluate_accuracy
+from deployment.serve.environment import ENVIRONMENT
+from deployment.serve.server import Server
+from tests import raw_shop
+from tests.deployment.test_equal_scores import ATOL, MODELS
+
+# Columns as tensors; a missing text is empty, and a missing number NaN.
+DATATYPES = {
+    **dict.fromkeys(("city", "shelf", "user", "tags"), "BYTES"),
+    "member": "BOOL",
+    "quantity": "INT64",
+    **dict.fromkeys(("stock", "price", "age"), "FP64"),
+}
+DTYPES = {"BYTES": object, "BOOL": bool, "INT64": np.int64, "FP64": np.float64}
+MISSING = {"BYTES": "", "FP64": float("nan")}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> dict[str, raw_shop.RawModel]:
+    if not (ENVIRONMENT / "installed").exists():
+        pytest.skip("there is no serving environment: run `make serve-setup`")
+    return {name: raw_shop.trained(name, tmp_path_factory.mktemp(name)) for name in MODELS}
+
+
+@pytest.fixture(scope="module")
+def shop_server(models, tmp_path_factory):
+    """A server of the models, and of their ensembles (`_parts`)."""
+    folder = tmp_path_factory.mktemp("shop")
+    for name, model in models.items():
+        command = [f"--checkpoint_dir={model.trained.checkpoint}", f"--model_repository={folder}"]
+        assert deploy.main([*command, f"--model_name={name}", "--monolithic"]) == 0
+        assert deploy.main([*command, f"--model_name={name}_parts"]) == 0
+    server = Server(folder, folder.with_name("log"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def tensors(rows) -> dict[str, np.ndarray]:
+    """Returns rows as a client sends them, lists padded with empty texts."""
+    arrays = {}
+    for name, datatype in DATATYPES.items():
+        values = [row[name] for row in rows]
+        if name == "tags":
+            width = max(len(value or ()) for value in values)
+            lists = [[*(value or ()), *[""] * width][:width] for value in values]
+            arrays[name] = np.array(lists, object)
+        else:
+            values = [MISSING[datatype] if value is None else value for value in values]
+            arrays[name] = np.array(values, DTYPES[datatype])[:, None]
+    return arrays
+
+
+def post(server, model, endpoint, body) -> dict:
+    """Returns the answer to a JSON request, or raises ValueError with the server's error."""
+    url = f"http://127.0.0.1:{server.http}/v2/models/{model}/{endpoint}"
+    request = urllib.request.Request(url, json.dumps(body).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return json.load(reply)
+    except urllib.error.HTTPError as error:
+        raise ValueError(json.load(error)["error"]) from None
+
+
+@pytest.mark.parametrize("kind", ["", "_parts"])
+@pytest.mark.parametrize("name", MODELS)
+def test_scores(models, shop_server, name, kind):
+    model = models[name]
+    arrays = tensors(model.rows)
+    inputs = [
+        {"name": n, "datatype": DATATYPES[n], "shape": a.shape, "data": a.ravel().tolist()}
+        for n, a in arrays.items()
+    ]
+    (output,) = post(shop_server, name + kind, "infer", {"inputs": inputs})["outputs"]
+    np.testing.assert_allclose(output["data"], model.expected, rtol=0, atol=ATOL)
+
+    inputs = [InferInput(n, a.shape, DATATYPES[n]) for n, a in arrays.items()]
+    for tensor, array in zip(inputs, arrays.values(), strict=True):
+        tensor.set_data_from_numpy(array)
+    connection = InferenceServerClient(f"127.0.0.1:{shop_server.grpc}")
+    scores = connection.infer(name + kind, inputs).as_numpy("scores")
+    np.testing.assert_allclose(scores[:, 0], model.expected, rtol=0, atol=ATOL)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_of_the_client(models, shop_server, kind, capsys):
+    """`deployment.client --rows` prints the scores of a file."""
+    model, url = models["dcnv2_grown"], f"--url=127.0.0.1:{shop_server.grpc}"
+    flags = [url, "--model=dcnv2_grown", f"--rows={model.folder / f'rows.{kind}'}"]
+    assert client.main(flags) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header == "row,score"
+    scores = np.array([line.split(",")[1] for line in lines], float)
+    np.testing.assert_allclose(scores, model.expected, rtol=0, atol=ATOL)
+
+
+def one_row(row) -> dict:
+    """Returns a row as one JSON object: no missing values, lists with `;`."""
+    texts = {name: ";".join(v) if isinstance(v, list) else v for name, v in row.items()}
+    return {name: value for name, value in texts.items() if value is not None}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_single_rows(models, shop_server, name):
+    """`/generate` takes a row as one JSON object."""
+    model = models[name]
+    for number in range(28, 40):
+        answer = post(shop_server, name, "generate", one_row(model.rows[number]))
+        assert abs(answer["scores"] - model.expected[number]) < ATOL, model.rows[number]
+
+
+@pytest.mark.parametrize("kind", ["", "_parts"])
+def test_evaluation_of_encoded_rows(models, shop_server, kind, capsys):
+    """`evaluate_accuracy` states that its requests are encoded."""
+    trained, url = models["dlrm"].trained, f"127.0.0.1:{shop_server.grpc}"
+    flags = [f"--checkpoint_dir={trained.checkpoint}", f"--model_name=dlrm{kind}", f"--url={url}"]
+    flags += ["--trained", "--eval_mapping=validation"]
+    assert evaluate_accuracy.main(flags) == 0
+    assert "difference  auc +0.00e+00" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"town": "Bern"}, "unknown column town; needed: .*city"),
+        ({"price": "cheap"}, "non-number"),
+        ({"city": 3}, "non-string"),
+    ],
+)
+def test_bad_rows(models, shop_server, changes, message):
+    row = one_row(models["dlrm"].rows[0])
+    with pytest.raises(ValueError, match=message):
+        post(shop_server, "dlrm", "generate", row | changes)
+    assert post(shop_server, "dlrm", "generate", row)
