@@ -73,7 +73,7 @@ class TrainedModel:
 
     def require_data_set(self, content: str) -> None:
         """Raises ValueError without the data set, which alone has `content`."""
-        if self.spec.base_directory == self.path:
+        if self.index is not None and self.spec.base_directory == self.path:
             raise ValueError(
                 f"{content} are in the data set of the training, which is not (or no longer) in "
                 f"{self.config.data.dataset_path}: name its folder with --dataset_path"

@@ -1,5 +1,6 @@
 """SavedModels: scores without the toolkit, stored rows by hand, and errors of bad ids."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -153,7 +154,8 @@ def test_rows_with_fewer_ids(tmp_path):
     """An id of -1 marks an absent id: its vector is zeros, not the last row. Other negative ids are
     errors."""
     _, trained = untrained.make("dlrm", tmp_path)
-    trained = trained._replace(config=trained.config.replace(dataset_type="split_tfrecords"))
+    config = trained.config.replace(dataset_type="split_tfrecords")
+    trained = dataclasses.replace(trained, config=config)
     serving_spec = serving_spec_of(trained)
     write_sparse(serving_spec, trained, tmp_path / "sparse")
     ids = np.array([[1, 5, -1, 39, 2], [-1, -1, -1, -1, -1]])
