@@ -1,12 +1,14 @@
-"""Describes the models of a server, and scores rows.
+"""Describes the models of a server, and scores rows, or recommends items to them.
 
 python -m deployment.client --url 127.0.0.1:8001
 python -m deployment.client --model clicks --describe
 python -m deployment.client --model clicks --json '{"city": "Bern", "price": 12.5}'
 python -m deployment.client --model clicks --rows orders.csv
+python -m deployment.client --model movies_top --json '{"user": "u17", "top": 10}'
 """
 
 import argparse
+import csv
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +19,12 @@ from numpy.typing import NDArray
 from deployment import nvidia_flags
 from deployment.client import raw_columns
 from deployment.client.client import Client
+from deployment.client.recommendations import (
+    MAX_ROWS,
+    RecommendedItem,
+    recommendations,
+    recommends,
+)
 from deployment.option_checks import refuse
 from runtime.cli import exit_status
 from runtime.options import tool_parser
@@ -48,8 +56,12 @@ def main(argv: list[str] | None = None) -> int:
                 parts = iter([raw_columns.columns_of_json(flags.json, columns)])
             else:
                 parts = _parts_of_file(flags.rows, columns)
-            requests = _requests(parts, columns, config.max_batch_size or _ROWS)
-            _print_scores(client.scores(requests))
+            num_rows = config.max_batch_size or _ROWS
+            if recommends(config):
+                requests = _requests(parts, columns, min(num_rows, MAX_ROWS))
+                _print_items(recommendations(client, requests))
+                return
+            _print_scores(client.scores(_requests(parts, columns, num_rows)))
 
     return exit_status(work)
 
@@ -58,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(
         "deployment.client",
         "Prints the models that a server has ready, with their columns or tensors, or the scores "
-        "of rows.",
+        "of rows, or the items that it recommends.",
     )
     add = parser.add_argument
     add("--url", default="127.0.0.1:8001", help="host:port of the server's gRPC")
@@ -123,6 +135,13 @@ def _requests(
         for start in range(0, len(next(iter(part.values()))), num_rows):
             rows = {name: values.slice(start, num_rows) for name, values in part.items()}
             yield raw_columns.request(rows, columns)
+
+
+def _print_items(items: Iterable[RecommendedItem]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(RecommendedItem._fields)
+    for item in items:
+        writer.writerow([*item[:-1], str(item.score)])
 
 
 def _print_scores(scores: Iterable[NDArray]) -> None:

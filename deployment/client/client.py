@@ -14,7 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 import grpc
 import numpy as np
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
-from tritonclient.utils import np_to_triton_dtype, serialize_byte_tensor
+from tritonclient.utils import (
+    deserialize_bytes_tensor,
+    np_to_triton_dtype,
+    serialize_byte_tensor,
+    triton_to_np_dtype,
+)
 
 from deployment.client.served_tensors import NATIVE, ServedTensors
 from deployment.option_checks import check_ranges
@@ -146,10 +151,20 @@ class Client(contextlib.AbstractContextManager):
         Raises:
             RequestRefused, ServerLost, WrongAnswer: see there.
         """
+        reply = self._reply(message, answer)
+        return _checked(message, reply, self.tensors.num_rows(message))
+
+    def outputs(self, message: service_pb2.ModelInferRequest) -> dict[str, np.ndarray]:
+        """Sends a message and returns all tensors of the answer; raises as `receive`."""
+        return _arrays(self._reply(message, self.send(message)))
+
+    def _reply(
+        self, message: service_pb2.ModelInferRequest, answer
+    ) -> service_pb2.ModelInferResponse:
         deadline = None
         while True:
             try:
-                return _checked(message, answer.result(), self.tensors.num_rows(message))
+                return answer.result()
             except grpc.FutureCancelledError:
                 raise ServerLost("the connection was closed") from None
             except grpc.RpcError as error:
@@ -291,6 +306,18 @@ def _names(index: service_pb2.RepositoryIndexResponse) -> list[str]:
 def _is_lost(error: grpc.RpcError) -> bool:
     details = error.details() or ""
     return error.code() in _LOST or any(text in details for text in _LOST_MESSAGES)
+
+
+def _arrays(reply) -> dict[str, np.ndarray]:
+    """Returns the tensors of an answer: numbers, or bytes as objects."""
+    arrays = {}
+    for output, content in zip(reply.outputs, reply.raw_output_contents, strict=True):
+        if output.datatype == "BYTES":
+            values = deserialize_bytes_tensor(content)
+        else:
+            values = np.frombuffer(content, triton_to_np_dtype(output.datatype))
+        arrays[output.name] = values.reshape(output.shape)
+    return arrays
 
 
 def _checked(message, reply, rows: int) -> np.ndarray:
