@@ -115,15 +115,9 @@ def _parts_of_file(path: str, columns) -> Iterator[Mapping[str, pa.Array]]:
     """Yields the columns of blocks of rows of a file."""
     from deployment.predict.rows import open_rows  # DuckDB takes a second to import
 
-    with open_rows(path) as rows:
-        names = [column.name for column in columns if column.name in rows.columns]
-        missing = [c.name for c in columns if c.name not in names and not c.is_optional]
-        if missing or not names:
-            wanted = ", ".join(missing or [column.name for column in columns])
-            raise ValueError(
-                f"{path}: expected the columns {wanted}, got {', '.join(rows.columns)}"
-            )
-        for batch in rows.batches(names):
+    # A misspelt column must not be a missing value in all rows.
+    with open_rows(path, [column.name for column in columns]) as rows:
+        for batch in rows.batches():
             yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
@@ -146,8 +140,9 @@ def _print_items(items: Iterable[RecommendedItem]) -> None:
 
 def _print_scores(scores: Iterable[NDArray]) -> None:
     row = 0
-    print("row,score")
     for answer in scores:
+        if not row:
+            print("row,score")
         for score in answer[:, 0]:
             print(f"{row},{score!s}")
             row += 1

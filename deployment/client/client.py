@@ -281,7 +281,7 @@ class Client(contextlib.AbstractContextManager):
         try:
             return method(request, timeout=self._timeout_s)
         except grpc.RpcError as error:
-            text = f"{self._model} at {self._url}: {error.details()}"
+            text = f"{self._model or 'a server'} at {self._url}: {error.details()}"
             if _is_lost(error) or error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise ServerLost(f"{text}: {_URL_ADVICE}") from None
             if error.code() is grpc.StatusCode.NOT_FOUND:

@@ -96,7 +96,7 @@ class FolderInput:
         if split not in splits:
             raise ValueError(
                 f"--input {self._folder}: expected one of its splits by --mapping, "
-                f"{listing(splits)}, got {split}"
+                f"{listing(splits)}, got {split or 'none'}"
             )
         return split
 

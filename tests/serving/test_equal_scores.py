@@ -109,6 +109,16 @@ def test_rows_of_the_client(models, shop_server, kind, capsys):
     np.testing.assert_allclose(scores, model.expected, rtol=0, atol=ATOL)
 
 
+def test_file_with_another_column(models, shop_server, tmp_path, capsys):
+    """A misspelt column is not one whose values are missing, though it is optional."""
+    rows = [{"City": row.pop("city"), **row} for row in map(dict, models["dlrm"].rows)]
+    path = raw_shop.write_csv(tmp_path / "rows.csv", rows)
+    flags = [f"--url=127.0.0.1:{shop_server.grpc}", "--model=dlrm", f"--rows={path}"]
+    assert client.main(flags) == 2
+    output, error = capsys.readouterr()
+    assert output == "" and "expected the columns city, got City, shelf" in error
+
+
 def one_row(row) -> dict:
     """Returns a row as one JSON object: no missing values, lists with `;`."""
     texts = {name: ";".join(v) if isinstance(v, list) else v for name, v in row.items()}
