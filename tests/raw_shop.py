@@ -144,19 +144,24 @@ def _with_rows(trained: TrainedFixture, folder: Path, generated: list[Order]) ->
     by_hand = [dict(zip(COLUMNS, order, strict=True)) for order in ORDERS]
     others = [{name: row[name] for name in COLUMNS} for row in generated]
     rows = [*others[:30], *by_hand, *others[30:]]
-    source = write_csv(folder / "rows.csv", rows)
-    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
-    (folder / "rows.jsonl").write_text(lines)
-    pq.write_table(table(rows), folder / "rows.parquet")
+    source = write_files(folder, rows) / "rows.csv"
     prepared = encode(source, folder / "prepared", f"--vocabulary={trained.data}")
     expected = trained._replace(data=prepared).scores(folder)
     return RawModel(trained, folder, rows, expected)
 
 
+def write_files(folder: Path, rows: list[Order]) -> Path:
+    """Writes rows as `RawModel.folder` has them; returns the folder."""
+    write_csv(folder / "rows.csv", rows)
+    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    pq.write_table(table(rows), folder / "rows.parquet")
+    return folder
+
+
 def table(rows: list[Order]) -> pa.Table:
     """Returns rows in the types of a database."""
-    fields = [TYPES.field(name) for name in rows[0]]
-    return pa.Table.from_pylist(rows, pa.schema(fields))
+    fields = [TYPES.field(name) for name in rows[0] if name in TYPES.names]
+    return pa.Table.from_pylist(rows, pa.schema(fields) if fields else None)
 
 
 def columns(rows: list[Order]) -> dict[str, list[Any]]:

@@ -6,18 +6,24 @@ import pytest
 from deployment.deploy import __main__ as deploy
 from deployment.predict import __main__ as predict
 from recipes import load_model
-from tests import raw_shop
+from tests import raw_events, raw_shop
 from tests.deployment import test_predict_spark as spark
 
 # Of training and serving: other kernels, another order of sums.
 ATOL = 1e-6
-MODELS = [f"{recipe}{state}" for recipe in raw_shop.RECIPES for state in ("", "_grown")]
+SHOPS = [f"{recipe}{state}" for recipe in raw_shop.RECIPES for state in ("", "_grown")]
+MODELS = [*SHOPS, "ncf", "sim"]
+EVENTS = {"ncf": raw_events.ratings, "sim": raw_events.events}
+
+
+def trained(name, folder) -> raw_shop.RawModel:
+    """A model of a recipe; `_grown`: trained again on a second day with new values."""
+    return EVENTS[name](folder) if name in EVENTS else raw_shop.trained(name, folder)
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def model(request, tmp_path_factory) -> raw_shop.RawModel:
-    """A model that was trained once, or on a second day with new values."""
-    return raw_shop.trained(request.param, tmp_path_factory.mktemp(request.param))
+    return trained(request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +48,7 @@ def check(scores, expected):
 
 def test_files_and_python(model, deployed, tmp_path):
     """Scores of evaluation, of `deployment.predict` and in Python, in the order of the rows."""
-    assert len(set(model.expected)) > 0.9 * len(model.rows)
+    assert len(set(model.expected)) > 0.8 * len(model.rows)
     of_csv = predicted(deployed, model.folder / "rows.csv")
     check(of_csv, model.expected)
     for kind in ("jsonl", "parquet"):
@@ -52,7 +58,7 @@ def test_files_and_python(model, deployed, tmp_path):
     check(loaded.predict(raw_shop.columns(model.rows)), model.expected)
     for row, expected in zip(model.rows[30:33], model.expected[30:33], strict=True):
         assert abs(loaded.predict(row) - expected) < ATOL
-    for name in raw_shop.COLUMNS:  # no column is without an effect on these rows
+    for name in model.rows[0]:  # no column is without an effect on these rows
         others = [row | {name: model.rows[0][name]} for row in model.rows]
         changed = predicted(deployed, raw_shop.write_csv(tmp_path / f"{name}.csv", others))
         assert (np.abs(changed - of_csv) > 100 * ATOL).any(), name
