@@ -22,6 +22,7 @@ from preproc.encoding.columns import (
     refuse,
     texts,
 )
+from preproc.encoding.extension import Extension
 from preproc.encoding.lists import FlatValues, flatten
 
 MISSING = pa.array(MISSING_VALUES)
@@ -50,6 +51,11 @@ class FeatureEncoding:
             raise self.invalid("hotness", "1 or more", self.hotness)
 
     @property
+    def list_size(self) -> int:
+        """Values per row of the source column; 1: it has no lists."""
+        return self.hotness
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Features that the encoding makes: its own, and that of an indicator."""
         return (self.name,)
@@ -71,14 +77,14 @@ class FeatureEncoding:
             InvalidValue: `index` is a row, or -1 if the whole column is wrong.
         """
         try:
-            values = flatten(column, self.hotness, missing)
+            values = flatten(column, self.list_size, missing)
             arrays = self._encode(values, missing)
         except InvalidValue as bad:
-            bad.index //= self.hotness
+            bad.index //= self.list_size
             raise
         if long_lists is not None and values.num_long:
             long_lists[self.name] += values.num_long
-        return {name: array.reshape(-1, self.hotness) for name, array in arrays.items()}
+        return {name: array.reshape(-1, self.list_size) for name, array in arrays.items()}
 
     def decode(self, values: ArrayLike) -> pa.Array:
         """Returns the original values of encoded ones [n]; null for ids without a value.
@@ -93,6 +99,8 @@ class FeatureEncoding:
         fields: dict[str, Any] = {"kind": self.kind}
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)
+            if isinstance(value, Extension):
+                value = dataclasses.asdict(value)
             if value is not None and not isinstance(value, pa.Array):
                 fields[setting.name] = list(value) if isinstance(value, tuple) else value
         return fields
@@ -102,6 +110,8 @@ class FeatureEncoding:
         """Returns the encoding that `to_json` describes."""
         values = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
         values.pop("kind", None)
+        if "extension" in values:
+            values["extension"] = Extension(**values["extension"])
         return cls(**values)
 
     def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
@@ -115,7 +125,13 @@ class FeatureEncoding:
 
 @dataclass(frozen=True, kw_only=True)
 class IdEncoding(FeatureEncoding):
-    """Encoding as ids in [0, `num_ids`); an empty dtype becomes the smallest that holds them."""
+    """Encoding as ids in [0, `num_ids`); an empty dtype becomes the smallest that holds them.
+
+    Attributes:
+        extension: ids that follow from the only one of a row; None: no others.
+    """
+
+    extension: Extension | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,13 +140,46 @@ class IdEncoding(FeatureEncoding):
         if self.num_ids < 1 or self.num_ids - 1 > np.iinfo(self.dtype).max:
             raise self.invalid("number of ids", f"1 to what {self.dtype} holds", self.num_ids)
 
+        if self.extension is not None and self.hotness != 1 + self.extension.width:
+            raise self.invalid("hotness", f"{1 + self.extension.width}, as extended", self.hotness)
+
+    @property
+    def list_size(self) -> int:
+        """Values per row of the source column; 1: it has no lists."""
+        return self.hotness if self.extension is None else 1
+
     @property
     def num_ids(self) -> int:
         """Cardinality of the feature."""
+        return self._num_values if self.extension is None else self.extension.cardinality
+
+    @property
+    def _num_values(self) -> int:
+        """Number of ids before they are extended."""
         raise NotImplementedError
+
+    def encode(
+        self,
+        column: pa.Array | pa.ChunkedArray,
+        missing: pa.Array = MISSING,
+        long_lists: Counter[str] | None = None,
+    ) -> dict[str, NDArray]:
+        """See `FeatureEncoding`."""
+        arrays = super().encode(column, missing, long_lists)
+        if self.extension is not None:
+            extended = self.extension.extend(arrays[self.name][:, 0])
+            arrays[self.name] = extended.astype(self.dtype)
+        return arrays
+
+    @property
+    def _plain_dtype(self) -> str:
+        """Type of ids before they are taken modulo a cardinality."""
+        return self.dtype if self.extension is None else "int64"
 
     def _checked_ids(self, values: ArrayLike) -> NDArray[np.int64]:
         ids = np.asarray(values, np.int64).ravel()
+        if self._num_values > self.num_ids:
+            raise self.invalid("cardinality", "one id per value, to decode ids", self.num_ids)
         bad = (ids < 0) | (ids >= self.num_ids)
         if bad.any():
             raise self.invalid("ids", f"ids in [0, {self.num_ids})", int(ids[np.argmax(bad)]))
@@ -156,8 +205,7 @@ class HashBuckets(IdEncoding):
     is_integer: bool = False
 
     @property
-    def num_ids(self) -> int:
-        """Cardinality of the feature."""
+    def _num_values(self) -> int:
         return self.buckets
 
     def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
@@ -169,7 +217,9 @@ class HashBuckets(IdEncoding):
 
     def _hashed(self, values: pa.Array) -> NDArray:
         texts = values.cast(pa.binary()).to_pylist()
-        return np.array([xxhash.xxh64_intdigest(text) % self.buckets for text in texts], self.dtype)
+        return np.array(
+            [xxhash.xxh64_intdigest(text) % self.buckets for text in texts], self._plain_dtype
+        )
 
     def decode(self, values: ArrayLike) -> pa.Array:
         raise ValueError(
@@ -186,8 +236,7 @@ class Identity(IdEncoding):
     cardinality: int
 
     @property
-    def num_ids(self) -> int:
-        """Cardinality of the feature."""
+    def _num_values(self) -> int:
         return self.cardinality
 
     def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
@@ -198,7 +247,7 @@ class Identity(IdEncoding):
         refuse(is_missing, values, "an id: assign an id to missing values" + _IDS)
         rule = f"an id in [0, {self.cardinality}){_IDS}"
         refuse((ids < 0) | (ids >= self.cardinality), values, rule)
-        return ids.astype(self.dtype)
+        return ids.astype(self._plain_dtype)
 
     def decode(self, values: ArrayLike) -> pa.Array:
         return pa.array(self._checked_ids(values))

@@ -185,8 +185,12 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read(path: Path, names: Collection[str] | None = None) -> Content:
-    """Returns the content of a folder; names: features to read, None for all.
+def read(path: Path, names: Collection[str] | None = None, *, has_values: bool = True) -> Content:
+    """Returns the content of a folder.
+
+    Args:
+        names: features to read; None: all.
+        has_values: False leaves the vocabularies without their values, which may be many.
 
     Raises:
         ValueError: a file is absent, damaged, or of another version.
@@ -200,7 +204,7 @@ def read(path: Path, names: Collection[str] | None = None) -> Content:
         )
     try:
         features = tuple(
-            _encoding(path, dict(fields))
+            _encoding(path, dict(fields), has_values)
             for fields in content["features"]
             if names is None or fields["name"] in names
         )
@@ -233,15 +237,17 @@ def read_digest(path: Path, expected: str | None = None) -> str:
     return stored
 
 
-def _encoding(path: Path, fields: dict[str, Any]) -> FeatureEncoding:
+def _encoding(path: Path, fields: dict[str, Any], has_values: bool) -> FeatureEncoding:
     cls = _KINDS[fields["kind"]]
     if cls is Vocabulary:
         num_values = fields.pop("num_values")
         file = vocabulary_file(path, fields["name"])
         with pq.ParquetFile(file) as content:
-            table = content.read(use_threads=False)
-        if table.num_rows != num_values:
-            raise ValueError(f"{file}: expected {num_values:,} rows, got {table.num_rows:,}")
+            num_rows = content.metadata.num_rows
+            if num_rows != num_values:
+                raise ValueError(f"{file}: expected {num_values:,} rows, got {num_rows:,}")
+            empty = content.schema_arrow.empty_table()
+            table = content.read(use_threads=False) if has_values else empty
         arrays = {column: _array(table[column]) for column in table.column_names}
         fields |= {name: arrays[column] for name, column in _COLUMNS.items() if column in arrays}
         attributes = fields.get("attributes", ())

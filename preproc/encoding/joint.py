@@ -152,7 +152,7 @@ def _is_joint_number(encoding: FeatureEncoding) -> bool:
 
 
 def _is_joint_vocabulary(encoding: FeatureEncoding) -> bool:
-    if not isinstance(encoding, Vocabulary) or encoding.attributes:
+    if not isinstance(encoding, Vocabulary) or encoding.attributes or encoding.extension:
         return False
     return encoding.hotness == encoding.first_id == 1 and JointIndex.is_joinable(encoding.index)
 

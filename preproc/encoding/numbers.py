@@ -159,15 +159,14 @@ class Bins(IdEncoding):
         _check_ascending(self, "edges", self.edges, strictly=True)
 
     @property
-    def num_ids(self) -> int:
-        """Cardinality of the feature."""
+    def _num_values(self) -> int:
         return len(self.edges) + 2
 
     def _encode(self, values: FlatValues, missing: pa.Array) -> dict[str, NDArray]:
         raw = values.convert(lambda flat: numbers(flat, missing), np.nan)
         ids = 1 + np.searchsorted(np.array(self.edges, np.float64), raw, side="right")
         is_missing = np.isnan(raw) if self.least is None else ~(raw >= self.least)
-        return {self.name: np.where(is_missing, 0, ids).astype(self.dtype)}
+        return {self.name: np.where(is_missing, 0, ids).astype(self._plain_dtype)}
 
     def decode(self, values: ArrayLike) -> pa.Array:
         """Returns bins as texts such as `[0.5, 2)`; null for a missing value."""

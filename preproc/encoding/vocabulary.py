@@ -69,8 +69,7 @@ class Vocabulary(IdEncoding):
                 raise self.invalid(f"attribute '{name}'", rule, f"{len(array):,} {array.type}")
 
     @property
-    def num_ids(self) -> int:
-        """Cardinality of the feature."""
+    def _num_values(self) -> int:
         return self.first_id + len(self.values)
 
     @property
@@ -121,7 +120,7 @@ class Vocabulary(IdEncoding):
             examples = ", ".join(self.values.slice(0, 3).to_pylist())
             rule = f"one of the {len(self.values):,} values of the vocabulary, such as {examples}"
             refuse(positions < 0, values, rule)
-        return (positions + self.first_id).astype(self.dtype)
+        return (positions + self.first_id).astype(self._plain_dtype)
 
     def decode(self, values: ArrayLike) -> pa.Array:
         """Returns the texts of ids; null for id 0 where it is missing and unknown values."""

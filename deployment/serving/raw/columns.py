@@ -41,7 +41,7 @@ def raw_columns(encoder: Encoder, interface: Interface) -> tuple[RawColumn, ...]
             encodings.setdefault(encoding.column, []).append(encoding)
     columns = []
     for name, parts in encodings.items():
-        is_list = any(each.hotness > 1 or each.name in padded for each in parts)
+        is_list = any(each.list_size > 1 or each.name in padded for each in parts)
         dtype = _dtype(parts, is_list, encoder.profile.get(name))
         is_optional = all(each.name in padded or _allows_missing(each) for each in parts)
         # Without the target item, or under another name, all rows would have an unknown one.

@@ -4,7 +4,7 @@ import os
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from preproc.criteo.multi_hot.tables import DISTRIBUTIONS
+from preproc.encoding.extension import DISTRIBUTIONS
 from runtime.options import check_limits, flag
 
 FORMATS = ("tf_raw", "split_tfrecords", "npz")

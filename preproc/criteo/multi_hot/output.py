@@ -160,7 +160,7 @@ class PartWriter:
 
     def _read(self, split: str, column: str | int, start: int, stop: int) -> np.ndarray:
         """Returns samples of a column in the stored dtype."""
-        columns, dtype = self.source.splits[split], self._dtype(column)
+        columns, dtype = self.source.splits[split], self.dtype(column)
         if isinstance(column, int):
             # Of the cardinality's dtype, or int32, which holds all cardinalities.
             return self._ids(columns.categorical[column], column, start, stop).astype(dtype)
@@ -194,14 +194,15 @@ class PartWriter:
         return ids if self._tables is None else self._tables.extend(feature, ids[:, 0])
 
     def _row_bytes(self, column: str | int) -> int:
-        return self._width(column) * self._dtype(column).itemsize
+        return self._width(column) * self.dtype(column).itemsize
 
     def _width(self, column: str | int) -> int:
         if isinstance(column, int):
             return self.job.hotness[column]
         return len(self.source.numerical) if column == _NUMERICAL else 1
 
-    def _dtype(self, column: str | int) -> np.dtype:
+    def dtype(self, column: str | int) -> np.dtype:
+        """Returns the stored dtype of a column."""
         is_binary = self.job.format == "tf_raw"
         if isinstance(column, int):
             cardinality = self.job.cardinalities[column]
@@ -217,7 +218,7 @@ class PartWriter:
         is_multi_hot = isinstance(column, int) and width > 1
         return Format(
             format="tfrecords",
-            dtype=self._dtype(column).name,
+            dtype=self.dtype(column).name,
             multihot=is_multi_hot,
             feature_name="data",
             num_features=1 if is_multi_hot else width,
@@ -245,13 +246,13 @@ class PartWriter:
 
     def _feature_spec(self, parts: list[OutputPart], metadata: dict) -> FeatureSpec:
         source, job = self.source, self.job
-        features = {"label": {"dtype": self._dtype(_LABEL).name}}
-        features |= {name: {"dtype": self._dtype(_NUMERICAL).name} for name in source.numerical}
+        features = {"label": {"dtype": self.dtype(_LABEL).name}}
+        features |= {name: {"dtype": self.dtype(_NUMERICAL).name} for name in source.numerical}
         names = {_LABEL: ["label"], _NUMERICAL: source.numerical}
         for feature, name in enumerate(source.categorical):
             names[feature] = [name]
             features[name] = {
-                "dtype": self._dtype(feature).name,
+                "dtype": self.dtype(feature).name,
                 "cardinality": job.cardinalities[feature],
                 "hotness": job.hotness[feature],
             }

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from config.criteo_multi_hot import CARDINALITIES, HOTNESS
+from preproc.criteo.multi_hot.encoder import encoder_files, write_encoder
 from preproc.criteo.multi_hot.options import MultiHotOptions
 from preproc.criteo.multi_hot.output import OutputJob, OutputPart, PartWriter
 from preproc.criteo.multi_hot.source import SourceData, open_source
@@ -48,15 +49,18 @@ def prepare(options: MultiHotOptions) -> str:
             prebatch_size=options.prebatch_size,
             days=options.days,
         )
+        states = []
         if source.hotness != hotness:
-            _draw_tables(staging, job, options.distribution)
+            states = _draw_tables(staging, job, options.distribution)
         facts = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in source.files]
         key = stage_key(options.distribution, *(str(value) for value in vars(job).values()), facts)
         writer = PartWriter(job)
         parts = writer.parts()
         _write_parts(staging, writer, parts, key, options.processes)
         settings = {"distribution": options.distribution, "hotness": list(hotness)}
-        staging.publish(writer.finish(parts, {"preproc.criteo.multi_hot": settings}))
+        metadata = {"preproc.criteo.multi_hot": settings}
+        metadata |= write_encoder(writer, options.distribution, states)
+        staging.publish(writer.finish(parts, metadata) + encoder_files(staging.data))
     seconds = time.perf_counter() - began
     total = sum(map(len, source.splits.values()))
     return "\n".join(
@@ -95,15 +99,20 @@ def _shape(options: MultiHotOptions, source: SourceData) -> tuple[list[int], lis
     return cardinalities, hotness or list(HOTNESS)
 
 
-def _draw_tables(staging: Staging, job: OutputJob, distribution: str) -> None:
-    """Draws the tables in the order of the features: one random stream, as in the reference."""
-    state, key = None, stage_key(distribution)
+def _draw_tables(staging: Staging, job: OutputJob, distribution: str) -> list[str | None]:
+    """Draws the tables in the order of the features: one random stream, as in the reference.
+
+    Returns the state of the generator before each table.
+    """
+    states, state, key = [], None, stage_key(distribution)
     for feature, (rows, ids) in enumerate(zip(job.cardinalities, job.hotness, strict=True)):
         key = stage_key(key, rows, ids)
         path = table_file(job.tables, feature)
         arguments = (path, rows, ids - 1, distribution, state)
         work = functools.partial(draw_table, *arguments)
+        states.append(state)
         state, _ = staging.run(f"table {feature}", key, work, [path])
+    return states
 
 
 def _write_parts(

@@ -1,9 +1,4 @@
-"""Ids that extend the one id of a feature to several: a table with a row for each id.
-
-The ids are those of `multi_hot.py` of MLPerf's reference (recommendation_v2/torchrec_dlrm): NumPy's
-legacy generator with seed 0 draws the tables of the features in their order. A sample with id i has
-the ids i, T[i, 0], T[i, 1], ... of table T, so that equal ids are extended equally.
-"""
+"""Tables of ids (`preproc.encoding.extension`) as files, which all processes map into memory."""
 
 import os
 from pathlib import Path
@@ -11,12 +6,8 @@ from typing import Any
 
 import numpy as np
 
-DISTRIBUTIONS = ("uniform", "pareto")
-_PARETO_SHAPE = 0.25
-_SEED = 0
-# Ids that are drawn at once: 64 MiB of int64 or float64 are in memory.
-_DRAWN_IDS = 1 << 23
-_INT32_MIN = -(2**31)
+from preproc.encoding.extension import draw, generator, state_of
+from runtime.files.disk import sync
 
 
 def table_file(folder: Path, feature: int) -> Path:
@@ -25,44 +16,20 @@ def table_file(folder: Path, feature: int) -> Path:
 
 
 def draw_table(
-    path: Path,
-    cardinality: int,
-    width: int,
-    distribution: str,
-    state: list | None,
-    drawn_ids: int = _DRAWN_IDS,
-) -> list:
-    """Writes the table of a feature.
+    path: Path, cardinality: int, width: int, distribution: str, state: str | None, **sizes: int
+) -> str:
+    """Writes the table of a feature; returns the state of the generator after it.
 
     Args:
-        cardinality: Number of ids, and of rows.
-        width: Ids that are added to each id; 0 writes an empty file and draws nothing.
-        distribution: "uniform" over the ids, or "pareto": a Pareto distribution of shape 0.25,
-            converted to int32 and then modulo the number of ids.
-        state: Generator after the previous feature, JSON values; None: the first feature.
-        drawn_ids: Ids that are in memory at a time; without effect on the result.
-
-    Returns:
-        The state of the generator after this feature.
+        cardinality, width, distribution, state: see `preproc.encoding.extension.Extension`.
+        sizes: of the blocks, see `preproc.encoding.extension.draw`.
     """
-    random = np.random.RandomState(_SEED)
-    if state is not None:
-        random.set_state((state[0], np.array(state[1], np.uint32), *state[2:]))
+    random = generator(state)
     with path.open("wb") as file:
-        block = max(1, drawn_ids // max(1, width))
-        for start in range(0, cardinality if width else 0, block):
-            size = min(block, cardinality - start), width
-            if distribution == "uniform":
-                ids = random.randint(0, cardinality, size=size)
-            else:
-                values = random.pareto(_PARETO_SHAPE, size=size)
-                # Numbers beyond int32 become its minimum, as on x86.
-                ids = np.where(values < 2**31, values, _INT32_MIN).astype(np.int64) % cardinality
-            file.write(ids.astype(np.int32).tobytes())
-        file.flush()
-        os.fsync(file.fileno())
-    name, keys, *rest = random.get_state()
-    return [name, keys.tolist(), *rest]
+        for rows in draw(random, cardinality, width, distribution, **sizes):
+            file.write(rows.tobytes())
+    sync(path)
+    return state_of(random)
 
 
 class Tables:

@@ -16,9 +16,15 @@ import dcnv2
 from dataloading.formats.raw_binary import RawBinaryDataset
 from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.spec.feature_spec import FeatureSpec
+from preproc.criteo import prepare as criteo
+from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.multi_hot import __main__ as multi_hot
 from preproc.criteo.multi_hot import prepare, tables
+from preproc.criteo.options import CriteoOptions
+from preproc.encoding.encoder import Encoder
+from preproc.encoding.extension import DISTRIBUTIONS
 from tests.preproc.contents import contents
+from tests.preproc.criteo import criteo_reference as reference
 from tests.recipes.test_entry_scripts import in_process
 
 CARDINALITIES, HOTNESS = [10, 2000, 50], [2, 5, 1]
@@ -63,7 +69,7 @@ def reference_tables(distribution):
             yield np.where(inside, np.where(inside, drawn, 0).astype(np.int64), -(2**31)) % rows
 
 
-@pytest.mark.parametrize("distribution", tables.DISTRIBUTIONS)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_tables(tmp_path, distribution):
     state = None
     for feature, expected in enumerate(reference_tables(distribution)):
@@ -92,6 +98,53 @@ def test_extended_ids(one_hot, tmp_path, monkeypatch, distribution, is_large):
         for name in ("label.bin", "numerical.bin"):
             assert filecmp.cmp(one_hot / split / name, tmp_path / "m" / split / name, False)
     assert not list(tmp_path.glob(".m.*"))
+
+
+@pytest.mark.parametrize("format", ["tf_raw", "split_tfrecords", "npz"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--hotness=3", "--distribution=pareto"),
+        ("--hotness=2", "--cardinalities=40"),
+        ("--hotness=1", "--cardinalities=40"),
+        ("--hotness=1",),
+    ],
+)
+def test_encoder(logs, tmp_path, flags, format):
+    """The encoder makes of raw rows the ids and what extends them, also modulo a cardinality."""
+    assert run(logs / "data", tmp_path / "m", *flags, f"--format={format}") == 0
+    if format == "npz":
+        assert not (tmp_path / "m/encoder").exists()
+        return
+    spec = FeatureSpec.from_yaml(tmp_path / "m/feature_spec.yaml")
+    encoder = Encoder.load(tmp_path / "m/encoder")
+    assert spec.metadata["encoder"] == encoder.digest
+    for name in spec.channel("categorical"):
+        assert encoder[name].num_ids == spec.cardinality(name)
+        assert encoder[name].hotness == spec.hotness(name)
+    assert encoder["cat_0"].list_size == 1
+    if format == "tf_raw":
+        encoded = reference.encode_raw(tmp_path / "m", [logs / "day_0", logs / "day_1"])
+        renamed = {f"bin_{i}.bin": f"cat_{26 + i}.bin" for i in range(13)}
+        encoded = {renamed.get(name, name): content for name, content in encoded.items()}
+        assert encoded == reference.in_log_order(tmp_path / "m")
+    value = encoder["cat_0"].values[0].as_py()
+    if "--cardinalities=40" not in flags:
+        assert encoder.decode("cat_0", [1]).to_pylist() == [value]
+    elif len(encoder["cat_0"].values) >= 40:
+        with pytest.raises(ValueError, match="cardinality: expected one id per value"):
+            encoder.decode("cat_0", [1])
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """Two days, and their data set."""
+    folder = tmp_path_factory.mktemp("logs")
+    for day in range(2):
+        generate_day(folder / f"day_{day}", 300, [1, day])
+    settings = {"output_ordering": "input", "frequency_threshold": 2, "bin_numericals": True}
+    criteo.prepare(CriteoOptions(input=folder, output=folder / "data", **settings))
+    return folder
 
 
 def test_formats(one_hot, tmp_path):
