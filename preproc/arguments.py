@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataloading.engines import environment
-from dataloading.engines.memory import MOST_BYTES, size_bytes
+from preproc.engines import environment
+from preproc.engines.memory import MOST_BYTES, size_bytes
 from runtime.cli import exit_status
 from runtime.options import check_limits, flag, flags_of
 

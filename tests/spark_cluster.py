@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from dataloading.engines import environment
+from preproc.engines import environment
 
 _START_S = 60  # a JVM on a busy machine
 _ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}

@@ -60,7 +60,6 @@ ALLOWED = {
         "dataloading.keys",
         "dataloading.pipeline.shuffle",
         "dataloading.spec",
-        "dataloading.engines",
         "dataloading.synthetic",
         "runtime.cli",
         "runtime.files",
@@ -101,10 +100,10 @@ ALLOWED = {
 }
 OURS = {Path(room).parts[0].removesuffix(".py") for room in ALLOWED} | {"tests", EMBEDDINGS}
 SPARK = (
-    "dataloading/engines/spark_session.py",
-    "preproc/engines/hadoop_store.py",
-    "preproc/engines/spark_engine.py",
-    "preproc/engines/spark_staging.py",
+    "preproc/engines/spark/session.py",
+    "preproc/engines/spark/hadoop_store.py",
+    "preproc/engines/spark/backend.py",
+    "preproc/engines/spark/staging.py",
     "preproc/criteo/engines/spark/engine.py",
 )
 NVTABULAR = ("preproc/amazon_books/engines/nvtabular_engine.py",)

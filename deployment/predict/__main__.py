@@ -18,8 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dataloading.engines import environment
-from dataloading.engines.memory import parse_bytes
 from dataloading.spec.data_set_files import SPEC_FILE
 from deployment.option_checks import check_ranges, refuse
 from deployment.predict.folder_input import FolderInput
@@ -29,6 +27,8 @@ from deployment.serving import interface as interfaces
 from deployment.serving.checks import BadRequest
 from deployment.serving.scorer import RequestScorer
 from deployment.triton.model_folders import ModelFolders, find_model
+from preproc.engines import environment
+from preproc.engines.memory import parse_bytes
 from runtime.cli import exit_status
 from runtime.cluster.signals import interrupted_by_sigterm, raise_if_interrupted
 from runtime.files.predictions import KeptRows, check_writable, open_predictions

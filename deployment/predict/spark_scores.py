@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dataloading.engines.tasks import runs
 from deployment.predict.row_scorer import BadRow, RowScorer, UnknownValues, columns_of, remarks
 from deployment.predict.rows import TableRows
 from deployment.serving.scorer import all_cores
 from deployment.triton.model_folders import ModelFolders
 from preproc.engines.engine import PART, ROW, Engine
 from preproc.engines.open_engine import SPARK, open_engine
+from preproc.engines.spark.tasks import runs
 from runtime.files.disk import write_errors_name
 from runtime.files.outputs import SCORES
 from runtime.files.predictions import check_kept

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from dataloading.engines import environment
+from preproc.engines import environment
 from preproc.engines.engine import Engine
 
 DUCKDB, SPARK = "duckdb", "spark"
@@ -35,7 +35,7 @@ def open_engine(
 
         return DuckDBBackend(scratch, memory_limit_bytes, threads)
     environment.require_spark()
-    from preproc.engines.spark_engine import SparkBackend
+    from preproc.engines.spark.backend import SparkBackend
 
     return SparkBackend(
         scratch, staging or scratch, memory_limit_bytes, threads, master, tuple(spark_conf)

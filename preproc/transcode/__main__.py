@@ -12,10 +12,10 @@ import os
 import sys
 from pathlib import Path
 
-from dataloading.engines import environment
-from dataloading.engines.memory import parse_bytes
 from dataloading.spec.data_set_files import ENCODER_FOLDER, SPEC_FILE
 from dataloading.spec.feature_spec import TEST, TRAIN, VALIDATION
+from preproc.engines import environment
+from preproc.engines.memory import parse_bytes
 from preproc.engines.open_engine import open_engine
 from preproc.transcode.arguments import SPARK, TOOL, parser
 from preproc.transcode.known import parse_date

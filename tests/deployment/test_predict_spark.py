@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataloading.engines import environment
 from deployment.predict.__main__ import main
 from deployment.predict.spark_scores import score_parts
 from deployment.triton.model_folders import find_model
+from preproc.engines import environment
 from preproc.engines.open_engine import DUCKDB, open_engine
 from tests.deployment.serving.made_models import write_clicks
 from tests.spark_cluster import spark_cluster

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from dataloading.engines import environment
 from preproc.amazon_books import generate_reviews
 from preproc.criteo.generate_logs import generate_day
+from preproc.engines import environment
 from preproc.movielens.generate_ratings import RatingSizes, generate
 from tests.forked_python import install_shim
 

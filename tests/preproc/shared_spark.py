@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from dataloading.engines import spark_session
+from preproc.engines.spark import session as spark_session
 
 
 @contextlib.contextmanager

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dataloading.engines import environment
 from preproc.amazon_books.generate_reviews import ReviewSizes
 from preproc.amazon_books.generate_reviews import generate as generate_reviews
 from preproc.criteo.generate_logs import generate_day
+from preproc.engines import environment
 from runtime.cli import USER_ERROR
 from tests.preproc.contents import contents
 

@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from dataloading.engines import environment
+from preproc.engines import environment
 
 _GPU = Path("/dev/nvidiactl")  # exists where NVIDIA's driver is loaded
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from dataloading.engines import environment
 from preproc.criteo.engines.interface import CriteoEngine
 from preproc.criteo.options import CriteoOptions
+from preproc.engines import environment
 
 
 def open_engine(

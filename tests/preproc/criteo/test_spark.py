@@ -17,8 +17,6 @@ pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/pyth
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from dataloading.engines import spark_session
-from dataloading.engines.tasks import RunToken
 from preproc.criteo.engines import open_engine, parts
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import engine as spark_engine
@@ -29,13 +27,15 @@ from preproc.criteo.output.data_set import categorical_files, numerical_files
 from preproc.criteo.output.output_order import output_order
 from preproc.criteo.output.splits import split_by_day
 from preproc.criteo.prepare import prepare
+from preproc.engines.spark import session as spark_session
+from preproc.engines.spark.tasks import RunToken
 from tests.preproc import shared_spark
 from tests.preproc.criteo import criteo_reference as reference
 from tests.preproc.criteo.test_criteo_lines import GOOD, MALFORMED
 from tests.preproc.criteo.test_spark_runs import QUICK_JAVA
 
 pytestmark = pytest.mark.engines("pyspark")
-PYSPARK_USERS = ("preproc.criteo.engines.spark", "dataloading.engines.spark_session")
+PYSPARK_USERS = ("preproc.criteo.engines.spark", "preproc.engines.spark.session")
 RANGE_BYTES = 16 << 10  # some 200 lines
 
 

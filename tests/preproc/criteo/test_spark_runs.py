@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dataloading.engines import environment
 from preproc.criteo.generate_logs import generate_day
+from preproc.engines import environment
 from tests.preproc.criteo import criteo_reference as reference
 
 pytestmark = pytest.mark.skipif(

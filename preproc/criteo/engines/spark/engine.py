@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from dataloading.engines.spark_session import WORKER_BYTES, Session, literal
 from preproc.criteo.engines import parts
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.spark import records, tasks
@@ -26,6 +25,7 @@ from preproc.criteo.engines.spark.records import RecordFiles
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.encoded_files import EncodedFiles
 from preproc.criteo.raw_lines import LineCounts, line_counts, line_ranges, write_plain_copy
+from preproc.engines.spark.session import WORKER_BYTES, Session, literal
 from preproc.raw_files import is_gzip
 
 # Rows of a file that one task writes. A multiple of 4,096 whatever a row's width: no two machines

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataloading.engines.tasks import RunToken, record_batch
 from preproc.criteo.output.binary_files import ColumnFiles
+from preproc.engines.spark.tasks import RunToken, record_batch
 
 _BLOCK_BYTES = 16 << 10
 BLOCKS_PER_BATCH = 1 << 12  # 64 MiB at a time to a Python worker

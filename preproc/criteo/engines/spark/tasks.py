@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataloading.engines.tasks import RunToken, local_folder, numbers, record_batch, runs
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.engines.parts import RowGroup, new_file, new_part
 from preproc.criteo.engines.spark.records import RecordFiles
 from preproc.criteo.options import CriteoOptions
 from preproc.criteo.output.encoded_files import EncodedFiles
+from preproc.engines.spark.tasks import RunToken, local_folder, numbers, record_batch, runs
 
 LINES = "part long, lines long, rows long, last long, first_bad long"
 COUNTED = "column int, value string, count long"

@@ -1,6 +1,6 @@
 """Entry for spark-submit --deploy-mode client: a command with `--engine spark` and the same flags.
 
-spark-submit --master yarn dataloading/engines/spark_job.py preproc.criteo --input /shared/criteo
+spark-submit --master yarn preproc/engines/spark_job.py preproc.criteo --input /shared/criteo
 
 All workers must see the folders of a preparation under the same path.
 """

@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from dataloading.engines.spark_session import Session, SessionOptions, literal
 from dataloading.spec.rules import listing
 from preproc.engines.bad_lines import place
 from preproc.engines.engine import (
@@ -34,15 +33,16 @@ from preproc.engines.engine import (
     has_whole_parts,
     loses_row_order,
 )
-from preproc.engines.hadoop_store import HadoopStore
-from preproc.engines.spark_staging import (
+from preproc.engines.spark.hadoop_store import HadoopStore
+from preproc.engines.spark.session import Session, SessionOptions, literal
+from preproc.engines.spark.staged_rows import REPORT, FileSplit, MapRows, StageResult
+from preproc.engines.spark.staging import (
     StagedChunk,
     collect_splits,
     column,
     number_parts,
     stage_chunk,
 )
-from preproc.engines.staged_rows import REPORT, FileSplit, MapRows, StageResult
 from preproc.sources.chunk import SourceChunk
 from preproc.sources.header import check_names
 

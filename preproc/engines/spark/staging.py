@@ -13,7 +13,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from dataloading.engines.tasks import RunToken
 from dataloading.spec.rules import listing
 from preproc.engines.bad_lines import (
     MOST_LISTED,
@@ -23,8 +22,8 @@ from preproc.engines.bad_lines import (
     check_bad_lines,
     text_blocks,
 )
-from preproc.engines.hadoop_store import HadoopStore, is_uri, spark_path
-from preproc.engines.staged_rows import (
+from preproc.engines.spark.hadoop_store import HadoopStore, is_uri, spark_path
+from preproc.engines.spark.staged_rows import (
     REPORT,
     FileNumbers,
     FileSplit,
@@ -32,6 +31,7 @@ from preproc.engines.staged_rows import (
     StageText,
     split_from_json,
 )
+from preproc.engines.spark.tasks import RunToken
 from preproc.engines.text_tables import text_format
 from preproc.sources.chunk import CSV, PARQUET, SourceChunk
 from preproc.sources.files import csv_columns, partition_values

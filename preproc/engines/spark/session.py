@@ -20,10 +20,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from dataloading.engines.tasks import RunToken
+from preproc.engines.spark.tasks import RunToken
 
 _PACKAGES = ("preproc", "dataloading", "deployment", "runtime")  # what the tasks import of ours
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 # Memory outside the heap of a local master: this process, the JVM's own code and buffers, and per
 # thread the JVM's buffers for a Python worker. Measured.
 _OUTSIDE_HEAP_BYTES = 640 << 20

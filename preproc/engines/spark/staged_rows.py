@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataloading.engines.tasks import RunToken, local_folder, numbers, record_batch, runs
 from preproc.engines.bad_lines import NO_BAD_LINES, BadLine, BadLines, text_blocks
+from preproc.engines.spark.tasks import RunToken, local_folder, numbers, record_batch, runs
 from preproc.engines.text_tables import TextFormat, create_table, identifier
 from preproc.sources.chunk import CSV
 

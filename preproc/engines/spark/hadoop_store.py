@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from dataloading.engines.spark_session import literal
+from preproc.engines.spark.session import literal
 from preproc.sources.file_store import LocalStore
 
 
