@@ -22,7 +22,7 @@ def write_encoder(
     """
     job = writer.job
     origin, target = job.input / ENCODER_FOLDER, job.data / ENCODER_FOLDER
-    if not origin.is_dir() or job.format == "npz":
+    if not origin.is_dir():
         return {}
     shutil.copytree(origin, target, dirs_exist_ok=True)
     content = folder.read(origin, has_values=False)

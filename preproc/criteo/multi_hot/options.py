@@ -7,8 +7,6 @@ from pathlib import Path
 from preproc.encoding.extension import DISTRIBUTIONS
 from runtime.options import check_limits, flag
 
-FORMATS = ("tf_raw", "split_tfrecords", "npz")
-
 
 @dataclass(frozen=True)
 class MultiHotOptions:
@@ -26,12 +24,6 @@ class MultiHotOptions:
     )
     output: Path = flag(
         MISSING, "folder of the multi-hot data set; appears when complete", alias="--output_path"
-    )
-    format: str = flag(
-        "tf_raw",
-        "split binaries, split TFRecords, or the .npz and .npy files of MLPerf's reference "
-        "(default tf_raw)",
-        choices=FORMATS,
     )
     hotness: str | None = flag(
         None,
@@ -55,8 +47,6 @@ class MultiHotOptions:
     processes: int = flag(
         len(os.sched_getaffinity(0)), "processes (default: the available cores)", at_least=1
     )
-    prebatch_size: int = flag(65_536, "samples of a record of split TFRecords", at_least=1)
-    days: int = flag(24, "days into which --format npz divides the samples", at_least=2)
     overwrite: bool = flag(False, "replace an earlier data set in --output")
     copy_labels_and_dense: bool = flag(
         False, "no effect: labels and numerical features are always part of the data set"
@@ -64,10 +54,6 @@ class MultiHotOptions:
 
     def __post_init__(self):
         check_limits(self)
-        for name, format in (("prebatch_size", "split_tfrecords"), ("days", "npz")):
-            default = type(self).__dataclass_fields__[name].default
-            if getattr(self, name) != default and self.format != format:
-                raise ValueError(f"--{name} is only read with --format {format}")
 
     def numbers(self, name: str, count: int) -> list[int] | None:
         """Returns the values of a flag, one for each of `count` features.

@@ -16,7 +16,6 @@ from preproc.criteo.multi_hot.tables import draw_table, table_file
 from runtime.files.outputs import DATA_SET
 from runtime.files.staging import Staging, stage_key
 from runtime.parent_process import end_with_parent
-from runtime.tensorflow_start import prepare_tensorflow
 
 TOOL = "preproc.criteo.multi_hot"
 _writer: PartWriter | None = None  # of this process
@@ -42,12 +41,9 @@ def prepare(options: MultiHotOptions) -> str:
             input=options.input.absolute(),
             data=staging.data,
             tables=tables,
-            format=options.format,
             cardinalities=tuple(cardinalities),
             hotness=tuple(hotness),
             takes_modulo=options.cardinalities is not None or source.cardinalities is None,
-            prebatch_size=options.prebatch_size,
-            days=options.days,
         )
         states = []
         if source.hotness != hotness:
@@ -145,7 +141,7 @@ def _written(writer: PartWriter, parts: list[OutputPart], processes: int) -> Ite
             writer.write(part)
             yield part
         return
-    context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
+    context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(processes, len(parts)), context, _open, (writer.job,))
     try:
         futures = {pool.submit(_write, part): part for part in parts}
@@ -164,7 +160,6 @@ def _written(writer: PartWriter, parts: list[OutputPart], processes: int) -> Ite
 def _open(job: OutputJob) -> None:
     global _writer
     end_with_parent()
-    prepare_tensorflow()  # of TensorFlow, which writes records
     _writer = PartWriter(job)
 
 

@@ -61,10 +61,6 @@ class MappedColumn:
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def __add__(self, other: "MappedColumn") -> "MappedColumn":
-        """Returns the samples of this column followed by those of another of the same files."""
-        return MappedColumn([*self._pieces, *other._pieces], self._name)
-
     def place(self, row: int) -> str:
         """Returns file, feature and row of a sample, for messages."""
         piece = int(np.searchsorted(self._ends, row, side="right"))

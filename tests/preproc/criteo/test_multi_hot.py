@@ -13,8 +13,6 @@ import psutil
 import pytest
 
 import dcnv2
-from dataloading.formats.raw_binary import RawBinaryDataset
-from dataloading.formats.split_tfrecords.dataset import SplitTFRecordsDataset
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.criteo import prepare as criteo
 from preproc.criteo.generate_logs import generate_day
@@ -100,7 +98,6 @@ def test_extended_ids(one_hot, tmp_path, monkeypatch, distribution, is_large):
     assert not list(tmp_path.glob(".m.*"))
 
 
-@pytest.mark.parametrize("format", ["tf_raw", "split_tfrecords", "npz"])
 @pytest.mark.parametrize(
     "flags",
     [
@@ -110,12 +107,9 @@ def test_extended_ids(one_hot, tmp_path, monkeypatch, distribution, is_large):
         ("--hotness=1",),
     ],
 )
-def test_encoder(logs, tmp_path, flags, format):
+def test_encoder(logs, tmp_path, flags):
     """The encoder makes of raw rows the ids and what extends them, also modulo a cardinality."""
-    assert run(logs / "data", tmp_path / "m", *flags, f"--format={format}") == 0
-    if format == "npz":
-        assert not (tmp_path / "m/encoder").exists()
-        return
+    assert run(logs / "data", tmp_path / "m", *flags) == 0
     spec = FeatureSpec.from_yaml(tmp_path / "m/feature_spec.yaml")
     encoder = Encoder.load(tmp_path / "m/encoder")
     assert spec.metadata["encoder"] == encoder.digest
@@ -123,11 +117,10 @@ def test_encoder(logs, tmp_path, flags, format):
         assert encoder[name].num_ids == spec.cardinality(name)
         assert encoder[name].hotness == spec.hotness(name)
     assert encoder["cat_0"].list_size == 1
-    if format == "tf_raw":
-        encoded = reference.encode_raw(tmp_path / "m", [logs / "day_0", logs / "day_1"])
-        renamed = {f"bin_{i}.bin": f"cat_{26 + i}.bin" for i in range(13)}
-        encoded = {renamed.get(name, name): content for name, content in encoded.items()}
-        assert encoded == reference.in_log_order(tmp_path / "m")
+    encoded = reference.encode_raw(tmp_path / "m", [logs / "day_0", logs / "day_1"])
+    renamed = {f"bin_{i}.bin": f"cat_{26 + i}.bin" for i in range(13)}
+    encoded = {renamed.get(name, name): content for name, content in encoded.items()}
+    assert encoded == reference.in_log_order(tmp_path / "m")
     value = encoder["cat_0"].values[0].as_py()
     if "--cardinalities=40" not in flags:
         assert encoder.decode("cat_0", [1]).to_pylist() == [value]
@@ -147,38 +140,29 @@ def logs(tmp_path_factory):
     return folder
 
 
-def test_formats(one_hot, tmp_path):
-    """Records and days hold the ids of the split binaries; days are read again."""
-    assert run(one_hot, tmp_path / "raw") == 0
-    flags = ("--format=split_tfrecords", "--prebatch_size=1000")
-    assert run(one_hot, tmp_path / "records", *flags) == 0
-    assert run(one_hot, tmp_path / "days", "--format=npz", "--days=4") == 0
-    raw, records = (
-        FeatureSpec.from_yaml(tmp_path / name / "feature_spec.yaml") for name in ("raw", "records")
-    )
-    expected = list(RawBinaryDataset(raw, "train", 700).dataset())
-    actual = list(SplitTFRecordsDataset(records, "train", 700).dataset())
-    assert len(expected) == len(actual) == 5
-    for first, second in zip(expected, actual, strict=True):
-        assert np.array_equal(first.labels, second.labels)
-        assert np.array_equal(first.inputs.numerical, second.inputs.numerical)
-        for ids in zip(first.inputs.categorical, second.inputs.categorical, strict=True):
-            assert np.array_equal(*ids)
-    days = [np.load(tmp_path / f"days/day_{day}_sparse_multi_hot.npz") for day in range(4)]
-    for feature in range(3):
-        ids = np.concatenate([day[str(feature)] for day in days[:-1]])
-        assert ids.dtype == np.int32
-        assert np.array_equal(ids, ids_of(tmp_path / "raw", "train", feature))
-        ids = [ids_of(tmp_path / "raw", split, feature) for split in ("validation", "test")]
-        assert np.array_equal(days[-1][str(feature)], np.concatenate(ids))
-    dense, labels = (np.load(tmp_path / f"days/day_3_{part}.npy") for part in ("dense", "labels"))
-    assert (dense.dtype, dense.shape) == (np.float32, (1001, 2))
-    assert (labels.dtype, labels.shape) == (np.int32, (1001, 1))
+def test_multi_hot_files_of_the_reference(one_hot, tmp_path):
+    """Days with the ids of a data set, which are not extended again."""
+    assert run(one_hot, tmp_path / "m") == 0
+    days = tmp_path / "days"
+    days.mkdir()
+    splits = [["train"], ["validation", "test"]]
+    for day, names in enumerate(splits):
+        ids = [np.concatenate([ids_of(tmp_path / "m", s, i) for s in names]) for i in range(3)]
+        path = days / f"day_{day}_sparse_multi_hot.npz"
+        np.savez(path, **{str(i): each.astype(np.int32) for i, each in enumerate(ids)})
+        for name, dtype, width, stored in (
+            ("labels", "?", 1, np.int32),
+            ("dense", np.float16, 2, np.float32),
+        ):
+            file = "label.bin" if name == "labels" else "numerical.bin"
+            values = [np.fromfile(tmp_path / "m" / s / file, dtype) for s in names]
+            values = np.concatenate(values).reshape(-1, width).astype(stored)
+            np.save(days / f"day_{day}_{name}.npy", values)
     flags = ("--cardinalities=10,2000,50", "--hotness=2,5,1")
-    assert run(tmp_path / "days", tmp_path / "again", *flags) == 0
+    assert run(days, tmp_path / "again", *flags) == 0
     for split in SPLITS:
         for name in ("label", "cat_0", "cat_1", "cat_2"):
-            files = (tmp_path / folder / split / f"{name}.bin" for folder in ("raw", "again"))
+            files = (tmp_path / folder / split / f"{name}.bin" for folder in ("m", "again"))
             assert filecmp.cmp(*files, False)
 
 
@@ -219,15 +203,13 @@ def failing_at(number, monkeypatch):
         yield
 
 
-@pytest.mark.parametrize("format", ["tf_raw", "split_tfrecords"])
-def test_other_flags_between_interrupted_runs(one_hot, tmp_path, monkeypatch, format):
-    flags = (f"--format={format}", "--hotness=2,5,1")
-    assert run(one_hot, tmp_path / "whole", *flags) == 0
+def test_other_flags_between_interrupted_runs(one_hot, tmp_path, monkeypatch):
+    assert run(one_hot, tmp_path / "whole") == 0
     with failing_at(12, monkeypatch):
-        assert run(one_hot, tmp_path / "m", *flags) == 2
+        assert run(one_hot, tmp_path / "m") == 2
     with failing_at(3, monkeypatch):
-        assert run(one_hot, tmp_path / "m", flags[0], "--hotness=1") == 2
-    assert run(one_hot, tmp_path / "m", *flags) == 0
+        assert run(one_hot, tmp_path / "m", "--hotness=1") == 2
+    assert run(one_hot, tmp_path / "m") == 0
     assert contents(tmp_path / "m") == contents(tmp_path / "whole")
 
 
@@ -270,8 +252,6 @@ def test_killed_run(one_hot, tmp_path, root):
     [
         (["--hotness=2,5"], "--hotness has 2 values"),
         (["--hotness=2,0,1"], "--hotness 2,0,1"),
-        (["--days=3"], "--days"),
-        (["--format=npz", "--days=1"], "--days"),
         (["--cardinalities=3000000000", "--hotness=1"], "2147483648"),
         ([], "--hotness"),
     ],
@@ -307,22 +287,17 @@ def test_invalid_sources(one_hot, tmp_path, capsys):
         ("sparse", 3.9, "day_1_sparse.npy: feature 'cat_1': row 2 .*3.9.* int64"),
         ("labels", 0.7, "day_1_labels.npy: label: row 2 .*0.7"),
         ("labels", 2, "day_1_labels.npy: label: row 2 .*2"),
-        ("dense", 1e300, "day_1_dense.npy: dense features: row 2 .*1e\\+300"),
         ("dense", np.nan, "day_1_dense.npy: dense features: row 2 .*nan"),
     ],
 )
-@pytest.mark.parametrize("format", ["tf_raw", "npz"])
-def test_values_that_would_change(tmp_path, capsys, file, value, message, format):
+def test_values_that_would_change(tmp_path, capsys, file, value, message):
     """They are refused, not rounded or cut off."""
-    if (value, format) == (1e300, "tf_raw"):
-        pytest.skip("a data set of split binaries keeps float64")
     for day in range(2):
         for name, width in (("sparse", 2), ("dense", 3), ("labels", 1)):
             array = np.zeros([4, width], np.float64)
             if name == file and day == 1:
                 array[2, -1] = value
             np.save(tmp_path / f"day_{day}_{name}.npy", array)
-    flags = ["--hotness=2", "--cardinalities=9", f"--format={format}"]
-    assert run(tmp_path, tmp_path / "m", *flags, *(["--days=2"] if format == "npz" else [])) == 2
+    assert run(tmp_path, tmp_path / "m", "--hotness=2", "--cardinalities=9") == 2
     assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "m").exists()
