@@ -14,7 +14,6 @@ class DuckDBSession:
         memory_limit_bytes: the limit that the user set, `--memory_limit`.
         reserved_bytes: the part of the limit that DuckDB leaves to the rest of the process.
         threads: DuckDB's; None for one per core.
-        remedies: what helps where the memory does not suffice, apart from a larger limit.
         settings: more of DuckDB's configuration, by its names.
 
     Raises (on exit):
@@ -30,13 +29,12 @@ class DuckDBSession:
         *,
         reserved_bytes: int = 0,
         threads: int | None = None,
-        remedies: str = "more space on the disk of --output",
         **settings,
     ):
         self.scratch, self.threads = scratch, threads
         self.memory_bytes = memory_limit_bytes - reserved_bytes
         self._memory_limit_bytes = memory_limit_bytes
-        self._remedies, self._settings = remedies, settings
+        self._settings = settings
 
     def __enter__(self):
         return self
@@ -79,8 +77,8 @@ class DuckDBSession:
         if is_stream or isinstance(error, duckdb.OutOfMemoryException):
             raise ValueError(
                 f"--memory_limit {self._memory_limit_bytes >> 20} MiB is too small, or the disk of "
-                f"temporary files too full; possible solutions: a larger --memory_limit, "
-                f"{self._remedies}. DuckDB: {error}"
+                "temporary files too full; possible solutions: a larger --memory_limit, "
+                f"fewer --threads, another folder for temporary files. DuckDB: {error}"
             ) from error
         if isinstance(error, duckdb.IOException):
             raise OSError(f"reading or writing failed: {error}") from error

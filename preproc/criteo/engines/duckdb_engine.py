@@ -53,7 +53,6 @@ class CriteoDuckDBEngine(DuckDBSession):
             options.memory_limit_bytes,
             reserved_bytes=_RESERVED_BYTES,
             threads=options.threads,
-            remedies="fewer --threads, another --temp_dir",
         )
         self._pattern = LINE_PATTERN if with_labels else UNLABELLED_PATTERN
 

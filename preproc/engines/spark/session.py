@@ -48,29 +48,6 @@ class SessionOptions(NamedTuple):
     memory_limit_bytes: int
 
 
-class SparkCommand(NamedTuple):
-    """Memory and flags of a command that uses Spark.
-
-    Attributes:
-        worker_bytes: memory of a task's Python process, outside the heap of a local master.
-        duckdb_share: DuckDB gets 1 byte of --memory_limit in this number; 0: none.
-        fewer_threads: the flag for fewer threads.
-        other_folder: the flags for another folder for temporary files, without a comma.
-    """
-
-    worker_bytes: int = WORKER_BYTES
-    duckdb_share: int = 0
-    fewer_threads: str = "fewer --threads"
-    other_folder: str = "a --temp_dir without a comma, and an --output whose last part has none"
-
-    def duckdb_bytes(self, limit_bytes: int) -> int:
-        """Returns the part of --memory_limit that DuckDB gets."""
-        return limit_bytes // self.duckdb_share if self.duckdb_share else 0
-
-
-_PREPARATION = SparkCommand()
-
-
 def is_local(master: str) -> bool:
     """Returns whether a master's tasks run in the driver's own process."""
     return _LOCAL_MASTER.fullmatch(master) is not None
@@ -81,7 +58,6 @@ def settings(
     scratch: Path,
     name: str,
     more: Mapping[str, str] | None = None,
-    command: SparkCommand = _PREPARATION,
 ) -> dict[str, str]:
     """Returns the settings of an application called `name`; those of --spark_conf win over `more`.
 
@@ -112,7 +88,7 @@ def settings(
     if master is not None:
         result["spark.master"] = master
         if is_local(master):
-            result |= _local_settings(scratch, _heap_bytes(master, options, command), command)
+            result |= _local_settings(scratch, _heap_bytes(master, options))
     result |= more or {}
     for setting in options.spark_conf:
         key, equals, value = setting.partition("=")
@@ -125,11 +101,12 @@ def settings(
     return result
 
 
-def _local_settings(scratch: Path, heap_bytes: int, command: SparkCommand) -> dict[str, str]:
+def _local_settings(scratch: Path, heap_bytes: int) -> dict[str, str]:
     if "," in str(scratch.absolute()):
         raise ValueError(
             f"Spark takes the comma in the folder for temporary files, {scratch.absolute()}, for "
-            f"a separator; choose {command.other_folder}"
+            "a separator; choose a --temp_dir without a comma, and an --output whose last part has "
+            "none"
         )
     return {
         "spark.driver.memory": f"{heap_bytes >> 20}m",
@@ -140,19 +117,16 @@ def _local_settings(scratch: Path, heap_bytes: int, command: SparkCommand) -> di
     }
 
 
-def _heap_bytes(master: str, options: SessionOptions, command: SparkCommand) -> int:
+def _heap_bytes(master: str, options: SessionOptions) -> int:
     threads = _LOCAL_MASTER.fullmatch(master)[1] or "1"
     num_threads = os.cpu_count() if threads == "*" else int(threads)
-    outside = _OUTSIDE_HEAP_BYTES + num_threads * (_BUFFER_BYTES + command.worker_bytes)
-    limit, share = options.memory_limit_bytes, command.duckdb_share
-    heap = limit - command.duckdb_bytes(limit) - outside
+    outside = _OUTSIDE_HEAP_BYTES + num_threads * (_BUFFER_BYTES + WORKER_BYTES)
+    heap = options.memory_limit_bytes - outside
     if heap < _MIN_HEAP_BYTES:
-        least = outside + _MIN_HEAP_BYTES
-        least += -(-least // (share - 1)) if share else 0
         raise ValueError(
-            f"--memory_limit {limit >> 20} MiB is too small for Spark with {num_threads} threads, "
-            f"which needs {-(-least >> 20)} MiB; possible solutions: a larger --memory_limit, "
-            f"{command.fewer_threads}, --engine duckdb"
+            f"--memory_limit {options.memory_limit_bytes >> 20} MiB is too small for Spark with "
+            f"{num_threads} threads, which needs {-(-(outside + _MIN_HEAP_BYTES) >> 20)} MiB; "
+            "possible solutions: a larger --memory_limit, fewer --threads, --engine duckdb"
         )
     return heap
 
@@ -162,7 +136,6 @@ def start(
     scratch: Path,
     name: str,
     more: Mapping[str, str] | None = None,
-    command: SparkCommand = _PREPARATION,
 ) -> SparkSession:
     """Starts Spark with these `settings`.
 
@@ -171,7 +144,7 @@ def start(
             is left then.
         OSError: no space left for our zipped sources, among others.
     """
-    wanted = settings(options, scratch, name, more, command)
+    wanted = settings(options, scratch, name, more)
     packages = scratch / "preparation.zip"  # our sources, for workers that have no copy of them
     with zipfile.ZipFile(packages, "w") as archive:
         for package in _PACKAGES:
@@ -294,11 +267,10 @@ class Session:
     Args:
         options: memory limit and threads are those of a local master.
         scratch: for what does not fit into memory.
-        shared: folder that all workers must see, in which they look for a file of ours; None where
-            they read and write only what Spark does.
+        shared: folder that all workers must see, in which they look for a file of ours.
 
     Attributes:
-        token: proves to a task that it works on the files of this run; only with `shared`.
+        token: proves to a task that it works on the files of this run.
         is_cluster: tasks run on other machines, after entering.
 
     Raises:
@@ -310,16 +282,13 @@ class Session:
         options: SessionOptions,
         scratch: Path,
         name: str,
-        shared: Path | None = None,
+        shared: Path,
         more: Mapping[str, str] | None = None,
-        command: SparkCommand = _PREPARATION,
     ):
         self._options, self._scratch = options, scratch
-        self._start = (options, scratch, name, more, command)
-        self.token: RunToken | None = None
-        if shared is not None:
-            # Absolute: tasks may have another working folder.
-            self.token = RunToken(shared.absolute() / "spark_run", uuid.uuid4().hex)
+        self._start = (options, scratch, name, more)
+        # Absolute: tasks may have another working folder.
+        self.token = RunToken(shared.absolute() / "spark_run", uuid.uuid4().hex)
 
     def __enter__(self):
         self._interruptions = Interruptions()
@@ -327,10 +296,9 @@ class Session:
         self._interruptions.watch(self._spark)
         self.is_cluster = not is_local(self._spark.sparkContext.master)
         try:
-            if self.token is not None:
-                self.token.create()
-                with self.explained_errors():
-                    self._check_workers(self.token)
+            self.token.create()
+            with self.explained_errors():
+                self._check_workers(self.token)
         except BaseException:
             self.__exit__()
             raise
