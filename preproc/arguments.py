@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preproc.engines import environment
-from preproc.engines.memory import MOST_BYTES, size_bytes
+from preproc.engines.memory import parse_bytes
 from runtime.cli import exit_status
 from runtime.options import check_limits, flag, flags_of
 
@@ -81,7 +81,7 @@ def complete_machine_flags(flags: dict) -> dict:
     """Returns keyword arguments of `MachineOptions`; raises ValueError for an invalid size."""
     rest = dict(flags)
     if "memory_limit" in rest:
-        limit = parse_size(rest.pop("memory_limit"))
+        limit = parse_bytes(rest.pop("memory_limit"))
     else:
         limit = max(MIN_MEMORY_BYTES, int(0.6 * machine_memory_bytes()))
     return {"threads": len(os.sched_getaffinity(0)), **rest, "memory_limit_bytes": limit}
@@ -92,16 +92,6 @@ def refuse_unread_flags(flags: dict, readers: Iterable[tuple[str, str]]) -> None
     for name, reader in readers:
         if name in flags:
             raise ValueError(f"--{name} is only read with {reader}; leave it out")
-
-
-def parse_size(text: str) -> int:
-    """Converts "4GB", "512 MiB" or "2000000000" to bytes; raises ValueError for other text."""
-    size = size_bytes(text)
-    if size is None:
-        raise ValueError(f"expected a size like 4GB, 512MiB or a number of bytes, got {text!r}")
-    if size > MOST_BYTES:
-        raise ValueError(f"expected a size of at most {MOST_BYTES >> 40}TiB, got {text!r:.40}")
-    return int(size)
 
 
 def machine_memory_bytes() -> int:

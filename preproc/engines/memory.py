@@ -7,17 +7,11 @@ MOST_BYTES = 1 << 50
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
-def size_bytes(text: str) -> float | None:
-    """Returns the bytes of text such as 4GB, 512 MiB or 2000000000; None for other text."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?)B)?\s*", text.upper())
-    if match is None:
-        return None
-    return float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2] or ""]
-
-
 def parse_bytes(text: str) -> int:
-    """Returns the bytes of `--memory_limit`, a size like 500MB, 1.5GB, 512MiB or 2GiB."""
-    size = size_bytes(text) or 0
+    """Returns the bytes of `--memory_limit`, a size like 1.5GB, 512 MiB or 2000000000."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?)B)?\s*", text.upper())
+    unit = (1024 if match[3] else 1000) ** _POWERS[match[2] or ""] if match else 0
+    size = float(match[1]) * unit if match else 0
     if not MIN_BYTES <= size <= MOST_BYTES:
         raise ValueError(
             f"--memory_limit is '{text:.40}'; expected a size like 1GB, from "

@@ -7,12 +7,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from preproc.arguments import parse_size
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
 from preproc.criteo.log_files import find_log_files, parse_days
 from preproc.criteo.options import CriteoOptions, parse
 from preproc.criteo.output.splits import Split, split_by_day, split_by_fraction
 from preproc.criteo.prepare import prepare
+from preproc.engines.memory import parse_bytes
 from tests.preproc.criteo import criteo_reference as reference
 
 GOOD = reference.line(1, {0: 4}, {0: "aa"})
@@ -125,8 +125,8 @@ def test_options_against_files(raw, tmp_path, source, options, message):
 
 @pytest.mark.parametrize("text", ["", "GB", "4 X", "-1GB", "1e3", "99999999999999GB", "9" * 400])
 def test_bad_size(text):
-    with pytest.raises(ValueError, match="expected a size"):
-        parse_size(text)
+    with pytest.raises(ValueError, match="expected a size like"):
+        parse_bytes(text)
 
 
 def test_command_line():

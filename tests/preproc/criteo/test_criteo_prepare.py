@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from preproc.arguments import parse_size
 from preproc.criteo.encodings import number_encodings
 from preproc.criteo.engines import duckdb_engine
 from preproc.criteo.engines.duckdb_engine import CriteoDuckDBEngine
@@ -15,6 +14,7 @@ from preproc.criteo.generate_logs import generate_day
 from preproc.criteo.options import CriteoOptions, parse_thresholds
 from preproc.criteo.prepare import prepare
 from preproc.encoding.encoder import Encoder
+from preproc.engines.memory import parse_bytes
 from tests.preproc.criteo import criteo_reference as reference
 
 KAGGLE = Path(__file__).parents[3].parent / "shared" / "data" / "criteo_kaggle"
@@ -256,10 +256,10 @@ def test_repeated_preparation(log, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("4GB", 4 * 10**9), ("512 MiB", 512 << 20), ("1.5gib", 3 << 29), ("1000", 1000)],
+    [("4GB", 4 * 10**9), ("512 MiB", 512 << 20), ("1.5gib", 3 << 29), ("200000000", 200_000_000)],
 )
 def test_sizes(text, expected):
-    assert parse_size(text) == expected
+    assert parse_bytes(text) == expected
 
 
 def test_thresholds_by_column(log, tmp_path):
