@@ -124,11 +124,15 @@ def _pack_texts() -> None:
 
     unpack = pb_utils.deserialize_bytes_tensor
 
-    def read(encoded) -> np.ndarray:
-        content = np.frombuffer(encoded, np.uint8)
-        if len(content) < _SMALL_BYTES:
+    def read(encoded: np.ndarray) -> np.ndarray:
+        if len(encoded) >= _SMALL_BYTES:
+            return Texts.prefixed(np.frombuffer(encoded, np.uint8).copy()).packed()
+        content = encoded.tobytes()
+        if int.from_bytes(content[:4], "little") != len(content) - 4:
             return unpack(encoded)
-        return Texts.prefixed(content.copy()).packed()
+        single = np.empty(1, object)  # one text: a request of one row
+        single[0] = content[4:]
+        return single
 
     pb_utils.deserialize_bytes_tensor = read
 

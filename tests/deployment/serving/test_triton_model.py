@@ -177,7 +177,8 @@ def test_texts_of_large_tensors(tmp_path, triton_model):
     packed = read(np.frombuffer(content, np.uint8))
     assert packed.shape == (3,)
     assert Texts.read(packed).array().to_pylist() == texts
-    assert read(np.frombuffer(content[:8], np.uint8)).tolist() == [b"few"]
+    assert read(np.frombuffer(content[:8], np.uint8)).tolist() == [b"Bern"]
+    assert read(np.frombuffer(content[:12], np.uint8)).tolist() == [b"few"], "by the server's"
 
 
 def test_encoded_tensors_next_to_raw_rows(tmp_path, triton_model):
