@@ -94,7 +94,7 @@ class ServedModel:
         self._checker: RequestChecker | CatalogueSearch | RawRequests | RawSearch
         self._checker = self._raw or RequestChecker(interface)
         all_inputs = interface._replace(columns=(), role=interfaces.SCORER)
-        self._encoded_checker = RequestChecker(all_inputs)
+        self._encoded_checker: RequestChecker | CatalogueSearch = RequestChecker(all_inputs)
         self._tables = self._dense = None
         if interface.role in interfaces.ROLES_WITH_TABLES:
             self._tables = tables = MappedTables(folder, interface, threads, preload)
@@ -111,7 +111,8 @@ class ServedModel:
         self._raw_search: RawSearch | None = None
         if interface.role == interfaces.RECOMMENDER:
             encoded = interface._replace(columns=())
-            self._checker = self._catalogue = CatalogueSearch(folder, encoded, self._scores)
+            self._catalogue = CatalogueSearch(folder, encoded, self._scores)
+            self._checker = self._encoded_checker = self._catalogue
         if self._catalogue is not None and self._raw is not None:
             from deployment.serving.raw import search  # needs PyArrow
 

@@ -1,7 +1,9 @@
 """NCF and SIM of a server, asked by original ids; compared with the trained model."""
 
 import csv
+import json
 import re
+import urllib.request
 
 import numpy as np
 import pytest
@@ -114,6 +116,19 @@ def test_recommendations(originals, models, tmp_path, name, rows):
     others = {"top": np.full((len(users), 1), 2), "excluded_items": excluded}
     less = outputs_of(originals, f"{name}_top", columns | others)
     np.testing.assert_array_equal(less["items"], answer["items"][:, 2:4])
+
+
+def test_encoded_request(originals, models):
+    """A request may state that it has ids of the data set; items are original ones."""
+    encoder = Encoder.load(models["ncf"].data / "encoder")
+    (user,) = encoder.encode({"person": ["u17"]}, ["user"])["user"].tolist()
+    inputs = [{"name": "user", "datatype": "INT64", "shape": [1, 1], "data": user}]
+    body = json.dumps({"parameters": {"encoded": True}, "inputs": inputs}).encode()
+    url = f"http://127.0.0.1:{originals.http}/v2/models/ncf_top/infer"
+    with urllib.request.urlopen(url, body, timeout=60) as reply:
+        answer = json.load(reply)
+    request = {"person": np.array([["u17"]], object)}
+    assert answer["outputs"] == asked(originals, "ncf_top", request)[1]["outputs"]
 
 
 @pytest.mark.parametrize(
