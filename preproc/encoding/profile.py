@@ -18,7 +18,8 @@ class ColumnProfile:
         unknown: share of id 0 among the values; None: not encoded as ids.
         mean, deviation: of numbers; None for other columns.
         quantiles: of numbers, ascending from the minimum to the maximum at equal steps of
-            probability, at most `MAX_QUANTILES`.
+            probability, at most `MAX_QUANTILES`; those of a sample of a large table in which most
+            numbers are different.
         frequent: the most frequent values and their counts, by falling count, at most
             `MAX_FREQUENT`.
     """

@@ -39,6 +39,11 @@ def numbers_of(
     return engine.store_table(rows.group_by("x").agg(n=rows.n.sum()), "numbers")
 
 
+def numbers_in(rows: ir.Table, column: str, missing: Sequence[str]) -> ir.Table:
+    """Returns the numbers of a column as `numbers_of` has them, each row by itself."""
+    return finite(rows.select(x=number(rows[column], tuple(missing)), n=ibis.literal(1, "int64")))
+
+
 def finite(numbers: ir.Table) -> ir.Table:
     """Returns the rows whose `x` is a number; infinite ones are errors when they are encoded."""
     return numbers.filter(numbers.x.notnull() & ~numbers.x.isinf())
@@ -72,12 +77,9 @@ def moments(engine: Engine, numbers: ir.Table, log: bool = False) -> Moments:
     return Moments(first["count"], rounded, round(deviation / step) * step)
 
 
-def quantiles(engine: Engine, numbers: ir.Table, count: int, num_steps: int) -> list[float]:
-    """Returns num_steps + 1 values at equally spaced ranks of `numbers_of`, the least first.
-
-    Args:
-        count: number of values, see `moments`.
-    """
+def quantiles(engine: Engine, numbers: ir.Table, num_steps: int) -> list[float]:
+    """Returns num_steps + 1 values at equally spaced ranks of `numbers_of`, the least first."""
+    count = fetch_row(engine, numbers.agg(count=numbers.n.sum()))["count"]
     if not count:
         return []
     last = max(count - 1, 1)

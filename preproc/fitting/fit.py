@@ -14,10 +14,10 @@ from preproc.encoding.encodings import FeatureEncoding, HashBuckets, Identity, L
 from preproc.encoding.numbers import Bins, Number
 from preproc.encoding.profile import ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
-from preproc.engines.engine import Engine, fetch_row
+from preproc.engines.engine import Engine, count_rows, fetch_row
 from preproc.fitting import distribution
 from preproc.fitting.expressions import elements, number, text
-from preproc.fitting.infer import COUNT, VALUE, ColumnFacts
+from preproc.fitting.infer import COUNT, VALUE, ColumnFacts, count_values
 
 NUMBER, VOCABULARY, HASH, IDENTITY, LABEL = "number", "vocabulary", "hash", "identity", "label"
 MEAN = "mean"
@@ -63,12 +63,19 @@ class FeatureRequest:
 
 @dataclass
 class Fit:
-    """Fits encodings; `counts` and `facts` are those of `infer`, by column."""
+    """Fits encodings.
+
+    Attributes:
+        counts, facts: see `infer`, by column.
+        rows, sample: training rows, and those of `infer.sample_of`.
+    """
 
     engine: Engine
     missing: tuple[str, ...]
     counts: Mapping[str, ir.Table]
     facts: Mapping[str, ColumnFacts]
+    rows: ir.Table
+    sample: ir.Table
     profiles: dict[str, ColumnProfile] = field(default_factory=dict)
 
     def encoder(self, requests: Sequence[FeatureRequest]) -> Encoder:
@@ -88,12 +95,7 @@ class Fit:
         return Encoder(features, self.missing, self.profiles)
 
     def _number(self, request: FeatureRequest) -> Number | Bins:
-        numbers = distribution.numbers_of(
-            self.engine,
-            self.counts[request.column],
-            self.missing,
-            self._list_form(request.column),
-        )
+        numbers, ranked = self._numbers(request.column)
         transformation = STANDARDIZE if request.transformation == AUTO else request.transformation
         moments = distribution.moments(self.engine, numbers)
         if not moments.count and (request.fill == MEAN or transformation != NONE):
@@ -102,7 +104,7 @@ class Fit:
                 f"leave it out with --drop {request.column}"
             )
         missing = max(0, self._num_values(request) - moments.count)
-        quantiles = functools.partial(distribution.quantiles, self.engine, numbers, moments.count)
+        quantiles = functools.partial(distribution.quantiles, self.engine, ranked)
         steps = quantiles(_PROFILE_QUANTILES)
         self._profile(request, missing, moments, tuple(steps))
         if transformation == BINS:
@@ -197,6 +199,16 @@ class Fit:
             "dtype": request.dtype or dtype,
         }
 
+    def _numbers(self, column: str) -> tuple[ir.Table, ir.Table]:
+        """Returns numbers for moments, and some for quantiles, see `distribution.numbers_of`."""
+        if self.facts[column].is_continuous:
+            counts = count_values(self.engine, self.sample, column, self.missing, "sampled")
+            sampled = distribution.numbers_of(self.engine, counts, self.missing)
+            return distribution.numbers_in(self.rows, column, self.missing), sampled
+        form = self._list_form(column)
+        numbers = distribution.numbers_of(self.engine, self.counts[column], self.missing, form)
+        return numbers, numbers
+
     def _list_form(self, column: str) -> str:
         is_list = self.counts[column][VALUE].type().is_array()
         return "list" if is_list else self.facts[column].list_form
@@ -207,8 +219,7 @@ class Fit:
 
     @functools.cached_property
     def _num_rows(self) -> int:
-        counts = next(iter(self.counts.values()))
-        return fetch_row(self.engine, counts.agg(n=counts[COUNT].sum()))["n"] or 0
+        return count_rows(self.engine, self.rows)
 
     def _num_values(self, request: FeatureRequest) -> int:
         return self._num_rows * request.hotness

@@ -30,7 +30,7 @@ class ColumnFacts:
 
     Attributes:
         present, missing: numbers of values.
-        distinct: number of different values.
+        distinct: number of different values; 0: most are different, see `continuous`.
         is_number, is_whole: whether all present values are numbers, and whole ones.
         is_code: whether a text is a number with leading zeros or 16 digits or more.
         has_point: whether a whole number is written as `7.0`.
@@ -51,6 +51,11 @@ class ColumnFacts:
     other_type: str = ""
 
     @property
+    def is_continuous(self) -> bool:
+        """Whether most values are different, which are not counted."""
+        return self.present > 0 and not self.distinct
+
+    @property
     def kind(self) -> str:
         """`NUMBERS`, `IDS`, or `OTHER` for a column without values and for other types."""
         if self.other_type or not self.present:
@@ -64,7 +69,8 @@ class ColumnFacts:
         if self.list_form:
             kind = f"lists of up to {self.hotness}"
         share = self.missing / (self.present + self.missing)
-        return f"{kind}, {self.distinct:,} different" + (f", {share:.2%} missing" * bool(share))
+        distinct = "most" if self.is_continuous else f"{self.distinct:,}"
+        return f"{kind}, {distinct} different" + (f", {share:.2%} missing" * bool(share))
 
 
 def count_values(

@@ -14,6 +14,7 @@ from preproc.encoding.encodings import Identity, Label
 from preproc.encoding.lists import SEPARATOR
 from preproc.encoding.vocabulary import Vocabulary
 from preproc.engines.engine import PART, ROW, Engine
+from preproc.fitting.continuous import sample_of
 from preproc.fitting.fit import Fit, largest_id
 from preproc.sources.files import find_table
 from preproc.transcode.arguments import ROLES, parse_missing, parse_threshold
@@ -157,8 +158,9 @@ class Run:
         labels = spec.channels[LABEL_CHANNEL]
         columns = [n for n in spec.features if n not in labels and spec.has(fitted, n)]
         lists = [name for name in columns if spec.hotness(name) > 1]
-        counts, facts = raw.counts(columns), raw.facts(columns, lists)
-        fit = Fit(self._engine, self._missing, counts, facts)
+        facts = raw.facts(columns, lists)
+        sample = sample_of(raw.train_rows, raw.most_rows)
+        fit = Fit(self._engine, self._missing, raw.counts, facts, raw.train_rows, sample)
         if known is None:
             requests = feature_requests(spec, self._flags, self._is_table, sizes)
             return dated(fit.encoder(requests), self._flags.date), {}

@@ -8,9 +8,26 @@ import ibis.expr.types as ir
 
 from dataloading.spec.feature_spec import TRAIN
 from preproc.engines.engine import Engine, count_rows
-from preproc.fitting.infer import NUMBERS, ColumnFacts, column_facts, count_values
+from preproc.fitting.continuous import continuous_columns, continuous_facts
+from preproc.fitting.infer import (
+    NUMBERS,
+    ColumnFacts,
+    column_facts,
+    count_values,
+)
 from preproc.fitting.whole_numbers import FEW_VALUES, KindChoice, choose, measure
 from preproc.transcode.write import SPLIT
+
+
+class _Counts(dict):
+    def __init__(self, raw: "RawTables"):
+        super().__init__()
+        self._raw = raw
+
+    def __missing__(self, column: str) -> ir.Table:
+        raw, name = self._raw, f"values_{len(self)}"
+        self[column] = count_values(raw.engine, raw.train_rows, column, raw.missing, name)
+        return self[column]
 
 
 @dataclass
@@ -25,7 +42,6 @@ class RawTables:
     engine: Engine
     tables: dict[str, ir.Table]
     missing: tuple[str, ...]
-    _counts: dict[str, ir.Table] = field(default_factory=dict)
     _facts: dict[str, ColumnFacts] = field(default_factory=dict)
 
     @functools.cached_property
@@ -34,29 +50,36 @@ class RawTables:
         return {split: count_rows(self.engine, table) for split, table in self.tables.items()}
 
     @property
+    def _fitted(self) -> str:
+        return TRAIN if TRAIN in self.tables else next(iter(self.tables))
+
+    @property
     def train_rows(self) -> ir.Table:
         """The rows of train; those of the first split where there is no train."""
-        table = self.tables[TRAIN if TRAIN in self.tables else next(iter(self.tables))]
+        table = self.tables[self._fitted]
         return table.filter(table[SPLIT] == 0) if SPLIT in table.columns else table
 
-    def counts(self, columns: Sequence[str]) -> Mapping[str, ir.Table]:
-        """Returns the different values of columns in train; see `count_values`."""
-        for name in columns:
-            if name not in self._counts:
-                stored = f"values_{len(self._counts)}"
-                self._counts[name] = count_values(
-                    self.engine, self.train_rows, name, self.missing, stored
-                )
-        return self._counts
+    @property
+    def most_rows(self) -> int:
+        """An upper bound of the number of `train_rows`."""
+        return self.num_rows[self._fitted]
+
+    @functools.cached_property
+    def counts(self) -> Mapping[str, ir.Table]:
+        """Column -> its different values in train, which are counted at the first access."""
+        return _Counts(self)
 
     def facts(self, columns: Sequence[str], lists: Sequence[str] = ()) -> Mapping[str, ColumnFacts]:
         """Returns the facts of columns in train; `lists`: those that are known to be lists."""
-        counts = self.counts(columns)
+        engine, missing = self.engine, self.missing
+        others = [n for n in columns if n not in self._facts and n not in lists]
+        table = self.tables[self._fitted]
+        for name in continuous_columns(engine, table, others, missing, self.most_rows):
+            if facts := continuous_facts(engine, self.train_rows, name, missing):
+                self._facts[name] = facts
         for name in columns:
             if name not in self._facts:
-                self._facts[name] = column_facts(
-                    self.engine, counts[name], self.missing, name in lists
-                )
+                self._facts[name] = column_facts(engine, self.counts[name], missing, name in lists)
         return self._facts
 
     def choices(self, columns: Sequence[str], label: str | None) -> dict[str, KindChoice]:
@@ -66,8 +89,9 @@ class RawTables:
         many = [n for n in whole if facts[n].distinct > FEW_VALUES]
         advantages: dict[str, float | None] = {}
         if label is not None and many:
-            num_rows = self.num_rows[TRAIN]
-            advantages = measure(self.engine, self.train_rows, many, label, self.missing, num_rows)
+            advantages = measure(
+                self.engine, self.train_rows, many, label, self.missing, self.most_rows
+            )
         return {
             name: choose(name, facts[name].present, facts[name].distinct, advantages.get(name))
             for name in whole

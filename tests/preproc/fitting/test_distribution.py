@@ -71,7 +71,7 @@ def test_moments_without_values(duckdb, read):
 )
 def test_quantiles(values, num_steps, duckdb, read):
     """The value of the next rank at or above a quantile's."""
-    own = quantiles(duckdb, numbers(duckdb, read({"x": values})), len(values), num_steps)
+    own = quantiles(duckdb, numbers(duckdb, read({"x": values})), num_steps)
     assert len(own) == num_steps + 1
     if len(values) > 1:
         ranks = np.arange(num_steps + 1) * (len(values) - 1)
@@ -85,7 +85,7 @@ def test_quantiles(values, num_steps, duckdb, read):
 
 
 def test_quantiles_without_values(duckdb, read):
-    assert quantiles(duckdb, numbers(duckdb, read(column(["NA"]))), 0, 4) == []
+    assert quantiles(duckdb, numbers(duckdb, read(column(["NA"]))), 4) == []
 
 
 def test_hashes(duckdb, read):

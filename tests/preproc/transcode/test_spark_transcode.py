@@ -5,6 +5,7 @@ import random
 import pytest
 
 from preproc.encoding.encoder import Encoder
+from preproc.fitting import continuous
 from preproc.transcode import __main__ as transcode
 from tests.preproc.transcode.test_transcode import stored
 
@@ -20,7 +21,8 @@ def orders(path, broken=""):
     for i in range(ROWS):
         city = draw.choice(["Bern", '"Zug, ZG"', "", " Oslo ", "NA", '"a ""b"""', "Ärö"])
         tags = ";".join(draw.sample("abcde", draw.randint(1, 4)))
-        price = draw.choice([f"{draw.lognormvariate(3, 2):.2f}", "", "NULL", "1e2"])
+        amounts = [f"{draw.lognormvariate(3, 2):.4f}" for _ in range(2)]
+        price = draw.choice([*amounts, "", "NULL", "1e2"])
         age, user, code = draw.randint(18, 90), f"{draw.randint(1, 300)}.0", f"0{i % 7}"
         day = f"2026-11-{1 + i % 28:02d} 10:00:00"
         lines.append(f"{city},{tags},{price},{age},{user},{code},{day},{int(draw.random() < 0.4)}")
@@ -32,7 +34,8 @@ def run(path, output, *flags):
     return transcode.main([f"--input={path}", "--label=bought", f"--output={output}", *flags])
 
 
-def test_equal_data_sets(tmp_path, capsys):
+def test_equal_data_sets(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(continuous, "SAMPLE_ROWS", 1000)
     path = orders(tmp_path / "orders.csv")
     flags = ("--split_by_time=day", "--transform=price=log,age=quantile", "--missing_indicator")
     flags += ("--hash_buckets=code=5", "--frequency_threshold=3")
@@ -42,6 +45,7 @@ def test_equal_data_sets(tmp_path, capsys):
         reports.append(capsys.readouterr().out.replace(name, ""))
         encoders.append(Encoder.load(tmp_path / name / "encoder"))
     assert reports[0] == reports[1]
+    assert "numbers, most different" in reports[0]
     assert encoders[0].digest == encoders[1].digest
     assert encoders[0].profile == encoders[1].profile
     names = [name for feature in encoders[0].features for name in feature.features]

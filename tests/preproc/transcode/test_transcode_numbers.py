@@ -9,6 +9,7 @@ import pytest
 
 from dataloading.spec.feature_spec import FeatureSpec
 from preproc.encoding.encoder import Encoder
+from preproc.fitting import continuous
 from preproc.transcode.arguments import parse_fill, parse_transform
 from tests.preproc.transcode.test_transcode import (
     SPEC,
@@ -286,3 +287,21 @@ def test_numbers_without_train(tmp_path, capsys):
         refused(capsys, "follows from the values of the split 'train'; .* has test", folder, flag)
     assert run(folder, "--fill_missing=7") == 0
     assert stored(tmp_path / "out", "price", "test") == [2, 7, 4]
+
+
+def test_large_tables_of_fractions(tmp_path, monkeypatch):
+    """Mean and deviation are those of all rows, quantiles those of a sample."""
+    monkeypatch.setattr(continuous, "SAMPLE_ROWS", 500)
+    prices, ages = np.random.default_rng(0).lognormal(1, 1, (2, 2000))
+    lines = zip(prices.tolist(), ["", *ages.tolist()[1:]], strict=True)
+    rows = "".join(f"1,{price!r},{age!r},5,0\n".replace("''", "") for price, age in lines)
+    folder, out = raw(tmp_path, split_spec(), a=rows, b=TEST), tmp_path / "out"
+    flags = ("--fill_missing=mean", "--transform=price=standardize,age=quantile")
+    assert run(folder, *flags) == 0
+    assert stored(out, "price") == standardized(prices, prices.mean(), prices.std())
+    encoder = encoder_of(out)
+    assert encoder["age"].fill == pytest.approx(ages[1:].mean(), rel=1e-9)
+    assert encoder["age"].quantiles[-1] == ages[4::4].max()  # every fourth row
+    assert encoder.profile["age"].missing == 1 and encoder.profile["price"].missing == 0
+    order = np.argsort(ages[1:])
+    assert np.all(np.diff(np.array(stored(out, "age"))[1:][order]) >= 0)
