@@ -40,6 +40,15 @@ from preproc.sources.header import check_names
 # What the process needs apart from DuckDB's own limit: Python, Arrow, code and a block of rows.
 _RESERVED_BYTES = 256 << 20
 _MIN_BYTES = 128 << 20
+_HARMFUL_OPTIMIZERS = ",".join(
+    (
+        "in_clause",  # makes joins of lists of constants, which lose the order of the rows
+        # believes the statistics of Parquet files, which leave NaN out: isnan() is false
+        "statistics_propagation",
+        # evaluates an expression that a filter and others use for each of them
+        "filter_pushdown",
+    )
+)
 # Of DuckDB's reader of Parquet files.
 _OWN_COLUMNS = ("file_index", "file_row_number")
 
@@ -70,9 +79,7 @@ class DuckDBBackend(DuckDBSession):
             memory_limit_bytes,
             reserved_bytes=reserved,
             threads=threads,
-            # It believes the statistics of Parquet files, which leave NaN out: isnan() is false.
-            # Without pushdown, an expression that a filter and others use is evaluated once.
-            disabled_optimizers="statistics_propagation,filter_pushdown",
+            disabled_optimizers=_HARMFUL_OPTIMIZERS,
         )
         self._numbers = itertools.count()
         self._chunks: dict[str, list[_Stored]] = {}
@@ -144,7 +151,7 @@ class DuckDBBackend(DuckDBSession):
         if not has_row_order(expression):
             expression = expression.order_by([PART, ROW])
         with contextlib.closing(self.batches(expression)) as batches:
-            return list(work(batches))
+            return list(work(_in_order(batches)))
 
     def _rows(self, query: str) -> list[tuple]:
         return self.connection.execute(query).fetchall()
@@ -257,6 +264,17 @@ def _read_ahead(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.Re
         while (batch := following.result()) is not None:
             following = thread.submit(next, reader, None)
             yield batch
+
+
+def _in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields batches; raises RuntimeError where one begins before the end of another."""
+    last = -1
+    for batch in batches:
+        first, end = (batch.column(ROW)[i].as_py() for i in (0, -1)) if len(batch) else (last,) * 2
+        if first < last:
+            raise RuntimeError(f"expected rows in order, got row {first} after row {last}")
+        last = end
+        yield batch
 
 
 def _arrow_schema(expression: ibis.Table, schema: pa.Schema) -> pa.Schema:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from ibis import _
 
-from preproc.engines.engine import has_row_order
+from preproc.engines.engine import PART, ROW, has_row_order
 from preproc.sources.chunk import SourceChunk
 from preproc.sources.files import find_table
 from tests.preproc.engines import text_cases
@@ -168,6 +168,10 @@ def test_order_of_stored_rows(tmp_path, duckdb):
             yield str(first)
 
     assert duckdb.map_batches(table.mutate(c=_.a + "x"), check)[-1] == "300000"
+    texts = [str(i) for i in range(11)]
+    listed = table.mutate(c=ibis.ifelse(_.a.strip().isin(texts), ibis.null("string"), _.a))
+    assert duckdb.map_batches(listed, check)[-1] == "300000"
+    assert "JOIN" not in duckdb.connection.sql(duckdb._sql(listed)).explain().upper()
     counts = table.group_by("b").agg(n=_.count())
     joined = table.join(counts, "b").select("__part", "__row", "n")
     assert not has_row_order(joined)
@@ -225,3 +229,11 @@ def test_sums_and_missing_floats(tmp_path, duckdb):
     for result in (duckdb.fetch(total), duckdb.fetch(duckdb.store_table(total, "total"))):
         assert result.to_pylist() == [{"n": 3, "x": 0.5}]
         assert result.schema.field("n").type == pa.int64()
+
+
+def test_rows_out_of_order(duckdb, monkeypatch):
+    batches = [pa.record_batch({ROW: [4, 5]}), pa.record_batch({ROW: [0]})]
+    monkeypatch.setattr(duckdb, "batches", lambda expression: (batch for batch in batches))
+    table = ibis.table({PART: "int64", ROW: "int64"}, name="t")
+    with pytest.raises(RuntimeError, match="got row 0 after row 5"):
+        duckdb.map_batches(table, lambda rows: (str(batch.num_rows) for batch in rows))

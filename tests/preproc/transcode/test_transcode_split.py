@@ -57,6 +57,17 @@ def test_rows_by_share_in_any_files(tmp_path):
     assert splits(tmp_path / "other") != rows_of
 
 
+@pytest.mark.long
+def test_order_of_a_million_rows(tmp_path):
+    num_rows = 1_000_000
+    folder = numbered(tmp_path / "raw", np.arange(num_rows), files=3)
+    for flag in (f"--split={SHARES}", "--split_by_time=when"):
+        assert run(folder, flag, "--memory_limit=256MB", output=tmp_path / flag) == 0
+        rows_of = splits(tmp_path / flag)
+        assert sorted(row for rows in rows_of.values() for row in rows) == list(range(num_rows))
+        assert all(rows == sorted(rows) for rows in rows_of.values())
+
+
 def test_shares_by_hand():
     assert parse_shares("0.8,0.1,0.1") == {"train": 0.8, "validation": 0.1, "test": 0.1}
     assert parse_shares("0.9,0,0.1") == {"train": 0.9, "test": 0.1}
