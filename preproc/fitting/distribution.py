@@ -40,7 +40,7 @@ def numbers_of(
 
 
 def numbers_in(rows: ir.Table, column: str, missing: Sequence[str]) -> ir.Table:
-    """Returns the numbers of a column as `numbers_of` has them, each row by itself."""
+    """Returns the numbers of a column as `numbers_of` has them, one for each row."""
     return finite(rows.select(x=number(rows[column], tuple(missing)), n=ibis.literal(1, "int64")))
 
 

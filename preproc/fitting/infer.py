@@ -52,7 +52,7 @@ class ColumnFacts:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether most values are different, which are not counted."""
+        """True if most values are different; they are not counted."""
         return self.present > 0 and not self.distinct
 
     @property
