@@ -60,7 +60,12 @@ class Preparation(NamedTuple):
 
 
 def run(module: str, *arguments: object, root: Path = ROOT) -> PreparationRun:
-    """Runs a module of the checkout `root`.
+    """Runs a module of the checkout `root`; see `run_command`."""
+    return run_command([sys.executable, "-m", module, *arguments], root)
+
+
+def run_command(arguments: Sequence[object], root: Path = ROOT) -> PreparationRun:
+    """Runs a command in the checkout `root`.
 
     The peak memory is sampled: the kernel's own peak (`ru_maxrss`) counts the memory of the parent
     process before the command starts, too.
@@ -68,7 +73,7 @@ def run(module: str, *arguments: object, root: Path = ROOT) -> PreparationRun:
     Raises:
         RuntimeError: it fails; the message ends with its output.
     """
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+    command = [*map(str, arguments)]
     with tempfile.TemporaryFile("w+") as log:
         start, peak_mib = time.perf_counter(), 0.0
         process = subprocess.Popen(command, cwd=root, stdout=log, stderr=log)

@@ -68,8 +68,9 @@ _FLAGS = {
     ),
     "--memory_limit": (
         "SIZE",
-        "memory of DuckDB (default 1GB), in addition to some 350 MB. With --engine spark, memory "
-        "of the driver (default 4GB), which is all of Spark with a local --master",
+        "memory (default 1GB): DuckDB gets all but 256 MiB, the process may take some 100 MiB "
+        "more. With --engine spark, memory of the driver (default 4GB), which is all of Spark with "
+        "a local --master",
     ),
     "--master": (
         "URL",
