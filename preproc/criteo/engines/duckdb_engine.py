@@ -9,6 +9,7 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
 from preproc.criteo.engines.interface import CategoricalColumn, DayFile
 from preproc.criteo.engines.parts import row_groups
@@ -54,6 +55,7 @@ class CriteoDuckDBEngine(DuckDBSession):
             reserved_bytes=_RESERVED_BYTES,
             threads=options.threads,
         )
+        pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what DuckDB needs next
         self._pattern = LINE_PATTERN if with_labels else UNLABELLED_PATTERN
 
     def parse_day(self, source: Path, target: Path, scratch: Path) -> dict[str, int]:

@@ -27,7 +27,8 @@ class RowGroup:
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Returns the columns, num_rows rows of each."""
         with pq.ParquetFile(self.path) as file:
-            return file.read_row_group(self.row_group, columns).slice(0, self.num_rows)
+            rows = file.read_row_group(self.row_group, columns, use_threads=False)
+        return rows.slice(0, self.num_rows)
 
     def read_dictionaries(self, columns: Sequence[str]) -> Iterator[pa.DictionaryArray]:
         """Yields columns of text as arrays of num_rows indices and their values."""
