@@ -86,12 +86,16 @@ class RawRequests:
         num_rows = len(next(iter(tensors.values()), ()))
         if not num_rows or any(len(tensor) != num_rows for tensor in tensors.values()):
             return None
-        if any(column.name not in tensors for column in self._other_columns):
+        if any(c.name not in tensors and not c.is_optional for c in self._other_columns):
             return None
         matrices = self._joint.encode(tensors, num_rows)
         if matrices is None:
             return None
-        others = {c.name: column_values(tensors[c.name], c) for c in self._other_columns}
+        absent = pa.nulls(num_rows, pa.string())
+        others = {
+            c.name: column_values(tensors[c.name], c) if c.name in tensors else absent
+            for c in self._other_columns
+        }
         values = self._rows.values(others, self._others) if others else {}
         encoded = request_tensors(self._interface, values, num_rows)
         for matrix, places in zip(matrices, self._places, strict=True):
