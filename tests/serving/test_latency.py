@@ -40,7 +40,7 @@ def test_command_with_own_client(server, repository, tmp_path, run_script):
     [
         (["--batch_sizes=4096"], "--batch_sizes has 4,096, dlrm takes 2,048 rows at most"),
         (["--model_name=other"], "has no interface.json of other"),
-        (["--model_name=dlrm,other"], "unknown model"),
+        (["--model_name=dlrm,other"], "has no interface.json of other"),
     ],
 )
 def test_invalid_flags(server, repository, flags, message, capsys):
