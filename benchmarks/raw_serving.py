@@ -106,8 +106,7 @@ def measure(rounds: int, folder: Path) -> Timings:
 
 
 def measure_turn(url: str, side: str, rows, batch_size: int, in_flight: int, requests: int):
-    """Sends requests after a warm-up, by our own client: perf_analyzer puts each row of each tensor
-    together while it measures, 39 times per raw row."""
+    """Sends requests after a warm-up by our own client, as callers in Python do."""
     with ClosedLoop(url, side, rows, batch_size, in_flight) as loop:
         loop.run(0, min_requests=max(5, requests // 10))
         return loop.run(0, min_requests=requests)

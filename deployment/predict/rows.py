@@ -24,7 +24,7 @@ class TableRows:
         engine: reads the rows, and stores those of text.
         path: see `preproc.sources.files.find_table`.
         columns: names of the columns to read; None: all.
-        on_bad_line: `fail`, or `skip` to leave out lines of text that are not rows.
+        on_bad_line: `fail`, or `skip` to leave out invalid lines of text.
 
     Attributes:
         files: paths of the files.
