@@ -1,6 +1,11 @@
 """`--engine spark`: the rows, ids, vocabularies, messages and statistics of DuckDB."""
 
+import os
 import random
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -8,6 +13,7 @@ from preproc.encoding.encoder import Encoder
 from preproc.fitting import continuous
 from preproc.transcode import __main__ as transcode
 from tests.preproc.transcode.test_transcode import stored
+from tests.spark_cluster import spark_cluster
 
 pytest.importorskip("pyspark", reason="needs pyspark: run .venv-engines/bin/python")
 pytestmark = pytest.mark.engines("pyspark")
@@ -15,10 +21,10 @@ SPARK = ("--engine=spark", "--master=local[2]")
 ROWS = 3000
 
 
-def orders(path, broken=""):
+def orders(path, broken="", rows=ROWS):
     draw = random.Random(0)
     lines = ['"city","tags",price,age,user_id,code,"day",bought']
-    for i in range(ROWS):
+    for i in range(rows):
         city = draw.choice(["Bern", '"Zug, ZG"', "", " Oslo ", "NA", '"a ""b"""', "Ärö"])
         tags = ";".join(draw.sample("abcde", draw.randint(1, 4)))
         amounts = [f"{draw.lognormvariate(3, 2):.4f}" for _ in range(2)]
@@ -62,3 +68,29 @@ def test_first_invalid_value(tmp_path, capsys):
     error = capsys.readouterr().err
     assert f"orders.csv, row {ROWS + 1} (rows" in error and "'bought': expected 0 or 1" in error
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.long
+def test_killed_worker(tmp_path, root):
+    """A cluster loses one of two workers in the middle: the files of a run by DuckDB."""
+    path = orders(tmp_path / "orders.csv", rows=60_000)
+    flags = ["--split_by_time=day", "--frequency_threshold=3"]
+    assert run(path, tmp_path / "duckdb", *flags) == 0
+    (tmp_path / "cluster").mkdir()
+    with spark_cluster(tmp_path / "cluster") as (master, pids):
+        words = [f"--input={path}", "--label=bought", f"--output={tmp_path / 'spark'}", *flags]
+        words += ["--engine=spark", f"--master={master}"]
+        words += ["--spark_conf=spark.sql.files.maxPartitionBytes=200000"]
+        command = [sys.executable, "-m", "preproc.transcode", *words]
+        job = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE)
+        while job.poll() is None and len(list(tmp_path.glob(".spark.*/**/new-*"))) < 5:
+            time.sleep(0.05)
+        assert job.poll() is None, "it ended before a worker was killed"
+        os.kill(pids[-1], signal.SIGKILL)
+        _, errors = job.communicate()
+    assert job.returncode == 0, errors.decode()
+    digests = {Encoder.load(tmp_path / name / "encoder").digest for name in ("duckdb", "spark")}
+    assert len(digests) == 1
+    for file in (tmp_path / "duckdb").glob("*/*.bin"):
+        other = tmp_path / "spark" / file.relative_to(tmp_path / "duckdb")
+        assert file.read_bytes() == other.read_bytes(), file
