@@ -123,7 +123,7 @@ def _score_table(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, l
                     kept.add(batch)
                 write(scores)
                 first_row += batch.num_rows
-    return first_row, remarks(scorer.unknown, rows.ignored)
+    return first_row, remarks(scorer.unknown, scorer.long_lists, rows.ignored)
 
 
 def _score_data_set(flags: argparse.Namespace, model: ModelFolders) -> tuple[int, list[str]]:
@@ -137,7 +137,7 @@ def _score_data_set(flags: argparse.Namespace, model: ModelFolders) -> tuple[int
             except BadRequest as error:
                 place, name = rows.where(batch.first_row + error.row), error.feature
                 raise BadRow(0, name, f"got {error.value}; {error.rule}").at(place) from None
-    return rows.num_rows, remarks(UnknownValues(), rows.ignored)
+    return rows.num_rows, remarks(UnknownValues(), {}, rows.ignored)
 
 
 def _check_differs(output: str | None, paths: Iterable[str | Path]) -> None:

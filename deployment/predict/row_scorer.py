@@ -59,10 +59,16 @@ class UnknownValues:
         return ", ".join(f"{name} {share:.2%}" for name, share in shares.items())
 
 
-def remarks(unknown: UnknownValues, ignored: Sequence[str]) -> list[str]:
-    """Returns what a report states about values and columns."""
-    shares = {"unknown values: ": str(unknown), "ignored columns: ": listing(ignored)}
-    return [name + text for name, text in shares.items() if text not in ("", "none")]
+def remarks(
+    unknown: UnknownValues, long_lists: Mapping[str, int], ignored: Sequence[str]
+) -> list[str]:
+    """Returns what a report states about values, truncated lists by feature, and columns."""
+    texts = {
+        "unknown values: ": str(unknown),
+        "truncated lists: ": ", ".join(f"{name} {n:,}" for name, n in long_lists.items()),
+        "ignored columns: ": listing(ignored),
+    }
+    return [name + text for name, text in texts.items() if text not in ("", "none")]
 
 
 def columns_of(model: ModelFolders) -> tuple[str, ...]:
@@ -84,6 +90,7 @@ class RowScorer:
         batch_size: see above.
         columns: source columns.
         unknown: counts of values.
+        long_lists: by feature, lists longer than those of the training, which are truncated.
     """
 
     def __init__(self, model: ModelFolders, threads: int = 0, batch_size: int = 0):
@@ -91,7 +98,12 @@ class RowScorer:
         self.batch_size = batch_size or self.scorer.interface.max_batch_size
         self._rows = self.scorer.raw_rows
         self.columns = tuple(column.name for column in self._rows.columns)
+        self.reset()
+
+    def reset(self) -> None:
+        """Starts to count from 0."""
         self.unknown = UnknownValues()
+        self.long_lists: Counter[str] = Counter()
 
     def scores(self, batch: pa.RecordBatch) -> NDArray[np.float32]:
         """Returns the scores of rows with these columns, [rows].
@@ -103,7 +115,7 @@ class RowScorer:
         first = 0
         scores = np.empty(batch.num_rows, np.float32)
         try:
-            arrays = self._rows.encode(batch)
+            arrays = self._rows.encode(batch, self.long_lists)
             for first in range(0, batch.num_rows, self.batch_size):
                 rows = slice(first, first + self.batch_size)
                 request = {name: array[rows] for name, array in arrays.items()}

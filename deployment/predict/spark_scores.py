@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,15 +64,16 @@ def score_parts(
     if errors := [result for result in results if "problem" in result]:
         first = min(errors, key=lambda error: error["row"])
         raise BadRow(**first).at(rows.place(first["row"], first["column"]))
-    unknown = UnknownValues()
+    unknown, long_lists = UnknownValues(), Counter[str]()
     for result in results:
+        long_lists.update(result["long_lists"])
         for column, (num_values, num_unknown) in result["unknown"].items():
             unknown.add(column, num_values, num_unknown)
         for part, file in result["files"].items():
             (folder / file).rename(folder / f"part-{int(part):08d}{suffix}")
     for file in folder.glob("new-*"):  # of attempts that failed
         file.unlink()
-    return rows.num_rows, remarks(unknown, rows.ignored)
+    return rows.num_rows, remarks(unknown, long_lists, rows.ignored)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class PartScorer:
             ValueError: a worker does not see the model, or a whole column is wrong.
         """
         scorer = _open_model(self.model, self.batch_size)
-        scorer.unknown = UnknownValues()
+        scorer.reset()
         files = {}
         for part, part_batches in runs(batches, PART):
             name = f"new-{secrets.token_hex(16)}{self.suffix}"
@@ -112,7 +114,8 @@ class PartScorer:
                 yield json.dumps(vars(bad))
                 return
             files[part] = name
-        yield json.dumps({"files": files, "unknown": scorer.unknown.pairs()})
+        counts = {"unknown": scorer.unknown.pairs(), "long_lists": scorer.long_lists}
+        yield json.dumps({"files": files, **counts})
 
     def _write(self, path: Path, batches: Iterator[pa.RecordBatch], scorer: RowScorer) -> None:
         with open(path, "wb") as stream, contextlib.ExitStack() as stack:

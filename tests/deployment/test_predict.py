@@ -294,8 +294,8 @@ def test_unknown_and_missing_values(trained_of_texts, shop_models, tmp_path, cap
     flags = ["--model", str(shop_models), "--output", str(output), "--input"]
     assert main([*flags, str(path)]) == 0
     report = capsys.readouterr().out
-    # Of 3 cities, 1 is unknown; of 5 tags that are read, 1.
-    assert report.endswith("; unknown values: city 33.33%, tags 20.00%\n")
+    # Of 3 cities, 1 is unknown; of 5 tags that are read, 1; a third tag is not.
+    assert report.endswith("; unknown values: city 33.33%, tags 20.00%; truncated lists: tags 1\n")
     scores = np.load(output)
     columns = ["city", "user", "tags", "price"]
     chunk = {"type": "csv", "header": True, "features": columns, "files": ["rows.csv"]}

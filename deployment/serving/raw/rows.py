@@ -1,6 +1,7 @@
 """Raw rows to the encoded tensors of a model, by the encoder in its version folder."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Collection, Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,13 @@ class RawRows:
         """Returns the column from which a feature of the model is read."""
         return self._history_columns.get(feature) or self._encodings[feature].column
 
-    def encode(self, batch: Any) -> dict[str, np.ndarray]:
+    def encode(self, batch: Any, long_lists: Counter[str] | None = None) -> dict[str, np.ndarray]:
         """Returns the tensors `Interface.inputs` [rows, *dims] of raw rows.
 
         Args:
             batch: record batch, table, pandas frame, or mapping of column names to values. Absent
                 optional columns are missing in all rows, and other columns are ignored.
+            long_lists: see `Encoder.encode`.
 
         Raises:
             BadRequest: a column is absent, or a value breaks a rule; `feature` is the column.
@@ -88,23 +90,27 @@ class RawRows:
             self._check_present(columns, absent, names)
             num_rows = len(next(iter(columns.values())))
             columns |= {column.name: pa.nulls(num_rows, pa.string()) for column in absent}
-        return request_tensors(self._interface, self.values(columns))
+        return request_tensors(self._interface, self.values(columns, long_lists=long_lists))
 
     def values(
-        self, columns: Mapping[str, Any], features: Set[str] | None = None
+        self,
+        columns: Mapping[str, Any],
+        features: Set[str] | None = None,
+        long_lists: Counter[str] | None = None,
     ) -> dict[str, NDArray]:
         """Returns the encoded values [rows, count] by feature; indicators come with their numbers.
 
         Args:
             columns: values of all source columns of the features.
             features: features to encode; None: all.
+            long_lists: see `Encoder.encode`.
 
         Raises:
             BadRequest: a value breaks a rule; `feature` is the column.
         """
         names = [name for name in self._plain if features is None or name in features]
         try:
-            values = self.encoder.encode(columns, names)
+            values = self.encoder.encode(columns, names, long_lists)
             for feature in self._padded:
                 if features is None or feature.name in features:
                     values[feature.name] = self._lists(columns, feature)
