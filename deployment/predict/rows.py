@@ -34,7 +34,7 @@ class TableRows:
         table: see `Engine.read`.
 
     Raises:
-        ValueError: a file cannot be read, there are no rows, or a column is absent.
+        ValueError: a file cannot be read, the table is empty, or a column is absent.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -229,24 +229,13 @@ class RequestScorer:
         """Encoder of raw rows; raises ValueError if it cannot be read."""
         return open_raw_rows(self._folder, self.interface)
 
-    def score_raw(self, batch: Any) -> np.ndarray:
-        """Computes the click probabilities float32 [batch, 1] of raw rows, see `RawRows.encode`.
-
-        Raises:
-            BadRequest: a column is absent, a value breaks a rule, or a score is NaN.
-        """
-        return self._scores(self.raw_rows.encode(batch))
-
     def score(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """Computes the click probabilities float32 [batch, 1] of encoded tensors [batch, *dims].
 
         Raises:
             BadRequest: see `RequestChecker.check`, or a score is NaN.
         """
-        return self._scores(self._model.check(arrays))
-
-    def _scores(self, checked: Mapping[str, np.ndarray]) -> np.ndarray:
         output = self.interface.output
-        answer = self._model.answer(checked)[output]
+        answer = self._model.answer(self._model.check(arrays))[output]
         check_scores(answer)
         return sigmoid(answer) if output == interfaces.LOGITS else answer

@@ -172,14 +172,14 @@ def test_scores_of_raw_rows(folder):
     encoded = {NUMERICAL: NUMBERS, CATEGORICAL: IDS}
     expected = scorer.score(encoded)
     np.testing.assert_allclose(expected, expected_scores(encoded), rtol=1e-3)
-    np.testing.assert_array_equal(scorer.score_raw(ROWS), expected)
+    np.testing.assert_array_equal(scorer.score(scorer.raw_rows.encode(ROWS)), expected)
     assert scorer.raw_rows.columns == RAW.columns
 
 
 def test_scores_of_raw_rows_by_a_model_of_encoded_requests(tmp_path):
     scorer = RequestScorer(write(tmp_path / "1", INTERFACE))
     encoded = {NUMERICAL: NUMBERS, CATEGORICAL: IDS}
-    np.testing.assert_array_equal(scorer.score_raw(ROWS), scorer.score(encoded))
+    np.testing.assert_array_equal(scorer.score(scorer.raw_rows.encode(ROWS)), scorer.score(encoded))
     assert scorer.raw_rows.columns == RAW.columns
 
 
@@ -192,7 +192,8 @@ def test_model_without_encoder(tmp_path):
     names = [feature.name for feature in CLICKS.features]
     values = ([1.5, 0], [2, -3], [0, 3], ["1;1", "4;0"], ["5", "0;1;2"])
     expected = scorer.score(made_models.request(2))
-    np.testing.assert_array_equal(scorer.score_raw(dict(zip(names, values, strict=True))), expected)
+    rows = scorer.raw_rows.encode(dict(zip(names, values, strict=True)))
+    np.testing.assert_array_equal(scorer.score(rows), expected)
 
 
 def test_answer_of_a_part_with_tables(folder):
