@@ -123,6 +123,17 @@ def test_parts_of_csv(tmp_path):
     assert np.array_equal(scores, local_scores(model, source, tmp_path))
 
 
+def test_truncated_lists_of_parts(tmp_path):
+    model, source = write_clicks(tmp_path / "model"), tmp_path / "rows"
+    source.mkdir()
+    lines = ["0,1.5,5,1;1;2,2,1", "0,1.5,5,1,2,1", "0,1.5,0;1;2;3,1;2,2,1"]
+    for number in range(2):
+        text = "\n".join(["city,price,words,tags,age,label", *lines])
+        (source / f"{number}.csv").write_text(text + "\n")
+    (_, remarks), _ = score(tmp_path, model, source)
+    assert remarks == ["truncated lists: tags 2, words 2", "ignored columns: label"]
+
+
 def test_bad_row_of_parts(tmp_path):
     """The first bad row of all tasks is named."""
     model, source = write_clicks(tmp_path / "model"), parts(tmp_path / "rows", 2, 10)

@@ -113,7 +113,7 @@ class RawRows:
             values = self.encoder.encode(columns, names, long_lists)
             for feature in self._padded:
                 if features is None or feature.name in features:
-                    values[feature.name] = self._lists(columns, feature)
+                    values[feature.name] = self._lists(columns, feature, long_lists)
             if self._histories and (features is None or not features.isdisjoint(self._histories)):
                 steps = self._num_steps
                 values |= self.encoder.encode_histories(columns, self._histories, steps)
@@ -140,7 +140,9 @@ class RawRows:
         optional = [column.name for column in self.columns if column.is_optional]
         return f"needed: {listing(required)}; optional: {listing(optional)}"
 
-    def _lists(self, batch: Any, feature: ServedFeature) -> NDArray:
+    def _lists(
+        self, batch: Any, feature: ServedFeature, long_lists: Counter[str] | None
+    ) -> NDArray:
         """Returns the first ids of lists, [rows, count], before -1."""
         encoding = self._encodings[feature.name]
         single = dataclasses.replace(encoding, hotness=1)
@@ -161,6 +163,8 @@ class RawRows:
             raise EncodingError(feature.name, encoding.column, row, bad.found, bad.rule) from None
         result = np.full((lists.num_rows, feature.count), -1, np.int64)
         fits = places < feature.count
+        if long_lists is not None and not fits.all():
+            long_lists[feature.name] += len(np.unique(rows[~fits]))
         result[rows[fits], places[fits]] = ids[fits]
         return result
 
