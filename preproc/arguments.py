@@ -2,10 +2,11 @@
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from preproc.encoding.columns import MISSING_VALUES
 from preproc.engines import environment
 from preproc.engines.memory import parse_bytes
 from runtime.cli import exit_status
@@ -107,6 +108,37 @@ def machine_memory_bytes() -> int:
 def parse_delimiter(text: str) -> str:
     """Returns a tab for "tab" and any other text unchanged."""
     return _DELIMITERS.get(text, text)
+
+
+MISSING_HELP = (
+    "more spellings of missing values in texts, comma-separated; with '=' before them, these "
+    f"instead of {' '.join(MISSING_VALUES[1:])}. The empty text is always one"
+)
+
+
+def parse_missing(text: str | None) -> tuple[str, ...]:
+    """Returns the spellings of missing values of `--missing_values`, the empty text first."""
+    own = (text or "").split(",")
+    if own[0].startswith("="):
+        return tuple(dict.fromkeys(["", own[0][1:], *own[1:]]))
+    return tuple(dict.fromkeys([*MISSING_VALUES, *own]))
+
+
+def spelled_missing(text: str | None, missing: Sequence[str]) -> str:
+    """Returns what a message adds where a text is a spelling of a missing value, after its fault.
+
+    Args:
+        text: the value; None or blank: it is plainly missing, and nothing is added.
+        missing: the spellings.
+    """
+    spelling = (text or "").strip()
+    if not spelling:
+        return ""
+    others = ",".join(other for other in missing if other not in ("", spelling))
+    return (
+        f" ({spelling!r} is a spelling of a missing value; if it is a value here, use "
+        f"--missing_values '={others}')"
+    )
 
 
 def check_columns(delimiter: str, columns: dict[str, str]) -> None:

@@ -5,7 +5,14 @@ from pathlib import Path
 
 from dataloading.histories.negatives import NEGATIVES, UNIFORM
 from preproc.amazon_books.logs.metadata_lines import CATEGORY_LISTS, LAST_LIST
-from preproc.arguments import SparkMachineOptions, check_columns, parse_delimiter
+from preproc.arguments import (
+    MISSING_HELP,
+    SparkMachineOptions,
+    check_columns,
+    parse_delimiter,
+    parse_missing,
+)
+from preproc.encoding.columns import MISSING_VALUES
 from runtime.options import flag
 
 AMAZON, CSV, PARQUET = "amazon", "csv", "parquet"
@@ -56,6 +63,9 @@ class AmazonOptions(SparkMachineOptions):
     items: Path | None = flag(None, "table of items, with --item_column", TABLE_FLAGS)
     delimiter: str = flag(
         ",", "of CSV files: a character, or 'tab' (default ',')", TABLE_FLAGS, type=parse_delimiter
+    )
+    missing_values: tuple[str, ...] = flag(
+        MISSING_VALUES, MISSING_HELP, type=parse_missing, nargs=None, metavar="TEXTS"
     )
     category_list: str = flag(
         LAST_LIST,

@@ -121,7 +121,9 @@ def _write_data_set(
         }
         for kind in features
     }
-    metadata[ENCODER_FOLDER] = save_encoder(folder, vocabularies, FIRST_ID, attributes)
+    metadata[ENCODER_FOLDER] = save_encoder(
+        folder, vocabularies, FIRST_ID, attributes, options.missing_values
+    )
     spec = spec_of(log, columns, splits, options.max_history, metadata)
     write_events(log, folder / "events", columns)
     rows = {}

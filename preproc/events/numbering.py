@@ -13,6 +13,7 @@ from ibis.expr import types as ir
 
 from dataloading.spec.data_set_files import ENCODER_FOLDER
 from preproc.arguments import no_user_left
+from preproc.encoding.columns import MISSING_VALUES
 from preproc.encoding.encoder import Encoder
 from preproc.encoding.profile import ColumnProfile
 from preproc.encoding.vocabulary import Vocabulary
@@ -94,6 +95,7 @@ def save_encoder(
     vocabularies: Mapping[str, tuple[str, Path]],
     first_id: int,
     attributes: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    missing: tuple[str, ...] = MISSING_VALUES,
 ) -> str:
     """Writes the encoder of a data set; returns its digest.
 
@@ -101,6 +103,7 @@ def save_encoder(
         folder: of the data set.
         vocabularies: feature -> its column in the log, and the file of its values and counts.
         attributes: feature -> features that follow from it, and their ids by position of its value.
+        missing: spellings of missing values that the rows were read with.
     """
     features, profile = [], {}
     for name, (column, path) in vocabularies.items():
@@ -116,7 +119,7 @@ def save_encoder(
         }
         features.append(Vocabulary(values=values, counts=counts, attributes=ids, **settings))
         profile[column] = ColumnProfile(pc.sum(counts).as_py(), missing=0)
-    encoder = Encoder(tuple(features), ("",), profile)
+    encoder = Encoder(tuple(features), missing, profile)
     encoder.save(folder / ENCODER_FOLDER)
     return encoder.digest
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import ibis
 from ibis.expr import types as ir
 
+from preproc.arguments import spelled_missing
+from preproc.encoding.columns import MISSING_VALUES
 from preproc.engines.engine import ROW, Engine, count_rows
 from preproc.sources.chunk import CSV, JSON, SourceChunk
 from preproc.sources.files import LOCAL, csv_columns
@@ -26,6 +28,7 @@ class RawTable:
         chunks, tables: each file, and what `Engine.read` made of it.
         names: name in expressions -> name of the column in the files.
         titles: name in expressions -> name in messages.
+        missing: spellings of missing values in texts.
     """
 
     engine: Engine
@@ -33,12 +36,13 @@ class RawTable:
     tables: Sequence[ir.Table]
     names: Mapping[str, str]
     titles: Mapping[str, str]
+    missing: tuple[str, ...] = MISSING_VALUES
 
     @functools.cached_property
     def rows(self) -> ir.Table:
         """The columns under their names in expressions, and the number of the row.
 
-        Empty text is a missing value; a column of several types is text.
+        Spellings of missing values are null; a column of several types is text.
         """
         types = {n: {table[own].type() for table in self.tables} for n, own in self.names.items()}
         parts = []
@@ -46,7 +50,8 @@ class RawTable:
             columns = {ROW: table[ROW] + first}
             for name, own in self.names.items():
                 column = table[own] if len(types[name]) == 1 else table[own].cast("string")
-                columns[name] = column.nullif("") if column.type().is_string() else column
+                is_text = column.type().is_string()
+                columns[name] = _without_missing(column, self.missing) if is_text else column
             parts.append(table.select(**columns))
         return ibis.union(*parts) if len(parts) > 1 else parts[0]
 
@@ -66,8 +71,19 @@ class RawTable:
         return sum(map(self.engine.num_skipped, self.tables))
 
     def place(self, row: int) -> str:
+        table, number = self._source(row)
+        return self.engine.place(table, number)
+
+    def spelling(self, row: int, name: str) -> str:
+        """Returns what a message adds on a value that is null in `rows`; see `spelled_missing`."""
+        table, number = self._source(row)
+        (stored,) = self.fetch(table.filter(table[ROW] == number).select(value=self.names[name]))
+        return spelled_missing(stored["value"], self.missing)
+
+    def _source(self, row: int) -> tuple[ir.Table, int]:
+        """Returns the table of a row and its number there."""
         file = bisect.bisect_right(self._first_rows, row) - 1
-        return self.engine.place(self.tables[file], row - self._first_rows[file])
+        return self.tables[file], row - self._first_rows[file]
 
     def fetch(self, expression: ir.Table) -> list[dict]:
         """Returns the rows of a small result."""
@@ -135,19 +151,21 @@ def read_raw(
     flags: str = "",
     on_bad_line: str = "fail",
     titles: Mapping[str, str] | None = None,
+    missing: tuple[str, ...] = MISSING_VALUES,
 ) -> RawTable:
     """Reads columns of files; see `RawTable`.
 
     Args:
         flags: what names the columns, for messages.
         on_bad_line: "skip" leaves out malformed rows.
+        missing: spellings of missing values in texts.
 
     Raises:
         ValueError: a column is missing, or a row is malformed, among others.
     """
     wanted = [replace(chunk, columns=_columns(chunk, names, flags)) for chunk in chunks]
     tables = [engine.read([chunk], on_bad_line) for chunk in wanted]
-    return RawTable(engine, wanted, tables, names, titles or names)
+    return RawTable(engine, wanted, tables, names, titles or names, missing)
 
 
 def _columns(chunk: SourceChunk, names: Mapping[str, str], flags: str) -> tuple[str, ...]:
@@ -164,6 +182,17 @@ def _columns(chunk: SourceChunk, names: Mapping[str, str], flags: str) -> tuple[
                 f"Specify them with {flags} (and their delimiter with --delimiter)"
             )
     return tuple(dict.fromkeys(names.values()))
+
+
+def _without_missing(text: ir.StringValue, missing: tuple[str, ...]) -> ir.StringValue:
+    """Returns text as it is, and null where it is a spelling of a missing value."""
+    # Most values differ from all spellings in their first character, whose test costs little.
+    starts = {spelling[0] for spelling in missing if spelling}
+    may_be = text < "!"
+    for start in sorted(starts):
+        may_be |= (text >= start) & (text < chr(ord(start) + 1))
+    is_missing = text.strip().isin(missing)
+    return ibis.ifelse(may_be, ibis.ifelse(is_missing, ibis.null("string"), text), text)
 
 
 def is_whole(text: ir.StringValue) -> ir.BooleanValue:

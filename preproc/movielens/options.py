@@ -5,15 +5,18 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from preproc.arguments import (
+    MISSING_HELP,
     SPARK,
     SparkMachineOptions,
     check_columns,
     complete_machine_flags,
     parse_delimiter,
+    parse_missing,
     passed_flags,
     refuse_unread_flags,
     unread_spark_flags,
 )
+from preproc.encoding.columns import MISSING_VALUES
 from preproc.movielens.source_files import DAT, NCF, Source, find_source
 from runtime.options import add_flags, flag, flags_of
 
@@ -40,6 +43,9 @@ class MovieLensOptions(SparkMachineOptions):
     )
     delimiter: str = flag(
         ",", "of CSV: a character, or 'tab' (default ',')", "CSV", type=parse_delimiter
+    )
+    missing_values: tuple[str, ...] = flag(
+        MISSING_VALUES, MISSING_HELP, type=parse_missing, nargs=None, metavar="TEXTS"
     )
     min_ratings: int = flag(
         20, "leave out users with fewer different items; the original counts duplicates, too"
@@ -97,7 +103,14 @@ def parse(argv: list[str] | None = None) -> MovieLensOptions:
 
 _COLUMN_FLAGS = flags_of(MovieLensOptions, "CSV")
 _SPARK_FLAGS = ("engine", *flags_of(MovieLensOptions, SPARK))
-_LOG_FLAGS = (*_COLUMN_FLAGS, "min_ratings", "threads", "memory_limit", *_SPARK_FLAGS)
+_LOG_FLAGS = (
+    *_COLUMN_FLAGS,
+    "missing_values",
+    "min_ratings",
+    "threads",
+    "memory_limit",
+    *_SPARK_FLAGS,
+)
 
 
 def _check_read(flags: dict, source: Source) -> None:

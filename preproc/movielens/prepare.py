@@ -117,7 +117,7 @@ def _read_log(options: MovieLensOptions, folder: Path, scratch: Path) -> _Intera
     if options.source.form == DAT:
         columns = {kind: kind for kind in columns}
     vocabularies = {kind: (columns[kind], numbered.vocabularies[kind]) for kind in columns}
-    digest = save_encoder(folder, vocabularies, FIRST_ID)
+    digest = save_encoder(folder, vocabularies, FIRST_ID, missing=options.missing_values)
     users = np.arange(counts["users"], dtype=np.int32)
     return _Interactions(
         num_users=counts["users"],

@@ -40,7 +40,7 @@ def read_ratings(engine: Engine, options: MovieLensOptions) -> tuple[ir.Table, i
         layout = {"delimiter": options.delimiter}
     files = [str(path.absolute()) for path in options.source.files]
     chunks = [SourceChunk(CSV, (file,), **layout) for file in files]
-    ratings = read_raw(engine, chunks, names, _FLAGS, titles=titles)
+    ratings = read_raw(engine, chunks, names, _FLAGS, titles=titles, missing=options.missing_values)
     if not ratings.num_rows:
         raise ValueError(f"{', '.join(files)}: no ratings")
     rows = ratings.rows
@@ -48,9 +48,9 @@ def read_ratings(engine: Engine, options: MovieLensOptions) -> tuple[ir.Table, i
     faults["time"] = rows.time.isnull()
     num_bad, integers = ratings.inspect(faults)
     if num_bad:
-        _, place, value, column = ratings.first_fault(faults)
-        fault = "missing"
-        if value and value.strip():
+        row, place, value, column = ratings.first_fault(faults)
+        fault = "missing" + ratings.spelling(row, column)
+        if value is not None:
             fault = f"{value!r}, with blanks around it; write all without"
         raise ValueError(f"{place}: {titles[column]} is {fault}")
     keys = {key: key_value(rows[key], key in integers) for key in _KEYS[:2]}

@@ -44,10 +44,11 @@ class EventLog:
 
 def bad_row(table: RawTable, faults: Mapping[str, ir.BooleanValue]) -> ValueError:
     """Returns the error of the first row that lacks a value, or whose time is not an integer."""
-    _, place, value, column = table.first_fault(faults)
+    row, place, value, column = table.first_fault(faults)
     title = table.titles[column]
     fault = f"{title} is {value!r:.60}; it must be an integer of 64 bits"
+    if value is None:
+        fault = f"no {title}{table.spelling(row, column)}"
     return ValueError(
-        f"{place}: {f'no {title}' if value is None else fault}. Fix the file, or leave such rows "
-        "out with --on_bad_line skip"
+        f"{place}: {fault}. Fix the file, or leave such rows out with --on_bad_line skip"
     )

@@ -14,6 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from preproc.arguments import spelled_missing
+from preproc.encoding.columns import MISSING_VALUES
 from preproc.raw_files import gzip_errors, open_unpacked
 
 ITEM, CATEGORIES = "asin", "categories"
@@ -24,13 +26,18 @@ _BATCH_ROWS = 1 << 16
 
 
 def stage_metadata(
-    file: Path, target: Path, on_bad_line: str, category_list: str = LAST_LIST
+    file: Path,
+    target: Path,
+    on_bad_line: str,
+    category_list: str = LAST_LIST,
+    missing: tuple[str, ...] = MISSING_VALUES,
 ) -> int:
     """Writes the good lines of a plain or gzip file to a Parquet file (item, item_0: the category).
 
     Args:
         on_bad_line: "error" or "skip".
         category_list: the list of names that has the category, "last" or "first".
+        missing: spellings of missing values: of the category, and not allowed as an item.
 
     Returns:
         the number of bad lines; empty lines mean nothing.
@@ -47,7 +54,7 @@ def stage_metadata(
         for number, line in enumerate(source, 1):
             try:
                 if text := _line_text(line, number):
-                    rows.append(parse(text, category_list))
+                    rows.append(_without_missing(*parse(text, category_list), missing))
             except ValueError as error:
                 if on_bad_line == "error":
                     raise _bad_line(file, number, error) from error
@@ -62,6 +69,14 @@ def stage_metadata(
 def _table(rows: list[tuple[str, str | None]]) -> pa.Table:
     items, categories = zip(*rows, strict=True) if rows else ((), ())
     return pa.table([items, categories], schema=SCHEMA)
+
+
+def _without_missing(
+    item: str, category: str | None, missing: tuple[str, ...]
+) -> tuple[str, str | None]:
+    if item.strip() in missing:
+        raise ValueError(f"no {ITEM}{spelled_missing(item, missing)}")
+    return item, None if category is not None and category.strip() in missing else category
 
 
 def parse(line: str, category_list: str = LAST_LIST) -> tuple[str, str | None]:

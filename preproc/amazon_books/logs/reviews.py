@@ -34,7 +34,10 @@ def read_reviews(options: AmazonOptions, engine: Engine, scratch: Path) -> Event
         meta = find_files(folder, "meta_", remedy)
     paths = tuple(str(path.absolute()) for path in files)
     chunk = SourceChunk("json", paths, columns=tuple(REVIEW_COLUMNS.values()))
-    reviews = read_raw(engine, [chunk], REVIEW_COLUMNS, on_bad_line=options.bad_lines)
+    missing = options.missing_values
+    reviews = read_raw(
+        engine, [chunk], REVIEW_COLUMNS, on_bad_line=options.bad_lines, missing=missing
+    )
     faults = {key: reviews.rows[key].isnull() for key in ("user", "item")}
     faults["time"] = ~is_whole(reviews.rows.time)
     num_bad, _ = reviews.inspect(faults)
@@ -47,7 +50,8 @@ def read_reviews(options: AmazonOptions, engine: Engine, scratch: Path) -> Event
     staged = [scratch / f"meta_{i}.parquet" for i in range(max(1, len(meta)))]
     pq.write_table(SCHEMA.empty_table(), staged[0])  # without metadata
     for file, target in zip(meta, staged, strict=False):
-        num_bad += stage_metadata(file, target, options.on_bad_line, options.category_list)
+        settings = (options.on_bad_line, options.category_list, missing)
+        num_bad += stage_metadata(file, target, *settings)
     items = engine.read([SourceChunk("parquet", tuple(map(str, staged)))], "fail")
     titles = {_CATEGORY: f"category in {', '.join(map(str, meta))}"}
     features = FeatureTable(items.select("item", _CATEGORY), titles, gaps_count=False)

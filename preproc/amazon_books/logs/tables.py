@@ -2,8 +2,8 @@
 
 Users, items and features are integers or text. A column of CSV holds integers where all its values
 are integers of 64 bits (so 007 is text), possibly like 7.0, as pandas writes a column in which some
-are missing. An empty value is a missing one. An invalid time is an error even where bad rows are
-skipped.
+are missing. The texts of `--missing_values` are missing values. An invalid time is an error even
+where bad rows are skipped.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,9 @@ def _read(
         SourceChunk(options.input_format, (str(path.absolute()),), delimiter=options.delimiter)
         for path in files
     ]
-    return read_raw(engine, chunks, names, _FLAGS, options.bad_lines)
+    return read_raw(
+        engine, chunks, names, _FLAGS, options.bad_lines, missing=options.missing_values
+    )
 
 
 def _typed(

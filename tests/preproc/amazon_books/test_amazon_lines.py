@@ -17,6 +17,7 @@ REVIEW = '{"reviewerID": "A1", "asin": "B1", "unixReviewTime": 5}'
 BAD_REVIEWS = {
     '{"asin": "B1", "unixReviewTime": 5}': "row 2 .*: no reviewerID",
     '{"reviewerID": "A", "asin": "", "unixReviewTime": 5}': "no asin",
+    '{"reviewerID": "A", "asin": "None", "unixReviewTime": 5}': r"no asin \('None' is a spelling",
     '{"reviewerID": "A", "asin": "B", "unixReviewTime": 5.5}': "unixReviewTime is '5.5'",
     '{"reviewerID": "A", "asin": "B", "unixReviewTime": "today"}': "unixReviewTime is 'today'",
     '{"reviewerID": "A", "asin": "B", "unixReviewTime": true}': "unixReviewTime is 'true'",
@@ -121,6 +122,13 @@ def test_metadata_files(tmp_path, monkeypatch, packed):
     file.write_bytes(lines[-1])
     with pytest.raises(ValueError, match="line 1: .* 0xff"):
         stage_metadata(file, target, "error")
+    file.write_bytes(b'{"asin": "B1", "categories": [["NULL"]]}\n{"asin": "-"}')
+    with pytest.raises(ValueError, match=r"line 2: no asin \('-' is a spelling"):
+        stage_metadata(file, target, "error")
+    assert stage_metadata(file, target, "skip", missing=("", "-")) == 1
+    assert pq.read_table(target).to_pylist() == [{"item": "B1", "item_0": "NULL"}]
+    assert stage_metadata(file, target, "skip") == 1
+    assert pq.read_table(target).to_pylist() == [{"item": "B1", "item_0": None}]
     file.write_bytes(b"")
     assert stage_metadata(file, target, "error") == 0
     assert pq.read_metadata(target).num_rows == 0

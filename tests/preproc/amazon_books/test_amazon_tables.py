@@ -227,6 +227,8 @@ def test_times_of_parquet(tmp_path, times, expected):
         ("1,2,3,x\n,2,3,x\n", 1, "log.csv, row 2 .*: no user_id.* skip"),
         ("1,,3,x\n", 0, "row 1 .*: no item_id"),
         ('1,"2",3,x\n1,2,"",x\n', 1, "row 2 .*: no time"),
+        ("1,2,nan,x\n", 0, r"row 1 .*: no time \('nan' is a spelling of a missing value"),
+        ("1,2,3,x\n NULL,2,3,x\n", 1, r"row 2 .*: no user_id \('NULL' is"),
         ("1,2,3,x\n1,2,3\n", 1, "line 3: expected 4 fields.*--on_bad_line skip"),
         ("1,2,3,x\n1,2,3,x,y\n", 1, "log.csv, line 3: expected 4 fields"),
     ],
@@ -246,7 +248,6 @@ def test_bad_rows(tmp_path, text, num_good, message):
     [
         (HEADER + "1,2,3,x\n1,2,soon,x\n", "row 2 .*: time is 'soon'"),
         (HEADER + "1,2,0x1F,x\n", "row 1 .*: time is '0x1F'"),
-        (HEADER + "1,2,nan,x\n", "row 1 .*: time is 'nan'"),
         (HEADER + "1,2,9999-12-31,x\n", "is '9999-12-31'"),
         (HEADER + f"1,2,3,x\n1,2,{2**63},x\n", f"row 2 .* is {2**63}"),
         (HEADER + f"1,2,1e3,x\n1,2,-{2**53 + 1},x\n", f"row 2 .* is -{2**53 + 1}"),

@@ -2,6 +2,7 @@
 
 import gzip
 import random
+import re
 
 import numpy as np
 import pytest
@@ -179,6 +180,25 @@ def test_byte_order_mark(tmp_path):
     log.write_text("\ufeff10::4::3::1\n10::5::3::2\n9::20::3::1\n9::3::3::2\n", encoding="utf-8")
     data_set = prepared(tmp_path, "--input", log, "--min_ratings", 2, "--valid_negative", 2)
     assert data_set.values == {"user": ["9", "10"], "item": ["3", "4", "5", "20"]}
+
+
+def test_spellings_of_missing_values(tmp_path, capsys):
+    """The remedy of the error makes the spelling a user; the encoder keeps the others."""
+    log = tmp_path / "ratings.csv"
+    rows = "".join(f"{user},{item},1,{item}\n" for user in ("NULL", "Ann") for item in (1, 2, 3))
+    log.write_text(f"{CSV_HEADER}\n{rows}Ann,NULL,1,4\nBob,4,1,1\nBob,5,1,2\n")
+    flags = ("--min_ratings", 2, "--valid_negative", 1)
+    command = [*map(str, ("--input", log, *flags, "--output", tmp_path / "x"))]
+    assert main(command) == 2
+    remedy = re.search("--missing_values '(=.*)'", capsys.readouterr().err)[1]
+    assert remedy == r"=NA,N/A,null,\N,-,nan,NaN,None,#N/A"
+    data_set = prepared(tmp_path, "--input", log, *flags, "--missing_values", remedy)
+    assert data_set.values["user"] == ["Ann", "Bob", "NULL"]
+    assert data_set.values["item"] == ["1", "2", "3", "4", "5", "NULL"]
+    assert "NULL" not in Encoder.load(tmp_path / "prepared/encoder").missing_values
+    log.write_text(f"{CSV_HEADER}\nAnn,?,1,1\n")
+    assert main([*command, "--missing_values=?"]) == 2
+    assert "movieId is missing ('?' is a spelling" in capsys.readouterr().err
 
 
 def test_mixed_line_ends(tmp_path, by_hand):

@@ -34,6 +34,7 @@ def refused(tmp_path, capsys):
         (GOOD + "1, ,3.0,7\n", "row 3 .*: movieId is missing"),
         (GOOD + "1, 12,3.0,7\n", "row 3 .*: movieId is ' 12'"),
         (GOOD + '"1\t",12,3.0,7\n', r"row 3 .*: userId is '1\\t'"),
+        (GOOD + "NULL,12,3.0,7\n", r"row 3 .*: userId is missing \('NULL' is a spelling of"),
         (GOOD + "1,12,3.0,\n" + GOOD, "row 3 .*: timestamp is missing"),
         (GOOD + "1,12,3.0,soon\n", "row 3 .*: timestamp is 'soon'"),
         ("1,12,3.0,2014-02-30\n", "row 1 .*: timestamp is '2014-02-30'"),
